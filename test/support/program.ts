@@ -1,0 +1,128 @@
+// Starts the real program as an operator would: a process, an environment, signals, exit codes.
+// Knows nothing of src but the path of its entry file.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { createDatabase } from './postgres.ts';
+
+const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+
+/** Names of the stores that every contract test runs against. */
+export const STORES = ['sqlite', 'postgres'] as const;
+export type StoreName = (typeof STORES)[number];
+
+/** The credentials and key that `start` gives the program unless the test gives others. */
+export const USER = 'admin';
+export const PASSWORD = 'correct horse';
+export const SECRET = 'a signing secret of 32 bytes or more';
+
+/** One line of the program's log, as parsed from JSON. */
+export type LogLine = Record<string, unknown> & { level: string; message: string };
+
+export interface Exit {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+/** A running program. */
+export class Program {
+  /** Base URL of the API without a trailing slash, known once it listens. */
+  url = '';
+  /** Base URL of the admin listener, known once it listens; empty without ADMIN_PORT. */
+  adminUrl = '';
+  stdout = '';
+  stderr = '';
+  readonly process: ChildProcess;
+  readonly exited: Promise<Exit>;
+
+  constructor(env: Record<string, string>, args: readonly string[] = []) {
+    this.process = spawn(process.execPath, [ENTRY, ...args], {
+      env,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    this.process.stdout?.setEncoding('utf8').on('data', (text: string) => {
+      this.stdout += text;
+      this.process.emit('output');
+    });
+    this.process.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.stderr += text;
+      this.process.emit('output');
+    });
+    this.exited = once(this.process, 'close').then(([code, signal]) => ({ code, signal }));
+  }
+
+  /** The JSON lines written to stdout so far. */
+  get log(): LogLine[] {
+    return this.stdout
+      .split('\n')
+      .slice(0, -1)
+      .map((line) => JSON.parse(line));
+  }
+
+  /** Resolves once `condition` holds; checked at every output. Rejects when the program ends. */
+  async until(condition: (program: Program) => boolean): Promise<void> {
+    while (!condition(this)) {
+      await Promise.race([
+        once(this.process, 'output'),
+        this.exited.then((exit) => {
+          if (condition(this)) return;
+          throw new Error(`the program ended (${JSON.stringify(exit)}):\n${this.stdout}${this.stderr}`);
+        }),
+      ]);
+    }
+  }
+
+  /** Resolves with the first log line whose message is `message`. */
+  async logged(message: string): Promise<LogLine> {
+    const find = () => this.log.find((line) => line.message === message);
+    await this.until(() => find() !== undefined);
+    return find() as LogLine;
+  }
+
+  /** Sends a signal and resolves with the exit. */
+  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<Exit> {
+    this.process.kill(signal);
+    return this.exited;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.process.kill('SIGKILL');
+    await this.exited;
+  }
+}
+
+/**
+ * Starts the program on free ports with known credentials, JSON log lines and the given variables,
+ * and waits until it listens. `DATABASE_URL` defaults to `sqlite::memory:`.
+ */
+export async function start(env: Record<string, string> = {}): Promise<Program> {
+  const program = new Program({
+    PORT: '0',
+    HOST: '127.0.0.1',
+    ADMIN_PORT: '0',
+    DATABASE_URL: 'sqlite::memory:',
+    AUTH_USER: USER,
+    AUTH_PASSWORD: PASSWORD,
+    SIGNING_SECRET: SECRET,
+    ...env,
+  });
+  const line = await program.logged('listening');
+  program.url = String(line.url);
+  program.adminUrl = String(line.adminUrl ?? '');
+  return program;
+}
+
+/** A DATABASE_URL of a new, empty database of that store; a SQLite file lies in a folder of its own. */
+export async function newDatabase(store: StoreName): Promise<string> {
+  return store === 'postgres' ? createDatabase() : `sqlite:${join(newFolder(), 'service.db')}`;
+}
+
+/** A new folder that is removed when the test process ends. */
+export function newFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'notes-users-'));
+  process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
