@@ -1,0 +1,175 @@
+// Calls that arrive in one turn of the event loop share one statement: that is where the speed of
+// the stores comes from, and one commit carries every write of the turn. The meaning stays that of
+// one call at a time:
+//
+// - A call is answered only after its statement has been committed.
+// - When a statement fails, it was rolled back whole, and its calls run one by one, so that one bad
+//   call costs no other. When its outcome is unknown, all its calls fail and none runs again.
+// - A call that waits too long is dropped from the queue and never run.
+import { StoreUnavailable } from '../user.ts';
+
+/** Calls in one statement at most. */
+const MAX_SIZE = 500;
+
+/** Calls that wait at most; more fail at once. */
+const MAX_WAITING = 20_000;
+
+/** One waiting call. */
+interface Call<Item, Result> {
+  readonly item: Item;
+  /** When it fails if it has no answer, in the milliseconds of the clock. */
+  readonly expires: number;
+  readonly resolve: (result: Result) => void;
+  readonly reject: (err: unknown) => void;
+}
+
+/** Runs batches when it can; `run` of a batch is called later, never within `wake`. */
+export interface Runner {
+  wake(batch: Runnable): void;
+}
+
+/** What a runner knows of a batch. */
+export interface Runnable {
+  /** Takes the calls of the next statement; undefined when none wait. */
+  take(now: number): Running | undefined;
+  /** Fails the calls that have waited too long. */
+  expire(now: number): void;
+}
+
+/** The calls of one statement. */
+export interface Running {
+  /** When the first of them expires. */
+  readonly expires: number;
+  /** Runs the statement; answers every call unless `fail` has come first; never throws. */
+  run(connection: unknown): Promise<Outcome>;
+  /** Fails every call that has no answer yet: nobody knows whether it was done. */
+  fail(cause: unknown): void;
+}
+
+/** `isLost`: the error is of the kind after which nobody knows what was done. */
+export type Outcome =
+  | { readonly isLost: false }
+  | { readonly isLost: true; readonly cause: unknown };
+
+/** How the calls of one kind are run. */
+export interface Kind<Connection, Item, Result> {
+  /** Runs the calls in one statement; an Error in place of a result fails that call alone. */
+  readonly statement: (connection: Connection, items: Item[]) => Promise<(Result | Error)[]>;
+  /** Calls of the same key never share a statement. */
+  readonly distinct?: (item: Item) => string | number;
+  /** Only calls of the same key share a statement, and their result. */
+  readonly same?: (item: Item) => string;
+  /** Whether after this error nobody knows what was done. */
+  readonly isLost: (err: unknown) => boolean;
+}
+
+/** The waiting calls of one kind. */
+export class Batch<Connection, Item, Result> implements Runnable {
+  readonly #runner: Runner;
+  readonly #kind: Kind<Connection, Item, Result>;
+  readonly #timeoutMs: number;
+  readonly #now: () => number;
+  #waiting: Call<Item, Result>[] = [];
+
+  constructor(
+    runner: Runner,
+    kind: Kind<Connection, Item, Result>,
+    timeoutMs: number,
+    now: () => number,
+  ) {
+    this.#runner = runner;
+    this.#kind = kind;
+    this.#timeoutMs = timeoutMs;
+    this.#now = now;
+  }
+
+  /** @throws StoreUnavailable, or the Error that the statement gave for this call */
+  call(item: Item): Promise<Result> {
+    return new Promise((resolve, reject) => {
+      if (this.#waiting.length >= MAX_WAITING) {
+        reject(new StoreUnavailable('too many calls are waiting for the store'));
+        return;
+      }
+      this.#waiting.push({ item, expires: this.#now() + this.#timeoutMs, resolve, reject });
+      this.#runner.wake(this);
+    });
+  }
+
+  take(now: number): Running | undefined {
+    this.expire(now);
+    const calls = this.#select();
+    if (calls.length === 0) return undefined;
+    return {
+      expires: calls[0]!.expires,
+      run: (connection) => this.#run(connection as Connection, calls),
+      fail: (cause) => fail(calls, cause),
+    };
+  }
+
+  expire(now: number): void {
+    // The queue is in the order of arrival, so what has expired stands in front.
+    const alive = this.#waiting.findIndex(({ expires }) => expires > now);
+    const count = alive === -1 ? this.#waiting.length : alive;
+    if (count === 0) return;
+    fail(this.#waiting.splice(0, count), 'the store was busy or away for too long');
+  }
+
+  /** The calls that may share the next statement, in the order of their arrival. */
+  #select(): Call<Item, Result>[] {
+    const { distinct, same } = this.#kind;
+    const all = this.#waiting;
+    if (!distinct && !same) {
+      this.#waiting = all.slice(MAX_SIZE);
+      return all.slice(0, MAX_SIZE);
+    }
+    const keys = new Set<string | number>();
+    const left: Call<Item, Result>[] = [];
+    const calls = all.filter((call) => {
+      const key = (distinct ?? same)!(call.item);
+      const isIn =
+        keys.size < MAX_SIZE && (distinct ? !keys.has(key) : keys.size === 0 || keys.has(key));
+      if (isIn) keys.add(key);
+      else left.push(call);
+      return isIn;
+    });
+    this.#waiting = left;
+    return calls;
+  }
+
+  async #run(connection: Connection, calls: Call<Item, Result>[]): Promise<Outcome> {
+    try {
+      const results = await this.#kind.statement(
+        connection,
+        calls.map(({ item }) => item),
+      );
+      calls.forEach((call, i) => {
+        const result = results[i];
+        if (result instanceof Error) call.reject(result);
+        else call.resolve(result as Result);
+      });
+      return { isLost: false };
+    } catch (err) {
+      if (this.#kind.isLost(err)) {
+        fail(calls, err);
+        return { isLost: true, cause: err };
+      }
+      if (calls.length === 1) {
+        fail(calls, err);
+        return { isLost: false };
+      }
+    }
+    for (const call of calls) {
+      const outcome = await this.#run(connection, [call]);
+      if (!outcome.isLost) continue;
+      fail(calls, outcome.cause);
+      return outcome;
+    }
+    return { isLost: false };
+  }
+}
+
+/** Rejecting a call that has its answer changes nothing. */
+function fail<Item, Result>(calls: readonly Call<Item, Result>[], cause: unknown): void {
+  const err = new StoreUnavailable('the store failed', { cause });
+  for (const call of calls) call.reject(err);
+}

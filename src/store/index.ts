@@ -1,0 +1,31 @@
+// Opens the store that the settings name. Only that engine's code is loaded.
+import type { UserStore } from '../user.ts';
+import type { Database } from './url.ts';
+
+/** What both stores are given. */
+export interface StoreOptions {
+  /** Postgres connections. */
+  readonly poolSize: number;
+  /** The longest that a call waits, in milliseconds. */
+  readonly timeoutMs: number;
+  /** Milliseconds of a clock that never goes back. */
+  readonly now: () => number;
+  /** Called once when the store cannot be reached any more, and once when it is back. */
+  readonly onGone: (cause: unknown) => void;
+  readonly onBack: () => void;
+  /** The database can never be used by this version of the service. */
+  readonly onFatal: (err: Error) => void;
+}
+
+/**
+ * Opens a store. SQLite is ready then; Postgres connects by itself, however long it takes.
+ * @throws an Error in one line when a SQLite file cannot be opened
+ */
+export async function openStore(database: Database, options: StoreOptions): Promise<UserStore> {
+  if (database.engine === 'sqlite') {
+    const { openSqlite } = await import('./sqlite.ts');
+    return openSqlite(database.path, options);
+  }
+  const { openPostgres } = await import('./postgres.ts');
+  return openPostgres(database, options);
+}

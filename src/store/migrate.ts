@@ -1,0 +1,40 @@
+// The schema: numbered SQL files in db/, one folder an engine, to which one only appends.
+import { readdirSync, readFileSync } from 'node:fs';
+
+/** One step of the schema. */
+export interface Migration {
+  /** Counted from 1 without gaps. */
+  readonly version: number;
+  readonly sql: string;
+}
+
+/** The database was made by a newer version of the service. */
+export class SchemaTooNew extends Error {
+  override readonly name = 'SchemaTooNew';
+
+  constructor(found: number, known: number) {
+    super(
+      `the database has schema version ${found}, this service knows ${known}: run the newer service, or restore a backup from before the upgrade`,
+    );
+  }
+}
+
+/** All migrations of an engine in their order. */
+export function migrations(engine: 'sqlite' | 'postgres'): readonly Migration[] {
+  const folder = new URL(`../../db/${engine}/`, import.meta.url);
+  const files = readdirSync(folder).filter((name) => name.endsWith('.sql'));
+  return files.sort().map((name, i) => {
+    const version = Number.parseInt(name, 10);
+    if (version !== i + 1) throw new Error(`db/${engine}/${name}: expected number ${i + 1}`);
+    return { version, sql: readFileSync(new URL(name, folder), 'utf8') };
+  });
+}
+
+/**
+ * The migrations that a database of this schema version lacks.
+ * @throws SchemaTooNew
+ */
+export function missing(all: readonly Migration[], found: number): readonly Migration[] {
+  if (found > all.length) throw new SchemaTooNew(found, all.length);
+  return all.slice(found);
+}

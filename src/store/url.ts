@@ -1,0 +1,122 @@
+// DATABASE_URL: `sqlite:PATH`, or a Postgres URL as libpq writes them (PostgreSQL manual 34.1.1.2).
+
+/** Where users are kept. */
+export type Database = SqliteDatabase | PostgresDatabase;
+
+/** A file, or `:memory:`. */
+export interface SqliteDatabase {
+  readonly engine: 'sqlite';
+  readonly path: string;
+}
+
+/** One database on one or more hosts. */
+export interface PostgresDatabase {
+  readonly engine: 'postgres';
+  /** In the order in which they are tried; a host that begins with `/` is a socket's folder. */
+  readonly hosts: readonly Host[];
+  readonly user: string;
+  readonly password: string;
+  readonly database: string;
+  readonly sslMode: (typeof SSL_MODES)[number];
+  /** PEM file of the authorities that are trusted in place of node's. */
+  readonly sslRootCert: string | undefined;
+  /** Only a server that takes writes is used. Always so with several hosts. */
+  readonly isWritable: boolean;
+  readonly applicationName: string;
+}
+
+export interface Host {
+  readonly host: string;
+  readonly port: number;
+}
+
+const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
+
+// What a service that writes can use of target_session_attrs.
+const SESSION_ATTRIBUTES = ['any', 'read-write', 'primary'];
+
+const PARAMETERS = [
+  'host',
+  'port',
+  'user',
+  'password',
+  'dbname',
+  'sslmode',
+  'sslrootcert',
+  'target_session_attrs',
+  'application_name',
+];
+
+// postgresql://[userspec@][hostspec][/dbname][?paramspec]; hostspec is host[:port][,…], and an IPv6
+// host stands in brackets.
+const POSTGRES_URL =
+  /^postgres(?:ql)?:\/\/(?:([^:@/?]*)(?::([^@/?]*))?@)?([^/?]*)(?:\/([^?]*))?(?:\?(.*))?$/;
+
+/** @returns undefined when the URL is neither, or has a parameter or value that is not supported. */
+export function parseDatabaseUrl(url: string): Database | undefined {
+  const sqlite = /^sqlite:(.+)$/.exec(url);
+  if (sqlite) return { engine: 'sqlite', path: sqlite[1]! };
+  try {
+    return parsePostgres(url);
+  } catch {
+    return undefined; // percent-encoding that cannot be decoded
+  }
+}
+
+/** The database in words that hold no secret. */
+export function describe(database: Database): string {
+  if (database.engine === 'sqlite') return `sqlite ${database.path}`;
+  const hosts = database.hosts.map(({ host, port }) => `${host}:${port}`);
+  return `postgres ${hosts.join(',')}/${database.database}`;
+}
+
+function parsePostgres(url: string): PostgresDatabase | undefined {
+  const match = POSTGRES_URL.exec(url);
+  if (match === null) return undefined;
+  const [userInfo, passwordInfo, hostInfo, databaseInfo] = match.slice(1, 5).map(decodeOrEmpty);
+  const parameters = parseParameters(match[5] ?? '');
+  if (parameters === undefined) return undefined;
+  const hosts = parseHosts(parameters.host ?? hostInfo!, parameters.port);
+  const sslMode = SSL_MODES.find((mode) => mode === (parameters.sslmode ?? 'prefer'));
+  const attributes = parameters.target_session_attrs ?? 'any';
+  if (!hosts || !sslMode || !SESSION_ATTRIBUTES.includes(attributes)) return undefined;
+  const user = parameters.user ?? (userInfo || 'postgres');
+  return {
+    engine: 'postgres',
+    hosts,
+    user,
+    password: parameters.password ?? passwordInfo!,
+    database: parameters.dbname ?? (databaseInfo || user),
+    sslMode,
+    sslRootCert: parameters.sslrootcert,
+    isWritable: hosts.length > 1 || attributes !== 'any',
+    applicationName: parameters.application_name ?? 'notes-users',
+  };
+}
+
+function parseParameters(text: string): Record<string, string | undefined> | undefined {
+  const parameters: Record<string, string> = {};
+  for (const part of text.split('&').filter(Boolean)) {
+    const [name = '', ...value] = part.split('=');
+    if (!PARAMETERS.includes(name)) return undefined;
+    parameters[name] = decodeURIComponent(value.join('='));
+  }
+  return parameters;
+}
+
+function parseHosts(text: string, portList: string | undefined): Host[] | undefined {
+  const ports = portList?.split(',') ?? [];
+  const hosts = text.split(',').map((entry, i) => {
+    const [, bracketed, plain, port] =
+      /^(?:\[([^\]]+)\]|([^:[\]]*))(?::([0-9]+))?$/.exec(entry) ?? [];
+    const host = bracketed ?? plain;
+    const number = Number(port ?? ports[i] ?? ports[0] ?? 5432);
+    return { host: host === '' ? 'localhost' : host, port: number };
+  });
+  const isValid = hosts.every(({ host, port }) => host !== undefined && port > 0 && port < 65_536);
+  return isValid ? (hosts as Host[]) : undefined;
+}
+
+function decodeOrEmpty(text: string | undefined): string {
+  return decodeURIComponent(text ?? '');
+}

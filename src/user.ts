@@ -1,0 +1,163 @@
+// The domain: what a user is, which values a user can have, what a store of users promises, and
+// the faults it knows. Imports nothing; HTTP and SQL are other files' business.
+
+/** A user as stored. */
+export interface User {
+  /** Given by the store: ascending, never reused, 1 to 2^53 - 1. */
+  readonly id: number;
+  /** 1 to 100 Unicode code points. */
+  readonly name: string;
+  /** 3 to 100 Unicode code points, unique, compared exactly. */
+  readonly email: string;
+  /** Begins at 1 and grows by one with every change of name or email. */
+  readonly version: number;
+}
+
+/** The part of a user that its creator decides. */
+export type NewUser = Pick<User, 'name' | 'email'>;
+
+/** What a change sets; an absent field stays as it is. */
+export type UserChange = Partial<NewUser>;
+
+/** Some versions of a user, or whichever it has. */
+export type Versions = readonly number[] | 'any';
+
+/** A change is done only to a user whose version is in `oneOf` and not in `noneOf`. */
+export interface Condition {
+  readonly oneOf: Versions;
+  readonly noneOf: Versions;
+}
+
+/** The condition that every user meets. */
+export const ALWAYS: Condition = { oneOf: 'any', noneOf: [] };
+
+/** A keyset page: at most `limit` users whose id is greater than `after`. */
+export interface Page {
+  readonly after: number;
+  readonly limit: number;
+}
+
+/**
+ * Where users are kept. An answer of a write comes after it is durable. Every method throws
+ * StoreUnavailable when the store fails or does not answer in time; for a write that means
+ * "unknown": it may have been done, once.
+ */
+export interface UserStore {
+  /** @throws EmailTaken when another user has the email. */
+  create(user: NewUser): Promise<User>;
+  /** @returns undefined when no user has the id. */
+  find(id: number): Promise<User | undefined>;
+  /** @returns undefined when no user has the email. */
+  findByEmail(email: string): Promise<User | undefined>;
+  /** The users of a page, by ascending id. */
+  list(page: Page): Promise<readonly User[]>;
+  /**
+   * The user as it is after the change, `'stale'` when the condition does not hold, undefined when
+   * no user has the id.
+   * @throws EmailTaken when another user has the email.
+   */
+  change(id: number, change: UserChange, condition: Condition): Promise<Changed>;
+  /** The user as it was before, and else as `change`. */
+  remove(id: number, condition: Condition): Promise<Changed>;
+  /** Resolves when the store answers. */
+  ping(): Promise<void>;
+  /** Releases files and connections. No other method is called afterwards. */
+  close(): Promise<void>;
+}
+
+/** What became of a conditional change. */
+export type Changed = User | 'stale' | undefined;
+
+/** The email belongs to another user. */
+export class EmailTaken extends Error {
+  override readonly name = 'EmailTaken';
+}
+
+/** The store failed or did not answer in time; `cause` says how. */
+export class StoreUnavailable extends Error {
+  override readonly name = 'StoreUnavailable';
+}
+
+/** A value that no user can have; the message names every wrong field and what it accepts. */
+export class InvalidUser extends Error {
+  override readonly name = 'InvalidUser';
+}
+
+/**
+ * The rules of a user's fields as JSON Schema (2020-12), where lengths count code points. The
+ * patterns refuse what the schema's words cannot: U+0000 and lone surrogates in both (no store
+ * keeps them), white space and control characters in an email.
+ */
+export const FIELDS = {
+  name: {
+    type: 'string',
+    minLength: 1,
+    maxLength: 100,
+    pattern: '^[^\\0\\p{Surrogate}]*$',
+    description: 'a string of 1 to 100 characters without U+0000 and lone surrogates',
+  },
+  email: {
+    type: 'string',
+    minLength: 3,
+    maxLength: 100,
+    pattern:
+      '^[^@\\p{White_Space}\\p{Cc}\\p{Surrogate}]+@[^@\\p{White_Space}\\p{Cc}\\p{Surrogate}]+$',
+    description:
+      'a string of 3 to 100 characters with one @ that has text on both sides, without white space, control characters and lone surrogates',
+  },
+} as const;
+
+type Field = keyof typeof FIELDS;
+const FIELD_NAMES = Object.keys(FIELDS) as readonly Field[];
+const PATTERNS = {
+  name: new RegExp(FIELDS.name.pattern, 'u'),
+  email: new RegExp(FIELDS.email.pattern, 'u'),
+};
+
+/**
+ * Both fields of a user from a parsed body; other members are ignored.
+ * @throws InvalidUser
+ */
+export function parseNewUser(body: unknown): NewUser {
+  return checked(body, FIELD_NAMES) as NewUser;
+}
+
+/**
+ * The fields that a JSON Merge Patch (RFC 7396) sets. `null` would remove a field, which neither
+ * allows.
+ * @throws InvalidUser
+ */
+export function parseChange(body: unknown): UserChange {
+  return checked(
+    body,
+    FIELD_NAMES.filter((field) => isObject(body) && Object.hasOwn(body, field)),
+  );
+}
+
+/** Whether a user can have this email. */
+export function isEmail(value: string): boolean {
+  return isValid('email', value);
+}
+
+function checked(body: unknown, fields: readonly Field[]): UserChange {
+  if (!isObject(body)) throw new InvalidUser('The body must be a JSON object.');
+  const faults = fields.filter((field) => !isValid(field, body[field]));
+  if (faults.length > 0) {
+    const sentences = faults.map((field) => `${field} must be ${FIELDS[field].description}`);
+    throw new InvalidUser(`${sentences.join('; ')}.`);
+  }
+  return Object.fromEntries(fields.map((field) => [field, body[field]]));
+}
+
+function isValid(field: Field, value: unknown): boolean {
+  if (typeof value !== 'string') return false;
+  const { minLength, maxLength } = FIELDS[field];
+  // A code point takes one or two UTF-16 units: what is longer is not counted.
+  if (value.length < minLength || value.length > 2 * maxLength) return false;
+  const length = [...value].length;
+  return length >= minLength && length <= maxLength && PATTERNS[field].test(value);
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
