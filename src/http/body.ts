@@ -1,0 +1,113 @@
+// Reads a request's body: its size, its media type, its syntax. What the values mean is the
+// handler's business.
+import { isUtf8 } from 'node:buffer';
+import type { IncomingMessage } from 'node:http';
+import { HttpError } from './errors.ts';
+import { parseForm } from './form.ts';
+
+/** The media types that routes take, by the short names of the route table. */
+export const MEDIA_TYPES = {
+  json: 'application/json',
+  form: 'application/x-www-form-urlencoded',
+  mergePatch: 'application/merge-patch+json',
+} as const;
+
+export type MediaType = keyof typeof MEDIA_TYPES;
+
+/** Whether a request announces a body (RFC 9112 §6.3). */
+export function hasBody(req: IncomingMessage): boolean {
+  const { 'content-length': length, 'transfer-encoding': coding } = req.headers;
+  return coding !== undefined || (length !== undefined && Number(length) !== 0);
+}
+
+/**
+ * The parsed body: undefined for an empty one. A route that takes no body gets undefined too: what
+ * the client sent has no meaning there (RFC 9110 §9.3.1), but its size is limited all the same.
+ * The checks are in the contract's order, and `proceed` is called once the body is wanted.
+ * @throws HttpError 413, 415 or 400
+ */
+export async function readBody(
+  req: IncomingMessage,
+  accepts: readonly MediaType[],
+  limitBytes: number,
+  proceed: () => void,
+): Promise<unknown> {
+  const declared = req.headers['content-length'];
+  if (Number(declared ?? 0) > limitBytes) throw tooLarge(limitBytes);
+  // A body of unknown length can still turn out too large, which is the check before this one.
+  let type = declared === undefined ? undefined : mediaType(req, accepts);
+  proceed();
+  const bytes = await read(req, limitBytes);
+  if (bytes.length === 0 || accepts.length === 0) return undefined;
+  type ??= mediaType(req, accepts);
+  if (!isUtf8(bytes)) throw new HttpError(400, 'The body is not valid UTF-8.');
+  const text = bytes.toString();
+  return type === 'form' ? parseForm(text) : parseJson(text);
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new HttpError(400, 'The body is not valid JSON.');
+  }
+}
+
+function read(req: IncomingMessage, limitBytes: number): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let length = 0;
+    req.on('data', (chunk: Buffer) => {
+      length += chunk.length;
+      if (length <= limitBytes) chunks.push(chunk);
+      else reject(tooLarge(limitBytes));
+    });
+    req.on('end', () => resolve(chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks)));
+    // Emitted when the client has gone, or when node's parser has refused the rest of the body.
+    req.on('error', (err) => reject(err instanceof HttpError ? err : new HttpError(400)));
+  });
+}
+
+function tooLarge(limitBytes: number): HttpError {
+  return new HttpError(413, `The body is larger than ${limitBytes} bytes.`);
+}
+
+/**
+ * Which of the accepted media types the body is in.
+ * @throws HttpError 415, with what is accepted (RFC 9110 §15.5.16, §12.5.3)
+ */
+function mediaType(req: IncomingMessage, accepts: readonly MediaType[]): MediaType | undefined {
+  if (accepts.length === 0) return undefined;
+  const coding = req.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
+  if (coding !== 'identity') {
+    throw new HttpError(415, 'The body must have no content coding.', [
+      'Accept-Encoding',
+      'identity',
+    ]);
+  }
+  const { type, charset } = parseContentType(req.headers['content-type'] ?? '');
+  const found = accepts.find((name) => MEDIA_TYPES[name] === type);
+  if (found !== undefined && (charset === undefined || charset === 'utf-8')) return found;
+  const accepted = accepts.map((name) => MEDIA_TYPES[name]).join(', ');
+  const headers = ['Accept', accepted];
+  if (req.method === 'PATCH') headers.push('Accept-Patch', accepted);
+  throw new HttpError(415, `The body must be ${accepted}, in UTF-8.`, headers);
+}
+
+// media-type = type "/" subtype *( OWS ";" OWS [ parameter ] )   (RFC 9110 §8.3.1)
+// parameter  = token "=" ( token / quoted-string )
+const PARAMETER =
+  /^[ \t]*(?:([\w!#$%&'*+.^`|~-]+)=([\w!#$%&'*+.^`|~-]+|"(?:[^"\\]|\\.)*"))?[ \t]*$/;
+
+function parseContentType(header: string): { type: string; charset: string | undefined } {
+  const [type = '', ...parameters] = header.split(';');
+  let charset: string | undefined;
+  for (const parameter of parameters) {
+    const match = PARAMETER.exec(parameter);
+    if (match === null) return { type: '', charset };
+    if (match[1]?.toLowerCase() === 'charset') {
+      charset = match[2]!.replace(/^"(.*)"$/, '$1').toLowerCase();
+    }
+  }
+  return { type: type.trim().toLowerCase(), charset };
+}

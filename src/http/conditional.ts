@@ -1,0 +1,46 @@
+// Entity tags and conditional requests (RFC 9110 §8.8.3, §13.1). A user's tag is its version in
+// quotes, a strong validator: the representation of one version never changes.
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Condition, User, Versions } from '../user.ts';
+
+/** The strong entity tag of a user, quotes included. */
+export function entityTag(user: User): string {
+  return `"${user.version}"`;
+}
+
+/** What `If-Match` and `If-None-Match` demand of the user that a request changes. */
+export function condition(headers: IncomingHttpHeaders): Condition {
+  const { 'if-match': match, 'if-none-match': noneMatch } = headers;
+  return {
+    oneOf: match === undefined ? 'any' : versions(match, 'strong'),
+    noneOf: noneMatch === undefined ? [] : versions(noneMatch, 'weak'),
+  };
+}
+
+/** Whether `If-None-Match` of a GET names the user's tag: then the answer is 304. */
+export function isUnchanged(user: User, headers: IncomingHttpHeaders): boolean {
+  const header = headers['if-none-match'];
+  if (header === undefined) return false;
+  const tags = versions(header, 'weak');
+  return tags === 'any' || tags.includes(user.version);
+}
+
+// entity-tag = [ "W/" ] DQUOTE *( %x21 / %x23-7E / obs-text ) DQUOTE   (RFC 9110 §8.8.3)
+// The list allows empty elements (§5.6.1).
+const ENTITY_TAG = /[ \t,]*(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*(?=,|$)/y;
+const VERSION = /^[1-9][0-9]{0,15}$/;
+
+/**
+ * The versions that a list of tags names; a weak tag only in a weak comparison (§8.8.3.2). What is
+ * not a tag matches nothing and ends the list.
+ */
+function versions(header: string, comparison: 'strong' | 'weak'): Versions {
+  if (header.trim() === '*') return 'any';
+  const found: number[] = [];
+  ENTITY_TAG.lastIndex = 0;
+  for (let tag = ENTITY_TAG.exec(header); tag !== null; tag = ENTITY_TAG.exec(header)) {
+    const [, weak, opaque = ''] = tag;
+    if ((comparison === 'weak' || !weak) && VERSION.test(opaque)) found.push(Number(opaque));
+  }
+  return found;
+}

@@ -1,0 +1,32 @@
+// The query of a request target (RFC 3986 §3.4): `&` between parameters, percent-encoding, and `+`
+// as itself.
+import { HttpError } from './errors.ts';
+
+/**
+ * The values of the known parameters; others are ignored.
+ * @throws HttpError 400 for a known parameter that comes twice and for malformed percent-encoding
+ */
+export function parseQuery<Name extends string>(
+  query: string,
+  known: readonly Name[],
+): { readonly [name in Name]?: string } {
+  const values: { [name in Name]?: string } = {};
+  if (query === '') return values;
+  for (const part of query.split('&')) {
+    const equals = part.indexOf('=');
+    const sent = decode(equals === -1 ? part : part.slice(0, equals));
+    const name = known.find((candidate) => candidate === sent);
+    if (name === undefined) continue;
+    if (values[name] !== undefined) throw new HttpError(400, `The query has ${name} twice.`);
+    values[name] = equals === -1 ? '' : decode(part.slice(equals + 1));
+  }
+  return values;
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw new HttpError(400, 'The query has malformed percent-encoding.');
+  }
+}

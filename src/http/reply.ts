@@ -1,0 +1,144 @@
+// How a reply becomes bytes. Handlers return a Reply; nothing else writes to a response.
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
+
+/** What a request is answered with. */
+export interface Reply {
+  readonly status: number;
+  /** Content-Type; absent when there is no body (204, 304). */
+  readonly type?: string;
+  /** Whole, or in pieces whose number and length are not known before. */
+  readonly body: string | AsyncIterable<string>;
+  /** Flat list of further header names and values. */
+  readonly headers?: readonly string[];
+}
+
+/** A JSON reply. */
+export function json(body: string, headers: readonly string[] = [], status = 200): Reply {
+  return { status, type: 'application/json', body, headers };
+}
+
+/** A reply without a body: 204 and 304 (RFC 9110 §15.3.5, §15.4.5). */
+export function empty(status: 204 | 304, headers: readonly string[]): Reply {
+  return { status, body: '', headers };
+}
+
+/** How long a closing connection is still read, so that the client gets to read its answer. */
+const LINGER_MS = 2_000;
+
+/**
+ * Writes the reply: one head, one body. Resolves with the bytes of the body that were written;
+ * a whole body's at once, a streamed one's when its last piece has been taken.
+ * `headers` are the ones of every reply and become this reply's; `isLast` closes the connection.
+ * @throws whatever a streamed body throws; the connection has been reset then, so that no client
+ * takes a part for the whole.
+ */
+export function send(
+  req: IncomingMessage,
+  res: ServerResponse,
+  reply: Reply,
+  headers: string[],
+  isLast: boolean,
+): number | Promise<number> {
+  if (reply.headers !== undefined) headers.push(...reply.headers);
+  if (reply.type !== undefined) headers.push('Content-Type', reply.type);
+  if (isLast) closeAfter(req, res, headers);
+  if (typeof reply.body !== 'string') return stream(req, res, reply, headers);
+  const length = Buffer.byteLength(reply.body);
+  if (reply.type !== undefined) headers.push('Content-Length', String(length));
+  res.writeHead(reply.status, headers);
+  res.end(reply.body);
+  return length;
+}
+
+/** The bytes of a reply for a request that node's parser has refused (RFC 9112 §2.2). */
+export function rawReply(reply: Reply, common: readonly string[]): string {
+  const body = String(reply.body);
+  const headers = [...common, ...(reply.headers ?? []), 'Content-Type', reply.type ?? ''];
+  headers.push('Content-Length', String(Buffer.byteLength(body)), 'Connection', 'close');
+  headers.push('Date', new Date().toUTCString());
+  let head = `HTTP/1.1 ${reply.status} ${STATUS_CODES[reply.status]}\r\n`;
+  for (let i = 0; i < headers.length; i += 2) head += `${headers[i]}: ${headers[i + 1]}\r\n`;
+  return `${head}\r\n${body}`;
+}
+
+async function stream(
+  req: IncomingMessage,
+  res: ServerResponse,
+  reply: Reply,
+  headers: string[],
+): Promise<number> {
+  if (req.method === 'HEAD') {
+    if (req.httpVersionMinor === 1) headers.push('Transfer-Encoding', 'chunked');
+    res.writeHead(reply.status, headers).end();
+    return 0;
+  }
+  res.writeHead(reply.status, headers);
+  let bytes = 0;
+  try {
+    for await (const piece of reply.body) {
+      bytes += Buffer.byteLength(piece);
+      if (!res.write(piece)) await drained(res);
+      if (res.destroyed) return bytes;
+    }
+  } catch (err) {
+    reset(req.socket);
+    throw err;
+  }
+  res.end();
+  return bytes;
+}
+
+/** Resolves when the client has taken what was written, or has gone. */
+function drained(res: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      res.off('drain', done).off('close', done);
+      resolve();
+    };
+    res.on('drain', done).on('close', done);
+    if (res.destroyed) done();
+  });
+}
+
+/** RST where the transport can send it; under TLS the missing last chunk says the same. */
+function reset(socket: Socket & { encrypted?: boolean }): void {
+  if (socket.encrypted) socket.destroy();
+  else socket.resetAndDestroy();
+}
+
+/** Longer bodies that no one wants are not read to the end for the sake of the connection. */
+const UNREAD_LIMIT_BYTES = 102_400;
+
+/**
+ * Whether the connection has to end with this answer. An answer may go out before the request's body
+ * has come in: node reads on and drops a body of known length, but one without an end in sight, or
+ * one that the client may never send because it waits for 100 (RFC 9110 §10.1.1), ends it.
+ */
+export function endsConnection(req: IncomingMessage, status: number): boolean {
+  if (status === 413 || status === 408) return true;
+  if (req.complete) return false;
+  const { 'transfer-encoding': coding, 'content-length': length, expect } = req.headers;
+  return coding !== undefined || expect !== undefined || Number(length ?? 0) > UNREAD_LIMIT_BYTES;
+}
+
+/**
+ * Closes the connection after the answer in two steps (RFC 9112 §9.6): our side at once, the
+ * client's when it is done or LINGER_MS later. Closing both with unread bytes in the kernel would
+ * send RST, which can take the answer away from the client before it has read it.
+ */
+function closeAfter(req: IncomingMessage, res: ServerResponse, headers: string[]): void {
+  headers.push('Connection', 'close');
+  const { socket } = req;
+  res.once('finish', () => req.resume());
+  // Node calls this when the last answer of a connection has been written.
+  socket.destroySoon = () => lingeringClose(socket);
+}
+
+/** Sends FIN, reads on and drops what comes, and closes when the client does, or in LINGER_MS. */
+export function lingeringClose(socket: Socket): void {
+  socket.end();
+  socket.resume();
+  const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+  socket.once('close', () => clearTimeout(timer));
+}
