@@ -1,0 +1,53 @@
+// Who may use a route: the pipeline's second step.
+import {
+  type Authorization,
+  BASIC_CHALLENGE,
+  bearerChallenge,
+  parseAuthorization,
+  unauthorized,
+} from './authorization.ts';
+import type { Credential } from './credential.ts';
+import type { Failures } from './failures.ts';
+import type { Tokens } from './jwt.ts';
+
+/** What a route asks of its caller; `users` is `public` or `bearer`, as PROTECT_USERS says. */
+export type Access = 'public' | 'basic' | 'bearer' | 'users';
+
+/** What the gate decides by. */
+export interface Gatekeepers {
+  readonly credential: Credential;
+  readonly tokens: Tokens;
+  readonly failures: Failures;
+  readonly protectUsers: boolean;
+}
+
+/**
+ * Lets the request in.
+ * `header` is the Authorization header when there is exactly one.
+ * @throws HttpError 401 with the route's challenge, or 429
+ */
+export function admit(
+  access: Access,
+  header: string | undefined,
+  client: string,
+  keepers: Gatekeepers,
+): void {
+  if (access === 'public' || (access === 'users' && !keepers.protectUsers)) return;
+  const sent = header === undefined ? undefined : parseAuthorization(header);
+  if (access === 'basic') {
+    if (!isBasic(sent, client, keepers)) throw unauthorized(BASIC_CHALLENGE);
+    return;
+  }
+  if (sent?.scheme === 'bearer' && keepers.tokens.verify(sent.credentials)) return;
+  throw unauthorized(bearerChallenge(access === 'users' ? 'users' : 'notes', sent));
+}
+
+function isBasic(
+  sent: Authorization | undefined,
+  client: string,
+  { credential, failures }: Gatekeepers,
+): boolean {
+  // Without credentials nothing was checked, so nothing counts as a failure (contract 3.13).
+  if (sent?.scheme !== 'basic') return false;
+  return failures.attempt(client, () => credential.matchesBasic(sent.credentials));
+}

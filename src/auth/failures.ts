@@ -1,0 +1,87 @@
+// The failure limit (contract 3.13): how often one client address may present wrong credentials.
+// A success neither counts nor resets, so a right guess in between does not help a guesser.
+import { counterKey } from '../http/address.ts';
+import { HttpError } from '../http/errors.ts';
+
+const WINDOW_MS = 60_000;
+
+/** Addresses remembered in each of the two tables: what an attacker with many can make us keep. */
+const MAX_ADDRESSES = 10_000;
+
+/** Stands for all addresses that came when every place was taken by a locked one. */
+const EVERYONE_ELSE = 'everyone else';
+
+/**
+ * Counts failed credential checks by key. A key that reaches the limit within a minute is locked
+ * for the minute that follows, so no minute at all holds more failures than the limit.
+ */
+export class Failures {
+  readonly #limit: number;
+  readonly #now: () => number;
+  // Times of the failures within the last minute, oldest first; the keys by their latest failure.
+  readonly #counting = new Map<string, number[]>();
+  // When the lock ends; the keys in the order of that time.
+  readonly #locked = new Map<string, number>();
+
+  /** `limit` 0 switches it off. `now` gives milliseconds of a clock that never goes back. */
+  constructor(limit: number, now: () => number) {
+    this.#limit = limit;
+    this.#now = now;
+  }
+
+  /**
+   * Runs a credential check for a client and counts it when it fails.
+   * @throws HttpError 429 with Retry-After while the client is locked; nothing is checked then.
+   */
+  attempt(client: string, check: () => boolean): boolean {
+    const key = counterKey(client);
+    const seconds = this.#retryAfterSeconds(key);
+    if (seconds > 0) throw new HttpError(429, undefined, ['Retry-After', String(seconds)]);
+    const isRight = check();
+    if (!isRight) this.#record(key);
+    return isRight;
+  }
+
+  /** Whole seconds until the key may try again, 0 when it may now. */
+  #retryAfterSeconds(key: string): number {
+    if (this.#locked.size === 0) return 0;
+    this.#unlock();
+    const end = this.#locked.get(key) ?? this.#lockOfTheRest(key);
+    return end === undefined ? 0 : Math.ceil((end - this.#now()) / 1000);
+  }
+
+  #record(key: string): void {
+    if (this.#limit === 0) return;
+    this.#unlock();
+    const counter = this.#hasPlace(key) ? key : EVERYONE_ELSE;
+    const now = this.#now();
+    const before = this.#counting.get(counter) ?? [];
+    const times = [...before.filter((time) => time > now - WINDOW_MS), now];
+    this.#counting.delete(counter);
+    if (times.length >= this.#limit) {
+      this.#locked.set(counter, now + WINDOW_MS);
+      return;
+    }
+    this.#counting.set(counter, times);
+    // Only what is not locked is ever forgotten: the key that has been quiet for longest.
+    if (this.#counting.size > MAX_ADDRESSES) {
+      this.#counting.delete(this.#counting.keys().next().value!);
+    }
+  }
+
+  #hasPlace(key: string): boolean {
+    return this.#locked.size < MAX_ADDRESSES || this.#locked.has(key);
+  }
+
+  #lockOfTheRest(key: string): number | undefined {
+    return this.#hasPlace(key) ? undefined : this.#locked.get(EVERYONE_ELSE);
+  }
+
+  #unlock(): void {
+    const now = this.#now();
+    for (const [key, end] of this.#locked) {
+      if (end > now) return;
+      this.#locked.delete(key);
+    }
+  }
+}
