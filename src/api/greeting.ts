@@ -1,0 +1,8 @@
+// GET / (contract 3.1): says that the service is there, whether or not the store is.
+import { text } from '../http/errors.ts';
+import type { Reply } from '../http/reply.ts';
+
+/** 200, a greeting in plain text. */
+export function greet(): Reply {
+  return text(200, 'Hello! This is the Notes and Users API.\n');
+}

@@ -1,0 +1,8 @@
+// GET /notes (contract 3.5): the one note, for holders of a token.
+import { json, type Reply } from '../http/reply.ts';
+import type { Context } from '../route.ts';
+
+/** 200, `{"title", "contents"}`. The caller has been let in before. */
+export function readNote({ services: { note } }: Context): Reply {
+  return json(JSON.stringify({ title: note.title, contents: note.contents }));
+}

@@ -1,0 +1,9 @@
+// GET /protected (contract 3.9): the sample route behind Basic authentication.
+import { text } from '../http/errors.ts';
+import type { Reply } from '../http/reply.ts';
+import type { Context } from '../route.ts';
+
+/** 200, a greeting in plain text. The caller has been let in before. */
+export function greetCaller({ services }: Context): Reply {
+  return text(200, `Welcome, ${services.credential.name}.\n`);
+}

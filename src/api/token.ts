@@ -1,0 +1,26 @@
+// POST /token (contract 3.2 to 3.4): the credential pair for a token that is valid for an hour.
+import { unauthorized } from '../auth/authorization.ts';
+import { json, type Reply } from '../http/reply.ts';
+import type { Context } from '../route.ts';
+
+/**
+ * 200, `{"token"}`, not to be cached (RFC 6749 §5.1).
+ * @throws HttpError 401 for whatever is not the right pair, 429 after too many wrong ones
+ */
+export function issueToken({ body, client, services }: Context): Reply {
+  if (!isRightPair(body, client, services)) throw unauthorized('Bearer realm="token"');
+  const token = services.tokens.issue();
+  return json(JSON.stringify({ token }), ['Cache-Control', 'no-store']);
+}
+
+function isRightPair(
+  body: unknown,
+  client: string,
+  { failures, credential }: Context['services'],
+): boolean {
+  if (typeof body !== 'object' || body === null) return false;
+  const { id, pw } = body as { id?: unknown; pw?: unknown };
+  // Without a pair nothing is checked, so nothing counts as a failure (contract 3.13).
+  if (typeof id !== 'string' || typeof pw !== 'string') return false;
+  return failures.attempt(client, () => credential.matches(id, pw));
+}

@@ -1,0 +1,48 @@
+// The vocabulary of the route table.
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Access, Gatekeepers } from './auth/access.ts';
+import type { MediaType } from './http/body.ts';
+import type { Reply } from './http/reply.ts';
+import type { UserStore } from './user.ts';
+
+/** The one note. */
+export interface Note {
+  readonly title: string;
+  readonly contents: string;
+}
+
+/** What handlers work with; the same for all requests. */
+export interface Services extends Gatekeepers {
+  readonly store: UserStore;
+  readonly note: Note;
+}
+
+/** One request, as a handler sees it. */
+export interface Context {
+  readonly headers: IncomingHttpHeaders;
+  /** The value of the path's `{…}`, percent-decoded. */
+  readonly parameter: string;
+  /** The raw query without its `?`. */
+  readonly query: string;
+  /** The parsed body; undefined when there is none. */
+  readonly body: unknown;
+  /** The client's address. */
+  readonly client: string;
+  readonly services: Services;
+}
+
+/** Turns a request into a reply, at once where it can: a promise costs a twentieth of a request. */
+export type Handler = (context: Context) => Reply | Promise<Reply>;
+
+/** One row of the table. */
+export interface Route {
+  readonly access: Access;
+  /** Media types of the body; empty: a body has no meaning here. */
+  readonly accepts: readonly MediaType[];
+  readonly handle: Handler;
+}
+
+export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+
+/** Routes by `METHOD /path`. */
+export type RouteTable = { readonly [key: `${Method} /${string}`]: Route };
