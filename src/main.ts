@@ -1,0 +1,105 @@
+// The process: arguments, environment, signals, exit status. The only file that touches `process`.
+// What needs a newer node is imported after the version is known to be new enough.
+const OLDEST_NODE = 24;
+
+/** Exit statuses; 78 is EX_CONFIG of sysexits.h. */
+const EXIT = { ok: 0, failed: 1, config: 78 } as const;
+
+const ADMIN_PORT = 3001;
+const PROBE_TIMEOUT_MS = 2_500;
+
+if (Number.parseInt(process.versions.node, 10) < OLDEST_NODE) {
+  fail(EXIT.failed, [
+    `notes-users needs node ${OLDEST_NODE} or newer, this is ${process.versions.node}`,
+  ]);
+} else {
+  await main();
+}
+
+async function main(): Promise<void> {
+  const [argument, ...rest] = process.argv.slice(2);
+  if (rest.length > 0 || (argument && !['--live', '--ready', '--json'].includes(argument))) {
+    return fail(EXIT.failed, ['usage: notes-users [--live | --ready | --json]']);
+  }
+  if (argument === '--live' || argument === '--ready') return probe(argument.slice(2));
+  await serve(argument === '--json');
+}
+
+/** Asks the admin listener of a running service: exit status 0 when it says yes. */
+async function probe(page: string): Promise<void> {
+  const port = process.env.ADMIN_PORT || ADMIN_PORT;
+  try {
+    const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
+    const res = await fetch(`http://127.0.0.1:${port}/${page}`, { signal });
+    if (!res.ok) fail(EXIT.failed, [(await res.text()).trim()]);
+  } catch (err) {
+    const { message, cause } = err as Error;
+    fail(EXIT.failed, [`no answer on port ${port}: ${(cause as Error)?.message ?? message}`]);
+  }
+}
+
+async function serve(isJson: boolean): Promise<void> {
+  const { InvalidConfig, readConfig } = await import('./config.ts');
+  const { Log } = await import('./ops/log.ts');
+  const { startService } = await import('./service.ts');
+  let config: ReturnType<typeof readConfig>;
+  try {
+    config = readConfig(process.env);
+  } catch (err) {
+    if (err instanceof InvalidConfig) return fail(EXIT.config, err.problems);
+    throw err;
+  }
+  const format = process.stdout.isTTY && !isJson ? 'text' : 'json';
+  // A reader of the log that has gone must not end the service.
+  process.stdout.on('error', () => {});
+  process.stderr.on('error', () => {});
+  const log = new Log(config.logLevel, format, (text, done) =>
+    process.stdout.write(text, () => done()),
+  );
+  const exit = async (status: number) => {
+    await log.flush();
+    process.exit(status);
+  };
+
+  try {
+    const service = await startService(config, log, (err) => {
+      log.error('cannot serve', { cause: err.message });
+      process.stderr.write(`${err.message}\n`);
+      exit(EXIT.failed);
+    });
+    if (config.authPassword === undefined) {
+      const { user, password } = service.credential;
+      process.stderr.write(`AUTH_PASSWORD is not set; generated for user ${user}: ${password}\n`);
+    }
+    if (config.signingSecret === undefined) {
+      process.stderr.write('SIGNING_SECRET is not set; tokens end with this process\n');
+    }
+    process.on('SIGHUP', () => {
+      if (config.tls === undefined) return;
+      try {
+        service.reloadTls();
+        log.info('TLS certificate reloaded');
+      } catch (err) {
+        log.error('TLS certificate not reloaded', { cause: (err as Error).message });
+      }
+    });
+    let isStopping = false;
+    const stop = async () => {
+      if (isStopping) return exit(EXIT.failed);
+      isStopping = true;
+      await exit((await service.stop()) ? EXIT.ok : EXIT.failed);
+    };
+    process.on('SIGTERM', stop);
+    process.on('SIGINT', stop);
+  } catch (err) {
+    fail(EXIT.failed, [(err as Error).message]);
+    await exit(EXIT.failed);
+  }
+}
+
+function fail(status: number, lines: readonly string[]): void {
+  process.stderr.write(lines.map((line) => `${line}\n`).join(''));
+  process.exitCode = status;
+}
+
+export {};

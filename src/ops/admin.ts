@@ -1,0 +1,56 @@
+// The admin listener (contract section 7): whether the process lives, and whether it would serve.
+// On a port of its own, which is not for the public.
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { errorReply, HttpError, text } from '../http/errors.ts';
+import { endsConnection, type Reply, rawReply, send } from '../http/reply.ts';
+import type { Connection, Handler } from './server.ts';
+
+/** What the admin listener asks. */
+export interface AdminOptions {
+  /** Why requests would not be served; undefined when they would. */
+  readonly reasonNotReady: () => Promise<string | undefined>;
+}
+
+const COMMON = ['X-Content-Type-Options', 'nosniff', 'Cache-Control', 'no-store'];
+const ALLOW = 'GET, HEAD';
+
+/** Answers `/live` and `/ready`. */
+export class Admin implements Handler {
+  readonly #options: AdminOptions;
+  readonly allow = ALLOW;
+
+  constructor(options: AdminOptions) {
+    this.#options = options;
+  }
+
+  handle(req: IncomingMessage, res: ServerResponse, connection: Connection): void {
+    this.#reply(req)
+      .catch(errorReply)
+      .then((reply) => {
+        connection.isClosing = endsConnection(req, reply.status);
+        return send(req, res, reply, COMMON.slice(), connection.isClosing);
+      });
+  }
+
+  refusal(err: HttpError): string {
+    return rawReply(errorReply(err), COMMON);
+  }
+
+  async #reply(req: IncomingMessage): Promise<Reply> {
+    const pages: Record<string, () => Promise<Reply>> = {
+      '/live': async () => text(200, 'live\n'),
+      '/ready': () => this.#ready(),
+    };
+    const page = Object.hasOwn(pages, req.url!) ? pages[req.url!] : undefined;
+    if (page === undefined) throw new HttpError(404);
+    if (req.method !== 'GET' && req.method !== 'HEAD') {
+      throw new HttpError(405, undefined, ['Allow', ALLOW]);
+    }
+    return page();
+  }
+
+  async #ready(): Promise<Reply> {
+    const reason = await this.#options.reasonNotReady();
+    return reason === undefined ? text(200, 'ready\n') : text(503, `not ready: ${reason}\n`);
+  }
+}

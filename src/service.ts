@@ -1,0 +1,176 @@
+// The parts wired together: settings in, a running service out. The program and the tests of its
+// users call the same function. Reads no environment and prints nothing by itself.
+import { randomBytes } from 'node:crypto';
+import { performance } from 'node:perf_hooks';
+import { App, type Exchange } from './app.ts';
+import { Credential } from './auth/credential.ts';
+import { Failures } from './auth/failures.ts';
+import { Tokens } from './auth/jwt.ts';
+import { type Config, readConfig, readTls } from './config.ts';
+import { Admin } from './ops/admin.ts';
+import { Log } from './ops/log.ts';
+import { Server } from './ops/server.ts';
+import type { Services } from './route.ts';
+import { routes } from './routes.ts';
+import { openStore } from './store/index.ts';
+import { describe } from './store/url.ts';
+import { StoreUnavailable } from './user.ts';
+
+/** A running service. */
+export interface Service {
+  /** Base URL of the API, without a trailing slash. */
+  readonly url: string;
+  /** Base URL of the admin listener; undefined without one. */
+  readonly adminUrl: string | undefined;
+  /** Whom the service lets in. The password was generated where the settings had none. */
+  readonly credential: { readonly user: string; readonly password: string };
+  /** Reads the TLS files again. @throws an Error, and keeps the old ones, when they are unreadable */
+  readonly reloadTls: () => void;
+  /** Answers what is in flight, then releases everything. @returns whether it was in time */
+  readonly stop: () => Promise<boolean>;
+}
+
+/** Starts the service. `onFatal` tells that it can never serve, so that the process can end. */
+export async function startService(
+  config: Config,
+  log: Log,
+  onFatal: (err: Error) => void,
+): Promise<Service> {
+  const now = () => performance.now();
+  const tls = config.tls && readTls(config.tls);
+  let isStopping = false;
+  const store = await openStore(config.database, {
+    poolSize: config.databasePoolSize,
+    timeoutMs: config.databaseTimeoutMs,
+    now,
+    onGone: (cause) => log.error('store unavailable', { cause: causeOf(cause) }),
+    onBack: () => log.info('store available'),
+    onFatal,
+  });
+  const password = config.authPassword ?? randomBytes(15).toString('base64url');
+  const services = { ...gatekeepers(config, password), store, note: noteOf(config) };
+  const app = new App({
+    routes,
+    services,
+    bodyLimitBytes: config.bodyLimitBytes,
+    trustProxy: config.trustProxy,
+    corsOrigin: config.corsOrigin,
+    now,
+    isStopping: () => isStopping,
+    record: (exchange) => record(exchange, now() - exchange.startMs, log),
+  });
+  const api = new Server(app, tls);
+  const admin = new Server(new Admin({ reasonNotReady }));
+
+  async function reasonNotReady(): Promise<string | undefined> {
+    if (isStopping) return 'stopping';
+    return store.ping().then(
+      () => undefined,
+      () => 'store unavailable',
+    );
+  }
+
+  async function stop(): Promise<boolean> {
+    isStopping = true;
+    log.info('stopping');
+    await new Promise((resolve) => setTimeout(resolve, config.shutdownDelayMs));
+    const timer = deadline(config.shutdownTimeoutMs);
+    const isInTime = await Promise.race([api.stop().then(() => true), timer.passed]);
+    timer.clear();
+    api.destroy();
+    admin.destroy();
+    await store.close();
+    log.info('stopped');
+    return isInTime;
+  }
+
+  try {
+    const port = await api.listen(config.port, config.host);
+    const adminPort =
+      config.adminPort === undefined
+        ? undefined
+        : await admin.listen(config.adminPort, config.host);
+    const url = urlOf(tls ? 'https' : 'http', config.host, port);
+    const adminUrl = adminPort === undefined ? undefined : urlOf('http', config.host, adminPort);
+    log.info('listening', { url, adminUrl, store: describe(config.database) });
+    return {
+      url,
+      adminUrl,
+      credential: { user: config.authUser, password },
+      reloadTls: () => config.tls && api.reloadTls(readTls(config.tls)),
+      stop,
+    };
+  } catch (err) {
+    api.destroy();
+    admin.destroy();
+    await store.close();
+    throw err;
+  }
+}
+
+function gatekeepers(config: Config, password: string): Omit<Services, 'store' | 'note'> {
+  const { authUser: user, authName: name, signingSecret, signingSecretPrevious } = config;
+  const secrets = [signingSecret ?? randomBytes(32).toString('base64url'), signingSecretPrevious];
+  return {
+    credential: new Credential({ user, password, name }),
+    tokens: new Tokens(
+      { id: user, name },
+      secrets.filter((secret) => secret !== undefined),
+      () => Date.now() / 1000,
+    ),
+    failures: new Failures(config.authFailuresPerMinute, () => performance.now()),
+    protectUsers: config.protectUsers,
+  };
+}
+
+function noteOf({ noteTitle: title, noteContents: contents }: Config) {
+  return { title, contents };
+}
+
+function record(exchange: Exchange, ms: number, log: Log): void {
+  log.request(exchange, ms);
+  const { fault, requestId } = exchange;
+  if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) });
+}
+
+/** The whole chain of causes in one line. A fault that we do not know comes with its stack. */
+function causeOf(err: unknown): string {
+  if (!(err instanceof Error)) return String(err);
+  const isKnown = err instanceof StoreUnavailable || 'code' in err;
+  const text = isKnown ? err.message : (err.stack ?? err.message);
+  return err.cause === undefined ? text : `${text}: ${causeOf(err.cause)}`;
+}
+
+function urlOf(scheme: string, host: string | undefined, port: number): string {
+  const name = host === undefined ? 'localhost' : host.includes(':') ? `[${host}]` : host;
+  return `${scheme}://${name}:${port}`;
+}
+
+function deadline(ms: number): { readonly passed: Promise<false>; readonly clear: () => void } {
+  let timer: NodeJS.Timeout | undefined;
+  const passed = new Promise<false>((resolve) => {
+    timer = setTimeout(() => resolve(false), ms);
+  });
+  return { passed, clear: () => clearTimeout(timer) };
+}
+
+/** Settings of a service in a test: variables of the README's table by name, all optional. */
+export type Settings = Readonly<Record<string, string>>;
+
+/**
+ * Starts a service in this process, for test suites: on a free port of 127.0.0.1, with users in
+ * memory, unless the settings say otherwise. Reads no environment and prints nothing. `close`
+ * leaves no open handle.
+ * @throws InvalidConfig
+ */
+export async function start(settings: Settings = {}) {
+  const defaults = { PORT: '0', HOST: '127.0.0.1', DATABASE_URL: 'sqlite::memory:' };
+  const config = readConfig({ ...defaults, ...settings });
+  const log = new Log('silent', 'json', (_text, done) => done());
+  const service = await startService(config, log, () => {});
+  const close = async () => {
+    await service.stop();
+  };
+  const { url, adminUrl, credential } = service;
+  return { url, adminUrl, credential, close, [Symbol.asyncDispose]: close };
+}
