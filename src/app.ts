@@ -56,6 +56,12 @@ const CORS_EXPOSED = 'ETag, Link, Location, Retry-After, X-Request-Id';
 const CORS_ALLOWED = 'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id';
 const CORS_MAX_AGE_SECONDS = 7200;
 
+/** The header section at most (RFC 6585 §5). */
+const MAX_HEADER_BYTES = 16 * 1024;
+
+/** Names and values in a list that is too short to hide a large section from node's own limit. */
+const FEW_HEADERS = 100;
+
 /** Answers requests. */
 export class App {
   readonly #options: AppOptions;
@@ -199,8 +205,9 @@ export class App {
     isLast: boolean,
   ): void {
     exchange.status = reply.status;
-    if (isLast || endsConnection(req, reply.status)) connection.isClosing = true;
-    const sent = send(req, res, reply, this.#headers(exchange.requestId), connection.isClosing);
+    const ends = isLast || endsConnection(req, reply.status);
+    connection.isClosing ||= ends;
+    const sent = send(req, res, reply, this.#headers(exchange.requestId), ends);
     if (typeof sent === 'number') {
       exchange.bytes = sent;
       this.#options.record(exchange);
@@ -235,9 +242,18 @@ function contextOf(
 /** What node's parser lets through and HTTP does not (RFC 9112 §2.3, §3.2). */
 function checkMessage(req: IncomingMessage): void {
   if (req.httpVersionMajor !== 1) throw new HttpError(505);
+  if (req.rawHeaders.length > FEW_HEADERS && headerBytes(req) > MAX_HEADER_BYTES) {
+    throw new HttpError(431);
+  }
   if (req.httpVersionMinor === 1 && singleHeader(req, 'host') === undefined) {
     throw new HttpError(400, 'The request must have exactly one Host header.');
   }
+}
+
+/** Node counts names and values alone: many short fields could be twice the limit and more. */
+function headerBytes({ rawHeaders }: IncomingMessage): number {
+  const separators = ': \r\n'.length * (rawHeaders.length / 2);
+  return rawHeaders.reduce((sum, text) => sum + text.length, separators);
 }
 
 /** The header's value when it was sent exactly once; node keeps only the first of several. */

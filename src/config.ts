@@ -80,6 +80,10 @@ function matching(accepts: string, isAccepted: (value: string) => boolean): Rule
 }
 
 const MAX_TIMEOUT_MS = 3_600_000;
+
+/** Where the image has the admin listener, and where `--live` and `--ready` ask by default. */
+const DEFAULT_ADMIN_PORT = 3001;
+
 const port = integer(0, 65_535);
 const secret = matching(
   'a key of at least 32 bytes of UTF-8',
@@ -181,6 +185,19 @@ export function readConfig(env: Environment): Config {
 }
 
 /**
+ * Where the admin listener of a service with this environment is found; other variables are not read.
+ * @throws InvalidConfig
+ */
+export function readAdminAddress(env: Environment): { host: string; port: number } {
+  const problems: string[] = [];
+  const host = (read(env, 'HOST', problems) as string | undefined) ?? '0.0.0.0';
+  const number = (read(env, 'ADMIN_PORT', problems) as number | undefined) ?? DEFAULT_ADMIN_PORT;
+  if (problems.length > 0) throw new InvalidConfig(problems);
+  // "All interfaces" is no address to ask.
+  return { host: { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host, port: number };
+}
+
+/**
  * Reads the certificate and its key.
  * @throws an Error that names the file which cannot be read, or says that they are no pair
  */
@@ -228,11 +245,26 @@ function tlsPaths(
     );
     return undefined;
   }
+  const unreadable = [
+    ...unreadableFile('TLS_CERT_FILE', certFile),
+    ...unreadableFile('TLS_KEY_FILE', keyFile),
+  ];
+  problems.push(...unreadable);
+  if (unreadable.length > 0) return undefined;
   try {
     readTls({ certFile, keyFile });
   } catch (err) {
-    const accepts = 'accepts with TLS_KEY_FILE the paths of a PEM certificate chain and its key';
+    const accepts = 'accepts a PEM certificate chain, and TLS_KEY_FILE its private key';
     problems.push(`TLS_CERT_FILE: ${(err as Error).message}; ${accepts}`);
   }
   return { certFile, keyFile };
+}
+
+function unreadableFile(name: string, path: string): string[] {
+  try {
+    readFileSync(path);
+    return [];
+  } catch (err) {
+    return [`${name}: ${(err as Error).message}; accepts the path of a PEM file`];
+  }
 }

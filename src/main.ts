@@ -5,7 +5,6 @@ const OLDEST_NODE = 24;
 /** Exit statuses; 78 is EX_CONFIG of sysexits.h. */
 const EXIT = { ok: 0, failed: 1, config: 78 } as const;
 
-const ADMIN_PORT = 3001;
 const PROBE_TIMEOUT_MS = 2_500;
 
 if (Number.parseInt(process.versions.node, 10) < OLDEST_NODE) {
@@ -27,14 +26,18 @@ async function main(): Promise<void> {
 
 /** Asks the admin listener of a running service: exit status 0 when it says yes. */
 async function probe(page: string): Promise<void> {
-  const port = process.env.ADMIN_PORT || ADMIN_PORT;
+  const { InvalidConfig, readAdminAddress } = await import('./config.ts');
   try {
+    const { host, port } = readAdminAddress(process.env);
+    const name = host.includes(':') ? `[${host}]` : host;
     const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
-    const res = await fetch(`http://127.0.0.1:${port}/${page}`, { signal });
-    if (!res.ok) fail(EXIT.failed, [(await res.text()).trim()]);
+    const res = await fetch(`http://${name}:${port}/${page}`, { signal });
+    const body = await res.text();
+    if (!res.ok) fail(EXIT.failed, [body.trim()]);
   } catch (err) {
+    if (err instanceof InvalidConfig) return fail(EXIT.config, err.problems);
     const { message, cause } = err as Error;
-    fail(EXIT.failed, [`no answer on port ${port}: ${(cause as Error)?.message ?? message}`]);
+    fail(EXIT.failed, [`no answer of the admin listener: ${(cause as Error)?.message ?? message}`]);
   }
 }
 
@@ -60,6 +63,13 @@ async function serve(isJson: boolean): Promise<void> {
     await log.flush();
     process.exit(status);
   };
+
+  // The driver of Postgres can throw where no one can catch it; its connection is replaced then.
+  // A fault of ours outside a request is no reason to drop the requests of others either.
+  const onStray = (err: unknown) =>
+    log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) });
+  process.on('uncaughtException', onStray);
+  process.on('unhandledRejection', onStray);
 
   try {
     const service = await startService(config, log, (err) => {

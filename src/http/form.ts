@@ -15,6 +15,9 @@ const MAX_INDEX = 999;
 /** Arrays hold at most this many elements and indices; what grows beyond is an object (qs). */
 const ARRAY_LIMIT = 20;
 
+/** JavaScript lists the keys of an object up to this integer first (ECMA-262, array index). */
+const MAX_INTEGER_KEY = 2 ** 32 - 2;
+
 type Value = string | Value[] | { [key: string]: Value };
 type Container = Exclude<Value, string>;
 
@@ -60,7 +63,9 @@ class FormReader {
       parameters.set(name, before === undefined ? value : this.#concat(before, value));
     }
     // Objects list integer keys first, in ascending order, and so does qs, which merges in that order.
-    const integers = [...parameters.keys()].filter(isIndex).sort((a, b) => Number(a) - Number(b));
+    const integers = [...parameters.keys()]
+      .filter((key) => isIndex(key) && Number(key) <= MAX_INTEGER_KEY)
+      .sort((a, b) => Number(a) - Number(b));
     if (integers.length === 0) return parameters;
     return new Map([...integers.map((key) => [key, parameters.get(key)!] as const), ...parameters]);
   }
@@ -125,7 +130,7 @@ class FormReader {
     if (typeof target === 'string') return [target, source];
     if (Array.isArray(target)) {
       if (Object.keys(target).length >= ARRAY_LIMIT)
-        return this.#limited([...target, source], Infinity);
+        return this.#limited(target.concat(source), Infinity);
       target.push(source);
     } else if (this.#outgrown.has(target)) {
       this.#append(target, source, this.#outgrown);
@@ -171,9 +176,7 @@ class FormReader {
   /** Keeps the highest index of `object` true after `key` of `source` came in. */
   #raise(object: Container, source: Container, key: string): void {
     if (this.#outgrown.has(source) && !this.#outgrown.has(object)) {
-      const indices = Object.keys(object).filter(
-        (name) => String(Number.parseInt(name, 10)) === name,
-      );
+      const indices = Object.keys(object).filter(isIndex);
       this.#outgrown.set(object, Math.max(this.#outgrown.get(source)!, ...indices.map(Number)));
     }
     if (!isIndex(key)) return;
@@ -228,7 +231,7 @@ function unwrap(segment: string): string {
 
 /** A canonical integer from 0: "0", "17", not "01" or "-1". */
 function isIndex(key: string): boolean {
-  return /^(?:0|[1-9][0-9]*)$/.test(key) && Number.isSafeInteger(Number(key));
+  return /^(?:0|[1-9][0-9]*)$/.test(key);
 }
 
 /** Percent-decoding of UTF-8, "+" for a space (WHATWG URL, application/x-www-form-urlencoded). */

@@ -1,6 +1,7 @@
 // How a reply becomes bytes. Handlers return a Reply; nothing else writes to a response.
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
+import { setImmediate as turn } from 'node:timers/promises';
 
 /** What a request is answered with. */
 export interface Reply {
@@ -79,6 +80,8 @@ async function stream(
     for await (const piece of reply.body) {
       bytes += Buffer.byteLength(piece);
       if (!res.write(piece)) await drained(res);
+      // A turn of the event loop for other requests: the kernel may take all of it at once.
+      await turn();
       if (res.destroyed) return bytes;
     }
   } catch (err) {

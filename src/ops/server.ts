@@ -70,6 +70,7 @@ export class Server {
   readonly #server: HttpServer | HttpsServer;
   readonly #handler: Handler;
   readonly #connections = new Map<Socket, Connection>();
+  #accepted = 0;
   #onEmpty: (() => void) | undefined;
 
   constructor(handler: Handler, tls?: TlsFiles) {
@@ -115,8 +116,12 @@ export class Server {
    * request for a moment, as it can be on its way.
    */
   async stop(): Promise<void> {
-    // One turn of the event loop takes what waits in the kernel's queue.
-    await new Promise((resolve) => setImmediate(resolve));
+    // Turns of the event loop that take what waits in the kernel's queue, until one finds nothing.
+    let accepted: number;
+    do {
+      accepted = this.#accepted;
+      await new Promise((resolve) => setImmediate(resolve));
+    } while (this.#accepted > accepted);
     const closed = new Promise<void>((resolve) => {
       this.#onEmpty = resolve;
       // Not http.Server's own close(), which would cut idle connections at once.
@@ -134,6 +139,7 @@ export class Server {
   }
 
   #connected(socket: Socket): void {
+    this.#accepted++;
     if (this.#connections.size >= MAX_CONNECTIONS && this.#closeIdle(ROOM) === 0) {
       socket.destroy();
       return;
@@ -208,5 +214,7 @@ function statusOf(code: string | undefined): number {
   if (code === 'HPE_CHUNK_EXTENSIONS_OVERFLOW') return 413;
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 408;
   if (code === 'HPE_INVALID_VERSION') return 505;
+  // The preface of HTTP/2, "PRI * HTTP/2.0".
+  if (code === 'HPE_PAUSED_H2_UPGRADE') return 505;
   return 400;
 }

@@ -8,7 +8,7 @@
 // - A connection that was lost, could not be made, or is to a server that turned read-only (25006)
 //   is replaced, with growing pauses; the others go on. Nothing is sent twice.
 // - Several hosts are walked until one takes writes.
-import { connect, type Socket } from 'node:net';
+import { connect, isIP, type Socket } from 'node:net';
 import postgres, { type Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
 import type { Runnable, Runner, Running } from './batch.ts';
@@ -29,7 +29,8 @@ const CLOSE_TIMEOUT_SECONDS = 1;
 // A pooler refuses our statement_timeout, or drops it: then it is known for what it is.
 const UNSUPPORTED_PARAMETER = /unsupported startup parameter/;
 const PROBE = `
-  select pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly",
+  select pg_is_in_recovery() as "isStandby",
+    pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly",
     (select setting from pg_settings where name = 'statement_timeout') as "timeoutMs"`;
 
 /** What the pool tells and asks. */
@@ -59,6 +60,11 @@ interface Connection {
   readonly sql: Sql;
   /** Cuts the connection at once. */
   readonly cut: () => void;
+}
+
+interface ServerState {
+  readonly isStandby: boolean;
+  readonly isReadOnly: boolean;
 }
 
 /** The server at the other end shares its sessions among clients (PgBouncer in transaction mode). */
@@ -225,8 +231,10 @@ export class Pool implements Runner {
     try {
       const [state] = await sql.unsafe(PROBE);
       clearTimeout(timer);
-      if (database.isWritable && state?.isReadOnly) {
-        throw new Error(`${host.host}:${host.port} takes no writes`);
+      const isOnSecondWalk = this.#host >= database.hosts.length;
+      if (!isWanted(database.sessionAttributes, state as unknown as ServerState, isOnSecondWalk)) {
+        const kind = state?.isReadOnly ? 'takes no writes' : 'is no standby';
+        throw new Error(`${host.host}:${host.port} ${kind}`);
       }
       const hasTimeout = Number(state?.timeoutMs) === this.#options.timeoutMs;
       if (!this.#isPooler && !hasTimeout) throw new PoolerFound();
@@ -274,6 +282,19 @@ export class Pool implements Runner {
   }
 }
 
+/** `target_session_attrs` (PostgreSQL manual 34.1.2). */
+function isWanted(
+  attributes: PostgresDatabase['sessionAttributes'],
+  { isStandby, isReadOnly }: ServerState,
+  isOnSecondWalk: boolean,
+): boolean {
+  if (attributes === 'read-write') return !isReadOnly;
+  if (attributes === 'read-only') return isReadOnly;
+  if (attributes === 'primary') return !isStandby;
+  if (attributes === 'standby') return isStandby;
+  return attributes === 'any' || isStandby || isOnSecondWalk;
+}
+
 /** The one socket of a client. The driver asks for another when it is lost, and does not get it. */
 class Link {
   readonly #host: Host;
@@ -318,9 +339,10 @@ function tlsOptions(database: PostgresDatabase, { host }: Host, ca: string | und
   const { sslMode } = database;
   if (sslMode === 'disable') return false;
   if (sslMode === 'prefer' || sslMode === 'allow') return 'prefer';
-  const servername = host;
+  // An address is compared with the certificate too, but never sent as a server name (RFC 6066 §3).
+  const name = isIP(host) === 0 ? { servername: host } : { servername: undefined, host };
   // libpq verifies the chain for `require` too when it has been given a root.
-  if (sslMode === 'require' && ca === undefined) return { rejectUnauthorized: false, servername };
-  const verify = { rejectUnauthorized: true, servername, ...(ca === undefined ? {} : { ca }) };
+  if (sslMode === 'require' && ca === undefined) return { rejectUnauthorized: false, ...name };
+  const verify = { rejectUnauthorized: true, ...name, ...(ca === undefined ? {} : { ca }) };
   return sslMode === 'verify-full' ? verify : { ...verify, checkServerIdentity: () => undefined };
 }

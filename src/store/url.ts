@@ -20,8 +20,8 @@ export interface PostgresDatabase {
   readonly sslMode: (typeof SSL_MODES)[number];
   /** PEM file of the authorities that are trusted in place of node's. */
   readonly sslRootCert: string | undefined;
-  /** Only a server that takes writes is used. Always so with several hosts. */
-  readonly isWritable: boolean;
+  /** Which servers are used; with several hosts `read-write`, unless the URL says otherwise. */
+  readonly sessionAttributes: (typeof SESSION_ATTRIBUTES)[number];
   readonly applicationName: string;
 }
 
@@ -32,8 +32,14 @@ export interface Host {
 
 const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 
-// What a service that writes can use of target_session_attrs.
-const SESSION_ATTRIBUTES = ['any', 'read-write', 'primary'];
+const SESSION_ATTRIBUTES = [
+  'any',
+  'read-write',
+  'read-only',
+  'primary',
+  'standby',
+  'prefer-standby',
+] as const;
 
 const PARAMETERS = [
   'host',
@@ -78,8 +84,10 @@ function parsePostgres(url: string): PostgresDatabase | undefined {
   if (parameters === undefined) return undefined;
   const hosts = parseHosts(parameters.host ?? hostInfo!, parameters.port);
   const sslMode = SSL_MODES.find((mode) => mode === (parameters.sslmode ?? 'prefer'));
-  const attributes = parameters.target_session_attrs ?? 'any';
-  if (!hosts || !sslMode || !SESSION_ATTRIBUTES.includes(attributes)) return undefined;
+  if (!hosts) return undefined;
+  const attributes = parameters.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any');
+  const sessionAttributes = SESSION_ATTRIBUTES.find((name) => name === attributes);
+  if (!sslMode || !sessionAttributes) return undefined;
   const user = parameters.user ?? (userInfo || 'postgres');
   return {
     engine: 'postgres',
@@ -89,7 +97,7 @@ function parsePostgres(url: string): PostgresDatabase | undefined {
     database: parameters.dbname ?? (databaseInfo || user),
     sslMode,
     sslRootCert: parameters.sslrootcert,
-    isWritable: hosts.length > 1 || attributes !== 'any',
+    sessionAttributes,
     applicationName: parameters.application_name ?? 'notes-users',
   };
 }

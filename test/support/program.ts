@@ -1,14 +1,19 @@
 // Starts the real program as an operator would: a process, an environment, signals, exit codes.
-// Knows nothing of src but the path of its entry file.
+// Knows nothing of src.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { createDatabase } from './postgres.ts';
 
-const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+
+// As `npm start` does it: node, its flags, the entry file.
+const [, ...START] = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+  .scripts.start.split(' ')
+  .map((word: string) => (word.endsWith('.ts') ? join(ROOT, word) : word));
 
 /** Names of the stores that every contract test runs against. */
 export const STORES = ['sqlite', 'postgres'] as const;
@@ -39,7 +44,7 @@ export class Program {
   readonly exited: Promise<Exit>;
 
   constructor(env: Record<string, string>, args: readonly string[] = []) {
-    this.process = spawn(process.execPath, [ENTRY, ...args], {
+    this.process = spawn(process.execPath, [...START, ...args], {
       env,
       stdio: ['ignore', 'pipe', 'pipe'],
     });
@@ -69,7 +74,9 @@ export class Program {
         once(this.process, 'output'),
         this.exited.then((exit) => {
           if (condition(this)) return;
-          throw new Error(`the program ended (${JSON.stringify(exit)}):\n${this.stdout}${this.stderr}`);
+          throw new Error(
+            `the program ended (${JSON.stringify(exit)}):\n${this.stdout}${this.stderr}`,
+          );
         }),
       ]);
     }
