@@ -38,12 +38,12 @@ function withoutPort(entry: string): string {
   return /^[0-9.]+:[0-9]+$/.test(entry) ? entry.slice(0, entry.indexOf(':')) : entry;
 }
 
-// A listener on "::" sees IPv4 clients as ::ffff:192.0.2.1 (RFC 4291 §2.5.5.2).
+// A listener on "::" sees IPv4 clients as ::ffff:192.0.2.1 (RFC 4291 §2.5.5.2); proxies write it in
+// longer ways too, which URL brings to the one form ::ffff:c000:201.
 function unmapped(address: string): string {
-  if (!/^::ffff:/i.test(address)) return address;
-  const rest = address.slice(7);
-  if (isIP(rest) === 4) return rest;
-  const hex = /^([0-9a-f]{1,4}):([0-9a-f]{1,4})$/i.exec(rest);
+  if (!/:ffff:/i.test(address) || isIP(address) !== 6 || address.includes('%')) return address;
+  const { hostname } = new URL(`http://[${address}]`);
+  const hex = /^\[::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})\]$/.exec(hostname);
   if (hex === null) return address;
   const [high, low] = [Number.parseInt(hex[1]!, 16), Number.parseInt(hex[2]!, 16)];
   return [high >> 8, high & 255, low >> 8, low & 255].join('.');

@@ -96,18 +96,20 @@ function mediaType(req: IncomingMessage, accepts: readonly MediaType[]): MediaTy
 
 // media-type = type "/" subtype *( OWS ";" OWS [ parameter ] )   (RFC 9110 §8.3.1)
 // parameter  = token "=" ( token / quoted-string )
+const TYPE = /^[ \t]*([^; \t]*)/;
 const PARAMETER =
-  /^[ \t]*(?:([\w!#$%&'*+.^`|~-]+)=([\w!#$%&'*+.^`|~-]+|"(?:[^"\\]|\\.)*"))?[ \t]*$/;
+  /[ \t]*;[ \t]*(?:([\w!#$%&'*+.^`|~-]+)=([\w!#$%&'*+.^`|~-]+|"(?:[^"\\]|\\.)*"))?/y;
 
 function parseContentType(header: string): { type: string; charset: string | undefined } {
-  const [type = '', ...parameters] = header.split(';');
-  let charset: string | undefined;
-  for (const parameter of parameters) {
-    const match = PARAMETER.exec(parameter);
-    if (match === null) return { type: '', charset };
-    if (match[1]?.toLowerCase() === 'charset') {
-      charset = match[2]!.replace(/^"(.*)"$/, '$1').toLowerCase();
-    }
+  const [start, type] = TYPE.exec(header)!;
+  const charsets: string[] = [];
+  let end = start.length;
+  PARAMETER.lastIndex = end;
+  for (let match = PARAMETER.exec(header); match !== null; match = PARAMETER.exec(header)) {
+    end = PARAMETER.lastIndex;
+    const value = match[2]?.replace(/^"(.*)"$/s, '$1').replace(/\\(.)/g, '$1') ?? '';
+    if (match[1]?.toLowerCase() === 'charset') charsets.push(value.toLowerCase());
   }
-  return { type: type.trim().toLowerCase(), charset };
+  const isWhole = header.slice(end).trim() === '';
+  return { type: isWhole ? type!.toLowerCase() : '', charset: charsets[0] };
 }

@@ -34,7 +34,7 @@ export class Log {
   #dropped = 0;
   #isScheduled = false;
   #isWriting = false;
-  #onWritten: (() => void) | undefined;
+  readonly #onWritten: (() => void)[] = [];
 
   constructor(level: Level, format: Format, sink: Sink) {
     this.#level = LEVELS.indexOf(level);
@@ -75,7 +75,7 @@ export class Log {
   async flush(): Promise<void> {
     while (this.#pending !== '' || this.#isWriting) {
       await new Promise<void>((resolve) => {
-        this.#onWritten = resolve;
+        this.#onWritten.push(resolve);
         this.#flush();
       });
     }
@@ -114,11 +114,13 @@ export class Log {
     this.#isWriting = true;
     this.#sink(text, () => {
       this.#isWriting = false;
-      const dropped = this.#dropped;
-      this.#dropped = 0;
-      if (dropped > 0) this.error('log lines dropped', { count: dropped });
       this.#flush();
-      this.#onWritten?.();
+      if (this.#dropped > 0) {
+        const count = this.#dropped;
+        this.#dropped = 0;
+        this.error('log lines dropped', { count });
+      }
+      for (const resolve of this.#onWritten.splice(0)) resolve();
     });
   }
 }

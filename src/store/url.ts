@@ -41,6 +41,12 @@ const SESSION_ATTRIBUTES = [
   'prefer-standby',
 ] as const;
 
+const DEFAULT_PORT = '5432';
+
+// "[2001:db8::1]:5433", "2001:db8::1" (only without a port), "db.example:5433", "/run/postgresql"
+const HOST =
+  /^(?:\[([^\]]+)\](?=:|$)|([0-9a-f.]*:[0-9a-f.]*:[0-9a-f:.]*)$|([^:[\]]*))(?::([0-9]*))?$/i;
+
 const PARAMETERS = [
   'host',
   'port',
@@ -112,17 +118,19 @@ function parseParameters(text: string): Record<string, string | undefined> | und
   return parameters;
 }
 
-function parseHosts(text: string, portList: string | undefined): Host[] | undefined {
-  const ports = portList?.split(',') ?? [];
-  const hosts = text.split(',').map((entry, i) => {
-    const [, bracketed, plain, port] =
-      /^(?:\[([^\]]+)\]|([^:[\]]*))(?::([0-9]+))?$/.exec(entry) ?? [];
-    const host = bracketed ?? plain;
-    const number = Number(port ?? ports[i] ?? ports[0] ?? 5432);
-    return { host: host === '' ? 'localhost' : host, port: number };
+/** `portList` has one port for all hosts or one for each; an empty port is the default. */
+function parseHosts(text: string, portList = ''): Host[] | undefined {
+  const ports = portList.split(',');
+  const entries = text.split(',');
+  if (ports.length !== 1 && ports.length !== entries.length) return undefined;
+  const hosts = entries.map((entry, i) => {
+    const match = HOST.exec(entry);
+    const host = match?.[1] ?? match?.[2] ?? match?.[3];
+    const port = match?.[4] || ports[ports.length === 1 ? 0 : i] || DEFAULT_PORT;
+    return { host: host || 'localhost', port: /^[0-9]+$/.test(port) ? Number(port) : 0, match };
   });
-  const isValid = hosts.every(({ host, port }) => host !== undefined && port > 0 && port < 65_536);
-  return isValid ? (hosts as Host[]) : undefined;
+  const isValid = hosts.every(({ port, match }) => match !== null && port > 0 && port < 65_536);
+  return isValid ? hosts.map(({ host, port }) => ({ host, port })) : undefined;
 }
 
 function decodeOrEmpty(text: string | undefined): string {
