@@ -35,7 +35,7 @@ async function probe(page: string): Promise<void> {
     const body = await res.text();
     if (!res.ok) fail(EXIT.failed, [body.trim()]);
   } catch (err) {
-    if (err instanceof InvalidConfig) return fail(EXIT.config, err.problems);
+    if (err instanceof InvalidConfig) return fail(EXIT.failed, err.problems);
     const { message, cause } = err as Error;
     fail(EXIT.failed, [`no answer of the admin listener: ${(cause as Error)?.message ?? message}`]);
   }

@@ -40,6 +40,8 @@ export interface Route {
   /** Media types of the body; empty: a body has no meaning here. */
   readonly accepts: readonly MediaType[];
   readonly handle: Handler;
+  /** What the route is for, in a few words of Markdown. */
+  readonly summary: string;
 }
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';

@@ -16,14 +16,14 @@ import type { RouteTable } from './route.ts';
 
 // biome-ignore format: a table reads in columns
 export const routes = {
-  'GET /':              { access: 'public', accepts: [],                     handle: greet },
-  'POST /token':        { access: 'public', accepts: ['json', 'form'],       handle: issueToken },
-  'GET /notes':         { access: 'bearer', accepts: [],                     handle: readNote },
-  'GET /protected':     { access: 'basic',  accepts: [],                     handle: greetCaller },
-  'GET /users':         { access: 'users',  accepts: [],                     handle: listUsers },
-  'POST /users':        { access: 'users',  accepts: ['json'],               handle: createUser },
-  'GET /users/{id}':    { access: 'users',  accepts: [],                     handle: readUser },
-  'PUT /users/{id}':    { access: 'users',  accepts: ['json'],               handle: replaceUser },
-  'PATCH /users/{id}':  { access: 'users',  accepts: ['json', 'mergePatch'], handle: patchUser },
-  'DELETE /users/{id}': { access: 'users',  accepts: [],                     handle: deleteUser },
+  'GET /':              { access: 'public', accepts: [],                     handle: greet,       summary: 'A greeting in plain text' },
+  'POST /token':        { access: 'public', accepts: ['json', 'form'],       handle: issueToken,  summary: '`id` and `pw` for a token that is valid for an hour' },
+  'GET /notes':         { access: 'bearer', accepts: [],                     handle: readNote,    summary: 'The note' },
+  'GET /protected':     { access: 'basic',  accepts: [],                     handle: greetCaller, summary: 'A greeting for who knows the password' },
+  'GET /users':         { access: 'users',  accepts: [],                     handle: listUsers,   summary: 'All users, a page of them (`limit`, `after`), or the one with an `email`' },
+  'POST /users':        { access: 'users',  accepts: ['json'],               handle: createUser,  summary: 'Creates a user' },
+  'GET /users/{id}':    { access: 'users',  accepts: [],                     handle: readUser,    summary: 'A user' },
+  'PUT /users/{id}':    { access: 'users',  accepts: ['json'],               handle: replaceUser, summary: "Replaces a user's name and email" },
+  'PATCH /users/{id}':  { access: 'users',  accepts: ['json', 'mergePatch'], handle: patchUser,   summary: 'Changes what the body names (JSON Merge Patch)' },
+  'DELETE /users/{id}': { access: 'users',  accepts: [],                     handle: deleteUser,  summary: 'Deletes a user and answers with it' },
 } satisfies RouteTable;

@@ -53,8 +53,15 @@ export type Outcome =
 
 /** How the calls of one kind are run. */
 export interface Kind<Connection, Item, Result> {
-  /** Runs the calls in one statement; an Error in place of a result fails that call alone. */
-  readonly statement: (connection: Connection, items: Item[]) => Promise<(Result | Error)[]>;
+  /**
+   * Runs the calls in one statement; an Error in place of a result fails that call alone. `expires`
+   * is when the first of them fails.
+   */
+  readonly statement: (
+    connection: Connection,
+    items: Item[],
+    expires: number,
+  ) => Promise<(Result | Error)[]>;
   /** Calls of the same key never share a statement. */
   readonly distinct?: (item: Item) => string | number;
   /** Only calls of the same key share a statement, and their result. */
@@ -138,10 +145,8 @@ export class Batch<Connection, Item, Result> implements Runnable {
 
   async #run(connection: Connection, calls: Call<Item, Result>[]): Promise<Outcome> {
     try {
-      const results = await this.#kind.statement(
-        connection,
-        calls.map(({ item }) => item),
-      );
+      const items = calls.map(({ item }) => item);
+      const results = await this.#kind.statement(connection, items, calls[0]!.expires);
       calls.forEach((call, i) => {
         const result = results[i];
         if (result instanceof Error) call.reject(result);

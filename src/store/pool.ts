@@ -29,7 +29,8 @@ const CLOSE_TIMEOUT_SECONDS = 1;
 // A pooler refuses our statement_timeout, or drops it: then it is known for what it is.
 const UNSUPPORTED_PARAMETER = /unsupported startup parameter/;
 const PROBE = `
-  select pg_is_in_recovery() as "isStandby",
+  select extract(epoch from clock_timestamp())::float8 as seconds,
+    pg_is_in_recovery() as "isStandby",
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly",
     (select setting from pg_settings where name = 'statement_timeout') as "timeoutMs"`;
 
@@ -56,10 +57,16 @@ interface Slot {
   running: Running | undefined;
 }
 
-interface Connection {
-  readonly sql: Sql;
+interface Connection extends Session {
   /** Cuts the connection at once. */
   readonly cut: () => void;
+}
+
+/** What a statement is run with. */
+export interface Session {
+  readonly sql: Sql;
+  /** A time of our clock in seconds since 1970 of the server's. */
+  readonly serverSeconds: (ms: number) => number;
 }
 
 interface ServerState {
@@ -154,7 +161,7 @@ export class Pool implements Runner {
   async #run(slot: Slot, running: Running): Promise<void> {
     const connection = slot.connection!;
     slot.running = running;
-    const outcome = await running.run(connection.sql);
+    const outcome = await running.run(connection);
     if (slot.connection !== connection) return;
     slot.running = undefined;
     if (outcome.isLost) this.#lose(slot, outcome.cause);
@@ -229,6 +236,7 @@ export class Pool implements Runner {
     });
     const timer = setTimeout(() => link.cut(), CONNECT_TIMEOUT_MS);
     try {
+      const start = this.#options.now();
       const [state] = await sql.unsafe(PROBE);
       clearTimeout(timer);
       const isOnSecondWalk = this.#host >= database.hosts.length;
@@ -240,7 +248,8 @@ export class Pool implements Runner {
       if (!this.#isPooler && !hasTimeout) throw new PoolerFound();
       if (!this.#isPrepared) await this.#options.prepare(sql);
       this.#isPrepared = true;
-      return { sql, cut: link.cut };
+      const epoch = Number(state?.seconds) - start / 1000;
+      return { sql, cut: link.cut, serverSeconds: (ms) => epoch + ms / 1000 };
     } catch (err) {
       clearTimeout(timer);
       link.cut();

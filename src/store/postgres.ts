@@ -18,7 +18,7 @@ import {
 import { Batch, type Kind } from './batch.ts';
 import type { StoreOptions } from './index.ts';
 import { migrations, missing } from './migrate.ts';
-import { Pool } from './pool.ts';
+import { Pool, type Session } from './pool.ts';
 import type { PostgresDatabase } from './url.ts';
 
 const FIND = 'select id, name, email, version from users where id = any($1::bigint[])';
@@ -27,28 +27,35 @@ const FIND_BY_EMAIL = 'select id, name, email, version from users where email = 
 
 const LIST = 'select id, name, email, version from users where id > $1 order by id limit $2';
 
+// A write that reaches the server after its time is over fails by a division by zero: it may have
+// waited in the server's socket, where cutting the connection does not take it back. An empty result
+// would have another meaning. The first parameter is the time, in seconds of the server's clock.
+const IN_TIME = '1 / (statement_timestamp() < to_timestamp($1::float8))::int = 1';
+
 // A row that does not come back had a taken email.
 const CREATE = `
   insert into users (name, email)
-  select name, email from unnest($1::text[], $2::text[]) as new (name, email)
-  order by email collate "C"
+  select name, email from unnest($2::text[], $3::text[]) as new (name, email)
+  where ${IN_TIME} order by email collate "C"
   on conflict (email) do nothing
   returning id, name, email, version`;
 
 // Conditions are texts: the versions between commas, or * for any.
 const INPUT = `
   with input as (
-    select * from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
-      as new (id, name, email, one_of, none_of) order by id
+    select * from unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])
+      as new (id, name, email, one_of, none_of)
+    where ${IN_TIME} order by id
   )`;
 const IS_MET = `
   (one_of = '*' or position(',' || u.version || ',' in one_of) > 0)
   and none_of <> '*' and position(',' || u.version || ',' in none_of) = 0`;
-// After the users that were changed, those that were there and did not meet the condition.
-const WITH_STALE = `
-  select id, name, email, version from changed
+// After the users that were changed, those that stayed as they were when the statement began. One
+// that met the condition then was changed or removed by another meanwhile.
+const WITH_UNCHANGED = `
+  select id, name, email, version, false as "isMet" from changed
   union all
-  select u.id, null, null, u.version from users u join input i on i.id = u.id
+  select u.id, null, null, u.version, ${IS_MET} from users u join input i on i.id = u.id
   where not exists (select from changed c where c.id = u.id)`;
 
 const CHANGE = `${INPUT}, changed as (
@@ -61,12 +68,22 @@ const CHANGE = `${INPUT}, changed as (
       end
     from input i where u.id = i.id and ${IS_MET}
     returning u.id, u.name, u.email, u.version
-  ) ${WITH_STALE}`;
+  ) ${WITH_UNCHANGED}`;
 
 const REMOVE = `${INPUT}, changed as (
     delete from users u using input i where u.id = i.id and ${IS_MET}
     returning u.id, u.name, u.email, u.version
-  ) ${WITH_STALE}`;
+  ) ${WITH_UNCHANGED}`;
+
+// SQLSTATE (PostgreSQL manual, appendix A).
+const UNIQUE_VIOLATION = '23505';
+const DEADLOCK = '40P01';
+// The server has become read-only; it gave the statement up; the statement came too late (IN_TIME),
+// or the server's clock was set since we asked for it.
+const LOST_CODES = ['25006', '57014', '22012'];
+
+/** Times that a statement is run which deadlocks. */
+const MAX_ATTEMPTS = 5;
 
 /** One conditional change or removal. */
 interface Target extends UserChange {
@@ -74,8 +91,8 @@ interface Target extends UserChange {
   readonly condition: Condition;
 }
 
-/** A row of a conditional statement; without a name it is stale. */
-type Row = Omit<User, 'name'> & { readonly name: string | null };
+/** A row of a conditional statement; without a name the user stayed as it was. */
+type Row = Omit<User, 'name'> & { readonly name: string | null; readonly isMet: boolean };
 
 /** Opens the store and begins to connect; it need not be there yet. */
 export function openPostgres(database: PostgresDatabase, options: StoreOptions): UserStore {
@@ -84,13 +101,13 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
 
 class PostgresStore implements UserStore {
   readonly #pool: Pool;
-  readonly #find: Batch<Sql, number, User | undefined>;
-  readonly #findByEmail: Batch<Sql, string, User | undefined>;
-  readonly #list: Batch<Sql, Page, readonly User[]>;
-  readonly #create: Batch<Sql, NewUser, User>;
-  readonly #change: Batch<Sql, Target, Changed>;
-  readonly #remove: Batch<Sql, Target, Changed>;
-  readonly #ping: Batch<Sql, undefined, undefined>;
+  readonly #find: Batch<Session, number, User | undefined>;
+  readonly #findByEmail: Batch<Session, string, User | undefined>;
+  readonly #list: Batch<Session, Page, readonly User[]>;
+  readonly #create: Batch<Session, NewUser, User>;
+  readonly #change: Batch<Session, Target, Changed>;
+  readonly #remove: Batch<Session, Target, Changed>;
+  readonly #ping: Batch<Session, undefined, undefined>;
 
   constructor(database: PostgresDatabase, options: StoreOptions) {
     const { sslRootCert } = database;
@@ -101,7 +118,7 @@ class PostgresStore implements UserStore {
       size: options.poolSize,
       prepare: migrate,
     });
-    const batch = <Item, Result>(kind: Omit<Kind<Sql, Item, Result>, 'isLost'>) =>
+    const batch = <Item, Result>(kind: Omit<Kind<Session, Item, Result>, 'isLost'>) =>
       new Batch(this.#pool, { ...kind, isLost }, options.timeoutMs, options.now);
     this.#find = batch({ statement: find });
     this.#findByEmail = batch({ statement: findByEmail });
@@ -148,47 +165,68 @@ class PostgresStore implements UserStore {
   }
 }
 
-async function find(sql: Sql, ids: number[]): Promise<(User | undefined)[]> {
+async function find({ sql }: Session, ids: number[]): Promise<(User | undefined)[]> {
   const users = byKey(await query<User>(sql, FIND, [array(ids)]), ({ id }) => id);
   return ids.map((id) => users.get(id));
 }
 
-async function findByEmail(sql: Sql, emails: string[]): Promise<(User | undefined)[]> {
+async function findByEmail({ sql }: Session, emails: string[]): Promise<(User | undefined)[]> {
   const users = byKey(await query<User>(sql, FIND_BY_EMAIL, [array(emails)]), ({ email }) => email);
   return emails.map((email) => users.get(email));
 }
 
-async function list(sql: Sql, pages: Page[]): Promise<(readonly User[])[]> {
+async function list({ sql }: Session, pages: Page[]): Promise<(readonly User[])[]> {
   const { after, limit } = pages[0]!;
   const users = await query<User>(sql, LIST, [String(after), String(limit)]);
   return pages.map(() => users);
 }
 
-async function create(sql: Sql, users: NewUser[]): Promise<(User | EmailTaken)[]> {
-  const columns = [array(users.map(({ name }) => name)), array(users.map(({ email }) => email))];
-  const created = byKey(await query<User>(sql, CREATE, columns), ({ email }) => email);
+async function create(
+  { sql, serverSeconds }: Session,
+  users: NewUser[],
+  expires: number,
+): Promise<(User | EmailTaken)[]> {
+  const rows = await query<User>(sql, CREATE, [
+    String(serverSeconds(expires)),
+    array(users.map(({ name }) => name)),
+    array(users.map(({ email }) => email)),
+  ]);
+  const created = byKey(rows, ({ email }) => email);
   return users.map(({ email }) => created.get(email) ?? new EmailTaken());
 }
 
-function change(sql: Sql, targets: Target[]): Promise<(Changed | EmailTaken)[]> {
-  return conditional(sql, CHANGE, targets).catch((err: { code?: string }) => {
+async function change(
+  session: Session,
+  targets: Target[],
+  expires: number,
+): Promise<(Changed | EmailTaken)[]> {
+  try {
+    return await conditional(session, CHANGE, targets, expires);
+  } catch (err) {
     // In a batch this rolls all of it back, and its calls run one by one: only one is to blame.
-    if (err.code === '23505' && targets.length === 1) return [new EmailTaken()];
+    const isTaken = (err as { code?: string }).code === UNIQUE_VIOLATION;
+    if (isTaken && targets.length === 1) return [new EmailTaken()];
     throw err;
-  });
+  }
 }
 
-function remove(sql: Sql, targets: Target[]): Promise<Changed[]> {
-  return conditional(sql, REMOVE, targets);
+function remove(session: Session, targets: Target[], expires: number): Promise<Changed[]> {
+  return conditional(session, REMOVE, targets, expires);
 }
 
-async function ping(sql: Sql, calls: undefined[]): Promise<undefined[]> {
+async function ping({ sql }: Session, calls: undefined[]): Promise<undefined[]> {
   await query(sql, 'select 1', []);
   return calls;
 }
 
-async function conditional(sql: Sql, text: string, targets: Target[]): Promise<Changed[]> {
-  const rows = await query<Row>(sql, text, [
+async function conditional(
+  session: Session,
+  text: string,
+  targets: Target[],
+  expires: number,
+): Promise<Changed[]> {
+  const rows = await query<Row>(session.sql, text, [
+    String(session.serverSeconds(expires)),
     array(targets.map(({ id }) => id)),
     array(targets.map(({ name }) => name)),
     array(targets.map(({ email }) => email)),
@@ -196,11 +234,16 @@ async function conditional(sql: Sql, text: string, targets: Target[]): Promise<C
     array(targets.map(({ condition }) => versionList(condition.noneOf))),
   ]);
   const byId = byKey(rows, ({ id }) => id);
-  return targets.map(({ id, condition }) => {
-    const row = byId.get(id);
-    if (row === undefined || row.name !== null) return row as User | undefined;
-    // Every user meets this condition: the one seen before was removed meanwhile.
-    return condition.oneOf === 'any' && condition.noneOf.length === 0 ? undefined : 'stale';
+  const overtaken = targets.filter(({ id }) => byId.get(id)?.isMet);
+  // Nothing was done for these: they are done now, to the user as the other has left it.
+  const later = overtaken.length > 0 ? await conditional(session, text, overtaken, expires) : [];
+  return targets.map((target) => {
+    const index = overtaken.indexOf(target);
+    if (index !== -1) return later[index];
+    const row = byId.get(target.id);
+    if (row === undefined) return undefined;
+    const { id, name, email, version } = row;
+    return name === null ? 'stale' : { id, name, email, version };
   });
 }
 
@@ -212,8 +255,16 @@ function byKey<Value, Key>(rows: readonly Value[], key: (row: Value) => Key): Ma
   return new Map(rows.map((row) => [key(row), row]));
 }
 
-function query<Row extends object>(sql: Sql, text: string, values: string[]): Promise<Row[]> {
-  return sql.unsafe<Row[]>(text, values, { prepare: true });
+/** The statement's rows. One that the server rolled back to end a deadlock is run again. */
+async function query<Row extends object>(sql: Sql, text: string, values: string[]): Promise<Row[]> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await sql.unsafe<Row[]>(text, values, { prepare: true });
+    } catch (err) {
+      const isDeadlock = (err as { code?: string }).code === DEADLOCK;
+      if (!isDeadlock || attempt === MAX_ATTEMPTS) throw err;
+    }
+  }
 }
 
 /** An array literal (PostgreSQL manual 8.15.2). */
@@ -232,8 +283,7 @@ function array(values: readonly (string | number | undefined)[]): string {
 function isLost(err: unknown): boolean {
   const { code, severity } = err as { code?: unknown; severity?: string };
   if (severity !== 'ERROR' || typeof code !== 'string') return true;
-  // 25006: the server has become read-only. 57014: it gave the statement up, its deadline is over.
-  return code === '25006' || code === '57014';
+  return LOST_CODES.includes(code);
 }
 
 const LOCK = 'select pg_advisory_xact_lock(7236128401)';
@@ -260,7 +310,7 @@ async function migrate(sql: Sql): Promise<void> {
     } catch (err) {
       // Another replica was first.
       const { code, table_name: table } = err as { code?: string; table_name?: string };
-      if (code !== '23505' || table !== 'schema_migrations') throw err;
+      if (code !== UNIQUE_VIOLATION || table !== 'schema_migrations') throw err;
     }
   }
 }

@@ -29,6 +29,7 @@ const OPEN_TIMEOUT_MS = 10_000;
 // SQLite's result codes; the lower eight bits are the primary one (sqlite.org/rescode.html).
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
+const SQLITE_CONSTRAINT = 19;
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
 
 // Without a name or email the field stays; the version grows when something changes.
@@ -86,7 +87,7 @@ class SqliteStore implements UserStore, Runner {
     this.#db = db;
     this.#statements = prepare(db);
     this.#options = options;
-    const kind = { statement: this.#commit.bind(this), isLost: () => true };
+    const kind = { statement: this.#commit.bind(this), isLost };
     this.#writes = new Batch<Statements, Write, Changed>(
       this,
       kind,
@@ -185,8 +186,8 @@ class SqliteStore implements UserStore, Runner {
       this.#isGone = false;
       return result;
     } catch (err) {
-      if (!this.#isGone) this.#options.onGone(err);
-      this.#isGone = true;
+      if (isLost(err) && !this.#isGone) this.#options.onGone(err);
+      this.#isGone ||= isLost(err);
       throw err;
     }
   }
@@ -208,6 +209,11 @@ function prepare(db: DatabaseSync) {
     change: db.prepare(CHANGE),
     remove: db.prepare(REMOVE),
   };
+}
+
+/** Whether the file is at fault, and not one call that breaks a rule of the table. */
+function isLost(err: unknown): boolean {
+  return ((err as { errcode?: number }).errcode ?? 0) % 256 !== SQLITE_CONSTRAINT;
 }
 
 function row(found: Record<string, unknown> | undefined): User | undefined {

@@ -43,9 +43,8 @@ const SESSION_ATTRIBUTES = [
 
 const DEFAULT_PORT = '5432';
 
-// "[2001:db8::1]:5433", "2001:db8::1" (only without a port), "db.example:5433", "/run/postgresql"
-const HOST =
-  /^(?:\[([^\]]+)\](?=:|$)|([0-9a-f.]*:[0-9a-f.]*:[0-9a-f:.]*)$|([^:[\]]*))(?::([0-9]*))?$/i;
+// "[2001:db8::1]:5433", "db.example:5433", "/run/postgresql"
+const HOST = /^(?:\[([^\]]+)\](?=:|$)|([^:[\]]*))(?::([0-9]*))?$/;
 
 const PARAMETERS = [
   'host',
@@ -88,7 +87,7 @@ function parsePostgres(url: string): PostgresDatabase | undefined {
   const [userInfo, passwordInfo, hostInfo, databaseInfo] = match.slice(1, 5).map(decodeOrEmpty);
   const parameters = parseParameters(match[5] ?? '');
   if (parameters === undefined) return undefined;
-  const hosts = parseHosts(parameters.host ?? hostInfo!, parameters.port);
+  const hosts = parseHosts(bracketed(parameters.host) ?? hostInfo!, parameters.port);
   const sslMode = SSL_MODES.find((mode) => mode === (parameters.sslmode ?? 'prefer'));
   if (!hosts) return undefined;
   const attributes = parameters.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any');
@@ -118,6 +117,11 @@ function parseParameters(text: string): Record<string, string | undefined> | und
   return parameters;
 }
 
+/** IPv6 addresses stand without brackets in a parameter. */
+function bracketed(hostList: string | undefined): string | undefined {
+  return hostList?.replace(/[^,[\]]*:[^,[\]]*/g, '[$&]');
+}
+
 /** `portList` has one port for all hosts or one for each; an empty port is the default. */
 function parseHosts(text: string, portList = ''): Host[] | undefined {
   const ports = portList.split(',');
@@ -125,8 +129,8 @@ function parseHosts(text: string, portList = ''): Host[] | undefined {
   if (ports.length !== 1 && ports.length !== entries.length) return undefined;
   const hosts = entries.map((entry, i) => {
     const match = HOST.exec(entry);
-    const host = match?.[1] ?? match?.[2] ?? match?.[3];
-    const port = match?.[4] || ports[ports.length === 1 ? 0 : i] || DEFAULT_PORT;
+    const host = match?.[1] ?? match?.[2];
+    const port = match?.[3] || ports[ports.length === 1 ? 0 : i] || DEFAULT_PORT;
     return { host: host || 'localhost', port: /^[0-9]+$/.test(port) ? Number(port) : 0, match };
   });
   const isValid = hosts.every(({ port, match }) => match !== null && port > 0 && port < 65_536);

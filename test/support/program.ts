@@ -10,10 +10,15 @@ import { createDatabase } from './postgres.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-// As `npm start` does it: node, its flags, the entry file.
-const [, ...START] = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
+// As `npm start` does it: exec, node, its flags, the entry file.
+const [, , ...START]: string[] = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
   .scripts.start.split(' ')
   .map((word: string) => (word.endsWith('.ts') ? join(ROOT, word) : word));
+
+/** What is started: the source, or the command that TEST_PROGRAM gives as a JSON array. */
+const [COMMAND = '', ...ARGUMENTS]: string[] = process.env.TEST_PROGRAM
+  ? JSON.parse(process.env.TEST_PROGRAM)
+  : [process.execPath, ...START];
 
 /** Names of the stores that every contract test runs against. */
 export const STORES = ['sqlite', 'postgres'] as const;
@@ -44,7 +49,7 @@ export class Program {
   readonly exited: Promise<Exit>;
 
   constructor(env: Record<string, string>, args: readonly string[] = []) {
-    this.process = spawn(process.execPath, [...START, ...args], {
+    this.process = spawn(COMMAND, [...ARGUMENTS, ...args], {
       env,
       stdio: ['ignore', 'pipe', 'pipe'],
     });
@@ -130,6 +135,13 @@ export async function newDatabase(store: StoreName): Promise<string> {
 /** A new folder that is removed when the test process ends. */
 export function newFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-'));
-  process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
+  if (folders.length === 0) {
+    process.once('exit', () => {
+      for (const path of folders) rmSync(path, { recursive: true, force: true });
+    });
+  }
+  folders.push(folder);
   return folder;
 }
+
+const folders: string[] = [];
