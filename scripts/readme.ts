@@ -1,0 +1,152 @@
+// Keeps README.md true: `npm run readme` writes the parts that are made from the source and runs
+// the console session again. The tests call `renew` and compare.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { MEDIA_TYPES } from '../src/http/body.ts';
+import type { Route } from '../src/route.ts';
+import { routes } from '../src/routes.ts';
+
+const ROOT = join(import.meta.dirname, '..');
+const README = join(ROOT, 'README.md');
+
+/** The README with every generated part made anew. */
+export async function renew(readme: string): Promise<string> {
+  const withTables = replace(replace(readme, 'routes', routeTable()), 'files', fileTable());
+  const session = /```console\n(.*?)```/s.exec(withTables)?.[1] ?? '';
+  return withTables
+    .replace(session, () => SESSION_PLACE)
+    .replace(SESSION_PLACE, await replay(session));
+}
+
+const SESSION_PLACE = '<session>';
+
+/** What differs from run to run, by a word that does not. */
+export function masked(text: string): string {
+  return text
+    .replace(/eyJ[\w-]+\.[\w-]+\.[\w-]+/g, 'TOKEN')
+    .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'TIME')
+    .replace(/(Date: ).*/g, '$1DATE')
+    .replace(/"ms":[\d.]+/g, '"ms":0')
+    .replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, 'REQUEST_ID');
+}
+
+function replace(readme: string, part: string, text: string): string {
+  const place = new RegExp(`(<!-- ${part} -->\n).*?(<!-- /${part} -->)`, 's');
+  return readme.replace(place, (_all, start, end) => `${start}\n${text}\n\n${end}`);
+}
+
+function routeTable(): string {
+  const access = {
+    public: '',
+    basic: 'Basic',
+    bearer: 'Bearer token',
+    users: 'none, or Bearer with `PROTECT_USERS`',
+  };
+  const rows = Object.entries<Route>(routes).map(([key, route]) => {
+    const [method, path] = key.split(' ');
+    const types = route.accepts.map((type) => `\`${MEDIA_TYPES[type]}\``).join(', ');
+    return `| \`${method} ${path}\` | ${access[route.access]} | ${types} | ${route.summary} |`;
+  });
+  return ['| Route | Credentials | Body | |', '|---|---|---|---|', ...rows].join('\n');
+}
+
+function fileTable(): string {
+  const files = ORDER.flatMap((pattern) => globSync(pattern, { cwd: join(ROOT, 'src') }).sort());
+  const unlisted = globSync('**/*.ts', { cwd: join(ROOT, 'src') }).filter(
+    (f) => !files.includes(f),
+  );
+  if (unlisted.length > 0) throw new Error(`not in the reading order: ${unlisted}`);
+  let total = 0;
+  const rows = files.map((file) => {
+    const text = readFileSync(join(ROOT, 'src', file), 'utf8');
+    const lines = text.split('\n').length - 1;
+    total += lines;
+    const sentence = /^\/\/ (.*?[.:])(?:\s|$)/s.exec(text.replace(/\n\/\/ /g, ' '))?.[1] ?? '';
+    return `| [\`${file}\`](src/${file}) | ${lines} | ${sentence.replace(/:$/, '.')} |`;
+  });
+  const head = ['| File | Lines | |', '|---|---|---|'];
+  return [...head, ...rows, `| | **${total}** | |`].join('\n');
+}
+
+/** The order in which an auditor reads. */
+const ORDER = [
+  'main.ts',
+  'config.ts',
+  'service.ts',
+  'routes.ts',
+  'route.ts',
+  'app.ts',
+  'user.ts',
+  'api/*.ts',
+  'http/*.ts',
+  'auth/*.ts',
+  'store/*.ts',
+  'ops/*.ts',
+];
+
+/** Runs the session's commands in one shell and puts the output of each below it. */
+async function replay(session: string): Promise<string> {
+  const commands = session
+    .split(/^\$ /m)
+    .slice(1)
+    .map((block) => commandOf(block));
+  const folder = mkdtempSync(join(tmpdir(), 'notes-users-session-'));
+  const port = await freePort();
+  const shell = spawn('bash', ['--norc'], {
+    cwd: ROOT,
+    env: {
+      ...process.env,
+      PORT: String(port),
+      DATABASE_URL: `sqlite:${folder}/service.db`,
+      LOG: folder,
+    },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  shell.stdout.setEncoding('utf8');
+  let result = '';
+  try {
+    for (const command of commands) {
+      const here = command
+        .replaceAll('localhost:3000', `localhost:${port}`)
+        .replaceAll('service.log', `${folder}/service.log`);
+      shell.stdin.write(`${here}\necho; echo ${END}\n`);
+      let output = '';
+      while (!output.endsWith(`\n${END}\n`)) output += (await once(shell.stdout, 'data'))[0];
+      const text = output
+        .slice(0, -END.length - 2)
+        .replace(/\r/g, '')
+        .trimEnd();
+      result += `$ ${command}\n${text === '' ? '' : `${text}\n`}`;
+    }
+  } finally {
+    shell.stdin.end('kill $(jobs -p) 2>/dev/null; wait\n');
+    await once(shell, 'close');
+    rmSync(folder, { recursive: true, force: true });
+  }
+  return result.replaceAll(`localhost:${port}`, 'localhost:3000').replaceAll(`${folder}/`, 'data/');
+}
+
+const END = '-- end of the output --';
+
+/** A command ends with the first line that has no backslash at its end. */
+function commandOf(block: string): string {
+  const lines = block.split('\n');
+  return lines.slice(0, lines.findIndex((line) => !line.endsWith('\\')) + 1).join('\n');
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  server.close();
+  return port;
+}
+
+if (import.meta.main) {
+  const readme = await renew(readFileSync(README, 'utf8'));
+  writeFileSync(README, readme);
+}
