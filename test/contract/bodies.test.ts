@@ -1,0 +1,364 @@
+// Section 2 of the contract: request bodies, their media types, codings and limits (2.8).
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { after, before, describe, test } from 'node:test';
+import { type Answer, raw, send } from '../support/client.ts';
+import { newDatabase, PASSWORD, type Program, STORES, start, USER } from '../support/program.ts';
+
+const TEXT = 'text/plain; charset=utf-8';
+const LIMIT = 102_400;
+
+const CREDENTIALS = JSON.stringify({ id: USER, pw: PASSWORD });
+const FORM = new URLSearchParams({ id: USER, pw: PASSWORD }).toString();
+const FORM_TYPE = 'application/x-www-form-urlencoded';
+const PATCH_TYPES = ['application/json', 'application/merge-patch+json'];
+
+/** Each route that takes a body, with the types that it takes and a body of the first of them. */
+const ROUTES = [
+  ['POST', '/token', ['application/json', FORM_TYPE], CREDENTIALS, 200],
+  ['POST', '/users', ['application/json'], '{"name":"Ann","email":"EMAIL"}', 201],
+  ['PUT', '/users/1', ['application/json'], '{"name":"Ann","email":"EMAIL"}', 200],
+  ['PATCH', '/users/1', PATCH_TYPES, '{"name":"Ann"}', 200],
+] as const;
+
+/** Spellings of Content-Type that each route above takes as JSON. */
+const SPELLINGS = [
+  ['application/json', 'plain'],
+  ['Application/JSON', 'another case'],
+  ['application/json; charset=utf-8', 'the charset'],
+  ['application/json;charset="UTF-8"', 'the charset in quotes'],
+  ['application/json ; Charset=Utf-8', 'spaces and another case'],
+  ['application/json; version=1', 'another parameter'],
+] as const;
+
+/** Content-Types that no route takes. */
+const FOREIGN = [
+  ['text/plain', 'text'],
+  ['text/json', 'text that claims to be JSON'],
+  ['application/jsonx', 'a longer word'],
+  ['application/xml', 'XML'],
+  ['application', 'no subtype'],
+  ['application/json, text/plain', 'two types'],
+  ['multipart/form-data; boundary=x', 'the other form type'],
+  ['application/json; charset=iso-8859-1', 'Latin-1'],
+  ['application/json; charset=utf-16', 'UTF-16'],
+  ['application/json; charset=us-ascii', 'ASCII'],
+] as const;
+
+const MALFORMED_JSON = [
+  ['{', 'an end too early'],
+  ['{"name":"Ann","email":"a@b",}', 'a comma too many'],
+  ["{'name':'Ann'}", 'single quotes'],
+  ['{"name":NaN}', 'NaN'],
+  ['{} {}', 'two values'],
+  ['name=Ann', 'a form'],
+  [' ', 'white space alone'],
+  ['{"name":"\xff"}', 'a byte that UTF-8 lacks'],
+  ['{"name":"\xc0\xaf"}', 'an overlong slash'],
+  ['{"name":"\xed\xa0\x80"}', 'a surrogate'],
+  ['{"name":"Ann","email":"a@b"}\xe2\x82', 'a cut character'],
+] as const;
+
+const MALFORMED_FORMS = [
+  ['id=%zz', 'no digits behind a percent sign'],
+  ['id=%', 'a percent sign alone'],
+  ['%E0%A4=x', 'a name that is no UTF-8'],
+  ['id=%FF', 'an encoded byte that UTF-8 lacks'],
+  ['id=\xff', 'a byte that UTF-8 lacks'],
+] as const;
+
+for (const store of STORES) {
+  describe(`2.8 bodies, ${store}`, { timeout: 30_000 }, () => {
+    let program: Program;
+    before(async () => {
+      program = await start({ DATABASE_URL: await newDatabase(store) });
+      const body = { name: 'First', email: 'first@example.com' };
+      assert.equal((await send(`${program.url}/users`, { method: 'POST', body })).status, 201);
+    });
+    after(() => program[Symbol.asyncDispose]());
+
+    /** Sends a body, by default as JSON, with its length. */
+    async function ask(
+      method: string,
+      path: string,
+      body: string,
+      headers: Record<string, string> = { 'content-type': 'application/json' },
+    ): Promise<Answer> {
+      const bytes = Buffer.from(body.replace('EMAIL', email()), 'latin1');
+      return send(program.url + path, { method, headers, body: bytes });
+    }
+
+    for (const [method, path, types, body, status] of ROUTES) {
+      for (const [type, why] of SPELLINGS) {
+        test(`2.8 ${method} ${path} takes Content-Type: ${type} (${why})`, async () => {
+          assert.equal((await ask(method, path, body, { 'content-type': type })).status, status);
+        });
+      }
+
+      for (const [type, why] of FOREIGN) {
+        test(`2.8 ${method} ${path} with Content-Type: ${type} (${why}) answers 415`, async () => {
+          const answer = await ask(method, path, body, { 'content-type': type });
+          assert.equal(answer.status, 415);
+          assert.equal(answer.headers.get('content-type'), TEXT);
+        });
+      }
+
+      const others = [
+        'application/json',
+        FORM_TYPE,
+        'application/merge-patch+json',
+        'text/plain',
+        '',
+      ];
+      test(`2.8 ${method} ${path} names what it takes, with any other type and with none`, async () => {
+        const refused = others.filter((type) => !(types as readonly string[]).includes(type));
+        assert.ok(refused.length >= 3);
+        for (const type of refused) {
+          const head = type && `Content-Type: ${type}\r\n`;
+          const answer = await answerTo(program.url, request(method, path, head, body));
+          assert.equal(answer.status, 415, type);
+          assert.equal(answer.headers.get('content-type'), TEXT);
+          assert.deepEqual(items(answer.headers.get('accept')), types);
+          const patch = method === 'PATCH' ? types : [''];
+          assert.deepEqual(items(answer.headers.get('accept-patch')), patch);
+        }
+      });
+
+      for (const coding of ['gzip', 'br', 'deflate', 'identity, gzip', 'zstd']) {
+        test(`2.8 ${method} ${path} with Content-Encoding: ${coding} answers 415`, async () => {
+          const headers = { 'content-type': 'application/json', 'content-encoding': coding };
+          const answer = await ask(method, path, body, headers);
+          assert.deepEqual(
+            [
+              answer.status,
+              answer.headers.get('accept-encoding'),
+              answer.headers.get('content-type'),
+            ],
+            [415, 'identity', TEXT],
+          );
+        });
+      }
+
+      for (const coding of ['identity', 'Identity']) {
+        test(`2.8 ${method} ${path} takes Content-Encoding: ${coding}`, async () => {
+          const headers = { 'content-type': 'application/json', 'content-encoding': coding };
+          assert.equal((await ask(method, path, body, headers)).status, status);
+        });
+      }
+
+      for (const [text, why] of MALFORMED_JSON) {
+        test(`2.8 ${method} ${path} with malformed JSON (${why}) answers 400`, async () => {
+          const answer = await ask(method, path, text);
+          assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
+        });
+      }
+
+      test(`2.8 ${method} ${path} takes ${LIMIT} bytes, with a length and in chunks`, async () => {
+        for (const framing of [request, chunked]) {
+          const padded = body.replace('EMAIL', email()).padEnd(LIMIT);
+          const bytes = framing(method, path, 'Content-Type: application/json\r\n', padded);
+          assert.equal((await answerTo(program.url, bytes)).status, status, framing.name);
+        }
+      });
+
+      test(`2.8 ${method} ${path} answers ${LIMIT + 1} bytes with 413 and Connection: close`, async () => {
+        for (const framing of [request, chunked]) {
+          const padded = body.replace('EMAIL', email()).padEnd(LIMIT + 1);
+          const bytes = framing(method, path, 'Content-Type: application/json\r\n', padded, '');
+          assertTooLarge(await answerTo(program.url, bytes));
+        }
+      });
+
+      test(`2.8 ${method} ${path} refuses a declared length over the limit before any of the body`, async () => {
+        const head = `${method} ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n`;
+        const length = `Content-Length: ${LIMIT + 1}\r\n`;
+        for (const expect of ['', 'Expect: 100-continue\r\n']) {
+          assertTooLarge(await answerTo(program.url, `${head}${length}${expect}\r\n`));
+        }
+      });
+
+      test(`2.8 ${method} ${path} answers Expect: 100-continue with 100 within the limit`, async () => {
+        const text = body.replace('EMAIL', email());
+        await using client = await open(program.url);
+        const [head, content] = request(
+          method,
+          path,
+          'Content-Type: application/json\r\n',
+          text,
+          '',
+        )
+          .replace('\r\n\r\n', '\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n')
+          .split(/(?<=\r\n\r\n)/);
+        client.socket.write(String(head));
+        await once(client.socket, 'data');
+        assert.equal(client.text(), 'HTTP/1.1 100 Continue\r\n\r\n');
+        client.socket.write(String(content));
+        await client.closed;
+        assert.equal(parse(client.text().slice(25)).status, status);
+      });
+    }
+
+    for (const [declared, framing] of [
+      ['with its length', request],
+      ['in chunks', chunked],
+    ] as const) {
+      test(`2.8 a client that sends 1 MiB ${declared} before it reads gets to read the 413`, async () => {
+        await using client = await open(program.url);
+        client.socket.pause();
+        const text = JSON.stringify({ name: 'x'.repeat(2 ** 20), email: 'x@example.com' });
+        const bytes = framing('POST', '/users', 'Content-Type: application/json\r\n', text, '');
+        const half = bytes.length / 2;
+        for (const part of [bytes.slice(0, half), bytes.slice(half)]) {
+          await new Promise((resolve) => client.socket.write(part, resolve));
+          // Another connection's answer: by then the service has read what it will of the first half.
+          assert.equal((await send(program.url)).status, 200);
+        }
+        client.socket.resume();
+        await client.closed;
+        assertTooLarge(parse(client.text()));
+      });
+    }
+
+    test('2.8 POST /token takes a form, with parameters of its type', async () => {
+      for (const type of [FORM_TYPE, `${FORM_TYPE}; charset=UTF-8`, FORM_TYPE.toUpperCase()]) {
+        assert.equal(
+          (await ask('POST', '/token', FORM, { 'content-type': type })).status,
+          200,
+          type,
+        );
+      }
+      const type = `${FORM_TYPE}; charset=iso-8859-1`;
+      assert.equal((await ask('POST', '/token', FORM, { 'content-type': type })).status, 415);
+    });
+
+    for (const [text, why] of MALFORMED_FORMS) {
+      test(`2.8 POST /token with a malformed form (${why}) answers 400`, async () => {
+        const answer = await ask('POST', '/token', text, { 'content-type': FORM_TYPE });
+        assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
+      });
+    }
+
+    test('2.8 PATCH takes application/merge-patch+json', async () => {
+      for (const type of [
+        'application/merge-patch+json',
+        'Application/Merge-Patch+JSON; charset=utf-8',
+      ]) {
+        const answer = await ask('PATCH', '/users/1', '{"name":"Ann"}', { 'content-type': type });
+        assert.deepEqual([answer.status, JSON.parse(answer.body).name], [200, 'Ann']);
+      }
+    });
+
+    test('2.8 a request without a body needs no Content-Type', async () => {
+      const rows = [
+        ['POST', '/token', 401],
+        ['POST', '/users', 400],
+        ['GET', '/users/1', 200],
+      ] as const;
+      for (const [method, path, status] of rows) {
+        const head = `${method} ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`;
+        assert.equal((await answerTo(program.url, head)).status, status, `${method} ${path}`);
+      }
+    });
+
+    test('2.8 after a refusal with an unread body the connection stays in step, or closes', async () => {
+      const smuggled = 'GET /users/1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
+      const rows = [
+        ['POST', '/users', 'Content-Type: text/plain\r\n', 415],
+        ['PUT', '/token', 'Content-Type: application/json\r\n', 405],
+        ['POST', '/nowhere', 'Content-Type: application/json\r\n', 404],
+      ] as const;
+      for (const [method, path, head, status] of rows) {
+        const next = 'GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
+        const text = await raw(program.url, request(method, path, head, smuggled, ''), next);
+        const statuses = [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map((match) => Number(match[1]));
+        assert.deepEqual(statuses, [status, 404].slice(0, statuses.length));
+        assert.ok(statuses.length >= 1);
+      }
+    });
+  });
+}
+
+let emails = 0;
+
+/** An email that no user has. */
+function email(): string {
+  return `user-${++emails}@example.com`;
+}
+
+/** The bytes of a request with its Content-Length; the connection closes unless `close` is empty. */
+function request(
+  method: string,
+  path: string,
+  head: string,
+  body: string,
+  close = 'Connection: close\r\n',
+): string {
+  const length = `Content-Length: ${Buffer.byteLength(body)}\r\n`;
+  return `${method} ${path} HTTP/1.1\r\nHost: x\r\n${close}${head}${length}\r\n${body}`;
+}
+
+/** The same in two chunks. */
+function chunked(
+  method: string,
+  path: string,
+  head: string,
+  body: string,
+  close = 'Connection: close\r\n',
+): string {
+  const half = Math.floor(body.length / 2);
+  const chunks = [body.slice(0, half), body.slice(half), ''];
+  const coded = chunks.map((chunk) => `${chunk.length.toString(16)}\r\n${chunk}\r\n`).join('');
+  const coding = 'Transfer-Encoding: chunked\r\n';
+  return `${method} ${path} HTTP/1.1\r\nHost: x\r\n${close}${head}${coding}\r\n${coded}`;
+}
+
+/** The one answer to those bytes, read until the server closes. */
+async function answerTo(url: string, bytes: string): Promise<Answer> {
+  return parse(await raw(url, bytes));
+}
+
+/** One answer, its body to the end of the text. */
+function parse(text: string): Answer {
+  const end = text.indexOf('\r\n\r\n');
+  const [line, ...fields] = text.slice(0, end).split('\r\n');
+  const pairs = fields.map((field) => field.split(/: (.*)/s).slice(0, 2) as [string, string]);
+  return {
+    status: Number(/^HTTP\/1\.1 (\d{3}) /.exec(String(line))?.[1]),
+    headers: new Headers(pairs),
+    body: text.slice(end + 4),
+  };
+}
+
+/** A connection that collects what it receives. */
+async function open(url: string) {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname)
+    .setEncoding('latin1')
+    .on('error', () => {});
+  const closed = new Promise((resolve) => socket.once('close', resolve));
+  let text = '';
+  socket.on('data', (part) => {
+    text += part;
+  });
+  await once(socket, 'connect');
+  return {
+    socket,
+    closed,
+    text: () => text,
+    [Symbol.asyncDispose]: async () => void socket.destroy(),
+  };
+}
+
+/** The elements of a list in a header, in order. */
+function items(value: string | null): string[] {
+  return (value ?? '').split(/\s*,\s*/).sort();
+}
+
+function assertTooLarge(answer: Answer): void {
+  assert.equal(answer.status, 413);
+  assert.equal(answer.headers.get('connection'), 'close');
+  assert.equal(answer.headers.get('content-type'), TEXT);
+  assert.equal(answer.headers.get('content-length'), String(answer.body.length));
+  assert.match(answer.body, /^\S[^\r\n<>]+$/);
+}

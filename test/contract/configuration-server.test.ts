@@ -1,0 +1,436 @@
+// Section 1 of the contract: where and how it is served (PORT, HOST, ADMIN_PORT, TLS_*), bodies,
+// origins, the log, and how it stops.
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { Agent, request } from 'node:https';
+import { connect, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { type Answer, raw, send } from '../support/client.ts';
+import { freePort } from '../support/postgres.ts';
+import { newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/program.ts';
+
+/** What a start needs so that nothing is generated and nothing is left behind. */
+const COMPLETE = {
+  PORT: '0',
+  HOST: '127.0.0.1',
+  DATABASE_URL: 'sqlite::memory:',
+  AUTH_PASSWORD: PASSWORD,
+  SIGNING_SECRET: SECRET,
+};
+
+describe('1 configuration: ports', { concurrency: 2, timeout: 30_000 }, () => {
+  test('1 PORT: 0 picks a free one, which the start-up line names', async () => {
+    await using first = await start();
+    await using second = await start();
+    assert.notEqual(first.url, second.url);
+    for (const program of [first, second]) {
+      assert.match(program.url, /^http:\/\/127\.0\.0\.1:[1-9]\d*$/);
+      assert.equal((await send(program.url)).status, 200);
+    }
+  });
+
+  test('1 PORT: a number is the port of the API', async () => {
+    const port = await freePort();
+    await using program = await start({ PORT: String(port) });
+    assert.equal(program.url, `http://127.0.0.1:${port}`);
+    assert.equal((await send(program.url)).status, 200);
+  });
+
+  test('1 PORT: the default is 3000', async () => {
+    const { PORT: _, ...rest } = COMPLETE;
+    await using program = new Program(rest);
+    // Where another process has the port, the one line about the address in use names it.
+    await Promise.race([program.logged('listening'), program.exited]).catch(() => {});
+    assert.match(program.stdout + program.stderr, /127\.0\.0\.1:3000\b/);
+  });
+
+  test('1 HOST: only that address is bound, and the start-up line names it', async () => {
+    await using program = await start({ HOST: '127.0.0.2' });
+    const { port } = new URL(program.url);
+    assert.equal(program.url, `http://127.0.0.2:${port}`);
+    assert.equal((await send(program.url)).status, 200);
+    await assert.rejects(raw(`http://127.0.0.1:${port}`, ''), { code: 'ECONNREFUSED' });
+  });
+
+  test('1 HOST: the default is all interfaces', async () => {
+    await using program = await start({ HOST: '' });
+    const { port } = new URL(program.url);
+    for (const host of ['127.0.0.1', '127.0.0.2']) {
+      assert.equal((await send(`http://${host}:${port}/`)).status, 200);
+    }
+  });
+
+  const noIpv6 = !existsSync('/proc/net/if_inet6') && 'no IPv6 here';
+  test('1 HOST: an IPv6 address stands in brackets in the start-up line', {
+    skip: noIpv6,
+  }, async () => {
+    await using program = await start({ HOST: '::1' });
+    assert.match(program.url, /^http:\/\/\[::1\]:\d+$/);
+    assert.equal((await send(program.url)).status, 200);
+  });
+
+  test('1 ADMIN_PORT: a number is the port of the admin listener', async () => {
+    const port = await freePort();
+    await using program = await start({ ADMIN_PORT: String(port) });
+    assert.equal(program.adminUrl, `http://127.0.0.1:${port}`);
+    assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+    assert.equal((await send(`${program.url}/live`)).status, 404);
+  });
+
+  test('1 ADMIN_PORT: unset, there is no admin listener', async () => {
+    await using program = await start({ ADMIN_PORT: '' });
+    assert.ok(!('adminUrl' in (await program.logged('listening'))));
+    for (const path of ['/live', '/ready', '/metrics']) {
+      assert.equal((await send(program.url + path)).status, 404);
+    }
+  });
+});
+
+describe('1 configuration: bodies, origins, log, stop', { concurrency: 2, timeout: 30_000 }, () => {
+  for (const [value, limit] of [
+    ['', 102_400],
+    ['100', 100],
+  ] as const) {
+    test(`1 BODY_LIMIT_BYTES: "${value}" takes ${limit} bytes and answers 413 to one more`, async () => {
+      await using program = await start({ BODY_LIMIT_BYTES: value });
+      const statuses = [];
+      for (const length of [limit, limit + 1]) {
+        const body = JSON.stringify({ id: USER, pw: PASSWORD }).padEnd(length);
+        const headers = { 'content-type': 'application/json' };
+        statuses.push(
+          (await send(`${program.url}/token`, { method: 'POST', headers, body })).status,
+        );
+      }
+      assert.deepEqual(statuses, [200, 413]);
+    });
+  }
+
+  const cors = (answer: Answer) =>
+    [...answer.headers.keys()].filter((name) => /^access-c/.test(name));
+  const preflight = {
+    method: 'OPTIONS',
+    headers: {
+      origin: 'https://app.example',
+      'access-control-request-method': 'PATCH',
+      'access-control-request-headers': 'authorization,content-type,if-match,if-none-match',
+    },
+  };
+
+  test('1 CORS_ORIGIN: unset, no answer speaks of origins', async () => {
+    await using program = await start();
+    const headers = { origin: 'https://app.example' };
+    assert.deepEqual(cors(await send(`${program.url}/users`, { headers })), []);
+    const answer = await send(`${program.url}/users/1`, preflight);
+    assert.equal(answer.status, 204);
+    assert.deepEqual(cors(answer), []);
+  });
+
+  for (const origin of ['https://app.example', '*']) {
+    describe(`CORS_ORIGIN="${origin}"`, { concurrency: 1 }, () => {
+      let program: Program;
+      before(async () => {
+        program = await start({ CORS_ORIGIN: origin, PROTECT_USERS: 'true' });
+      });
+      after(() => program[Symbol.asyncDispose]());
+
+      for (const [path, status] of [
+        ['/', 200],
+        ['/users', 401],
+        ['/nowhere', 404],
+      ] as const) {
+        test(`1 CORS_ORIGIN: "${origin}" has a ${status} allow it and expose our headers`, async () => {
+          const headers = { origin: 'https://app.example' };
+          const answer = await send(program.url + path, { headers });
+          assert.equal(answer.status, status);
+          assert.equal(answer.headers.get('access-control-allow-origin'), origin);
+          assert.deepEqual(items(answer.headers.get('access-control-expose-headers')), [
+            'etag',
+            'link',
+            'location',
+            'retry-after',
+            'x-request-id',
+          ]);
+        });
+      }
+
+      test(`1 CORS_ORIGIN: "${origin}" has a preflight pass, without the token that is asked for`, async () => {
+        const answer = await send(`${program.url}/users/1`, preflight);
+        assert.deepEqual([answer.status, answer.body], [204, '']);
+        assert.equal(answer.headers.get('access-control-allow-origin'), origin);
+        const methods = items(answer.headers.get('access-control-allow-methods'));
+        for (const method of ['get', 'put', 'patch', 'delete']) assert.ok(methods.includes(method));
+        const fields = items(answer.headers.get('access-control-allow-headers'));
+        for (const field of ['authorization', 'content-type', 'if-match', 'if-none-match']) {
+          assert.ok(fields.includes(field), `${field} in ${fields}`);
+        }
+      });
+
+      test(`1 CORS_ORIGIN: "${origin}" never has another origin named`, async () => {
+        const headers = { ...preflight.headers, origin: 'https://evil.example' };
+        for (const method of ['GET', 'OPTIONS']) {
+          const { headers: answered } = await send(`${program.url}/users/1`, { method, headers });
+          const allowed = answered.get('access-control-allow-origin');
+          assert.ok(allowed === null || allowed === origin, String(allowed));
+        }
+      });
+    });
+  }
+
+  /** Starts at that level, has one success and one failure of the store, stops. */
+  async function lifetime(LOG_LEVEL: string): Promise<Program> {
+    const port = String(await freePort());
+    const DATABASE_URL = `postgres://127.0.0.1:${await freePort()}/none`;
+    const env = { ...COMPLETE, PORT: port, DATABASE_URL, DATABASE_TIMEOUT_MS: '200', LOG_LEVEL };
+    const program = new Program(env);
+    program.url = `http://127.0.0.1:${port}`;
+    await accepts(program.url, program.exited);
+    assert.equal((await send(program.url)).status, 200);
+    assert.equal((await send(`${program.url}/users`)).status, 500);
+    assert.deepEqual(await program.stop(), { code: 0, signal: null });
+    return program;
+  }
+
+  test('1 LOG_LEVEL: silent writes nothing', async () => {
+    await using program = await lifetime('silent');
+    assert.deepEqual([program.stdout, program.stderr], ['', '']);
+  });
+
+  test('1 LOG_LEVEL: error writes failures and nothing else', async () => {
+    await using program = await lifetime('error');
+    assert.ok(program.log.length >= 1);
+    assert.deepEqual([...new Set(program.log.map((line) => line.level))], ['error']);
+    assert.ok(program.log.some((line) => line.requestId !== undefined && line.cause !== undefined));
+  });
+
+  for (const level of ['info', '', 'debug']) {
+    test(`1 LOG_LEVEL: "${level}" writes start, stop, failures and a line a request`, async () => {
+      await using program = await lifetime(level);
+      const messages = program.log.map((line) => line.message);
+      for (const message of ['listening', 'stopping', 'stopped', 'store unavailable']) {
+        assert.equal(messages.filter((text) => text === message).length, 1, message);
+      }
+      const requests = program.log.filter((line) => line.message === 'request');
+      assert.deepEqual(
+        requests
+          .map(({ level, method, route, status }) => [level, method, route, status])
+          .slice(-2),
+        [
+          ['info', 'GET', '/', 200],
+          ['info', 'GET', '/users', 500],
+        ],
+      );
+      assert.ok(program.log.some((line) => line.level === 'error' && line.requestId));
+    });
+  }
+
+  test('1 SHUTDOWN_DELAY_MS: new connections are taken that long while /ready already fails', async () => {
+    await using program = await start({ SHUTDOWN_DELAY_MS: '800' });
+    const began = performance.now();
+    program.process.kill('SIGTERM');
+    await program.logged('stopping');
+    assert.equal((await send(`${program.adminUrl}/ready`)).status, 503);
+    const fresh = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
+    assert.match(await raw(program.url, fresh), /^HTTP\/1\.1 200 /);
+    assert.deepEqual(await program.exited, { code: 0, signal: null });
+    assert.ok(performance.now() - began >= 790);
+  });
+
+  test('1 SHUTDOWN_DELAY_MS: by default there is none', async () => {
+    await using program = await start({ SHUTDOWN_TIMEOUT_MS: '60000' });
+    await using held = await halfSent(program);
+    program.process.kill('SIGTERM');
+    await program.logged('stopping');
+    await refuses(program.url);
+    held.socket.write('"}');
+    assert.deepEqual(await program.exited, { code: 0, signal: null });
+  });
+
+  test('1 SHUTDOWN_TIMEOUT_MS: a stop waits that long for a request in flight, then exits with 1', async () => {
+    await using program = await start({ SHUTDOWN_TIMEOUT_MS: '500' });
+    await using _held = await halfSent(program);
+    const began = performance.now();
+    assert.deepEqual(await program.stop(), { code: 1, signal: null });
+    assert.ok(performance.now() - began >= 490);
+  });
+});
+
+const noOpenssl = spawnSync('openssl', ['version']).status !== 0 && 'openssl is not installed';
+
+describe('1 configuration: TLS', { skip: noOpenssl, timeout: 30_000 }, () => {
+  let first: Pair;
+  let second: Pair;
+  before(() => {
+    first = certificate();
+    second = certificate();
+  });
+
+  test('1 TLS_CERT_FILE, TLS_KEY_FILE: both set, the API speaks HTTPS on PORT, the admin listener HTTP', async () => {
+    await using program = await start({ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: first.key });
+    assert.match(program.url, /^https:\/\/127\.0\.0\.1:\d+$/);
+    const answer = await askTls(program.url, first);
+    assert.deepEqual([answer.status, answer.fingerprint], [200, first.fingerprint]);
+    assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+    const plain = await raw(program.url, 'GET / HTTP/1.1\r\nHost: x\r\n\r\n').catch(() => '');
+    assert.doesNotMatch(plain, /^HTTP\/1\.1 200/);
+  });
+
+  test('1 TLS_CERT_FILE, TLS_KEY_FILE: a wrong pair ends the start with 78 and names its variable', async () => {
+    const missing = join(newFolder(), 'missing');
+    const rows = [
+      [{ TLS_CERT_FILE: first.cert }, /^TLS_(CERT|KEY)_FILE: /],
+      [{ TLS_KEY_FILE: first.key }, /^TLS_(CERT|KEY)_FILE: /],
+      [{ TLS_CERT_FILE: missing, TLS_KEY_FILE: first.key }, /^TLS_CERT_FILE: /],
+      [{ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: missing }, /^TLS_KEY_FILE: /],
+      [{ TLS_CERT_FILE: file('no PEM'), TLS_KEY_FILE: first.key }, /^TLS_(CERT|KEY)_FILE: /],
+      [{ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: second.key }, /^TLS_(CERT|KEY)_FILE: /],
+    ] as const;
+    for (const [env, line] of rows) {
+      const { exit, stdout, lines } = await run({ ...COMPLETE, ...env });
+      assert.deepEqual(exit, { code: 78, signal: null }, JSON.stringify(env));
+      assert.equal(stdout, '');
+      assert.equal(lines.length, 1, lines.join('\n'));
+      assert.match(lines[0]!, line);
+    }
+  });
+
+  test('1 TLS_CERT_FILE, TLS_KEY_FILE: SIGHUP reads them again without dropping a connection', async () => {
+    const used = copy(first, join(newFolder(), 'tls'));
+    await using program = await start({ TLS_CERT_FILE: used.cert, TLS_KEY_FILE: used.key });
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const earlier = await askTls(program.url, first, agent);
+    copy(second, used.path);
+    program.process.kill('SIGHUP');
+    assert.equal((await program.logged('TLS certificate reloaded')).level, 'info');
+    const later = await askTls(program.url, first, agent);
+    assert.deepEqual([later.status, later.localPort], [200, earlier.localPort]);
+    const fresh = await askTls(program.url, second);
+    assert.deepEqual([fresh.status, fresh.fingerprint], [200, second.fingerprint]);
+    agent.destroy();
+  });
+
+  test('1 TLS_CERT_FILE, TLS_KEY_FILE: unreadable at SIGHUP, the old ones stay, with one error line', async () => {
+    const used = copy(first, join(newFolder(), 'tls'));
+    await using program = await start({ TLS_CERT_FILE: used.cert, TLS_KEY_FILE: used.key });
+    const spoil = [
+      () => rmSync(used.key),
+      () => writeFileSync(used.key, 'no PEM'),
+      () => writeFileSync(used.key, readFileSync(second.key)),
+    ];
+    for (const [i, act] of spoil.entries()) {
+      act();
+      program.process.kill('SIGHUP');
+      await program.until(({ log }) => log.filter(({ level }) => level === 'error').length > i);
+      const answer = await askTls(program.url, first);
+      assert.deepEqual([answer.status, answer.fingerprint], [200, first.fingerprint]);
+    }
+    const lines = program.log
+      .filter(({ level }) => level === 'error')
+      .map(({ message }) => message);
+    assert.deepEqual(lines, Array(3).fill('TLS certificate not reloaded'));
+  });
+});
+
+/** Runs the program until it ends by itself; one that listens instead fails the test. */
+async function run(env: Record<string, string>) {
+  await using program = new Program(env);
+  const listens = program.logged('listening').then(() => assert.fail('it listens'));
+  const exit = await Promise.race([program.exited, listens]);
+  const { stdout, stderr } = program;
+  return { exit, stdout, output: stdout + stderr, lines: stderr.split('\n').filter(Boolean) };
+}
+
+/** A new file with that text, by its path. */
+function file(text: string): string {
+  const path = join(newFolder(), 'value');
+  writeFileSync(path, text);
+  return path;
+}
+
+/** The elements of a list in a header, in lower case and in order. */
+function items(value: string | null): string[] {
+  return (value ?? '')
+    .toLowerCase()
+    .split(/\s*,\s*/)
+    .sort();
+}
+
+/** Resolves once connections are accepted. */
+async function accepts(url: string, exited: Promise<unknown>): Promise<void> {
+  const end = exited.then(() => true);
+  while (!(await connects(url))) {
+    const next = new Promise<false>((resolve) => setTimeout(resolve, 20, false));
+    if (await Promise.race([end, next])) assert.fail('the program ended');
+  }
+}
+
+/** Resolves once connections are refused. */
+async function refuses(url: string): Promise<void> {
+  while (await connects(url)) await new Promise((resolve) => setTimeout(resolve, 5));
+}
+
+async function connects(url: string): Promise<boolean> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  try {
+    await once(socket, 'connect');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
+
+/** A request in flight: `POST /token` without the last two bytes of its body. */
+async function halfSent(program: Program): Promise<{ socket: Socket } & AsyncDisposable> {
+  const { hostname, port } = new URL(program.url);
+  const socket = connect(Number(port), hostname).on('error', () => {});
+  const body = JSON.stringify({ id: USER, pw: PASSWORD });
+  socket.write('POST /token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n');
+  socket.write(`Content-Length: ${body.length}\r\nExpect: 100-continue\r\n\r\n`);
+  await once(socket, 'data');
+  socket.write(body.slice(0, -2));
+  return { socket, [Symbol.asyncDispose]: async () => void socket.destroy() };
+}
+
+interface Pair {
+  readonly path: string;
+  readonly cert: string;
+  readonly key: string;
+  readonly fingerprint: string;
+}
+
+/** A new self-signed certificate for 127.0.0.1 and its key, as files. */
+function certificate(): Pair {
+  const path = join(newFolder(), 'pair');
+  const [cert, key] = [`${path}.crt`, `${path}.key`];
+  execFileSync(
+    'openssl',
+    `req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost
+     -addext subjectAltName=IP:127.0.0.1 -keyout ${key} -out ${cert}`.split(/\s+/),
+    { stdio: 'ignore' },
+  );
+  return { path, cert, key, fingerprint: new X509Certificate(readFileSync(cert)).fingerprint256 };
+}
+
+/** Writes the pair to `path` with `.crt` and `.key`. */
+function copy(pair: Pair, path: string): Pair {
+  const [cert, key] = [`${path}.crt`, `${path}.key`];
+  writeFileSync(cert, readFileSync(pair.cert));
+  writeFileSync(key, readFileSync(pair.key), { mode: 0o600 });
+  return { path, cert, key, fingerprint: pair.fingerprint };
+}
+
+/** `GET /` over TLS, with what the connection was. */
+async function askTls(url: string, pair: Pair, agent: Agent | false = false) {
+  const req = request(url, { ca: readFileSync(pair.cert), agent }).end();
+  const [res] = await once(req, 'response');
+  const { localPort } = res.socket;
+  const { fingerprint256 } = res.socket.getPeerCertificate();
+  await res.resume().toArray();
+  return { status: res.statusCode as number, localPort, fingerprint: fingerprint256 };
+}

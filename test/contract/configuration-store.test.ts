@@ -1,0 +1,248 @@
+// Section 1 of the contract: DATABASE_URL, DATABASE_POOL_SIZE and DATABASE_TIMEOUT_MS.
+import assert from 'node:assert/strict';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, chownSync, existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import postgres from 'postgres';
+import { send } from '../support/client.ts';
+import { createDatabase, freePort, startPostgres } from '../support/postgres.ts';
+import { newFolder, PASSWORD, type Program, SECRET, start } from '../support/program.ts';
+
+const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+
+const noOpenssl = spawnSync('openssl', ['version']).status !== 0 && 'openssl is not installed';
+
+describe('1 configuration: the store', { concurrency: 4, timeout: 60_000 }, () => {
+  for (const [value, limitMs] of [
+    ['1000', 1000],
+    ['', 5000],
+  ] as const) {
+    test(`1 DATABASE_TIMEOUT_MS: "${value}" lets a request wait ${limitMs} ms for the store, then 500`, async () => {
+      const url = await createDatabase();
+      await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: value });
+      const user = await create(program);
+      await using sql = database(url);
+      const lock = await sql.lockUsers();
+      const began = performance.now();
+      const answer = await send(`${program.url}/users/${user.id}`);
+      const ms = performance.now() - began;
+      await lock.release();
+      assert.deepEqual([answer.status, answer.body], [500, 'Internal Server Error']);
+      assert.ok(ms > limitMs * 0.9 && ms < limitMs + 1000, `answered after ${ms} ms`);
+      const next = await send(`${program.url}/users/${user.id}`);
+      assert.deepEqual([next.status, JSON.parse(next.body)], [200, user]);
+    });
+  }
+
+  describe('a Postgres with TLS', { skip: noOpenssl }, () => {
+    let server: Awaited<ReturnType<typeof startPostgres>>;
+    let cert: string;
+    before(async () => {
+      const folder = newFolder();
+      chmodSync(folder, 0o755);
+      const key = join(folder, 'server.key');
+      cert = join(folder, 'server.crt');
+      const subject =
+        '-nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1,DNS:localhost';
+      const files = `-newkey ec -pkeyopt ec_paramgen_curve:P-256 -keyout ${key} -out ${cert}`;
+      execFileSync('openssl', ['req', '-x509', ...`${subject} ${files}`.split(' ')], {
+        stdio: 'ignore',
+      });
+      // Started by root, the server runs as `postgres`, which must own its key.
+      if (process.getuid?.() === 0) {
+        const uid = Number(execFileSync('id', ['-u', 'postgres'], { encoding: 'utf8' }));
+        chownSync(key, uid, uid);
+      }
+      const options = ['ssl=on', `ssl_cert_file=${cert}`, `ssl_key_file=${key}`, 'fsync=off'];
+      server = await startPostgres({ flags: options.flatMap((option) => ['-c', option]) });
+    });
+    after(() => server?.stop());
+
+    const modes = [
+      ['disable', '127.0.0.1', false, 'plain', 200],
+      ['prefer', '127.0.0.1', false, 'encrypted where it can be', 200],
+      ['require', '127.0.0.1', false, 'encrypted, not verified', 200],
+      ['require', 'localhost', false, 'encrypted, not verified', 200],
+      ['verify-full', '127.0.0.1', true, 'the authority is known', 200],
+      ['verify-full', 'localhost', true, 'the authority is known', 200],
+      ['verify-full', 'localhost', false, 'the authority is not known', 500],
+    ] as const;
+    for (const [mode, host, known, why, status] of modes) {
+      test(`1 DATABASE_URL: sslmode=${mode} to ${host} (${why}) answers ${status}`, async () => {
+        const url = new URL(await createDatabase(server.url));
+        url.hostname = host;
+        await using program = await start({
+          DATABASE_URL: `${url}?sslmode=${mode}`,
+          DATABASE_TIMEOUT_MS: '2000',
+          ...(known && { NODE_EXTRA_CA_CERTS: cert }),
+        });
+        assert.equal((await send(`${program.url}/users`)).status, status);
+        const sql = postgres(server.url, { max: 1 });
+        const rows = await sql`select ssl from pg_stat_ssl natural join pg_stat_activity
+          where datname = ${url.pathname.slice(1)}`;
+        await sql.end({ timeout: 5 });
+        const encrypted = status === 200 && mode !== 'disable';
+        assert.equal(
+          rows.some(({ ssl }) => ssl),
+          encrypted,
+        );
+      });
+    }
+  });
+
+  test('1 DATABASE_URL: the default is data/service.db in the working folder', async () => {
+    const folder = newFolder();
+    const env = { PORT: '0', HOST: '127.0.0.1', AUTH_PASSWORD: PASSWORD, SIGNING_SECRET: SECRET };
+    const child = spawn(process.execPath, [ENTRY], {
+      cwd: folder,
+      env,
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const exited = once(child, 'close');
+    const [line] = await Promise.race([once(child.stdout, 'data'), exited]);
+    child.kill();
+    assert.deepEqual(await exited, [0, null]);
+    assert.equal(JSON.parse(String(line).split('\n')[0]!).message, 'listening');
+    assert.ok(existsSync(join(folder, 'data/service.db')));
+  });
+
+  test('1 DATABASE_URL: sqlite:PATH keeps the users of one start for the next', async () => {
+    const env = { DATABASE_URL: `sqlite:${join(newFolder(), 'service.db')}` };
+    const bodies = [];
+    for (const method of ['POST', 'GET']) {
+      await using program = await start(env);
+      const body = method === 'POST' ? { name: 'Ann', email: 'ann@example.com' } : undefined;
+      bodies.push((await send(`${program.url}/users`, { method, body })).body);
+      await program.stop();
+    }
+    assert.equal(`[${bodies[0]}]`, bodies[1]);
+  });
+
+  test('1 DATABASE_URL: sqlite::memory: begins empty', async () => {
+    const found = [];
+    for (const email of ['ann@example.com', 'ben@example.com']) {
+      await using program = await start({ DATABASE_URL: 'sqlite::memory:' });
+      found.push((await send(`${program.url}/users`)).body);
+      await send(`${program.url}/users`, { method: 'POST', body: { name: 'A', email } });
+    }
+    assert.deepEqual(found, ['[]', '[]']);
+  });
+
+  const working = [
+    ['', 'no option'],
+    ['?sslmode=disable&target_session_attrs=any', 'no TLS, any server'],
+    ['?sslmode=allow&target_session_attrs=read-write', 'TLS if it insists, a server for writes'],
+    ['?sslmode=prefer&target_session_attrs=primary', 'TLS if it can, a primary'],
+    ['?target_session_attrs=prefer-standby', 'a standby if there is one'],
+  ] as const;
+  for (const [options, why] of working) {
+    test(`1 DATABASE_URL: postgresql://…${options} reaches a primary without TLS (${why})`, async () => {
+      const url = (await createDatabase()).replace(/^postgres:/, 'postgresql:');
+      await using program = await start({ DATABASE_URL: url + options });
+      const answer = await send(`${program.url}/users`);
+      assert.deepEqual([answer.status, answer.body], [200, '[]']);
+    });
+  }
+
+  const failing = [
+    ['?sslmode=require', 'the server has no TLS'],
+    ['?sslmode=verify-full', 'the server has no TLS'],
+    ['?target_session_attrs=standby', 'the server is a primary'],
+    ['?target_session_attrs=read-only', 'the server takes writes'],
+  ] as const;
+  for (const [options, why] of failing) {
+    test(`1 DATABASE_URL: postgres://…${options} is not served (${why})`, async () => {
+      const DATABASE_URL = (await createDatabase()) + options;
+      await using program = await start({ DATABASE_URL, DATABASE_TIMEOUT_MS: '500' });
+      await program.logged('store unavailable');
+      const answer = await send(`${program.url}/users`);
+      assert.deepEqual([answer.status, answer.body], [500, 'Internal Server Error']);
+    });
+  }
+
+  test('1 DATABASE_URL: of several hosts the one that answers is taken', async () => {
+    const url = new URL(await createDatabase());
+    const hosts = `127.0.0.1:${await freePort()},127.0.0.1:${url.port}`;
+    await using program = await start({
+      DATABASE_URL: url.href.replace(url.host, hosts).concat('?target_session_attrs=read-write'),
+    });
+    const answer = await send(`${program.url}/users`);
+    assert.deepEqual([answer.status, answer.body], [200, '[]']);
+  });
+
+  test('1 DATABASE_POOL_SIZE: no more connections than that, whatever waits', async () => {
+    const url = await createDatabase();
+    await using program = await start({ DATABASE_URL: url, DATABASE_POOL_SIZE: '2' });
+    const user = await create(program);
+    await using sql = database(url);
+    const lock = await sql.lockUsers();
+    const waiting = Array.from({ length: 20 }, (_, i) => [
+      send(`${program.url}/users/${user.id}`),
+      send(`${program.url}/users?limit=${i + 1}`),
+      create(program),
+    ]).flat();
+    const counts = [await sql.connections(), await sql.connections(), await sql.connections()];
+    await lock.release();
+    assert.ok((await Promise.all(waiting)).length === 60);
+    for (const count of counts) assert.ok(count >= 1 && count <= 2, `${count} connections`);
+  });
+
+  test('1 DATABASE_POOL_SIZE: the default is 4', async () => {
+    const url = await createDatabase();
+    await using program = await start({ DATABASE_URL: url });
+    const user = await create(program);
+    await using sql = database(url);
+    const lock = await sql.lockUsers();
+    const waiting: Promise<unknown>[] = [];
+    // Each turn sends another kind of request, so that no two rounds share a statement.
+    for (let i = 0; i < 10; i++) {
+      waiting.push(send(`${program.url}/users/${user.id}`), create(program));
+      waiting.push(send(`${program.url}/users?limit=${i + 1}`), send(`${program.url}/users`));
+      assert.equal((await send(program.url)).status, 200);
+    }
+    const count = await sql.connections();
+    await lock.release();
+    await Promise.all(waiting);
+    assert.ok(count >= 2 && count <= 4, `${count} connections`);
+  });
+});
+
+let users = 0;
+
+/** Creates a user with an email of its own and returns it as the API answered it. */
+async function create(program: Program): Promise<{ id: number; name: string; email: string }> {
+  const body = { name: 'Ann', email: `ann-${++users}@example.com` };
+  const answer = await send(`${program.url}/users`, { method: 'POST', body });
+  assert.equal(answer.status, 201, answer.body);
+  return JSON.parse(answer.body);
+}
+
+/** A superuser's connections to that database. */
+function database(url: string) {
+  const sql = postgres(url, { max: 2, onnotice: () => {} });
+  return {
+    /** Has every other statement on `users` wait. */
+    async lockUsers() {
+      const held = await sql.reserve();
+      await held.unsafe('begin; lock table users in access exclusive mode');
+      return {
+        async release() {
+          await held.unsafe('rollback');
+          held.release();
+        },
+      };
+    },
+    /** Connections of others to the database, once at least one of them waits for the lock. */
+    async connections(): Promise<number> {
+      for (;;) {
+        const rows = await sql`select wait_event_type = 'Lock' as waits from pg_stat_activity
+          where datname = current_database() and pid <> pg_backend_pid() and query not like 'begin; lock%'`;
+        if (rows.some(({ waits }) => waits)) return rows.length;
+      }
+    },
+    [Symbol.asyncDispose]: () => sql.end({ timeout: 5 }),
+  };
+}

@@ -1,0 +1,205 @@
+// The forms paragraph of the contract's section 3, over HTTP: what POST /token reads from a form.
+// Only strings can be the right id and pw, so a 401 tells that a value was nested or absent.
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { type Answer, send } from '../support/client.ts';
+import { newDatabase, PASSWORD, type Program, STORES, start, USER } from '../support/program.ts';
+
+const TEXT = 'text/plain; charset=utf-8';
+const RIGHT = 'id=admin&pw=correct+horse';
+
+for (const store of STORES) {
+  describe(`3 forms (${store})`, () => {
+    let program: Program;
+    before(async () => {
+      const url = await newDatabase(store);
+      program = await start({ DATABASE_URL: url, AUTH_FAILURES_PER_MINUTE: '0' });
+    });
+    after(() => program?.[Symbol.asyncDispose]());
+
+    for (const { why, body } of [
+      { why: 'in either order', body: 'pw=correct+horse&id=admin' },
+      { why: 'with %20 for the space', body: 'id=admin&pw=correct%20horse' },
+      {
+        why: 'with every byte percent-encoded',
+        body: `${percent('id')}=${percent(USER)}&${percent('pw')}=${percent(PASSWORD)}`,
+      },
+      { why: 'with escapes in lower case', body: 'id=%61%64min&pw=correct%20h%6frse' },
+      { why: 'with empty parts around', body: `&&${RIGHT}&&` },
+      { why: 'with nested values beside it', body: `user[name]=x&a[b][c]=1&${RIGHT}` },
+      { why: 'with lists beside it', body: `a[]=1&a[]=2&b=1&b=2&c[1]=x&c[0]=y&${RIGHT}` },
+      { why: 'with a string and an object of one name beside it', body: `a=1&a[b]=2&${RIGHT}` },
+      { why: 'with names without a value beside it', body: `a&b=&${RIGHT}` },
+      { why: 'with an empty name beside it', body: `=x&[]=y&${RIGHT}` },
+      { why: 'with unclosed brackets beside it', body: `a[=1&a[b=2&a]=3&${RIGHT}` },
+      { why: 'with id inside another name', body: `user[id]=root&${RIGHT}` },
+      {
+        why: 'with names of Object.prototype beside it',
+        body: `toString=1&valueOf[x]=2&hasOwnProperty=3&${RIGHT}`,
+      },
+      {
+        why: 'with __proto__ beside it',
+        body: `__proto__[id]=root&__proto__=x&a[__proto__][b]=1&${RIGHT}`,
+      },
+      {
+        why: 'with constructor beside it',
+        body: `constructor[prototype][id]=root&constructor=x&${RIGHT}`,
+      },
+      { why: 'with escaped brackets beside it', body: `user%5Bname%5D=x&${RIGHT}` },
+    ]) {
+      test(`3 forms: the right pair ${why} answers 200`, async () => {
+        const answer = await post(program, body);
+        assert.deepEqual(
+          [answer.status, answer.headers.get('content-type')],
+          [200, 'application/json'],
+        );
+        assert.deepEqual(Object.keys(JSON.parse(answer.body)), ['token']);
+      });
+    }
+
+    for (const { why, body } of [
+      { why: 'id nested', body: 'id[x]=admin&pw=correct+horse' },
+      { why: 'id nested by escaped brackets', body: 'id%5Bx%5D=admin&pw=correct+horse' },
+      { why: 'id a list of one', body: 'id[]=admin&pw=correct+horse' },
+      { why: 'id a list of one by index', body: 'id[0]=admin&pw=correct+horse' },
+      { why: 'id twice', body: 'id=admin&id=admin&pw=correct+horse' },
+      { why: 'id as string and as list', body: 'id=admin&id[]=admin&pw=correct+horse' },
+      { why: 'id as string and as object', body: 'id=admin&id[x]=1&pw=correct+horse' },
+      { why: 'pw twice', body: 'id=admin&pw=wrong&pw=correct+horse' },
+      { why: 'pw nested', body: 'id=admin&pw[a][b]=correct+horse' },
+      { why: 'pw empty', body: 'id=admin&pw=' },
+      { why: 'pw without =', body: 'id=admin&pw' },
+      { why: 'a + that is escaped', body: 'id=admin&pw=correct%2Bhorse' },
+      { why: 'an escape of an escape', body: 'id=admin&pw=correct%2520horse' },
+      { why: 'names in another case', body: 'ID=admin&PW=correct+horse' },
+      { why: 'a semicolon between the parameters', body: 'id=admin;pw=correct+horse' },
+      { why: 'JSON in a form', body: '{"id":"admin","pw":"correct horse"}' },
+      { why: 'the pair under __proto__', body: '__proto__[id]=admin&__proto__[pw]=correct+horse' },
+      {
+        why: 'the pair under constructor.prototype',
+        body: 'constructor[prototype][id]=admin&constructor[prototype][pw]=correct+horse',
+      },
+      {
+        why: 'the pair under a nested __proto__',
+        body: 'a[__proto__][id]=admin&a[__proto__][pw]=correct+horse',
+      },
+      { why: 'only separators', body: '&&&' },
+      { why: 'only =', body: '=' },
+    ]) {
+      test(`3 forms: ${why} answers 401`, async () => {
+        const answer = await post(program, body);
+        assert.deepEqual(summary(answer), { status: 401, type: TEXT, body: 'Unauthorized' });
+      });
+    }
+
+    test('3 forms: no prototype is reached: what a form said is not there for the next request', async () => {
+      const names = [
+        '__proto__',
+        'constructor[prototype]',
+        'a[__proto__]',
+        'a[constructor][prototype]',
+        '[__proto__]',
+        '__proto__[__proto__]',
+        '%5F%5Fproto%5F%5F',
+        'a[]',
+        'a[0][__proto__]',
+      ];
+      for (const name of names) {
+        await post(program, `${name}[id]=admin&${name}[pw]=correct+horse&${name}[toString]=1`);
+      }
+      const url = `${program.url}/token`;
+      const statuses = [
+        (await send(url, { method: 'POST', body: {} })).status,
+        (await post(program, 'x=1')).status,
+        (await post(program, RIGHT)).status,
+      ];
+      assert.deepEqual(statuses, [401, 401, 200]);
+    });
+
+    for (const { why, extra, status } of [
+      { why: '1,000 parameters', extra: parameters(998), status: 200 },
+      { why: '1,001 parameters', extra: parameters(999), status: 413 },
+      { why: '1,000 parameters of one name', extra: 'a=1&'.repeat(998), status: 200 },
+      { why: '1,001 parameters of one name', extra: 'a=1&'.repeat(999), status: 413 },
+      { why: '1,000 parameters of one list', extra: 'a[]=1&'.repeat(998), status: 200 },
+      { why: '1,001 parameters of one list', extra: 'a[]=1&'.repeat(999), status: 413 },
+      { why: 'depth 32', extra: `a${'[b]'.repeat(32)}=1&`, status: 200 },
+      { why: 'depth 33', extra: `a${'[b]'.repeat(33)}=1&`, status: 400 },
+      { why: 'depth 32 of lists', extra: `a${'[]'.repeat(32)}=1&`, status: 200 },
+      { why: 'depth 33 of lists', extra: `a${'[]'.repeat(33)}=1&`, status: 400 },
+      { why: 'depth 33 with escaped brackets', extra: `a${'%5Bb%5D'.repeat(33)}=1&`, status: 400 },
+      { why: 'depth 20,000', extra: `a${'[b]'.repeat(20_000)}=1&`, status: 400 },
+      { why: 'array index 999', extra: 'a[999]=1&', status: 200 },
+      { why: 'array index 1000', extra: 'a[1000]=1&', status: 400 },
+      { why: 'array index 1000 below another name', extra: 'a[b][1000]=1&', status: 400 },
+      { why: 'array index 4294967295', extra: 'a[4294967295]=1&', status: 400 },
+      { why: 'array index 9007199254740991', extra: 'a[9007199254740991]=1&', status: 400 },
+    ]) {
+      test(`3 forms: ${why} answers ${status}`, async () => {
+        const answer = await post(program, `${extra}${RIGHT}`);
+        assert.equal(answer.status, status, answer.body);
+      });
+    }
+
+    for (const { why, body } of [
+      { why: 'a lone %', body: `a=%&${RIGHT}` },
+      { why: 'a % at the end', body: `${RIGHT}&a=%` },
+      { why: 'half an escape', body: `a=%4&${RIGHT}` },
+      { why: 'an escape of letters that are no digits', body: `a=%zz&${RIGHT}` },
+      { why: 'a broken escape in a name', body: `a%=1&${RIGHT}` },
+      { why: 'a broken escape in a nested name', body: `a[%f]=1&${RIGHT}` },
+      { why: 'an escaped byte that is not UTF-8', body: `a=%ff&${RIGHT}` },
+      { why: 'an escaped overlong sequence', body: `a=%c0%af&${RIGHT}` },
+      { why: 'an escaped surrogate', body: `a=%ed%a0%80&${RIGHT}` },
+      { why: 'an escaped sequence cut short', body: `a=%e2%82&${RIGHT}` },
+      { why: 'an escaped Latin-1 letter', body: `a=%e9&${RIGHT}` },
+      { why: 'the old %u escape', body: `a=%u263a&${RIGHT}` },
+      { why: 'a raw byte that is not UTF-8', body: Buffer.from(`a=\xff&${RIGHT}`, 'latin1') },
+      {
+        why: 'a raw byte in the middle of an escape',
+        body: Buffer.from(`a=%e2\x82%ac&${RIGHT}`, 'latin1'),
+      },
+    ]) {
+      test(`3 forms: ${why} answers 400`, async () => {
+        const answer = await post(program, body);
+        assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
+        assert.match(answer.body, /^\P{Cc}+$/u);
+      });
+    }
+
+    test('3 forms: 413 and 400 beyond a limit are one plain sentence', async () => {
+      const bodies = [parameters(1001), `a${'[b]'.repeat(33)}=1`, 'a[1000]=1'];
+      const answers = await Promise.all(bodies.map((body) => post(program, body)));
+      assert.deepEqual(
+        answers.map((answer) => [answer.status, answer.headers.get('content-type')]),
+        [
+          [413, TEXT],
+          [400, TEXT],
+          [400, TEXT],
+        ],
+      );
+      for (const { body } of answers) assert.match(body, /^\P{Cc}+$/u);
+    });
+  });
+}
+
+function post(program: Program, body: string | Uint8Array): Promise<Answer> {
+  const headers = { 'content-type': 'application/x-www-form-urlencoded' };
+  return send(`${program.url}/token`, { method: 'POST', headers, body });
+}
+
+function parameters(count: number): string {
+  return Array.from({ length: count }, (_, i) => `p${i}=${i}&`).join('');
+}
+
+function percent(text: string): string {
+  return Array.from(Buffer.from(text), (byte) => `%${byte.toString(16)}`).join('');
+}
+
+function summary(answer: Answer) {
+  return {
+    status: answer.status,
+    type: answer.headers.get('content-type'),
+    body: answer.body,
+  };
+}

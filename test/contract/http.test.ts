@@ -1,0 +1,495 @@
+// Section 2 of the contract: what every response carries, refusals of bytes that no route saw,
+// and failures on our side. Paths are in paths.test.ts, bodies in bodies.test.ts.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { STATUS_CODES } from 'node:http';
+import { connect as openSocket } from 'node:net';
+import { DatabaseSync } from 'node:sqlite';
+import { after, before, describe, test } from 'node:test';
+import postgres from 'postgres';
+import { type Answer, basic, raw, send } from '../support/client.ts';
+import {
+  newDatabase,
+  PASSWORD,
+  type Program,
+  STORES,
+  type StoreName,
+  start,
+  USER,
+} from '../support/program.ts';
+
+const TEXT = 'text/plain; charset=utf-8';
+
+/** Words of ours that no client may read: stacks, SQL, modules, drivers, tables. */
+const INTERNALS =
+  /\bat \S+ \(|\.[jt]s\b|node:|\/src\/|\b(select|insert|update|delete) .*\b(from|into|set)\b|sqlite|postgres|constraint|relation|econn|undefined|\[object/i;
+
+/** Requests that are refused, as method, path, status, and headers and body of `fetch`. */
+const REFUSALS: readonly (readonly [
+  method: string,
+  path: string,
+  status: number,
+  why: string,
+  init?: { readonly headers?: Record<string, string>; readonly body?: unknown },
+])[] = [
+  ['GET', '/%zz', 400, 'bad encoding in a path'],
+  ['GET', '/users?limit=0', 400, 'a bad value in a query'],
+  [
+    'POST',
+    '/users',
+    400,
+    'malformed JSON',
+    { headers: { 'content-type': 'application/json' }, body: '{' },
+  ],
+  ['POST', '/users', 400, 'wrong fields', { body: { name: '', email: '' } }],
+  ['POST', '/users', 400, 'a taken email', { body: { name: 'Ann', email: 'ann@example.com' } }],
+  ['POST', '/token', 401, 'wrong credentials', { body: { id: 'a', pw: 'b' } }],
+  ['GET', '/notes', 401, 'no token'],
+  ['GET', '/protected', 401, 'no credentials'],
+  ['GET', '/nowhere', 404, 'an unknown path'],
+  ['GET', '/users/999999', 404, 'an unknown user'],
+  ['GET', '/users/x', 404, 'an id that cannot be'],
+  ['DELETE', '/notes', 405, 'another method'],
+  ['DELETE', '/users/1', 412, 'a stale tag', { headers: { 'if-match': '"stale"' } }],
+  ['POST', '/users', 413, 'too large a body', { body: { name: 'x'.repeat(102_400) } }],
+  ['POST', '/users', 415, 'text', { headers: { 'content-type': 'text/plain' }, body: 'x' }],
+];
+
+/** Requests that succeed with JSON, in order; ID stands for the id of the user last created. */
+const JSON_SUCCESSES: readonly (readonly [
+  method: string,
+  path: string,
+  status: number,
+  body?: unknown,
+])[] = [
+  ['POST', '/token', 200, { id: USER, pw: PASSWORD }],
+  ['GET', '/notes', 200],
+  ['GET', '/users', 200],
+  ['GET', '/users?limit=1', 200],
+  ['GET', '/users?email=ann@example.com', 200],
+  ['GET', '/users/1', 200],
+  ['POST', '/users', 201, { name: 'Ben', email: 'ben@example.com' }],
+  ['PUT', '/users/ID', 200, { name: 'Ben', email: 'ben@example.org' }],
+  ['PATCH', '/users/ID', 200, { name: 'Benjamin' }],
+  ['DELETE', '/users/ID', 200],
+];
+
+/** Bytes that no route sees, and how they are refused. */
+const UNROUTED: readonly (readonly [bytes: string, status: number, why: string])[] = [
+  ['nonsense\r\n\r\n', 400, 'no request line'],
+  ['GET / http/1.1\r\nHost: x\r\n\r\n', 400, 'HTTP in small letters'],
+  ['GET / HTTP/1.1\r\nHost: x\r\nbad name: 1\r\n\r\n', 400, 'a space in a field name'],
+  ['GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n folded\r\n\r\n', 400, 'a folded field'],
+  ['GET / HTTP/1.1\r\nHost: x\r\nA: \0\r\n\r\n', 400, 'NUL in a field'],
+  ['POST /users HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n', 400, 'a negative length'],
+  [
+    'POST /users HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab',
+    400,
+    'two lengths',
+  ],
+  [
+    'POST /users HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+    400,
+    'a length and chunks',
+  ],
+  [
+    `POST /users HTTP/1.1\r\nHost: x\r\nContent-Length: ${'9'.repeat(30)}\r\n\r\n`,
+    400,
+    'a length beyond 64 bits',
+  ],
+  ['GET / HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'no Host'],
+  ['GET / HTTP/1.1\r\nConnection: close\r\nHost: x\r\nHost: y\r\n\r\n', 400, 'two hosts'],
+  [`GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(16_384)}\r\n\r\n`, 431, 'a field over 16 KiB'],
+  [`GET /${'a'.repeat(16_384)} HTTP/1.1\r\nHost: x\r\n\r\n`, 431, 'a path over 16 KiB'],
+  ['GET / HTTP/0.9\r\nHost: x\r\n\r\n', 505, 'version 0.9'],
+  ['GET / HTTP/1.2\r\nHost: x\r\n\r\n', 505, 'version 1.2'],
+  ['GET / HTTP/2.0\r\nHost: x\r\n\r\n', 505, 'version 2.0'],
+  ['GET / HTTP/3.0\r\nHost: x\r\n\r\n', 505, 'version 3.0'],
+  ['PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 505, 'the preface of HTTP/2'],
+];
+
+for (const store of STORES) {
+  describe(`2 every response, ${store}`, { timeout: 30_000 }, () => {
+    let program: Program;
+    let authorization: string;
+    let database: ReturnType<typeof connect>;
+    before(async () => {
+      const url = await newDatabase(store);
+      program = await start({ DATABASE_URL: url });
+      const body = { name: 'Ann', email: 'ann@example.com' };
+      assert.equal((await send(`${program.url}/users`, { method: 'POST', body })).status, 201);
+      const init = { method: 'POST', body: { id: USER, pw: PASSWORD } };
+      authorization = `Bearer ${JSON.parse((await send(`${program.url}/token`, init)).body).token}`;
+      database = connect(store, url);
+      // Enough for a list of several pages.
+      await database.run(`with recursive n(i) as (select 1 union all select i + 1 from n where i < 2500)
+        insert into users (name, email) select 'Many', i || '@example.com' from n`);
+    });
+    after(async () => {
+      await database?.close();
+      await program[Symbol.asyncDispose]();
+    });
+
+    for (const [method, path, status, why, init] of REFUSALS) {
+      test(`2.1 ${method} ${path} (${why}) answers ${status} in plain text`, async () => {
+        const answer = await send(program.url + path, { method, ...init });
+        assert.equal(answer.status, status);
+        assertError(answer);
+        assertCommon(answer);
+        assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
+      });
+    }
+
+    test('2.1, 2.2 a JSON success is application/json, a text text/plain, each with its length', async () => {
+      let id = 0;
+      for (const [method, path, status, body] of JSON_SUCCESSES) {
+        const target = program.url + path.replace('ID', String(id));
+        const answer = await send(target, { method, body, headers: { authorization } });
+        assert.equal(answer.status, status, `${method} ${path}`);
+        assert.equal(answer.headers.get('content-type'), 'application/json', `${method} ${path}`);
+        assertCommon(answer);
+        const length = answer.headers.get('content-length');
+        const streams = length === null && path === '/users';
+        const expected = streams ? null : String(Buffer.byteLength(answer.body));
+        assert.equal(length, expected, `${method} ${path}`);
+        id = JSON.parse(answer.body).id ?? id;
+      }
+      for (const path of ['/', '/protected']) {
+        const headers = { authorization: basic(USER, PASSWORD) };
+        const answer = await send(program.url + path, { headers });
+        assert.equal(answer.status, 200);
+        assert.equal(answer.headers.get('content-type'), TEXT);
+        assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
+        assertCommon(answer);
+      }
+    });
+
+    test('2.2 204 and 304 have no Content-Length, no content and no Transfer-Encoding', async () => {
+      const etag = (await send(`${program.url}/users/1`)).headers.get('etag');
+      assert.match(String(etag), /^"/);
+      const answers = [
+        await send(`${program.url}/users/1`, { method: 'OPTIONS' }),
+        await send(`${program.url}/users/1`, { headers: { 'if-none-match': String(etag) } }),
+      ];
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [204, 304],
+      );
+      for (const answer of answers) {
+        assert.equal(answer.body, '');
+        for (const name of ['content-length', 'transfer-encoding', 'content-type']) {
+          assert.equal(answer.headers.get(name), null, `${name} of ${answer.status}`);
+        }
+        assertCommon(answer);
+      }
+    });
+
+    const ids = [
+      ['a', 'one character'],
+      ['x'.repeat(128), '128 characters'],
+      ['ABCXYZabcxyz0189._-', 'every kind of character'],
+    ] as const;
+    for (const [id, why] of ids) {
+      test(`2.2 X-Request-Id of the caller is kept (${why}), in success, error and log`, async () => {
+        for (const [path, status] of [
+          ['/', 200],
+          ['/nowhere', 404],
+          ['/users/1', 200],
+        ] as const) {
+          const answer = await send(program.url + path, { headers: { 'x-request-id': id } });
+          assert.deepEqual([answer.status, answer.headers.get('x-request-id')], [status, id]);
+          await program.until(
+            ({ log }) => log.at(-1)?.requestId === id && log.at(-1)?.status === status,
+          );
+          assert.equal(program.log.at(-1)?.message, 'request');
+        }
+      });
+    }
+
+    const replaced = [
+      ['X-Request-Id: \r\n', 'an empty one'],
+      [`X-Request-Id: ${'x'.repeat(129)}\r\n`, '129 characters'],
+      ['X-Request-Id: a b\r\n', 'a space'],
+      ['X-Request-Id: a/b\r\n', 'a slash'],
+      ['X-Request-Id: {"a":1}\r\n', 'JSON'],
+      ['X-Request-Id: caf\xc3\xa9\r\n', 'a letter beyond ASCII'],
+      ['X-Request-Id: one\r\nX-Request-Id: two\r\n', 'two of them'],
+      ['', 'none'],
+    ] as const;
+    for (const [field, why] of replaced) {
+      test(`2.2 X-Request-Id is a new one for each request instead of ${why}, in the log too`, async () => {
+        const head = `GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${field}\r\n`;
+        const made = [];
+        for (let i = 0; i < 2; i++) {
+          const [answer] = parse(await raw(program.url, Buffer.from(head, 'latin1')));
+          assert.equal(answer?.status, 200);
+          const id = String(answer.headers.get('x-request-id'));
+          assert.match(id, /^[A-Za-z0-9._-]{8,128}$/);
+          assert.ok(!field.includes(id));
+          await program.until(({ log }) => log.some((line) => line.requestId === id));
+          made.push(id);
+        }
+        assert.notEqual(made[0], made[1]);
+      });
+    }
+
+    for (const [bytes, status, why] of UNROUTED) {
+      test(`2.2, 2.4 ${why} answers ${status} with the same headers, and the connection closes`, async () => {
+        const answers = parse(await raw(program.url, Buffer.from(bytes, 'latin1')));
+        assert.equal(answers.length, 1);
+        const answer = answers[0]!;
+        assert.equal(answer.status, status);
+        assertError(answer);
+        assertCommon(answer);
+        assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
+        assert.equal(answer.headers.get('connection'), 'close');
+        const id = answer.headers.get('x-request-id');
+        await program.until(({ log }) => log.some((line) => line.requestId === id));
+      });
+    }
+
+    for (const [bytes, status, why] of UNROUTED) {
+      test(`2.2, 2.4 ${why} on a connection already used answers ${status}`, async () => {
+        const text = await afterOneAnswer(program.url, Buffer.from(bytes, 'latin1'));
+        const answers = parse(text);
+        assert.deepEqual(
+          answers.map((answer) => answer.status),
+          [200, status],
+        );
+        assertError(answers[1]!);
+        assertCommon(answers[1]!);
+      });
+    }
+
+    test('2.2 an Expect that is not 100-continue is answered with the same headers', async () => {
+      const head =
+        'GET / HTTP/1.1\r\nHost: x\r\nExpect: the-impossible\r\nConnection: close\r\n\r\n';
+      const [answer] = parse(await raw(program.url, head));
+      assert.ok(answer);
+      assertCommon(answer);
+      assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
+      assert.match(String(answer.headers.get('content-type')), /^text\/plain/);
+    });
+
+    for (const [bytes, status, why] of UNROUTED) {
+      test(`2.3 ${why} behind a request is refused after that one's answer, or not at all`, async () => {
+        const first = 'GET /users/1 HTTP/1.1\r\nHost: x\r\n\r\n';
+        const answers = parse(await raw(program.url, Buffer.from(first + bytes, 'latin1')));
+        const statuses = answers.map((answer) => answer.status);
+        // Nothing at all: the connection was closed, which the rule allows.
+        assert.deepEqual(statuses, [200, status].slice(0, statuses.length));
+        for (const answer of answers.slice(0, 1)) assert.equal(JSON.parse(answer.body).id, 1);
+      });
+    }
+
+    test('2.3 a refusal is never inside a streamed list', async () => {
+      const first = 'GET /users HTTP/1.1\r\nHost: x\r\n\r\n';
+      const text = await raw(program.url, first, 'nonsense\r\n\r\n');
+      assert.match(text, /^HTTP\/1\.1 200 /);
+      const [list, refusal] = text.split('HTTP/1.1 400 ');
+      // The list stands whole before the refusal, or the connection was cut without one.
+      assert.doesNotMatch(list!, /Bad Request/);
+      assert.ok(refusal === undefined || list!.endsWith('0\r\n\r\n'), list!.slice(-100));
+    });
+
+    for (const [i, [bytes, status, why]] of UNROUTED.entries()) {
+      test(`2.3 ${why} behind a write that waits for the store never comes before its answer`, async () => {
+        const body = JSON.stringify({ name: 'Ben', email: `waits-${i}@example.com` });
+        const head = `POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n`;
+        const first = `${head}Content-Length: ${body.length}\r\n\r\n${body}`;
+        await database.run(store === 'sqlite' ? 'begin immediate' : 'begin; lock table users');
+        const answered = raw(
+          program.url,
+          Buffer.from(first, 'latin1'),
+          Buffer.from(bytes, 'latin1'),
+        );
+        // Both have arrived by the time that later connections are answered.
+        for (let i = 0; i < 3; i++) assert.equal((await send(program.url)).status, 200);
+        await database.run('rollback');
+        const statuses = parse(await answered).map((answer) => answer.status);
+        assert.deepEqual(statuses, [201, status].slice(0, statuses.length));
+      });
+    }
+
+    test('2.4 an HTTP/1.1 request with one Host is served, an empty one too', async () => {
+      for (const host of ['example.com', '']) {
+        const head = `GET /users/1 HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`;
+        assert.equal(parse(await raw(program.url, head))[0]?.status, 200);
+      }
+    });
+
+    test('2.4 two equal Hosts answer 400', async () => {
+      const head = 'GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\nConnection: close\r\n\r\n';
+      assert.equal(parse(await raw(program.url, head))[0]?.status, 400);
+    });
+
+    test('2.4 a Host behind 2,500 other fields is seen, and so is a second one', async () => {
+      const fields = 'a:\r\n'.repeat(2500);
+      const statuses = [];
+      for (const hosts of [`${fields}Host: x\r\n`, `Host: x\r\n${fields}Host: y\r\n`]) {
+        const head = `GET / HTTP/1.1\r\nConnection: close\r\n${hosts}\r\n`;
+        statuses.push(parse(await raw(program.url, head))[0]?.status);
+      }
+      assert.deepEqual(statuses, [200, 400]);
+    });
+
+    test('2.2 a streamed list has chunked coding and no Content-Length', async () => {
+      const answer = await send(`${program.url}/users`);
+      assert.equal(JSON.parse(answer.body).length > 2500, true);
+      const { headers } = answer;
+      assert.deepEqual(
+        [headers.get('content-length'), headers.get('transfer-encoding')],
+        [null, 'chunked'],
+      );
+    });
+
+    test('2.4 HTTP/1.0 needs no Host', async () => {
+      const answers = parse(await raw(program.url, 'GET /users/1 HTTP/1.0\r\n\r\n'));
+      assert.deepEqual(
+        answers.map(({ status, body }) => [status, JSON.parse(body).id]),
+        [[200, 1]],
+      );
+    });
+
+    for (const connection of ['close', 'keep-alive']) {
+      test(`2.4 HTTP/1.0 never gets chunked coding, with Connection: ${connection} neither`, async () => {
+        const head = `GET /users HTTP/1.0\r\nConnection: ${connection}\r\n\r\n`;
+        const [answer] = parse(await raw(program.url, head));
+        assert.equal(answer?.status, 200);
+        assert.equal(answer.headers.get('transfer-encoding'), null);
+        const users = JSON.parse(Buffer.from(answer.body, 'latin1').toString());
+        assert.equal(users[0].email, 'ann@example.com');
+        assert.equal(JSON.stringify(users), (await send(`${program.url}/users`)).body);
+      });
+    }
+  });
+
+  describe(`2.9 failures on our side, ${store}`, { timeout: 30_000 }, () => {
+    let program: Program;
+    let database: Awaited<ReturnType<typeof connect>>;
+    before(async () => {
+      const url = await newDatabase(store);
+      program = await start({ DATABASE_URL: url });
+      const body = { name: 'Ann', email: 'ann@example.com' };
+      assert.equal((await send(`${program.url}/users`, { method: 'POST', body })).status, 201);
+      database = connect(store, url);
+      await database.run('alter table users rename to gone');
+    });
+    after(async () => {
+      await database?.close();
+      await program[Symbol.asyncDispose]();
+    });
+
+    const body = { name: 'Ben', email: 'ben@example.com' };
+    const requests = [
+      ['GET', '/users', undefined, '/users'],
+      ['GET', '/users?limit=5', undefined, '/users'],
+      ['GET', '/users?email=ann@example.com', undefined, '/users'],
+      ['POST', '/users', body, '/users'],
+      ['GET', '/users/1', undefined, '/users/{id}'],
+      ['PUT', '/users/1', body, '/users/{id}'],
+      ['PATCH', '/users/1', { name: 'Ben' }, '/users/{id}'],
+      ['DELETE', '/users/1', undefined, '/users/{id}'],
+    ] as const;
+    for (const [method, path, body, route] of requests) {
+      test(`2.9 ${method} ${path} answers 500, with one log line that has the cause and the id`, async () => {
+        const requestId = `fails-${method}-${path.replace(/[^a-z0-9]/g, '-')}`;
+        const headers = { 'x-request-id': requestId };
+        const answer = await send(program.url + path, { method, body, headers });
+        assert.deepEqual([answer.status, answer.body], [500, 'Internal Server Error']);
+        assert.equal(answer.headers.get('content-length'), '21');
+        assert.equal(answer.headers.get('x-request-id'), requestId);
+        assertError(answer);
+        assertCommon(answer);
+        const lines = () => program.log.filter((line) => line.requestId === requestId);
+        await program.until(() => lines().length >= 2);
+        assert.deepEqual(
+          lines()
+            .map(({ level, status }) => [level, status])
+            .sort(),
+          [
+            ['error', undefined],
+            ['info', 500],
+          ],
+        );
+        const failure = lines().find(({ level }) => level === 'error');
+        assert.match(JSON.stringify(failure?.cause), /users/);
+        assert.equal(lines().find(({ message }) => message === 'request')?.route, route);
+      });
+    }
+
+    test('2.9 the process goes on, and serves again once the cause is gone', async () => {
+      assert.equal((await send(`${program.url}/users/1`)).status, 500);
+      assert.equal((await send(program.url)).status, 200);
+      await database.run('alter table gone rename to users');
+      const answer = await send(`${program.url}/users/1`);
+      await database.run('alter table users rename to gone');
+      assert.equal(answer.status, 200);
+      assert.equal(answer.body, '{"id":1,"name":"Ann","email":"ann@example.com"}');
+      assert.equal(program.process.exitCode, null);
+    });
+  });
+}
+
+/** Plain text: the status text, or one sentence, without a word of our insides. */
+function assertError({ status, headers, body }: Answer): void {
+  assert.equal(headers.get('content-type'), TEXT);
+  if (body === STATUS_CODES[status]) return;
+  assert.match(body, /^[^\s<>][^\r\n<>]{2,300}$/);
+  assert.doesNotMatch(body, INTERNALS);
+}
+
+/** What every response carries. */
+function assertCommon({ headers }: Answer): void {
+  assert.equal(headers.get('x-content-type-options'), 'nosniff');
+  assert.match(String(headers.get('x-request-id')), /^[A-Za-z0-9._-]{1,128}$/);
+}
+
+/** The answers in raw bytes: each has a Content-Length, or ends with the connection. */
+function parse(text: string): Answer[] {
+  const answers: Answer[] = [];
+  let rest = text;
+  while (rest) {
+    const end = rest.indexOf('\r\n\r\n');
+    const [line, ...fields] = rest.slice(0, end).split('\r\n');
+    assert.match(String(line), /^HTTP\/1\.1 \d{3} /);
+    const headers = new Headers(
+      fields.map((field) => field.split(/: (.*)/s).slice(0, 2) as [string, string]),
+    );
+    const length = Number(headers.get('content-length') ?? Number.POSITIVE_INFINITY);
+    answers.push({
+      status: Number(line?.slice(9, 12)),
+      headers,
+      body: rest.slice(end + 4).slice(0, length),
+    });
+    rest = rest.slice(end + 4 + length);
+  }
+  return answers;
+}
+
+/** Sends the bytes on a connection that has had the answer to one request; resolves at its end. */
+async function afterOneAnswer(url: string, bytes: Buffer): Promise<string> {
+  const { hostname, port } = new URL(url);
+  const socket = openSocket(Number(port), hostname).setEncoding('latin1');
+  let text = '';
+  socket.on('data', (part) => {
+    text += part;
+  });
+  socket.on('error', () => {});
+  const closed = new Promise((resolve) => socket.once('close', resolve));
+  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+  await Promise.race([once(socket, 'data'), closed]);
+  socket.write(bytes);
+  await closed;
+  return text;
+}
+
+/** A connection of the test's own to the program's database. */
+function connect(store: StoreName, url: string) {
+  if (store === 'sqlite') {
+    const database = new DatabaseSync(url.slice('sqlite:'.length));
+    return { run: async (sql: string) => database.exec(sql), close: async () => database.close() };
+  }
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  return { run: (text: string) => sql.unsafe(text), close: () => sql.end({ timeout: 5 }) };
+}

@@ -1,0 +1,415 @@
+// Section 2 of the contract: the order of checks, paths, methods and queries.
+import assert from 'node:assert/strict';
+import { request } from 'node:http';
+import { DatabaseSync } from 'node:sqlite';
+import { after, before, describe, test } from 'node:test';
+import { type Answer, basic, raw, send } from '../support/client.ts';
+import { freePort } from '../support/postgres.ts';
+import {
+  newDatabase,
+  newFolder,
+  PASSWORD,
+  type Program,
+  STORES,
+  type StoreName,
+  start,
+  USER,
+} from '../support/program.ts';
+
+const TEXT = 'text/plain; charset=utf-8';
+const LARGE = 'x'.repeat(102_401);
+const JSON_TYPE = { 'content-type': 'application/json' };
+const TEXT_TYPE = { 'content-type': 'text/plain' };
+
+/** The methods of each path; HEAD goes with GET, and OPTIONS is everywhere. */
+const METHODS: readonly (readonly [path: string, methods: readonly string[]])[] = [
+  ['/', ['GET', 'HEAD', 'OPTIONS']],
+  ['/token', ['OPTIONS', 'POST']],
+  ['/notes', ['GET', 'HEAD', 'OPTIONS']],
+  ['/protected', ['GET', 'HEAD', 'OPTIONS']],
+  ['/users', ['GET', 'HEAD', 'OPTIONS', 'POST']],
+  ['/users/1', ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH', 'PUT']],
+  ['/users/999999', ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH', 'PUT']],
+  ['/users/no-id', ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH', 'PUT']],
+];
+
+/** Requests with two faults, on a service that protects its users; the earlier check answers. */
+const ORDER: readonly (readonly [
+  why: string,
+  status: number,
+  method: string,
+  path: string,
+  headers: Record<string, string>,
+  body: string,
+])[] = [
+  ['404 path before 405', 404, 'DELETE', '/nowhere', {}, ''],
+  ['404 path before 413', 404, 'POST', '/nowhere', JSON_TYPE, LARGE],
+  ['404 path before 415', 404, 'POST', '/users/1/x', TEXT_TYPE, 'x'],
+  ['405 before 401', 405, 'DELETE', '/notes', {}, ''],
+  ['405 before 401, on a protected path', 405, 'PUT', '/users', {}, ''],
+  ['405 before 413', 405, 'PUT', '/token', JSON_TYPE, LARGE],
+  ['405 before 415', 405, 'PUT', '/token', TEXT_TYPE, 'x'],
+  ['401 before 413', 401, 'POST', '/users', JSON_TYPE, LARGE],
+  ['401 before 415', 401, 'POST', '/users', TEXT_TYPE, 'x'],
+  ['401 before 400 syntax', 401, 'POST', '/users', JSON_TYPE, '{'],
+  ['401 before 400 fields', 401, 'POST', '/users', JSON_TYPE, '{"name":""}'],
+  ['401 before 404 user', 401, 'GET', '/users/999999', {}, ''],
+  ['413 before 415', 413, 'POST', '/token', TEXT_TYPE, LARGE],
+  ['413 before 400 syntax', 413, 'POST', '/token', JSON_TYPE, LARGE],
+  ['415 before 400 syntax', 415, 'POST', '/token', TEXT_TYPE, '{'],
+];
+
+/** Requests with two faults on `/users`; TAKEN stands for another user's email. */
+const USERS_ORDER: readonly (readonly [
+  why: string,
+  status: number,
+  method: string,
+  path: string,
+  headers: Record<string, string>,
+  body: string,
+])[] = [
+  ['413 before 415', 413, 'POST', '/users', TEXT_TYPE, LARGE],
+  ['413 before 404 user', 413, 'PUT', '/users/999999', JSON_TYPE, LARGE],
+  ['415 before 400 syntax', 415, 'POST', '/users', TEXT_TYPE, '{'],
+  ['415 before 404 user', 415, 'PUT', '/users/999999', TEXT_TYPE, 'x'],
+  ['400 syntax before 404 user', 400, 'PUT', '/users/999999', JSON_TYPE, '{'],
+  ['400 syntax before 412', 400, 'PUT', '/users/1', { ...JSON_TYPE, 'if-match': '"x"' }, '{'],
+  ['400 fields before 404 user', 400, 'PUT', '/users/999999', JSON_TYPE, '{"name":""}'],
+  ['400 fields before 404 user, PATCH', 400, 'PATCH', '/users/999999', JSON_TYPE, '{"name":null}'],
+  ['400 fields before 404 of no id', 400, 'PUT', '/users/no-id', JSON_TYPE, '{"name":""}'],
+  [
+    '400 fields before 412',
+    400,
+    'PATCH',
+    '/users/1',
+    { ...JSON_TYPE, 'if-match': '"x"' },
+    '{"name":1}',
+  ],
+  ['404 user before 412', 404, 'PATCH', '/users/999999', { ...JSON_TYPE, 'if-match': '"x"' }, '{}'],
+  ['404 user before 412, DELETE', 404, 'DELETE', '/users/999999', { 'if-match': '"x"' }, ''],
+  [
+    '404 user before 400 taken email',
+    404,
+    'PATCH',
+    '/users/999999',
+    JSON_TYPE,
+    '{"email":"TAKEN"}',
+  ],
+  [
+    '412 before 400 taken email',
+    412,
+    'PATCH',
+    '/users/1',
+    { ...JSON_TYPE, 'if-match': '"x"' },
+    '{"email":"TAKEN"}',
+  ],
+  ['400 taken email at the end', 400, 'PATCH', '/users/1', JSON_TYPE, '{"email":"TAKEN"}'],
+];
+
+/** Targets of GET as they stand in the request line; the last column names the body, by default the status text. */
+const TARGETS: readonly (readonly [target: string, status: number, why: string, body?: string])[] =
+  [
+    ['/', 200, 'the greeting', 'GREETING'],
+    ['/users', 200, 'the list', 'LIST'],
+    ['/users/', 200, 'one trailing slash', 'LIST'],
+    ['/users/1/', 200, 'one trailing slash behind an id', 'ONE'],
+    ['/%75sers', 200, 'an encoded letter', 'LIST'],
+    ['/%75%73%65%72%73/%31', 200, 'an encoded path and id', 'ONE'],
+    ['/users/1?', 200, 'an empty query', 'ONE'],
+    ['/?/users', 200, 'a path in the query', 'GREETING'],
+    ['/users?x=/1', 200, 'an id in the query', 'LIST'],
+    ['/users/1?/../2', 200, 'dot segments in the query', 'ONE'],
+    ['/users/1?_method=DELETE', 200, 'a method in the query', 'ONE'],
+    ['/users?a=1?b=2', 200, 'a second question mark', 'LIST'],
+    ['//', 404, 'two slashes'],
+    ['//users', 404, 'two slashes first'],
+    ['/users//', 404, 'two slashes last'],
+    ['/users//1', 404, 'two slashes between'],
+    ['/users/1//', 404, 'two slashes behind an id'],
+    ['/users%2F1', 404, 'an encoded slash'],
+    ['/users%2f', 404, 'an encoded slash last'],
+    ['/%2Fusers', 404, 'an encoded slash first'],
+    ['/%2F', 404, 'an encoded slash alone'],
+    ['/users/1%2F', 404, 'an encoded slash behind an id', 'NO_USER'],
+    ['/users/%2531', 404, 'an id encoded twice', 'NO_USER'],
+    ['/%2575sers', 404, 'a letter encoded twice'],
+    ['/./users', 404, 'a dot'],
+    ['/users/.', 404, 'a dot as id', 'NO_USER'],
+    ['/users/..', 404, 'two dots as id', 'NO_USER'],
+    ['/notes/../users', 404, 'two dots'],
+    ['/%2e%2e/users', 404, 'encoded dots'],
+    ['/users/1/..', 404, 'two dots last'],
+    ['/users%3Flimit=1', 404, 'an encoded question mark'],
+    ['/users;v=1', 404, 'a parameter'],
+    ['/Users', 404, 'another case'],
+    ['/users/1/2', 404, 'one part too many'],
+    ['/%00', 404, 'NUL'],
+    ['/__proto__', 404, 'a name of Object.prototype'],
+    ['/constructor', 404, 'another name of Object.prototype'],
+    ['/%', 400, 'a percent sign alone'],
+    ['/users/%', 400, 'a percent sign as id'],
+    ['/users/%3', 400, 'one digit'],
+    ['/%zz', 400, 'no digits'],
+    ['/%C3%28', 400, 'no UTF-8'],
+    ['/users/%FF', 400, 'a byte that UTF-8 lacks'],
+    ['/%C0%AF', 400, 'an overlong slash'],
+    ['/%ED%A0%80', 400, 'a surrogate'],
+  ];
+
+for (const store of STORES) {
+  describe(`2 paths, ${store}`, { timeout: 30_000 }, () => {
+    let program: Program;
+    const bodies: Record<string, string> = {};
+    const taken = 'taken+1@example.com';
+    before(async () => {
+      program = await start({ DATABASE_URL: await newDatabase(store) });
+      for (const [i, email] of ['ann@example.com', taken].entries()) {
+        const body = { name: `User ${i + 1}`, email };
+        const answer = await send(`${program.url}/users`, { method: 'POST', body });
+        assert.deepEqual([answer.status, JSON.parse(answer.body).id], [201, i + 1]);
+      }
+      bodies.GREETING = (await send(program.url)).body;
+      bodies.LIST = (await send(`${program.url}/users`)).body;
+      bodies.NO_USER = (await send(`${program.url}/users/999999`)).body;
+      bodies.ONE = '{"id":1,"name":"User 1","email":"ann@example.com"}';
+      assert.equal(JSON.parse(bodies.LIST).length, 2);
+    });
+    after(() => program[Symbol.asyncDispose]());
+
+    for (const [why, status, method, path, headers, body] of USERS_ORDER) {
+      test(`2.5 ${why}: ${method} ${path}`, async () => {
+        const answer = await ask(program, method, path, headers, body.replace('TAKEN', taken));
+        assert.equal(answer.status, status, answer.body);
+        assert.equal(answer.headers.get('content-type'), TEXT);
+        assert.equal((await send(`${program.url}/users/1`)).body, bodies.ONE);
+      });
+    }
+
+    for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'PROPFIND']) {
+      test(`2.6 ${method} of an unknown path answers 404`, async () => {
+        for (const path of ['/nowhere', '/users/1/2', '/token/x', '/favicon.ico']) {
+          const answer = await ask(program, method, path);
+          assert.deepEqual(
+            [answer.status, answer.headers.get('content-type'), answer.headers.get('allow')],
+            [404, TEXT, null],
+          );
+          assert.equal(answer.body, method === 'HEAD' ? '' : 'Not Found');
+        }
+      });
+    }
+
+    for (const [path, methods] of METHODS) {
+      test(`2.6 ${path} with another method answers 405 with Allow`, async () => {
+        const all = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'TRACE', 'PROPFIND', 'LOCK'];
+        const others = all.filter((method) => !methods.includes(method));
+        assert.ok(others.length >= 4);
+        for (const method of others) {
+          const answer = await ask(program, method, path);
+          assert.equal(answer.status, 405, method);
+          assert.deepEqual(items(answer.headers.get('allow')), methods);
+          assert.equal(answer.headers.get('content-type'), TEXT);
+          assert.equal(answer.headers.get('www-authenticate'), null);
+          assert.equal(answer.body, method === 'HEAD' ? '' : 'Method Not Allowed');
+        }
+      });
+
+      test(`2.6 OPTIONS ${path} answers 204 with Allow, and Accept-Patch where PATCH is`, async () => {
+        const answer = await ask(program, 'OPTIONS', path);
+        assert.deepEqual([answer.status, answer.body], [204, '']);
+        assert.deepEqual(items(answer.headers.get('allow')), methods);
+        assert.deepEqual(
+          items(answer.headers.get('accept-patch')),
+          methods.includes('PATCH') ? ['application/json', 'application/merge-patch+json'] : [''],
+        );
+      });
+    }
+
+    test('2.6 OPTIONS * answers 204 with the methods of all paths', async () => {
+      const answer = await ask(program, 'OPTIONS', '*');
+      assert.deepEqual([answer.status, answer.body], [204, '']);
+      const all = [...new Set(METHODS.flatMap(([, methods]) => methods))].sort();
+      assert.deepEqual(items(answer.headers.get('allow')), all);
+    });
+
+    const heads = [
+      ['/', 200, {}, 'the greeting'],
+      ['/notes', 200, 'bearer', 'with a token'],
+      ['/notes', 401, {}, 'without a token'],
+      ['/protected', 200, { authorization: basic(USER, PASSWORD) }, 'with credentials'],
+      ['/protected', 401, { authorization: basic(USER, 'wrong') }, 'with wrong credentials'],
+      ['/users', 200, {}, 'a streamed list'],
+      ['/users?limit=1', 200, {}, 'a page'],
+      ['/users?limit=0', 400, {}, 'a bad query'],
+      ['/users/1', 200, {}, 'a user'],
+      ['/users/1', 304, 'etag', 'with the tag'],
+      ['/users/999999', 404, {}, 'an unknown user'],
+      ['/nowhere', 404, {}, 'an unknown path'],
+    ] as const;
+    for (const [path, status, given, why] of heads) {
+      test(`2.6 HEAD ${path} (${why}) answers ${status} with the headers of GET and no body`, async () => {
+        const headers =
+          given === 'bearer'
+            ? { authorization: `Bearer ${await token(program)}` }
+            : given === 'etag'
+              ? {
+                  'if-none-match': String(
+                    (await send(`${program.url}/users/1`)).headers.get('etag'),
+                  ),
+                }
+              : given;
+        const get = await ask(program, 'GET', path, headers);
+        const head = await ask(program, 'HEAD', path, headers);
+        assert.deepEqual([get.status, head.status], [status, status]);
+        assert.deepEqual(comparable(head), comparable(get));
+        // Bytes behind the head would stand in the raw answer.
+        const fields = Object.entries({ ...headers, host: 'x', connection: 'close' });
+        const text = fields.map(([name, value]) => `${name}: ${value}\r\n`).join('');
+        assert.match(
+          await raw(program.url, `HEAD ${path} HTTP/1.1\r\n${text}\r\n`),
+          /^[\s\S]*?\r\n\r\n$/,
+        );
+      });
+    }
+
+    for (const [target, status, why, body] of TARGETS) {
+      test(`2.7 GET ${target} answers ${status} (${why})`, async () => {
+        const answer = await ask(program, 'GET', target);
+        assert.equal(answer.status, status, answer.body);
+        if (body !== undefined) assert.equal(answer.body, bodies[body]);
+        if (status === 404) assert.equal(answer.body, bodies[body ?? ''] ?? 'Not Found');
+        if (status !== 200) assert.equal(answer.headers.get('content-type'), TEXT);
+      });
+    }
+
+    test('2.7 a target in absolute form means the path in it (RFC 9112 3.2.2)', async () => {
+      const answer = await ask(program, 'GET', 'http://elsewhere.example/users/1?x');
+      assert.deepEqual([answer.status, answer.body], [200, bodies.ONE]);
+    });
+
+    for (const query of [
+      '?email=taken+1@example.com',
+      '?email=taken%2B1%40example.com',
+      '?%65mail=%74aken+1@example.com',
+    ]) {
+      test(`2.7 in ${query} parts are percent-decoded, and + is itself`, async () => {
+        const answer = await ask(program, 'GET', `/users${query}`);
+        assert.equal(answer.status, 200);
+        assert.deepEqual(JSON.parse(answer.body), [{ id: 2, name: 'User 2', email: taken }]);
+      });
+    }
+
+    test('2.7 a query is decoded once: %252B is no +', async () => {
+      const answer = await ask(program, 'GET', '/users?email=taken%252B1@example.com');
+      assert.deepEqual([answer.status, answer.body], [200, '[]']);
+    });
+
+    for (const query of ['?email=%zz', '?email=%FF@example.com', '?limit=%']) {
+      test(`2.7 ${query} is bad encoding in a query and answers 400`, async () => {
+        const answer = await ask(program, 'GET', `/users${query}`);
+        assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
+      });
+    }
+
+    test('2.7 a query never changes which route is meant, on routes that take none', async () => {
+      assert.equal((await ask(program, 'GET', '/notes?path=/users')).status, 401);
+      assert.equal((await ask(program, 'DELETE', '/users?id=1')).status, 405);
+      assert.equal((await ask(program, 'POST', '/token?id=admin&pw=x')).status, 401);
+    });
+  });
+
+  describe(`2.5 order of checks on protected users, ${store}`, { timeout: 30_000 }, () => {
+    let program: Program;
+    before(async () => {
+      program = await start({ DATABASE_URL: await newDatabase(store), PROTECT_USERS: 'true' });
+    });
+    after(() => program[Symbol.asyncDispose]());
+
+    for (const [why, status, method, path, headers, body] of ORDER) {
+      test(`2.5 ${why}: ${method} ${path}`, async () => {
+        const answer = await ask(program, method, path, headers, body);
+        assert.equal(answer.status, status, answer.body);
+        assert.equal(answer.headers.get('content-type'), TEXT);
+        assert.equal(answer.headers.get('www-authenticate') !== null, status === 401);
+        assert.equal(answer.headers.get('allow') !== null, status === 405);
+      });
+    }
+  });
+
+  describe(`2.5 fields without a store, ${store}`, { timeout: 30_000 }, () => {
+    let program: Program;
+    before(async () => {
+      program = await startBroken(store);
+    });
+    after(() => program[Symbol.asyncDispose]());
+
+    test('2.5 field errors need no store', async () => {
+      const rows = [
+        ['POST', '/users', '{"name":"","email":"x"}', 400],
+        ['PUT', '/users/1', '{"name":"Ann"}', 400],
+        ['PATCH', '/users/1', '{"email":null}', 400],
+        ['GET', '/users?limit=0', '', 400],
+        ['GET', '/users/no-id', '', 404],
+        ['PATCH', '/users/1', '{"name":"Ann"}', 500],
+      ] as const;
+      for (const [method, path, body, status] of rows) {
+        const answer = await ask(program, method, path, body ? JSON_TYPE : {}, body);
+        assert.equal(answer.status, status, `${method} ${path}`);
+        assert.equal(answer.headers.get('content-type'), TEXT);
+      }
+    });
+  });
+}
+
+/** Starts the program on a store that fails every statement. */
+async function startBroken(store: StoreName): Promise<Program> {
+  if (store === 'postgres') {
+    const DATABASE_URL = `postgres://127.0.0.1:${await freePort()}/none`;
+    return start({ DATABASE_URL, DATABASE_TIMEOUT_MS: '300' });
+  }
+  const path = `${newFolder()}/service.db`;
+  const program = await start({ DATABASE_URL: `sqlite:${path}` });
+  using database = new DatabaseSync(path);
+  database.exec('drop table users');
+  return program;
+}
+
+/** Sends a request whose target goes out as it is, unlike with `fetch`. */
+function ask(
+  program: Program,
+  method: string,
+  path: string,
+  headers: Record<string, string> = {},
+  body = '',
+): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const req = request(program.url, { method, path, headers, agent: false });
+    if (body) req.setHeader('content-length', Buffer.byteLength(body));
+    req.on('error', reject).on('response', async (res) => {
+      const chunks = await res.setEncoding('utf8').toArray();
+      const fields = Object.entries(res.headers).map(([name, value]) => [name, String(value)]);
+      const status = res.statusCode ?? 0;
+      resolve({
+        status,
+        headers: new Headers(fields as [string, string][]),
+        body: chunks.join(''),
+      });
+    });
+    req.end(body);
+  });
+}
+
+async function token(program: Program): Promise<string> {
+  const body = { id: USER, pw: PASSWORD };
+  return JSON.parse((await send(`${program.url}/token`, { method: 'POST', body })).body).token;
+}
+
+/** The elements of a list in a header, in order. */
+function items(value: string | null): string[] {
+  return (value ?? '').split(/\s*,\s*/).sort();
+}
+
+/** The headers but those that tell one answer, or one framing, from another. */
+function comparable({ headers }: Answer): Record<string, string> {
+  const others = ['date', 'x-request-id', 'transfer-encoding', 'connection', 'keep-alive'];
+  return Object.fromEntries([...headers].filter(([name]) => !others.includes(name)));
+}

