@@ -1,0 +1,146 @@
+// The gate of the pipeline: who is let in, and with which challenge the others are refused.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { type Access, admit } from '../../src/auth/access.ts';
+import { Credential } from '../../src/auth/credential.ts';
+import { Failures } from '../../src/auth/failures.ts';
+import { Tokens } from '../../src/auth/jwt.ts';
+import { HttpError } from '../../src/http/errors.ts';
+
+const CLIENT = '192.0.2.1';
+const tokens = new Tokens({ id: 'admin', name: 'Ada' }, ['x'.repeat(32)], () => 1_800_000_000);
+const bearer = `Bearer ${tokens.issue()}`;
+const basic = `Basic ${Buffer.from('admin:password').toString('base64')}`;
+const wrongBasic = `Basic ${Buffer.from('admin:passw0rd').toString('base64')}`;
+
+function keepers({ protectUsers = false, limit = 0 } = {}) {
+  const credential = new Credential({ user: 'admin', password: 'password', name: 'Ada' });
+  return { credential, tokens, failures: new Failures(limit, () => 0), protectUsers };
+}
+
+/** The answer that refuses, or undefined when the request is let in. */
+function refusal(access: Access, header: string | undefined, gate = keepers()) {
+  try {
+    admit(access, header, CLIENT, gate);
+    return undefined;
+  } catch (err) {
+    assert.ok(err instanceof HttpError);
+    return [err.status, err.message, ...err.headers];
+  }
+}
+
+const BASIC = [401, 'Unauthorized', 'WWW-Authenticate', 'Basic realm="protected", charset="UTF-8"'];
+const NOTES = [401, 'Unauthorized', 'WWW-Authenticate', 'Bearer realm="notes"'];
+const USERS = [401, 'Unauthorized', 'WWW-Authenticate', 'Bearer realm="users"'];
+const invalid = ([...parts]: (string | number)[]) => [
+  ...parts.slice(0, -1),
+  `${parts.at(-1)}, error="invalid_token"`,
+];
+
+describe('access', () => {
+  for (const { why, access, header, protectUsers, answer } of [
+    { why: 'public, without credentials', access: 'public', header: undefined, answer: undefined },
+    {
+      why: 'public, with wrong credentials',
+      access: 'public',
+      header: wrongBasic,
+      answer: undefined,
+    },
+    { why: 'users, open', access: 'users', header: undefined, answer: undefined },
+    {
+      why: 'users, open, with a wrong token',
+      access: 'users',
+      header: 'Bearer x',
+      answer: undefined,
+    },
+    {
+      why: 'users, protected, without credentials',
+      access: 'users',
+      header: undefined,
+      protectUsers: true,
+      answer: USERS,
+    },
+    {
+      why: 'users, protected, with a token',
+      access: 'users',
+      header: bearer,
+      protectUsers: true,
+      answer: undefined,
+    },
+    {
+      why: 'users, protected, with a wrong token',
+      access: 'users',
+      header: 'Bearer x',
+      protectUsers: true,
+      answer: invalid(USERS),
+    },
+    {
+      why: 'users, protected, with Basic',
+      access: 'users',
+      header: basic,
+      protectUsers: true,
+      answer: USERS,
+    },
+    { why: 'basic, right', access: 'basic', header: basic, answer: undefined },
+    {
+      why: 'basic, scheme in capitals',
+      access: 'basic',
+      header: basic.replace('Basic', 'BASIC'),
+      answer: undefined,
+    },
+    { why: 'basic, wrong', access: 'basic', header: wrongBasic, answer: BASIC },
+    { why: 'basic, without credentials', access: 'basic', header: undefined, answer: BASIC },
+    { why: 'basic, with a token', access: 'basic', header: bearer, answer: BASIC },
+    {
+      why: 'basic, with two spaces',
+      access: 'basic',
+      header: basic.replace(' ', '  '),
+      answer: BASIC,
+    },
+    { why: 'bearer, right', access: 'bearer', header: bearer, answer: undefined },
+    {
+      why: 'bearer, scheme in capitals',
+      access: 'bearer',
+      header: bearer.replace('Bearer', 'BEARER'),
+      answer: undefined,
+    },
+    { why: 'bearer, wrong', access: 'bearer', header: `${bearer}x`, answer: invalid(NOTES) },
+    { why: 'bearer, without credentials', access: 'bearer', header: undefined, answer: NOTES },
+    { why: 'bearer, with Basic', access: 'bearer', header: basic, answer: NOTES },
+    { why: 'bearer, of no form', access: 'bearer', header: 'Bearer a"b', answer: NOTES },
+    { why: 'bearer, with a space behind', access: 'bearer', header: `${bearer} `, answer: NOTES },
+  ] as const) {
+    test(`${why}: ${answer === undefined ? 'let in' : answer.at(-1)}`, () => {
+      const gate = keepers({ protectUsers: protectUsers ?? false });
+      assert.deepEqual(refusal(access, header, gate), answer);
+    });
+  }
+});
+
+describe('failures at the gate', () => {
+  const LOCKED = [429, 'Too Many Requests', 'Retry-After', '60'];
+
+  test('wrong Basic credentials count, and lock out the right ones too', () => {
+    const gate = keepers({ limit: 2 });
+    assert.deepEqual(refusal('basic', wrongBasic, gate), BASIC);
+    assert.deepEqual(refusal('basic', wrongBasic, gate), BASIC);
+    assert.deepEqual(refusal('basic', basic, gate), LOCKED);
+  });
+
+  test('requests without Basic credentials neither count nor are refused with 429', () => {
+    const gate = keepers({ limit: 1 });
+    assert.deepEqual(refusal('basic', undefined, gate), BASIC);
+    assert.deepEqual(refusal('basic', bearer, gate), BASIC);
+    assert.deepEqual(refusal('basic', basic, gate), undefined);
+    assert.deepEqual(refusal('basic', wrongBasic, gate), BASIC);
+    assert.deepEqual(refusal('basic', undefined, gate), BASIC);
+    assert.deepEqual(refusal('basic', basic, gate), LOCKED);
+  });
+
+  test('wrong tokens do not count', () => {
+    const gate = keepers({ limit: 1 });
+    assert.deepEqual(refusal('bearer', 'Bearer x', gate), invalid(NOTES));
+    assert.deepEqual(refusal('bearer', 'Bearer x', gate), invalid(NOTES));
+    assert.deepEqual(refusal('basic', basic, gate), undefined);
+  });
+});

@@ -1,0 +1,90 @@
+// The Authorization header, and the challenges of a refusal.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import {
+  BASIC_CHALLENGE,
+  bearerChallenge,
+  parseAuthorization,
+  unauthorized,
+} from '../../src/auth/authorization.ts';
+
+describe('an Authorization header of two parts split by one space', () => {
+  for (const { why, header, parts } of [
+    { why: 'Basic', header: 'Basic QWxh==', parts: { scheme: 'basic', credentials: 'QWxh==' } },
+    { why: 'Bearer', header: 'Bearer a.b.c', parts: { scheme: 'bearer', credentials: 'a.b.c' } },
+    {
+      why: 'RFC 9110 11.1: any case',
+      header: 'bEaReR X',
+      parts: { scheme: 'bearer', credentials: 'X' },
+    },
+    { why: 'another scheme', header: 'Digest x', parts: { scheme: 'digest', credentials: 'x' } },
+    {
+      why: 'credentials in any characters',
+      header: 'Bearer é,="',
+      parts: { scheme: 'bearer', credentials: 'é,="' },
+    },
+  ]) {
+    test(`${why}: both parts`, () => assert.deepEqual(parseAuthorization(header), parts));
+  }
+
+  for (const { why, header } of [
+    { why: 'nothing', header: '' },
+    { why: 'a space', header: ' ' },
+    { why: 'the scheme alone', header: 'Bearer' },
+    { why: 'the scheme and a space', header: 'Bearer ' },
+    { why: 'no scheme', header: ' token' },
+    { why: 'two spaces between', header: 'Bearer  token' },
+    { why: 'a space behind', header: 'Bearer token ' },
+    { why: 'a space in front', header: ' Bearer token' },
+    { why: 'three parts', header: 'Bearer token more' },
+    { why: 'a tab between', header: 'Bearer\ttoken' },
+    { why: 'a no-break space between', header: 'Bearer\u00a0token' },
+    { why: 'a comma between', header: 'Bearer,token' },
+  ]) {
+    test(`${why}: refused`, () => assert.equal(parseAuthorization(header), undefined));
+  }
+});
+
+describe('the Bearer challenge', () => {
+  const bearer = (credentials: string) => ({ scheme: 'bearer', credentials });
+  for (const { why, sent, challenge } of [
+    { why: 'nothing was sent', sent: undefined, challenge: 'Bearer realm="notes"' },
+    {
+      why: 'another scheme was sent',
+      sent: { scheme: 'basic', credentials: 'x' },
+      challenge: 'Bearer realm="notes"',
+    },
+    {
+      why: 'a credential of wrong form was sent',
+      sent: bearer('a"b'),
+      challenge: 'Bearer realm="notes"',
+    },
+    { why: 'padding alone was sent', sent: bearer('='), challenge: 'Bearer realm="notes"' },
+    { why: 'padding stands inside', sent: bearer('a=b'), challenge: 'Bearer realm="notes"' },
+    {
+      why: 'a token68 was refused',
+      sent: bearer('aZ09-._~+/=='),
+      challenge: 'Bearer realm="notes", error="invalid_token"',
+    },
+  ]) {
+    test(`${why}: ${challenge}`, () => assert.equal(bearerChallenge('notes', sent), challenge));
+  }
+
+  test('the realm is the caller’s', () =>
+    assert.equal(bearerChallenge('users', undefined), 'Bearer realm="users"'));
+});
+
+test('RFC 7617 2.1: the Basic challenge names its realm and UTF-8', () =>
+  assert.equal(BASIC_CHALLENGE, 'Basic realm="protected", charset="UTF-8"'));
+
+test('a refusal is 401 Unauthorized with the challenge', () => {
+  const { status, message, headers } = unauthorized('Bearer realm="x"');
+  assert.deepEqual(
+    { status, message, headers },
+    {
+      status: 401,
+      message: 'Unauthorized',
+      headers: ['WWW-Authenticate', 'Bearer realm="x"'],
+    },
+  );
+});

@@ -1,0 +1,133 @@
+// The credential user and the comparison of secrets.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { Credential, Secret } from '../../src/auth/credential.ts';
+
+describe('a secret equals', () => {
+  for (const { why, value } of [
+    { why: 'a word', value: 'correct horse' },
+    { why: 'nothing', value: '' },
+    { why: 'a zero byte', value: '\0' },
+    { why: 'text of every UTF-8 length', value: '$¢€😀' },
+    { why: '1,023 bytes', value: 'x'.repeat(1023) },
+    { why: '1,024 bytes', value: 'x'.repeat(1024) },
+    { why: '1,025 bytes', value: 'x'.repeat(1025) },
+    { why: '10,000 bytes', value: 'x'.repeat(10_000) },
+  ]) {
+    test(`${why}: itself and nothing near it`, () => {
+      const secret = new Secret(value);
+      assert.equal(secret.equals(value), true);
+      for (const other of [
+        `${value}x`,
+        `${value}\0`,
+        `\0${value}`,
+        `${value}${' '.repeat(5000)}`,
+      ]) {
+        assert.equal(secret.equals(other), false);
+      }
+      // What was compared before leaves no trace.
+      assert.equal(secret.equals(value), true);
+    });
+  }
+
+  for (const { why, value, given } of [
+    { why: 'a shorter text', value: 'correct horse', given: 'correct hors' },
+    { why: 'nothing', value: 'correct horse', given: '' },
+    { why: 'the last character changed', value: 'correct horse', given: 'correct horsf' },
+    { why: 'the first character changed', value: 'correct horse', given: 'borrect horse' },
+    { why: 'another case', value: 'correct horse', given: 'Correct horse' },
+    { why: 'another normal form', value: '\u00e9', given: 'e\u0301' },
+    { why: 'Latin-1 of the same byte', value: '\u00e9', given: 'Ã©' },
+    { why: 'the first block alone', value: 'x'.repeat(1025), given: 'x'.repeat(1024) },
+    { why: 'a block of zero bytes', value: '', given: '\0'.repeat(1024) },
+    { why: 'a text with zero bytes up to the block', value: 'a', given: `a${'\0'.repeat(1023)}` },
+  ]) {
+    test(`not ${why}`, () => assert.equal(new Secret(value).equals(given), false));
+  }
+
+  test('itself, after a longer text was compared', () => {
+    const secret = new Secret('a');
+    assert.equal(secret.equals('ab'.repeat(5000)), false);
+    assert.equal(secret.equals('a'), true);
+  });
+
+  test('nothing that is shown: neither JSON nor text nor keys hold it', () => {
+    const secret = new Secret('correct horse');
+    const shown = [JSON.stringify(secret), String(secret), Reflect.ownKeys(secret).join()];
+    assert.ok(
+      shown.every((text) => !text.includes('horse')),
+      shown.join(),
+    );
+  });
+});
+
+const credential = new Credential({ user: 'ådmin', password: 'pass:wörd', name: 'Ada' });
+
+describe('user and password', () => {
+  for (const { why, user, password, isRight } of [
+    { why: 'the right pair', user: 'ådmin', password: 'pass:wörd', isRight: true },
+    { why: 'another user', user: 'admin', password: 'pass:wörd', isRight: false },
+    { why: 'another password', user: 'ådmin', password: 'pass:word', isRight: false },
+    { why: 'neither', user: 'x', password: 'y', isRight: false },
+    { why: 'empty texts', user: '', password: '', isRight: false },
+    { why: 'the pair exchanged', user: 'pass:wörd', password: 'ådmin', isRight: false },
+    { why: 'the display name', user: 'Ada', password: 'pass:wörd', isRight: false },
+    { why: 'the boundary moved', user: 'ådmin:pass', password: 'wörd', isRight: false },
+  ]) {
+    test(`${why}: ${isRight ? 'taken' : 'refused'}`, () =>
+      assert.equal(credential.matches(user, password), isRight));
+  }
+});
+
+describe('Basic credentials', () => {
+  const right = Buffer.from('ådmin:pass:wörd').toString('base64');
+
+  test('the right pair in canonical base64 is taken', () =>
+    assert.equal(credential.matchesBasic(right), true));
+
+  test('RFC 7617 2: Aladdin and open sesame', () => {
+    const aladdin = new Credential({ user: 'Aladdin', password: 'open sesame', name: '' });
+    assert.equal(aladdin.matchesBasic('QWxhZGRpbjpvcGVuIHNlc2FtZQ=='), true);
+  });
+
+  test('RFC 7617 2.1: test and 123£ in UTF-8', () => {
+    const tester = new Credential({ user: 'test', password: '123£', name: '' });
+    assert.equal(tester.matchesBasic('dGVzdDoxMjPCow=='), true);
+  });
+
+  test('a user name may be empty', () => {
+    const nobody = new Credential({ user: '', password: 'password', name: '' });
+    assert.equal(nobody.matchesBasic(Buffer.from(':password').toString('base64')), true);
+  });
+
+  for (const { why, credentials } of [
+    { why: 'nothing', credentials: '' },
+    { why: 'the pair as text', credentials: 'ådmin:pass:wörd' },
+    { why: 'no colon', credentials: Buffer.from('ådmin').toString('base64') },
+    { why: 'another password', credentials: Buffer.from('ådmin:x').toString('base64') },
+    {
+      why: 'the password up to its colon',
+      credentials: Buffer.from('ådmin:pass').toString('base64'),
+    },
+    { why: 'Latin-1', credentials: Buffer.from('ådmin:pass:wörd', 'latin1').toString('base64') },
+    { why: 'more padding', credentials: `${right}=` },
+    { why: 'a space behind', credentials: `${right} ` },
+    { why: 'a line feed inside', credentials: `${right.slice(0, 4)}\n${right.slice(4)}` },
+    { why: 'base64url in place of base64', credentials: `${right.slice(0, -1)}_` },
+    {
+      why: 'a zero byte behind the pair',
+      credentials: Buffer.from('ådmin:pass:wörd\0').toString('base64'),
+    },
+    { why: 'base64 twice', credentials: Buffer.from(right).toString('base64') },
+  ]) {
+    test(`${why}: refused`, () => assert.equal(credential.matchesBasic(credentials), false));
+  }
+});
+
+test('the right pair with unused bits set or without its padding is refused', () => {
+  const one = new Credential({ user: 'a', password: 'bb', name: '' });
+  assert.equal(one.matchesBasic('YTpiYg=='), true);
+  assert.equal(Buffer.from('YTpiYh==', 'base64').toString(), 'a:bb');
+  assert.equal(one.matchesBasic('YTpiYh=='), false);
+  assert.equal(one.matchesBasic('YTpiYg'), false);
+});

@@ -1,0 +1,446 @@
+// From the environment to a Config (contract section 1).
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import {
+  type Config,
+  type Environment,
+  InvalidConfig,
+  readAdminAddress,
+  readConfig,
+  VARIABLES,
+} from '../src/config.ts';
+
+const PORTS = 'an integer from 0 to 65535';
+const KEY = 'x'.repeat(32);
+
+let folder = '';
+before(() => {
+  folder = mkdtempSync(join(tmpdir(), 'notes-users-config-'));
+});
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+/** The path of a new file that holds the text. */
+function file(name: string, text: string | Buffer): string {
+  const path = join(folder, name);
+  writeFileSync(path, text);
+  return path;
+}
+
+function problems(env: Environment): readonly string[] {
+  try {
+    readConfig(env);
+  } catch (err) {
+    assert.ok(err instanceof InvalidConfig);
+    assert.equal(err.message, err.problems.join('\n'));
+    return err.problems;
+  }
+  return [];
+}
+
+test('without variables every setting has its default', () => {
+  const config: Config = {
+    port: 3000,
+    host: undefined,
+    adminPort: undefined,
+    database: { engine: 'sqlite', path: 'data/service.db' },
+    databasePoolSize: 4,
+    databaseTimeoutMs: 5000,
+    authUser: 'admin',
+    authPassword: undefined,
+    authName: 'Administrator',
+    signingSecret: undefined,
+    signingSecretPrevious: undefined,
+    noteTitle: 'Welcome',
+    noteContents: 'This note is kept by the service and read with a token.',
+    protectUsers: false,
+    tls: undefined,
+    trustProxy: 0,
+    authFailuresPerMinute: 60,
+    bodyLimitBytes: 102_400,
+    corsOrigin: undefined,
+    logLevel: 'info',
+    shutdownDelayMs: 0,
+    shutdownTimeoutMs: 8000,
+  };
+  assert.deepEqual(readConfig({}), config);
+  // An empty value counts as unset.
+  assert.deepEqual(readConfig(Object.fromEntries(VARIABLES.map((name) => [name, '']))), config);
+  assert.deepEqual(
+    readConfig(Object.fromEntries(VARIABLES.map((name) => [`${name}_FILE`, '']))),
+    config,
+  );
+});
+
+test('the variables are those of the contract', () => {
+  assert.deepEqual(VARIABLES, [
+    ...['PORT', 'HOST', 'ADMIN_PORT', 'DATABASE_URL', 'DATABASE_POOL_SIZE', 'DATABASE_TIMEOUT_MS'],
+    ...['AUTH_USER', 'AUTH_PASSWORD', 'AUTH_NAME', 'SIGNING_SECRET', 'SIGNING_SECRET_PREVIOUS'],
+    ...['NOTE_TITLE', 'NOTE_CONTENTS', 'PROTECT_USERS', 'TLS_CERT_FILE', 'TLS_KEY_FILE'],
+    ...['TRUST_PROXY', 'AUTH_FAILURES_PER_MINUTE', 'BODY_LIMIT_BYTES', 'CORS_ORIGIN', 'LOG_LEVEL'],
+    ...['SHUTDOWN_DELAY_MS', 'SHUTDOWN_TIMEOUT_MS'],
+  ]);
+});
+
+describe('values that are taken', () => {
+  for (const { name, value, setting } of [
+    { name: 'PORT', value: '0', setting: { port: 0 } },
+    { name: 'PORT', value: '65535', setting: { port: 65_535 } },
+    { name: 'HOST', value: '::1', setting: { host: '::1' } },
+    { name: 'ADMIN_PORT', value: '0', setting: { adminPort: 0 } },
+    { name: 'ADMIN_PORT', value: '65535', setting: { adminPort: 65_535 } },
+    {
+      name: 'DATABASE_URL',
+      value: 'sqlite::memory:',
+      setting: { database: { engine: 'sqlite', path: ':memory:' } },
+    },
+    { name: 'DATABASE_POOL_SIZE', value: '1', setting: { databasePoolSize: 1 } },
+    { name: 'DATABASE_POOL_SIZE', value: '100', setting: { databasePoolSize: 100 } },
+    { name: 'DATABASE_TIMEOUT_MS', value: '100', setting: { databaseTimeoutMs: 100 } },
+    { name: 'DATABASE_TIMEOUT_MS', value: '600000', setting: { databaseTimeoutMs: 600_000 } },
+    { name: 'AUTH_USER', value: 'ådmin @ "home"', setting: { authUser: 'ådmin @ "home"' } },
+    { name: 'AUTH_PASSWORD', value: '8 chars:', setting: { authPassword: '8 chars:' } },
+    { name: 'AUTH_PASSWORD', value: '😀'.repeat(8), setting: { authPassword: '😀'.repeat(8) } },
+    { name: 'AUTH_NAME', value: 'Ada: "x"', setting: { authName: 'Ada: "x"' } },
+    { name: 'SIGNING_SECRET', value: KEY, setting: { signingSecret: KEY } },
+    { name: 'SIGNING_SECRET', value: 'é'.repeat(16), setting: { signingSecret: 'é'.repeat(16) } },
+    { name: 'SIGNING_SECRET_PREVIOUS', value: KEY, setting: { signingSecretPrevious: KEY } },
+    { name: 'NOTE_TITLE', value: ' a\nb ', setting: { noteTitle: ' a\nb ' } },
+    { name: 'NOTE_CONTENTS', value: '😀', setting: { noteContents: '😀' } },
+    { name: 'PROTECT_USERS', value: 'true', setting: { protectUsers: true } },
+    { name: 'PROTECT_USERS', value: 'false', setting: { protectUsers: false } },
+    { name: 'TRUST_PROXY', value: '0', setting: { trustProxy: 0 } },
+    { name: 'TRUST_PROXY', value: '100', setting: { trustProxy: 100 } },
+    { name: 'AUTH_FAILURES_PER_MINUTE', value: '0', setting: { authFailuresPerMinute: 0 } },
+    { name: 'AUTH_FAILURES_PER_MINUTE', value: '1000', setting: { authFailuresPerMinute: 1000 } },
+    { name: 'BODY_LIMIT_BYTES', value: '1', setting: { bodyLimitBytes: 1 } },
+    { name: 'BODY_LIMIT_BYTES', value: '16777216', setting: { bodyLimitBytes: 16_777_216 } },
+    { name: 'CORS_ORIGIN', value: '*', setting: { corsOrigin: '*' } },
+    {
+      name: 'CORS_ORIGIN',
+      value: 'https://app.example',
+      setting: { corsOrigin: 'https://app.example' },
+    },
+    {
+      name: 'CORS_ORIGIN',
+      value: 'http://localhost:5173',
+      setting: { corsOrigin: 'http://localhost:5173' },
+    },
+    { name: 'CORS_ORIGIN', value: 'http://[::1]:81', setting: { corsOrigin: 'http://[::1]:81' } },
+    ...['silent', 'error', 'info', 'debug'].map((value) => ({
+      name: 'LOG_LEVEL',
+      value,
+      setting: { logLevel: value },
+    })),
+    { name: 'SHUTDOWN_DELAY_MS', value: '0', setting: { shutdownDelayMs: 0 } },
+    { name: 'SHUTDOWN_DELAY_MS', value: '3600000', setting: { shutdownDelayMs: 3_600_000 } },
+    { name: 'SHUTDOWN_TIMEOUT_MS', value: '0', setting: { shutdownTimeoutMs: 0 } },
+    { name: 'SHUTDOWN_TIMEOUT_MS', value: '3600000', setting: { shutdownTimeoutMs: 3_600_000 } },
+  ]) {
+    test(`${name}=${value.slice(0, 40)}`, () => {
+      assert.deepEqual(readConfig({ [name]: value }), { ...readConfig({}), ...setting });
+      const path = file(name, value);
+      assert.deepEqual(readConfig({ [`${name}_FILE`]: path }), { ...readConfig({}), ...setting });
+    });
+  }
+});
+
+describe('values that are not taken', () => {
+  const integers = {
+    DATABASE_POOL_SIZE: [1, 100],
+    DATABASE_TIMEOUT_MS: [100, 600_000],
+    TRUST_PROXY: [0, 100],
+    AUTH_FAILURES_PER_MINUTE: [0, 1000],
+    BODY_LIMIT_BYTES: [1, 16_777_216],
+    SHUTDOWN_DELAY_MS: [0, 3_600_000],
+    SHUTDOWN_TIMEOUT_MS: [0, 3_600_000],
+  } as const;
+  const secret = 'a key of at least 32 bytes of UTF-8';
+  const origin = 'an origin such as https://app.example, or *';
+  const database = 'sqlite:PATH, sqlite::memory:, or a libpq URL postgres://…';
+  const user = 'a name without ":" and control characters';
+  for (const { name, value, accepts } of [
+    ...[
+      '-1',
+      '65536',
+      '3000.5',
+      '3e3',
+      '0x10',
+      '+80',
+      ' 80',
+      '80 ',
+      '٣',
+      'http',
+      '99999999999',
+    ].flatMap((value) => [
+      { name: 'PORT', value, accepts: PORTS },
+      { name: 'ADMIN_PORT', value, accepts: PORTS },
+    ]),
+    ...Object.entries(integers).flatMap(([name, [min, max]]) =>
+      [String(min - 1), String(max + 1), '', '1.5', 'x', 'Infinity', 'true']
+        .filter(Boolean)
+        .map((value) => ({
+          name,
+          value,
+          accepts: `an integer from ${min} to ${max}`,
+        })),
+    ),
+    ...[
+      'data/service.db',
+      'mysql://x',
+      'postgres://u:secret%@h/d',
+      'postgres:///?sslmode=secret',
+      'sqlite:',
+    ].map((value) => ({ name: 'DATABASE_URL', value, accepts: database })),
+    ...['a:b', ':', 'a\nb', 'a\u007f'].map((value) => ({
+      name: 'AUTH_USER',
+      value,
+      accepts: user,
+    })),
+    { name: 'AUTH_PASSWORD', value: '7 chars', accepts: 'at least 8 characters' },
+    { name: 'AUTH_PASSWORD', value: '😀'.repeat(7), accepts: 'at least 8 characters' },
+    { name: 'SIGNING_SECRET', value: 'x'.repeat(31), accepts: secret },
+    { name: 'SIGNING_SECRET', value: 'é'.repeat(15), accepts: secret },
+    { name: 'SIGNING_SECRET_PREVIOUS', value: 'x'.repeat(31), accepts: secret },
+    ...['TRUE', 'yes', '1', ' true'].map((value) => ({
+      name: 'PROTECT_USERS',
+      value,
+      accepts: 'true, false',
+    })),
+    ...[
+      'https://app.example/',
+      'https://app.example/x',
+      'app.example',
+      'null',
+      'https://a.example, https://b.example',
+      'HTTPS://app.example',
+      'https://app.example:443',
+      'https://u:secret@app.example',
+      '**',
+    ].map((value) => ({ name: 'CORS_ORIGIN', value, accepts: origin })),
+    ...['INFO', 'warn', 'trace', 'none', 'constructor'].map((value) => ({
+      name: 'LOG_LEVEL',
+      value,
+      accepts: 'silent, error, info, debug',
+    })),
+  ]) {
+    test(`${name}=${JSON.stringify(value).slice(0, 50)}`, () => {
+      const problem = `${name}: not accepted; accepts ${accepts}`;
+      assert.deepEqual(problems({ [name]: value }), [problem]);
+      assert.deepEqual(problems({ [`${name}_FILE`]: file(name, value) }), [problem]);
+    });
+  }
+});
+
+describe('values from files', () => {
+  for (const { why, text, value } of [
+    { why: 'no newline', text: 'a b', value: 'a b' },
+    { why: 'one trailing newline is dropped', text: 'a b\n', value: 'a b' },
+    { why: 'one trailing newline of Windows is dropped', text: 'a b\r\n', value: 'a b' },
+    { why: 'of two only the last is dropped', text: 'a b\n\n', value: 'a b\n' },
+    { why: 'a newline inside stays', text: 'a\nb\n', value: 'a\nb' },
+    { why: 'space around stays', text: ' a \n', value: ' a ' },
+    { why: 'UTF-8', text: 'å😀', value: 'å😀' },
+    { why: 'an empty file counts as unset', text: '', value: 'Welcome' },
+    { why: 'a newline alone counts as unset', text: '\n', value: 'Welcome' },
+  ]) {
+    test(why, () =>
+      assert.equal(readConfig({ NOTE_TITLE_FILE: file('title', text) }).noteTitle, value),
+    );
+  }
+
+  for (const name of VARIABLES.filter((variable) => !variable.startsWith('TLS_'))) {
+    test(`${name} and ${name}_FILE at once are refused`, () => {
+      const env = { [name]: 'x', [`${name}_FILE`]: file(name, 'x') };
+      assert.deepEqual(problems(env), [
+        `${name}: set together with ${name}_FILE; accepts one of them`,
+      ]);
+    });
+
+    test(`${name}_FILE that cannot be read is a problem of ${name}_FILE`, () => {
+      const path = join(folder, 'missing');
+      assert.deepEqual(problems({ [`${name}_FILE`]: path }), [
+        `${name}_FILE: ENOENT: no such file or directory, open '${path}'; accepts the path of a file that holds the value`,
+      ]);
+    });
+  }
+
+  test('an empty value beside its file is unset', () => {
+    const env = { NOTE_TITLE: '', NOTE_TITLE_FILE: file('title', 'x') };
+    assert.equal(readConfig(env).noteTitle, 'x');
+  });
+
+  test('a folder in place of a file is a problem', () => {
+    const [problem, ...rest] = problems({ AUTH_PASSWORD_FILE: folder });
+    assert.match(problem!, /^AUTH_PASSWORD_FILE: EISDIR: .*; accepts the path of a file/);
+    assert.deepEqual(rest, []);
+  });
+});
+
+describe('TLS', () => {
+  let certFile = '';
+  let keyFile = '';
+  let otherKeyFile = '';
+  before(() => {
+    certFile = join(folder, 'cert.pem');
+    keyFile = join(folder, 'key.pem');
+    otherKeyFile = join(folder, 'other.pem');
+    const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
+    const subject = ['-x509', '-subj', '/CN=localhost', '-days', '1'];
+    for (const [key, cert] of [
+      [keyFile, certFile],
+      [otherKeyFile, join(folder, 'other-cert.pem')],
+    ] as const) {
+      execFileSync('openssl', ['req', ...subject, ...curve, '-keyout', key, '-out', cert], {
+        stdio: 'pipe',
+      });
+    }
+  });
+
+  test('both paths are taken', () => {
+    const env = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile };
+    assert.deepEqual(readConfig(env).tls, { certFile, keyFile });
+  });
+
+  test('TLS_CERT_FILE alone: the other is missing', () => {
+    const missing =
+      'TLS_KEY_FILE: missing; accepts the path of a PEM file, set together with the other';
+    assert.deepEqual(problems({ TLS_CERT_FILE: certFile }), [missing]);
+  });
+
+  test('TLS_KEY_FILE alone: the other is missing', () => {
+    const missing =
+      'TLS_CERT_FILE: missing; accepts the path of a PEM file, set together with the other';
+    assert.deepEqual(problems({ TLS_KEY_FILE: keyFile }), [missing]);
+  });
+
+  test('a key that is not the certificate’s is a problem', () => {
+    const [problem, ...rest] = problems({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: otherKeyFile });
+    assert.match(problem!, /^TLS_CERT_FILE: .*; accepts .*TLS_KEY_FILE/);
+    assert.deepEqual(rest, []);
+  });
+
+  test('a certificate that is no PEM is a problem', () => {
+    const env = { TLS_CERT_FILE: file('no.pem', 'secret'), TLS_KEY_FILE: keyFile };
+    const [problem, ...rest] = problems(env);
+    assert.match(problem!, /^TLS_CERT_FILE: /);
+    assert.deepEqual(rest, []);
+  });
+
+  for (const { why, isCertThere, isKeyThere, names } of [
+    { why: 'a certificate', isCertThere: false, isKeyThere: true, names: ['TLS_CERT_FILE'] },
+    { why: 'a key', isCertThere: true, isKeyThere: false, names: ['TLS_KEY_FILE'] },
+    {
+      why: 'a certificate and a key',
+      isCertThere: false,
+      isKeyThere: false,
+      names: ['TLS_CERT_FILE', 'TLS_KEY_FILE'],
+    },
+  ]) {
+    test(`${why} that cannot be read: a line for each, which names the variable and the path`, () => {
+      const found = problems({
+        TLS_CERT_FILE: isCertThere ? certFile : join(folder, 'TLS_CERT_FILE'),
+        TLS_KEY_FILE: isKeyThere ? keyFile : join(folder, 'TLS_KEY_FILE'),
+      });
+      assert.deepEqual(
+        found.map((line) => line.split(':')[0]),
+        names,
+      );
+      for (const [i, line] of found.entries()) {
+        assert.ok(line.includes(join(folder, names[i]!)), line);
+      }
+    });
+  }
+});
+
+describe('problems', () => {
+  test('all are reported at once, one line each, in the order of the table', () => {
+    const env = {
+      SHUTDOWN_TIMEOUT_MS: 'x',
+      PORT: 'x',
+      HOST_FILE: join(folder, 'missing'),
+      DATABASE_URL: 'x',
+      AUTH_USER: 'a:b',
+      AUTH_PASSWORD: 'x',
+      SIGNING_SECRET: 'x',
+      SIGNING_SECRET_FILE: join(folder, 'missing'),
+      PROTECT_USERS: 'x',
+      TLS_KEY_FILE: join(folder, 'missing'),
+      LOG_LEVEL: 'x',
+    };
+    const found = problems(env);
+    assert.deepEqual(
+      found.map((line) => line.slice(0, line.indexOf(':'))),
+      [
+        ...['PORT', 'HOST_FILE', 'DATABASE_URL', 'AUTH_USER', 'AUTH_PASSWORD', 'SIGNING_SECRET'],
+        ...['PROTECT_USERS', 'TLS_CERT_FILE', 'LOG_LEVEL', 'SHUTDOWN_TIMEOUT_MS'],
+      ],
+    );
+    assert.ok(found.every((line) => line.includes('; accepts ') && !line.includes('\n')));
+  });
+
+  test('no message holds a value', () => {
+    const value = 'hunter2:\n';
+    const names = VARIABLES.filter((name) => !/^(TLS_|HOST|AUTH_NAME|NOTE_)/.test(name));
+    const direct = problems(Object.fromEntries(names.map((name) => [name, value])));
+    const path = file('value', `${value}\n`);
+    const fromFiles = problems(Object.fromEntries(names.map((name) => [`${name}_FILE`, path])));
+    // AUTH_PASSWORD takes it: it has nine characters.
+    assert.equal(direct.length, names.length - 1);
+    assert.deepEqual(fromFiles, direct);
+    assert.ok(!direct.join().includes('hunter2'));
+  });
+
+  test('no message holds the password of a URL', () => {
+    const env = {
+      DATABASE_URL: 'postgres://user:hunter2@h:99999/d',
+      CORS_ORIGIN: 'https://hunter2/',
+    };
+    assert.ok(!problems(env).join().includes('hunter2'));
+    assert.equal(problems(env).length, 2);
+  });
+
+  test('a private key in the place of the certificate does not get into a message', () => {
+    const key = file(
+      'hunter2.txt',
+      '-----BEGIN PRIVATE KEY-----\nhunter3\n-----END PRIVATE KEY-----\n',
+    );
+    assert.ok(!problems({ TLS_CERT_FILE: key, TLS_KEY_FILE: key }).join().includes('hunter3'));
+  });
+
+  test('variables that are not the service’s are ignored', () =>
+    assert.deepEqual(
+      readConfig({ PATH: '/bin', port: 'x', PORT_: 'x', TLS_CERT: 'x' }),
+      readConfig({}),
+    ));
+});
+
+describe('where the probes ask', () => {
+  for (const { why, env, address } of [
+    { why: 'by default', env: {}, address: { host: '127.0.0.1', port: 3001 } },
+    { why: 'ADMIN_PORT', env: { ADMIN_PORT: '81' }, address: { host: '127.0.0.1', port: 81 } },
+    { why: 'HOST', env: { HOST: '10.0.0.1' }, address: { host: '10.0.0.1', port: 3001 } },
+    { why: 'all interfaces', env: { HOST: '0.0.0.0' }, address: { host: '127.0.0.1', port: 3001 } },
+    { why: 'all interfaces of IPv6', env: { HOST: '::' }, address: { host: '::1', port: 3001 } },
+    {
+      why: 'other variables are not read',
+      env: { PORT: 'x' },
+      address: { host: '127.0.0.1', port: 3001 },
+    },
+  ]) {
+    test(why, () => assert.deepEqual(readAdminAddress(env), address));
+  }
+
+  test('an ADMIN_PORT in a file', () => {
+    const env = { ADMIN_PORT_FILE: file('port', '81\n') };
+    assert.deepEqual(readAdminAddress(env), { host: '127.0.0.1', port: 81 });
+  });
+
+  test('a wrong ADMIN_PORT is a problem', () => {
+    const message = `ADMIN_PORT: not accepted; accepts ${PORTS}`;
+    assert.throws(() => readAdminAddress({ ADMIN_PORT: 'x' }), { name: 'InvalidConfig', message });
+  });
+});

@@ -1,0 +1,204 @@
+// Which bodies a request announces, and how their media type is read. Limits and order of checks are
+// the contract tests' business.
+import assert from 'node:assert/strict';
+import type { IncomingMessage } from 'node:http';
+import { Readable } from 'node:stream';
+import { describe, test } from 'node:test';
+import { hasBody, type MediaType, readBody } from '../../src/http/body.ts';
+
+type Headers = Record<string, string>;
+
+/** A request as far as this module looks at it. */
+function request(headers: Headers, pieces: readonly (string | Buffer)[] = [], method = 'POST') {
+  const stream = Readable.from(pieces.map((piece) => Buffer.from(piece as string)));
+  return Object.assign(stream, { headers, method }) as unknown as IncomingMessage;
+}
+
+function read(
+  headers: Headers,
+  body: string | Buffer,
+  accepts: readonly MediaType[] = ['json', 'form'],
+  method = 'POST',
+) {
+  const length = String(Buffer.byteLength(body));
+  return readBody(
+    request({ 'content-length': length, ...headers }, [body], method),
+    accepts,
+    1000,
+    () => {},
+  );
+}
+
+describe('a request announces a body', () => {
+  for (const { why, headers, isBody } of [
+    { why: 'no header', headers: {}, isBody: false },
+    { why: 'length 0', headers: { 'content-length': '0' }, isBody: false },
+    { why: 'length 00', headers: { 'content-length': '00' }, isBody: false },
+    { why: 'length 1', headers: { 'content-length': '1' }, isBody: true },
+    { why: 'chunks', headers: { 'transfer-encoding': 'chunked' }, isBody: true },
+    { why: 'a type alone', headers: { 'content-type': 'application/json' }, isBody: false },
+  ] as { why: string; headers: Headers; isBody: boolean }[]) {
+    test(`${why}: ${isBody ? 'yes' : 'no'}`, () => assert.equal(hasBody(request(headers)), isBody));
+  }
+});
+
+describe('media types that are read', () => {
+  for (const type of [
+    'application/json',
+    'APPLICATION/Json',
+    ' application/json ',
+    'application/json;charset=utf-8',
+    'application/json; charset=UTF-8',
+    'application/json ; charset="utf-8"',
+    'application/json; charset="ut\\f-8"',
+    'application/json; Charset=utf-8',
+    'application/json;',
+    'application/json;;',
+    'application/json; x=y',
+    'application/json; x="a b"',
+    'application/json; x="a;b"; charset=utf-8',
+    'application/json; x="\\"; charset=latin1"',
+    'application/json; x=y; charset=utf-8; z=1',
+  ]) {
+    test(type, async () =>
+      assert.deepEqual(await read({ 'content-type': type }, '{"a":1}'), { a: 1 }),
+    );
+  }
+
+  test('a form', async () => {
+    const type = 'application/x-www-form-urlencoded';
+    assert.deepEqual(await read({ 'content-type': type }, 'a[b]=1'), { a: { b: '1' } });
+  });
+
+  test('identity as content coding', async () => {
+    const headers = { 'content-type': 'application/json', 'content-encoding': ' Identity ' };
+    assert.equal(await read(headers, '1'), 1);
+  });
+
+  test('a body in pieces that cut a character', async () => {
+    const bytes = Buffer.from('"€"');
+    const pieces = [bytes.subarray(0, 2), bytes.subarray(2, 3), bytes.subarray(3)];
+    const req = request(
+      { 'transfer-encoding': 'chunked', 'content-type': 'application/json' },
+      pieces,
+    );
+    assert.equal(await readBody(req, ['json'], 5, () => {}), '€');
+  });
+});
+
+describe('media types that answer 415', () => {
+  for (const type of [
+    '',
+    'text/plain',
+    'application/jsonx',
+    'application/json/x',
+    'application/ld+json',
+    'application/merge-patch+json',
+    'application/json, text/plain',
+    'application/json; charset=latin1',
+    'application/json; charset="latin1"',
+    'application/json; charset=utf8',
+    'application/json; charset=utf-16',
+    'application/json; charset=',
+    'application/json; charset="utf-8',
+    'application/json; =x',
+    'application/json; x y',
+    'multipart/form-data; boundary=x',
+    '__proto__',
+  ]) {
+    test(type || '(empty)', async () => {
+      await assert.rejects(read({ 'content-type': type }, '{}'), {
+        name: 'HttpError',
+        status: 415,
+        message: 'The body must be application/json, application/x-www-form-urlencoded, in UTF-8.',
+        headers: ['Accept', 'application/json, application/x-www-form-urlencoded'],
+      });
+    });
+  }
+
+  test('on PATCH, with Accept-Patch', async () => {
+    const accepted = 'application/json, application/merge-patch+json';
+    await assert.rejects(
+      read({ 'content-type': 'text/plain' }, '{}', ['json', 'mergePatch'], 'PATCH'),
+      {
+        status: 415,
+        headers: ['Accept', accepted, 'Accept-Patch', accepted],
+      },
+    );
+  });
+
+  for (const coding of ['gzip', 'br', 'identity, gzip', 'gzip, identity', 'x']) {
+    test(`content coding ${coding}, with Accept-Encoding`, async () => {
+      const headers = { 'content-type': 'application/json', 'content-encoding': coding };
+      await assert.rejects(read(headers, '{}'), {
+        status: 415,
+        message: 'The body must have no content coding.',
+        headers: ['Accept-Encoding', 'identity'],
+      });
+    });
+  }
+});
+
+describe('bodies that answer 400', () => {
+  for (const { why, body, message } of [
+    {
+      why: 'a byte that is no UTF-8',
+      body: Buffer.from('"\xff"', 'latin1'),
+      message: 'The body is not valid UTF-8.',
+    },
+    {
+      why: 'a surrogate in UTF-8',
+      body: Buffer.from('22eda08022', 'hex'),
+      message: 'The body is not valid UTF-8.',
+    },
+    { why: 'half of a JSON text', body: '{"a":', message: 'The body is not valid JSON.' },
+    { why: 'a byte order mark', body: '\ufeff{}', message: 'The body is not valid JSON.' },
+  ]) {
+    test(why, async () => {
+      await assert.rejects(read({ 'content-type': 'application/json' }, body), {
+        name: 'HttpError',
+        status: 400,
+        message,
+      });
+    });
+  }
+});
+
+describe('limits', () => {
+  const headers = { 'content-type': 'application/json' };
+
+  test('a declared length at the limit is read', async () => {
+    assert.equal(await read(headers, JSON.stringify('x'.repeat(998))), 'x'.repeat(998));
+  });
+
+  test('a declared length above it is refused before the body is wanted', async () => {
+    const req = request({ ...headers, 'content-length': '1001' }, []);
+    const refused = readBody(req, ['json'], 1000, () => assert.fail('wanted'));
+    await assert.rejects(refused, { status: 413, message: 'The body is larger than 1000 bytes.' });
+  });
+
+  test('pieces beyond it are refused', async () => {
+    const req = request({ ...headers, 'transfer-encoding': 'chunked' }, ['x'.repeat(1000), 'x']);
+    await assert.rejects(
+      readBody(req, ['json'], 1000, () => {}),
+      { status: 413 },
+    );
+  });
+
+  test('the limit holds where a body has no meaning too', async () => {
+    const req = request({ 'transfer-encoding': 'chunked' }, ['x'.repeat(1001)]);
+    await assert.rejects(
+      readBody(req, [], 1000, () => {}),
+      { status: 413 },
+    );
+  });
+
+  test('a body that has no meaning is not looked at', async () => {
+    assert.equal(await read({ 'content-type': 'text/plain' }, '\xff', []), undefined);
+  });
+
+  test('an empty body is undefined, whatever its type', async () => {
+    const req = request({ 'transfer-encoding': 'chunked' }, []);
+    assert.equal(await readBody(req, ['json'], 1000, () => {}), undefined);
+  });
+});

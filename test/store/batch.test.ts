@@ -1,0 +1,702 @@
+// Batching: what one statement carries, what happens when it fails, and that the answers of calls
+// that ran together are those of some order of calls that ran one at a time, on both engines.
+// FAST_CHECK_SEED repeats the random calls of a run; the order in which a database runs them it
+// cannot repeat.
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, type TestContext, test } from 'node:test';
+import fc from 'fast-check';
+import postgres from 'postgres';
+import { Batch, type Kind, type Runnable, type Runner } from '../../src/store/batch.ts';
+import { openStore, type StoreOptions } from '../../src/store/index.ts';
+import { parseDatabaseUrl } from '../../src/store/url.ts';
+import {
+  ALWAYS,
+  type Condition,
+  type NewUser,
+  type User,
+  type UserChange,
+  type UserStore,
+} from '../../src/user.ts';
+import { createDatabase } from '../support/postgres.ts';
+
+const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
+const TIMEOUT_MS = 1000;
+
+describe('a batch', () => {
+  class ByHand implements Runner {
+    woken = 0;
+    wake(_batch: Runnable): void {
+      this.woken++;
+    }
+  }
+
+  type Fault = Error & { isLost?: boolean };
+  const fault = (message: string, isLost = false): Fault =>
+    Object.assign(new Error(message), { isLost });
+
+  /** A batch of words whose statement answers in capitals and keeps what it was given. */
+  function batchOf(options: Partial<Kind<unknown, string, string>> = {}) {
+    const runner = new ByHand();
+    const clock = { ms: 0 };
+    const statements: string[][] = [];
+    const kind: Kind<unknown, string, string> = {
+      statement: async (_connection, items) => {
+        statements.push(items);
+        const bad = items.find((item) => item.startsWith('bad'));
+        const lost = items.find((item) => item.startsWith('lost'));
+        if (bad) throw fault(bad);
+        if (lost) throw fault(lost, true);
+        return items.map((item) =>
+          item.startsWith('refused') ? new TypeError(item) : item.toUpperCase(),
+        );
+      },
+      isLost: (err) => (err as Fault).isLost === true,
+      ...options,
+    };
+    const batch = new Batch(runner, kind, TIMEOUT_MS, () => clock.ms);
+    const outcomes: string[] = [];
+    /** Calls with words; what became of each is in `outcomes`, in the order of the answers. */
+    const call = (...words: string[]) =>
+      words.map((word) =>
+        batch.call(word).then(
+          (answer) => outcomes.push(answer),
+          (err: Error) => outcomes.push(`${word}: ${err.name}`),
+        ),
+      );
+    const runAll = async () => {
+      for (let running = batch.take(clock.ms); running; running = batch.take(clock.ms)) {
+        await running.run(undefined);
+      }
+      await new Promise((resolve) => setImmediate(resolve));
+    };
+    return { batch, runner, clock, statements, outcomes, call, runAll };
+  }
+
+  test('calls share one statement in the order of their arrival', async () => {
+    const { call, runAll, statements, outcomes, runner } = batchOf();
+    call('a', 'b', 'a');
+    assert.equal(runner.woken, 3);
+    assert.deepEqual(statements, []);
+    await runAll();
+    assert.deepEqual(statements, [['a', 'b', 'a']]);
+    assert.deepEqual(outcomes, ['A', 'B', 'A']);
+  });
+
+  test('without calls there is nothing to take', () =>
+    assert.equal(batchOf().batch.take(0), undefined));
+
+  test('500 calls share a statement, the 501st waits for the next', async () => {
+    const { call, runAll, statements } = batchOf();
+    call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
+    await runAll();
+    assert.deepEqual(
+      statements.map(({ length }) => length),
+      [500, 1],
+    );
+    assert.deepEqual(statements[1], ['w500']);
+  });
+
+  test('calls of one key never share a statement, and keep their order', async () => {
+    const { call, runAll, statements } = batchOf({ distinct: (item) => item[0]! });
+    call('a1', 'b1', 'a2', 'a3', 'b2', 'c1');
+    await runAll();
+    assert.deepEqual(statements, [['a1', 'b1', 'c1'], ['a2', 'b2'], ['a3']]);
+  });
+
+  test('500 keys share a statement, the 501st waits for the next', async () => {
+    const { call, runAll, statements } = batchOf({ distinct: (item) => item });
+    call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
+    await runAll();
+    assert.deepEqual(
+      statements.map(({ length }) => length),
+      [500, 1],
+    );
+  });
+
+  test('only calls of the same key share a statement', async () => {
+    const { call, runAll, statements } = batchOf({ same: (item) => item[0]! });
+    call('a1', 'b1', 'a2', 'b2', 'a3');
+    await runAll();
+    assert.deepEqual(statements, [
+      ['a1', 'a2', 'a3'],
+      ['b1', 'b2'],
+    ]);
+  });
+
+  test('a call that comes while a statement runs is in the next', async () => {
+    const { batch, call, runAll, statements } = batchOf();
+    call('a');
+    const running = batch.take(0)!;
+    call('b');
+    await running.run(undefined);
+    await runAll();
+    assert.deepEqual(statements, [['a'], ['b']]);
+  });
+
+  test('an error in place of a result fails that call alone, as it is', async () => {
+    const { call, runAll, statements, outcomes } = batchOf();
+    call('a', 'refused', 'b');
+    await runAll();
+    assert.equal(statements.length, 1);
+    assert.deepEqual(outcomes, ['A', 'refused: TypeError', 'B']);
+  });
+
+  test('when the statement fails its calls run one by one: one bad call costs no other', async () => {
+    const { batch, call, statements, outcomes } = batchOf();
+    call('a', 'bad1', 'b', 'bad2', 'c');
+    const outcome = await batch.take(0)!.run(undefined);
+    assert.deepEqual(outcome, { isLost: false });
+    assert.deepEqual(statements, [
+      ['a', 'bad1', 'b', 'bad2', 'c'],
+      ['a'],
+      ['bad1'],
+      ['b'],
+      ['bad2'],
+      ['c'],
+    ]);
+    assert.deepEqual(outcomes, ['A', 'bad1: StoreUnavailable', 'B', 'bad2: StoreUnavailable', 'C']);
+  });
+
+  test('a call that fails alone is not run again, and its cause is told', async () => {
+    const { batch, statements } = batchOf();
+    const called = batch.call('bad');
+    await batch.take(0)!.run(undefined);
+    await assert.rejects(called, (err: Error) => {
+      assert.deepEqual(
+        [err.name, err.message, (err.cause as Error).message],
+        ['StoreUnavailable', 'the store failed', 'bad'],
+      );
+      return true;
+    });
+    assert.deepEqual(statements, [['bad']]);
+  });
+
+  test('when nobody knows what was done, all calls fail and none runs again', async () => {
+    const { batch, call, statements, outcomes } = batchOf();
+    call('a', 'lost', 'b');
+    const outcome = await batch.take(0)!.run(undefined);
+    assert.equal(outcome.isLost && (outcome.cause as Error).message, 'lost');
+    assert.deepEqual(statements, [['a', 'lost', 'b']]);
+    assert.deepEqual(outcomes, [
+      'a: StoreUnavailable',
+      'lost: StoreUnavailable',
+      'b: StoreUnavailable',
+    ]);
+    assert.equal(batch.take(0), undefined);
+  });
+
+  test('a connection that is lost while calls run one by one: those before have their answer, those after never run', async () => {
+    const { batch, call, statements, outcomes } = batchOf();
+    call('a', 'bad', 'b', 'lost', 'c');
+    const outcome = await batch.take(0)!.run(undefined);
+    assert.equal(outcome.isLost, true);
+    assert.deepEqual(statements.slice(1), [['a'], ['bad'], ['b'], ['lost']]);
+    assert.deepEqual(outcomes, [
+      'A',
+      'bad: StoreUnavailable',
+      'B',
+      'lost: StoreUnavailable',
+      'c: StoreUnavailable',
+    ]);
+  });
+
+  test('after fail() an answer that comes late changes nothing, and what has its answer keeps it', async () => {
+    const late = Promise.withResolvers<string[]>();
+    const { batch, call, outcomes } = batchOf({ statement: () => late.promise });
+    call('a');
+    const running = batch.take(0)!;
+    const ran = running.run(undefined);
+    running.fail(new Error('cut'));
+    late.resolve(['A']);
+    await ran;
+    running.fail(new Error('again'));
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(outcomes, ['a: StoreUnavailable']);
+  });
+
+  test('a call expires at the end of its time, and is never run then', async () => {
+    const { batch, call, clock, statements, outcomes, runAll } = batchOf();
+    call('a');
+    clock.ms = 1;
+    call('b');
+    clock.ms = TIMEOUT_MS - 1;
+    batch.expire(clock.ms);
+    assert.deepEqual(outcomes, []);
+    clock.ms = TIMEOUT_MS;
+    await runAll();
+    assert.deepEqual(statements, [['b']]);
+    assert.deepEqual(outcomes.toSorted(), ['B', 'a: StoreUnavailable']);
+  });
+
+  test('all calls that have expired fail, and nothing is left to take', async () => {
+    const { batch, call, clock, statements, outcomes } = batchOf({ distinct: () => 'one' });
+    call('a', 'b', 'c');
+    clock.ms = TIMEOUT_MS + 1;
+    assert.equal(batch.take(clock.ms), undefined);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(outcomes, [
+      'a: StoreUnavailable',
+      'b: StoreUnavailable',
+      'c: StoreUnavailable',
+    ]);
+    assert.deepEqual(statements, []);
+  });
+
+  test('a statement is due when the first of its calls is', () => {
+    const { batch, call, clock } = batchOf();
+    call('a');
+    clock.ms = 500;
+    call('b');
+    assert.equal(batch.take(clock.ms)!.expires, TIMEOUT_MS);
+  });
+
+  test('a statement is told when the first of its calls is due, and when its one call is', async () => {
+    const due: number[] = [];
+    const { batch, call, clock } = batchOf({
+      statement: async (_connection, _items, expires) => {
+        due.push(expires);
+        throw fault('bad');
+      },
+    });
+    call('a');
+    clock.ms = 500;
+    call('b');
+    await batch.take(clock.ms)!.run(undefined);
+    assert.deepEqual(due, [TIMEOUT_MS, TIMEOUT_MS, TIMEOUT_MS + 500]);
+  });
+
+  test('20,000 calls wait, the 20,001st fails at once', async () => {
+    const { batch, call, outcomes } = batchOf();
+    call(...Array.from({ length: 20_000 }, () => 'a'));
+    await assert.rejects(batch.call('b'), {
+      name: 'StoreUnavailable',
+      message: 'too many calls are waiting for the store',
+    });
+    assert.deepEqual(outcomes, []);
+    batch.take(0);
+    call('c');
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(outcomes, []);
+  });
+});
+
+/** One call of a UserStore. */
+type Call =
+  | { readonly kind: 'create'; readonly user: NewUser }
+  | { readonly kind: 'find'; readonly id: number }
+  | { readonly kind: 'findByEmail'; readonly email: string }
+  | { readonly kind: 'list'; readonly after: number; readonly limit: number }
+  | {
+      readonly kind: 'change';
+      readonly id: number;
+      readonly change: UserChange;
+      readonly condition: Condition;
+    }
+  | { readonly kind: 'remove'; readonly id: number; readonly condition: Condition };
+
+/** A call that was made: its answer as JSON, and when it began and ended. */
+interface Made {
+  readonly call: Call;
+  readonly answer: string;
+  readonly began: number;
+  readonly ended: number;
+}
+
+type Table = ReadonlyMap<number, User>;
+
+const shown = (answer: unknown): string => JSON.stringify(answer) ?? 'nothing';
+const refused = (err: Error): string => err.name;
+
+function make(store: UserStore, call: Call): Promise<unknown> {
+  if (call.kind === 'create') return store.create(call.user);
+  if (call.kind === 'find') return store.find(call.id);
+  if (call.kind === 'findByEmail') return store.findByEmail(call.email);
+  if (call.kind === 'list') return store.list(call);
+  if (call.kind === 'change') return store.change(call.id, call.change, call.condition);
+  return store.remove(call.id, call.condition);
+}
+
+/** The table after a call that runs alone, and its answer. The id of a created user is the store's. */
+function runAlone(
+  table: Table,
+  { call, answer }: Made,
+  newestId: number,
+): { table: Table; answer: string } {
+  const users = [...table.values()];
+  const owner = (email: string | undefined) => users.find((user) => user.email === email);
+  const unchanged = (value: unknown) => ({ table, answer: shown(value) });
+  switch (call.kind) {
+    case 'find':
+      return unchanged(table.get(call.id));
+    case 'findByEmail':
+      return unchanged(owner(call.email));
+    case 'list': {
+      const page = users.filter(({ id }) => id > call.after).toSorted((a, b) => a.id - b.id);
+      return unchanged(page.slice(0, call.limit));
+    }
+    case 'create': {
+      if (owner(call.user.email)) return { table, answer: 'EmailTaken' };
+      const id = Number(/"id":(\d+)/.exec(answer)?.[1]);
+      // Ids ascend and are never used again.
+      if (!(id > newestId) || table.has(id)) return { table, answer: 'a new id' };
+      const user = { id, name: call.user.name, email: call.user.email, version: 1 };
+      return { table: new Map(table).set(id, user), answer: shown(user) };
+    }
+  }
+  const user = table.get(call.id);
+  if (user === undefined) return unchanged(undefined);
+  const { oneOf, noneOf } = call.condition;
+  const isMet =
+    (oneOf === 'any' || oneOf.includes(user.version)) &&
+    noneOf !== 'any' &&
+    !noneOf.includes(user.version);
+  if (!isMet) return unchanged('stale');
+  const rest = new Map(table);
+  if (call.kind === 'remove') {
+    rest.delete(call.id);
+    return { table: rest, answer: shown(user) };
+  }
+  const { name = user.name, email = user.email } = call.change;
+  const other = owner(email);
+  if (other !== undefined && other.id !== call.id) return { table, answer: 'EmailTaken' };
+  const isNew = name !== user.name || email !== user.email;
+  const changed = { id: user.id, name, email, version: user.version + (isNew ? 1 : 0) };
+  return { table: rest.set(call.id, changed), answer: shown(changed) };
+}
+
+/**
+ * Whether the calls, run one at a time in some order, give these answers and this table. A call that
+ * had ended before another began comes before it.
+ */
+function isExplained(table: Table, calls: readonly Made[], end: string, newestId: number): boolean {
+  if (calls.length === 0) return shownTable(table) === end;
+  return calls.some((next) => {
+    const rest = calls.filter((call) => call !== next);
+    if (rest.some((call) => call.ended < next.began)) return false;
+    const alone = runAlone(table, next, newestId);
+    return alone.answer === next.answer && isExplained(alone.table, rest, end, newestId);
+  });
+}
+
+function shownTable(table: Table): string {
+  return shown([...table.values()].toSorted((a, b) => a.id - b.id));
+}
+
+/** What a random call does; its id is chosen from those that are known when it is made. */
+type Recipe = (ids: readonly number[]) => Call;
+
+const email = fc.constantFrom('a@x', 'b@x', 'c@x', 'd@x');
+const name = fc.constantFrom('A', 'B', 'C');
+const version = fc.integer({ min: 1, max: 4 });
+const condition = fc.oneof(
+  { weight: 5, arbitrary: fc.constant(ALWAYS) },
+  { weight: 3, arbitrary: version.map((v): Condition => ({ oneOf: [v], noneOf: [] })) },
+  {
+    weight: 1,
+    arbitrary: fc
+      .tuple(version, version)
+      .map(([v, w]): Condition => ({ oneOf: [v, w], noneOf: [] })),
+  },
+  { weight: 1, arbitrary: version.map((v): Condition => ({ oneOf: 'any', noneOf: [v] })) },
+  {
+    weight: 1,
+    arbitrary: fc.constantFrom<Condition>(
+      { oneOf: [], noneOf: [] },
+      { oneOf: 'any', noneOf: 'any' },
+    ),
+  },
+);
+const nth = fc.nat(6);
+const change = fc.oneof(
+  fc.record({ name }),
+  fc.record({ email }),
+  fc.record({ name, email }),
+  fc.constant<UserChange>({}),
+);
+const idOf = (n: number, ids: readonly number[]) => ids[n] ?? 999_999;
+const recipe = fc.oneof(
+  {
+    weight: 4,
+    arbitrary: fc.record({ name, email }).map(
+      (user): Recipe =>
+        () => ({ kind: 'create', user }),
+    ),
+  },
+  {
+    weight: 2,
+    arbitrary: nth.map(
+      (n): Recipe =>
+        (ids) => ({ kind: 'find', id: idOf(n, ids) }),
+    ),
+  },
+  {
+    weight: 1,
+    arbitrary: email.map(
+      (text): Recipe =>
+        () => ({ kind: 'findByEmail', email: text }),
+    ),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.tuple(nth, fc.constantFrom(1, 2, 100)).map(
+      ([n, limit]): Recipe =>
+        (ids) => ({ kind: 'list', after: n === 0 ? 0 : idOf(n, ids), limit }),
+    ),
+  },
+  {
+    weight: 5,
+    arbitrary: fc.tuple(nth, change, condition).map(
+      ([n, fields, iff]): Recipe =>
+        (ids) => ({ kind: 'change', id: idOf(n, ids), change: fields, condition: iff }),
+    ),
+  },
+  {
+    weight: 2,
+    arbitrary: fc.tuple(nth, condition).map(
+      ([n, iff]): Recipe =>
+        (ids) => ({ kind: 'remove', id: idOf(n, ids), condition: iff }),
+    ),
+  },
+);
+/** Up to six calls, each with the turns of the event loop that it waits first. */
+const group = fc.array(fc.record({ recipe, turns: fc.constantFrom(0, 0, 0, 0, 1, 2) }), {
+  minLength: 1,
+  maxLength: 6,
+  size: 'max',
+});
+
+const folder = mkdtempSync(join(tmpdir(), 'notes-users-batch-'));
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+const OPTIONS: StoreOptions = {
+  poolSize: 4,
+  timeoutMs: 10_000,
+  now: () => performance.now(),
+  onGone: () => {},
+  onBack: () => {},
+  onFatal: () => {},
+};
+const open = (url: string) => openStore(parseDatabaseUrl(url)!, OPTIONS);
+
+describe('calls that run together answer as some order of calls that run alone', () => {
+  for (const { why, newUrl, count, runs } of [
+    { why: 'SQLite in memory', newUrl: async () => 'sqlite::memory:', count: 1, runs: 2000 },
+    {
+      why: 'SQLite, two stores of one file',
+      newUrl: async () => `sqlite:${join(folder, 'two.db')}`,
+      count: 2,
+      runs: 100,
+    },
+    { why: 'Postgres', newUrl: () => createDatabase(), count: 1, runs: 700 },
+    {
+      why: 'Postgres, two stores of one database',
+      newUrl: () => createDatabase(),
+      count: 2,
+      runs: 700,
+    },
+  ]) {
+    test(`${why}: ${runs} groups of calls`, async (t: TestContext) => {
+      t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
+      const url = await newUrl();
+      const stores: UserStore[] = [];
+      for (let i = 0; i < count; i++) stores.push(await open(url));
+      let table: Table = new Map();
+      let newestId = 0;
+      // Users that are there come first, then those that were removed not long ago.
+      let ids: number[] = [];
+
+      const property = fc.asyncProperty(group, async (members) => {
+        let time = 0;
+        const made = await Promise.all(
+          members.map(async ({ recipe: cook, turns }, i): Promise<Made> => {
+            const call = cook(ids);
+            for (let turn = 0; turn < turns; turn++)
+              await new Promise((resolve) => setImmediate(resolve));
+            const began = time++;
+            const answer = await make(stores[i % count]!, call).then(shown, refused);
+            return { call, answer, began, ended: time++ };
+          }),
+        );
+        const users = await stores[0]!.list({ after: 0, limit: 1000 });
+        const end = shown(users);
+        const isGood = isExplained(table, made, end, newestId);
+        const report = [
+          `before ${shownTable(table)}`,
+          ...made.map((call) => shown(call)),
+          `after ${end}`,
+        ];
+        table = new Map(users.map((user) => [user.id, user]));
+        const created = made.map(({ call, answer }) =>
+          call.kind === 'create' ? /"id":(\d+)/.exec(answer)?.[1] : 0,
+        );
+        newestId = Math.max(newestId, ...created.map((id) => Number(id ?? 0)), ...table.keys());
+        ids = [...new Set([...table.keys(), ...ids])].slice(0, 6);
+        assert.ok(isGood, `no order explains\n${report.join('\n')}`);
+      });
+      try {
+        await fc.assert(property, { seed: SEED, numRuns: runs, endOnFailure: true });
+      } finally {
+        await Promise.all(stores.map((store) => store.close()));
+      }
+    });
+  }
+
+  test('the checker takes what an order explains, and nothing else', () => {
+    const ada: User = { id: 1, name: 'A', email: 'a@x', version: 1 };
+    const table = new Map([[1, ada]]);
+    const remove = { kind: 'remove', id: 1, condition: ALWAYS } as const;
+    const create = { kind: 'create', user: { name: 'B', email: 'a@x' } } as const;
+    const bob = { id: 2, name: 'B', email: 'a@x', version: 1 };
+    const made = (call: Call, answer: unknown, began = 0, ended = 9): Made => ({
+      call,
+      answer: shown(answer),
+      began,
+      ended,
+    });
+    const taken = { ...made(create, ''), answer: 'EmailTaken' };
+    for (const { calls, end, isGood } of [
+      { calls: [made(create, bob), made(remove, ada)], end: [bob], isGood: true },
+      { calls: [made(create, bob, 0, 1), made(remove, ada, 2, 3)], end: [bob], isGood: false },
+      { calls: [taken, made(remove, ada)], end: [], isGood: true },
+      { calls: [taken, made(remove, ada)], end: [ada], isGood: false },
+      { calls: [made(create, bob), made(remove, undefined)], end: [bob], isGood: false },
+      {
+        calls: [made(create, { ...bob, id: 1 }), made(remove, ada)],
+        end: [{ ...bob, id: 1 }],
+        isGood: false,
+      },
+      { calls: [made(remove, ada), made(remove, ada)], end: [], isGood: false },
+      { calls: [made(remove, ada), made(remove, undefined)], end: [], isGood: true },
+      {
+        calls: [
+          made(remove, ada),
+          made({ ...remove, condition: { oneOf: [1], noneOf: [] } }, 'stale'),
+        ],
+        end: [],
+        isGood: false,
+      },
+    ]) {
+      assert.equal(isExplained(table, calls, shown(end), 1), isGood, shown([calls, end]));
+    }
+  });
+});
+
+describe('two stores of one Postgres that write at once', () => {
+  let url = '';
+  let stores: UserStore[] = [];
+  before(async () => {
+    url = await createDatabase();
+    stores = [await open(url), await open(url)];
+    await Promise.all(
+      stores.map((store) => store.ping().catch(() => store.list({ after: 0, limit: 1 }))),
+    );
+  });
+  after(() => Promise.all(stores.map((store) => store.close())));
+
+  /** Deadlocks that the server has found in our database so far. */
+  async function deadlocks(): Promise<number> {
+    const sql = postgres(url, { max: 1, onnotice: () => {} });
+    // A session's numbers arrive when it has been idle for a second.
+    await new Promise((resolve) => setTimeout(resolve, 1200));
+    const [row] =
+      await sql`select deadlocks from pg_stat_database where datname = current_database()`;
+    await sql.end();
+    return Number(row?.deadlocks);
+  }
+
+  function shuffled<T>(items: readonly T[]): T[] {
+    const keyed = items.map((item) => ({ item, key: Math.random() }));
+    return keyed.toSorted((a, b) => a.key - b.key).map(({ item }) => item);
+  }
+
+  /** Both stores do the same things at once, each in an order of its own. */
+  async function race<T>(
+    items: readonly T[],
+    action: (store: UserStore, item: T, i: number) => Promise<unknown>,
+  ) {
+    const settled = await Promise.allSettled(
+      stores.flatMap((store, i) => shuffled(items).map((item) => action(store, item, i))),
+    );
+    const failed = settled.filter((result) => result.status === 'rejected');
+    assert.deepEqual(
+      [...new Set(failed.map(({ reason }) => reason.name))].filter((n) => n !== 'EmailTaken'),
+      [],
+    );
+    return { done: settled.length - failed.length, failed: failed.length };
+  }
+
+  const numbers = Array.from({ length: 200 }, (_, i) => i);
+
+  test('creating the same users in different orders: each is created once, without a deadlock', async () => {
+    for (let round = 0; round < 10; round++) {
+      const counts = await race(numbers, (store, n) =>
+        store.create({ name: 'A', email: `${round}.${n}@x` }),
+      );
+      assert.deepEqual(counts, { done: 200, failed: 200 });
+    }
+    assert.equal(await deadlocks(), 0);
+  });
+
+  test('changing and removing the same users in different orders: no call fails', async (t: TestContext) => {
+    const found = await deadlocks();
+    for (let round = 0; round < 10; round++) {
+      const users = await stores[0]!.list({ after: 0, limit: 1000 });
+      await race(shuffled(users).slice(0, 200), (store, { id }, i) =>
+        store.change(id, { name: `${round} ${i}` }, ALWAYS),
+      );
+      await race(shuffled(users).slice(0, 50), (store, { id }, i) =>
+        i === 0 ? store.remove(id, ALWAYS) : store.change(id, { name: 'x' }, ALWAYS),
+      );
+    }
+    // The planner may lock rows in the order of the table or of their ids: the server resolves circles.
+    t.diagnostic(`${(await deadlocks()) - found} deadlocks, resolved`);
+  });
+
+  test('giving the same emails to different users in different orders: each goes to one', async (t: TestContext) => {
+    const found = await deadlocks();
+    for (let round = 0; round < 3; round++) {
+      const users = await stores[0]!.list({ after: 0, limit: 200 });
+      const [ours, theirs] = [users.slice(0, 100), users.slice(100, 200)];
+      const { done } = await race(numbers.slice(0, 100), (store, n, i) =>
+        store.change(
+          (i === 0 ? ours[n] : theirs[99 - n])!.id,
+          { email: `${round}.${n}@y` },
+          ALWAYS,
+        ),
+      );
+      assert.equal(done, 100);
+    }
+    // Rows and emails have no common order, so the server may have to resolve a circle.
+    t.diagnostic(`${(await deadlocks()) - found} deadlocks, resolved`);
+  });
+
+  test('a call that the server gave up to resolve a deadlock is run again', async (t: TestContext) => {
+    const store = stores[0]!;
+    const user = await store.create({ name: 'Ada', email: 'before@z' });
+    const sql = postgres(url, { max: 1, onnotice: () => {} });
+    t.after(() => sql.end({ timeout: 1 }));
+    await sql.unsafe('begin');
+    await sql.unsafe(`insert into users (name, email) values ('Bob', 'after@z')`);
+    // Waits for the email; then the other waits for the user, and the one that waits longer is given up.
+    const changed = store.change(user.id, { email: 'after@z' }, ALWAYS);
+    const settled = changed.then(
+      () => 'done',
+      (err: Error) => err.name,
+    );
+    await untilOneWaits(sql);
+    await sql.unsafe(`update users set name = 'Eve' where id = ${user.id}`);
+    await sql.unsafe('commit');
+    assert.equal(await settled, 'EmailTaken');
+  });
+
+  /** Resolves when a statement of another session waits for ours. */
+  async function untilOneWaits(sql: postgres.Sql): Promise<void> {
+    for (;;) {
+      const waiting = await sql`select from pg_locks where not granted`;
+      if (waiting.length > 0) return;
+    }
+  }
+});

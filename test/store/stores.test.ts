@@ -1,0 +1,601 @@
+// What a UserStore promises, looped over both engines, and the start of each engine's schema.
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { after, before, describe, test } from 'node:test';
+import postgres from 'postgres';
+import { openStore, type StoreOptions } from '../../src/store/index.ts';
+import { migrations, missing, SchemaTooNew } from '../../src/store/migrate.ts';
+import { parseDatabaseUrl } from '../../src/store/url.ts';
+import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
+import { createDatabase } from '../support/postgres.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'notes-users-stores-'));
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+let files = 0;
+let emails = 0;
+const newEmail = () => `user${++emails}@example.org`;
+
+/** URLs of new, empty databases. */
+const ENGINES = {
+  'SQLite in a file': async () => `sqlite:${join(folder, `${++files}.db`)}`,
+  'SQLite in memory': async () => 'sqlite::memory:',
+  Postgres: () => createDatabase(),
+} as const;
+
+const QUIET: StoreOptions = {
+  poolSize: 4,
+  timeoutMs: 10_000,
+  now: () => performance.now(),
+  onGone: () => {},
+  onBack: () => {},
+  onFatal: () => {},
+};
+
+async function open(url: string, options: Partial<StoreOptions> = {}): Promise<UserStore> {
+  return plainly(await openStore(parseDatabaseUrl(url)!, { ...QUIET, ...options }));
+}
+
+/** The store with its answers as plain objects and arrays: the drivers have prototypes of their own. */
+function plainly(store: UserStore): UserStore {
+  return {
+    create: (user) => store.create(user).then(plain),
+    find: (id) => store.find(id).then(plain),
+    findByEmail: (email) => store.findByEmail(email).then(plain),
+    list: (page) => store.list(page).then((users) => Array.from(users, plain)),
+    change: (id, change, condition) => store.change(id, change, condition).then(plain),
+    remove: (id, condition) => store.remove(id, condition).then(plain),
+    ping: () => store.ping(),
+    close: () => store.close(),
+  };
+}
+
+function plain<Answer>(answer: Answer): Answer {
+  return typeof answer === 'object' ? { ...answer } : answer;
+}
+
+const iff = (condition: Partial<Condition>): Condition => ({ ...ALWAYS, ...condition });
+
+for (const [engine, newDatabase] of Object.entries(ENGINES)) {
+  describe(engine, () => {
+    let store: UserStore;
+    before(async () => {
+      store = await open(await newDatabase());
+    });
+    after(() => store.close());
+
+    const create = (email = newEmail(), name = 'Ada') => store.create({ name, email });
+
+    test('the first user has id 1, and a created user is at version 1', async () => {
+      const email = newEmail();
+      assert.deepEqual(await create(email), { id: 1, name: 'Ada', email, version: 1 });
+    });
+
+    test('a user has these members in this order and nothing else', async () => {
+      const user = await create();
+      const answers = [
+        user,
+        await store.find(user.id),
+        await store.findByEmail(user.email),
+        (await store.list({ after: user.id - 1, limit: 1 }))[0],
+        await store.change(user.id, { name: 'B' }, ALWAYS),
+        await store.remove(user.id, ALWAYS),
+      ];
+      for (const answer of answers) {
+        assert.deepEqual(Object.keys(answer as User), ['id', 'name', 'email', 'version']);
+      }
+    });
+
+    test('a created user is found by id, by email and in a list', async () => {
+      const user = await create();
+      assert.deepEqual(await store.find(user.id), user);
+      assert.deepEqual(await store.findByEmail(user.email), user);
+      assert.deepEqual(await store.list({ after: user.id - 1, limit: 10 }), [user]);
+    });
+
+    test('ids ascend', async () => {
+      const ids = [(await create()).id, (await create()).id, (await create()).id];
+      assert.deepEqual(
+        ids,
+        ids.toSorted((a, b) => a - b),
+      );
+      assert.equal(new Set(ids).size, 3);
+    });
+
+    for (const { why, id } of [
+      { why: 'an id that was not given yet', id: 1_000_000 },
+      { why: 'the largest id', id: Number.MAX_SAFE_INTEGER },
+      { why: '0', id: 0 },
+    ]) {
+      test(`${why} finds, changes and removes nothing`, async () => {
+        assert.equal(await store.find(id), undefined);
+        assert.equal(await store.change(id, { name: 'x' }, ALWAYS), undefined);
+        assert.equal(await store.change(id, { name: 'x' }, iff({ oneOf: [1] })), undefined);
+        assert.equal(await store.remove(id, ALWAYS), undefined);
+        assert.equal(await store.remove(id, iff({ noneOf: 'any' })), undefined);
+      });
+    }
+
+    describe('texts come back as they were', () => {
+      for (const { why, name } of [
+        { why: 'quotes, backslashes and braces', name: `"'\\{},""\\"\\\\ null NULL` },
+        { why: 'the word null', name: 'NULL' },
+        { why: 'SQL', name: `'); drop table users; --` },
+        { why: 'a parameter’s name', name: '$1 :name ? @x' },
+        { why: 'control characters', name: '\u0001\t\n\r\u007f\u0085' },
+        { why: 'a space', name: ' ' },
+        { why: 'characters of every UTF-8 length', name: '$¢€😀\u{10ffff}' },
+        { why: 'two normal forms', name: '\u00e9 e\u0301' },
+        { why: 'non-characters and a byte order mark', name: '\ufeff\uffff\ufdd0' },
+        { why: '100 characters of four bytes', name: '😀'.repeat(100) },
+        { why: 'a number with zeros', name: '007' },
+        { why: 'commas', name: ',,1,,' },
+      ]) {
+        test(why, async () => {
+          const email = `${name.replace(/[\s\p{Cc}@]/gu, '').slice(0, 20)}${newEmail()}`;
+          const user = await create(email, name);
+          assert.deepEqual(user, { id: user.id, name, email, version: 1 });
+          assert.deepEqual(await store.find(user.id), user);
+          assert.deepEqual(await store.findByEmail(email), user);
+          const other = `${[...name].slice(1).join('')}x`;
+          const changed = await store.change(user.id, { name: other }, ALWAYS);
+          assert.equal((changed as User).name, other);
+        });
+      }
+    });
+
+    describe('emails are unique', () => {
+      test('a taken email is refused, and nothing is created', async () => {
+        const user = await create();
+        await assert.rejects(create(user.email, 'Other'), { name: 'EmailTaken' });
+        assert.deepEqual(await store.list({ after: user.id, limit: 10 }), []);
+        assert.deepEqual(await store.findByEmail(user.email), user);
+      });
+
+      test('emails are compared exactly', async () => {
+        const email = newEmail();
+        const others = [email.toUpperCase(), `${email}.`, `e\u0301${email}`, `\u00e9${email}`];
+        for (const other of [email, ...others]) assert.equal((await create(other)).email, other);
+        assert.equal(await store.findByEmail(`E\u0301${email}`), undefined);
+      });
+
+      test('a change to a taken email is refused and changes nothing', async () => {
+        const [ada, bob] = [await create(), await create()];
+        const change = store.change(bob.id, { name: 'B', email: ada.email }, ALWAYS);
+        await assert.rejects(change, { name: 'EmailTaken' });
+        assert.deepEqual(await store.find(bob.id), bob);
+        assert.deepEqual(await store.find(ada.id), ada);
+      });
+
+      test('a change to the user’s own email is none', async () => {
+        const user = await create();
+        assert.deepEqual(await store.change(user.id, { email: user.email }, ALWAYS), user);
+      });
+
+      test('a stale change to a taken email is stale', async () => {
+        const [ada, bob] = [await create(), await create()];
+        const change = store.change(bob.id, { email: ada.email }, iff({ oneOf: [9] }));
+        assert.equal(await change, 'stale');
+      });
+
+      test('a change of nobody to a taken email is nobody’s', async () => {
+        const ada = await create();
+        assert.equal(await store.change(999_999, { email: ada.email }, ALWAYS), undefined);
+      });
+
+      test('the email of a removed or changed user is free', async () => {
+        const [ada, bob] = [await create(), await create()];
+        await store.remove(ada.id, ALWAYS);
+        await store.change(bob.id, { email: newEmail() }, ALWAYS);
+        assert.equal((await create(ada.email)).version, 1);
+        assert.equal((await create(bob.email)).version, 1);
+      });
+
+      test('of ten creators with one email one wins', async () => {
+        const email = newEmail();
+        const racers = Array.from({ length: 10 }, (_, i) => store.create({ name: `${i}`, email }));
+        const settled = await Promise.allSettled(racers);
+        const won = settled.filter((result) => result.status === 'fulfilled');
+        const lost = settled.filter((result) => result.status === 'rejected');
+        assert.equal(won.length, 1);
+        assert.deepEqual(
+          lost.map(({ reason }) => reason.name),
+          Array(9).fill('EmailTaken'),
+        );
+        assert.deepEqual(await store.findByEmail(email), won[0]!.value);
+      });
+
+      test('of ten changes to one email one wins', async () => {
+        const email = newEmail();
+        const users = await Promise.all(Array.from({ length: 10 }, () => create()));
+        const settled = await Promise.allSettled(
+          users.map(({ id }) => store.change(id, { email }, ALWAYS)),
+        );
+        assert.equal(settled.filter(({ status }) => status === 'fulfilled').length, 1);
+        const all = await store.list({ after: users[0]!.id - 1, limit: 20 });
+        assert.equal(all.filter((user) => user.email === email).length, 1);
+        assert.equal(all.length, 10);
+      });
+
+      test('500 users that are created at once all are', async () => {
+        const users = await Promise.all(Array.from({ length: 500 }, () => create()));
+        assert.equal(new Set(users.map(({ id }) => id)).size, 500);
+        const first = Math.min(...users.map(({ id }) => id));
+        const listed = await store.list({ after: first - 1, limit: 1000 });
+        assert.deepEqual(
+          listed,
+          users.toSorted((a, b) => a.id - b.id),
+        );
+      });
+    });
+
+    test('an id is never given twice, not even the last after its user was removed', async () => {
+      const ids = new Set<number>();
+      for (let i = 0; i < 5; i++) {
+        const { id } = await create();
+        assert.ok(!ids.has(id));
+        ids.add(id);
+        await store.remove(id, ALWAYS);
+      }
+    });
+
+    describe('changes', () => {
+      for (const { why, change, isNew } of [
+        { why: 'the name', change: { name: 'B' }, isNew: true },
+        { why: 'the name in another case', change: { name: 'ada' }, isNew: true },
+        { why: 'nothing', change: {}, isNew: false },
+        { why: 'the same name', change: { name: 'Ada' }, isNew: false },
+      ]) {
+        test(`${why}: the version ${isNew ? 'grows by one' : 'stays'}`, async () => {
+          const user = await create();
+          const expected = { ...user, ...change, version: isNew ? 2 : 1 };
+          assert.deepEqual(await store.change(user.id, change, ALWAYS), expected);
+          assert.deepEqual(await store.find(user.id), expected);
+        });
+      }
+
+      test('the email alone, then both', async () => {
+        const user = await create();
+        const [first, second] = [newEmail(), newEmail()];
+        const one = await store.change(user.id, { email: first }, ALWAYS);
+        assert.deepEqual(one, { ...user, email: first, version: 2 });
+        const both = await store.change(user.id, { name: 'B', email: second }, ALWAYS);
+        assert.deepEqual(both, { id: user.id, name: 'B', email: second, version: 3 });
+      });
+
+      test('of two users at once, each gets its own', async () => {
+        const [ada, bob] = [await create(), await create()];
+        const changed = await Promise.all([
+          store.change(bob.id, { name: 'B' }, ALWAYS),
+          store.change(ada.id, { name: 'A' }, ALWAYS),
+        ]);
+        assert.deepEqual(changed, [
+          { ...bob, name: 'B', version: 2 },
+          { ...ada, name: 'A', version: 2 },
+        ]);
+      });
+
+      test('100 changes of one user at once are done one after the other', async () => {
+        const user = await create();
+        const changes = Array.from({ length: 100 }, (_, i) =>
+          store.change(user.id, { name: `n${i}` }, ALWAYS),
+        );
+        const versions = (await Promise.all(changes)).map((changed) => (changed as User).version);
+        assert.deepEqual(
+          versions.toSorted((a, b) => a - b),
+          Array.from({ length: 100 }, (_, i) => i + 2),
+        );
+      });
+
+      test('of ten changes of one version one is done', async () => {
+        const user = await create();
+        const changes = Array.from({ length: 10 }, (_, i) =>
+          store.change(user.id, { name: `n${i}` }, iff({ oneOf: [1] })),
+        );
+        const answers = await Promise.all(changes);
+        const stale = answers.filter((answer) => answer === 'stale');
+        const done = answers.filter((answer) => answer !== 'stale');
+        assert.equal(stale.length, 9);
+        assert.deepEqual(await store.find(user.id), done[0]);
+      });
+    });
+
+    test('a removed user is returned as it was, and is gone', async () => {
+      const user = await create();
+      const changed = await store.change(user.id, { name: 'B' }, ALWAYS);
+      assert.deepEqual(await store.remove(user.id, ALWAYS), changed);
+      assert.equal(await store.find(user.id), undefined);
+      assert.equal(await store.findByEmail(user.email), undefined);
+      assert.equal(await store.remove(user.id, ALWAYS), undefined);
+    });
+
+    test('of ten removals one is done', async () => {
+      const user = await create();
+      const removed = await Promise.all(
+        Array.from({ length: 10 }, () => store.remove(user.id, ALWAYS)),
+      );
+      assert.deepEqual(
+        removed.filter((answer) => answer !== undefined),
+        [user],
+      );
+    });
+
+    describe('conditions on a user at version 2', () => {
+      for (const { condition, isMet } of [
+        { condition: {}, isMet: true },
+        { condition: { oneOf: [2] }, isMet: true },
+        { condition: { oneOf: [1, 2, 3] }, isMet: true },
+        { condition: { oneOf: [] }, isMet: false },
+        { condition: { oneOf: [1] }, isMet: false },
+        { condition: { oneOf: [12, 20, 22] }, isMet: false },
+        { condition: { oneOf: [Number.MAX_SAFE_INTEGER] }, isMet: false },
+        { condition: { noneOf: [] }, isMet: true },
+        { condition: { noneOf: [1, 3] }, isMet: true },
+        { condition: { noneOf: [12, 20, 22] }, isMet: true },
+        { condition: { noneOf: [2] }, isMet: false },
+        { condition: { noneOf: [1, 2] }, isMet: false },
+        { condition: { noneOf: 'any' }, isMet: false },
+        { condition: { oneOf: [2], noneOf: [1] }, isMet: true },
+        { condition: { oneOf: [2], noneOf: [2] }, isMet: false },
+        { condition: { oneOf: [1], noneOf: [3] }, isMet: false },
+      ] as { condition: Partial<Condition>; isMet: boolean }[]) {
+        test(`${JSON.stringify(condition)}: ${isMet ? 'done' : 'stale, and nothing changes'}`, async () => {
+          const { id } = await create();
+          const user = (await store.change(id, { name: 'B' }, ALWAYS)) as User;
+          const wanted = { ...user, name: 'C', version: 3 };
+          const changed = await store.change(id, { name: 'C' }, iff(condition));
+          assert.deepEqual(changed, isMet ? wanted : 'stale');
+          const other = (await store.change((await create()).id, { name: 'B' }, ALWAYS)) as User;
+          const removed = await store.remove(other.id, iff(condition));
+          assert.deepEqual(removed, isMet ? other : 'stale');
+          assert.deepEqual(await store.find(id), isMet ? wanted : user);
+          assert.deepEqual(await store.find(other.id), isMet ? undefined : other);
+        });
+      }
+    });
+
+    describe('lists', () => {
+      test('by ascending id, after an id, at most as many as asked for', async () => {
+        const users: User[] = [];
+        for (let i = 0; i < 5; i++) users.push(await create());
+        const after = users[0]!.id - 1;
+        assert.deepEqual(await store.list({ after, limit: 3 }), users.slice(0, 3));
+        assert.deepEqual(await store.list({ after, limit: 1 }), users.slice(0, 1));
+        assert.deepEqual(await store.list({ after: users[2]!.id, limit: 1000 }), users.slice(3));
+        assert.deepEqual(await store.list({ after: users[4]!.id, limit: 1000 }), []);
+      });
+
+      test('nothing after the largest id', async () => {
+        assert.deepEqual(await store.list({ after: Number.MAX_SAFE_INTEGER, limit: 1001 }), []);
+      });
+
+      test('different pages asked for at once', async () => {
+        const users = await Promise.all(Array.from({ length: 20 }, () => create()));
+        const sorted = users.toSorted((a, b) => a.id - b.id);
+        const pages = await Promise.all(
+          sorted.map(({ id }, i) => store.list({ after: id - 1, limit: (i % 3) + 1 })),
+        );
+        assert.deepEqual(
+          pages,
+          sorted.map((_, i) => sorted.slice(i, i + (i % 3) + 1)),
+        );
+      });
+    });
+
+    test('whoever has its answer reads what it wrote', async () => {
+      await Promise.all(
+        Array.from({ length: 20 }, async () => {
+          const user = await create();
+          const [found, listed] = await Promise.all([
+            store.find(user.id),
+            store.list({ after: user.id - 1, limit: 1 }),
+          ]);
+          assert.deepEqual([found, listed[0]], [user, user]);
+          const changed = await store.change(user.id, { name: 'B' }, ALWAYS);
+          assert.deepEqual(await store.findByEmail(user.email), changed);
+          assert.deepEqual((await store.list({ after: user.id - 1, limit: 1 }))[0], changed);
+          await store.remove(user.id, ALWAYS);
+          assert.equal(await store.find(user.id), undefined);
+        }),
+      );
+    });
+
+    test('users asked for at once, some of them twice or missing', async () => {
+      const [ada, bob] = [await create(), await create()];
+      const found = await Promise.all(
+        [bob.id, 999_999, ada.id, bob.id].map((id) => store.find(id)),
+      );
+      assert.deepEqual(found, [bob, undefined, ada, bob]);
+      const emails = [bob.email, 'nobody@x', ada.email, bob.email];
+      const byEmail = await Promise.all(emails.map((email) => store.findByEmail(email)));
+      assert.deepEqual(byEmail, [bob, undefined, ada, bob]);
+    });
+
+    test('a call that breaks a rule of the table costs no other call of its turn', async () => {
+      const [one, two] = [newEmail(), newEmail()];
+      const settled = await Promise.allSettled([
+        store.create({ name: 'Ada', email: one }),
+        store.create({ name: 'x'.repeat(101), email: newEmail() }),
+        store.create({ name: 'Bob', email: two }),
+      ]);
+      assert.deepEqual(
+        settled.map(({ status }) => status),
+        ['fulfilled', 'rejected', 'fulfilled'],
+      );
+      assert.equal((settled[1] as PromiseRejectedResult).reason.name, 'StoreUnavailable');
+      assert.equal((await store.findByEmail(one))?.name, 'Ada');
+      assert.equal((await store.findByEmail(two))?.name, 'Bob');
+    });
+
+    test('ping resolves', () => store.ping());
+  });
+}
+
+for (const engine of ['SQLite in a file', 'Postgres'] as const) {
+  describe(`the schema of ${engine}`, () => {
+    test('a store that is opened again has what was written', async () => {
+      const url = await ENGINES[engine]();
+      const first = await open(url);
+      const user = await first.create({ name: 'Ada', email: newEmail() });
+      await first.close();
+      const second = await open(url);
+      assert.deepEqual(await second.find(user.id), user);
+      await second.close();
+    });
+
+    test('ten stores that are opened at once on an empty database all work', async () => {
+      const url = await ENGINES[engine]();
+      const stores = await Promise.all(
+        Array.from({ length: 10 }, () => open(url, { poolSize: 2 })),
+      );
+      const users = await Promise.all(
+        stores.map((store) => store.create({ name: 'Ada', email: newEmail() })),
+      );
+      assert.equal(new Set(users.map(({ id }) => id)).size, 10);
+      const lists = await Promise.all(stores.map((store) => store.list({ after: 0, limit: 100 })));
+      assert.ok(lists.every((list) => list.length === 10));
+      await Promise.all(stores.map((store) => store.close()));
+    });
+
+    test('of two stores with one email one wins', async () => {
+      const url = await ENGINES[engine]();
+      const stores = [await open(url), await open(url)];
+      for (let i = 0; i < 20; i++) {
+        const email = newEmail();
+        const settled = await Promise.allSettled(
+          [...stores, ...stores].map((store) => store.create({ name: 'Ada', email })),
+        );
+        assert.equal(settled.filter(({ status }) => status === 'fulfilled').length, 1);
+      }
+      await Promise.all(stores.map((store) => store.close()));
+    });
+  });
+}
+
+test('a SQLite file of a newer service is refused', async () => {
+  const path = join(folder, 'newer.db');
+  const db = new DatabaseSync(path);
+  db.exec('pragma user_version = 999');
+  db.close();
+  await assert.rejects(open(`sqlite:${path}`), {
+    message: `cannot open the database ${path}: the database has schema version 999, this service knows ${migrations('sqlite').length}: run the newer service, or restore a backup from before the upgrade`,
+  });
+});
+
+test('a Postgres database of a newer service is refused, once', async () => {
+  const url = await createDatabase();
+  await (await ready(url)).close();
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  await sql`insert into schema_migrations (version) values (999)`;
+  await sql.end();
+  const faults: Error[] = [];
+  const fault = Promise.withResolvers<Error>();
+  const store = await open(url, {
+    onFatal: (err) => {
+      faults.push(err);
+      fault.resolve(err);
+    },
+  });
+  const err = await fault.promise;
+  assert.ok(err instanceof SchemaTooNew);
+  assert.match(err.message, /^the database has schema version 999, this service knows \d+: /);
+  await store.close();
+  assert.equal(faults.length, 1);
+});
+
+test('a migration that has been applied is not applied again', async () => {
+  const url = await createDatabase();
+  for (let i = 0; i < 3; i++) await (await ready(url)).close();
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  const rows = await sql`select version from schema_migrations order by version`;
+  assert.deepEqual(
+    rows.map(({ version }) => version),
+    migrations('postgres').map(({ version }) => version),
+  );
+  await sql.end();
+});
+
+test('a SQLite file has the durable settings', async () => {
+  const path = join(folder, 'durable.db');
+  const store = await open(`sqlite:${path}`);
+  const db = new DatabaseSync(path);
+  assert.equal(db.prepare('pragma journal_mode').get()?.journal_mode, 'wal');
+  assert.equal(db.prepare('pragma user_version').get()?.user_version, migrations('sqlite').length);
+  db.close();
+  await store.close();
+});
+
+test('a lock of another process on a SQLite file stops no turn of the event loop', async () => {
+  const path = join(folder, 'locked.db');
+  const store = await open(`sqlite:${path}`);
+  const other = new DatabaseSync(path);
+  other.exec('begin immediate');
+  const created = store.create({ name: 'Ada', email: newEmail() });
+  let turns = 0;
+  while (turns < 50) {
+    await new Promise((resolve) => setImmediate(resolve));
+    turns++;
+  }
+  // Readers do not wait for it.
+  assert.deepEqual(await store.list({ after: 0, limit: 1 }), []);
+  other.exec('commit');
+  assert.equal((await created).id, 1);
+  other.close();
+  await store.close();
+});
+
+test('a write that finds a SQLite file locked for too long fails and is not done later', async () => {
+  const path = join(folder, 'stuck.db');
+  let gone = 0;
+  let back = 0;
+  const store = await open(`sqlite:${path}`, {
+    timeoutMs: 100,
+    onGone: () => gone++,
+    onBack: () => back++,
+  });
+  const other = new DatabaseSync(path);
+  other.exec('begin immediate');
+  const email = newEmail();
+  await assert.rejects(store.create({ name: 'Ada', email }), { name: 'StoreUnavailable' });
+  other.exec('commit');
+  other.close();
+  assert.equal((await store.create({ name: 'Bob', email })).name, 'Bob');
+  assert.equal((await store.list({ after: 0, limit: 10 })).length, 1);
+  assert.deepEqual([gone, back], [1, 1]);
+  await store.close();
+});
+
+describe('migrations', () => {
+  for (const engine of ['sqlite', 'postgres'] as const) {
+    test(`those of ${engine} are numbered from 1 without gaps and hold SQL`, () => {
+      const all = migrations(engine);
+      assert.ok(all.length >= 1);
+      assert.deepEqual(
+        all.map(({ version }) => version),
+        all.map((_, i) => i + 1),
+      );
+      assert.ok(all.every(({ sql }) => /create table users/.test(sql) || sql.trim() !== ''));
+    });
+  }
+
+  test('both engines have the same', () =>
+    assert.equal(migrations('sqlite').length, migrations('postgres').length));
+
+  test('a database lacks what comes after its version', () => {
+    const all = [1, 2, 3].map((version) => ({ version, sql: `select ${version}` }));
+    assert.deepEqual(missing(all, 0), all);
+    assert.deepEqual(missing(all, 2), all.slice(2));
+    assert.deepEqual(missing(all, 3), []);
+    assert.throws(() => missing(all, 4), { name: 'SchemaTooNew' });
+  });
+});
+
+/** A store of the URL that has connected. */
+async function ready(url: string): Promise<UserStore> {
+  const store = await open(url);
+  await store.list({ after: 0, limit: 1 });
+  return store;
+}
