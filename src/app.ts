@@ -47,6 +47,8 @@ export interface Connection {
   latest: ServerResponse | undefined;
   /** An answer that ends the connection has been given: nothing more is taken from it. */
   isClosing: boolean;
+  /** What came after the latest request cannot be read. */
+  readonly isBroken: boolean;
 }
 
 // A caller's own request id is taken when it can do no harm in a log line.
@@ -205,7 +207,7 @@ export class App {
     isLast: boolean,
   ): void {
     exchange.status = reply.status;
-    const ends = isLast || endsConnection(req, reply.status);
+    const ends = isLast || connection.isBroken || endsConnection(req, reply.status);
     connection.isClosing ||= ends;
     const sent = send(req, res, reply, this.#headers(exchange.requestId), ends);
     if (typeof sent === 'number') {

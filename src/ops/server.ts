@@ -53,6 +53,8 @@ export interface Connection {
   latest: ServerResponse | undefined;
   /** An answer that ends the connection has been given: nothing more is taken (RFC 9112 §9.6). */
   isClosing: boolean;
+  /** What came after the latest request cannot be read: its answer ends the connection. */
+  isBroken: boolean;
 }
 
 /** Who answers. */
@@ -144,7 +146,12 @@ export class Server {
       socket.destroy();
       return;
     }
-    this.#connections.set(socket, { request: undefined, latest: undefined, isClosing: false });
+    this.#connections.set(socket, {
+      request: undefined,
+      latest: undefined,
+      isClosing: false,
+      isBroken: false,
+    });
     socket.once('close', () => {
       this.#connections.delete(socket);
       if (this.#connections.size === 0) this.#onEmpty?.();
@@ -186,6 +193,7 @@ export class Server {
     const { request } = connection;
     // The body of a request whose head was good: its own answer is the refusal.
     if (request !== undefined && !request.complete && request.listenerCount('error') > 0) {
+      connection.isBroken = true;
       request.emit('error', refusal);
       return;
     }

@@ -58,13 +58,15 @@ interface Slot {
 }
 
 interface Connection extends Session {
+  readonly sql: Sql;
   /** Cuts the connection at once. */
   readonly cut: () => void;
 }
 
 /** What a statement is run with. */
 export interface Session {
-  readonly sql: Sql;
+  /** The rows of one statement with the parameters $1 to $9. */
+  readonly query: <Row extends object>(text: string, values: readonly string[]) => Promise<Row[]>;
   /** A time of our clock in seconds since 1970 of the server's. */
   readonly serverSeconds: (ms: number) => number;
 }
@@ -193,9 +195,10 @@ export class Pool implements Runner {
 
   /** Connects a slot, however long it takes. */
   async #fill(slot: Slot): Promise<void> {
-    for (let attempt = 0; !this.#isClosed; attempt++) {
+    for (let attempt = 1; !this.#isClosed; attempt++) {
+      const tried = this.#host;
       try {
-        slot.connection = await this.#open(slot);
+        slot.connection = await this.#open(slot, tried);
         if (this.#isClosed) return slot.connection.cut();
         if (this.#isGone) this.#options.onBack();
         this.#isGone = false;
@@ -206,30 +209,34 @@ export class Pool implements Runner {
           this.#isClosed = true;
           return this.#options.onFatal(err);
         }
-        this.#failed(err);
+        this.#failed(err, tried);
       }
-      const pause = Math.min(BACKOFF_MS[0] * 2 ** attempt, BACKOFF_MS[1]);
+      // No pause before the next host of a walk.
+      const walks = attempt / this.#options.database.hosts.length;
+      if (!Number.isInteger(walks)) continue;
+      const pause = Math.min(BACKOFF_MS[0] * 2 ** walks, BACKOFF_MS[1]);
       // Jitter, so that replicas do not come back all at once.
       const jittered = pause * (0.5 + Math.random() / 2);
       await new Promise<void>((resolve) => setTimeout(resolve, jittered).unref());
     }
   }
 
-  #failed(err: unknown): void {
+  #failed(err: unknown, tried: number): void {
     if (err instanceof PoolerFound || UNSUPPORTED_PARAMETER.test((err as Error).message)) {
       this.#isPooler = true;
       return;
     }
-    this.#host++;
+    // Other slots may have gone on from this host before.
+    if (this.#host === tried) this.#host++;
     const isAlone = this.#slots.every(({ connection }) => connection === undefined);
     if (!isAlone || this.#isGone || this.#isClosed) return;
     this.#isGone = true;
     this.#options.onGone(err);
   }
 
-  async #open(slot: Slot): Promise<Connection> {
+  async #open(slot: Slot, tried: number): Promise<Connection> {
     const { database } = this.#options;
-    const host = database.hosts[this.#host % database.hosts.length]!;
+    const host = database.hosts[tried % database.hosts.length]!;
     const link = new Link(host);
     const sql = this.#client(link, host, () => {
       if (slot.connection?.sql === sql) this.#lose(slot, new Error('the connection was closed'));
@@ -239,7 +246,7 @@ export class Pool implements Runner {
       const start = this.#options.now();
       const [state] = await sql.unsafe(PROBE);
       clearTimeout(timer);
-      const isOnSecondWalk = this.#host >= database.hosts.length;
+      const isOnSecondWalk = tried >= database.hosts.length;
       if (!isWanted(database.sessionAttributes, state as unknown as ServerState, isOnSecondWalk)) {
         const kind = state?.isReadOnly ? 'takes no writes' : 'is no standby';
         throw new Error(`${host.host}:${host.port} ${kind}`);
@@ -249,7 +256,8 @@ export class Pool implements Runner {
       if (!this.#isPrepared) await this.#options.prepare(sql);
       this.#isPrepared = true;
       const epoch = Number(state?.seconds) - start / 1000;
-      return { sql, cut: link.cut, serverSeconds: (ms) => epoch + ms / 1000 };
+      const query = this.#isPooler ? limited(sql, this.#options.timeoutMs) : prepared(sql);
+      return { sql, query, cut: link.cut, serverSeconds: (ms) => epoch + ms / 1000 };
     } catch (err) {
       clearTimeout(timer);
       link.cut();
@@ -261,7 +269,7 @@ export class Pool implements Runner {
     const { database, authorities, timeoutMs } = this.#options;
     // The server gives up a statement by itself too, also when it never learns that we are gone.
     const limits = this.#isPooler ? {} : { statement_timeout: timeoutMs };
-    // Behind a pooler the next statement may meet another session, which lacks what was prepared.
+    // Behind a pooler each statement brings its limit along.
     return postgres({
       host: host.host,
       port: host.port,
@@ -302,6 +310,33 @@ function isWanted(
   if (attributes === 'primary') return !isStandby;
   if (attributes === 'standby') return isStandby;
   return attributes === 'any' || isStandby || isOnSecondWalk;
+}
+
+/** Statements are prepared at their first use on a connection. */
+function prepared(sql: Sql): Session['query'] {
+  return <Row extends object>(text: string, values: readonly string[]) =>
+    sql.unsafe<Row[]>(text, [...values], { prepare: true }) as Promise<Row[]>;
+}
+
+/**
+ * Behind a pooler the next statement may meet another session, which lacks what was prepared and
+ * set. So each is one message that sets its own limit; in one with several statements the server
+ * takes no parameters, and the values stand in the text as literals.
+ */
+function limited(sql: Sql, timeoutMs: number): Session['query'] {
+  return async <Row extends object>(text: string, values: readonly string[]) => {
+    const statement = text.replace(/\$([1-9])/g, (_all, n) => literal(values[Number(n) - 1]!));
+    const results = await sql.unsafe(`set local statement_timeout = ${timeoutMs}; ${statement}`);
+    return results.at(-1) as unknown as Row[];
+  };
+}
+
+/**
+ * A string constant with escapes (PostgreSQL manual 4.1.2.2). In this form, whatever the session's
+ * settings, a backslash escapes and a doubled quote is one quote, and nothing else is special.
+ */
+function literal(value: string): string {
+  return `E'${value.replace(/['\\]/g, '$&$&')}'`;
 }
 
 /** The one socket of a client. The driver asks for another when it is lost, and does not get it. */

@@ -1,6 +1,7 @@
 // Users in Postgres (14 and later). A write is one statement, so it needs no transaction block, and
-// the unique index decides about duplicates. Rows are locked in one order, so that replicas do not
-// wait for each other in a circle.
+// the unique index decides about duplicates. Creates take their emails in one order, so replicas do
+// not wait for each other in a circle. Changes have two orders, of ids and of emails: where they meet
+// in a circle the server ends one after its deadlock_timeout, and that one is run again.
 import { readFileSync } from 'node:fs';
 import type { Sql } from 'postgres';
 import {
@@ -165,29 +166,32 @@ class PostgresStore implements UserStore {
   }
 }
 
-async function find({ sql }: Session, ids: number[]): Promise<(User | undefined)[]> {
-  const users = byKey(await query<User>(sql, FIND, [array(ids)]), ({ id }) => id);
+async function find(session: Session, ids: number[]): Promise<(User | undefined)[]> {
+  const users = byKey(await query<User>(session, FIND, [array(ids)]), ({ id }) => id);
   return ids.map((id) => users.get(id));
 }
 
-async function findByEmail({ sql }: Session, emails: string[]): Promise<(User | undefined)[]> {
-  const users = byKey(await query<User>(sql, FIND_BY_EMAIL, [array(emails)]), ({ email }) => email);
+async function findByEmail(session: Session, emails: string[]): Promise<(User | undefined)[]> {
+  const users = byKey(
+    await query<User>(session, FIND_BY_EMAIL, [array(emails)]),
+    ({ email }) => email,
+  );
   return emails.map((email) => users.get(email));
 }
 
-async function list({ sql }: Session, pages: Page[]): Promise<(readonly User[])[]> {
+async function list(session: Session, pages: Page[]): Promise<(readonly User[])[]> {
   const { after, limit } = pages[0]!;
-  const users = await query<User>(sql, LIST, [String(after), String(limit)]);
+  const users = await query<User>(session, LIST, [String(after), String(limit)]);
   return pages.map(() => users);
 }
 
 async function create(
-  { sql, serverSeconds }: Session,
+  session: Session,
   users: NewUser[],
   expires: number,
 ): Promise<(User | EmailTaken)[]> {
-  const rows = await query<User>(sql, CREATE, [
-    String(serverSeconds(expires)),
+  const rows = await query<User>(session, CREATE, [
+    String(session.serverSeconds(expires)),
     array(users.map(({ name }) => name)),
     array(users.map(({ email }) => email)),
   ]);
@@ -199,23 +203,26 @@ async function change(
   session: Session,
   targets: Target[],
   expires: number,
-): Promise<(Changed | EmailTaken)[]> {
+): Promise<(Changed | Error)[]> {
   try {
     return await conditional(session, CHANGE, targets, expires);
   } catch (err) {
     // In a batch this rolls all of it back, and its calls run one by one: only one is to blame.
-    const isTaken = (err as { code?: string }).code === UNIQUE_VIOLATION;
-    if (isTaken && targets.length === 1) return [new EmailTaken()];
-    throw err;
+    if (targets.length > 1 || !isTaken(err)) throw err;
+    return [new EmailTaken()];
   }
 }
 
-function remove(session: Session, targets: Target[], expires: number): Promise<Changed[]> {
+function remove(
+  session: Session,
+  targets: Target[],
+  expires: number,
+): Promise<(Changed | Error)[]> {
   return conditional(session, REMOVE, targets, expires);
 }
 
-async function ping({ sql }: Session, calls: undefined[]): Promise<undefined[]> {
-  await query(sql, 'select 1', []);
+async function ping(session: Session, calls: undefined[]): Promise<undefined[]> {
+  await query(session, 'select 1', []);
   return calls;
 }
 
@@ -224,8 +231,8 @@ async function conditional(
   text: string,
   targets: Target[],
   expires: number,
-): Promise<Changed[]> {
-  const rows = await query<Row>(session.sql, text, [
+): Promise<(Changed | Error)[]> {
+  const rows = await query<Row>(session, text, [
     String(session.serverSeconds(expires)),
     array(targets.map(({ id }) => id)),
     array(targets.map(({ name }) => name)),
@@ -234,17 +241,37 @@ async function conditional(
     array(targets.map(({ condition }) => versionList(condition.noneOf))),
   ]);
   const byId = byKey(rows, ({ id }) => id);
-  const overtaken = targets.filter(({ id }) => byId.get(id)?.isMet);
-  // Nothing was done for these: they are done now, to the user as the other has left it.
-  const later = overtaken.length > 0 ? await conditional(session, text, overtaken, expires) : [];
-  return targets.map((target) => {
-    const index = overtaken.indexOf(target);
-    if (index !== -1) return later[index];
+  const results: (Changed | Error)[] = [];
+  for (const target of targets) {
     const row = byId.get(target.id);
-    if (row === undefined) return undefined;
-    const { id, name, email, version } = row;
-    return name === null ? 'stale' : { id, name, email, version };
-  });
+    if (row === undefined) results.push(undefined);
+    else if (row.isMet) results.push(await again(session, text, target, expires));
+    else if (row.name === null) results.push('stale');
+    else results.push({ id: row.id, name: row.name, email: row.email, version: row.version });
+  }
+  return results;
+}
+
+/**
+ * Another has changed or removed the user meanwhile and nothing was done: it is done now, to the
+ * user as the other has left it. The rest of the batch is committed, so a fault is this call's alone.
+ */
+async function again(
+  session: Session,
+  text: string,
+  target: Target,
+  expires: number,
+): Promise<Changed | Error> {
+  try {
+    return (await conditional(session, text, [target], expires))[0];
+  } catch (err) {
+    if (isLost(err)) throw err;
+    return isTaken(err) ? new EmailTaken() : (err as Error);
+  }
+}
+
+function isTaken(err: unknown): boolean {
+  return (err as { code?: string }).code === UNIQUE_VIOLATION;
 }
 
 function versionList(versions: Versions): string {
@@ -256,10 +283,14 @@ function byKey<Value, Key>(rows: readonly Value[], key: (row: Value) => Key): Ma
 }
 
 /** The statement's rows. One that the server rolled back to end a deadlock is run again. */
-async function query<Row extends object>(sql: Sql, text: string, values: string[]): Promise<Row[]> {
+async function query<Row extends object>(
+  session: Session,
+  text: string,
+  values: readonly string[],
+): Promise<Row[]> {
   for (let attempt = 1; ; attempt++) {
     try {
-      return await sql.unsafe<Row[]>(text, values, { prepare: true });
+      return await session.query<Row>(text, values);
     } catch (err) {
       const isDeadlock = (err as { code?: string }).code === DEADLOCK;
       if (!isDeadlock || attempt === MAX_ATTEMPTS) throw err;

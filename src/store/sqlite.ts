@@ -89,7 +89,7 @@ class SqliteStore implements UserStore, Runner {
   readonly #options: StoreOptions;
   readonly #writes: Batch<Statements, Write, Changed>;
   #isScheduled = false;
-  #isGone = false;
+  #failing: 'reading' | 'writing' | undefined;
 
   constructor(db: DatabaseSync, options: StoreOptions) {
     this.#db = db;
@@ -159,9 +159,12 @@ class SqliteStore implements UserStore, Runner {
   }
 
   /** One transaction with all the writes. */
-  async #commit(statements: Statements, writes: Write[]): Promise<(Changed | EmailTaken)[]> {
-    const expires = this.#options.now() + this.#options.timeoutMs;
-    return this.#watched(() => this.#transact(statements, writes), expires);
+  #commit(
+    statements: Statements,
+    writes: Write[],
+    expires: number,
+  ): Promise<(Changed | EmailTaken)[]> {
+    return this.#watched('writing', () => this.#transact(statements, writes), expires);
   }
 
   #transact(statements: Statements, writes: Write[]): (Changed | EmailTaken)[] {
@@ -180,22 +183,26 @@ class SqliteStore implements UserStore, Runner {
   async #read<T>(read: (statements: Statements) => T): Promise<T> {
     const expires = this.#options.now() + this.#options.timeoutMs;
     try {
-      return await this.#watched(() => read(this.#statements), expires);
+      return await this.#watched('reading', () => read(this.#statements), expires);
     } catch (err) {
       throw new StoreUnavailable('the store failed', { cause: err });
     }
   }
 
-  /** Tells the log when the file fails and when it works again. */
-  async #watched<T>(action: () => T, expires: number): Promise<T> {
+  /** Tells the log when the file fails and when it works again. On a full disk reading works. */
+  async #watched<T>(kind: 'reading' | 'writing', action: () => T, expires: number): Promise<T> {
     try {
       const result = await retry(action, expires, this.#options.now);
-      if (this.#isGone) this.#options.onBack();
-      this.#isGone = false;
+      if (this.#failing === kind || (this.#failing !== undefined && kind === 'writing')) {
+        this.#failing = undefined;
+        this.#options.onBack();
+      }
       return result;
     } catch (err) {
-      if (isLost(err) && !this.#isGone) this.#options.onGone(err);
-      this.#isGone ||= isLost(err);
+      if (isLost(err)) {
+        if (this.#failing === undefined) this.#options.onGone(err);
+        this.#failing = this.#failing === 'writing' ? 'writing' : kind;
+      }
       throw err;
     }
   }

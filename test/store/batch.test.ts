@@ -678,9 +678,10 @@ describe('two stores of one Postgres that write at once', () => {
     const user = await store.create({ name: 'Ada', email: 'before@z' });
     const sql = postgres(url, { max: 1, onnotice: () => {} });
     t.after(() => sql.end({ timeout: 1 }));
+    await sql.unsafe(`set deadlock_timeout = '60s'`);
     await sql.unsafe('begin');
     await sql.unsafe(`insert into users (name, email) values ('Bob', 'after@z')`);
-    // Waits for the email; then the other waits for the user, and the one that waits longer is given up.
+    // It waits for the email, then we wait for the user; it looks for a circle first and is given up.
     const changed = store.change(user.id, { email: 'after@z' }, ALWAYS);
     const settled = changed.then(
       () => 'done',
@@ -695,7 +696,8 @@ describe('two stores of one Postgres that write at once', () => {
   /** Resolves when a statement of another session waits for ours. */
   async function untilOneWaits(sql: postgres.Sql): Promise<void> {
     for (;;) {
-      const waiting = await sql`select from pg_locks where not granted`;
+      const waiting = await sql`
+        select from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))`;
       if (waiting.length > 0) return;
     }
   }
