@@ -123,8 +123,13 @@ async function* pages(first: readonly User[], store: UserStore): AsyncGenerator<
   yield ']';
 }
 
+/** Callers that shared a statement have got the same array, which is then written once. */
+const texts = new WeakMap<readonly User[], string>();
+
 function jsonArray(users: readonly User[]): string {
-  return `[${users.map(representation).join(',')}]`;
+  const text = texts.get(users) ?? `[${users.map(representation).join(',')}]`;
+  texts.set(users, text);
+  return text;
 }
 
 /** What a client sees of a user: these keys in this order, nothing else. */
