@@ -1,0 +1,159 @@
+// Runs one scenario: all its contestants side by side, each checked first, then in interleaved
+// rounds, every contestant once a round, beginning with another one each time.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { check } from './check.ts';
+import { CONTESTANTS, type Running, start } from './contestants.ts';
+import type { Database, Server } from './database.ts';
+import { type Generator, load } from './load.ts';
+import { type Cores, cpuSeconds, memoryMb } from './machine.ts';
+import type { Scenario } from './scenarios.ts';
+import { NO_DATABASE, sqliteFile } from './sqlite.ts';
+
+/** What holds for the whole benchmark. */
+export interface Setup {
+  readonly rounds: number;
+  readonly seconds: number;
+  readonly isSmoke: boolean;
+  readonly generator: Generator;
+  readonly cores: Cores;
+  /** Durable, and fast or slow as the disk is. */
+  readonly postgres: Server;
+  /** The same with slow fsyncs, and the environment that makes a process's fsyncs slow. */
+  readonly slow?: { readonly postgres: Server; readonly env: Readonly<Record<string, string>> };
+}
+
+/** One run of one contestant. Times are the load's, CPU and memory the contestant's process's. */
+export interface Sample {
+  /** Requests a second. */
+  readonly rate: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+  /** Microseconds of CPU time a request. */
+  readonly cpuUs: number;
+  /** CPU time by elapsed time: 1 is a whole core. */
+  readonly busy: number;
+  readonly rssMb: number;
+}
+
+/** The samples of a contestant, one a round, or why there are none. */
+export interface Result {
+  readonly name: string;
+  readonly samples: readonly Sample[];
+  readonly failure?: string;
+}
+
+interface Entry {
+  readonly name: string;
+  readonly scenario: Scenario;
+  readonly running: Running;
+  readonly database: Database;
+  readonly samples: Sample[];
+}
+
+let runs = 0;
+
+/** Measures these contestants. What fails is left out of the later rounds and says why. */
+export async function measure(
+  id: string,
+  scenario: Scenario,
+  names: readonly string[],
+  setup: Setup,
+): Promise<Result[]> {
+  const entries: Entry[] = [];
+  const failures = new Map<string, string>();
+  try {
+    for (const name of names) {
+      try {
+        entries.push(await begin(`${id}_${name}`.replaceAll('-', '_'), name, scenario, setup));
+      } catch (err) {
+        failures.set(name, String(err));
+      }
+    }
+    // Round 0 warms everyone up and is not counted.
+    for (let round = setup.isSmoke ? 1 : 0; round <= setup.rounds; round++) {
+      for (const entry of rotated(entries, round)) {
+        if (failures.has(entry.name)) continue;
+        try {
+          const sample = await run(entry, setup);
+          if (round > 0) entry.samples.push(sample);
+        } catch (err) {
+          failures.set(entry.name, String(err));
+        }
+      }
+    }
+  } finally {
+    for (const { running, database } of entries) {
+      await running.stop();
+      await database.drop();
+    }
+  }
+  return names.map((name) => {
+    const failure = failures.get(name);
+    if (failure !== undefined) return { name, samples: [], failure };
+    return { name, samples: entries.find((entry) => entry.name === name)?.samples ?? [] };
+  });
+}
+
+async function begin(
+  databaseName: string,
+  name: string,
+  scenario: Scenario,
+  setup: Setup,
+): Promise<Entry> {
+  const contestant = CONTESTANTS[name];
+  if (contestant === undefined) throw new Error(`no contestant ${name}`);
+  const { postgres, env } = (scenario.slowFsync && setup.slow) || { ...setup, env: {} };
+  const database = await {
+    none: () => NO_DATABASE,
+    sqlite: sqliteFile,
+    postgres: () => postgres.create(databaseName, !contestant.isOurs),
+  }[scenario.store]();
+  let running: Running | undefined;
+  try {
+    const extra = { DATABASE_URL: database.url, ...(scenario.store === 'sqlite' && env) };
+    running = await start(contestant, setup.cores.server, extra);
+    await database.reset(rowsOf(scenario, setup));
+    await check(running.url, scenario, name === 'raw');
+    return { name, scenario, running, database, samples: [] };
+  } catch (err) {
+    await running?.stop();
+    await database.drop();
+    throw err;
+  }
+}
+
+async function run({ scenario, running, database }: Entry, setup: Setup): Promise<Sample> {
+  const { traffic, connections, effect, writes } = scenario;
+  const { seconds, generator, cores } = setup;
+  const rows = rowsOf(scenario, setup);
+  if (writes) await database.reset(rows);
+  const countBefore = effect ? await database.count() : 0;
+  const job = { url: running.url, traffic, connections, seconds, rows, run: String(++runs) };
+  const cpuBefore = cpuSeconds(running.pid);
+  const seen = await load(job, generator, cores.load);
+  const cpu = cpuSeconds(running.pid) - cpuBefore;
+  if (seen.errors > 0) throw new Error(`${seen.errors} errors in ${seen.requests} requests`);
+  if (seen.requests === 0) throw new Error('no request was answered');
+  await sleep(50); // What was in flight when the load ended is done by then.
+  const changed = effect ? ((await database.count()) - countBefore) * effect : 0;
+  if (effect && changed < seen.requests) {
+    throw new Error(`${seen.requests} writes acknowledged, ${changed} in the table`);
+  }
+  return {
+    rate: seen.requests / seen.seconds,
+    p50Ms: seen.p50Ms,
+    p99Ms: seen.p99Ms,
+    cpuUs: (cpu / seen.requests) * 1e6,
+    busy: cpu / seen.seconds,
+    rssMb: memoryMb(running.pid, 'VmRSS'),
+  };
+}
+
+function rowsOf({ rows = 0 }: Scenario, { seconds }: Setup): number {
+  return typeof rows === 'number' ? rows : Math.ceil(rows.perSecond * seconds);
+}
+
+function rotated<T>(list: readonly T[], by: number): T[] {
+  const shift = by % Math.max(1, list.length);
+  return [...list.slice(shift), ...list.slice(0, shift)];
+}

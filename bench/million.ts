@@ -1,0 +1,145 @@
+// GET /users with a million rows: how soon the first byte comes, how long the whole list takes, how
+// much memory it costs at its peak, and how long other requests wait meanwhile.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { get, type IncomingMessage } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CONTESTANTS, start } from './contestants.ts';
+import { load } from './load.ts';
+import { memoryMb } from './machine.ts';
+import type { Setup } from './measure.ts';
+
+/** Connections that ask for single users, without a pause, while the list runs. */
+const OTHER_CONNECTIONS = 8;
+const ROWS = 1_000_000;
+const SMOKE_ROWS = 20_000;
+const MAX_ROUNDS = 3;
+const LIST_TIMEOUT_MS = 120_000;
+
+/** Names of the contestants, all on Postgres. */
+export const MILLION = ['raw-pg', 'express', 'fastify', 'fastify-pg', 'hono', 'elysia', 'ours'];
+
+/** One fresh process: the list alone, then the list beside other requests. */
+export interface MillionSample {
+  readonly firstByteMs: number;
+  readonly totalMs: number;
+  readonly firstByteBusyMs: number;
+  readonly totalBusyMs: number;
+  /** Of the other requests. */
+  readonly otherP50Ms: number;
+  readonly otherP99Ms: number;
+  readonly peakMb: number;
+}
+
+/** The samples of a contestant, one a round, or why there are none. */
+export interface MillionResult {
+  readonly name: string;
+  readonly samples: readonly MillionSample[];
+  readonly failure?: string;
+}
+
+/** Measures these contestants one after another, at most three rounds each. */
+export async function million(names: readonly string[], setup: Setup): Promise<MillionResult[]> {
+  const results: MillionResult[] = [];
+  for (const name of names) {
+    try {
+      results.push({ name, samples: await rounds(name, setup) });
+    } catch (err) {
+      results.push({ name, samples: [], failure: String(err) });
+    }
+  }
+  return results;
+}
+
+/** A fresh process a round, so that the peak is the round's own. */
+async function rounds(name: string, setup: Setup): Promise<MillionSample[]> {
+  const contestant = CONTESTANTS[name];
+  if (contestant === undefined) throw new Error(`no contestant ${name}`);
+  const rows = setup.isSmoke ? SMOKE_ROWS : ROWS;
+  const database = await setup.postgres.create(
+    `million_${name}`.replaceAll('-', '_'),
+    !contestant.isOurs,
+  );
+  const samples: MillionSample[] = [];
+  try {
+    for (let round = 0; round < Math.min(MAX_ROUNDS, setup.rounds); round++) {
+      const running = await start(contestant, setup.cores.server, { DATABASE_URL: database.url });
+      try {
+        if (round === 0) await database.reset(rows);
+        samples.push(await sample(running, rows, setup));
+      } finally {
+        await running.stop();
+      }
+    }
+  } finally {
+    await database.drop();
+  }
+  return samples;
+}
+
+async function sample(
+  { url, pid }: { url: string; pid: number },
+  rows: number,
+  { generator, cores }: Setup,
+): Promise<MillionSample> {
+  const alone = await list(`${url}/users`, rows);
+  const stop = new AbortController();
+  const others = load(
+    {
+      url,
+      traffic: { method: 'GET', path: '/users/{id}', headers: {} },
+      connections: OTHER_CONNECTIONS,
+      seconds: LIST_TIMEOUT_MS / 1000,
+      rows,
+      run: 'million',
+    },
+    generator,
+    cores.load,
+    stop.signal,
+  );
+  others.catch(() => {}); // Awaited below.
+  await sleep(500); // The others are under way.
+  const beside = await list(`${url}/users`, rows).finally(() => stop.abort());
+  const seen = await others;
+  assert.equal(seen.errors, 0, 'other requests failed meanwhile');
+  return {
+    firstByteMs: alone.firstByteMs,
+    totalMs: alone.totalMs,
+    firstByteBusyMs: beside.firstByteMs,
+    totalBusyMs: beside.totalMs,
+    otherP50Ms: seen.p50Ms,
+    otherP99Ms: seen.p99Ms,
+    peakMb: memoryMb(pid, 'VmHWM'),
+  };
+}
+
+/** Reads the list to its end, and counts its users by their emails. */
+async function list(
+  url: string,
+  rows: number,
+): Promise<{ readonly firstByteMs: number; readonly totalMs: number }> {
+  const startedAt = performance.now();
+  const req = get(url, { agent: false, signal: AbortSignal.timeout(LIST_TIMEOUT_MS) });
+  const [res]: IncomingMessage[] = await once(req, 'response');
+  assert(res);
+  assert.equal(res.statusCode, 200);
+  let firstByteMs = 0;
+  let users = 0;
+  let last = '';
+  for await (const chunk of res) {
+    firstByteMs ||= performance.now() - startedAt;
+    users += countOf('@', chunk);
+    last = String.fromCharCode(chunk.at(-1));
+  }
+  assert.equal(users, rows, 'users in the list');
+  assert.equal(last, ']', 'the last byte of the list');
+  return { firstByteMs, totalMs: performance.now() - startedAt };
+}
+
+/** Every email has one `@`, and no name has one. */
+function countOf(character: string, chunk: Buffer): number {
+  const code = character.charCodeAt(0);
+  let count = 0;
+  for (let at = chunk.indexOf(code); at !== -1; at = chunk.indexOf(code, at + 1)) count += 1;
+  return count;
+}

@@ -1,0 +1,82 @@
+// From the spawn of a process to its first 200, and what an idle process weighs, against the least
+// node:http server there is.
+import { setTimeout as sleep } from 'node:timers/promises';
+import { CONTESTANTS, type Contestant, start } from './contestants.ts';
+import type { Database } from './database.ts';
+import { memoryMb } from './machine.ts';
+import type { Setup } from './measure.ts';
+import { NO_DATABASE, sqliteFile } from './sqlite.ts';
+
+const IDLE_MS = 500;
+
+/** Contestant and store of each row; the first is the baseline. */
+export const STARTS: readonly (readonly [name: string, store: 'none' | 'sqlite' | 'postgres'])[] = [
+  ['bare', 'none'],
+  ['express', 'postgres'],
+  ['fastify', 'postgres'],
+  ['hono', 'postgres'],
+  ['elysia', 'postgres'],
+  ['ours', 'sqlite'],
+  ['ours', 'postgres'],
+];
+
+/** One start. */
+export interface StartSample {
+  readonly startMs: number;
+  /** Resident memory half a second after the first answer. */
+  readonly idleMb: number;
+}
+
+/** The samples of a row, one a round, or why there are none. */
+export interface StartResult {
+  readonly name: string;
+  readonly samples: readonly StartSample[];
+  readonly failure?: string;
+}
+
+interface Entry {
+  readonly name: string;
+  readonly contestant: Contestant;
+  readonly database: Database;
+  readonly samples: StartSample[];
+  failure?: string;
+}
+
+/** Starts all of them in turn, round after round; the stores stay as the first round left them. */
+export async function startup(rows: typeof STARTS, setup: Setup): Promise<StartResult[]> {
+  const entries: Entry[] = [];
+  for (const [name, store] of rows) {
+    const contestant = CONTESTANTS[name];
+    if (contestant === undefined) throw new Error(`no contestant ${name}`);
+    const database: Database = await {
+      none: () => NO_DATABASE,
+      sqlite: sqliteFile,
+      postgres: () => setup.postgres.create(`start_${name}`, !contestant.isOurs),
+    }[store]();
+    const title = contestant.isOurs ? `${name} (${store})` : name;
+    entries.push({ name: title, contestant, database, samples: [] });
+  }
+  // Round 0 fills the page cache and creates the tables, and is not counted.
+  for (let round = setup.isSmoke ? 1 : 0; round <= setup.rounds; round++) {
+    for (const entry of entries.filter(({ failure }) => failure === undefined)) {
+      try {
+        const sample = await once(entry, setup.cores.server);
+        if (round > 0) entry.samples.push(sample);
+      } catch (err) {
+        entry.failure = String(err);
+      }
+    }
+  }
+  for (const { database } of entries) await database.drop();
+  return entries.map(({ name, samples, failure }) =>
+    failure === undefined ? { name, samples } : { name, samples: [], failure },
+  );
+}
+
+async function once({ contestant, database }: Entry, cores: string): Promise<StartSample> {
+  const running = await start(contestant, cores, { DATABASE_URL: database.url });
+  await sleep(IDLE_MS);
+  const idleMb = memoryMb(running.pid, 'VmRSS');
+  await running.stop();
+  return { startMs: running.startMs, idleMb };
+}
