@@ -6,6 +6,7 @@ const OLDEST_NODE = 24;
 const EXIT = { ok: 0, failed: 1, config: 78 } as const;
 
 const PROBE_TIMEOUT_MS = 2_500;
+const FLUSH_TIMEOUT_MS = 500;
 
 if (Number.parseInt(process.versions.node, 10) < OLDEST_NODE) {
   fail(EXIT.failed, [
@@ -60,6 +61,8 @@ async function serve(isJson: boolean): Promise<void> {
     process.stdout.write(text, () => done()),
   );
   const exit = async (status: number) => {
+    // A reader of the log that stands still must not keep the process either.
+    setTimeout(() => process.exit(status), FLUSH_TIMEOUT_MS);
     await log.flush();
     process.exit(status);
   };
