@@ -8,31 +8,17 @@
 // - A connection that was lost, could not be made, or is to a server that turned read-only (25006)
 //   is replaced, with growing pauses; the others go on. Nothing is sent twice.
 // - Several hosts are walked until one takes writes.
-import { connect, isIP, type Socket } from 'node:net';
-import postgres, { type Sql } from 'postgres';
-import { StoreUnavailable } from '../user.ts';
+import type { Sql } from 'postgres';
 import type { Runnable, Runner, Running } from './batch.ts';
+import { type Connection, openConnection, PoolerFound } from './connection.ts';
 import { SchemaTooNew } from './migrate.ts';
-import type { Host, PostgresDatabase } from './url.ts';
-
-/** A host that does not answer within this time is given up for the next. */
-const CONNECT_TIMEOUT_MS = 2_000;
+import type { PostgresDatabase } from './url.ts';
 
 /** Pauses between attempts to connect grow from the first to the second. */
 const BACKOFF_MS = [25, 1_000] as const;
 
 /** How often deadlines are looked at; one timer for all calls. */
 const TICK_MS = 50;
-
-const CLOSE_TIMEOUT_SECONDS = 1;
-
-// A pooler refuses our statement_timeout, or drops it: then it is known for what it is.
-const UNSUPPORTED_PARAMETER = /unsupported startup parameter/;
-const PROBE = `
-  select extract(epoch from clock_timestamp())::float8 as seconds,
-    pg_is_in_recovery() as "isStandby",
-    pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly",
-    (select setting from pg_settings where name = 'statement_timeout') as "timeoutMs"`;
 
 /** What the pool tells and asks. */
 export interface PoolOptions {
@@ -56,38 +42,6 @@ interface Slot {
   connection: Connection | undefined;
   running: Running | undefined;
 }
-
-interface Connection extends Session {
-  readonly sql: Sql;
-  /** Cuts the connection at once. */
-  readonly cut: () => void;
-}
-
-/** What a statement is run with. */
-export interface Session {
-  /** The rows of one statement with the parameters $1 to $9. */
-  readonly query: <Row extends object>(text: string, values: readonly string[]) => Promise<Row[]>;
-  /** A time of our clock in seconds since 1970 of the server's. */
-  readonly serverSeconds: (ms: number) => number;
-}
-
-// Every statement finds its rows by key, whatever the values. Without this the server plans most
-// batches anew (70 to 150 µs for `any($1)` where 57 to 81 do), or keeps a plan that it made while the
-// table was small and reads all of it (50 ms for a change at 200,000 users).
-const PLANNER = {
-  plan_cache_mode: 'force_generic_plan',
-  enable_seqscan: 'off',
-  enable_hashjoin: 'off',
-  enable_mergejoin: 'off',
-};
-
-interface ServerState {
-  readonly isStandby: boolean;
-  readonly isReadOnly: boolean;
-}
-
-/** The server at the other end shares its sessions among clients (PgBouncer in transaction mode). */
-class PoolerFound extends Error {}
 
 /** Runs batches on connections. */
 export class Pool implements Runner {
@@ -145,7 +99,7 @@ export class Pool implements Runner {
     clearTimeout(this.#ticker);
     await Promise.all(
       this.#slots.map(async ({ connection }) => {
-        await connection?.sql.end({ timeout: CLOSE_TIMEOUT_SECONDS });
+        await connection?.end();
         connection?.cut();
       }),
     );
@@ -232,7 +186,7 @@ export class Pool implements Runner {
   }
 
   #failed(err: unknown, tried: number): void {
-    if (err instanceof PoolerFound || UNSUPPORTED_PARAMETER.test((err as Error).message)) {
+    if (err instanceof PoolerFound) {
       this.#isPooler = true;
       return;
     }
@@ -245,158 +199,24 @@ export class Pool implements Runner {
   }
 
   async #open(slot: Slot, tried: number): Promise<Connection> {
-    const { database } = this.#options;
-    const host = database.hosts[tried % database.hosts.length]!;
-    const link = new Link(host);
-    const sql = this.#client(link, host, () => {
-      if (slot.connection?.sql === sql) this.#lose(slot, new Error('the connection was closed'));
-    });
-    const timer = setTimeout(() => link.cut(), CONNECT_TIMEOUT_MS);
-    try {
-      const start = this.#options.now();
-      const [state] = await sql.unsafe(PROBE);
-      clearTimeout(timer);
-      const isOnSecondWalk = tried >= database.hosts.length;
-      if (!isWanted(database.sessionAttributes, state as unknown as ServerState, isOnSecondWalk)) {
-        const kind = state?.isReadOnly ? 'takes no writes' : 'is no standby';
-        throw new Error(`${host.host}:${host.port} ${kind}`);
-      }
-      const hasTimeout = Number(state?.timeoutMs) === this.#options.timeoutMs;
-      if (!this.#isPooler && !hasTimeout) throw new PoolerFound();
-      if (!this.#isPrepared) await this.#options.prepare(sql);
-      this.#isPrepared = true;
-      const epoch = Number(state?.seconds) - start / 1000;
-      const query = this.#isPooler ? limited(sql, this.#options.timeoutMs) : prepared(sql);
-      return { sql, query, cut: link.cut, serverSeconds: (ms) => epoch + ms / 1000 };
-    } catch (err) {
-      clearTimeout(timer);
-      link.cut();
-      throw err;
-    }
-  }
-
-  #client(link: Link, host: Host, onClose: () => void): Sql {
-    const { database, authorities, timeoutMs } = this.#options;
-    // The server gives up a statement by itself too, also when it never learns that we are gone.
-    // Behind a pooler each statement brings its limit along.
-    const session = this.#isPooler ? {} : { statement_timeout: timeoutMs, ...PLANNER };
-    return postgres({
-      host: host.host,
-      port: host.port,
-      user: database.user,
-      password: database.password,
-      database: database.database,
-      ssl: tlsOptions(database, host, authorities),
-      socket: link.open,
-      onclose: onClose,
-      max: 1,
-      prepare: !this.#isPooler,
-      fetch_types: false,
-      types: {
-        bigint: { to: 20, from: [20], serialize: String, parse: Number },
+    const { hosts } = this.#options.database;
+    let isClosed = false;
+    const connection: Connection = await openConnection({
+      ...this.#options,
+      host: hosts[tried % hosts.length]!,
+      isPooler: this.#isPooler,
+      isOnSecondWalk: tried >= hosts.length,
+      prepare: async (sql) => {
+        if (!this.#isPrepared) await this.#options.prepare(sql);
+        this.#isPrepared = true;
       },
-      connection: { application_name: database.applicationName, ...session },
-      connect_timeout: 0,
-      idle_timeout: 0,
-      max_lifetime: null,
-      keep_alive: 60,
-      max_pipeline: 1,
-      backoff: false,
-      debug: false,
-      sslnegotiation: null,
-      onnotice: () => {},
-    } as unknown as postgres.Options<Record<string, postgres.PostgresType>>) as unknown as Sql;
-  }
-}
-
-/** `target_session_attrs` (PostgreSQL manual 34.1.2). */
-function isWanted(
-  attributes: PostgresDatabase['sessionAttributes'],
-  { isStandby, isReadOnly }: ServerState,
-  isOnSecondWalk: boolean,
-): boolean {
-  if (attributes === 'read-write') return !isReadOnly;
-  if (attributes === 'read-only') return isReadOnly;
-  if (attributes === 'primary') return !isStandby;
-  if (attributes === 'standby') return isStandby;
-  return attributes === 'any' || isStandby || isOnSecondWalk;
-}
-
-/** Statements are prepared at their first use on a connection. */
-function prepared(sql: Sql): Session['query'] {
-  return <Row extends object>(text: string, values: readonly string[]) =>
-    sql.unsafe<Row[]>(text, [...values], { prepare: true }) as Promise<Row[]>;
-}
-
-/**
- * Behind a pooler the next statement may meet another session, which lacks what was prepared and
- * set. So each is one message that sets its own limit; in one with several statements the server
- * takes no parameters, and the values stand in the text as literals.
- */
-function limited(sql: Sql, timeoutMs: number): Session['query'] {
-  return async <Row extends object>(text: string, values: readonly string[]) => {
-    const statement = text.replace(/\$([1-9])/g, (_all, n) => literal(values[Number(n) - 1]!));
-    const results = await sql.unsafe(`set local statement_timeout = ${timeoutMs}; ${statement}`);
-    return results.at(-1) as unknown as Row[];
-  };
-}
-
-/**
- * A string constant with escapes (PostgreSQL manual 4.1.2.2). In this form, whatever the session's
- * settings, a backslash escapes and a doubled quote is one quote, and nothing else is special.
- */
-function literal(value: string): string {
-  return `E'${value.replace(/['\\]/g, '$&$&')}'`;
-}
-
-/** The one socket of a client. The driver asks for another when it is lost, and does not get it. */
-class Link {
-  readonly #host: Host;
-  #socket: Socket | undefined;
-  #isCut = false;
-
-  constructor(host: Host) {
-    this.#host = host;
-  }
-
-  readonly open = (): Promise<Socket> => {
-    const { host, port } = this.#host;
-    if (this.#socket !== undefined || this.#isCut) throw new StoreUnavailable('connection lost');
-    const path = `${host}/.s.PGSQL.${port}`;
-    const socket = host.startsWith('/')
-      ? connect({ path })
-      : connect({ host, port, noDelay: true });
-    this.#socket = socket;
-    return new Promise((resolve, reject) => {
-      socket.once('error', reject);
-      socket.once('close', () => reject(new Error('no connection in time')));
-      socket.once('connect', () => {
-        socket.removeAllListeners();
-        resolve(socket);
-      });
+      onClose: () => {
+        isClosed = true;
+        const isOurs = slot.connection !== undefined && slot.connection === connection;
+        if (isOurs) this.#lose(slot, new Error('the connection was closed'));
+      },
     });
-  };
-
-  /** RST: what the kernel has not sent yet is thrown away and cannot arrive late. */
-  readonly cut = (): void => {
-    this.#isCut = true;
-    const socket = this.#socket;
-    if (socket === undefined) return;
-    if (this.#host.host.startsWith('/')) socket.destroy();
-    else socket.resetAndDestroy();
-  };
-}
-
-/** `sslmode` in the driver's terms (PostgreSQL manual 34.19). */
-function tlsOptions(database: PostgresDatabase, { host }: Host, ca: string | undefined) {
-  if (host.startsWith('/')) return false;
-  const { sslMode } = database;
-  if (sslMode === 'disable') return false;
-  if (sslMode === 'prefer' || sslMode === 'allow') return 'prefer';
-  // An address is compared with the certificate too, but never sent as a server name (RFC 6066 §3).
-  const name = isIP(host) === 0 ? { servername: host } : { servername: undefined, host };
-  // libpq verifies the chain for `require` too when it has been given a root.
-  if (sslMode === 'require' && ca === undefined) return { rejectUnauthorized: false, ...name };
-  const verify = { rejectUnauthorized: true, ...name, ...(ca === undefined ? {} : { ca }) };
-  return sslMode === 'verify-full' ? verify : { ...verify, checkServerIdentity: () => undefined };
+    if (isClosed) throw new Error('the connection was closed');
+    return connection;
+  }
 }

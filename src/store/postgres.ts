@@ -17,9 +17,10 @@ import {
   type Versions,
 } from '../user.ts';
 import { Batch, type Kind } from './batch.ts';
+import type { Session } from './connection.ts';
 import type { StoreOptions } from './index.ts';
 import { migrations, missing } from './migrate.ts';
-import { Pool, type Session } from './pool.ts';
+import { Pool } from './pool.ts';
 import type { PostgresDatabase } from './url.ts';
 
 const FIND = 'select id, name, email, version from users where id = any($1::bigint[])';

@@ -1,0 +1,238 @@
+// One connection to Postgres: a client of npm `postgres` that is used for one socket only. What it is
+// connected to is asked before its first use: whether the server is the kind that the URL wants,
+// whether a pooler stands in between, and what time it is there.
+import { connect, isIP, type Socket } from 'node:net';
+import postgres, { type Sql } from 'postgres';
+import { StoreUnavailable } from '../user.ts';
+import type { Host, PostgresDatabase } from './url.ts';
+
+/** A host that does not answer within this time is given up. */
+const CONNECT_TIMEOUT_MS = 2_000;
+
+/** So is one that does not finish making the schema in this time. */
+const PREPARE_TIMEOUT_MS = 60_000;
+
+// A pooler refuses our statement_timeout, or drops it: then it is known for what it is.
+const UNSUPPORTED_PARAMETER = /unsupported startup parameter/;
+const PROBE = `
+  select extract(epoch from clock_timestamp())::float8 as seconds,
+    pg_is_in_recovery() as "isStandby",
+    pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly",
+    (select setting from pg_settings where name = 'statement_timeout') as "timeoutMs"`;
+
+// Every statement finds its rows by key, whatever the values. Without this the server plans most
+// batches anew (70 to 150 µs for `any($1)` where 57 to 81 do), or keeps a plan that it made while the
+// table was small and reads all of it (50 ms for a change at 200,000 users).
+const PLANNER = {
+  plan_cache_mode: 'force_generic_plan',
+  enable_seqscan: 'off',
+  enable_hashjoin: 'off',
+  enable_mergejoin: 'off',
+};
+
+/** What a statement is run with. */
+export interface Session {
+  /** The rows of one statement with the parameters $1 to $9. */
+  readonly query: <Row extends object>(text: string, values: readonly string[]) => Promise<Row[]>;
+  /** A time of our clock in seconds since 1970 of the server's. */
+  readonly serverSeconds: (ms: number) => number;
+}
+
+/** A connection that is ready for use. */
+export interface Connection extends Session {
+  /** Lets a running statement finish for a moment, then closes. */
+  readonly end: () => Promise<void>;
+  /** Cuts the connection at once. */
+  readonly cut: () => void;
+}
+
+const END_TIMEOUT_SECONDS = 1;
+
+/** What a connection is made with. */
+export interface ConnectionOptions {
+  readonly database: PostgresDatabase;
+  readonly host: Host;
+  /** PEM of `sslrootcert`. */
+  readonly authorities: string | undefined;
+  readonly timeoutMs: number;
+  /** A pooler such as PgBouncer stands in between. */
+  readonly isPooler: boolean;
+  /** All hosts have been tried before. */
+  readonly isOnSecondWalk: boolean;
+  readonly now: () => number;
+  /** Runs before the first use. */
+  readonly prepare: (sql: Sql) => Promise<void>;
+  readonly onClose: () => void;
+}
+
+/** The server at the other end shares its sessions among clients (PgBouncer in transaction mode). */
+export class PoolerFound extends Error {}
+
+interface ServerState {
+  readonly seconds: number;
+  readonly isStandby: boolean;
+  readonly isReadOnly: boolean;
+  readonly timeoutMs: string;
+}
+
+/**
+ * Connects.
+ * @throws PoolerFound unless `isPooler` says so already, or whatever is wrong with the host
+ */
+export async function openConnection(options: ConnectionOptions): Promise<Connection> {
+  const { database, host, timeoutMs, isPooler } = options;
+  const link = new Link(host);
+  const sql = client(link, options);
+  let timer = setTimeout(link.cut, CONNECT_TIMEOUT_MS);
+  try {
+    const start = options.now();
+    const [row] = await sql.unsafe(PROBE);
+    const state = row as unknown as ServerState;
+    if (!isWanted(database.sessionAttributes, state, options.isOnSecondWalk)) {
+      const kind = state.isReadOnly ? 'takes no writes' : 'is no standby';
+      throw new Error(`${host.host}:${host.port} ${kind}`);
+    }
+    if (!isPooler && Number(state.timeoutMs) !== timeoutMs) throw new PoolerFound();
+    clearTimeout(timer);
+    timer = setTimeout(link.cut, PREPARE_TIMEOUT_MS);
+    await options.prepare(sql);
+    const epoch = state.seconds - start / 1000;
+    return {
+      query: isPooler ? limited(sql, timeoutMs) : prepared(sql),
+      serverSeconds: (ms) => epoch + ms / 1000,
+      end: () => sql.end({ timeout: END_TIMEOUT_SECONDS }),
+      cut: link.cut,
+    };
+  } catch (err) {
+    link.cut();
+    const isRefused = UNSUPPORTED_PARAMETER.test((err as Error).message);
+    throw isRefused && !isPooler ? new PoolerFound() : err;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function client(link: Link, options: ConnectionOptions): Sql {
+  const { database, host, authorities, timeoutMs, isPooler, onClose } = options;
+  // The server gives up a statement by itself too, also when it never learns that we are gone.
+  // Behind a pooler each statement brings its limit along.
+  const session = isPooler ? {} : { statement_timeout: timeoutMs, ...PLANNER };
+  return postgres({
+    host: host.host,
+    port: host.port,
+    user: database.user,
+    password: database.password,
+    database: database.database,
+    ssl: tlsOptions(database, host, authorities),
+    socket: link.open,
+    onclose: onClose,
+    max: 1,
+    prepare: !isPooler,
+    fetch_types: false,
+    types: {
+      bigint: { to: 20, from: [20], serialize: String, parse: Number },
+    },
+    connection: { application_name: database.applicationName, ...session },
+    connect_timeout: 0,
+    idle_timeout: 0,
+    max_lifetime: null,
+    keep_alive: 60,
+    max_pipeline: 1,
+    backoff: false,
+    debug: false,
+    sslnegotiation: null,
+    onnotice: () => {},
+  } as unknown as postgres.Options<Record<string, postgres.PostgresType>>) as unknown as Sql;
+}
+
+/** `target_session_attrs` (PostgreSQL manual 34.1.2). */
+function isWanted(
+  attributes: PostgresDatabase['sessionAttributes'],
+  { isStandby, isReadOnly }: ServerState,
+  isOnSecondWalk: boolean,
+): boolean {
+  if (attributes === 'read-write') return !isReadOnly;
+  if (attributes === 'read-only') return isReadOnly;
+  if (attributes === 'primary') return !isStandby;
+  if (attributes === 'standby') return isStandby;
+  return attributes === 'any' || isStandby || isOnSecondWalk;
+}
+
+/** Statements are prepared at their first use on a connection. */
+function prepared(sql: Sql): Session['query'] {
+  return <Row extends object>(text: string, values: readonly string[]) =>
+    sql.unsafe<Row[]>(text, [...values], { prepare: true }) as Promise<Row[]>;
+}
+
+/**
+ * Behind a pooler the next statement may meet another session, which lacks what was prepared and
+ * set. So each is one message that sets its own limit; in one with several statements the server
+ * takes no parameters, and the values stand in the text as literals.
+ */
+function limited(sql: Sql, timeoutMs: number): Session['query'] {
+  return async <Row extends object>(text: string, values: readonly string[]) => {
+    const statement = text.replace(/\$([1-9])/g, (_all, n) => literal(values[Number(n) - 1]!));
+    const results = await sql.unsafe(`set local statement_timeout = ${timeoutMs}; ${statement}`);
+    return results.at(-1) as unknown as Row[];
+  };
+}
+
+/**
+ * A string constant with escapes (PostgreSQL manual 4.1.2.2). In this form, whatever the session's
+ * settings, a backslash escapes and a doubled quote is one quote, and nothing else is special.
+ */
+function literal(value: string): string {
+  return `E'${value.replace(/['\\]/g, '$&$&')}'`;
+}
+
+/** The one socket of a client. The driver asks for another when it is lost, and does not get it. */
+class Link {
+  readonly #host: Host;
+  #socket: Socket | undefined;
+  #isCut = false;
+
+  constructor(host: Host) {
+    this.#host = host;
+  }
+
+  readonly open = (): Promise<Socket> => {
+    const { host, port } = this.#host;
+    if (this.#socket !== undefined || this.#isCut) throw new StoreUnavailable('connection lost');
+    const path = `${host}/.s.PGSQL.${port}`;
+    const socket = host.startsWith('/')
+      ? connect({ path })
+      : connect({ host, port, noDelay: true });
+    this.#socket = socket;
+    return new Promise((resolve, reject) => {
+      socket.once('error', reject);
+      socket.once('close', () => reject(new Error('no connection in time')));
+      socket.once('connect', () => {
+        socket.removeAllListeners();
+        resolve(socket);
+      });
+    });
+  };
+
+  /** RST: what the kernel has not sent yet is thrown away and cannot arrive late. */
+  readonly cut = (): void => {
+    this.#isCut = true;
+    const socket = this.#socket;
+    if (socket === undefined) return;
+    if (this.#host.host.startsWith('/')) socket.destroy();
+    else socket.resetAndDestroy();
+  };
+}
+
+/** `sslmode` in the driver's terms (PostgreSQL manual 34.19). */
+function tlsOptions(database: PostgresDatabase, { host }: Host, ca: string | undefined) {
+  if (host.startsWith('/')) return false;
+  const { sslMode } = database;
+  if (sslMode === 'disable') return false;
+  if (sslMode === 'prefer' || sslMode === 'allow') return 'prefer';
+  // An address is compared with the certificate too, but never sent as a server name (RFC 6066 §3).
+  const name = isIP(host) === 0 ? { servername: host } : { servername: undefined, host };
+  // libpq verifies the chain for `require` too when it has been given a root.
+  if (sslMode === 'require' && ca === undefined) return { rejectUnauthorized: false, ...name };
+  const verify = { rejectUnauthorized: true, ...name, ...(ca === undefined ? {} : { ca }) };
+  return sslMode === 'verify-full' ? verify : { ...verify, checkServerIdentity: () => undefined };
+}
