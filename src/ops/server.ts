@@ -18,7 +18,7 @@ const MAX_CONNECTIONS = 10_000;
 /** Idle connections closed at once when room is needed, so that looking for them stays rare. */
 const ROOM = 100;
 
-/** How long an idle connection of a stopping server may still bring a request. */
+/** How long a stopping server takes what is on its way: connections, requests on idle ones. */
 const STOP_GRACE_MS = 500;
 
 const HANDSHAKE_TIMEOUT_MS = 10_000;
@@ -118,12 +118,14 @@ export class Server {
    * request for a moment, as it can be on its way.
    */
   async stop(): Promise<void> {
-    // Turns of the event loop that take what waits in the kernel's queue, until one finds nothing.
+    // Turns of the event loop that take what waits in the kernel's queue, until one finds nothing;
+    // clients that connect anew all the time do not put off the end.
+    const end = performance.now() + STOP_GRACE_MS;
     let accepted: number;
     do {
       accepted = this.#accepted;
       await new Promise((resolve) => setImmediate(resolve));
-    } while (this.#accepted > accepted);
+    } while (this.#accepted > accepted && performance.now() < end);
     const closed = new Promise<void>((resolve) => {
       this.#onEmpty = resolve;
       // Not http.Server's own close(), which would cut idle connections at once.
