@@ -1,0 +1,48 @@
+# Builds alike with Docker's classic builder, BuildKit, podman and buildah, for amd64 and arm64: so no
+# syntax line (it would be pulled), no --mount, no heredoc, no --chmod, and no TARGETARCH.
+ARG NODE_IMAGE=node:26-bookworm-slim
+
+FROM ${NODE_IMAGE} AS build
+WORKDIR /notes-users
+COPY package.json package-lock.json .npmrc LICENSE ./
+RUN npm ci --omit=dev --ignore-scripts
+COPY scripts ./scripts
+COPY src ./src
+COPY db ./db
+COPY image ./image
+# The time of every file in the image, in seconds since 1970.
+ARG SOURCE_DATE_EPOCH=0
+RUN npm run build && node image/rootfs.ts /rootfs > /rootfs.sha256 && cat /rootfs.sha256
+
+# No WORKDIR here: BuildKit would make a layer of it.
+FROM scratch
+COPY --from=build /rootfs/ /
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="notes-users" \
+      org.opencontainers.image.description="A notes and users HTTP API: JWT and Basic authentication, users on SQLite or Postgres" \
+      org.opencontainers.image.licenses="MIT" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+ENV ADMIN_PORT=3001 \
+    DATABASE_URL=sqlite:/data/service.db
+USER 65532:65532
+EXPOSE 3000 3001
+VOLUME ["/data"]
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
+  CMD ["/usr/local/bin/node", "/app/main.js", "--live"]
+# The warning is about --allow-net. node:sqlite goes past the permission model: there the user, the
+# read-only root and the dropped capabilities are the wall.
+ENTRYPOINT ["/usr/local/bin/node", \
+  "--max-old-space-size=512", "--max-semi-space-size=8", \
+  "--disable-warning=ExperimentalWarning", \
+  "--disable-proto=delete", \
+  "--disallow-code-generation-from-strings", \
+  "--permission", \
+  "--allow-net", \
+  "--allow-fs-read=/app/", \
+  "--allow-fs-read=/data/", \
+  "--allow-fs-read=/run/secrets/", \
+  "--allow-fs-write=/data/", \
+  "/app/main.js"]

@@ -1,0 +1,68 @@
+// A folder that becomes the one layer of the image. The same files give the same bytes of layer:
+// order, times and modes are set here, not by whoever runs the build.
+import { createHash } from 'node:crypto';
+import {
+  chmodSync,
+  chownSync,
+  lutimesSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+
+const FILE_MODE = 0o644;
+const FOLDER_MODE = 0o755;
+
+/** Paths given to it are absolute, as they will be in the image. */
+export class Tree {
+  readonly #root: string;
+
+  constructor(root: string) {
+    mkdirSync(root);
+    this.#root = root;
+  }
+
+  /** Writes a file, and the folders above it. */
+  put(path: string, data: string | Buffer, mode = FILE_MODE): void {
+    const full = join(this.#root, path);
+    mkdirSync(dirname(full), { recursive: true, mode: FOLDER_MODE });
+    writeFileSync(full, data);
+    chmodSync(full, mode);
+  }
+
+  /** Copies a file to the same path, or to another one. */
+  copy(source: string, path = source, mode = FILE_MODE): void {
+    this.put(path, readFileSync(source), mode);
+  }
+
+  /** Makes an empty folder. */
+  folder(path: string, { mode, uid, gid }: { mode: number; uid: number; gid: number }): void {
+    const full = join(this.#root, path);
+    mkdirSync(full);
+    chmodSync(full, mode);
+    chownSync(full, uid, gid);
+  }
+
+  /**
+   * Gives all files and folders one time, in seconds since 1970 UTC.
+   * @returns a line for each file, in order of path, as sha256sum writes and checks them
+   */
+  seal(seconds: number): readonly string[] {
+    const paths = readdirSync(this.#root, { recursive: true, withFileTypes: true })
+      .map((entry) => ({ entry, full: join(entry.parentPath, entry.name) }))
+      .sort((a, b) => (a.full < b.full ? -1 : 1));
+    // From the deepest up: writing below a folder changes the folder's time.
+    for (const { full } of paths.toReversed()) lutimesSync(full, seconds, seconds);
+    lutimesSync(this.#root, seconds, seconds);
+    return paths
+      .filter(({ entry }) => entry.isFile())
+      .map(({ full }) => `${sha256(readFileSync(full))}  ${full.slice(this.#root.length + 1)}`);
+  }
+}
+
+/** The SHA-256 in lower-case hexadecimal. */
+export function sha256(data: string | Buffer): string {
+  return createHash('sha256').update(data).digest('hex');
+}

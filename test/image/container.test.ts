@@ -1,0 +1,163 @@
+// The image as it runs: without settings, hardened, stopped, started again.
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir, userInfo } from 'node:os';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { freePort } from '../support/postgres.ts';
+import { Container, engine, inspect, NO_IMAGE } from './engine.ts';
+
+const SLOWEST_START_MS = 1000;
+const SLOWEST_STOP_MS = 1000;
+const MOST_IDLE_MIB = 32;
+
+describe('the image: running', { skip: NO_IMAGE, timeout: 300_000 }, () => {
+  test('it answers within a second of docker run', async (t) => {
+    const times = await measured(5, async () => {
+      await using container = new Container();
+      const port = await freePort();
+      const began = performance.now();
+      await container.run('-p', `127.0.0.1:${port}:3000`);
+      await container.answers(`http://127.0.0.1:${port}`);
+      return performance.now() - began;
+    });
+    t.diagnostic(`docker run to first 200: ${times.join(', ')} ms`);
+    // The others show what else this machine does.
+    assert.ok(Math.min(...times) < SLOWEST_START_MS, String(times));
+  });
+
+  test('without settings its log tells a password that works', async () => {
+    await using container = await Container.start();
+    await container.answers();
+    const [, pw] = /generated for user admin: (\S+)/.exec((await container.lines()).join('\n'))!;
+    const headers = { 'content-type': 'application/json' };
+    const body = JSON.stringify({ id: 'admin', pw });
+    const url = `${await container.url()}/token`;
+    assert.equal((await fetch(url, { method: 'POST', headers, body })).status, 200);
+  });
+
+  test('users survive stop and start, and another container on the same volume', async () => {
+    const volume = `notes-users-test-${process.pid}`;
+    try {
+      await using first = await Container.start('-v', `${volume}:/data`);
+      await first.answers();
+      const ann = { name: 'Ann', email: 'ann@example.com' };
+      const headers = { 'content-type': 'application/json' };
+      const init = { method: 'POST', headers, body: JSON.stringify(ann) };
+      assert.equal((await fetch(`${await first.url()}/users`, init)).status, 201);
+      await engine('stop', first.name);
+      await engine('start', first.name);
+      await first.answers();
+      const users = async (container: Container) =>
+        (await fetch(`${await container.url()}/users`)).json();
+      assert.deepEqual(await users(first), [{ id: 1, ...ann }]);
+      await engine('stop', first.name);
+      await using second = await Container.start('-v', `${volume}:/data`);
+      await second.answers();
+      assert.deepEqual(await users(second), [{ id: 1, ...ann }]);
+    } finally {
+      await engine('volume', 'rm', volume).catch(() => {});
+    }
+  });
+
+  test('it stops within a second, with status 0', async (t) => {
+    const times = await measured(3, async () => {
+      await using container = await Container.start();
+      await container.answers();
+      const began = performance.now();
+      await engine('stop', container.name);
+      const ms = performance.now() - began;
+      assert.equal(await inspect('container', container.name, '{{.State.ExitCode}}'), '0');
+      return ms;
+    });
+    t.diagnostic(`stop: ${times.join(', ')} ms`);
+    assert.ok(Math.min(...times) < SLOWEST_STOP_MS, String(times));
+  });
+
+  test('idle it takes little memory', async (t) => {
+    await using container = await Container.start();
+    await container.answers();
+    await pause(2000);
+    const usage = await engine('stats', '--no-stream', '--format', '{{.MemUsage}}', container.name);
+    const status = await container.evaluate(
+      'process.stdout.write(fs.readFileSync("/proc/1/status", "utf8"))',
+    );
+    const [rss, own] = ['VmRSS', 'RssAnon'].map((field) => megabytes(status, field));
+    t.diagnostic(`idle: ${usage} of the limit, resident ${rss} MB, ${own} MB of it its own`);
+    assert.ok(Number.parseFloat(usage) < MOST_IDLE_MIB, usage);
+  });
+
+  test('it runs as 65532 without capabilities and cannot write outside /data', async () => {
+    await using container = await Container.start();
+    await container.answers();
+    const status = await container.evaluate(
+      'process.stdout.write(fs.readFileSync("/proc/1/status", "utf8"))',
+    );
+    assert.match(status, /^Uid:\t65532\t65532\t65532\t65532$/m);
+    assert.match(status, /^CapEff:\t0+$/m);
+    assert.match(status, /^NoNewPrivs:\t1$/m);
+    const write = 'try { fs.writeFileSync(PATH, "") } catch (err) { console.log(err.code) }';
+    for (const path of ['/app/x', '/etc/passwd', '/x', '/usr/local/bin/node']) {
+      const code = await container.evaluate(write.replace('PATH', JSON.stringify(path)));
+      assert.equal(code, 'EROFS', path);
+    }
+    assert.equal(await container.evaluate(write.replace('PATH', '"/data/x"')), '');
+  });
+
+  test("node's permission model keeps the service from reading other files", async () => {
+    await using container = await Container.start('-e', 'NOTE_TITLE_FILE=/etc/passwd');
+    const { status, lines } = await container.ended();
+    assert.equal(status, 78);
+    assert.equal(lines.length, 1, lines.join('\n'));
+    assert.match(lines[0]!, /^NOTE_TITLE_FILE: .*restricted/);
+  });
+
+  test('its health is told by --live: healthy, and unhealthy when it hangs', async () => {
+    const flags = ['--health-interval=1s', '--health-timeout=1s', '--health-retries=1'];
+    await using container = await Container.start(...flags);
+    await health(container, 'healthy');
+    await engine('kill', '-s', 'STOP', container.name);
+    await health(container, 'unhealthy');
+  });
+
+  test('any uid with group 0 can keep its data', async () => {
+    await using container = await Container.start('--user', '1234567:0');
+    await container.answers();
+    assert.equal((await fetch(`${await container.url()}/users`)).status, 200);
+  });
+
+  test('a bind mount of root is one line with the chown that mends it', {
+    skip: userInfo().uid !== 0 && 'needs root, to own the folder',
+  }, async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'notes-users-root-'));
+    try {
+      await using container = await Container.start('-v', `${folder}:/data`);
+      const { status, lines } = await container.ended();
+      assert.equal(status, 1);
+      assert.equal(lines.length, 1, lines.join('\n'));
+      assert.match(lines[0]!, /chown 65532:65532 \/data/);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
+
+async function health(container: Container, expected: string): Promise<void> {
+  while ((await inspect('container', container.name, '{{.State.Health.Status}}')) !== expected) {
+    assert.ok(await container.isRunning());
+    await pause(200);
+  }
+}
+
+function megabytes(status: string, field: string): number {
+  return Math.round(
+    (Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1]) * 1024) / 1e6,
+  );
+}
+
+async function measured(count: number, measure: () => Promise<number>): Promise<number[]> {
+  const times: number[] = [];
+  for (let i = 0; i < count; i++) times.push(Math.round(await measure()));
+  return times;
+}

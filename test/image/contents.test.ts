@@ -1,0 +1,161 @@
+// What is in the image, and that everybody who builds it gets the same bytes.
+import assert from 'node:assert/strict';
+import { globSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { stripTypeScriptTypes } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { BOM_PATH } from '../../image/bom.ts';
+import { run, type Unpacked, unpack } from '../../image/unpack.ts';
+import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
+
+const SOURCE = join(import.meta.dirname, '../..');
+const MB = 1_000_000;
+const MOST_MB = 123;
+const MOST_GZIPPED_MB = 45;
+const MOST_FILES = 45;
+
+/** A line of `tar -tv`. */
+interface Entry {
+  readonly mode: string;
+  /** `uid/gid` */
+  readonly owner: string;
+  readonly time: string;
+  readonly path: string;
+}
+
+/** All that may be in it: no shell, nothing of npm, no development package, no set-uid program. */
+const ALLOWED = [
+  /^app\/(main\.js|modules\.txt|package\.json)$/,
+  /^app\/db\/(sqlite|postgres)\/\d{4}_\w+\.sql$/,
+  /^app\/node_modules\/postgres\/(package\.json|src\/\w+\.js)$/,
+  /^etc\/(group|nsswitch\.conf|os-release|passwd)$/,
+  /^lib\/\w+-linux-gnu\/lib(atomic|c|dl|gcc_s|m|pthread|stdc\+\+)\.so\.\d$/,
+  /^lib(64)?\/ld-linux-[\w-]+\.so\.\d$/,
+  /^usr\/local\/bin\/node$/,
+  /^usr\/share\/doc\/(gcc-12-base|libc6)\/copyright$/,
+  /^usr\/share\/doc\/(node|notes-users)\/LICENSE$/,
+  /^usr\/share\/sbom\/bom\.cdx\.json$/,
+  /^var\/lib\/dpkg\/status\.d\/(libatomic1|libc6|libgcc-s1|libstdc\+\+6)$/,
+];
+
+describe('the image: contents', { skip: NO_IMAGE, timeout: 300_000 }, () => {
+  let folder: string;
+  let unpacked: Unpacked;
+  let entries: readonly Entry[];
+
+  before(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'notes-users-image-'));
+    unpacked = await unpack(IMAGE, folder);
+    const list = ['-tvf', unpacked.layers[0]!, '--numeric-owner', '--utc', '--full-time'];
+    const lines = (await run('tar', list)).trimEnd().split('\n');
+    entries = lines.map((line) => {
+      const [mode = '', owner = '', , date, time, path = ''] = line.split(/\s+/);
+      return { mode, owner, time: `${date} ${time}`, path };
+    });
+  });
+  after(() => rmSync(folder, { recursive: true, force: true }));
+
+  const files = () => entries.filter(({ mode }) => !mode.startsWith('d')).map(({ path }) => path);
+
+  test('it is one layer, within its limits of size and number of files', async (t) => {
+    const size = Number(await inspect('image', IMAGE, '{{.Size}}')) / MB;
+    await run('gzip', ['-9', '-k', join(folder, 'image.tar')]);
+    const gzipped = statSync(join(folder, 'image.tar.gz')).size / MB;
+    t.diagnostic(`${size.toFixed(1)} MB, ${gzipped.toFixed(1)} MB as save | gzip -9`);
+    t.diagnostic(`${files().length} files`);
+    assert.equal(unpacked.layers.length, 1);
+    assert.ok(size <= MOST_MB, `${size} MB`);
+    assert.ok(gzipped <= MOST_GZIPPED_MB, `${gzipped} MB`);
+    assert.ok(files().length <= MOST_FILES, files().join('\n'));
+  });
+
+  test('it holds node, its libraries, the service, what describes them, and nothing else', () => {
+    const others = files().filter((path) => !ALLOWED.some((pattern) => pattern.test(path)));
+    assert.deepEqual(others, []);
+    for (const pattern of ALLOWED) {
+      assert.ok(
+        files().some((path) => pattern.test(path)),
+        String(pattern),
+      );
+    }
+  });
+
+  test('all of it belongs to root, who alone may write, but for /data', () => {
+    for (const { mode, owner, path } of entries.filter(({ path }) => path !== 'data/')) {
+      assert.equal(owner, '0/0', path);
+      assert.match(mode, /^(drwxr-xr-x|-rwxr-xr-x|-rw-r--r--)$/, path);
+    }
+    const data = entries.find(({ path }) => path === 'data/');
+    assert.deepEqual([data?.mode, data?.owner], ['drwxrwxr-x', '65532/0']);
+  });
+
+  test('every time is SOURCE_DATE_EPOCH, by default 0', () => {
+    const times = new Set(entries.map(({ time }) => time));
+    assert.deepEqual([...times], ['1970-01-01 00:00:00']);
+  });
+
+  test('each module in it is its source with the types blanked out, line for line', () => {
+    const text = readFileSync(join(unpacked.root, 'app/modules.txt'), 'utf8');
+    const modules = text.split(/^==> (.+) <==\n/m).slice(1);
+    assert.equal(modules.length / 2, globSync('**/*.ts', { cwd: join(SOURCE, 'src') }).length);
+    for (let i = 0; i < modules.length; i += 2) {
+      const source = join(SOURCE, 'src', modules[i]!.replace(/\.js$/, '.ts'));
+      const script = stripTypeScriptTypes(readFileSync(source, 'utf8'));
+      const built = script.replace(/(from '\.[^']*|import\('\.[^']*)\.ts'/g, "$1.js'");
+      assert.equal(modules[i + 1], built, source);
+    }
+  });
+
+  test('its settings: user, volume, ports, labels, and programs without a shell', async () => {
+    const config = JSON.parse(await inspect('image', IMAGE, '{{json .Config}}'));
+    const { version, scripts } = JSON.parse(readFileSync(join(SOURCE, 'package.json'), 'utf8'));
+    assert.equal(config.User, '65532:65532');
+    assert.deepEqual(Object.keys(config.Volumes), ['/data']);
+    assert.deepEqual(Object.keys(config.ExposedPorts), ['3000/tcp', '3001/tcp']);
+    assert.equal(config.Labels['org.opencontainers.image.version'], version);
+    assert.equal(config.Labels['org.opencontainers.image.licenses'], 'MIT');
+    assert.deepEqual(config.Healthcheck.Test.slice(-2), ['/app/main.js', '--live']);
+    assert.equal(config.Healthcheck.Test[0], 'CMD');
+    assert.equal(config.Entrypoint[0], '/usr/local/bin/node');
+    // What `npm start` gives node is in the image too.
+    for (const flag of scripts.start.match(/ --\S+/g) ?? []) {
+      assert.ok(config.Entrypoint.includes(flag.trim()), flag);
+    }
+  });
+
+  test('the bill of materials names node, the Debian packages and the npm package', () => {
+    const bom = JSON.parse(readFileSync(join(unpacked.root, BOM_PATH), 'utf8'));
+    const lock = JSON.parse(readFileSync(join(SOURCE, 'package-lock.json'), 'utf8'));
+    const { version, integrity } = lock.packages['node_modules/postgres'];
+    const [node, ...rest] = bom.components;
+    assert.equal(bom.specVersion, '1.6');
+    assert.equal(node.name, 'node');
+    assert.ok(node.components.some(({ name }: { name: string }) => name === 'openssl'));
+    const [driver, ...debian] = rest.toReversed();
+    assert.equal(driver.purl, `pkg:npm/postgres@${version}`);
+    assert.equal(
+      `sha512-${Buffer.from(driver.hashes[0].content, 'hex').toString('base64')}`,
+      integrity,
+    );
+    assert.equal(debian.length, files().filter((path) => path.includes('status.d')).length);
+  });
+
+  test('npm run image:verify finds nothing, and finds a changed, a new and a missing file', async () => {
+    const verify = join(SOURCE, 'image/verify.ts');
+    const output = await run(process.execPath, [verify, IMAGE]);
+    assert.match(output, /^\d+ files, each as in the list\nnode \d+\.\d+\.\d+: the first \d+ of /);
+
+    const forged = `${IMAGE}-forged`;
+    const container = await engine('create', IMAGE);
+    await engine('cp', join(SOURCE, 'tsconfig.json'), `${container}:/app/main.js`);
+    await engine('cp', join(SOURCE, 'tsconfig.json'), `${container}:/app/more.js`);
+    await engine('commit', container, forged);
+    await engine('rm', '-v', container);
+    await assert.rejects(
+      run(process.execPath, [verify, forged]),
+      /app\/main\.js: changed\napp\/more\.js: not in the list\n/,
+    );
+    await engine('rmi', forged);
+  });
+});

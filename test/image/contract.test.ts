@@ -1,0 +1,65 @@
+// The contract tests, both stores, against a container with all hardening flags instead of the
+// source: they start what TEST_PROGRAM names.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { globSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { IMAGE, NO_IMAGE } from './engine.ts';
+
+const SOURCE = join(import.meta.dirname, '../..');
+const STAND_IN = join(import.meta.dirname, 'run-container.ts');
+
+/** Each idle connection takes 14 kB: 10,000 of them do not fit into 128 MB. */
+const MANY_CONNECTIONS = 'of more than 10,000 connections';
+
+/** What a stand-in cannot do: stand still for the container at SIGSTOP, become another user. */
+const NOT_HERE = [
+  'connections that the kernel has already taken',
+  'a service that hangs',
+  'a folder without the right to write is named',
+];
+
+describe('the image: the contract', { skip: NO_IMAGE, timeout: 1_800_000 }, () => {
+  test('the contract tests pass with 128 MB', async (t) => {
+    const skipped = [...NOT_HERE, MANY_CONNECTIONS].map((name) => `--test-skip-pattern=${name}`);
+    const { output, status } = await contract('128m', skipped);
+    t.diagnostic(summary(output));
+    assert.equal(status, 0, failures(output));
+  });
+
+  test('10,000 connections are served with 256 MB', async (t) => {
+    const only = `--test-name-pattern=${MANY_CONNECTIONS}`;
+    const { output, status } = await contract('256m', [only]);
+    t.diagnostic(summary(output));
+    assert.equal(status, 0, failures(output));
+  });
+});
+
+async function contract(memory: string, flags: readonly string[]) {
+  const files = globSync('test/contract/*.test.ts', { cwd: SOURCE });
+  // With it node would report to the runner of this test instead of printing.
+  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+  const child = spawn(process.execPath, ['--test', '--test-reporter=spec', ...flags, ...files], {
+    cwd: SOURCE,
+    env: { ...env, TEST_PROGRAM: JSON.stringify([process.execPath, STAND_IN, IMAGE, memory]) },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  let output = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    output += text;
+  });
+  const [status] = await once(child, 'close');
+  return { output, status };
+}
+
+function summary(output: string): string {
+  return Array.from(output.matchAll(/^ℹ ((?:tests|fail|skipped) \d+)$/gm), ([, text]) => text).join(
+    ', ',
+  );
+}
+
+function failures(output: string): string {
+  return output.slice(output.indexOf('failing tests:'));
+}

@@ -1,0 +1,88 @@
+// The container engine as the tests use it. setup.ts builds the image and names it in TEST_IMAGE.
+import { randomUUID } from 'node:crypto';
+import { setTimeout as pause } from 'node:timers/promises';
+import { ENGINE, run } from '../../image/unpack.ts';
+import { hardened } from './hardened.ts';
+
+/** The image under test. */
+export const IMAGE = process.env.TEST_IMAGE ?? '';
+
+/** For `skip`: why a file run alone tests nothing. */
+export const NO_IMAGE = IMAGE === '' && 'TEST_IMAGE is not set: run npm run test:image';
+
+/** Runs the engine's command and resolves with its standard output without the last newline. */
+export async function engine(...args: readonly string[]): Promise<string> {
+  return (await run(ENGINE, args)).replace(/\n$/, '');
+}
+
+/** One field of what `inspect` says, as the template gives it. */
+export function inspect(kind: 'image' | 'container', name: string, template: string) {
+  return engine(kind, 'inspect', '-f', template, name);
+}
+
+/** What a container wrote and how it ended. */
+export interface Ended {
+  readonly status: number;
+  readonly lines: readonly string[];
+}
+
+/** A container of the image, removed with its anonymous volumes when disposed. */
+export class Container {
+  readonly name = `notes-users-test-${randomUUID()}`;
+
+  /** Starts one with all hardening flags, these flags behind them, and free ports of loopback. */
+  static async start(...flags: readonly string[]): Promise<Container> {
+    const container = new Container();
+    await container.run(...flags);
+    return container;
+  }
+
+  async run(...flags: readonly string[]): Promise<void> {
+    const ports = ['-p', '127.0.0.1::3000', '-p', '127.0.0.1::3001'];
+    await engine('run', '-d', '--name', this.name, ...hardened(), ...ports, ...flags, IMAGE);
+  }
+
+  /** Base URL of the API, or of the admin listener. */
+  async url(port: 3000 | 3001 = 3000): Promise<string> {
+    return `http://${(await engine('port', this.name, String(port))).split('\n')[0]}`;
+  }
+
+  /** Resolves once the API answers; rejects with what it wrote when it ends before. */
+  async answers(url?: string): Promise<void> {
+    const asked = url ?? (await this.url());
+    // Asking the engine costs more than asking the service.
+    for (let tries = 1; ; tries++) {
+      const res = await fetch(asked).catch(() => undefined);
+      if (res?.ok) return;
+      const isOver = tries % 200 === 0 && !(await this.isRunning());
+      if (isOver) throw new Error((await this.lines()).join('\n'));
+      await pause(5);
+    }
+  }
+
+  async isRunning(): Promise<boolean> {
+    return (await inspect('container', this.name, '{{.State.Running}}')) === 'true';
+  }
+
+  /** Everything that it has written so far, standard output and standard error. */
+  async lines(): Promise<readonly string[]> {
+    // The engine keeps the two apart, also when it prints them.
+    const text = await run('sh', ['-c', '"$0" logs "$1" 2>&1', ENGINE, this.name]);
+    return text.split('\n').filter(Boolean);
+  }
+
+  /** Resolves when it has ended by itself or by a signal. */
+  async ended(): Promise<Ended> {
+    const status = Number(await engine('wait', this.name));
+    return { status, lines: await this.lines() };
+  }
+
+  /** Runs JavaScript inside, in a process of its own without the permission model. */
+  evaluate(script: string): Promise<string> {
+    return engine('exec', this.name, '/usr/local/bin/node', '-e', script);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await engine('rm', '-f', '-v', this.name);
+  }
+}

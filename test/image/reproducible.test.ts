@@ -1,0 +1,59 @@
+// Everybody who builds the same source gets the same bytes: the layer is compared by its hash.
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, describe, test } from 'node:test';
+import { ENGINE, run } from '../../image/unpack.ts';
+import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
+
+const SOURCE = join(import.meta.dirname, '../..');
+const TAG = `${IMAGE}-again`;
+
+describe('the image: the same bytes', { skip: NO_IMAGE, timeout: 600_000 }, () => {
+  after(() => engine('rmi', TAG));
+
+  test('two builds without cache make the same layer', async (t) => {
+    await rebuild([ENGINE], '0');
+    const first = await layers(TAG);
+    await rebuild([ENGINE], '0');
+    assert.deepEqual(await layers(TAG), first);
+    assert.deepEqual(await layers(IMAGE), first);
+    t.diagnostic(`layer ${first}`);
+  });
+
+  test('the classic builder and BuildKit make the same layer', async (t) => {
+    // Not every client has BuildKit; Debian's has.
+    if (!(await rebuild([ENGINE, '/usr/bin/docker'], '1'))) {
+      t.skip('no client here has BuildKit');
+      return;
+    }
+    assert.deepEqual(await layers(TAG), await layers(IMAGE));
+  });
+
+  test('SOURCE_DATE_EPOCH is the time of every file', async () => {
+    // Without --no-cache the builder would reuse the layer: it compares contents, not times.
+    await rebuild([ENGINE], '0', ['--build-arg', 'SOURCE_DATE_EPOCH=1']);
+    assert.notDeepEqual(await layers(TAG), await layers(IMAGE));
+  });
+});
+
+/** Builds without cache with the first of the clients that can. @returns whether one could */
+async function rebuild(
+  clients: readonly string[],
+  buildkit: '0' | '1',
+  flags: readonly string[] = [],
+): Promise<boolean> {
+  const env = { DOCKER_BUILDKIT: buildkit };
+  for (const client of clients) {
+    try {
+      await run(client, ['build', '-q', '--no-cache', '-t', TAG, ...flags, SOURCE], { env });
+      return true;
+    } catch (err) {
+      if (!/BuildKit is enabled but|buildx|ENOENT/.test((err as Error).message)) throw err;
+    }
+  }
+  return false;
+}
+
+function layers(image: string): Promise<string> {
+  return inspect('image', image, '{{json .RootFS.Layers}}');
+}

@@ -1,0 +1,69 @@
+// Stands in for the program in the contract tests (TEST_PROGRAM): runs the image with the variables
+// of its own environment and nothing else, forwards output, signals and exit status.
+//   node run-container.ts IMAGE MEMORY [ARGUMENT …]
+import { spawn } from 'node:child_process';
+import { chownSync, readdirSync, statSync } from 'node:fs';
+import { userInfo } from 'node:os';
+import { join } from 'node:path';
+import { ENGINE } from '../../image/unpack.ts';
+import { hardened } from './hardened.ts';
+
+const [image = '', memory, ...args] = process.argv.slice(2);
+const name = `notes-users-test-${process.pid}`;
+const { uid, gid, homedir } = userInfo();
+
+// What the tests put on this machine lies in folders like notes-users-a1B2c3, in the one for temporary files.
+const FOLDER = /\/[^:\s?=]*\/notes-users-\w{6}(?=\/|$)/g;
+const folders = [
+  ...new Set(Object.values(process.env).flatMap((value) => value?.match(FOLDER) ?? [])),
+];
+// mkdtemp makes them, and openssl its keys, for their owner alone, so that must be the container's
+// user; what already belongs to another one is of the Postgres server.
+if (uid === 0) {
+  for (const folder of folders) {
+    const paths = readdirSync(folder, { recursive: true, encoding: 'utf8' });
+    for (const path of [folder, ...paths.map((path) => join(folder, path))]) {
+      if (statSync(path).uid === 0) chownSync(path, 65_532, 0);
+    }
+  }
+}
+const user = uid === 0 ? [] : ['--user', `${uid}:${gid}`];
+
+const env: Record<string, string | undefined> = {
+  // The image's own values would be the same for all containers that share this machine's network.
+  ADMIN_PORT: '',
+  DATABASE_URL: '',
+  ...process.env,
+  NODE_OPTIONS: [
+    process.env.NODE_OPTIONS ?? '',
+    ...folders.flatMap((folder) => [`--allow-fs-read=${folder}/`, `--allow-fs-write=${folder}/`]),
+  ].join(' '),
+};
+
+const child = spawn(
+  ENGINE,
+  [
+    ...['run', '--rm', '--name', name, '--network', 'host', ...hardened(memory), ...user],
+    ...Object.keys(env).flatMap((variable) => ['-e', variable]),
+    ...folders.flatMap((folder) => ['-v', `${folder}:${folder}`]),
+    image,
+    ...args,
+  ],
+  {
+    stdio: ['ignore', 'inherit', 'inherit'],
+    env: { ...env, HOME: homedir, PATH: '/usr/local/bin:/usr/bin:/bin' },
+  },
+);
+for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const) {
+  process.on(signal, () => child.kill(signal));
+}
+child.on('exit', (status) => process.exit(status ?? 1));
+
+// A test that ends kills this process and would leave the container behind: the end of this
+// process closes the pipe that the shell reads.
+const script = 'read _; while kill -0 $1; do "$2" kill "$3"; sleep 0.1; done';
+spawn('sh', ['-c', script, 'sh', String(child.pid), ENGINE, name], {
+  stdio: ['pipe', 'ignore', 'ignore'],
+  env: { HOME: homedir, PATH: '/usr/local/bin:/usr/bin:/bin' },
+  detached: true,
+}).unref();

@@ -1,0 +1,25 @@
+// Before the tests of the image: builds it, and starts the Postgres that the contract tests use.
+import { join } from 'node:path';
+import { ENGINE, run } from '../../image/unpack.ts';
+import * as postgres from '../support/postgres.ts';
+
+const SOURCE = join(import.meta.dirname, '../..');
+const TAG = 'notes-users:test';
+
+export async function globalSetup(): Promise<void> {
+  const hasEngine = await run(ENGINE, ['version']).then(
+    () => true,
+    () => false,
+  );
+  if (!hasEngine) {
+    process.stdout.write(`the image is not tested: no container engine answers (${ENGINE})\n`);
+    process.exit(0); // instead of a line for each test
+  }
+  await run(ENGINE, ['build', '-t', TAG, SOURCE]);
+  process.env.TEST_IMAGE = TAG;
+  await postgres.globalSetup();
+}
+
+export async function globalTeardown(): Promise<void> {
+  await postgres.globalTeardown();
+}
