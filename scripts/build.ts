@@ -1,11 +1,12 @@
 // Makes dist/: the source with its types blanked out, file by file, so that what is read is what
-// runs, with the same line numbers. Only the specifiers of imports change, from .ts to .js.
+// runs, with the same line numbers. Only the specifiers of imports change, from .ts to .js. Another
+// folder can be named: `node scripts/build.ts FOLDER`.
 import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
 import { dirname, join } from 'node:path';
 
 const root = join(import.meta.dirname, '..');
-const dist = join(root, 'dist');
+const dist = process.argv[2] ?? join(root, 'dist');
 
 rmSync(dist, { recursive: true, force: true });
 for (const file of globSync('**/*.ts', { cwd: join(root, 'src') })) {

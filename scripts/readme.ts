@@ -31,6 +31,7 @@ export function masked(text: string): string {
     .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'TIME')
     .replace(/(Date: ).*/g, '$1DATE')
     .replace(/"ms":[\d.]+/g, '"ms":0')
+    .replace(/(for user admin: )\S+$/gm, '$1PASSWORD')
     .replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, 'REQUEST_ID');
 }
 
@@ -102,7 +103,6 @@ async function replay(session: string): Promise<string> {
       ...process.env,
       PORT: String(port),
       DATABASE_URL: `sqlite:${folder}/service.db`,
-      LOG: folder,
     },
     stdio: ['pipe', 'pipe', 'inherit'],
   });

@@ -26,7 +26,7 @@ export interface AppOptions {
   readonly record: (exchange: Exchange) => void;
 }
 
-/** A request and what became of it: a line of the log, a sample of the metrics. */
+/** A request and what became of it: a line of the log. */
 export interface Exchange {
   readonly requestId: string;
   readonly method: string;
@@ -57,6 +57,9 @@ const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/;
 const CORS_EXPOSED = 'ETag, Link, Location, Retry-After, X-Request-Id';
 const CORS_ALLOWED = 'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id';
 const CORS_MAX_AGE_SECONDS = 7200;
+
+// uri-host [ ":" port ], where a host is a name, an address, or nothing (RFC 9112 §3.2, RFC 3986 §3.2.2)
+const HOST = /^(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/;
 
 /** The header section at most (RFC 6585 §5). */
 const MAX_HEADER_BYTES = 16 * 1024;
@@ -152,7 +155,7 @@ export class App {
     const { services, bodyLimitBytes } = this.#options;
     admit(route.access, singleHeader(req, 'authorization'), exchange.client, services);
     if (!hasBody(req)) return route.handle(contextOf(req, match, exchange, undefined, services));
-    const proceed = () => req.headers.expect !== undefined && res.writeContinue();
+    const proceed = () => expectsContinue(req) && res.writeContinue();
     return readBody(req, route.accepts, bodyLimitBytes, proceed).then((body) =>
       route.handle(contextOf(req, match, exchange, body, services)),
     );
@@ -247,9 +250,16 @@ function checkMessage(req: IncomingMessage): void {
   if (req.rawHeaders.length > FEW_HEADERS && headerBytes(req) > MAX_HEADER_BYTES) {
     throw new HttpError(431);
   }
-  if (req.httpVersionMinor === 1 && singleHeader(req, 'host') === undefined) {
-    throw new HttpError(400, 'The request must have exactly one Host header.');
+  if (req.httpVersionMinor === 0) return;
+  const host = singleHeader(req, 'host');
+  if (host === undefined || !HOST.test(host)) {
+    throw new HttpError(400, 'The request must have exactly one Host header with a valid host.');
   }
+}
+
+/** RFC 9110 §10.1.1: not from HTTP/1.0, and other expectations are none that a body waits for. */
+function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
+  return httpVersionMinor === 1 && headers.expect?.toLowerCase() === '100-continue';
 }
 
 /** Node counts names and values alone: many short fields could be twice the limit and more. */

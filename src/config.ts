@@ -94,7 +94,7 @@ const origin = matching(
   'an origin such as https://app.example, or *',
   (value) => value === '*' || (URL.canParse(value) && new URL(value).origin === value),
 );
-const header = matching('text without control characters', (value) => !/\p{Cc}/u.test(value));
+const path = matching('a path', (value) => !value.includes('\0'));
 
 /** The variables with their rules and defaults; `undefined` is a default too. */
 const RULES = {
@@ -130,8 +130,8 @@ const RULES = {
     fallback: 'This note is kept by the service and read with a token.',
   },
   PROTECT_USERS: { rule: oneOf(['true', 'false']), fallback: 'false' },
-  TLS_CERT_FILE: { rule: header, fallback: undefined },
-  TLS_KEY_FILE: { rule: header, fallback: undefined },
+  TLS_CERT_FILE: { rule: path, fallback: undefined },
+  TLS_KEY_FILE: { rule: path, fallback: undefined },
   TRUST_PROXY: { rule: integer(0, 100), fallback: 0 },
   AUTH_FAILURES_PER_MINUTE: { rule: integer(0, 1000), fallback: 60 },
   BODY_LIMIT_BYTES: { rule: integer(1, 16 * 1024 * 1024), fallback: 102_400 },
@@ -180,6 +180,8 @@ export function readConfig(env: Environment): Config {
     shutdownDelayMs: get('SHUTDOWN_DELAY_MS'),
     shutdownTimeoutMs: get('SHUTDOWN_TIMEOUT_MS'),
   };
+  const rootCert = config.database?.engine === 'postgres' && config.database.sslRootCert;
+  if (rootCert) problems.push(...unreadableFile('DATABASE_URL', rootCert));
   if (problems.length > 0) throw new InvalidConfig(problems);
   return config;
 }

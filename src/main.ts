@@ -1,4 +1,5 @@
-// The process: arguments, environment, signals, exit status. The only file that touches `process`.
+// The process: arguments, environment, signals, exit status. The only file that touches
+// `process`, but for the uid in store/sqlite.ts.
 // What needs a newer node is imported after the version is known to be new enough.
 const OLDEST_NODE = 24;
 

@@ -44,6 +44,7 @@ export interface Route {
   readonly summary: string;
 }
 
+/** Methods of the table; `HEAD` and `OPTIONS` follow from them. */
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
 /** Routes by `METHOD /path`. */

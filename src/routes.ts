@@ -1,5 +1,5 @@
 // THE TABLE: the whole API on one page. The router, `Allow`, `OPTIONS`, the `Accept` of a 415 and
-// the metrics' labels come from it.
+// the log's route come from it.
 import { greet } from './api/greeting.ts';
 import { readNote } from './api/notes.ts';
 import { greetCaller } from './api/protected.ts';

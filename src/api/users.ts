@@ -5,7 +5,6 @@ import { parseQuery } from '../http/query.ts';
 import { empty, json, type Reply } from '../http/reply.ts';
 import type { Context } from '../route.ts';
 import {
-  ALWAYS,
   type Changed,
   isEmail,
   parseChange,
@@ -64,13 +63,15 @@ export function patchUser(context: Context): Promise<Reply> {
 /** DELETE /users/{id} (contract 4.7): answers with the user as it was. */
 export async function deleteUser(context: Context): Promise<Reply> {
   const id = parseId(context.parameter);
-  const removed = await context.services.store.remove(id, conditionOf(context));
+  const removed = await context.services.store.remove(id, condition(context.headers));
   return json(representation(existing(removed)));
 }
 
 async function change(context: Context, fields: UserChange): Promise<Reply> {
   const id = parseId(context.parameter);
-  const user = existing(await context.services.store.change(id, fields, conditionOf(context)));
+  const user = existing(
+    await context.services.store.change(id, fields, condition(context.headers)),
+  );
   // The tag is sent beside RFC 9110 §9.3.4, as clients need it for the next If-Match (4.8).
   return json(representation(user), [
     'ETag',
@@ -78,11 +79,6 @@ async function change(context: Context, fields: UserChange): Promise<Reply> {
     'Content-Location',
     `/users/${user.id}`,
   ]);
-}
-
-function conditionOf({ headers }: Context) {
-  const isConditional = 'if-match' in headers || 'if-none-match' in headers;
-  return isConditional ? condition(headers) : ALWAYS;
 }
 
 function existing(changed: Changed): User {

@@ -13,7 +13,6 @@ export interface Subject {
   readonly name: string;
 }
 
-/** {"alg":"HS256","typ":"JWT"} */
 const HEADER = Buffer.from('{"alg":"HS256","typ":"JWT"}').toString('base64url');
 
 /** Verified tokens that are remembered, twice this many at most. */

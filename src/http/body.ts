@@ -12,6 +12,7 @@ export const MEDIA_TYPES = {
   mergePatch: 'application/merge-patch+json',
 } as const;
 
+/** A media type that some route takes. */
 export type MediaType = keyof typeof MEDIA_TYPES;
 
 /** Whether a request announces a body (RFC 9112 §6.3). */
@@ -85,9 +86,9 @@ function mediaType(req: IncomingMessage, accepts: readonly MediaType[]): MediaTy
       'identity',
     ]);
   }
-  const { type, charset } = parseContentType(req.headers['content-type'] ?? '');
+  const { type, charsets } = parseContentType(req.headers['content-type'] ?? '');
   const found = accepts.find((name) => MEDIA_TYPES[name] === type);
-  if (found !== undefined && (charset === undefined || charset === 'utf-8')) return found;
+  if (found !== undefined && charsets.every((charset) => charset === 'utf-8')) return found;
   const accepted = accepts.map((name) => MEDIA_TYPES[name]).join(', ');
   const headers = ['Accept', accepted];
   if (req.method === 'PATCH') headers.push('Accept-Patch', accepted);
@@ -100,7 +101,7 @@ const TYPE = /^[ \t]*([^; \t]*)/;
 const PARAMETER =
   /[ \t]*;[ \t]*(?:([\w!#$%&'*+.^`|~-]+)=([\w!#$%&'*+.^`|~-]+|"(?:[^"\\]|\\.)*"))?/y;
 
-function parseContentType(header: string): { type: string; charset: string | undefined } {
+function parseContentType(header: string): { type: string; charsets: readonly string[] } {
   const [start, type] = TYPE.exec(header)!;
   const charsets: string[] = [];
   let end = start.length;
@@ -111,5 +112,5 @@ function parseContentType(header: string): { type: string; charset: string | und
     if (match[1]?.toLowerCase() === 'charset') charsets.push(value.toLowerCase());
   }
   const isWhole = header.slice(end).trim() === '';
-  return { type: isWhole ? type!.toLowerCase() : '', charset: charsets[0] };
+  return { type: isWhole ? type!.toLowerCase() : '', charsets };
 }

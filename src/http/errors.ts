@@ -1,4 +1,4 @@
-// Every fault becomes a plain-text reply here, and only here. One table from error to status.
+// Every fault becomes a plain-text reply here, and only here.
 // Details of a fault on our side go to the log, never to the client.
 import { STATUS_CODES } from 'node:http';
 import { EmailTaken, InvalidUser } from '../user.ts';

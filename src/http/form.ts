@@ -1,4 +1,4 @@
-// application/x-www-form-urlencoded with nested values, read as npm qs 6.17 reads it with
+// application/x-www-form-urlencoded with nested values. Read as npm qs 6.17 reads it with
 // `depth: 32` (ljharb/qs, BSD-3-Clause), from which the rules of merging are taken. Two things
 // differ on purpose: beyond a limit and for a malformed escape qs drops or reshapes, we refuse.
 //

@@ -1,4 +1,4 @@
-// How a reply becomes bytes. Handlers return a Reply; nothing else writes to a response.
+// How a reply becomes bytes. Handlers return a Reply; nothing else writes the answer to a request.
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';

@@ -4,7 +4,9 @@
 
 /** From nothing to everything. */
 export const LEVELS = ['silent', 'error', 'info', 'debug'] as const;
+/** One of LEVELS. */
 export type Level = (typeof LEVELS)[number];
+/** JSON lines for programs, text for a terminal. */
 export type Format = 'json' | 'text';
 
 /** Takes a text, and calls back when it may be given more. */
@@ -22,7 +24,7 @@ export interface RequestLine {
   readonly client: string;
 }
 
-/** Lines that the sink has not taken are dropped beyond this length, and counted. */
+/** Lines that the sink has not taken are dropped beyond this many characters, and counted. */
 const MAX_PENDING = 4 * 1024 * 1024;
 
 /** Writes lines to a sink. */

@@ -173,7 +173,7 @@ export class Server {
     let count = 0;
     for (const [socket, { latest, isClosing }] of this.#connections) {
       if (count >= most) break;
-      // A connection that never sent anything is idle only when the server stops or is full.
+      // One that never sent anything counts as idle too.
       if (isClosing || (latest !== undefined && !latest.writableFinished)) continue;
       socket.end();
       socket.destroySoon();

@@ -66,7 +66,9 @@ export interface ConnectionOptions {
 }
 
 /** The server at the other end shares its sessions among clients (PgBouncer in transaction mode). */
-export class PoolerFound extends Error {}
+export class PoolerFound extends Error {
+  override readonly name = 'PoolerFound';
+}
 
 interface ServerState {
   readonly seconds: number;

@@ -7,7 +7,7 @@
 //   is cut with RST, so that nothing of it can arrive later, and replaced.
 // - A connection that was lost, could not be made, or is to a server that turned read-only (25006)
 //   is replaced, with growing pauses; the others go on. Nothing is sent twice.
-// - Several hosts are walked until one takes writes.
+// - Several hosts are walked until one is of the kind that the URL asks for.
 import type { Sql } from 'postgres';
 import type { Runnable, Runner, Running } from './batch.ts';
 import { type Connection, openConnection, PoolerFound } from './connection.ts';
@@ -178,7 +178,7 @@ export class Pool implements Runner {
       // No pause before the next host of a walk.
       const walks = attempt / this.#options.database.hosts.length;
       if (!Number.isInteger(walks)) continue;
-      const pause = Math.min(BACKOFF_MS[0] * 2 ** walks, BACKOFF_MS[1]);
+      const pause = Math.min(BACKOFF_MS[0] * 2 ** (walks - 1), BACKOFF_MS[1]);
       // Jitter, so that replicas do not come back all at once.
       const jittered = pause * (0.5 + Math.random() / 2);
       await new Promise<void>((resolve) => setTimeout(resolve, jittered).unref());

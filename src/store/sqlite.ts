@@ -17,7 +17,7 @@ import {
   type UserChange,
   type UserStore,
 } from '../user.ts';
-import { Batch, type Outcome, type Runnable, type Runner, type Running } from './batch.ts';
+import { Batch, type Runnable, type Runner } from './batch.ts';
 import type { StoreOptions } from './index.ts';
 import { migrations, missing } from './migrate.ts';
 
@@ -147,15 +147,11 @@ class SqliteStore implements UserStore, Runner {
     // After all the requests that this turn of the event loop brings.
     setImmediate(async () => {
       const running = batch.take(this.#options.now());
-      if (running !== undefined) await this.#run(running);
+      await running?.run(this.#statements);
       this.#isScheduled = false;
       // What came while the file was locked.
       if (running !== undefined) this.wake(batch);
     });
-  }
-
-  async #run(running: Running): Promise<Outcome> {
-    return running.run(this.#statements);
   }
 
   /** One transaction with all the writes. */
@@ -228,7 +224,11 @@ function prepare(db: DatabaseSync) {
 
 /** Whether the file is at fault, and not one call that breaks a rule of the table. */
 function isLost(err: unknown): boolean {
-  return ((err as { errcode?: number }).errcode ?? 0) % 256 !== SQLITE_CONSTRAINT;
+  return primaryCode(err) !== SQLITE_CONSTRAINT;
+}
+
+function primaryCode(err: unknown): number {
+  return ((err as { errcode?: number }).errcode ?? 0) & 0xff;
 }
 
 function row(found: Record<string, unknown> | undefined): User | undefined {
@@ -272,7 +272,7 @@ async function retry<T>(action: () => T, expires: number, now: () => number): Pr
     try {
       return action();
     } catch (err) {
-      const code = ((err as { errcode?: number }).errcode ?? 0) & 0xff;
+      const code = primaryCode(err);
       if ((code !== SQLITE_BUSY && code !== SQLITE_LOCKED) || now() >= expires) throw err;
     }
     await new Promise((resume) => setTimeout(resume, RETRY_MS));

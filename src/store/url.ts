@@ -25,6 +25,7 @@ export interface PostgresDatabase {
   readonly applicationName: string;
 }
 
+/** Where a server listens. */
 export interface Host {
   readonly host: string;
   readonly port: number;

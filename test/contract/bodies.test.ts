@@ -44,6 +44,7 @@ const FOREIGN = [
   ['application/json; charset=iso-8859-1', 'Latin-1'],
   ['application/json; charset=utf-16', 'UTF-16'],
   ['application/json; charset=us-ascii', 'ASCII'],
+  ['application/json; charset=utf-8; charset=latin1', 'a second charset'],
 ] as const;
 
 const MALFORMED_JSON = [
@@ -177,6 +178,20 @@ for (const store of STORES) {
           assertTooLarge(await answerTo(program.url, `${head}${length}${expect}\r\n`));
         }
       });
+
+      for (const { why, version, expect } of [
+        { why: 'HTTP/1.0', version: '1.0', expect: '100-continue' },
+        { why: 'another expectation', version: '1.1', expect: 'the-impossible' },
+      ]) {
+        test(`2.8 ${method} ${path} never answers 100 to ${why}`, async () => {
+          const head = `${method} ${path} HTTP/${version}\r\nHost: x\r\nExpect: ${expect}\r\n`;
+          const rest =
+            'Connection: close\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}';
+          const answer = await answerTo(program.url, head + rest);
+          assert.notEqual(answer.status, 100);
+          assert.ok(answer.status >= 200 && answer.status < 500, String(answer.status));
+        });
+      }
 
       test(`2.8 ${method} ${path} answers Expect: 100-continue with 100 within the limit`, async () => {
         const text = body.replace('EMAIL', email());

@@ -64,6 +64,11 @@ const REFUSED: readonly Row[] = [
   ['DATABASE_URL', 'postgres://127.0.0.1/service?sslmode=maybe', 'an sslmode that libpq lacks'],
   [
     'DATABASE_URL',
+    'postgres://127.0.0.1/service?sslrootcert=/missing',
+    'an unreadable sslrootcert',
+  ],
+  [
+    'DATABASE_URL',
     'postgres://127.0.0.1/service?target_session_attrs=leader',
     'a target_session_attrs that libpq lacks',
   ],

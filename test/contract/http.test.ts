@@ -318,6 +318,13 @@ for (const store of STORES) {
       }
     });
 
+    for (const host of ['a b', 'x/y', 'x@y', '[::1', 'a:b']) {
+      test(`2.4 the Host "${host}" answers 400`, async () => {
+        const head = `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`;
+        assert.equal(parse(await raw(program.url, head))[0]?.status, 400);
+      });
+    }
+
     test('2.4 two equal Hosts answer 400', async () => {
       const head = 'GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\nConnection: close\r\n\r\n';
       assert.equal(parse(await raw(program.url, head))[0]?.status, 400);
