@@ -106,7 +106,8 @@ function drained(res: ServerResponse): Promise<void> {
 
 /** RST where the transport can send it; under TLS the missing last chunk says the same. */
 function reset(socket: Socket & { encrypted?: boolean }): void {
-  if (socket.encrypted) socket.destroy();
+  // Node 26 keeps the descriptor of a socket that is reset after its end.
+  if (socket.encrypted || socket.writableEnded) socket.destroy();
   else socket.resetAndDestroy();
 }
 

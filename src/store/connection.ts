@@ -220,7 +220,8 @@ class Link {
     this.#isCut = true;
     const socket = this.#socket;
     if (socket === undefined) return;
-    if (this.#host.host.startsWith('/')) socket.destroy();
+    // Node 26 keeps the descriptor of a socket that is reset after its end.
+    if (socket.writableEnded || this.#host.host.startsWith('/')) socket.destroy();
     else socket.resetAndDestroy();
   };
 }
