@@ -250,6 +250,11 @@ function checkMessage(req: IncomingMessage): void {
   if (req.rawHeaders.length > FEW_HEADERS && headerBytes(req) > MAX_HEADER_BYTES) {
     throw new HttpError(431);
   }
+  const coding = req.headers['transfer-encoding'];
+  // RFC 9112 §6.1: no other coding is understood, and in HTTP/1.0 any is a sign of smuggling.
+  if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || req.httpVersionMinor === 0)) {
+    throw new HttpError(400, 'The request has a Transfer-Encoding other than chunked.');
+  }
   if (req.httpVersionMinor === 0) return;
   const host = singleHeader(req, 'host');
   if (host === undefined || !HOST.test(host)) {

@@ -121,6 +121,8 @@ const UNREAD_LIMIT_BYTES = 102_400;
  */
 export function endsConnection(req: IncomingMessage, status: number): boolean {
   if (status === 413 || status === 408) return true;
+  // We take no upgrade, and node drops what came behind the offer of one.
+  if (req.headers.upgrade !== undefined) return true;
   if (req.complete) return false;
   const { 'transfer-encoding': coding, 'content-length': length, expect } = req.headers;
   return coding !== undefined || expect !== undefined || Number(length ?? 0) > UNREAD_LIMIT_BYTES;

@@ -51,6 +51,8 @@ export interface Connection {
   /** The latest request and its response; all earlier ones are sent before it. */
   request: IncomingMessage | undefined;
   latest: ServerResponse | undefined;
+  /** The latest response that requests behind it wait for. */
+  barrier: ServerResponse | undefined;
   /** An answer that ends the connection has been given: nothing more is taken (RFC 9112 §9.6). */
   isClosing: boolean;
   /** What came after the latest request cannot be read: its answer ends the connection. */
@@ -87,9 +89,11 @@ export class Server {
     this.#server.on('checkContinue', answer);
     this.#server.on('checkExpectation', answer);
     this.#server.on('clientError', this.#unreadable.bind(this));
-    this.#server.on('connect', (_req: IncomingMessage, socket: Socket) =>
-      this.#refuse(socket, new HttpError(405, undefined, ['Allow', this.#handler.allow])),
-    );
+    this.#server.on('connect', (_req: IncomingMessage, socket: Socket) => {
+      // Node has taken its own listener off.
+      socket.on('error', () => socket.destroy());
+      this.#refuse(socket, new HttpError(405, undefined, ['Allow', this.#handler.allow]));
+    });
   }
 
   /**
@@ -131,9 +135,9 @@ export class Server {
       // Not http.Server's own close(), which would cut idle connections at once.
       NetServer.prototype.close.call(this.#server);
     });
-    const grace = setTimeout(() => this.#closeIdle(Number.POSITIVE_INFINITY), STOP_GRACE_MS);
+    const grace = setInterval(() => this.#closeIdle(Number.POSITIVE_INFINITY), STOP_GRACE_MS);
     if (this.#connections.size > 0) await closed;
-    clearTimeout(grace);
+    clearInterval(grace);
   }
 
   /** Cuts every connection. */
@@ -151,6 +155,7 @@ export class Server {
     this.#connections.set(socket, {
       request: undefined,
       latest: undefined,
+      barrier: undefined,
       isClosing: false,
       isBroken: false,
     });
@@ -163,9 +168,19 @@ export class Server {
   #request(req: IncomingMessage, res: ServerResponse): void {
     const connection = this.#connections.get(req.socket);
     if (connection === undefined || connection.isClosing) return;
+    const { latest, barrier } = connection;
     connection.request = req;
     connection.latest = res;
-    this.#handler.handle(req, res, connection);
+    // Of a pipeline only safe requests may be worked on at the same time (RFC 9112 §9.3.2).
+    const isFree = latest === undefined || latest.writableFinished;
+    const mustWait = !isFree && (!isSafe(req) || barrier?.writableFinished === false);
+    if (mustWait || !isSafe(req)) connection.barrier = res;
+    const start = () => {
+      if (connection.isClosing) req.socket.destroySoon();
+      else this.#handler.handle(req, res, connection);
+    };
+    if (mustWait) latest.once('finish', start);
+    else start();
   }
 
   /** Closes up to `most` connections without a request in progress, the oldest first. */
@@ -217,6 +232,10 @@ export class Server {
     if (latest === undefined || latest.writableFinished) end();
     else latest.once('finish', end).once('close', () => socket.destroySoon());
   }
+}
+
+function isSafe({ method }: IncomingMessage): boolean {
+  return method === 'GET' || method === 'HEAD' || method === 'OPTIONS';
 }
 
 function statusOf(code: string | undefined): number {

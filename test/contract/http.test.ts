@@ -325,6 +325,66 @@ for (const store of STORES) {
       });
     }
 
+    test('2.3 what is pipelined behind a write sees what it has written', async () => {
+      const post = (method: string, path: string, body: string) =>
+        `${method} ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+      const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
+      const created = await send(`${program.url}/users`, {
+        method: 'POST',
+        body: { name: 'a', email: 'in-order@example.com' },
+      });
+      const path = `/users/${JSON.parse(created.body).id}`;
+      const put = post('PUT', path, '{"name":"b","email":"in-order@example.com"}');
+      const last = get(path).replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n');
+      const remove = get(path).replace('GET', 'DELETE');
+      const text = await raw(program.url, put + get(path) + get(path) + remove + last);
+      const answers = parse(text).map(({ status, body }) => [
+        status,
+        /"name":"(\w)"/.exec(body)?.[1],
+      ]);
+      assert.deepEqual(answers, [
+        [200, 'b'],
+        [200, 'b'],
+        [200, 'b'],
+        [200, 'b'],
+        [404, undefined],
+      ]);
+    });
+
+    test('2.3 an upgrade that is not taken closes the connection with its answer', async () => {
+      const offer =
+        'GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n';
+      const answers = parse(await raw(program.url, `${offer}GET / HTTP/1.1\r\nHost: x\r\n\r\n`));
+      assert.equal(answers[0]?.status, 200);
+      assert.equal(answers[0]?.headers.get('connection'), 'close');
+    });
+
+    for (const [version, coding, status] of [
+      ['1.1', 'gzip, chunked', 400],
+      ['1.0', 'chunked', 400],
+    ] as const) {
+      test(`2.4 HTTP/${version} with Transfer-Encoding: ${coding} answers ${status} and closes`, async () => {
+        const head = `POST /token HTTP/${version}\r\nHost: x\r\nConnection: keep-alive\r\nContent-Type: application/json\r\n`;
+        const text = await raw(
+          program.url,
+          `${head}Transfer-Encoding: ${coding}\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
+        );
+        assert.equal(parse(text)[0]?.status, status);
+      });
+    }
+
+    test('2.9 a client that resets after CONNECT is no fault of ours', async () => {
+      const { hostname, port } = new URL(program.url);
+      for (let i = 0; i < 5; i++) {
+        const socket = openSocket(Number(port), hostname);
+        socket.on('error', () => {});
+        socket.write('CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', () => socket.resetAndDestroy());
+        await once(socket, 'close');
+      }
+      assert.equal((await send(program.url)).status, 200);
+      assert.ok(!program.log.some(({ message }) => message === 'fault outside a request'));
+    });
+
     test('2.4 two equal Hosts answer 400', async () => {
       const head = 'GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\nConnection: close\r\n\r\n';
       assert.equal(parse(await raw(program.url, head))[0]?.status, 400);
