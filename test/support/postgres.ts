@@ -3,7 +3,7 @@
 // all test files, which then find the server's address in TEST_DATABASE_URL.
 import { createServer } from 'node:net';
 import postgres from 'postgres';
-import { Server } from '../faults/server.ts';
+import { Server } from './server.ts';
 
 let stop: (() => Promise<void>) | undefined;
 

@@ -3,17 +3,14 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chownSync, cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { arch, platform, tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
+import { OWNER, stablePort } from './daemon.ts';
 
 const PASSWORD = 'test';
 const FLAGS = ['-c', 'unix_socket_directories=', '-c', 'max_connections=100'];
 const START_ATTEMPTS = 50;
-
-/** Postgres refuses to run as root. */
-const OWNER = userInfo().uid === 0 ? (idsOf('postgres') ?? idsOf('nobody') ?? {}) : {};
 
 /** A Postgres server on 127.0.0.1. */
 export class Server {
@@ -167,30 +164,6 @@ export class Server {
     server.kill(signal);
     return children.length + 1;
   }
-}
-
-/** A port that no outgoing connection takes by chance while its server is away. */
-export async function stablePort(): Promise<number> {
-  for (;;) {
-    const port = 10_000 + Math.floor(Math.random() * 20_000);
-    const probe = createServer();
-    const isFree = await new Promise<boolean>((resolve) => {
-      probe.once('error', () => resolve(false));
-      probe.listen(port, '127.0.0.1', () => resolve(true));
-    });
-    await new Promise((resolve) => probe.close(resolve));
-    if (isFree) return port;
-  }
-}
-
-/** User and group as which a server runs that refuses root. */
-export function idsOf(user: string): { readonly uid?: number; readonly gid?: number } | undefined {
-  const [, , uid, gid] =
-    readFileSync('/etc/passwd', 'utf8')
-      .split('\n')
-      .map((line) => line.split(':'))
-      .find(([name]) => name === user) ?? [];
-  return uid === undefined ? undefined : { uid: Number(uid), gid: Number(gid) };
 }
 
 async function binaries(): Promise<{ readonly initdb: string; readonly postgres: string }> {

@@ -1,0 +1,145 @@
+// Clients that misbehave in numbers: they abort in mid-answer, send slowly, or only connect. Normal
+// requests are served meanwhile, and afterwards nothing is left of them.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { after, describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { type Program, STORES, start } from '../support/program.ts';
+import { Ledger } from './ledger.ts';
+import { report } from './results.ts';
+import { addUsers, databaseOf, query, releaseServer, usersIn } from './users.ts';
+import { Writers } from './writers.ts';
+
+const USERS = 20_000;
+const ABORTING = 1000;
+/** Aborting clients at the same time. */
+const CROWD = 50;
+const SLOW = 250;
+const IDLE = 2000;
+const WRITERS = 4;
+const LEAK_BYTES = 48 * 2 ** 20;
+const SETTLE_MS = 15_000;
+
+const POST = 'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
+const SLOW_HEADERS = 'GET /users HTTP/1.1\r\nHost: x\r\nX-Slow: ';
+const SLOW_BODY = `${POST}Content-Length: 50\r\n\r\n{"name":`;
+const LIST = 'GET /users HTTP/1.1\r\nHost: x\r\n\r\n';
+
+after(releaseServer);
+
+describe('clients that misbehave', { concurrency: true, timeout: 300_000 }, () => {
+  for (const store of STORES) {
+    test(`aborts, slow and idle clients (${store})`, async (t) => {
+      const DATABASE_URL = await databaseOf(store);
+      await using program = await start({ DATABASE_URL });
+      const ledger = new Ledger();
+      const writers = new Writers(ledger, program.url, WRITERS);
+      // Postgres has its schema by then.
+      await writers.progress(200);
+      await addUsers(DATABASE_URL, USERS);
+      const { descriptors } = usage(program);
+      // What the first wave takes may be room for later ones; what the second takes beside is a leak.
+      const first = await wave(program, writers, true);
+      await settled(() => usage(program).descriptors <= descriptors);
+      const { bytes } = usage(program);
+      const second = await wave(program, writers, false);
+      await settled(() => usage(program).descriptors <= descriptors);
+      const grown = usage(program).bytes - bytes;
+      assert.ok(grown < LEAK_BYTES, `memory grew by ${grown} bytes`);
+      const aborted = first + second;
+      t.diagnostic(`${aborted} aborted in mid-answer, memory grew by ${grown} bytes`);
+      await writers.stop();
+      assert.deepEqual([writers.surprises, writers.broken, writers.count(500)], [[], 0, 0]);
+      if (store === 'postgres') await settled(() => areIdle(DATABASE_URL));
+      const rows = await usersIn(DATABASE_URL);
+      const written = rows.filter(({ email }) => !email.startsWith('listed'));
+      assert.deepEqual(ledger.check(written), { lost: [], duplicated: [] });
+      const { acknowledged } = ledger;
+      const fault = 'clients that abort, are slow or idle';
+      const injected = aborted + 2 * (2 * SLOW + IDLE);
+      report(t, { fault, store, injected, acknowledged, lost: 0, duplicated: 0 });
+    });
+  }
+});
+
+/**
+ * Aborts, then slow and idle connections while the writers go on. Waits until the slow ones have had
+ * their 408, or breaks them off. Returns how many clients aborted in mid-answer.
+ */
+async function wave(program: Program, writers: Writers, isPatient: boolean): Promise<number> {
+  const aborted = await crowd(program, ABORTING);
+  assert.ok(aborted > 0.9 * ABORTING, `only ${aborted} aborted in mid-answer`);
+  const idle = await Promise.all(Array.from({ length: IDLE }, () => open(program, '')));
+  const slow = await Promise.all(
+    Array.from({ length: 2 * SLOW }, (_, i) => open(program, i % 2 ? SLOW_HEADERS : SLOW_BODY)),
+  );
+  await settled(() => usage(program).descriptors >= IDLE + 2 * SLOW);
+  const answers = Promise.all(slow.map(({ socket, text }) => closed(socket).then(text)));
+  await writers.progress(200);
+  if (isPatient) {
+    const refused = (await answers).filter((text) => text.startsWith('HTTP/1.1 408 '));
+    assert.equal(refused.length, 2 * SLOW);
+  }
+  for (const { socket } of [...idle, ...slow]) socket.destroy();
+  return aborted;
+}
+
+/** Clients that ask for the whole list and go away with its first bytes; returns how many did. */
+async function crowd(program: Program, count: number): Promise<number> {
+  let left = count;
+  let aborted = 0;
+  const client = async () => {
+    while (left-- > 0) {
+      const { socket, text } = await open(program, LIST);
+      await once(socket, 'data');
+      if (!text().endsWith('0\r\n\r\n')) aborted++;
+      socket.resetAndDestroy();
+    }
+  };
+  await Promise.all(Array.from({ length: CROWD }, client));
+  return aborted;
+}
+
+async function open({ url }: Program, bytes: string) {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname).setEncoding('latin1');
+  let text = '';
+  socket.on('error', () => {});
+  socket.on('data', (part) => {
+    text += part;
+  });
+  await once(socket, 'connect');
+  socket.write(bytes);
+  return { socket, text: () => text };
+}
+
+async function closed(socket: Socket): Promise<void> {
+  if (!socket.closed) await once(socket, 'close');
+}
+
+function usage({ process: { pid } }: Program) {
+  const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+  const bytes = Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024;
+  return { bytes, descriptors: readdirSync(`/proc/${pid}/fd`).length };
+}
+
+/** Resolves once the condition holds; a leak never lets it. */
+async function settled(condition: () => boolean | Promise<boolean>): Promise<void> {
+  const ends = performance.now() + SETTLE_MS;
+  while (!(await condition())) {
+    assert.ok(performance.now() < ends, `still not: ${condition}`);
+    await pause(50);
+  }
+}
+
+/** Whether the service has its four connections, and none of them does anything. */
+async function areIdle(databaseUrl: string): Promise<boolean> {
+  const rows = await query(
+    databaseUrl,
+    `select state from pg_stat_activity
+     where datname = current_database() and application_name = 'notes-users'`,
+  );
+  return rows.length === 4 && rows.every(({ state }) => state === 'idle');
+}

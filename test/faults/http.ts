@@ -1,0 +1,44 @@
+// One request over a connection that the caller keeps.
+import { type Agent, request as httpRequest } from 'node:http';
+
+/** What the service answered. */
+export interface Answer {
+  readonly status: number;
+  readonly body: string;
+  readonly ms: number;
+}
+
+/** The connection failed before the answer was whole. */
+export class Broken extends Error {
+  /** Whether it had brought an answer before. */
+  readonly isReused: boolean;
+
+  constructor(message: string, isReused: boolean) {
+    super(message);
+    this.isReused = isReused;
+  }
+}
+
+/**
+ * Sends one request.
+ * @throws Broken
+ */
+export function request(agent: Agent, url: string, method = 'GET', body?: object): Promise<Answer> {
+  const began = performance.now();
+  const text = body === undefined ? undefined : JSON.stringify(body);
+  const headers = text === undefined ? {} : { 'Content-Type': 'application/json' };
+  return new Promise((resolve, reject) => {
+    const req = httpRequest(url, { agent, method, headers }, (res) => {
+      let answer = '';
+      res.setEncoding('utf8').on('data', (part) => {
+        answer += part;
+      });
+      res.on('error', (err) => reject(new Broken(err.message, true)));
+      res.on('end', () =>
+        resolve({ status: res.statusCode!, body: answer, ms: performance.now() - began }),
+      );
+    });
+    req.on('error', (err) => reject(new Broken(err.message, req.reusedSocket)));
+    req.end(text);
+  });
+}

@@ -1,0 +1,101 @@
+// PgBouncer in transaction mode stands in front of Postgres: the users' part of the contract holds,
+// and so does what is said about faults.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { globSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { find } from '../support/daemon.ts';
+import { createDatabase } from '../support/postgres.ts';
+import { Server } from '../support/server.ts';
+import { startBouncer } from './bouncer.ts';
+import { run, WRITERS } from './campaign.ts';
+import { TIMES } from './results.ts';
+import { through } from './users.ts';
+
+const PATH = find('pgbouncer');
+const SKIP = PATH === undefined && 'PgBouncer is not installed: apt-get install pgbouncer';
+
+const CONTRACT = globSync('test/contract/users*.test.ts', {
+  cwd: join(import.meta.dirname, '../..'),
+});
+
+const SETTINGS: Record<string, Record<string, string>> = {
+  'as it comes': {},
+  'with ignore_startup_parameters': { ignore_startup_parameters: 'statement_timeout' },
+};
+
+describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 600_000 }, () => {
+  let server: Server;
+  before(async () => {
+    server = await Server.create();
+  });
+  after(() => server?.[Symbol.asyncDispose]());
+
+  for (const [why, settings] of Object.entries(SETTINGS)) {
+    test(`the contract of the users holds, ${why}`, async (t) => {
+      await using bouncer = await startBouncer(PATH!, server, settings);
+      assert.ok(CONTRACT.length >= 3);
+      const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+      const child = spawn(
+        process.execPath,
+        ['--test', '--test-name-pattern=[(]postgres[)]', ...CONTRACT],
+        {
+          cwd: join(import.meta.dirname, '../..'),
+          env: { ...env, TEST_DATABASE_URL: through(bouncer.port, server.url) },
+          stdio: ['ignore', 'pipe', 'inherit'],
+        },
+      );
+      let output = '';
+      child.stdout.setEncoding('utf8').on('data', (text: string) => {
+        output += text;
+      });
+      const [code] = await once(child, 'close');
+      assert.equal(code, 0, output);
+      // The suite has really run, and through it.
+      const passed = Number(/pass (\d+)/.exec(output)?.[1]);
+      assert.ok(passed >= CONTRACT.length * 10, output);
+      assert.match(bouncer.log, /test_/);
+      t.diagnostic(`${passed} tests passed through PgBouncer`);
+    });
+
+    test(`storms behind it lose nothing, ${why}`, async (t) => {
+      await using bouncer = await startBouncer(PATH!, server, settings);
+      const directUrl = await createDatabase(server.url);
+      const database = new URL(directUrl).pathname.slice(1);
+      const ours = `from pg_stat_activity where datname = '${database}' and pid <> pg_backend_pid()`;
+      await run(t, {
+        fault: `PgBouncer ${why}: its connections ended`,
+        ...{ times: TIMES.storms * 5, refuses: true, directUrl },
+        databaseUrl: through(bouncer.port, directUrl),
+        async inject(writers) {
+          const rows = await server.query(`select pg_terminate_backend(pid) ${ours}`);
+          assert.ok(rows.length > 0);
+          await writers.progress(WRITERS);
+        },
+      });
+    });
+
+    test(`a restart of it loses nothing, ${why}`, async (t) => {
+      let bouncer = await startBouncer(PATH!, server, settings);
+      const directUrl = await createDatabase(server.url);
+      const { port } = bouncer;
+      try {
+        await run(t, {
+          fault: `PgBouncer ${why}: kill -9 of it`,
+          ...{ times: TIMES.network, refuses: true, directUrl },
+          databaseUrl: through(port, directUrl),
+          async inject(writers) {
+            const refused = writers.count(500);
+            await bouncer[Symbol.asyncDispose]();
+            await writers.until(() => writers.count(500) >= refused + WRITERS);
+            bouncer = await startBouncer(PATH!, server, settings, port);
+          },
+        });
+      } finally {
+        await bouncer[Symbol.asyncDispose]();
+      }
+    });
+  }
+});

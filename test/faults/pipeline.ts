@@ -1,0 +1,61 @@
+// Clients on raw sockets, for what node's own client never does: it pipelines, and it leaves a
+// connection with its request to the kernel of a server that stands still.
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import type { Program } from '../support/program.ts';
+
+/** Requests that a pipelining client sends in one packet. */
+const DEPTH = 10;
+
+/**
+ * Creates users in packets of requests until the server ends the connection. Resolves with how many
+ * requests the server took and how many it answered. Emails begin with `pipe-`.
+ */
+export async function pipeline({ url }: Program, name: string) {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname).setEncoding('latin1');
+  let text = '';
+  let asked = 0;
+  const answered = () => text.split('HTTP/1.1 201').length - 1;
+  const send = () => {
+    const requests = Array.from({ length: DEPTH }, () => {
+      const body = JSON.stringify({ name: 'pipelined', email: `pipe-${name}-${asked++}@b` });
+      return `POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+    });
+    socket.write(requests.join(''));
+  };
+  socket.on('error', () => {});
+  socket.on('data', (part) => {
+    text += part;
+    if (answered() === asked && !/connection: close/i.test(text)) send();
+  });
+  socket.once('connect', send);
+  await once(socket, 'close');
+  // A packet of which nothing was answered reached a connection that had been closed.
+  const isTaken = answered() > asked - DEPTH;
+  return { taken: isTaken ? asked : asked - DEPTH, answered: answered() };
+}
+
+/** Stops the program in its tracks and leaves connections with a request each to its kernel. */
+export async function queue({ url, process }: Program, count: number) {
+  const { hostname, port } = new URL(url);
+  process.kill('SIGSTOP');
+  const sockets = Array.from({ length: count }, () => connect(Number(port), hostname));
+  const texts = sockets.map(() => '');
+  const done = sockets.map(async (socket, i) => {
+    socket.setEncoding('latin1').on('error', () => {});
+    socket.on('data', (part) => {
+      texts[i] += String(part);
+    });
+    await once(socket, 'close');
+  });
+  await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+  for (const socket of sockets) socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+  return {
+    /** The first line of each answer, once all connections have ended. */
+    async statuses(): Promise<string[]> {
+      await Promise.all(done);
+      return texts.map((text) => text.slice(0, 'HTTP/1.1 200'.length));
+    },
+  };
+}

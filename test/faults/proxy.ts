@@ -1,0 +1,162 @@
+// A TCP proxy between the service and Postgres that fails as networks do: it passes, delays, stalls
+// like a black hole, cuts with FIN or RST, refuses, or drops the answers only. It counts what it did,
+// so that a test can tell whether its fault has landed.
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { stablePort } from '../support/daemon.ts';
+
+/** How a connection is cut: in order, or reset. */
+export type Cut = 'fin' | 'rst';
+
+/** A proxy on 127.0.0.1 to a port there. */
+export class TcpProxy {
+  /** Milliseconds that bytes take in each direction. */
+  delayMs = 0;
+  /** Whether what the server answers is thrown away. */
+  dropsAnswers = false;
+  /** Cuts a new connection at the answer of this number, counted from 0. */
+  cutAtAnswer: { readonly cut: Cut; readonly answer: number } | undefined;
+  readonly counts = { accepted: 0, cut: 0, heldBytes: 0, droppedBytes: 0, delayedBytes: 0 };
+  readonly port: number;
+  readonly #target: number;
+  readonly #links = new Set<readonly Pipe[]>();
+  #server: Server | undefined;
+  #isStalled = false;
+
+  private constructor(port: number, target: number) {
+    this.port = port;
+    this.#target = target;
+  }
+
+  static async listen(target: number): Promise<TcpProxy> {
+    const proxy = new TcpProxy(await stablePort(), target);
+    await proxy.accept();
+    return proxy;
+  }
+
+  /** Whether nothing goes through. */
+  get isStalled(): boolean {
+    return this.#isStalled;
+  }
+
+  /** The black hole: connections stay, nothing arrives. */
+  stall(): void {
+    this.#isStalled = true;
+  }
+
+  /** Lets through what was held, but for connections whose sender has gone meanwhile. */
+  resume(): void {
+    this.#isStalled = false;
+    for (const pipe of [...this.#links].flat()) pipe.pump();
+  }
+
+  /** Cuts every connection; returns how many. */
+  cut(how: Cut): number {
+    const count = this.#links.size;
+    for (const pipe of [...this.#links].flat()) pipe.cut(how);
+    this.counts.cut += count;
+    return count;
+  }
+
+  /** From now on the port refuses connections; those that are open stay. */
+  async refuse(): Promise<void> {
+    this.#server?.close();
+    this.#server = undefined;
+  }
+
+  /** Takes connections (again). */
+  async accept(): Promise<void> {
+    const server = createServer({ allowHalfOpen: true }, (client) => this.#connected(client));
+    this.#server = server;
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(this.port, '127.0.0.1', resolve);
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server?.close();
+    for (const pipe of [...this.#links].flat()) pipe.cut('rst');
+  }
+
+  #connected(client: Socket): void {
+    this.counts.accepted++;
+    const server = connect({ port: this.#target, host: '127.0.0.1', allowHalfOpen: true });
+    const cut = this.cutAtAnswer;
+    let answers = 0;
+    const back = new Pipe(this, server, client);
+    const ways = [new Pipe(this, client, server), back];
+    this.#links.add(ways);
+    const closed = () => client.destroyed && server.destroyed && this.#links.delete(ways);
+    client.on('close', closed);
+    server.on('close', closed);
+    back.onData = (bytes) => {
+      if (cut !== undefined && answers++ === cut.answer) {
+        this.counts.cut++;
+        for (const pipe of ways) pipe.cut(cut.cut);
+        return false;
+      }
+      if (this.dropsAnswers) this.counts.droppedBytes += bytes;
+      return !this.dropsAnswers;
+    };
+  }
+}
+
+/** One direction of a connection: what comes in goes out in its order, when the proxy lets it. */
+class Pipe {
+  readonly from: Socket;
+  /** Whether these bytes go on. */
+  onData: (bytes: number) => boolean = () => true;
+  readonly #proxy: TcpProxy;
+  #queue: { readonly due: number; readonly act: () => void }[] = [];
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(proxy: TcpProxy, from: Socket, to: Socket) {
+    this.#proxy = proxy;
+    this.from = from;
+    from.setNoDelay(true);
+    from.on('data', (chunk: Buffer) => {
+      if (!this.onData(chunk.length)) return;
+      if (proxy.isStalled) proxy.counts.heldBytes += chunk.length;
+      if (proxy.delayMs > 0) proxy.counts.delayedBytes += chunk.length;
+      this.#push(() => to.write(chunk));
+    });
+    from.on('end', () => this.#push(() => to.end()));
+    from.on('error', () => {});
+    from.on('close', (hasFailed) => {
+      // What a black hole holds dies with its sender, which cannot send it again.
+      if (proxy.isStalled) this.#queue = [];
+      this.#push(() => (hasFailed || to.writableEnded === false ? reset(to) : to.destroySoon()));
+    });
+  }
+
+  /** Sends on what is due. */
+  pump(): void {
+    clearTimeout(this.#timer);
+    while (!this.#proxy.isStalled && this.#queue.length > 0) {
+      const wait = this.#queue[0]!.due - performance.now();
+      if (wait > 0) {
+        this.#timer = setTimeout(() => this.pump(), wait);
+        return;
+      }
+      this.#queue.shift()!.act();
+    }
+  }
+
+  cut(how: Cut): void {
+    this.#queue = [];
+    this.onData = () => false;
+    if (how === 'rst') reset(this.from);
+    else this.from.end();
+  }
+
+  #push(act: () => void): void {
+    this.#queue.push({ due: performance.now() + this.#proxy.delayMs, act });
+    this.pump();
+  }
+}
+
+/** Node 26 leaves a socket open for good when it is to be reset while its own end is on its way. */
+function reset(socket: Socket): void {
+  if (socket.writableEnded) socket.destroy();
+  else socket.resetAndDestroy();
+}

@@ -1,0 +1,47 @@
+// How often faults are injected, and what came of it: figures for the table in docs/durability.md.
+import { appendFileSync, mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+
+const IS_FULL = process.env.FAULTS === 'full';
+
+/** Injections by kind: FAULTS=full asks for the numbers of a release, the default for CI's. */
+export const TIMES = {
+  serviceKills: IS_FULL ? 1000 : 200,
+  postgresKills: IS_FULL ? 50 : 10,
+  storms: IS_FULL ? 20 : 5,
+  network: IS_FULL ? 10 : 3,
+  failovers: IS_FULL ? 5 : 1,
+} as const;
+
+/** What one test has found. */
+export interface Result {
+  readonly fault: string;
+  readonly store: string;
+  /** How often the fault was injected and had landed. */
+  readonly injected: number;
+  /** Writes that were acknowledged. */
+  readonly acknowledged: number;
+  readonly lost: number;
+  readonly duplicated: number;
+  /** The longest time from the end of the fault to the next success. */
+  readonly healSeconds?: number;
+}
+
+/** Writes the figures to the test's output, and to the folder that FAULTS_RESULTS names. */
+export function report(t: TestContext, result: Result): void {
+  const { fault, store, injected, acknowledged, lost, duplicated, healSeconds } = result;
+  const healed = healSeconds === undefined ? '' : `, healed within ${healSeconds.toFixed(2)} s`;
+  t.diagnostic(
+    `${fault} (${store}): injected ${injected}, acknowledged ${acknowledged}, lost ${lost}, duplicated ${duplicated}${healed}`,
+  );
+  const folder = process.env.FAULTS_RESULTS;
+  if (!folder) return;
+  mkdirSync(folder, { recursive: true });
+  appendFileSync(join(folder, 'results.jsonl'), `${JSON.stringify(result)}\n`);
+}
+
+/** Seconds since a time of performance.now(). */
+export function secondsSince(began: number): number {
+  return (performance.now() - began) / 1000;
+}

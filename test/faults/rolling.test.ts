@@ -1,0 +1,98 @@
+// A rolling restart of two replicas on one Postgres behind a real proxy: no request fails.
+import assert from 'node:assert/strict';
+import { chmodSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { Daemon, find, stablePort } from '../support/daemon.ts';
+import { newFolder, type Program, start } from '../support/program.ts';
+import { Ledger } from './ledger.ts';
+import { report, TIMES } from './results.ts';
+import { databaseOf, releaseServer, usersIn } from './users.ts';
+import { Writers } from './writers.ts';
+
+const PATH = find('haproxy');
+const SKIP = PATH === undefined && 'haproxy is not installed: apt-get install haproxy';
+
+const WRITERS = 16;
+/** Many times the 100 ms after which haproxy looks at /ready again, as the machine can be busy. */
+const SHUTDOWN_DELAY_MS = '1500';
+
+after(releaseServer);
+
+test('rolling restart of two replicas', { skip: SKIP, timeout: 300_000 }, async (t) => {
+  const DATABASE_URL = await databaseOf('postgres');
+  const ports = [await newPorts(), await newPorts()];
+  const replica = ([port, adminPort]: readonly number[]) =>
+    start({
+      ...{ DATABASE_URL, SHUTDOWN_DELAY_MS },
+      ...{ PORT: String(port), ADMIN_PORT: String(adminPort) },
+    });
+  const replicas = await Promise.all(ports.map(replica));
+  const ledger = new Ledger();
+  let landed = 0;
+  try {
+    await using balancer = await startBalancer(ports);
+    const writers = new Writers(ledger, `http://127.0.0.1:${balancer.port}`, WRITERS);
+    await Promise.all(replicas.map(serves));
+    for (let i = 0; i < TIMES.network; i++) {
+      for (const [j, old] of replicas.entries()) {
+        await writers.progress(WRITERS);
+        if (writers.inFlight > 0) landed++;
+        assert.deepEqual(await old.stop(), { code: 0, signal: null });
+        replicas[j] = await replica(ports[j]!);
+        await serves(replicas[j]!);
+      }
+    }
+    await writers.stop();
+    assert.deepEqual([writers.surprises, writers.cutOff, writers.broken], [[], [], 0]);
+    assert.equal(writers.count(500), 0);
+  } finally {
+    await Promise.all(replicas.map((program) => program[Symbol.asyncDispose]()));
+  }
+  assert.equal(landed, 2 * TIMES.network);
+  assert.deepEqual(ledger.check(await usersIn(DATABASE_URL)), { lost: [], duplicated: [] });
+  report(t, {
+    ...{ fault: 'rolling restart (no request failed)', store: 'postgres', injected: landed },
+    ...{ acknowledged: ledger.acknowledged, lost: 0, duplicated: 0 },
+  });
+});
+
+/** A port for the API and one for the admin listener, the same after each restart. */
+async function newPorts(): Promise<readonly [number, number]> {
+  return [await stablePort(), await stablePort()];
+}
+
+/** Resolves once the balancer sends requests to it. */
+function serves(program: Program): Promise<void> {
+  return program.until(({ stdout }) => stdout.includes('"message":"request"'));
+}
+
+async function startBalancer(ports: readonly (readonly number[])[]): Promise<Daemon> {
+  const port = await stablePort();
+  const servers = ports.map(
+    ([api, admin], i) =>
+      `  server replica${i} 127.0.0.1:${api} check port ${admin} inter 100ms fall 1 rise 1`,
+  );
+  const folder = newFolder();
+  chmodSync(folder, 0o755);
+  const file = join(folder, 'haproxy.cfg');
+  writeFileSync(
+    file,
+    `defaults
+  mode http
+  option redispatch
+  retries 3
+  timeout connect 5s
+  timeout check 5s
+  timeout client 60s
+  timeout server 60s
+frontend api
+  bind 127.0.0.1:${port}
+  default_backend replicas
+backend replicas
+  option httpchk GET /ready
+${servers.join('\n')}
+`,
+  );
+  return new Daemon(port, PATH!, ['-db', '-f', file]).listening();
+}

@@ -1,0 +1,130 @@
+// Stopping and starting: SIGTERM under load, ten first starts at once on an empty database, a start
+// before Postgres is there.
+import assert from 'node:assert/strict';
+import { after, describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { createDatabase } from '../support/postgres.ts';
+import { STORES, start } from '../support/program.ts';
+import { Server } from '../support/server.ts';
+import { type Entry, Ledger } from './ledger.ts';
+import { pipeline, queue } from './pipeline.ts';
+import { report, secondsSince, TIMES } from './results.ts';
+import { databaseOf, releaseServer, usersIn } from './users.ts';
+import { Writers } from './writers.ts';
+
+const WRITERS = 16;
+const PIPELINES = 8;
+/** Connections that wait in the kernel of a service that stands still. */
+const QUEUED = 100;
+/** A stop ends so soon after its last answer. */
+const LAST_SECONDS = 1;
+/** Clients that connect anew again and again do not put off a stop. */
+const STOP_SECONDS = 3;
+const FIRST_STARTS = 10;
+const NOTHING = { lost: [], duplicated: [] };
+
+after(releaseServer);
+
+for (const store of STORES) {
+  describe(`stopping and starting (${store})`, { timeout: 300_000 }, () => {
+    test('SIGTERM under load of keep-alive and pipelining clients', async (t) => {
+      const DATABASE_URL = await databaseOf(store);
+      const ledger = new Ledger();
+      let lastSeconds = 0;
+      let landed = 0;
+      const untaken: Entry[] = [];
+      for (let i = 0; i < TIMES.network * 3; i++) {
+        await using program = await start({ DATABASE_URL });
+        const writers = new Writers(ledger, program.url, WRITERS);
+        const pipelines = Array.from({ length: PIPELINES }, (_, j) =>
+          pipeline(program, `${i}-${j}`),
+        );
+        await writers.progress(2 * WRITERS);
+        await pause(Math.random() * 50);
+        if (writers.inFlight > 0) landed++;
+        const began = performance.now();
+        program.process.kill('SIGTERM');
+        // A client that is told `Connection: close` connects anew and is refused: that ends it.
+        await writers.ended;
+        const answers = await Promise.all(pipelines);
+        const last = performance.now();
+        const stopSeconds = secondsSince(began);
+        assert.ok(stopSeconds < STOP_SECONDS, `took requests for ${stopSeconds} s`);
+        assert.deepEqual(await program.exited, { code: 0, signal: null });
+        lastSeconds = Math.max(lastSeconds, secondsSince(last));
+        assert.deepEqual([writers.surprises, writers.cutOff], [[], []]);
+        untaken.push(...writers.untaken);
+        for (const { taken, answered } of answers) assert.equal(answered, taken);
+        assert.ok(answers.some(({ answered }) => answered > 0));
+      }
+      assert.equal(landed, TIMES.network * 3);
+      assert.ok(lastSeconds < LAST_SECONDS, `ended ${lastSeconds} s after the last answer`);
+      const rows = (await usersIn(DATABASE_URL)).filter(({ email }) => !email.startsWith('pipe'));
+      assert.deepEqual(ledger.check(rows), NOTHING);
+      // What came when the listener had gone was not done, so a client can send it elsewhere.
+      const versions = new Map(rows.map(({ email, version }) => [email, version]));
+      assert.deepEqual(
+        untaken.map(({ email }) => versions.get(email)),
+        untaken.map(({ id, changes }) => (id === undefined ? undefined : changes + 1)),
+      );
+      const { acknowledged } = ledger;
+      const fault = 'SIGTERM under load';
+      report(t, { fault, store, injected: landed, acknowledged, lost: 0, duplicated: 0 });
+    });
+
+    test('connections that the kernel took before SIGTERM are answered', async () => {
+      await using program = await start({ DATABASE_URL: await databaseOf(store) });
+      const waiting = await queue(program, QUEUED);
+      program.process.kill('SIGTERM');
+      program.process.kill('SIGCONT');
+      assert.deepEqual(await waiting.statuses(), Array(QUEUED).fill('HTTP/1.1 200'));
+      assert.deepEqual(await program.exited, { code: 0, signal: null });
+    });
+
+    test('ten first starts at once on an empty database', async (t) => {
+      const DATABASE_URL = await databaseOf(store);
+      const ledger = new Ledger();
+      const programs = await Promise.all(
+        Array.from({ length: FIRST_STARTS }, () => start({ DATABASE_URL })),
+      );
+      try {
+        const writers = programs.map(({ url }) => new Writers(ledger, url, 2));
+        await Promise.all(writers.map((some) => some.progress(20)));
+        await Promise.all(writers.map((some) => some.stop()));
+        assert.deepEqual(
+          writers.flatMap((some) => [...some.counts.keys()]).filter((status) => status >= 300),
+          [],
+        );
+      } finally {
+        await Promise.all(programs.map((program) => program[Symbol.asyncDispose]()));
+      }
+      assert.deepEqual(ledger.check(await usersIn(DATABASE_URL)), NOTHING);
+      const { acknowledged } = ledger;
+      const fault = 'ten first starts at once';
+      report(t, { fault, store, injected: FIRST_STARTS, acknowledged, lost: 0, duplicated: 0 });
+    });
+  });
+}
+
+test('a start before Postgres is there', { timeout: 60_000 }, async (t) => {
+  await using server = await Server.create();
+  const DATABASE_URL = await createDatabase(server.url);
+  await server.stop();
+  await using program = await start({ DATABASE_URL, DATABASE_TIMEOUT_MS: '500' });
+  const ledger = new Ledger();
+  const writers = new Writers(ledger, program.url, WRITERS);
+  await writers.until(() => writers.count(500) >= 2 * WRITERS);
+  await server.start();
+  const began = performance.now();
+  await writers.progress(1);
+  const healSeconds = secondsSince(began);
+  await writers.progress(WRITERS);
+  await writers.stop();
+  assert.deepEqual(writers.surprises, []);
+  assert.ok(healSeconds < 2, `served ${healSeconds} s after Postgres`);
+  assert.deepEqual(ledger.check(await usersIn(DATABASE_URL)), NOTHING);
+  report(t, {
+    ...{ fault: 'start before Postgres', store: 'postgres', injected: 1, lost: 0, duplicated: 0 },
+    ...{ acknowledged: ledger.acknowledged, healSeconds },
+  });
+});

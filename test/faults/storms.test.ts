@@ -1,0 +1,92 @@
+// Storms of pg_terminate_backend on all our connections under 50 writers: afterwards the pool is as
+// large as before, no request fails, and as many are answered.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createDatabase } from '../support/postgres.ts';
+import { start } from '../support/program.ts';
+import { Server } from '../support/server.ts';
+import { Ledger } from './ledger.ts';
+import { report, secondsSince, TIMES } from './results.ts';
+import { usersIn } from './users.ts';
+import { Writers } from './writers.ts';
+
+const WRITERS = 50;
+const POOL_SIZE = 10;
+/** How often a storm ends all connections, each time while writes go on. */
+const GUSTS = 10;
+/** Answers that a measurement of the throughput waits for. */
+const SAMPLE = 2000;
+/** The machine is not ours alone: so many measurements before throughput counts as lower. */
+const MEASUREMENTS = 10;
+const LEAST_THROUGHPUT = 0.8;
+
+const OURS = `from pg_stat_activity where application_name = 'notes-users'`;
+
+test('storms of pg_terminate_backend under load', { timeout: 600_000 }, async (t) => {
+  await using server = await Server.create();
+  const DATABASE_URL = await createDatabase(server.url);
+  await using program = await start({ DATABASE_URL, DATABASE_POOL_SIZE: String(POOL_SIZE) });
+  const ledger = new Ledger();
+  const writers = new Writers(ledger, program.url, WRITERS);
+  const measure = async () => {
+    const began = performance.now();
+    await writers.progress(SAMPLE);
+    return SAMPLE / secondsSince(began);
+  };
+  await measure();
+  await untilWhole();
+  const before = median([await measure(), await measure(), await measure()]);
+
+  let ended = 0;
+  let healSeconds = 0;
+  for (let storm = 0; storm < TIMES.storms; storm++) {
+    for (let gust = 0; gust < GUSTS; gust++) {
+      const rows = await server.query(`select pg_terminate_backend(pid) as "isEnded" ${OURS}`);
+      ended += rows.filter(({ isEnded }) => isEnded).length;
+      await writers.progress(WRITERS / 2);
+    }
+    const began = performance.now();
+    await untilWhole();
+    healSeconds = Math.max(healSeconds, secondsSince(began));
+    // From here on every request has come after the storm.
+    await writers.progress(WRITERS);
+    const failures = writers.count(500);
+    await writers.progress(SAMPLE);
+    assert.equal(writers.count(500), failures);
+  }
+  const least = TIMES.storms * GUSTS * 2;
+  assert.ok(ended > least, `only ${ended} connections were ended`);
+
+  let throughput = 0;
+  for (let i = 0; i < MEASUREMENTS && throughput < LEAST_THROUGHPUT * before; i++) {
+    throughput = Math.max(throughput, await measure());
+  }
+  assert.ok(
+    throughput >= LEAST_THROUGHPUT * before,
+    `${throughput} requests a second, before ${before}`,
+  );
+  await writers.stop();
+  assert.deepEqual([writers.surprises, writers.broken], [[], 0]);
+  const findings = ledger.check(await usersIn(DATABASE_URL));
+  assert.deepEqual(findings, { lost: [], duplicated: [] });
+  report(t, {
+    fault: 'storm of pg_terminate_backend',
+    ...{ store: 'postgres', injected: TIMES.storms, acknowledged: ledger.acknowledged },
+    ...{ lost: 0, duplicated: 0, healSeconds },
+  });
+
+  /** Resolves once all connections of the pool are there and answer, and never more of them. */
+  async function untilWhole(): Promise<void> {
+    for (;;) {
+      const [row] = await server.query(`select count(*)::int as count ${OURS}`);
+      const count = Number(row!.count);
+      assert.ok(count <= POOL_SIZE, `${count} connections`);
+      if (count === POOL_SIZE) return;
+      await writers.progress(1);
+    }
+  }
+});
+
+function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]!;
+}

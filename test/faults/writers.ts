@@ -1,0 +1,167 @@
+// Writers: clients that create, change and remove users over keep-alive connections as fast as they
+// are answered, each user with an email of its own, and write every answer into the ledger.
+import { Agent } from 'node:http';
+import { type Answer, type Broken, request } from './http.ts';
+import type { Entry, Ledger } from './ledger.ts';
+
+// What a writer does in turn: more users are made than removed.
+const TURNS = ['create', 'create', 'change', 'create', 'create', 'change', 'remove'] as const;
+
+let runs = 0;
+
+/** Some writers on one service. */
+export class Writers {
+  /** Answers by status. */
+  readonly counts = new Map<number, number>();
+  /** Emails whose creation was answered 500, and when: milliseconds since 1970. */
+  readonly refused = new Map<string, number>();
+  /** Answers that no writer should ever get, in words. */
+  readonly surprises: string[] = [];
+  /** Connections that failed. */
+  broken = 0;
+  /** Requests that lost a connection in use before the answer. */
+  readonly cutOff: string[] = [];
+  /** Users whose request lost a new connection, or got none: it must not have been done. */
+  readonly untaken: Entry[] = [];
+  inFlight = 0;
+  slowestMs = 0;
+  readonly #ledger: Ledger;
+  readonly #url: string;
+  readonly #run = ++runs;
+  readonly #done: Promise<unknown>;
+  readonly #waiting = new Set<() => void>();
+  #isStopping = false;
+
+  /** Starts to write at once; a writer whose connection fails ends. */
+  constructor(ledger: Ledger, url: string, count: number) {
+    this.#ledger = ledger;
+    this.#url = url;
+    this.#done = Promise.all(Array.from({ length: count }, (_, i) => this.#write(i)));
+  }
+
+  /** How many answers had this status. */
+  count(status: number): number {
+    return this.counts.get(status) ?? 0;
+  }
+
+  /** How many answers acknowledged a write. */
+  get acknowledged(): number {
+    return this.count(200) + this.count(201);
+  }
+
+  /** Resolves once the condition holds; it is looked at after every answer. */
+  async until(condition: () => boolean): Promise<void> {
+    while (!condition()) {
+      const isRunning = await Promise.race([
+        new Promise<true>((resolve) => this.#waiting.add(() => resolve(true))),
+        this.#done.then(() => false),
+      ]);
+      if (!isRunning && !condition()) throw new Error('the writers have ended');
+    }
+  }
+
+  /** Resolves after `count` more acknowledged writes. */
+  progress(count: number): Promise<void> {
+    const goal = this.acknowledged + count;
+    return this.until(() => this.acknowledged >= goal);
+  }
+
+  /** Resolves when every writer has ended, by itself or because its connection failed. */
+  get ended(): Promise<unknown> {
+    return this.#done;
+  }
+
+  /** Sends nothing more; resolves when every request in flight has ended. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    await this.#done;
+  }
+
+  async #write(writer: number): Promise<void> {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const own: Entry[] = [];
+    try {
+      for (let i = 0; !this.#isStopping; i++) {
+        const turn = TURNS[i % TURNS.length]!;
+        if (turn === 'create' || own.length === 0) {
+          const entry = await this.#create(agent, `${process.pid}-${this.#run}-${writer}-${i}`);
+          if (entry !== undefined) own.push(entry);
+        } else if (turn === 'change') {
+          if (!(await this.#change(agent, own.at(-1)!, `changed ${i}`))) own.pop();
+        } else {
+          await this.#remove(agent, own.shift()!);
+        }
+      }
+    } catch {
+      this.broken++;
+    } finally {
+      agent.destroy();
+      this.#wake();
+    }
+  }
+
+  async #create(agent: Agent, name: string): Promise<Entry | undefined> {
+    const email = `${name}@example.com`;
+    const entry = this.#ledger.asked(email, name);
+    const answer = await this.#send(agent, entry, 'POST', '/users', { name, email }, 201);
+    if (answer === undefined) {
+      this.refused.set(email, Date.now());
+      return undefined;
+    }
+    this.#ledger.created(entry, JSON.parse(answer.body).id);
+    return entry;
+  }
+
+  /** Whether the user may be used further. */
+  async #change(agent: Agent, entry: Entry, name: string): Promise<boolean> {
+    entry.unknownName = name;
+    const answer = await this.#send(agent, entry, 'PATCH', `/users/${entry.id}`, { name }, 200);
+    if (answer !== undefined) this.#ledger.changed(entry, name);
+    return answer !== undefined;
+  }
+
+  async #remove(agent: Agent, entry: Entry): Promise<void> {
+    entry.removal = 'unknown';
+    const answer = await this.#send(agent, entry, 'DELETE', `/users/${entry.id}`, undefined, 200);
+    if (answer !== undefined) this.#ledger.removed(entry);
+  }
+
+  /** The answer when it acknowledges the write; throws when the connection fails. */
+  async #send(
+    agent: Agent,
+    entry: Entry,
+    method: string,
+    path: string,
+    body: object | undefined,
+    expected: number,
+  ): Promise<Answer | undefined> {
+    this.inFlight++;
+    this.#ledger.unknown++;
+    try {
+      const answer = await request(agent, this.#url + path, method, body);
+      this.counts.set(answer.status, this.count(answer.status) + 1);
+      this.slowestMs = Math.max(this.slowestMs, answer.ms);
+      if (answer.status === expected) {
+        this.#ledger.unknown--;
+        return answer;
+      }
+      if (answer.status !== 500) {
+        this.surprises.push(`${method} ${path}: ${answer.status} ${answer.body}`);
+      }
+      return undefined;
+    } catch (err) {
+      const { message, isReused } = err as Broken;
+      if (isReused) this.cutOff.push(`${method} ${path}: ${message}`);
+      else this.untaken.push(entry);
+      throw err;
+    } finally {
+      this.inFlight--;
+      queueMicrotask(() => this.#wake());
+    }
+  }
+
+  #wake(): void {
+    for (const wake of this.#waiting) wake();
+    this.#waiting.clear();
+  }
+}

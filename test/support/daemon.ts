@@ -1,0 +1,86 @@
+// Programs of others that the tests start: where they are found, as whom they run, on which port.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { accessSync, constants, readFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { userInfo } from 'node:os';
+import { join } from 'node:path';
+
+/** User and group of programs that refuse to run as root. */
+export const OWNER = userInfo().uid === 0 ? (idsOf('postgres') ?? idsOf('nobody') ?? {}) : {};
+
+/** The program's path; undefined where it is not installed. */
+export function find(program: string): string | undefined {
+  const folders = [...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/usr/local/sbin'];
+  return folders
+    .map((folder) => join(folder, program))
+    .find((path) => {
+      try {
+        accessSync(path, constants.X_OK);
+        return true;
+      } catch {
+        return false;
+      }
+    });
+}
+
+/** A process that listens on a port, ended with its scope. */
+export class Daemon {
+  readonly port: number;
+  readonly process: ChildProcess;
+  log = '';
+
+  constructor(port: number, path: string, args: readonly string[]) {
+    this.port = port;
+    this.process = spawn(path, args, { ...OWNER, stdio: ['ignore', 'pipe', 'pipe'] });
+    for (const stream of [this.process.stdout, this.process.stderr]) {
+      stream?.setEncoding('utf8').on('data', (text: string) => {
+        this.log += text;
+      });
+    }
+  }
+
+  /** Resolves once the port takes connections. */
+  async listening(): Promise<this> {
+    while (this.process.exitCode === null) {
+      const socket = connect(this.port, '127.0.0.1');
+      const isOpen = await new Promise<boolean>((resolve) => {
+        socket.once('connect', () => resolve(true));
+        socket.once('error', () => setTimeout(() => resolve(false), 20));
+      });
+      socket.destroy();
+      if (isOpen) return this;
+    }
+    throw new Error(`the process ended:\n${this.log}`);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
+    const exited = once(this.process, 'exit');
+    this.process.kill('SIGKILL');
+    await exited;
+  }
+}
+
+/** A port that no outgoing connection takes by chance while its server is away. */
+export async function stablePort(): Promise<number> {
+  for (;;) {
+    const port = 10_000 + Math.floor(Math.random() * 20_000);
+    const probe = createServer();
+    const isFree = await new Promise<boolean>((resolve) => {
+      probe.once('error', () => resolve(false));
+      probe.listen(port, '127.0.0.1', () => resolve(true));
+    });
+    await new Promise((resolve) => probe.close(resolve));
+    if (isFree) return port;
+  }
+}
+
+function idsOf(user: string): { readonly uid?: number; readonly gid?: number } | undefined {
+  const [, , uid, gid] =
+    readFileSync('/etc/passwd', 'utf8')
+      .split('\n')
+      .map((line) => line.split(':'))
+      .find(([name]) => name === user) ?? [];
+  return uid === undefined ? undefined : { uid: Number(uid), gid: Number(gid) };
+}
