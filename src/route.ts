@@ -31,7 +31,7 @@ export interface Context {
   readonly services: Services;
 }
 
-/** Turns a request into a reply, at once where it can: a promise costs a twentieth of a request. */
+/** Turns a request into a reply, at once where it can, as a promise costs a turn. */
 export type Handler = (context: Context) => Reply | Promise<Reply>;
 
 /** One row of the table. */

@@ -14,7 +14,7 @@ import {
   type UserStore,
 } from '../user.ts';
 
-/** Users that one page of the streamed list takes from the store; 1,000 are not faster. */
+/** Users that one page of the streamed list takes from the store. */
 const STREAM_PAGE = 500;
 const MAX_LIMIT = 1000;
 

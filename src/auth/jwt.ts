@@ -25,7 +25,7 @@ export class Tokens {
   readonly #nowSeconds: () => number;
   // Two generations of tokens with a good signature, and when each ends: what is asked for again
   // moves to the younger, and when that is full the older is dropped whole. It saves the HMAC and
-  // the parsing, two thirds of the time of GET /notes.
+  // the parsing of a token that comes again.
   #young = new Map<string, number>();
   #old = new Map<string, number>();
 

@@ -64,8 +64,7 @@ export class Log {
     if (this.#level < 2) return;
     const { requestId, method, route, status, bytes, client } = line;
     const time = new Date().toISOString();
-    // No value of these can hold a quote or a backslash, so JSON.stringify, which takes a tenth of a
-    // short request, is not needed.
+    // No value of these can hold a quote or a backslash, so JSON.stringify is not needed.
     this.#write(
       this.#format === 'text'
         ? `${time.slice(11, 23)} ${status} ${method} ${route} ${ms.toFixed(1)} ms ${bytes} B ${client} ${requestId}\n`

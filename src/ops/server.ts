@@ -36,7 +36,7 @@ const OPTIONS: ServerOptions = {
   requireHostHeader: false,
   joinDuplicateHeaders: false,
   noDelay: true,
-  // A request without a body gets no stream: 4 % (node 26, GET /).
+  // A request without a body gets no stream.
   optimizeEmptyRequests: true,
 };
 

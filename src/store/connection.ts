@@ -21,8 +21,7 @@ const PROBE = `
     (select setting from pg_settings where name = 'statement_timeout') as "timeoutMs"`;
 
 // Every statement finds its rows by key, whatever the values. Without this the server plans most
-// batches anew (70 to 150 µs for `any($1)` where 57 to 81 do), or keeps a plan that it made while the
-// table was small and reads all of it (50 ms for a change at 200,000 users).
+// batches anew, or keeps a plan that it made while the table was small and reads all of it.
 const PLANNER = {
   plan_cache_mode: 'force_generic_plan',
   enable_seqscan: 'off',
