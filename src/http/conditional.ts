@@ -1,7 +1,7 @@
 // Entity tags and conditional requests (RFC 9110 §8.8.3, §13.1). A user's tag is its version in
 // quotes, a strong validator: the representation of one version never changes.
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Condition, User, Versions } from '../user.ts';
+import { ALWAYS, type Condition, type User, type Versions } from '../user.ts';
 
 /** The strong entity tag of a user, quotes included. */
 export function entityTag(user: User): string {
@@ -11,6 +11,7 @@ export function entityTag(user: User): string {
 /** What `If-Match` and `If-None-Match` demand of the user that a request changes. */
 export function condition(headers: IncomingHttpHeaders): Condition {
   const { 'if-match': match, 'if-none-match': noneMatch } = headers;
+  if (match === undefined && noneMatch === undefined) return ALWAYS;
   return {
     oneOf: match === undefined ? 'any' : versions(match, 'strong'),
     noneOf: noneMatch === undefined ? [] : versions(noneMatch, 'weak'),

@@ -5,6 +5,7 @@
 import { readFileSync } from 'node:fs';
 import type { Sql } from 'postgres';
 import {
+  ALWAYS,
   type Changed,
   type Condition,
   EmailTaken,
@@ -42,13 +43,16 @@ const CREATE = `
   on conflict (email) do nothing
   returning id, name, email, version`;
 
+const SET_FIELDS = `
+  name = coalesce(i.name, u.name),
+  email = coalesce(i.email, u.email),
+  version = case
+    when (coalesce(i.name, u.name), coalesce(i.email, u.email)) = (u.name, u.email) then u.version
+    else u.version + 1
+  end`;
+const COLUMNS = 'u.id, u.name, u.email, u.version';
+
 // Conditions are texts: the versions between commas, or * for any.
-const INPUT = `
-  with input as (
-    select * from unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])
-      as new (id, name, email, one_of, none_of)
-    where ${IN_TIME} order by id
-  )`;
 const IS_MET = `
   (one_of = '*' or position(',' || u.version || ',' in one_of) > 0)
   and none_of <> '*' and position(',' || u.version || ',' in none_of) = 0`;
@@ -60,22 +64,53 @@ const WITH_UNCHANGED = `
   select u.id, null, null, u.version, ${IS_MET} from users u join input i on i.id = u.id
   where not exists (select from changed c where c.id = u.id)`;
 
-const CHANGE = `${INPUT}, changed as (
-    update users u set
-      name = coalesce(i.name, u.name),
-      email = coalesce(i.email, u.email),
-      version = case
-        when (coalesce(i.name, u.name), coalesce(i.email, u.email)) = (u.name, u.email) then u.version
-        else u.version + 1
-      end
-    from input i where u.id = i.id and ${IS_MET}
-    returning u.id, u.name, u.email, u.version
-  ) ${WITH_UNCHANGED}`;
+/** How users are changed or removed. */
+interface Write {
+  /** Parameters: the time, the ids, the two lists of the conditions, the fields. */
+  readonly conditional: string;
+  /** The same without conditions, where a user that does not come back is not there. */
+  readonly unconditional: string;
+  readonly fields: (targets: readonly Target[]) => readonly string[];
+}
 
-const REMOVE = `${INPUT}, changed as (
-    delete from users u using input i where u.id = i.id and ${IS_MET}
-    returning u.id, u.name, u.email, u.version
-  ) ${WITH_UNCHANGED}`;
+const CHANGE: Write = {
+  conditional: `
+    with input as (
+      select * from unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])
+        as new (id, one_of, none_of, name, email)
+      where ${IN_TIME} order by id
+    ), changed as (
+      update users u set ${SET_FIELDS} from input i where u.id = i.id and ${IS_MET}
+      returning ${COLUMNS}
+    ) ${WITH_UNCHANGED}`,
+  unconditional: `
+    update users u set ${SET_FIELDS} from (
+      select * from unnest($2::bigint[], $3::text[], $4::text[]) as new (id, name, email)
+      where ${IN_TIME} order by id
+    ) i where u.id = i.id
+    returning ${COLUMNS}`,
+  fields: (targets) => [
+    array(targets.map(({ name }) => name)),
+    array(targets.map(({ email }) => email)),
+  ],
+};
+
+const REMOVE: Write = {
+  conditional: `
+    with input as (
+      select * from unnest($2::bigint[], $3::text[], $4::text[]) as new (id, one_of, none_of)
+      where ${IN_TIME} order by id
+    ), changed as (
+      delete from users u using input i where u.id = i.id and ${IS_MET}
+      returning ${COLUMNS}
+    ) ${WITH_UNCHANGED}`,
+  unconditional: `
+    delete from users u using (
+      select id from unnest($2::bigint[]) as new (id) where ${IN_TIME} order by id
+    ) i where u.id = i.id
+    returning ${COLUMNS}`,
+  fields: () => [],
+};
 
 // SQLSTATE (PostgreSQL manual, appendix A).
 const UNIQUE_VIOLATION = '23505';
@@ -94,7 +129,7 @@ interface Target extends UserChange {
 }
 
 /** A row of a conditional statement; without a name the user stayed as it was. */
-type Row = Omit<User, 'name'> & { readonly name: string | null; readonly isMet: boolean };
+type Row = Omit<User, 'name'> & { readonly name: string | null; readonly isMet?: boolean };
 
 /** Opens the store and begins to connect; it need not be there yet. */
 export function openPostgres(database: PostgresDatabase, options: StoreOptions): UserStore {
@@ -206,7 +241,7 @@ async function change(
   expires: number,
 ): Promise<(Changed | Error)[]> {
   try {
-    return await conditional(session, CHANGE, targets, expires);
+    return await write(session, CHANGE, targets, expires);
   } catch (err) {
     // In a batch this rolls all of it back, and its calls run one by one: only one is to blame.
     if (targets.length > 1 || !isTaken(err)) throw err;
@@ -219,7 +254,7 @@ function remove(
   targets: Target[],
   expires: number,
 ): Promise<(Changed | Error)[]> {
-  return conditional(session, REMOVE, targets, expires);
+  return write(session, REMOVE, targets, expires);
 }
 
 async function ping(session: Session, calls: undefined[]): Promise<undefined[]> {
@@ -227,26 +262,29 @@ async function ping(session: Session, calls: undefined[]): Promise<undefined[]> 
   return calls;
 }
 
-async function conditional(
+async function write(
   session: Session,
-  text: string,
+  kind: Write,
   targets: Target[],
   expires: number,
 ): Promise<(Changed | Error)[]> {
-  const rows = await query<Row>(session, text, [
-    String(session.serverSeconds(expires)),
-    array(targets.map(({ id }) => id)),
-    array(targets.map(({ name }) => name)),
-    array(targets.map(({ email }) => email)),
+  const isConditional = targets.some(({ condition }) => condition !== ALWAYS);
+  const conditions = [
     array(targets.map(({ condition }) => versionList(condition.oneOf))),
     array(targets.map(({ condition }) => versionList(condition.noneOf))),
+  ];
+  const rows = await query<Row>(session, isConditional ? kind.conditional : kind.unconditional, [
+    String(session.serverSeconds(expires)),
+    array(targets.map(({ id }) => id)),
+    ...(isConditional ? conditions : []),
+    ...kind.fields(targets),
   ]);
   const byId = byKey(rows, ({ id }) => id);
   const results: (Changed | Error)[] = [];
   for (const target of targets) {
     const row = byId.get(target.id);
     if (row === undefined) results.push(undefined);
-    else if (row.isMet) results.push(await again(session, text, target, expires));
+    else if (row.isMet) results.push(await again(session, kind, target, expires));
     else if (row.name === null) results.push('stale');
     else results.push({ id: row.id, name: row.name, email: row.email, version: row.version });
   }
@@ -259,12 +297,12 @@ async function conditional(
  */
 async function again(
   session: Session,
-  text: string,
+  kind: Write,
   target: Target,
   expires: number,
 ): Promise<Changed | Error> {
   try {
-    return (await conditional(session, text, [target], expires))[0];
+    return (await write(session, kind, [target], expires))[0];
   } catch (err) {
     if (isLost(err)) throw err;
     return isTaken(err) ? new EmailTaken() : (err as Error);
