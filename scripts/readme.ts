@@ -32,7 +32,7 @@ export function masked(text: string): string {
     .replace(/(Date: ).*/g, '$1DATE')
     .replace(/"ms":[\d.]+/g, '"ms":0')
     .replace(/(for user admin: )\S+$/gm, '$1PASSWORD')
-    .replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, 'REQUEST_ID');
+    .replace(/("requestId":"|X-Request-Id: )[\w-]+/g, '$1REQUEST_ID');
 }
 
 function replace(readme: string, part: string, text: string): string {

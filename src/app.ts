@@ -1,6 +1,6 @@
 // The pipeline, a straight line: find the route, authenticate, read the body, handle, send, record.
 // Whatever is thrown on the way becomes a reply in one place.
-import { randomUUID } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { admit } from './auth/access.ts';
 import { clientAddress } from './http/address.ts';
@@ -72,6 +72,9 @@ export class App {
   readonly #options: AppOptions;
   readonly #router: Router<Route>;
   readonly #common: readonly string[];
+  // Unique among all processes and restarts; a UUID a request would cost 3 % of a short one.
+  readonly #requestIdPrefix = randomBytes(12).toString('base64url');
+  #requests = 0;
 
   constructor(options: AppOptions) {
     this.#options = options;
@@ -112,7 +115,7 @@ export class App {
    */
   refusal(err: HttpError, socketAddress: string | undefined): string {
     const client = clientAddress(socketAddress, undefined, 0);
-    const requestId = randomUUID();
+    const requestId = this.#newRequestId();
     const startMs = this.#options.now();
     const reply = errorReply(err);
     const bytes = Buffer.byteLength(String(reply.body));
@@ -130,7 +133,7 @@ export class App {
     const sent = req.headers['x-request-id'];
     const forwardedFor = req.headers['x-forwarded-for'];
     return {
-      requestId: typeof sent === 'string' && REQUEST_ID.test(sent) ? sent : randomUUID(),
+      requestId: typeof sent === 'string' && REQUEST_ID.test(sent) ? sent : this.#newRequestId(),
       method: req.method!,
       client: clientAddress(
         req.socket.remoteAddress,
@@ -142,6 +145,11 @@ export class App {
       status: 0,
       bytes: 0,
     };
+  }
+
+  #newRequestId(): string {
+    this.#requests++;
+    return `${this.#requestIdPrefix}-${this.#requests}`;
   }
 
   #reply(req: IncomingMessage, res: ServerResponse, exchange: Exchange): Reply | Promise<Reply> {

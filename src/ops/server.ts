@@ -175,12 +175,14 @@ export class Server {
     const isFree = latest === undefined || latest.writableFinished;
     const mustWait = !isFree && (!isSafe(req) || barrier?.writableFinished === false);
     if (mustWait || !isSafe(req)) connection.barrier = res;
-    const start = () => {
+    if (!mustWait) {
+      this.#handler.handle(req, res, connection);
+      return;
+    }
+    latest.once('finish', () => {
       if (connection.isClosing) req.socket.destroySoon();
       else this.#handler.handle(req, res, connection);
-    };
-    if (mustWait) latest.once('finish', start);
-    else start();
+    });
   }
 
   /** Closes up to `most` connections without a request in progress, the oldest first. */
