@@ -6,6 +6,7 @@ import { admit } from './auth/access.ts';
 import { clientAddress } from './http/address.ts';
 import { hasBody, MEDIA_TYPES, readBody } from './http/body.ts';
 import { errorReply, HttpError } from './http/errors.ts';
+import { checkMessage, expectsContinue, singleHeader } from './http/message.ts';
 import { empty, endsConnection, type Reply, rawReply, send } from './http/reply.ts';
 import { type Match, Router } from './http/router.ts';
 import type { Context, Route, RouteTable, Services } from './route.ts';
@@ -57,15 +58,6 @@ const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/;
 const CORS_EXPOSED = 'ETag, Link, Location, Retry-After, X-Request-Id';
 const CORS_ALLOWED = 'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id';
 const CORS_MAX_AGE_SECONDS = 7200;
-
-// uri-host [ ":" port ], where a host is a name, an address, or nothing (RFC 9112 §3.2, RFC 3986 §3.2.2)
-const HOST = /^(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/;
-
-/** The header section at most (RFC 6585 §5). */
-const MAX_HEADER_BYTES = 16 * 1024;
-
-/** Names and values in a list that is too short to hide a large section from node's own limit. */
-const FEW_HEADERS = 100;
 
 /** Answers requests. */
 export class App {
@@ -250,44 +242,4 @@ function contextOf(
   services: Services,
 ): Context {
   return { headers: req.headers, parameter, query, body, client, services };
-}
-
-/** What node's parser lets through and HTTP does not (RFC 9112 §2.3, §3.2). */
-function checkMessage(req: IncomingMessage): void {
-  if (req.httpVersionMajor !== 1) throw new HttpError(505);
-  if (req.rawHeaders.length > FEW_HEADERS && headerBytes(req) > MAX_HEADER_BYTES) {
-    throw new HttpError(431);
-  }
-  const coding = req.headers['transfer-encoding'];
-  // RFC 9112 §6.1: no other coding is understood, and in HTTP/1.0 any is a sign of smuggling.
-  if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || req.httpVersionMinor === 0)) {
-    throw new HttpError(400, 'The request has a Transfer-Encoding other than chunked.');
-  }
-  if (req.httpVersionMinor === 0) return;
-  const host = singleHeader(req, 'host');
-  if (host === undefined || !HOST.test(host)) {
-    throw new HttpError(400, 'The request must have exactly one Host header with a valid host.');
-  }
-}
-
-/** RFC 9110 §10.1.1: not from HTTP/1.0, and other expectations are none that a body waits for. */
-function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
-  return httpVersionMinor === 1 && headers.expect?.toLowerCase() === '100-continue';
-}
-
-/** Node counts names and values alone: many short fields could be twice the limit and more. */
-function headerBytes({ rawHeaders }: IncomingMessage): number {
-  const separators = ': \r\n'.length * (rawHeaders.length / 2);
-  return rawHeaders.reduce((sum, text) => sum + text.length, separators);
-}
-
-/** The header's value when it was sent exactly once; node keeps only the first of several. */
-function singleHeader(req: IncomingMessage, name: 'host' | 'authorization'): string | undefined {
-  const { rawHeaders } = req;
-  let count = 0;
-  for (let i = 0; i < rawHeaders.length; i += 2) {
-    const header = rawHeaders[i]!;
-    if (header.length === name.length && header.toLowerCase() === name) count++;
-  }
-  return count === 1 ? req.headers[name] : undefined;
 }

@@ -86,7 +86,7 @@ const RULES: {
   'auth/': { values: ['node:crypto', 'node:buffer', 'http/errors.ts', 'http/address.ts'] },
   'store/': { values: [/^node:/, 'postgres', 'user.ts'] },
   'api/': { values: ['user.ts', /^http\//, /^auth\//], types: ['route.ts'] },
-  'ops/': { values: [/^node:/, 'http/reply.ts', 'http/errors.ts'] },
+  'ops/': { values: [/^node:/, 'http/reply.ts', 'http/errors.ts', 'http/message.ts'] },
   'route.ts': { values: [], types: [/^node:/, /^http\//, /^auth\//, 'user.ts'] },
   'routes.ts': { values: [/^api\//], types: ['route.ts'] },
   'app.ts': {

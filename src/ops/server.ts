@@ -10,6 +10,7 @@ import {
 import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
 import { Server as NetServer, type Socket } from 'node:net';
 import { HttpError } from '../http/errors.ts';
+import { MAX_HEADER_BYTES } from '../http/message.ts';
 import { lingeringClose } from '../http/reply.ts';
 
 /** Connections at the same time; beyond, idle ones give way. */
@@ -25,7 +26,7 @@ const HANDSHAKE_TIMEOUT_MS = 10_000;
 
 const OPTIONS: ServerOptions = {
   insecureHTTPParser: false,
-  maxHeaderSize: 16 * 1024,
+  maxHeaderSize: MAX_HEADER_BYTES,
   headersTimeout: 10_000,
   requestTimeout: 30_000,
   connectionsCheckingInterval: 1_000,

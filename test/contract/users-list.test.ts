@@ -286,6 +286,18 @@ for (const store of STORES) {
       assert.deepEqual(finished(program, reader.requestId), [200]);
     });
 
+    test('4.1 two lists on one connection end with their client', async () => {
+      const socket = await open(program);
+      const ids = ['gone-1', 'gone-2'];
+      for (const id of ids)
+        socket.write(`GET /users HTTP/1.1\r\nHost: x\r\nX-Request-Id: ${id}\r\n\r\n`);
+      await once(socket, 'readable');
+      // Answered only when both lists have been begun, as they are older.
+      await send(`${program.url}/users/1`);
+      socket.resetAndDestroy();
+      await program.until(() => ids.every((id) => finished(program, id).length > 0));
+    });
+
     test('4.1 the list of HTTP/1.0 is whole and not chunked', async () => {
       const socket = await open(program);
       socket.write(`GET /users?after=${ROWS - 5000} HTTP/1.0\r\n\r\n`);

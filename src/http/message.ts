@@ -1,0 +1,62 @@
+// What HTTP asks of a message and node's parser lets through.
+import type { IncomingMessage } from 'node:http';
+import { HttpError } from './errors.ts';
+
+// uri-host [ ":" port ], where a host is a name, an address, or nothing (RFC 9112 §3.2, RFC 3986 §3.2.2)
+const HOST = /^(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/;
+
+/** The header section at most (RFC 6585 §5). */
+export const MAX_HEADER_BYTES = 16 * 1024;
+
+/** Names and values in a list that is too short to hide a large section from node's own limit. */
+const FEW_HEADERS = 100;
+
+/**
+ * Checks the version, the size of the header section, the transfer coding and the host (RFC 9112
+ * §2.3, §6.1, §3.2).
+ * @throws HttpError 505, 431 or 400
+ */
+export function checkMessage(req: IncomingMessage): void {
+  if (req.httpVersionMajor !== 1) throw new HttpError(505);
+  if (req.rawHeaders.length > FEW_HEADERS && headerBytes(req) > MAX_HEADER_BYTES) {
+    throw new HttpError(431);
+  }
+  const coding = req.headers['transfer-encoding'];
+  // RFC 9112 §6.1: no other coding is understood, and in HTTP/1.0 any is a sign of smuggling.
+  if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || req.httpVersionMinor === 0)) {
+    throw new HttpError(400, 'The request has a Transfer-Encoding other than chunked.');
+  }
+  if (req.httpVersionMinor === 0) return;
+  const host = singleHeader(req, 'host');
+  if (host === undefined || !HOST.test(host)) {
+    throw new HttpError(400, 'The request must have exactly one Host header with a valid host.');
+  }
+}
+
+/**
+ * Whether the client waits for 100 before it sends the body: never in HTTP/1.0, and no other
+ * expectation is one that a body waits for (RFC 9110 §10.1.1).
+ */
+export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
+  return httpVersionMinor === 1 && headers.expect?.toLowerCase() === '100-continue';
+}
+
+/** Node counts names and values alone: many short fields could be twice the limit and more. */
+function headerBytes({ rawHeaders }: IncomingMessage): number {
+  const separators = ': \r\n'.length * (rawHeaders.length / 2);
+  return rawHeaders.reduce((sum, text) => sum + text.length, separators);
+}
+
+/** The header's value when it was sent exactly once; node keeps only the first of several. */
+export function singleHeader(
+  req: IncomingMessage,
+  name: 'host' | 'authorization',
+): string | undefined {
+  const { rawHeaders } = req;
+  let count = 0;
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    const header = rawHeaders[i]!;
+    if (header.length === name.length && header.toLowerCase() === name) count++;
+  }
+  return count === 1 ? req.headers[name] : undefined;
+}
