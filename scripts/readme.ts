@@ -83,6 +83,8 @@ const ORDER = [
   'app.ts',
   'user.ts',
   'api/*.ts',
+  'openapi.ts',
+  'openapi/*.ts',
   'http/*.ts',
   'auth/*.ts',
   'store/*.ts',

@@ -15,6 +15,8 @@ export interface Note {
 export interface Services extends Gatekeepers {
   readonly store: UserStore;
   readonly note: Note;
+  /** The API's OpenAPI document, as JSON. */
+  readonly description: () => Promise<string>;
 }
 
 /** One request, as a handler sees it. */
@@ -39,6 +41,8 @@ export interface Route {
   readonly access: Access;
   /** Media types of the body; empty: a body has no meaning here. */
   readonly accepts: readonly MediaType[];
+  /** Statuses that the handler answers with; what precedes it answers too, see openapi.ts. */
+  readonly answers: readonly number[];
   readonly handle: Handler;
   /** What the route is for, in a few words of Markdown. */
   readonly summary: string;

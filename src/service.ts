@@ -3,6 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { performance } from 'node:perf_hooks';
 import { App, type Exchange } from './app.ts';
+import type { Gatekeepers } from './auth/access.ts';
 import { Credential } from './auth/credential.ts';
 import { Failures } from './auth/failures.ts';
 import { Tokens } from './auth/jwt.ts';
@@ -10,7 +11,6 @@ import { type Config, readConfig, readTls } from './config.ts';
 import { Admin } from './ops/admin.ts';
 import { Log } from './ops/log.ts';
 import { Server } from './ops/server.ts';
-import type { Services } from './route.ts';
 import { routes } from './routes.ts';
 import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
@@ -48,7 +48,8 @@ export async function startService(
     onFatal,
   });
   const password = config.authPassword ?? randomBytes(15).toString('base64url');
-  const services = { ...gatekeepers(config, password), store, note: noteOf(config) };
+  const note = noteOf(config);
+  const services = { ...gatekeepers(config, password), store, note, description: describer() };
   const app = new App({
     routes,
     services,
@@ -108,7 +109,7 @@ export async function startService(
   }
 }
 
-function gatekeepers(config: Config, password: string): Omit<Services, 'store' | 'note'> {
+function gatekeepers(config: Config, password: string): Gatekeepers {
   const { authUser: user, authName: name, signingSecret, signingSecretPrevious } = config;
   const secrets = [signingSecret ?? randomBytes(32).toString('base64url'), signingSecretPrevious];
   return {
@@ -120,6 +121,15 @@ function gatekeepers(config: Config, password: string): Omit<Services, 'store' |
     ),
     failures: new Failures(config.authFailuresPerMinute, () => performance.now()),
     protectUsers: config.protectUsers,
+  };
+}
+
+/** Makes the OpenAPI document when it is first asked for, so that no start waits for it. */
+function describer(): () => Promise<string> {
+  let text: Promise<string> | undefined;
+  return () => {
+    text ??= import('./openapi.ts').then(({ openapi }) => openapi(routes));
+    return text;
   };
 }
 

@@ -87,6 +87,11 @@ const RULES: {
   'store/': { values: [/^node:/, 'postgres', 'user.ts'] },
   'api/': { values: ['user.ts', /^http\//, /^auth\//], types: ['route.ts'] },
   'ops/': { values: [/^node:/, 'http/reply.ts', 'http/errors.ts', 'http/message.ts'] },
+  'openapi.ts': {
+    values: ['http/body.ts', /^openapi\//],
+    types: ['route.ts', 'routes.ts', 'auth/access.ts'],
+  },
+  'openapi/': { values: ['user.ts'], types: ['routes.ts'] },
   'route.ts': { values: [], types: [/^node:/, /^http\//, /^auth\//, 'user.ts'] },
   'routes.ts': { values: [/^api\//], types: ['route.ts'] },
   'app.ts': {

@@ -1,5 +1,7 @@
-// Speaks HTTP to a URL: `fetch` for what it can send, raw sockets for what it refuses to send.
+// Speaks HTTP to a URL: `fetch` for what it can send, raw sockets for what it refuses to send. Every
+// answer must be one that openapi.json declares (contract 8.1).
 import { connect } from 'node:net';
+import { type Exchange, seen } from './openapi.ts';
 
 /** An answer read whole: status, headers in lower case, body as text. */
 export interface Answer {
@@ -18,13 +20,16 @@ export async function send(
   if (isJson && !headers.has('content-type')) headers.set('content-type', 'application/json');
   const body = isJson ? JSON.stringify(init.body) : init.body;
   const res = await fetch(url, { redirect: 'manual', ...init, headers, body } as RequestInit);
-  return { status: res.status, headers: res.headers, body: await res.text() };
+  const answer = { status: res.status, headers: res.headers, body: await res.text() };
+  const { pathname, search } = new URL(url);
+  seen({ method: init.method ?? 'GET', target: pathname + search, ...answer });
+  return answer;
 }
 
 /** Writes raw bytes to the server of `url` and resolves with all it answers until it closes. */
-export function raw(url: string, ...parts: (string | Uint8Array)[]): Promise<string> {
+export async function raw(url: string, ...parts: (string | Uint8Array)[]): Promise<string> {
   const { hostname, port } = new URL(url);
-  return new Promise((resolve, reject) => {
+  const text = await new Promise<string>((resolve, reject) => {
     let answer = '';
     const socket = connect(Number(port), hostname, () => {
       for (const part of parts) socket.write(part);
@@ -36,7 +41,49 @@ export function raw(url: string, ...parts: (string | Uint8Array)[]): Promise<str
     socket.on('close', () => resolve(answer));
     socket.on('error', (err) => (answer ? resolve(answer) : reject(err)));
   });
+  const first = firstExchange(Buffer.concat(parts.map((part) => Buffer.from(part))), text);
+  if (first !== undefined) seen(first);
+  return text;
 }
+
+/**
+ * The first of the requests that a connection sent, with its answer.
+ * @returns undefined unless the answer came whole
+ */
+export function firstExchange(sent: Buffer, received: string): Exchange | undefined {
+  const [, method = '', target = ''] = /^(\S+) (\S+) HTTP\//.exec(sent.toString('latin1')) ?? [];
+  const [head = '', rest] = received.replace(CONTINUE, '').split(/\r\n\r\n(.*)/s);
+  const [line = '', ...fields] = head.split('\r\n');
+  const headers = new Headers(
+    fields.map((field) => field.split(/: (.*)/s).slice(0, 2) as [string, string]),
+  );
+  const status = Number(line.split(' ')[1]);
+  const hasBody = method !== 'HEAD' && headers.has('content-type');
+  const bytes = hasBody ? contentOf(headers, rest ?? '') : '';
+  if (rest === undefined || bytes === undefined) return undefined;
+  return { method, target, status, headers, body: Buffer.from(bytes, 'latin1').toString() };
+}
+
+/** The body at the beginning of `rest`; undefined when it is cut off. */
+function contentOf(headers: Headers, rest: string): string | undefined {
+  const length = headers.get('content-length');
+  if (length !== null)
+    return rest.length < Number(length) ? undefined : rest.slice(0, Number(length));
+  if (!headers.has('transfer-encoding')) return rest;
+  let content = '';
+  let at = 0;
+  for (;;) {
+    const [line, hex] = /^([0-9a-f]+)\r\n/i.exec(rest.slice(at, at + 10)) ?? [];
+    if (line === undefined || hex === undefined) return undefined;
+    const size = Number.parseInt(hex, 16);
+    if (size === 0) return content;
+    at += line.length;
+    content += rest.slice(at, at + size);
+    at += size + '\r\n'.length;
+  }
+}
+
+const CONTINUE = /^(?:HTTP\/1\.1 100 Continue\r\n\r\n)+/;
 
 /** `Authorization` of the Basic scheme (RFC 7617). */
 export function basic(user: string, password: string): string {

@@ -1,0 +1,8 @@
+// GET /openapi.json (contract 8.1): what the API is, for programs.
+import { json, type Reply } from '../http/reply.ts';
+import type { Context } from '../route.ts';
+
+/** 200, the OpenAPI document. */
+export async function describeApi({ services }: Context): Promise<Reply> {
+  return json(await services.description());
+}

@@ -1,0 +1,233 @@
+// Section 8 of the contract: the API's own description. That every answer of the other tests is
+// declared is held by the client they all use; here every declared answer is provoked.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { after, before, describe, test } from 'node:test';
+import { basic, firstExchange, raw, send } from '../support/client.ts';
+import { DOCUMENT, declared, fault, type Part, resolve, seen } from '../support/openapi.ts';
+import { freePort } from '../support/postgres.ts';
+import { newDatabase, PASSWORD, type Program, STORES, start, USER } from '../support/program.ts';
+
+const COMMITTED = readFileSync(new URL('../../openapi.json', import.meta.url), 'utf8');
+
+interface Operation {
+  readonly method: string;
+  readonly path: string;
+  readonly part: Part;
+}
+
+const operations: Operation[] = Object.entries(DOCUMENT.paths!).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, part]) => ({ method: method.toUpperCase(), path, part })),
+);
+
+for (const store of STORES) {
+  describe(`8 the description (${store})`, () => {
+    test('8.1 GET /openapi.json answers the committed document, whatever the host and settings', async () => {
+      const settings = [{}, { PROTECT_USERS: 'true', CORS_ORIGIN: '*', BODY_LIMIT_BYTES: '9' }];
+      for (const env of settings) {
+        await using program = await start({ DATABASE_URL: await newDatabase(store), ...env });
+        const answer = await send(`${program.url}/openapi.json`);
+        assert.deepEqual(
+          [answer.status, answer.headers.get('content-type'), answer.body],
+          [200, 'application/json', COMMITTED],
+        );
+        const head = 'GET /openapi.json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n';
+        const other = firstExchange(Buffer.from(head), await raw(program.url, head));
+        assert.equal(other?.body, COMMITTED);
+      }
+    });
+
+    for (const { method, path, part } of operations) {
+      test(`8.1 the example of ${method} ${path} works on a fresh service`, async () => {
+        const pair = exampleOf(DOCUMENT.paths!['/token']!.post!.requestBody!) as Credentials;
+        await using program = await start({
+          DATABASE_URL: await newDatabase(store),
+          AUTH_USER: pair.id,
+          AUTH_PASSWORD: pair.pw,
+          AUTH_NAME: 'Administrator',
+        });
+        if (path !== '/users' || method !== 'POST') {
+          const { post } = DOCUMENT.paths!['/users'] as { post: Part };
+          await send(`${program.url}/users`, {
+            method: 'POST',
+            body: exampleOf(post.requestBody!),
+          });
+        }
+        const headers: Record<string, string> = {};
+        const scheme = JSON.stringify(part.security).includes('basic') ? 'basic' : 'bearer';
+        headers.authorization =
+          scheme === 'basic' ? basic(pair.id, pair.pw) : `Bearer ${await newToken(program, pair)}`;
+        let target = path;
+        const query = new URLSearchParams();
+        for (const parameter of Object.values(part.parameters!).map(resolve)) {
+          const { name, in: place, example } = parameter as unknown as Record<string, string>;
+          if (example === undefined) continue;
+          if (place === 'path') target = target.replace(`{${name}}`, String(example));
+          if (place === 'query') query.set(name!, String(example));
+          if (place === 'header') headers[name!] = String(example);
+        }
+        const answer = await send(`${program.url}${target}?${query}`, {
+          method,
+          headers,
+          ...(part.requestBody && { body: exampleOf(part.requestBody) }),
+        });
+        const [status, response] = Object.entries(part.responses!)[0]!;
+        assert.equal(String(answer.status), status);
+        if (VARYING.includes(path)) return;
+        const example = exampleOf(response);
+        const isText = typeof example === 'string';
+        assert.deepEqual(isText ? answer.body : JSON.parse(answer.body), example);
+      });
+    }
+  });
+}
+
+/** Routes whose answer is another one with every service or call. */
+const VARYING = ['/token', '/openapi.json'];
+
+interface Credentials {
+  readonly id: string;
+  readonly pw: string;
+}
+
+/** The one example of a body or an answer; all its media types have the same. */
+function exampleOf({ content }: Part): unknown {
+  return Object.values(content!)[0]!.example;
+}
+
+async function newToken({ url }: Program, pair: Credentials): Promise<string> {
+  const { body } = await send(`${url}/token`, { method: 'POST', body: { ...pair } });
+  return JSON.parse(body).token;
+}
+
+describe('8 every declared answer', { concurrency: true }, () => {
+  const AUTH_FAILURES = 2;
+  const names = new Set<string>();
+  let program: Program;
+  let storeless: Program;
+  let token: string;
+  let created = 0;
+
+  before(async () => {
+    const env = {
+      PROTECT_USERS: 'true',
+      CORS_ORIGIN: '*',
+      TRUST_PROXY: '1',
+      AUTH_FAILURES_PER_MINUTE: String(AUTH_FAILURES),
+    };
+    program = await start(env);
+    const nowhere = `postgres://nobody@127.0.0.1:${await freePort()}/none`;
+    storeless = await start({ ...env, DATABASE_URL: nowhere, DATABASE_TIMEOUT_MS: '500' });
+    token = await newToken(program, { id: USER, pw: PASSWORD });
+    // Enough for a second page.
+    await newUser();
+    await newUser();
+  });
+  after(async () => {
+    await program?.[Symbol.asyncDispose]();
+    await storeless?.[Symbol.asyncDispose]();
+  });
+
+  /** What a request differs in from one that succeeds. */
+  interface Change {
+    readonly to?: Program;
+    readonly target?: string;
+    readonly version?: string;
+    readonly host?: string;
+    readonly authorization?: string;
+    readonly fields?: readonly string[];
+    readonly type?: string;
+    readonly body?: string;
+    readonly end?: string;
+  }
+
+  /** Sends the request and notes what its answer has shown. */
+  async function ask({ method, path, part }: Operation, change: Change = {}): Promise<void> {
+    const { to = program, version = '1.1', host = 'Host: x', fields = [] } = change;
+    const hasId = change.target === undefined && path.includes('{id}');
+    const target = change.target ?? (hasId ? path.replace('{id}', String(await newUser())) : path);
+    const schemes = JSON.stringify(part.security);
+    const right = schemes.includes('basic') ? basic(USER, PASSWORD) : `Bearer ${token}`;
+    const authorization = change.authorization ?? (schemes === '[]' ? '' : right);
+    const head = [`${method} ${target} HTTP/${version}`, host, 'Connection: close', ...fields];
+    if (authorization) head.push(`Authorization: ${authorization}`);
+    const body = change.body ?? (part.requestBody ? bodyOf(part.requestBody) : '');
+    if (body) head.push(`Content-Type: ${change.type ?? 'application/json'}`);
+    if (body) head.push(`Content-Length: ${Buffer.byteLength(body)}`);
+    const bytes = [...head.filter(Boolean), change.end ?? `\r\n${body}`].join('\r\n');
+    const exchange = firstExchange(Buffer.from(bytes), await raw(to.url, bytes));
+    assert.ok(exchange);
+    for (const name of seen(exchange)) names.add(name);
+  }
+
+  /** A body that the route takes: the right pair, or a user with an email of its own. */
+  function bodyOf(requestBody: Part): string {
+    const example = exampleOf(requestBody) as object;
+    if ('pw' in example) return JSON.stringify({ id: USER, pw: PASSWORD });
+    return JSON.stringify({ name: 'Ada', email: `ada-${++created}@example.com` });
+  }
+
+  async function newUser(): Promise<number> {
+    const body = { name: 'Ada', email: `ada-${++created}@example.com` };
+    const headers = { authorization: `Bearer ${token}` };
+    const answer = await send(`${program.url}/users`, { method: 'POST', headers, body });
+    return JSON.parse(answer.body).id;
+  }
+
+  /** Requests that are answered with the status; each shows what the others do not. */
+  const REQUESTS: Readonly<Record<string, (operation: Operation) => readonly Change[]>> = {
+    200: ({ path }) => (path === '/users' ? [{}, { target: '/users?limit=1' }] : [{}]),
+    201: () => [{}],
+    304: () => [{ fields: ['If-None-Match: *'] }],
+    400: () => [{ host: '' }],
+    401: ({ part, path }) => {
+      if (path === '/token') return [{ body: '{}' }];
+      const isBearer = JSON.stringify(part.security).includes('bearer');
+      return isBearer
+        ? [{ authorization: 'none' }, { authorization: 'Bearer wrong' }]
+        : [{ authorization: 'none' }];
+    },
+    404: () => [{ target: '/users/0' }],
+    408: () => [{ end: 'Unfinished: ' }],
+    412: () => [{ fields: ['If-Match: "0"'] }],
+    413: () => [{ fields: ['Content-Length: 1000000'], body: '' }],
+    415: () => [{ type: 'text/plain' }, { fields: ['Content-Encoding: gzip'] }],
+    429: ({ path }) => {
+      const wrong = {
+        fields: [`X-Forwarded-For: 192.0.2.${path.length}`],
+        authorization: path === '/token' ? '' : basic(USER, 'wrong'),
+        ...(path === '/token' && { body: JSON.stringify({ id: USER, pw: 'wrong' }) }),
+      };
+      return Array(AUTH_FAILURES + 1).fill(wrong);
+    },
+    431: () => [{ fields: [`Long: ${'a'.repeat(16_384)}`] }],
+    500: ({ path }) => [{ to: storeless, target: path.replace('{id}', '1') }],
+    505: () => [{ version: '1.2' }],
+  };
+
+  for (const operation of operations) {
+    const { method, path, part } = operation;
+    test(`8.1 ${method} ${path} gives each answer that it declares, and no other`, async () => {
+      for (const status of Object.keys(part.responses!)) {
+        for (const change of REQUESTS[status]!(operation)) await ask(operation, change);
+      }
+      const key = `${method} ${path} `;
+      const [given, expected] = [[...names], declared()].map((list) =>
+        list.filter((name) => name.startsWith(key)).sort(),
+      );
+      assert.deepEqual(given, expected);
+    });
+  }
+});
+
+test('8.1 every example of the document is what its schema takes', () => {
+  const bodies = operations.flatMap(({ part }) => [
+    part.requestBody,
+    ...Object.values(part.responses!),
+  ]);
+  const contents = [...bodies, ...Object.values(DOCUMENT['x-unmatched']!)].flatMap((body) =>
+    body === undefined ? [] : Object.values(resolve(body).content ?? {}),
+  );
+  assert.ok(contents.length > 100);
+  for (const { schema, example } of contents) assert.equal(fault(schema!, example), undefined);
+});
