@@ -41,11 +41,12 @@ function pack(folder: string): string {
 }
 
 function npmPackages(lockFile: string): readonly NpmPackage[] {
-  type Entry = Omit<NpmPackage, 'name'> & { dev?: true };
+  // A link is a folder of this repository that the tests use.
+  type Entry = Omit<NpmPackage, 'name'> & { dev?: true; link?: true };
   const { packages } = JSON.parse(readFileSync(lockFile, 'utf8')) as {
     packages: Record<string, Entry>;
   };
   return Object.entries(packages)
-    .filter(([path, { dev }]) => path !== '' && !dev)
+    .filter(([path, { dev, link }]) => path !== '' && !dev && !link)
     .map(([path, entry]) => ({ ...entry, name: path.replace(/^.*node_modules\//, '') }));
 }

@@ -1,0 +1,82 @@
+// openapi.json in the hands of those it is for: a generator makes a client of it, a program that is
+// written against that client compiles, works with a running service, and cannot misuse it.
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { copyFileSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { before, describe, test } from 'node:test';
+import { newDatabase, newFolder, PASSWORD, STORES, start, USER } from './support/program.ts';
+
+const ROOT = join(import.meta.dirname, '..');
+const CLIENT = join(ROOT, 'test/client');
+const GENERATOR = join(CLIENT, 'node_modules/openapi-typescript/bin/cli.js');
+const COMPILER = join(ROOT, 'node_modules/typescript/bin/tsc');
+
+const OPTIONS = {
+  target: 'es2024',
+  module: 'nodenext',
+  types: ['node'],
+  noEmit: true,
+  strict: true,
+  noUncheckedIndexedAccess: true,
+  exactOptionalPropertyTypes: true,
+  allowImportingTsExtensions: true,
+};
+
+describe('a client made by openapi-typescript', () => {
+  let folder: string;
+  before(() => {
+    folder = newFolder();
+    symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
+    writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
+    for (const file of ['client.ts', 'refused.ts']) {
+      copyFileSync(join(CLIENT, file), join(folder, file));
+    }
+    const api = join(folder, 'api.ts');
+    execFileSync(process.execPath, [GENERATOR, join(ROOT, 'openapi.json'), '--output', api]);
+  });
+
+  test('a program that uses it compiles', () => {
+    assert.deepEqual(compile(folder, 'client.ts'), []);
+  });
+
+  test('a program that misuses it does not, line by line', () => {
+    const source = readFileSync(join(CLIENT, 'refused.ts'), 'utf8').split('\n');
+    const refused = source.flatMap((line, i) => (line.includes('// refused:') ? [i + 1] : []));
+    assert.equal(refused.length, 10);
+    assert.deepEqual(compile(folder, 'refused.ts'), refused);
+  });
+
+  for (const store of STORES) {
+    test(`a program that uses it works with the service (${store})`, async () => {
+      await using program = await start({
+        PROTECT_USERS: 'true',
+        DATABASE_URL: await newDatabase(store),
+      });
+      const script = join(folder, 'client.ts');
+      const output = execFileSync(process.execPath, [script, program.url, USER, PASSWORD]);
+      assert.deepEqual(JSON.parse(output.toString()), {
+        greeting: 'Hello! This is the Notes and Users API.\n',
+        note: 'Welcome',
+        noNote: [401, 'Unauthorized'],
+        created: [201, 'ada@example.com'],
+        taken: [400, 'Another user has this email.'],
+        changed: [200, 'Ada Lovelace'],
+        stale: [412, 'The user is not in a version that the request asks for.'],
+        names: ['Ada Lovelace'],
+      });
+    });
+  }
+});
+
+/** The lines of the file with an error of the compiler, each once. */
+function compile(folder: string, file: string): number[] {
+  const config = join(folder, `${file}.json`);
+  writeFileSync(config, JSON.stringify({ compilerOptions: OPTIONS, files: [file] }));
+  const args = [COMPILER, '-p', config, '--pretty', 'false'];
+  const { status, stdout } = spawnSync(process.execPath, args, { encoding: 'utf8' });
+  const errors = [...stdout.matchAll(/^(\S+?)\((\d+),\d+\): error /gm)];
+  assert.equal(status === 0, errors.length === 0, stdout);
+  for (const [line, name = ''] of errors) assert.ok(name.endsWith(file), line);
+  return [...new Set(errors.map(([, , line]) => Number(line)))];
+}
