@@ -23,6 +23,8 @@ export interface AppOptions {
   readonly now: () => number;
   /** Whether connections are to end with their last answer. */
   readonly isStopping: () => boolean;
+  /** Called once for every request, before anything is done for it. */
+  readonly begin: (exchange: Exchange) => void;
   /** Called once for every answer. */
   readonly record: (exchange: Exchange) => void;
 }
@@ -86,6 +88,7 @@ export class App {
   /** Answers one request; never throws. */
   handle(req: IncomingMessage, res: ServerResponse, connection: Connection): void {
     const exchange = this.#begin(req);
+    this.#options.begin(exchange);
     let reply: Reply | Promise<Reply>;
     try {
       reply = this.#reply(req, res, exchange);
@@ -112,7 +115,9 @@ export class App {
     const reply = errorReply(err);
     const bytes = Buffer.byteLength(String(reply.body));
     const { status } = reply;
-    this.#options.record({ requestId, method: '', client, startMs, route: '', status, bytes });
+    const exchange = { requestId, method: '', client, startMs, route: '', status, bytes };
+    this.#options.begin(exchange);
+    this.#options.record(exchange);
     return rawReply(reply, this.#headers(requestId));
   }
 

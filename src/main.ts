@@ -1,5 +1,5 @@
 // The process: arguments, environment, signals, exit status. The only file that touches
-// `process`, but for the uid in store/sqlite.ts.
+// `process`, but for the uid in store/sqlite.ts and the usage in ops/runtime.ts.
 // What needs a newer node is imported after the version is known to be new enough.
 const OLDEST_NODE = 24;
 

@@ -1,5 +1,5 @@
 // THE TABLE: the whole API on one page. The router, `Allow`, `OPTIONS`, the `Accept` of a 415, the
-// log's route and the OpenAPI document come from it.
+// log's route, the metrics' labels and the OpenAPI document come from it.
 import { describeApi } from './api/description.ts';
 import { greet } from './api/greeting.ts';
 import { readNote } from './api/notes.ts';

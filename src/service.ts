@@ -10,11 +10,12 @@ import { Tokens } from './auth/jwt.ts';
 import { type Config, readConfig, readTls } from './config.ts';
 import { Admin } from './ops/admin.ts';
 import { Log } from './ops/log.ts';
+import type { Metrics } from './ops/metrics.ts';
 import { Server } from './ops/server.ts';
 import { routes } from './routes.ts';
-import { openStore } from './store/index.ts';
+import { openStore, type Store } from './store/index.ts';
 import { describe } from './store/url.ts';
-import { StoreUnavailable } from './user.ts';
+import { StoreUnavailable, type UserStore } from './user.ts';
 
 /** A running service. */
 export interface Service {
@@ -39,7 +40,7 @@ export async function startService(
   const now = () => performance.now();
   const tls = config.tls && readTls(config.tls);
   let isStopping = false;
-  const store = await openStore(config.database, {
+  const opened = await openStore(config.database, {
     poolSize: config.databasePoolSize,
     timeoutMs: config.databaseTimeoutMs,
     now,
@@ -47,6 +48,7 @@ export async function startService(
     onBack: () => log.info('store available'),
     onFatal,
   });
+  const { metrics, store } = await measured(opened, config, now);
   const password = config.authPassword ?? randomBytes(15).toString('base64url');
   const note = noteOf(config);
   const services = { ...gatekeepers(config, password), store, note, description: describer() };
@@ -58,10 +60,15 @@ export async function startService(
     corsOrigin: config.corsOrigin,
     now,
     isStopping: () => isStopping,
-    record: (exchange) => record(exchange, now() - exchange.startMs, log),
+    begin: ({ method }) => metrics?.begin(method),
+    record: (exchange) => {
+      const ms = now() - exchange.startMs;
+      record(exchange, ms, log);
+      metrics?.end(exchange, ms);
+    },
   });
   const api = new Server(app, tls);
-  const admin = new Server(new Admin({ reasonNotReady }));
+  const admin = new Server(new Admin({ reasonNotReady, metrics: () => metrics?.page() ?? '' }));
 
   async function reasonNotReady(): Promise<string | undefined> {
     if (isStopping) return 'stopping';
@@ -80,6 +87,7 @@ export async function startService(
     timer.clear();
     api.destroy();
     admin.destroy();
+    metrics?.close();
     await store.close();
     log.info('stopped');
     return isInTime;
@@ -104,9 +112,28 @@ export async function startService(
   } catch (err) {
     api.destroy();
     admin.destroy();
+    metrics?.close();
     await store.close();
     throw err;
   }
+}
+
+/** Nothing is measured, nor loaded for it, where there is no admin listener to ask for it. */
+async function measured(
+  store: Store,
+  { adminPort, database, databaseTimeoutMs: timeoutMs }: Config,
+  now: () => number,
+): Promise<{ readonly metrics?: Metrics; readonly store: UserStore }> {
+  if (adminPort === undefined) return { store };
+  const { Metrics } = await import('./ops/metrics.ts');
+  const { MeasuredStore } = await import('./ops/measured.ts');
+  const metrics = new Metrics({
+    routes,
+    engine: database.engine,
+    connections: () => store.connections,
+  });
+  const record = metrics.operation.bind(metrics);
+  return { metrics, store: new MeasuredStore(store, { timeoutMs, now, record }) };
 }
 
 function gatekeepers(config: Config, password: string): Gatekeepers {

@@ -1,5 +1,5 @@
-// The admin listener (contract section 7): whether the process lives, and whether it would serve.
-// On a port of its own, which is not for the public.
+// The admin listener (contract section 7): whether the process lives, whether it would serve, and what
+// it has measured. On a port of its own, which is not for the public.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { errorReply, HttpError, text } from '../http/errors.ts';
 import { endsConnection, type Reply, rawReply, send } from '../http/reply.ts';
@@ -9,12 +9,17 @@ import type { Connection, Handler } from './server.ts';
 export interface AdminOptions {
   /** Why requests would not be served; undefined when they would. */
   readonly reasonNotReady: () => Promise<string | undefined>;
+  /** The metrics in Prometheus' text format. */
+  readonly metrics: () => string;
 }
 
 const COMMON = ['X-Content-Type-Options', 'nosniff', 'Cache-Control', 'no-store'];
 const ALLOW = 'GET, HEAD';
 
-/** Answers `/live` and `/ready`. */
+/** Prometheus' text exposition format. */
+const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+
+/** Answers `/live`, `/ready` and `/metrics`. */
 export class Admin implements Handler {
   readonly #options: AdminOptions;
   readonly allow = ALLOW;
@@ -40,6 +45,11 @@ export class Admin implements Handler {
     const pages: Record<string, () => Promise<Reply>> = {
       '/live': async () => text(200, 'live\n'),
       '/ready': () => this.#ready(),
+      '/metrics': async () => ({
+        status: 200,
+        type: METRICS_TYPE,
+        body: this.#options.metrics(),
+      }),
     };
     const page = Object.hasOwn(pages, req.url!) ? pages[req.url!] : undefined;
     if (page === undefined) throw new HttpError(404);

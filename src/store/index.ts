@@ -2,6 +2,12 @@
 import type { UserStore } from '../user.ts';
 import type { Database } from './url.ts';
 
+/** An open store, and what an operator wants to know of it. */
+export interface Store extends UserStore {
+  /** Connections at work and ready for it; absent where a store has none, as SQLite. */
+  readonly connections?: { readonly used: number; readonly idle: number };
+}
+
 /** What both stores are given. */
 export interface StoreOptions {
   /** Postgres connections. */
@@ -21,7 +27,7 @@ export interface StoreOptions {
  * Opens a store. SQLite is ready then; Postgres connects by itself, however long it takes.
  * @throws an Error in one line when a SQLite file cannot be opened
  */
-export async function openStore(database: Database, options: StoreOptions): Promise<UserStore> {
+export async function openStore(database: Database, options: StoreOptions): Promise<Store> {
   if (database.engine === 'sqlite') {
     const { openSqlite } = await import('./sqlite.ts');
     return openSqlite(database.path, options);

@@ -14,12 +14,11 @@ import {
   StoreUnavailable,
   type User,
   type UserChange,
-  type UserStore,
   type Versions,
 } from '../user.ts';
 import { Batch, type Kind } from './batch.ts';
 import type { Session } from './connection.ts';
-import type { StoreOptions } from './index.ts';
+import type { Store, StoreOptions } from './index.ts';
 import { migrations, missing } from './migrate.ts';
 import { Pool } from './pool.ts';
 import type { PostgresDatabase } from './url.ts';
@@ -132,11 +131,11 @@ interface Target extends UserChange {
 type Row = Omit<User, 'name'> & { readonly name: string | null; readonly isMet?: boolean };
 
 /** Opens the store and begins to connect; it need not be there yet. */
-export function openPostgres(database: PostgresDatabase, options: StoreOptions): UserStore {
+export function openPostgres(database: PostgresDatabase, options: StoreOptions): Store {
   return new PostgresStore(database, options);
 }
 
-class PostgresStore implements UserStore {
+class PostgresStore implements Store {
   readonly #pool: Pool;
   readonly #find: Batch<Session, number, User | undefined>;
   readonly #findByEmail: Batch<Session, string, User | undefined>;
@@ -191,8 +190,12 @@ class PostgresStore implements UserStore {
     return this.#remove.call({ id, condition });
   }
 
+  get connections(): { readonly used: number; readonly idle: number } {
+    return this.#pool.connections;
+  }
+
   async ping(): Promise<void> {
-    const { used, idle } = this.#pool.connections;
+    const { used, idle } = this.connections;
     if (used + idle === 0) throw new StoreUnavailable('no connection to the database');
     await this.#ping.call(undefined);
   }

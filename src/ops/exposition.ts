@@ -1,0 +1,64 @@
+// Prometheus' text exposition format 0.0.4: families of samples as text, and the one kind of metric
+// that needs more than a number. What is measured is metrics.ts' business.
+
+/** Names and values; one that is undefined is left out, which to Prometheus is the same as empty. */
+export type Labels = Readonly<Record<string, string | undefined>>;
+
+/** One line: what follows the family's name (`_bucket`), labels, value. */
+export type Sample = readonly [suffix: string, labels: Labels, value: number];
+
+/** All samples of one name. Their labels must differ. */
+export function family(
+  name: string,
+  type: 'counter' | 'gauge' | 'histogram',
+  help: string,
+  samples: readonly Sample[],
+): string {
+  const lines = samples.map(
+    ([suffix, labels, value]) => `${name}${suffix}${labelText(labels)} ${value}\n`,
+  );
+  return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`;
+}
+
+/** Counts values by what they do not exceed. To record one makes no garbage. */
+export class Histogram {
+  readonly #bounds: readonly number[];
+  // One more than the bounds, for what exceeds the last.
+  readonly #counts: Float64Array;
+  #sum = 0;
+
+  /** @param bounds ascending */
+  constructor(bounds: readonly number[]) {
+    this.#bounds = bounds;
+    this.#counts = new Float64Array(bounds.length + 1);
+  }
+
+  record(value: number): void {
+    const bounds = this.#bounds;
+    let i = 0;
+    while (i < bounds.length && value > bounds[i]!) i++;
+    this.#counts[i]!++;
+    this.#sum += value;
+  }
+
+  /** The buckets, each with all that are below it, the sum and the count. */
+  samples(labels: Labels): Sample[] {
+    let count = 0;
+    const buckets = [...this.#bounds, '+Inf'].map((bound, i): Sample => {
+      count += this.#counts[i]!;
+      return ['_bucket', { ...labels, le: String(bound) }, count];
+    });
+    return [...buckets, ['_sum', labels, this.#sum], ['_count', labels, count]];
+  }
+}
+
+function labelText(labels: Labels): string {
+  const pairs = Object.entries(labels).flatMap(([name, value]) =>
+    value === undefined ? [] : [`${name}="${value.replace(/[\\"\n]/g, escaped)}"`],
+  );
+  return pairs.length === 0 ? '' : `{${pairs.join(',')}}`;
+}
+
+function escaped(char: string): string {
+  return char === '\n' ? '\\n' : `\\${char}`;
+}

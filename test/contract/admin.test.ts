@@ -1,0 +1,373 @@
+// Section 7 of the contract: the admin listener.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { DatabaseSync } from 'node:sqlite';
+import { after, before, describe, test } from 'node:test';
+import postgres from 'postgres';
+import { basic, raw, send } from '../support/client.ts';
+import { Page, promtool, WITHOUT_PROMTOOL } from '../support/metrics.ts';
+import {
+  newDatabase,
+  PASSWORD,
+  type Program,
+  STORES,
+  type StoreName,
+  start,
+  USER,
+} from '../support/program.ts';
+
+const TEXT = 'text/plain; charset=utf-8';
+const REQUESTS = 'http_server_request_duration_seconds';
+const ACTIVE = 'http_server_active_requests';
+const OPERATIONS = 'db_client_operation_duration_seconds';
+const SYSTEMS = { sqlite: 'sqlite', postgres: 'postgresql' };
+const TIMEOUT_MS = 300;
+const JSON_TYPE = { 'content-type': 'application/json' };
+
+for (const store of STORES) {
+  describe(`7 the admin listener (${store})`, { timeout: 60_000 }, () => {
+    describe('pages', () => {
+      let program: Program;
+      before(async () => {
+        program = await start({ DATABASE_URL: await newDatabase(store) });
+        await ready(program);
+      });
+      after(() => program?.[Symbol.asyncDispose]());
+
+      for (const [row, path, type, body] of [
+        ['7.1', '/live', TEXT, /^live\n$/],
+        ['7.2', '/ready', TEXT, /^ready\n$/],
+        ['7.3', '/metrics', 'text/plain; version=0.0.4; charset=utf-8', /^# HELP [\s\S]*\n$/],
+      ] as const) {
+        test(`${row} GET ${path} answers 200, and is not kept by caches`, async () => {
+          const answer = await send(`${program.adminUrl}${path}`);
+          assert.equal(answer.status, 200);
+          assert.equal(answer.headers.get('content-type'), type);
+          assert.equal(answer.headers.get('cache-control'), 'no-store');
+          assert.match(answer.body, body);
+        });
+
+        test(`${row} HEAD ${path} answers 200 without a body`, async () => {
+          const answer = await send(`${program.adminUrl}${path}`, { method: 'HEAD' });
+          assert.deepEqual([answer.status, answer.body], [200, '']);
+          assert.equal(answer.headers.get('content-type'), type);
+        });
+
+        test(`${row} POST ${path} answers 405 with Allow`, async () => {
+          const answer = await send(`${program.adminUrl}${path}`, { method: 'POST' });
+          assert.deepEqual([answer.status, answer.body], [405, 'Method Not Allowed']);
+          assert.equal(answer.headers.get('allow'), 'GET, HEAD');
+        });
+
+        test(`${row} the API has no ${path}, and the admin listener no /users`, async () => {
+          assert.equal((await send(`${program.url}${path}`)).status, 404);
+          assert.equal((await send(`${program.adminUrl}/users`)).status, 404);
+        });
+      }
+    });
+
+    test('7.1 and 7.2 without the store /live answers 200, and /ready 503 with the reason', async () => {
+      const url = await newDatabase(store);
+      await using program = await start({ DATABASE_URL: url });
+      await ready(program);
+      await takeAway(url, store);
+      let answer = await send(`${program.adminUrl}/ready`);
+      while (answer.status === 200) answer = await send(`${program.adminUrl}/ready`);
+      assert.deepEqual([answer.status, answer.body], [503, 'not ready: store unavailable\n']);
+      assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+    });
+
+    test('7.1 and 7.2 while it stops /live answers 200, and /ready 503 with the reason', async () => {
+      const DATABASE_URL = await newDatabase(store);
+      await using program = await start({ DATABASE_URL, SHUTDOWN_DELAY_MS: '60000' });
+      program.process.kill('SIGTERM');
+      await program.logged('stopping');
+      const answer = await send(`${program.adminUrl}/ready`);
+      assert.deepEqual([answer.status, answer.body], [503, 'not ready: stopping\n']);
+      assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+    });
+
+    test('7.3 what is counted equals what was sent', async () => {
+      await using program = await start({ DATABASE_URL: await newDatabase(store) });
+      await ready(program);
+      const { url } = program;
+      const sent: Record<string, number> = {};
+      const count = (method: string, route: string, status: number, times: number) => {
+        const path = route && `http_route="${route}",`;
+        const labels = `http_request_method="${method}",${path}http_response_status_code="${status}"`;
+        sent[labels] = (sent[labels] ?? 0) + times;
+      };
+      const user = { name: 'Ada', email: 'ada@example.com' };
+      for (const [method, path, route, status, times, init = {}] of [
+        ['GET', '/', '/', 200, 30],
+        ['GET', '/?a=b', '/', 200, 2],
+        ['HEAD', '/', '/', 200, 4],
+        ['OPTIONS', '/', '/', 204, 3],
+        ['DELETE', '/', '/', 405, 2],
+        ['PROPFIND', '/', '/', 405, 3],
+        ['GET', '/nothing/here', '', 404, 5],
+        ['GET', '/%zz', '', 400, 2],
+        ['PURGE', '/nothing', '', 404, 1],
+        ['GET', '/notes', '/notes', 401, 6],
+        ['GET', '/protected', '/protected', 401, 2, { authorization: basic(USER, 'wrong') }],
+        ['GET', '/protected', '/protected', 200, 3, { authorization: basic(USER, PASSWORD) }],
+        ['POST', '/users', '/users', 201, 1, JSON_TYPE],
+        ['POST', '/users', '/users', 400, 7, JSON_TYPE],
+        ['POST', '/users', '/users', 415, 2, { 'content-type': 'text/csv' }],
+        ['GET', '/users', '/users', 200, 3],
+        ['GET', '/users/1', '/users/{id}', 200, 20],
+        ['GET', '/users/2', '/users/{id}', 404, 2],
+        ['GET', '/users/x', '/users/{id}', 404, 1],
+      ] as const) {
+        const body = method === 'POST' ? JSON.stringify(user) : undefined;
+        const requests = Array.from({ length: times }, () =>
+          send(`${url}${path}`, { method, headers: init as Record<string, string>, body }),
+        );
+        const statuses = (await Promise.all(requests)).map((answer) => answer.status);
+        assert.deepEqual(statuses, Array(times).fill(status), `${method} ${path}`);
+        count(
+          method.startsWith('P') && method !== 'POST' ? '_OTHER' : method,
+          route,
+          status,
+          times,
+        );
+      }
+      for (const [bytes, status, route] of [
+        ['no request\r\n\r\n', 400, ''],
+        ['GET / HTTP/1.1\r\nHost: x\r\nX: y\x00\r\n\r\n', 400, ''],
+        [`GET / HTTP/1.1\r\nHost: x\r\nX: ${'y'.repeat(20_000)}\r\n\r\n`, 431, ''],
+        ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 405, ''],
+      ] as const) {
+        assert.match(await raw(url, bytes), new RegExp(`^HTTP/1.1 ${status} `));
+        count('_OTHER', route, status, 1);
+      }
+      assert.match(
+        await raw(url, 'GET / HTTP/1.1\r\nConnection: close\r\n\r\n'),
+        /^HTTP\/1.1 400 /,
+      );
+      count('GET', '', 400, 1);
+      assert.match(
+        await raw(url, 'OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'),
+        /^HTTP\/1.1 204 /,
+      );
+      count('OPTIONS', '', 204, 1);
+
+      const page = await Page.of(program.adminUrl);
+      assert.deepEqual(page.series(`${REQUESTS}_count`), sent);
+      const active = Object.values(page.series(ACTIVE));
+      assert.deepEqual(active, Array(active.length).fill(0));
+    });
+
+    test('7.3 a bucket holds all below it, and the last one every request', async () => {
+      await using program = await start({ DATABASE_URL: await newDatabase(store) });
+      await Promise.all(Array.from({ length: 20 }, () => send(`${program.url}/users`)));
+      const page = await Page.of(program.adminUrl);
+      for (const name of [REQUESTS, OPERATIONS]) {
+        const counts = Object.entries(page.series(`${name}_count`));
+        assert.ok(counts.length > 0);
+        for (const [labels, count] of counts) {
+          const buckets = Object.entries(page.series(`${name}_bucket`))
+            .filter(([key]) => key.startsWith(`${labels},le=`))
+            .map(([, value]) => value);
+          assert.equal(buckets.at(-1), count);
+          assert.deepEqual(
+            buckets,
+            buckets.toSorted((a, b) => a - b),
+          );
+        }
+      }
+    });
+
+    test('7.3 a request in flight is active until it is answered', async () => {
+      await using program = await start({ DATABASE_URL: await newDatabase(store) });
+      const posts = async () =>
+        (await Page.of(program.adminUrl)).series(ACTIVE)['http_request_method="POST"'];
+      assert.equal(await posts(), 0);
+      const { hostname, port } = new URL(program.url);
+      const socket = connect(Number(port), hostname);
+      socket.write(
+        'POST /token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n',
+      );
+      while ((await posts()) !== 1);
+      socket.write('{}');
+      while ((await posts()) !== 0);
+      socket.destroy();
+    });
+
+    test('7.3 a client that goes away in the middle of its request is counted, and not active', async () => {
+      await using program = await start({ DATABASE_URL: await newDatabase(store) });
+      const { hostname, port } = new URL(program.url);
+      const socket = connect(Number(port), hostname);
+      socket.write(
+        'POST /token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n',
+      );
+      const label = 'http_request_method="POST"';
+      while ((await Page.of(program.adminUrl)).series(ACTIVE)[label] !== 1);
+      socket.destroy();
+      while ((await Page.of(program.adminUrl)).series(ACTIVE)[label] !== 0);
+      const counts = (await Page.of(program.adminUrl)).series(`${REQUESTS}_count`);
+      assert.deepEqual(Object.values(counts), [1]);
+    });
+
+    test('7.3 operations of the store are counted by name, a taken email as no failure', async () => {
+      await using program = await start({ DATABASE_URL: await newDatabase(store) });
+      await ready(program);
+      const earlier = await operations(program, store);
+      const users = `${program.url}/users`;
+      const body = { name: 'Ada', email: 'ada@example.com' };
+      assert.equal((await send(users, { method: 'POST', body })).status, 201);
+      for (let i = 0; i < 2; i++) {
+        assert.equal((await send(users, { method: 'POST', body })).status, 400);
+      }
+      for (let i = 0; i < 4; i++) assert.equal((await send(`${users}/1`)).status, 200);
+      assert.equal((await send(`${users}?email=ada@example.com`)).status, 200);
+      assert.equal((await send(`${users}?limit=5`)).status, 200);
+      assert.equal((await send(`${users}/1`, { method: 'PUT', body })).status, 200);
+      assert.equal((await send(`${users}/1`, { method: 'DELETE' })).status, 200);
+      assert.equal((await send(`${program.adminUrl}/ready`)).status, 200);
+      assert.deepEqual(await operations(program, store), {
+        ...earlier,
+        create: 3,
+        find: 4,
+        findByEmail: 1,
+        list: 1,
+        change: 1,
+        remove: 1,
+        ping: earlier.ping! + 1,
+      });
+    });
+
+    test('7.3 a failure of the store is counted by operation, as what it is', async () => {
+      const url = await newDatabase(store);
+      await using program = await start({
+        DATABASE_URL: url,
+        DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+      });
+      await ready(program);
+      const users = `${program.url}/users`;
+      const body = { name: 'Ada', email: 'ada@example.com' };
+      const unlock = await lock(url, store);
+      assert.equal((await send(users, { method: 'POST', body })).status, 500);
+      await unlock();
+      await execute(url, store, 'drop table users');
+      for (let i = 0; i < 2; i++) assert.equal((await send(`${users}/1`)).status, 500);
+      const { ping: _, 'ping unavailable': __, ...counted } = await operations(program, store);
+      assert.deepEqual(counted, { 'create timeout': 1, 'find unavailable': 2 });
+      const counts = (await Page.of(program.adminUrl)).series(`${REQUESTS}_count`);
+      assert.deepEqual(counts, {
+        'http_request_method="POST",http_route="/users",http_response_status_code="500"': 1,
+        'http_request_method="GET",http_route="/users/{id}",http_response_status_code="500"': 2,
+      });
+    });
+
+    test('7.3 the page tells the version, the connections, and how the process is', async () => {
+      await using program = await start({
+        DATABASE_URL: await newDatabase(store),
+        DATABASE_POOL_SIZE: '3',
+      });
+      await ready(program);
+      const { version } = JSON.parse(
+        readFileSync(new URL('../../package.json', import.meta.url), 'utf8'),
+      );
+      const connections = { sqlite: 0, postgres: 3 }[store];
+      const total = async () => {
+        const states = (await Page.of(program.adminUrl)).series('db_client_connections');
+        return Object.values(states).reduce((sum, value) => sum + value, 0);
+      };
+      while ((await total()) !== connections);
+      const page = await Page.of(program.adminUrl);
+      assert.deepEqual(page.series('build_info'), { [`version="${version}"`]: 1 });
+      const [memory] = Object.values(page.series('process_memory_usage_bytes'));
+      assert.ok(memory! > 20e6 && memory! < 500e6, `${memory}`);
+      const cpu = page.series('process_cpu_time_seconds_total');
+      assert.deepEqual(Object.keys(cpu), ['cpu_mode="user"', 'cpu_mode="system"']);
+      assert.ok(cpu['cpu_mode="user"']! > 0 && cpu['cpu_mode="user"']! < 60);
+      for (const which of ['p50', 'p99', 'max']) {
+        const [delay] = Object.values(page.series(`nodejs_eventloop_delay_${which}_seconds`));
+        assert.ok(delay! >= 0 && delay! < 10, `${which} ${delay}`);
+      }
+    });
+
+    test('7.3 nothing of a request is in it but what the table knows', async () => {
+      await using program = await start({ DATABASE_URL: await newDatabase(store) });
+      await ready(program);
+      const body = { name: 'NEEDLE', email: 'needle@example.com' };
+      const headers = { authorization: basic(USER, 'NEEDLE'), 'x-request-id': 'NEEDLE' };
+      await send(`${program.url}/users`, { method: 'POST', body, headers });
+      await send(`${program.url}/needle?needle=needle`, { headers });
+      await send(`${program.url}/users/needle?needle`, { headers });
+      await send(`${program.url}/protected`, { headers });
+      await send(`${program.url}/`, { method: 'NEEDLE', headers }).catch(() => {});
+      await raw(program.url, 'NEEDLE /needle HTTP/1.1\r\n\r\n');
+      await send(`${program.url}/token`, { method: 'POST', body: { id: USER, pw: PASSWORD } });
+      const { text } = await Page.of(program.adminUrl);
+      assert.match(text, /http_route="\/users\/\{id\}"/);
+      assert.doesNotMatch(text, /needle|eyJ|127\.0\.0\.1/i);
+      for (const secret of [PASSWORD, USER]) assert.ok(!text.includes(secret));
+    });
+
+    test('7.3 promtool finds nothing wrong with it', { skip: WITHOUT_PROMTOOL }, async () => {
+      await using program = await start({ DATABASE_URL: await newDatabase(store) });
+      const fresh = await Page.of(program.adminUrl);
+      assert.deepEqual(promtool(['check', 'metrics'], fresh.text), { status: 0, output: '' });
+      await ready(program);
+      await Promise.all(['/', '/users', '/users/1', '/x'].map((path) => send(program.url + path)));
+      const used = await Page.of(program.adminUrl);
+      assert.deepEqual(promtool(['check', 'metrics'], used.text), { status: 0, output: '' });
+      const broken = used.text.replaceAll('_total', '');
+      assert.match(promtool(['check', 'metrics'], broken).output, /process_cpu_time_seconds /);
+    });
+  });
+}
+
+/** Counts by operation, those that failed under `NAME FAILURE`. */
+async function operations(program: Program, store: StoreName): Promise<Record<string, number>> {
+  const series = (await Page.of(program.adminUrl)).series(`${OPERATIONS}_count`);
+  const labels = `db_system_name="${SYSTEMS[store]}",db_operation_name="(\\w+)"(?:,error_type="(\\w+)")?`;
+  return Object.fromEntries(
+    Object.entries(series).map(([text, value]) => {
+      const [, name, failure] = new RegExp(`^${labels}$`).exec(text)!;
+      return [failure ? `${name} ${failure}` : name, value];
+    }),
+  );
+}
+
+async function ready(program: Program): Promise<void> {
+  while ((await send(`${program.adminUrl}/ready`)).status !== 200);
+}
+
+async function execute(url: string, store: StoreName, ...statements: string[]): Promise<void> {
+  if (store === 'sqlite') {
+    using db = new DatabaseSync(url.slice('sqlite:'.length));
+    for (const statement of statements) db.exec(statement);
+    return;
+  }
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  for (const statement of statements) await sql.unsafe(statement);
+  await sql.end();
+}
+
+/** The store fails for the service from now on. */
+function takeAway(url: string, store: StoreName): Promise<void> {
+  if (store === 'sqlite') return execute(url, store, 'drop table users');
+  const name = new URL(url).pathname.slice(1);
+  return execute(
+    process.env.TEST_DATABASE_URL!,
+    store,
+    `alter database ${name} allow_connections false`,
+    `select pg_terminate_backend(pid) from pg_stat_activity where datname = '${name}'`,
+  );
+}
+
+/** Keeps writers waiting. @returns what lets them go on */
+async function lock(url: string, store: StoreName): Promise<() => Promise<void>> {
+  if (store === 'sqlite') {
+    const db = new DatabaseSync(url.slice('sqlite:'.length));
+    db.exec('begin immediate');
+    return async () => db.close();
+  }
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  await sql.unsafe('begin; lock table users in access exclusive mode');
+  return () => sql.end();
+}

@@ -1,0 +1,99 @@
+// The measured store: what a caller gets is the store's own, and what is told of it.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { type Failure, MeasuredStore, OPERATIONS } from '../../src/ops/measured.ts';
+import { ALWAYS, EmailTaken, StoreUnavailable, type UserStore } from '../../src/user.ts';
+
+const TIMEOUT_MS = 100;
+
+/** A store whose every method is `call`; the test says how the time goes on. */
+function measured(call: (name: string, args: unknown[]) => Promise<unknown>) {
+  const clock = { ms: 0 };
+  const told: [string, number, Failure | undefined][] = [];
+  const store = new Proxy({} as UserStore, {
+    get:
+      (_target, name) =>
+      (...args: unknown[]) =>
+        call(String(name), args),
+  });
+  const options = {
+    timeoutMs: TIMEOUT_MS,
+    now: () => clock.ms,
+    record: (...what: (typeof told)[number]) => told.push(what),
+  };
+  return { clock, told, store: new MeasuredStore(store, options) };
+}
+
+const ARGUMENTS = {
+  create: [{ name: 'Ada', email: 'a@b' }],
+  find: [1],
+  findByEmail: ['a@b'],
+  list: [{ after: 0, limit: 1 }],
+  change: [1, { name: 'Ada' }, ALWAYS],
+  remove: [1, ALWAYS],
+  ping: [],
+};
+
+for (const operation of OPERATIONS) {
+  test(`${operation} passes its arguments on and gives the store's own promise`, async () => {
+    const called: unknown[] = [];
+    const answer = Promise.resolve('answer');
+    const { clock, store, told } = measured((name, args) => {
+      called.push(name, args);
+      // The store may do all its work before it returns.
+      clock.ms += 3;
+      return answer;
+    });
+    const call = store[operation] as (...args: unknown[]) => Promise<unknown>;
+    assert.equal(call.apply(store, ARGUMENTS[operation]), answer);
+    await answer;
+    assert.deepEqual(called, [operation, ARGUMENTS[operation]]);
+    assert.deepEqual(told, [[operation, 3, undefined]]);
+  });
+}
+
+test('every call of a store but close is an operation', () => {
+  const methods = Object.getOwnPropertyNames(MeasuredStore.prototype);
+  assert.deepEqual(methods.sort(), ['close', 'constructor', ...OPERATIONS].sort());
+});
+
+test('close is passed on and not measured', async () => {
+  const called: string[] = [];
+  const { store, told } = measured(async (name) => called.push(name));
+  await store.close();
+  assert.deepEqual([called, told], [['close'], []]);
+});
+
+describe('failures', () => {
+  for (const { why, err, ms, failure } of [
+    { why: 'a taken email is an answer', err: new EmailTaken(), ms: 1, failure: undefined },
+    {
+      why: 'and stays one however late',
+      err: new EmailTaken(),
+      ms: TIMEOUT_MS,
+      failure: undefined,
+    },
+    {
+      why: 'before its time is over the store is unavailable',
+      err: new StoreUnavailable('gone'),
+      ms: TIMEOUT_MS - 1,
+      failure: 'unavailable',
+    },
+    {
+      why: 'when its time is over a call has timed out',
+      err: new StoreUnavailable('late'),
+      ms: TIMEOUT_MS,
+      failure: 'timeout',
+    },
+    { why: 'any other error is _OTHER', err: new TypeError('x'), ms: 1, failure: '_OTHER' },
+  ]) {
+    test(why, async () => {
+      const { clock, store, told } = measured(async () => {
+        clock.ms = ms;
+        throw err;
+      });
+      await assert.rejects(store.find(1), (thrown) => thrown === err);
+      assert.deepEqual(told, [['find', ms, failure]]);
+    });
+  }
+});

@@ -1,0 +1,145 @@
+// The metrics: which series a request and an operation belong to, and that no request can make more.
+import assert from 'node:assert/strict';
+import { describe, type TestContext, test } from 'node:test';
+import { Metrics, type MetricsOptions } from '../../src/ops/metrics.ts';
+import { routes } from '../../src/routes.ts';
+
+const SQLITE = { routes, engine: 'sqlite', connections: () => undefined } as const;
+
+function metricsOf(t: TestContext, options: MetricsOptions = SQLITE): Metrics {
+  const metrics = new Metrics(options);
+  t.after(() => metrics.close());
+  return metrics;
+}
+
+/** The lines that begin with the name. */
+function lines(metrics: Metrics, name: string): string[] {
+  return metrics
+    .page()
+    .split('\n')
+    .filter((line) => line.startsWith(name));
+}
+
+const COUNT = 'http_server_request_duration_seconds_count';
+const ACTIVE = 'http_server_active_requests';
+const DURATION = 'db_client_operation_duration_seconds';
+
+describe('requests', () => {
+  for (const { why, answered, labels } of [
+    {
+      why: 'a route is its pattern',
+      answered: { method: 'GET', route: '/users/{id}', status: 200 },
+      labels: 'http_request_method="GET",http_route="/users/{id}",http_response_status_code="200"',
+    },
+    {
+      why: 'HEAD is a method of its own',
+      answered: { method: 'HEAD', route: '/', status: 200 },
+      labels: 'http_request_method="HEAD",http_route="/",http_response_status_code="200"',
+    },
+    {
+      why: 'OPTIONS follows from the table too',
+      answered: { method: 'OPTIONS', route: '/', status: 204 },
+      labels: 'http_request_method="OPTIONS",http_route="/",http_response_status_code="204"',
+    },
+    {
+      why: 'without a route there is no label for it',
+      answered: { method: 'GET', route: '', status: 404 },
+      labels: 'http_request_method="GET",http_response_status_code="404"',
+    },
+    {
+      why: 'a method that the table does not have is _OTHER',
+      answered: { method: 'PROPFIND', route: '/', status: 405 },
+      labels: 'http_request_method="_OTHER",http_route="/",http_response_status_code="405"',
+    },
+    {
+      why: 'so are bytes that are no request',
+      answered: { method: '', route: '', status: 400 },
+      labels: 'http_request_method="_OTHER",http_response_status_code="400"',
+    },
+    {
+      why: 'a path that is no route of the table gets no label',
+      answered: { method: 'GET', route: '/users/7', status: 200 },
+      labels: 'http_request_method="GET",http_response_status_code="200"',
+    },
+    {
+      why: 'the highest status is kept apart from its neighbours',
+      answered: { method: 'DELETE', route: '/users/{id}', status: 599 },
+      labels:
+        'http_request_method="DELETE",http_route="/users/{id}",http_response_status_code="599"',
+    },
+  ]) {
+    test(why, (t) => {
+      const metrics = metricsOf(t);
+      for (let i = 0; i < 2; i++) {
+        metrics.begin(answered.method);
+        metrics.end(answered, 1);
+      }
+      assert.deepEqual(lines(metrics, COUNT), [`${COUNT}{${labels}} 2`]);
+    });
+  }
+
+  test('milliseconds become seconds', (t) => {
+    const metrics = metricsOf(t);
+    metrics.end({ method: 'GET', route: '/', status: 200 }, 250);
+    const [sum] = lines(metrics, 'http_server_request_duration_seconds_sum');
+    assert.match(sum!, / 0\.25$/);
+  });
+
+  test('one is active from its begin to its end, by method', (t) => {
+    const metrics = metricsOf(t);
+    const active = () => lines(metrics, ACTIVE).filter((line) => !line.endsWith(' 0'));
+    metrics.begin('GET');
+    metrics.begin('GET');
+    metrics.begin('BREW');
+    assert.deepEqual(active(), [
+      `${ACTIVE}{http_request_method="_OTHER"} 1`,
+      `${ACTIVE}{http_request_method="GET"} 2`,
+    ]);
+    metrics.end({ method: 'GET', route: '/', status: 200 }, 1);
+    metrics.end({ method: 'BREW', route: '', status: 404 }, 1);
+    assert.deepEqual(active(), [`${ACTIVE}{http_request_method="GET"} 1`]);
+  });
+
+  test('ten thousand methods and paths make no more series than one', (t) => {
+    const metrics = metricsOf(t);
+    for (let i = 0; i < 10_000; i++) {
+      metrics.begin(`M${i}`);
+      metrics.end({ method: `M${i}`, route: `/${i}`, status: 404 }, 1);
+    }
+    assert.equal(lines(metrics, COUNT).length, 1);
+    assert.equal(lines(metrics, ACTIVE).length, 8);
+  });
+});
+
+describe('the store', () => {
+  test('an operation has its engine, its name and, where it failed, how', (t) => {
+    const metrics = metricsOf(t, { ...SQLITE, engine: 'postgres' });
+    metrics.operation('find', 2, undefined);
+    metrics.operation('find', 5000, 'timeout');
+    metrics.operation('create', 3, undefined);
+    const label = (text: string) => `${DURATION}_count{db_system_name="postgresql",${text}} 1`;
+    assert.deepEqual(lines(metrics, `${DURATION}_count`), [
+      label('db_operation_name="create"'),
+      label('db_operation_name="find"'),
+      label('db_operation_name="find",error_type="timeout"'),
+    ]);
+  });
+
+  test('connections are by state, and asked for each page', (t) => {
+    let used = 1;
+    const metrics = metricsOf(t, {
+      ...SQLITE,
+      engine: 'postgres',
+      connections: () => ({ used, idle: 4 - used }),
+    });
+    const state = (name: string) =>
+      `db_client_connections{db_system_name="postgresql",db_client_connection_state="${name}"}`;
+    const connections = () => lines(metrics, 'db_client_connections');
+    assert.deepEqual(connections(), [`${state('idle')} 3`, `${state('used')} 1`]);
+    used = 4;
+    assert.deepEqual(connections(), [`${state('idle')} 0`, `${state('used')} 4`]);
+  });
+
+  test('a store without connections has no such lines', (t) =>
+    assert.deepEqual(lines(metricsOf(t), 'db_client_connections'), []));
+});

@@ -1,0 +1,55 @@
+// Reads Prometheus' text format, and runs Prometheus' own tool.
+import { execFileSync } from 'node:child_process';
+import { send } from './client.ts';
+import { find } from './daemon.ts';
+
+/** Debian's package prometheus; undefined where it is not installed. */
+export const PROMTOOL = find('promtool');
+
+/** Why a test that needs it is skipped; false where it is there. */
+export const WITHOUT_PROMTOOL =
+  PROMTOOL === undefined && 'promtool is not installed (Debian package prometheus)';
+
+/** What promtool says, and whether it is content. */
+export function promtool(args: readonly string[], input = ''): { status: number; output: string } {
+  try {
+    const output = execFileSync(PROMTOOL!, args, { input, encoding: 'utf8', stdio: 'pipe' });
+    return { status: 0, output };
+  } catch (err) {
+    const { status, stdout, stderr } = err as { status: number; stdout: string; stderr: string };
+    return { status, output: `${stdout}${stderr}` };
+  }
+}
+
+/** A page of metrics. */
+export class Page {
+  readonly text: string;
+  readonly values: ReadonlyMap<string, number>;
+
+  /** Asks an admin listener. */
+  static async of(adminUrl: string): Promise<Page> {
+    return new Page((await send(`${adminUrl}/metrics`)).body);
+  }
+
+  constructor(text: string) {
+    this.text = text;
+    const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+    this.values = new Map(
+      lines.map((line) => {
+        const end = line.lastIndexOf(' ');
+        return [line.slice(0, end), Number(line.slice(end + 1))];
+      }),
+    );
+  }
+
+  /** Every value of a name by the text of its labels, empty without. */
+  series(name: string): Record<string, number> {
+    const own = [...this.values].filter(([key]) => key === name || key.startsWith(`${name}{`));
+    return Object.fromEntries(own.map(([key, value]) => [key.slice(name.length + 1, -1), value]));
+  }
+
+  /** Names of all samples. */
+  get names(): ReadonlySet<string> {
+    return new Set([...this.values.keys()].map((key) => key.replace(/\{.*/, '')));
+  }
+}
