@@ -23,6 +23,7 @@ export function copyApp(source: string, tree: Tree): readonly NpmPackage[] {
   for (const file of globSync(files, { cwd: source }))
     tree.copy(join(source, file), `/app/${file}`);
   tree.copy(join(source, 'image/entry.mjs'), '/app/main.js');
+  tree.copy(join(source, 'dist/docs.html'), '/app/dist/docs.html');
   tree.put('/app/modules.txt', pack(join(source, 'dist')));
   tree.copy(join(source, 'LICENSE'), '/usr/share/doc/notes-users/LICENSE');
   return npm;

@@ -1,7 +1,7 @@
 // Makes dist/: the source with its types blanked out, file by file, so that what is read is what
-// runs, with the same line numbers. Only the specifiers of imports change, from .ts to .js. Another
-// folder can be named: `node scripts/build.ts FOLDER`.
-import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+// runs, with the same line numbers. Only the specifiers of imports change, from .ts to .js; the page of
+// GET /docs is copied. Another folder can be named: `node scripts/build.ts FOLDER`.
+import { copyFileSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
 import { dirname, join } from 'node:path';
 
@@ -16,3 +16,4 @@ for (const file of globSync('**/*.ts', { cwd: join(root, 'src') })) {
   mkdirSync(dirname(target), { recursive: true });
   writeFileSync(target, script.replace(/(from '\.[^']*|import\('\.[^']*)\.ts'/g, "$1.js'"));
 }
+copyFileSync(join(root, 'src/docs.html'), join(dist, 'docs.html'));

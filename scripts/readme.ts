@@ -85,6 +85,7 @@ const ORDER = [
   'api/*.ts',
   'openapi.ts',
   'openapi/*.ts',
+  'docs.ts',
   'http/*.ts',
   'auth/*.ts',
   'store/*.ts',

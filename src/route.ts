@@ -1,6 +1,7 @@
 // The vocabulary of the route table.
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Access, Gatekeepers } from './auth/access.ts';
+import type { Page } from './docs.ts';
 import type { MediaType } from './http/body.ts';
 import type { Reply } from './http/reply.ts';
 import type { UserStore } from './user.ts';
@@ -17,6 +18,8 @@ export interface Services extends Gatekeepers {
   readonly note: Note;
   /** The API's OpenAPI document, as JSON. */
   readonly description: () => Promise<string>;
+  /** The page of GET /docs. */
+  readonly page: () => Promise<Page>;
 }
 
 /** One request, as a handler sees it. */

@@ -1,6 +1,7 @@
 // THE TABLE: the whole API on one page. The router, `Allow`, `OPTIONS`, the `Accept` of a 415, the
 // log's route, the metrics' labels and the OpenAPI document come from it.
 import { describeApi } from './api/description.ts';
+import { showDocs } from './api/docs.ts';
 import { greet } from './api/greeting.ts';
 import { readNote } from './api/notes.ts';
 import { greetCaller } from './api/protected.ts';
@@ -28,4 +29,5 @@ export const routes = {
   'PATCH /users/{id}':  { access: 'users',  accepts: ['json', 'mergePatch'], answers: [200, 404, 412, 500], handle: patchUser,   summary: 'Changes what the body names (JSON Merge Patch)' },
   'DELETE /users/{id}': { access: 'users',  accepts: [],                     answers: [200, 404, 412, 500], handle: deleteUser,  summary: 'Deletes a user and answers with it' },
   'GET /openapi.json':  { access: 'public', accepts: [],                     answers: [200],                handle: describeApi, summary: 'This API as an OpenAPI 3.1 document' },
+  'GET /docs':          { access: 'public', accepts: [],                     answers: [200],                handle: showDocs,    summary: 'This API as a page to read and to try' },
 } satisfies RouteTable;

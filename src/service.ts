@@ -8,6 +8,7 @@ import { Credential } from './auth/credential.ts';
 import { Failures } from './auth/failures.ts';
 import { Tokens } from './auth/jwt.ts';
 import { type Config, readConfig, readTls } from './config.ts';
+import type { Page } from './docs.ts';
 import { Admin } from './ops/admin.ts';
 import { Log } from './ops/log.ts';
 import type { Metrics } from './ops/metrics.ts';
@@ -51,7 +52,8 @@ export async function startService(
   const { metrics, store } = await measured(opened, config, now);
   const password = config.authPassword ?? randomBytes(15).toString('base64url');
   const note = noteOf(config);
-  const services = { ...gatekeepers(config, password), store, note, description: describer() };
+  const described = { description: describer(), page: pageReader() };
+  const services = { ...gatekeepers(config, password), store, note, ...described };
   const app = new App({
     routes,
     services,
@@ -157,6 +159,19 @@ function describer(): () => Promise<string> {
   return () => {
     text ??= import('./openapi.ts').then(({ openapi }) => openapi(routes));
     return text;
+  };
+}
+
+/** Reads the page of GET /docs when it is first asked for; a failure is not kept. */
+function pageReader(): () => Promise<Page> {
+  let page: Promise<Page> | undefined;
+  const forget = () => {
+    page = undefined;
+  };
+  return () => {
+    page ??= import('./docs.ts').then(({ readPage }) => readPage());
+    page.catch(forget);
+    return page;
   };
 }
 

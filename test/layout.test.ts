@@ -92,7 +92,8 @@ const RULES: {
     types: ['route.ts', 'routes.ts', 'auth/access.ts'],
   },
   'openapi/': { values: ['user.ts'], types: ['routes.ts'] },
-  'route.ts': { values: [], types: [/^node:/, /^http\//, /^auth\//, 'user.ts'] },
+  'docs.ts': { values: ['node:crypto', 'node:fs/promises'] },
+  'route.ts': { values: [], types: ['docs.ts', /^node:/, /^http\//, /^auth\//, 'user.ts'] },
   'routes.ts': { values: [/^api\//], types: ['route.ts'] },
   'app.ts': {
     values: ['node:crypto', /^http\//, 'auth/access.ts'],

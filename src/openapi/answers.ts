@@ -106,6 +106,12 @@ export function textAnswer(description: string, example: string, headers: Part =
   return answer(description, 'text/plain; charset=utf-8', { type: 'string' }, example, headers);
 }
 
+/** A page. */
+export function htmlAnswer(description: string, headers: Part): Part {
+  const page = '<!doctype html>';
+  return answer(description, 'text/html; charset=utf-8', { type: 'string' }, page, headers);
+}
+
 function answer(
   description: string,
   type: string,

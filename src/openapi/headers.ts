@@ -22,6 +22,9 @@ export const HEADERS = {
     examples: ['</users?limit=100&after=100>; rel="next"'],
   }),
   NoStore: header('A token is not to be cached (RFC 6749 §5.1).', { const: 'no-store' }),
+  Policy: header('Lets the page run its own script and nothing else.', { type: 'string' }),
+  NoReferrer: header('The page tells no one where it is.', { const: 'no-referrer' }),
+  NoCache: header('The page is asked for again each time.', { const: 'no-cache' }),
   RetryAfter: header('Seconds until the next attempt.', { type: 'integer', minimum: 1 }),
   Close: header('The connection ends with this answer.', { const: 'close' }),
 } as const;

@@ -1,7 +1,7 @@
 // What the route table does not say of a route: its name for generated clients, its parameters, the
 // schema of its body and its success.
 import type { routes } from '../routes.ts';
-import { jsonAnswer, textAnswer } from './answers.ts';
+import { htmlAnswer, jsonAnswer, textAnswer } from './answers.ts';
 import type { PARAMETERS } from './parameters.ts';
 import { ADA, type Part, ref, type SCHEMAS } from './schemas.ts';
 
@@ -33,6 +33,11 @@ const CONDITIONS = ['IfMatch', 'IfNoneMatch'] as const;
 const TAGGED = { ETag: ref('headers', 'ETag') };
 const CHANGED = { ...TAGGED, 'Content-Location': ref('headers', 'ContentLocation') };
 const NEW_ADA = { name: ADA.name, email: ADA.email };
+const PAGE = {
+  'Content-Security-Policy': ref('headers', 'Policy'),
+  'Referrer-Policy': ref('headers', 'NoReferrer'),
+  'Cache-Control': ref('headers', 'NoCache'),
+};
 const TOKEN =
   'eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpZCI6ImFkbWluIiwibmFtZSI6IkFkbWluaXN0cmF0b3IiLCJpYXQiOjE3OTUyMjc2NzYsImV4cCI6MTc5NTIzMTI3Nn0.R-6cYmQRHu3fKUgmpTPQflAgjF6_jD2YS9aNkoK3Rco';
 
@@ -141,5 +146,10 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
       paths: {},
       components: {},
     }),
+  },
+  'GET /docs': {
+    id: 'showDocs',
+    tag: 'service',
+    success: htmlAnswer('The page. It takes nothing from elsewhere.', PAGE),
   },
 };

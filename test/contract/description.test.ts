@@ -83,7 +83,7 @@ for (const store of STORES) {
 }
 
 /** Routes whose answer is another one with every service or call. */
-const VARYING = ['/token', '/openapi.json'];
+const VARYING = ['/token', '/openapi.json', '/docs'];
 
 interface Credentials {
   readonly id: string;

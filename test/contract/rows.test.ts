@@ -5,7 +5,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { VARIABLES } from '../../src/config.ts';
 
-const ROWS: Readonly<Record<string, number>> = { 2: 9, 3: 13, 4: 14, 5: 4, 6: 6, 7: 3, 8: 1 };
+const ROWS: Readonly<Record<string, number>> = { 2: 9, 3: 13, 4: 14, 5: 4, 6: 6, 7: 3, 8: 2 };
 
 const sources = globSync('*.test.ts', { cwd: import.meta.dirname }).map((file) =>
   readFileSync(`${import.meta.dirname}/${file}`, 'utf8'),
@@ -24,8 +24,9 @@ for (const [section, count] of Object.entries(ROWS)) {
   }
 }
 
-// 6.1 is about Postgres by nature; in 6.3, 6.4 and 6.5 no store takes part but where a test names one.
-const STORELESS = ['6.1', '6.3', '6.4', '6.5'];
+// 6.1 is about Postgres by nature; in 6.3 to 6.5 no store takes part but where a test names one,
+// and in 8.2 never.
+const STORELESS = ['6.1', '6.3', '6.4', '6.5', '8.2'];
 
 test('the files that hold the rows of sections 2 to 8 loop over both stores', () => {
   for (const row of named.filter((name) => !STORELESS.includes(name))) {

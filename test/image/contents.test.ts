@@ -27,6 +27,7 @@ interface Entry {
 /** All that may be in it: no shell, nothing of npm, no development package, no set-uid program. */
 const ALLOWED = [
   /^app\/(main\.js|modules\.txt|package\.json)$/,
+  /^app\/dist\/docs\.html$/,
   /^app\/db\/(sqlite|postgres)\/\d{4}_\w+\.sql$/,
   /^app\/node_modules\/postgres\/(package\.json|src\/\w+\.js)$/,
   /^etc\/(group|nsswitch\.conf|os-release|passwd)$/,

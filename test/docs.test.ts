@@ -1,0 +1,466 @@
+// The page of GET /docs in a browser (contract 8.2): what is on it, the flows of a visitor with mouse
+// and keyboard, and what it must never do. Needs Chromium: CHROMIUM names it, else it is looked for.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { userInfo } from 'node:os';
+import { after, before, describe, test } from 'node:test';
+import {
+  type Browser,
+  type BrowserContextOptions,
+  chromium,
+  type Locator,
+  type Page,
+} from 'playwright-core';
+import { start } from '../src/service.ts';
+import { send } from './support/client.ts';
+import { find } from './support/daemon.ts';
+
+const CHROMIUM = process.env.CHROMIUM ?? find('chromium');
+const PASSWORD = 'correct: hörse';
+const MAX_LINES = 400;
+
+const HTML = readFileSync(new URL('../src/docs.html', import.meta.url), 'utf8');
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** A part of the OpenAPI document. */
+// biome-ignore lint/suspicious/noExplicitAny: the document's shape is what other tests hold
+type Part = any;
+
+describe('the file of the page', () => {
+  test(`it has less than ${MAX_LINES} lines`, () =>
+    assert.ok(HTML.trimEnd().split('\n').length < MAX_LINES));
+
+  test('it names no route but its own source', () => {
+    const script = /<script.*<\/script>/s.exec(HTML)?.[0] ?? '';
+    assert.match(script, /openapi\.json/);
+    assert.doesNotMatch(script, /\/(?:users|notes|protected|token)\b/);
+  });
+
+  test('it keeps nothing and makes no markup from strings', () =>
+    assert.doesNotMatch(
+      HTML,
+      /Storage|cookie|indexedDB|innerHTML|outerHTML|insertAdjacent|write\(/,
+    ));
+});
+
+const skip = CHROMIUM === undefined && 'no chromium is installed, and CHROMIUM names none';
+
+describe('the page in a browser', { skip, timeout: 120_000 }, () => {
+  let browser: Browser;
+  let service: Awaited<ReturnType<typeof start>>;
+  let api: Part;
+
+  before(async () => {
+    service = await start({ AUTH_PASSWORD: PASSWORD });
+    api = JSON.parse((await send(`${service.url}/openapi.json`)).body);
+    // Chromium's sandbox refuses to run as root.
+    const chromiumSandbox = userInfo().uid !== 0;
+    browser = await chromium.launch({ executablePath: CHROMIUM!, chromiumSandbox });
+  });
+  after(async () => {
+    await browser?.close();
+    await service.close();
+  });
+
+  /** The page in a context of its own. Disposing it fails on whatever the page must never do. */
+  async function open(options: BrowserContextOptions & { path?: string } = {}) {
+    const context = await browser.newContext(options);
+    const page = await context.newPage();
+    const faults: string[] = [];
+    page.on('pageerror', (err) => faults.push(String(err.stack)));
+    page.on('dialog', (dialog) => faults.push(`dialog: ${dialog.message()}`));
+    page.on('console', (message) => {
+      // The browser itself notes each answer of 4xx and 5xx, which are what the page is there for.
+      const isAnswer = message.text().startsWith('Failed to load resource: the server responded');
+      if (message.type() !== 'log' && !isAnswer) faults.push(message.text());
+    });
+    page.on('request', (request) => {
+      const isOwn = request.url().startsWith(service.url) || request.url() === 'data:,';
+      if (!isOwn) faults.push(`request to ${request.url()}`);
+    });
+    await page.goto(service.url + (options.path ?? '/docs'));
+    await page.locator('details').first().waitFor();
+    return {
+      page,
+      async [Symbol.asyncDispose]() {
+        await context.close();
+        assert.deepEqual(faults, []);
+      },
+    };
+  }
+
+  async function createUsers(...names: string[]): Promise<number[]> {
+    const ids: number[] = [];
+    for (const name of names) {
+      const email = `${crypto.randomUUID()}@example.com`;
+      const { body } = await send(`${service.url}/users`, {
+        method: 'POST',
+        body: { name, email },
+      });
+      ids.push(JSON.parse(body).id);
+    }
+    return ids;
+  }
+
+  /** The form of an operation, opened with the mouse. */
+  async function operation(page: Page, name: string): Promise<Locator> {
+    const form = page.getByRole('form', { name, exact: true });
+    const details = page
+      .locator('details')
+      .filter({ has: page.locator(`form[aria-label="${name}"]`) });
+    await details.locator('summary').click();
+    return form;
+  }
+
+  async function sendForm(form: Locator): Promise<string> {
+    await form.getByRole('button', { name: 'Send' }).click();
+    return statusOf(form);
+  }
+
+  async function statusOf(form: Locator): Promise<string> {
+    const status = form.getByRole('status').filter({ hasText: /^(\d{3}|No answer)/ });
+    return (await status.textContent()) ?? '';
+  }
+
+  const bodyOf = (form: Locator) => form.getByRole('region', { name: 'Body of the answer' });
+  const headersOf = (form: Locator) => form.getByRole('region', { name: 'Headers of the answer' });
+
+  test('every operation is on it, with parameters, fields, media types, answers and headers', async () => {
+    await using opened = await open();
+    const { page } = opened;
+    const resolve = (part: Part): Part =>
+      part.$ref === undefined
+        ? part
+        : resolve(
+            part.$ref
+              .slice(2)
+              .split('/')
+              .reduce((at: Part, key: string) => at[key], api),
+          );
+    const common = (await page.locator('main > section').last().textContent()) ?? '';
+    assert.equal(await page.title(), api.info.title);
+    let count = 0;
+    for (const [path, methods] of Object.entries<Part>(api.paths)) {
+      for (const [method, op] of Object.entries<Part>(methods)) {
+        count++;
+        const details = page.locator(`details[id="${op.operationId}"]`);
+        const text = (await details.textContent()) ?? '';
+        const has = (word: string) =>
+          assert.ok((text + common).includes(word), `${op.operationId}: ${word}`);
+        assert.ok(text.startsWith(`${method.toUpperCase()}${path}`), text);
+        for (const parameter of op.parameters.map(resolve)) {
+          const label = details.locator('label', { hasText: new RegExp(`^${parameter.name}$`) });
+          assert.equal(await label.count(), 1);
+        }
+        const content: Part = op.requestBody === undefined ? {} : resolve(op.requestBody).content;
+        for (const [type, { schema }] of Object.entries<Part>(content)) {
+          has(type);
+          for (const field of Object.keys(resolve(schema).properties)) has(field);
+        }
+        for (const [status, answer] of Object.entries<Part>(op.responses)) {
+          has(status);
+          for (const [header, part] of Object.entries<Part>(resolve(answer).headers)) {
+            const schema = resolve(resolve(part).schema);
+            for (const word of [header, schema.enum ?? [], schema.const ?? []].flat()) has(word);
+          }
+          for (const type of Object.keys(resolve(answer).content ?? {})) has(type);
+        }
+      }
+    }
+    assert.equal(await page.locator('details').count(), count);
+    assert.ok(count >= 12);
+  });
+
+  test('with the mouse: a token is got and reads the note, and Basic credentials are sent', async () => {
+    await using opened = await open();
+    const { page } = opened;
+    const note = await operation(page, 'GET /notes');
+    assert.match(await sendForm(note), /^401 Unauthorized in \d+ ms$/);
+    await page.getByLabel('User', { exact: true }).fill('admin');
+    await page.getByLabel('Password', { exact: true }).fill(PASSWORD);
+    await page.getByRole('button', { name: 'Get a token' }).click();
+    await page.getByText('There is a token now.').waitFor();
+    assert.match(
+      await page.getByLabel('Token', { exact: true }).inputValue(),
+      /^[\w-]+\.[\w-]+\.[\w-]+$/,
+    );
+    await note.getByRole('button', { name: 'Send' }).click();
+    await note.getByText(/^200 OK/).waitFor();
+    assert.equal(JSON.parse((await bodyOf(note).textContent())!).title, 'Welcome');
+    const greeting = await operation(page, 'GET /protected');
+    assert.match(await sendForm(greeting), /^200 OK/);
+    assert.equal(await bodyOf(greeting).textContent(), 'Welcome, Administrator.\n');
+  });
+
+  test('with the keyboard alone: a token, and the note', async () => {
+    await using opened = await open();
+    const { page } = opened;
+    const { keyboard } = page;
+    const focused = () => page.evaluate<string>('document.activeElement.textContent');
+    /** Presses Tab until the focus is on what begins with these words. */
+    const tabTo = async (start: string) => {
+      for (let i = 0; i < 40; i++) {
+        await keyboard.press('Tab');
+        if ((await focused()).startsWith(start)) return;
+      }
+      assert.fail(`Tab does not reach ${start}`);
+    };
+    await keyboard.press('Tab');
+    assert.equal(await focused(), 'Skip to the routes');
+    await keyboard.press('Tab');
+    await keyboard.type('admin');
+    await keyboard.press('Tab');
+    await keyboard.type(PASSWORD);
+    await keyboard.press('Enter');
+    await page.getByText('There is a token now.').waitFor();
+    await tabTo('GET/notes');
+    await keyboard.press('Enter');
+    await tabTo('Send');
+    await keyboard.press('Enter');
+    const note = page.getByRole('form', { name: 'GET /notes' });
+    assert.match(await statusOf(note), /^200 OK/);
+    assert.equal(await focused(), 'Send');
+    await keyboard.press('Tab');
+    assert.match(await focused(), /"contents"/);
+  });
+
+  test('the skip link leads past the credentials', async () => {
+    await using opened = await open();
+    const { keyboard } = opened.page;
+    await keyboard.press('Tab');
+    await keyboard.press('Enter');
+    await keyboard.press('Tab');
+    const text = await opened.page.evaluate<string>('document.activeElement.textContent');
+    assert.match(text, /^GET/);
+  });
+
+  test('a user is created, and a stale tag changes nothing while the tag seen last does', async () => {
+    await using opened = await open();
+    const { page } = opened;
+    const email = `${crypto.randomUUID()}@example.com`;
+    const create = await operation(page, 'POST /users');
+    await create
+      .getByLabel('body', { exact: true })
+      .fill(JSON.stringify({ name: 'Ada Lovelace', email }));
+    assert.match(await sendForm(create), /^201 Created/);
+    const { id } = JSON.parse((await bodyOf(create).textContent())!);
+    assert.match(
+      (await headersOf(create).textContent())!,
+      new RegExp(`^location: /users/${id}$`, 'm'),
+    );
+
+    const patch = await operation(page, 'PATCH /users/{id}');
+    await patch.getByLabel('id', { exact: true }).fill(String(id));
+    await patch.getByLabel('If-Match', { exact: true }).fill('"7"');
+    await patch.getByLabel('body', { exact: true }).fill('{"name": "Ada King"}');
+    assert.match(await sendForm(patch), /^412 Precondition Failed/);
+    assert.match((await bodyOf(patch).textContent())!, /not in a version/);
+    await patch.getByRole('button', { name: 'Use "1"' }).first().click();
+    assert.equal(await patch.getByLabel('If-Match', { exact: true }).inputValue(), '"1"');
+    await patch.getByRole('button', { name: 'Send' }).click();
+    await patch.getByText(/^200 OK/).waitFor();
+    const user = JSON.parse((await send(`${service.url}/users/${id}`)).body);
+    assert.deepEqual(user, { id, name: 'Ada King', email });
+    assert.equal(await patch.getByRole('button', { name: 'Use "2"' }).count(), 2);
+  });
+
+  test('the chosen media type is sent, with an example that fits it', async () => {
+    await using opened = await open();
+    const form = await operation(opened.page, 'POST /token');
+    await form
+      .getByLabel('Content-Type', { exact: true })
+      .selectOption('application/x-www-form-urlencoded');
+    assert.match(await form.getByLabel('body', { exact: true }).inputValue(), /^id=admin&pw=/);
+    await form
+      .getByLabel('body', { exact: true })
+      .fill(String(new URLSearchParams({ id: 'admin', pw: PASSWORD })));
+    assert.match(await sendForm(form), /^200 OK/);
+    assert.match(await opened.page.getByLabel('Token', { exact: true }).inputValue(), /^ey/);
+  });
+
+  test('"Next page" walks through all users by Enter alone, tells where it is, and ends', async () => {
+    const ids = await createUsers('One', 'Two', 'Three', 'Four', 'Five');
+    await using opened = await open();
+    const { page } = opened;
+    const list = await operation(page, 'GET /users');
+    await list.getByLabel('limit', { exact: true }).fill('2');
+    await list.getByLabel('after', { exact: true }).fill(String(ids[0]! - 1));
+    await sendForm(list);
+    const shown = async () =>
+      JSON.parse((await bodyOf(list).textContent())!).map(({ id }: Part) => id);
+    assert.deepEqual(await shown(), ids.slice(0, 2));
+    const next = list.getByRole('button', { name: 'Next page' });
+    await next.focus();
+    for (const start of [2, 4]) {
+      await page.keyboard.press('Enter');
+      await bodyOf(list).getByText(`"id": ${ids[start]},`).waitFor();
+      assert.deepEqual(await shown(), ids.slice(start, start + 2));
+      const after = await list.getByLabel('after', { exact: true }).inputValue();
+      assert.equal(after, String(ids[start - 1]));
+    }
+    assert.equal(await next.isVisible(), false);
+    // The focus is not lost with the button that had it.
+    assert.equal(await page.evaluate('document.activeElement.textContent'), 'Send');
+  });
+
+  test('of two requests under way, the answer of the second is shown', async () => {
+    const page = await (await browser.newContext()).newPage();
+    await page.goto(`${service.url}/docs`);
+    const form = await operation(page, 'GET /');
+    const first = Promise.withResolvers<void>();
+    let count = 0;
+    await page.route(`${service.url}/`, async (route) => {
+      const body = ++count === 1 ? 'first' : 'second';
+      if (count === 1) await first.promise;
+      await route.fulfill({ body });
+    });
+    const button = form.getByRole('button', { name: 'Send' });
+    await button.click();
+    await button.click();
+    await bodyOf(form).getByText('second').waitFor();
+    const late = page.waitForResponse(`${service.url}/`);
+    first.resolve();
+    await (await late).finished();
+    // Another answer has come all the way by then.
+    await page.evaluate("fetch('docs').then((res) => res.text())");
+    assert.equal(await bodyOf(form).textContent(), 'second');
+    await page.context().close();
+  });
+
+  test('a query keeps every character of a value', async () => {
+    const email = `a+b&c=d#e%20${crypto.randomUUID()}@example.com`;
+    await send(`${service.url}/users`, { method: 'POST', body: { name: 'Plus', email } });
+    await using opened = await open();
+    const list = await operation(opened.page, 'GET /users');
+    await list.getByLabel('email', { exact: true }).fill(email);
+    assert.match(await sendForm(list), /^200 OK/);
+    assert.equal(JSON.parse((await bodyOf(list).textContent())!)[0].email, email);
+  });
+
+  test('hostile names are text', async () => {
+    const hostile = '<img src=x onerror=alert(1)><script>alert(2)</script>';
+    const [id] = await createUsers(hostile);
+    await using opened = await open();
+    const { page } = opened;
+    const form = await operation(page, 'GET /users/{id}');
+    await form.getByLabel('id', { exact: true }).fill(String(id));
+    assert.match(await sendForm(form), /^200 OK/);
+    assert.equal(JSON.parse((await bodyOf(form).textContent())!).name, hostile);
+    assert.equal(await page.locator('img').count(), 0);
+    assert.equal(await page.locator('script').count(), 1);
+  });
+
+  test('the browser refuses markup from strings, and requests to other origins', async () => {
+    const page = await (await browser.newContext()).newPage();
+    await page.goto(`${service.url}/docs`);
+    const refused = (code: string) =>
+      page.evaluate<string>(`(async () => { ${code} })().then(() => 'done', (err) => err.name)`);
+    assert.equal(await refused("document.body.innerHTML = '<b>'"), 'TypeError');
+    assert.equal(await refused("await fetch('http://127.0.0.1:9/')"), 'TypeError');
+    assert.equal(await refused(`await fetch('${service.url}/')`), 'done');
+    await page.context().close();
+  });
+
+  test('credentials go with "Forget" and with the page, and nothing is stored', async () => {
+    await using opened = await open();
+    const { page } = opened;
+    const values = () =>
+      Promise.all(
+        ['User', 'Password', 'Token'].map((name) =>
+          page.getByLabel(name, { exact: true }).inputValue(),
+        ),
+      );
+    const fill = async () => {
+      for (const name of ['User', 'Password', 'Token'])
+        await page.getByLabel(name, { exact: true }).fill('secret');
+    };
+    await fill();
+    await page.getByRole('button', { name: 'Forget' }).click();
+    assert.deepEqual(await values(), ['', '', '']);
+    await fill();
+    await page.reload();
+    await page.locator('details').first().waitFor();
+    assert.deepEqual(await values(), ['', '', '']);
+    assert.equal(await page.evaluate('localStorage.length + sessionStorage.length'), 0);
+    assert.deepEqual(await page.context().cookies(), []);
+  });
+
+  test('wrong credentials get no token, and it says so', async () => {
+    await using opened = await open();
+    const { page } = opened;
+    await page.getByLabel('User', { exact: true }).fill('admin');
+    await page.getByRole('button', { name: 'Get a token' }).click();
+    await page.getByText('No token: 401 Unauthorized').waitFor();
+    assert.equal(await page.getByLabel('Token', { exact: true }).inputValue(), '');
+  });
+
+  test('a link to one route opens it', async () => {
+    await using opened = await open({ path: '/docs#deleteUser' });
+    const isOpen = await opened.page.locator('#deleteUser').getAttribute('open');
+    assert.equal(isOpen, '');
+  });
+
+  test('it works behind a proxy that adds a prefix, and under /docs/', async () => {
+    await using slashed = await open({ path: '/docs/' });
+    assert.match(await sendForm(await operation(slashed.page, 'GET /')), /^200 OK/);
+
+    const page = await (await browser.newContext()).newPage();
+    await page.route(`${service.url}/**`, async (route) => {
+      const { pathname, search } = new URL(route.request().url());
+      const url = `${service.url}${pathname.replace(/^\/prefix/, '')}${search}`;
+      if (!pathname.startsWith('/prefix/')) return route.abort();
+      return route.fulfill({ response: await route.fetch({ url }) });
+    });
+    await page.goto(`${service.url}/prefix/docs`);
+    assert.match(await sendForm(await operation(page, 'GET /users')), /^200 OK/);
+    await page.context().close();
+  });
+
+  test('a long answer is cut, and a request without an answer says so', async () => {
+    const page = await (await browser.newContext()).newPage();
+    await page.goto(`${service.url}/docs`);
+    const list = await operation(page, 'GET /users');
+    const contentType = 'application/json';
+    await page.route('**/users', (route) =>
+      route.fulfill({ contentType, body: `[${'1,'.repeat(500_000)}1]` }),
+    );
+    assert.match(await sendForm(list), /^200 OK/);
+    const text = (await bodyOf(list).textContent())!;
+    assert.ok(text.length < 201_000);
+    assert.match(text, /[1,]\n… and more, which is not read here\.$/);
+    await page.route('**/users', (route) => route.abort());
+    await list.getByRole('button', { name: 'Send' }).click();
+    await list.getByText(/^No answer: /).waitFor();
+    assert.equal(await bodyOf(list).isVisible(), false);
+    await page.context().close();
+  });
+
+  for (const colorScheme of ['light', 'dark'] as const) {
+    for (const width of [320, 390, 1280]) {
+      test(`axe finds nothing in ${colorScheme} at ${width} px, and nothing sticks out`, async () => {
+        const [id] = await createUsers('Ada');
+        await using opened = await open({
+          bypassCSP: true,
+          colorScheme,
+          viewport: { width, height: 800 },
+        });
+        const { page } = opened;
+        const patch = await operation(page, 'PATCH /users/{id}');
+        await patch.getByLabel('id', { exact: true }).fill(String(id));
+        await patch.getByLabel('body', { exact: true }).fill('{}');
+        assert.match(await sendForm(patch), /^200 OK/);
+        await page.evaluate(
+          'for (const one of document.querySelectorAll("details")) one.open = true',
+        );
+        await page.addScriptTag({ content: AXE });
+        const { violations, passes } = await page.evaluate<Part>('axe.run()');
+        const found = violations.map(({ id: rule, nodes }: Part) => [rule, nodes[0].html]);
+        assert.deepEqual(found, []);
+        assert.ok(passes.some(({ id: rule }: Part) => rule === 'color-contrast'));
+        const widest = await page.evaluate<number>('document.documentElement.scrollWidth');
+        assert.equal(widest, width);
+      });
+    }
+  }
+});
