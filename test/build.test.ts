@@ -10,7 +10,7 @@ const ROOT = join(import.meta.dirname, '..');
 
 const read = (path: string) => readFileSync(path, 'utf8');
 
-test('every module is built with the same lines, the page is copied, and http/form.js exports parseForm', async () => {
+test('3.18 every module is built with the same lines, the page is copied, and http/form.js exports parseForm', async () => {
   const folder = newFolder();
   const script = join(ROOT, 'scripts/build.ts');
   execFileSync(process.execPath, ['--disable-warning=ExperimentalWarning', script, folder]);

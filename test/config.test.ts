@@ -411,7 +411,7 @@ describe('problems', () => {
     assert.ok(!problems({ TLS_CERT_FILE: key, TLS_KEY_FILE: key }).join().includes('hunter3'));
   });
 
-  test('variables that are not the service’s are ignored', () =>
+  test('1.1 variables that are not the service’s are ignored', () =>
     assert.deepEqual(
       readConfig({ PATH: '/bin', port: 'x', PORT_: 'x', TLS_CERT: 'x' }),
       readConfig({}),

@@ -1,4 +1,4 @@
-// The six operations on users (seed 4.2, contract section 4).
+// The six operations on users (contract section 4).
 import { condition, entityTag, isUnchanged } from '../http/conditional.ts';
 import { HttpError } from '../http/errors.ts';
 import { parseQuery } from '../http/query.ts';
@@ -72,7 +72,7 @@ async function change(context: Context, fields: UserChange): Promise<Reply> {
   const user = existing(
     await context.services.store.change(id, fields, condition(context.headers)),
   );
-  // The tag is sent beside RFC 9110 §9.3.4, as clients need it for the next If-Match (4.8).
+  // The tag is sent beside RFC 9110 §9.3.4, as clients need it for the next If-Match (contract 4.8).
   return json(representation(user), [
     'ETag',
     entityTag(user),

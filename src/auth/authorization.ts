@@ -1,4 +1,4 @@
-// The Authorization header (RFC 9110 §11.6.2, seed 5 rule 1) and what a refusal answers with.
+// The Authorization header (RFC 9110 §11.6.2, contract 3.6) and what a refusal answers with.
 import { HttpError } from '../http/errors.ts';
 
 /** The two parts of an Authorization header. */

@@ -218,7 +218,7 @@ for (const store of STORES) {
       ['with its length', request],
       ['in chunks', chunked],
     ] as const) {
-      test(`2.8 a client that sends 1 MiB ${declared} before it reads gets to read the 413`, async () => {
+      test(`2.8, 2.13 a client that sends 1 MiB ${declared} before it reads gets to read the 413`, async () => {
         await using client = await open(program.url);
         client.socket.pause();
         const text = JSON.stringify({ name: 'x'.repeat(2 ** 20), email: 'x@example.com' });
@@ -276,7 +276,61 @@ for (const store of STORES) {
       }
     });
 
-    test('2.8 after a refusal with an unread body the connection stays in step, or closes', async () => {
+    test('2.13 a connection that was refused is read for 2 s and then closed', async () => {
+      const { hostname, port } = new URL(program.url);
+      const socket = connect({ port: Number(port), host: hostname, allowHalfOpen: true });
+      socket.on('error', () => {});
+      const head = 'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
+      socket.write(`${head}Content-Length: ${LIMIT + 1}\r\n\r\n`);
+      const [first] = await once(socket, 'data');
+      assert.match(String(first), /^HTTP\/1\.1 413 /);
+      const began = performance.now();
+      // Our half stays open, and what it brings is dropped until the service gives up.
+      const more = setInterval(() => socket.write('x'.repeat(100)), 100);
+      await new Promise((resolve) => socket.once('close', resolve));
+      clearInterval(more);
+      const took = performance.now() - began;
+      assert.ok(took > 1_500 && took < 4_000, `after ${took} ms`);
+    });
+
+    for (const [length, close, why] of [
+      [LIMIT, 'keep-alive', 'at the limit'],
+      [LIMIT + 1, 'close', 'over it'],
+    ] as const) {
+      test(`2.13 a refusal before a body of known length ${why}: Connection: ${close}`, async () => {
+        const { hostname, port } = new URL(program.url);
+        const socket = connect(Number(port), hostname);
+        socket.write(`POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`);
+        const [first] = await once(socket, 'data');
+        assert.match(
+          String(first),
+          new RegExp(`^HTTP/1.1 404 .*\r\nConnection: ${close}\r\n`, 's'),
+        );
+        socket.destroy();
+      });
+    }
+
+    for (const [method, path, status] of [
+      ['GET', '/', 200],
+      ['GET', '/users/1', 200],
+      ['DELETE', '/users/999', 404],
+    ] as const) {
+      test(`2.15 ${method} ${path} drops a body, whatever it is`, async () => {
+        for (const head of ['', 'Content-Type: text/plain\r\n', 'Content-Encoding: gzip\r\n']) {
+          const small = await answerTo(program.url, request(method, path, head, '{\xff'));
+          assert.equal(small.status, status, head);
+        }
+      });
+
+      test(`2.15 ${method} ${path} with a body over the limit answers 413`, async () => {
+        const large = 'x'.repeat(LIMIT + 1);
+        for (const bytes of [request(method, path, '', large), chunked(method, path, '', large)]) {
+          assert.equal((await answerTo(program.url, bytes)).status, 413);
+        }
+      });
+    }
+
+    test('2.13 after a refusal with an unread body the connection stays in step, or closes', async () => {
       const smuggled = 'GET /users/1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
       const rows = [
         ['POST', '/users', 'Content-Type: text/plain\r\n', 415],

@@ -164,6 +164,7 @@ describe('1 configuration: bodies, origins, log, stop', { concurrency: 2, timeou
         const methods = items(answer.headers.get('access-control-allow-methods'));
         for (const method of ['get', 'put', 'patch', 'delete']) assert.ok(methods.includes(method));
         const fields = items(answer.headers.get('access-control-allow-headers'));
+        assert.equal(answer.headers.get('access-control-max-age'), '7200');
         for (const field of ['authorization', 'content-type', 'if-match', 'if-none-match']) {
           assert.ok(fields.includes(field), `${field} in ${fields}`);
         }

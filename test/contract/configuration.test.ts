@@ -132,7 +132,7 @@ describe('1 configuration: values', { concurrency: 2, timeout: 60_000 }, () => {
     // All problems are reported together, so that one run shows many.
     const ended = once(() => run({ ...COMPLETE, ...Object.fromEntries(batch) }));
     for (const [name, value, why] of batch) {
-      test(`1 ${name}: "${value}" is refused (${why})`, async () => {
+      test(`1.6 ${name}: "${value}" is refused (${why})`, async () => {
         const { exit, stdout, lines } = await ended();
         assert.deepEqual(exit, { code: 78, signal: null });
         assert.equal(stdout, '');
@@ -147,7 +147,7 @@ describe('1 configuration: values', { concurrency: 2, timeout: 60_000 }, () => {
     const env = { ...COMPLETE, ...Object.fromEntries(batch), LOG_LEVEL: 'verbose' };
     const ended = once(() => run(env));
     for (const [name, value, why] of batch) {
-      test(`1 ${name}: "${value}" is taken (${why})`, async () => {
+      test(`1.6 ${name}: "${value}" is taken (${why})`, async () => {
         const { exit, lines } = await ended();
         assert.deepEqual(exit, { code: 78, signal: null });
         assert.deepEqual(
@@ -161,7 +161,7 @@ describe('1 configuration: values', { concurrency: 2, timeout: 60_000 }, () => {
 });
 
 describe('1 configuration: the environment', { concurrency: 2, timeout: 30_000 }, () => {
-  test('1 all problems are reported together, one line each, and nothing listens', async () => {
+  test('1.6 all problems are reported together, one line each, and nothing listens', async () => {
     const bad = Object.fromEntries(REFUSED.map(([name, value]) => [name, value]));
     await using busy = await listener();
     const { exit, stdout, lines } = await run({ ...COMPLETE, ...bad, PORT: String(busy.port) });
@@ -175,7 +175,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 30_000 }
     );
   });
 
-  test('1 every variable can be given as NAME_FILE, and each unreadable file has its line', async () => {
+  test('1.2 every variable can be given as NAME_FILE, and each unreadable file has its line', async () => {
     const missing = join(newFolder(), 'missing');
     const files = VARIABLES.map((name) => [`${name}_FILE`, missing]);
     const { exit, stdout, lines } = await run({
@@ -191,14 +191,14 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 30_000 }
     );
   });
 
-  test('1 a folder as NAME_FILE is a problem with a line', async () => {
+  test('1.6 a folder as NAME_FILE is a problem with a line', async () => {
     const { exit, lines } = await run({ ...COMPLETE, NOTE_TITLE_FILE: newFolder() });
     assert.deepEqual(exit, { code: 78, signal: null });
     assert.equal(lines.length, 1, lines.join('\n'));
     assert.match(lines[0]!, /^NOTE_TITLE(_FILE)?: /);
   });
 
-  test('1 NAME and NAME_FILE at once is an error that prints neither value', async () => {
+  test('1.4 NAME and NAME_FILE at once is an error that prints neither value', async () => {
     const secret = 'a file that holds a secret of many bytes';
     const { exit, lines, output } = await run({ ...COMPLETE, SIGNING_SECRET_FILE: file(secret) });
     assert.deepEqual(exit, { code: 78, signal: null });
@@ -207,7 +207,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 30_000 }
     assert.ok(!output.includes(secret) && !output.includes(SECRET), output);
   });
 
-  test('1 a file gives the value without its one trailing newline', async () => {
+  test('1.2 a file gives the value without its one trailing newline', async () => {
     await using program = await start({
       AUTH_PASSWORD: '',
       AUTH_PASSWORD_FILE: file('pass word from a file\n'),
@@ -226,12 +226,12 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 30_000 }
     });
   });
 
-  test('1 TLS_CERT_FILE and TLS_KEY_FILE have no _FILE of their own', async () => {
+  test('1.3 TLS_CERT_FILE and TLS_KEY_FILE have no _FILE of their own', async () => {
     await using program = await start({ TLS_CERT_FILE_FILE: '/missing', TLS_KEY_FILE_FILE: '/no' });
     assert.match(program.url, /^http:/);
   });
 
-  test('1 an empty value counts as unset, in a file and beside a file too', async () => {
+  test('1.5 an empty value counts as unset, in a file and beside a file too', async () => {
     await using program = await start({
       AUTH_NAME: '',
       AUTH_NAME_FILE: file('By file'),
@@ -254,7 +254,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 30_000 }
     assert.equal(JSON.parse(note.body).title, 'given');
   });
 
-  test('1 a wrong value of a secret is never printed', async () => {
+  test('1.7 a wrong value of a secret is never printed', async () => {
     const secrets = ['hunter2', 'too short a secret', 'sesame-in-the-url'];
     const { exit, lines, output } = await run({
       ...COMPLETE,
@@ -267,7 +267,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 30_000 }
     for (const secret of secrets) assert.ok(!output.includes(secret), output);
   });
 
-  test('1 no secret is logged at any level, from start to stop', async () => {
+  test('1.7 no secret is logged at any level, from start to stop', async () => {
     const previous = 'the signing secret of the day before';
     const url = new URL(`postgres://someone:sesame-in-the-url@127.0.0.1:${await freePort()}/none`);
     await using program = await start({

@@ -1,4 +1,4 @@
-// Row 3.13 of the contract: the limit of failed credential checks that one client address may make
+// Rule 3.13 of the contract: the limit of failed credential checks that one client address may make
 // in a minute. Each test has client addresses of its own, given through X-Forwarded-For.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';

@@ -1,4 +1,4 @@
-// The forms paragraph of the contract's section 3, over HTTP: what POST /token reads from a form.
+// Rules 3.14 to 3.17 of the contract: what POST /token reads from a form.
 // Only strings can be the right id and pw, so a 401 tells that a value was nested or absent.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -9,7 +9,7 @@ const TEXT = 'text/plain; charset=utf-8';
 const RIGHT = 'id=admin&pw=correct+horse';
 
 for (const store of STORES) {
-  describe(`3 forms (${store})`, () => {
+  describe(`3.14 to 3.17 forms (${store})`, () => {
     let program: Program;
     before(async () => {
       const url = await newDatabase(store);
@@ -47,7 +47,7 @@ for (const store of STORES) {
       },
       { why: 'with escaped brackets beside it', body: `user%5Bname%5D=x&${RIGHT}` },
     ]) {
-      test(`3 forms: the right pair ${why} answers 200`, async () => {
+      test(`3.14 the right pair ${why} answers 200`, async () => {
         const answer = await post(program, body);
         assert.deepEqual(
           [answer.status, answer.headers.get('content-type')],
@@ -86,13 +86,13 @@ for (const store of STORES) {
       { why: 'only separators', body: '&&&' },
       { why: 'only =', body: '=' },
     ]) {
-      test(`3 forms: ${why} answers 401`, async () => {
+      test(`3.14 ${why} answers 401`, async () => {
         const answer = await post(program, body);
         assert.deepEqual(summary(answer), { status: 401, type: TEXT, body: 'Unauthorized' });
       });
     }
 
-    test('3 forms: no prototype is reached: what a form said is not there for the next request', async () => {
+    test('3.17 no prototype is reached: what a form said is not there for the next request', async () => {
       const names = [
         '__proto__',
         'constructor[prototype]',
@@ -135,7 +135,7 @@ for (const store of STORES) {
       { why: 'array index 4294967295', extra: 'a[4294967295]=1&', status: 400 },
       { why: 'array index 9007199254740991', extra: 'a[9007199254740991]=1&', status: 400 },
     ]) {
-      test(`3 forms: ${why} answers ${status}`, async () => {
+      test(`3.15 ${why} answers ${status}`, async () => {
         const answer = await post(program, `${extra}${RIGHT}`);
         assert.equal(answer.status, status, answer.body);
       });
@@ -160,14 +160,14 @@ for (const store of STORES) {
         body: Buffer.from(`a=%e2\x82%ac&${RIGHT}`, 'latin1'),
       },
     ]) {
-      test(`3 forms: ${why} answers 400`, async () => {
+      test(`3.16 ${why} answers 400`, async () => {
         const answer = await post(program, body);
         assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
         assert.match(answer.body, /^\P{Cc}+$/u);
       });
     }
 
-    test('3 forms: 413 and 400 beyond a limit are one plain sentence', async () => {
+    test('3.15 413 and 400 beyond a limit are one plain sentence', async () => {
       const bodies = [parameters(1001), `a${'[b]'.repeat(33)}=1`, 'a[1000]=1'];
       const answers = await Promise.all(bodies.map((body) => post(program, body)));
       assert.deepEqual(

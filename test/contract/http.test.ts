@@ -261,7 +261,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.2 an Expect that is not 100-continue is answered with the same headers', async () => {
+    test('2.14 an Expect that is not 100-continue is answered with the same headers', async () => {
       const head =
         'GET / HTTP/1.1\r\nHost: x\r\nExpect: the-impossible\r\nConnection: close\r\n\r\n';
       const [answer] = parse(await raw(program.url, head));
@@ -325,7 +325,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.3 what is pipelined behind a write sees what it has written', async () => {
+    test('2.11 what is pipelined behind a write sees what it has written', async () => {
       const post = (method: string, path: string, body: string) =>
         `${method} ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
       const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
@@ -351,7 +351,7 @@ for (const store of STORES) {
       ]);
     });
 
-    test('2.3 an upgrade that is not taken closes the connection with its answer', async () => {
+    test('2.12 an upgrade that is not taken closes the connection with its answer', async () => {
       const offer =
         'GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n';
       const answers = parse(await raw(program.url, `${offer}GET / HTTP/1.1\r\nHost: x\r\n\r\n`));
@@ -359,11 +359,24 @@ for (const store of STORES) {
       assert.equal(answers[0]?.headers.get('connection'), 'close');
     });
 
+    test('2.12 CONNECT answers 405 with Allow and closes', async () => {
+      const text = await raw(program.url, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n');
+      const answers = parse(text);
+      assert.equal(answers.length, 1);
+      const answer = answers[0]!;
+      assert.equal(answer.status, 405);
+      assert.equal(answer.headers.get('connection'), 'close');
+      const allowed = answer.headers.get('allow')?.split(', ').sort();
+      assert.deepEqual(allowed, ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH', 'POST', 'PUT']);
+      assertError(answer);
+      assertCommon(answer);
+    });
+
     for (const [version, coding, status] of [
       ['1.1', 'gzip, chunked', 400],
       ['1.0', 'chunked', 400],
     ] as const) {
-      test(`2.4 HTTP/${version} with Transfer-Encoding: ${coding} answers ${status} and closes`, async () => {
+      test(`2.10 HTTP/${version} with Transfer-Encoding: ${coding} answers ${status} and closes`, async () => {
         const head = `POST /token HTTP/${version}\r\nHost: x\r\nConnection: keep-alive\r\nContent-Type: application/json\r\n`;
         const text = await raw(
           program.url,

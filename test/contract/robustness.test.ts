@@ -39,7 +39,7 @@ for (const store of STORES) {
     });
     after(() => program?.[Symbol.asyncDispose]());
 
-    test('2 the suite is there', () => {
+    test('2.8 the suite is there', () => {
       const counts = ['y_', 'n_', 'i_'].map((kind) => casesOf(kind).length);
       assert.deepEqual(counts, [95, 193, 35]);
     });
@@ -48,7 +48,7 @@ for (const store of STORES) {
       { why: 'bare', wrap: (bytes: Buffer) => bytes },
       { why: 'as the value of name', wrap: asName },
     ]) {
-      test(`2 y_ cases ${why} are never called malformed`, async () => {
+      test(`2.8 y_ cases ${why} are never called malformed`, async () => {
         const seen = await answersTo(program, 'y_', wrap);
         const wrong = seen.filter(
           ({ token, users }) =>
@@ -60,7 +60,7 @@ for (const store of STORES) {
         assert.equal(seen.length, 95);
       });
 
-      test(`2 n_ cases ${why} answer 400`, async () => {
+      test(`2.8 n_ cases ${why} answer 400`, async () => {
         const seen = await answersTo(program, 'n_', wrap);
         // POST /token takes no body at all for absent credentials (3.3).
         const wrong = seen.filter(
@@ -73,7 +73,7 @@ for (const store of STORES) {
         assert.equal(seen.length, 193);
       });
 
-      test(`2 i_ cases ${why} answer as the one or the other`, async () => {
+      test(`2.8 i_ cases ${why} answer as the one or the other`, async () => {
         const seen = await answersTo(program, 'i_', wrap);
         const wrong = seen.filter(
           ({ token, users }) =>
@@ -101,7 +101,7 @@ for (const store of STORES) {
       },
       { why: 'arrays that do not end', body: '['.repeat(390_000) },
     ]) {
-      test(`2 deeply nested ${why} answer 400, and 401 or 400 at /token`, async () => {
+      test(`2.8 deeply nested ${why} answer 400, and 401 or 400 at /token`, async () => {
         const users = await post(program, '/users', body);
         const patch = await send(`${program.url}/users/999999`, {
           method: 'PATCH',
@@ -128,7 +128,7 @@ for (const store of STORES) {
       { why: '0xFF', bytes: [0xff] },
       { why: 'Latin-1', bytes: [0xe9, 0x61] },
     ]) {
-      test(`2 a body with ${why} answers 400 as JSON and as form`, async () => {
+      test(`2.8 a body with ${why} answers 400 as JSON and as form`, async () => {
         const inside = Buffer.from(bytes);
         const json = Buffer.concat([
           Buffer.from(`{"email":"${newEmail()}","name":"a`),
@@ -145,7 +145,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2 nothing of all this got a 5xx, or an error line in the log', async () => {
+    test('2.9 nothing of all this got a 5xx, or an error line in the log', async () => {
       await program.until(() => program.log.filter((line) => line.status === 201).length > 0);
       const faults = program.log.filter(
         (line) => Number(line.status) >= 500 || line.level === 'error',
@@ -193,7 +193,7 @@ for (const store of STORES) {
           { length: LIMIT_BYTES + 1, expected: 413 },
           { length: 2 * LIMIT_BYTES, expected: 413 },
         ]) {
-          test(`2 ${route} of ${length} bytes of ${type}, ${framing}, answers ${expected}`, async () => {
+          test(`2.8 ${route} of ${length} bytes of ${type}, ${framing}, answers ${expected}`, async () => {
             const fill = type === FORM ? '&' : ' ';
             const answer = await raw(
               program.url,
@@ -206,7 +206,7 @@ for (const store of STORES) {
       }
     }
 
-    test('2 413 is plain text and closes a connection that wanted to stay', async () => {
+    test('2.8 413 is plain text and closes a connection that wanted to stay', async () => {
       const [head = ''] = message(
         'POST /users',
         JSON_TYPE,
@@ -221,7 +221,7 @@ for (const store of STORES) {
     });
 
     for (const { why, lines, body, statuses } of smuggling()) {
-      test(`2 RFC 9112: ${why} answers ${statuses}, and nothing behind it is answered`, async () => {
+      test(`2.10 ${why} answers ${statuses}, and nothing behind it is answered`, async () => {
         const answer = await raw(
           program.url,
           Buffer.from(`${lines.join('\r\n')}\r\n\r\n${body ?? ''}`, 'latin1'),
@@ -249,14 +249,14 @@ for (const store of STORES) {
         bytes: 'GET users HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
       },
     ]) {
-      test(`2 ${why} answers 4xx or 505 and closes`, async () => {
+      test(`2.10 ${why} answers 4xx or 505 and closes`, async () => {
         const answer = await raw(program.url, Buffer.from(bytes, 'latin1'));
         assert.match(statusesIn(answer).join(' '), /^(4\d\d|505)$/, answer);
         assert.equal((await send(program.url)).status, 200);
       });
     }
 
-    test('2 no path, query, method or header of a table of odd ones gets a 5xx', async () => {
+    test('2.9 no path, query, method or header of a table of odd ones gets a 5xx', async () => {
       const paths = ['/', '/users', '/users/999999', '/token', '/notes', '/protected', '/nowhere'];
       const odd = [
         '',
@@ -342,7 +342,7 @@ for (const store of STORES) {
       { te: 'trailers' },
     ]) {
       const [[name, value] = ['', '']] = Object.entries(headers);
-      test(`2 the header ${name}: ${value.slice(0, 40)} gets no 5xx on any route`, async () => {
+      test(`2.9 the header ${name}: ${value.slice(0, 40)} gets no 5xx on any route`, async () => {
         const statuses = [];
         for (const route of [
           'GET /',
@@ -371,7 +371,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2 twenty pipelined requests are answered in their order, a slow one first', async () => {
+    test('2.11 twenty pipelined requests are answered in their order, a slow one first', async () => {
       const created = await post(program, '/users', userJson());
       const user = userJson();
       const targets = ['/', created.headers.get('location'), '/nowhere', '/users?limit=1'];
@@ -397,7 +397,7 @@ for (const store of STORES) {
       assert.deepEqual(statusesIn(answer), [201, ...statuses]);
     });
 
-    test('2 a refusal does not overtake the answer of the request before it', async () => {
+    test('2.3 a refusal does not overtake the answer of the request before it', async () => {
       const slow = userJson();
       const [head = ''] = message('POST /users', JSON_TYPE, slow, 'Content-Length');
       const first = head.replace('Connection: close\r\n', '');
@@ -406,7 +406,7 @@ for (const store of STORES) {
       assert.equal((await send(program.url)).status, 200);
     });
 
-    test('2 nothing of all this got a 5xx, or an error line in the log', async () => {
+    test('2.9 nothing of all this got a 5xx, or an error line in the log', async () => {
       await program.until(() => program.log.some((line) => line.requestId === 'pipelined-19'));
       const faults = program.log.filter(
         (line) => (Number(line.status) >= 500 && line.status !== 505) || line.level === 'error',

@@ -1,4 +1,4 @@
-// What the program writes to a terminal (6, and the README's Operations). `script` of util-linux gives
+// What the program writes to a terminal (contract 6.7). `script` of util-linux gives
 // it one.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
@@ -23,7 +23,7 @@ for (const { why, argument, pattern } of [
     pattern: /^\{"time":".+"message":"listening"/,
   },
 ]) {
-  test(`6.2 a terminal gets ${why}`, HAS_SCRIPT, async () => {
+  test(`6.7 a terminal gets ${why}`, HAS_SCRIPT, async () => {
     const env = { ...process.env, PORT: '0', DATABASE_URL: 'sqlite::memory:' };
     const terminal = spawn('script', ['-qec', start + argument, '/dev/null'], { env });
     let output = '';

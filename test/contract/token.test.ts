@@ -1,4 +1,4 @@
-// Rows 3.1 to 3.4, 3.11 and 3.12 of the contract, and the seed's 4.1 rules 1 and 2: the greeting
+// Rules 3.1 to 3.4, 3.11 and 3.12 of the contract: the greeting
 // and the token endpoint. What the form parser reads is forms.test.ts.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
@@ -43,7 +43,7 @@ for (const store of STORES) {
       assert.match(answer.body, /^\P{Cc}+\n?$/u);
     });
 
-    test('3.1 seed 5 rule 2: GET / answers the same whatever credentials come with it', async () => {
+    test('3.1 GET / answers the same whatever credentials come with it', async () => {
       const plain = await send(program.url);
       const answer = await send(program.url, { headers: { authorization: 'Bearer nonsense' } });
       assert.deepEqual(summary(answer), summary(plain));
@@ -63,7 +63,7 @@ for (const store of STORES) {
       { why: 'with a broken Authorization header', init: bad('Bearer x y z', RIGHT) },
       { why: 'with wrong Basic credentials', init: bad('Basic YTpi', RIGHT) },
     ]) {
-      test(`3.2 seed 4.1 rule 1: POST /token with the right pair ${why} answers 200`, async () => {
+      test(`3.2 POST /token with the right pair ${why} answers 200`, async () => {
         const answer = await send(`${program.url}/token`, { method: 'POST', ...init });
         assert.deepEqual(
           {
@@ -132,7 +132,7 @@ for (const store of STORES) {
       { why: 'a form with a list of one pw', init: form('id=admin&pw[]=correct+horse') },
       { why: 'a form with id twice', init: form('id=admin&id=admin&pw=correct+horse') },
     ]) {
-      test(`3.3 3.11 seed 4.1 rule 2: POST /token with ${why} answers 401`, async () => {
+      test(`3.3 3.11 POST /token with ${why} answers 401`, async () => {
         const answer = await send(`${program.url}/token`, { method: 'POST', ...init });
         assert.deepEqual(summary(answer), REFUSED);
       });

@@ -1,4 +1,4 @@
-// Rows 4.3 and 4.8 of the contract: entity tags and the conditions of RFC 9110 section 13.1.
+// Rules 4.3 and 4.8 of the contract: entity tags and the conditions of RFC 9110 section 13.1.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Answer, raw, send } from '../support/client.ts';

@@ -1,4 +1,4 @@
-// Rows 4.1, 4.2 and 4.14 of the contract: the list of users, whole, in pages and by email. Large
+// Rules 4.1, 4.2 and 4.14 of the contract: the list of users, whole, in pages and by email. Large
 // lists are put into the database directly, as many requests would take too long.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -32,7 +32,7 @@ for (const store of STORES) {
       assert.equal(answer.body, '[]');
     });
 
-    test('4.2 seed 4.2 rule 5: GET /users with a limit without users answers no Link', async () => {
+    test('4.2 GET /users with a limit without users answers no Link', async () => {
       const answer = await list(program, '?limit=1');
       assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
       assert.equal(answer.body, '[]');

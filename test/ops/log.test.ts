@@ -74,7 +74,7 @@ describe('lines as JSON', () => {
     assert.deepEqual([level, message, read], ['error', 'request failed', cause]);
   });
 
-  test('a request’s line has all its fields, milliseconds with three digits', async (t) => {
+  test('6.8 a request’s line has all its fields, milliseconds with three digits', async (t) => {
     freeze(t);
     const { log, texts } = kept();
     log.request(REQUEST, 1.23456);
@@ -203,7 +203,7 @@ describe('the way to the sink', () => {
     assert.equal(resolved, 2);
   });
 
-  test('a sink that takes nothing costs 4 MiB and not more; what was dropped is counted', async () => {
+  test('6.10 a sink that takes nothing costs 4 MiB and not more; what was dropped is counted', async () => {
     const { log, texts, take } = slow();
     log.info('first');
     await turn();

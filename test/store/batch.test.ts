@@ -268,7 +268,7 @@ describe('a batch', () => {
     assert.deepEqual(due, [TIMEOUT_MS, TIMEOUT_MS, TIMEOUT_MS + 500]);
   });
 
-  test('20,000 calls wait, the 20,001st fails at once', async () => {
+  test('4.17 20,000 calls wait, the 20,001st fails at once', async () => {
     const { batch, call, outcomes } = batchOf();
     call(...Array.from({ length: 20_000 }, () => 'a'));
     await assert.rejects(batch.call('b'), {
@@ -673,7 +673,7 @@ describe('two stores of one Postgres that write at once', () => {
     t.diagnostic(`${(await deadlocks()) - found} deadlocks, resolved`);
   });
 
-  test('a call that the server gave up to resolve a deadlock is run again', async (t: TestContext) => {
+  test('5.6 a call that the server gave up to resolve a deadlock is run again', async (t: TestContext) => {
     const store = stores[0]!;
     const user = await store.create({ name: 'Ada', email: 'before@z' });
     const sql = postgres(url, { max: 1, onnotice: () => {} });

@@ -1,0 +1,221 @@
+// Rules 6.8 to 6.16 of the contract: what the log holds and who may stop reading it, arguments and
+// exit statuses, what connections are told and how long they wait, faults outside a request.
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { basic, send } from '../support/client.ts';
+import { newFolder, PASSWORD, Program, start, USER } from '../support/program.ts';
+
+const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
+/** What does not happen by then does not happen. */
+const soon = () => ({ signal: AbortSignal.timeout(20_000) });
+const NO_OPENSSL = spawnSync('openssl', ['version']).status !== 0 && 'openssl is not installed';
+
+describe('6 operations', { concurrency: 4, timeout: 60_000 }, () => {
+  test('6.8 the line of a request has these fields and no others', async () => {
+    await using program = await start();
+    const body = { name: 'Ann', email: 'ann@example.com' };
+    const created = await send(`${program.url}/users?x=y`, { method: 'POST', body });
+    await send(`${program.url}/nowhere`);
+    await program.until(({ log }) => log.at(-1)?.status === 404);
+    const [line, lost] = program.log.filter(({ message }) => message === 'request');
+    const { time, ms, ...rest } = line!;
+    assert.match(String(time), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+    assert.ok(typeof ms === 'number' && ms > 0 && ms < 60_000);
+    assert.deepEqual(rest, {
+      level: 'info',
+      message: 'request',
+      requestId: created.headers.get('x-request-id'),
+      method: 'POST',
+      route: '/users',
+      status: 201,
+      bytes: Buffer.byteLength(created.body),
+      client: '127.0.0.1',
+    });
+    assert.equal(lost?.route, '');
+  });
+
+  test('6.8 no line holds a body, an email, a token, a credential or a query', async () => {
+    await using program = await start({ LOG_LEVEL: 'debug' });
+    const token = await send(`${program.url}/token`, {
+      method: 'POST',
+      body: { id: USER, pw: PASSWORD },
+    });
+    const bearer = `Bearer ${JSON.parse(token.body).token}`;
+    const body = { name: 'Secretive', email: 'secretive@example.com' };
+    await send(`${program.url}/users`, { method: 'POST', body });
+    await send(`${program.url}/users`, { method: 'POST', body });
+    await send(`${program.url}/users?email=secretive@example.com`);
+    await send(`${program.url}/users?limit=secretive`);
+    await send(`${program.url}/secretive`);
+    await send(`${program.url}/notes`, { headers: { authorization: bearer } });
+    const headers = { authorization: basic(USER, PASSWORD) };
+    await send(`${program.url}/protected`, { headers });
+    assert.deepEqual(await program.stop(), { code: 0, signal: null });
+    assert.equal(program.log.filter(({ message }) => message === 'request').length, 8);
+    for (const secret of ['ecretive', 'example.com', PASSWORD, bearer.slice(7), 'Welcome']) {
+      assert.ok(!program.stdout.includes(secret), secret);
+    }
+    assert.ok(!program.stdout.includes(headers.authorization.slice(6)));
+  });
+
+  test('6.9 SIGHUP without TLS files changes nothing', async () => {
+    await using program = await start();
+    program.process.kill('SIGHUP');
+    assert.equal((await send(program.url)).status, 200);
+    assert.deepEqual(await program.stop(), { code: 0, signal: null });
+    assert.deepEqual(
+      program.log.map(({ message }) => message),
+      ['listening', 'request', 'stopping', 'stopped'],
+    );
+  });
+
+  test('6.10 a reader of the log that has gone does not end the service', async () => {
+    await using program = await start();
+    program.process.stdout?.destroy();
+    for (let i = 0; i < 20; i++) assert.equal((await send(program.url)).status, 200);
+    assert.equal((await send(`${program.url}/users`)).status, 200);
+    program.process.kill('SIGTERM');
+    const [code] = await once(program.process, 'exit', soon());
+    assert.equal(code, 0);
+  });
+
+  test('6.12 a reader of the log that stands still does not hold a stop', async () => {
+    await using program = await start();
+    program.process.stdout?.pause();
+    // More than the pipe between the processes takes.
+    await fill(program, 1_000_000);
+    const began = performance.now();
+    program.process.kill('SIGTERM');
+    const [code] = await once(program.process, 'exit', soon());
+    const took = performance.now() - began;
+    assert.equal(code, 0);
+    assert.ok(took > 450 && took < 3_000, `after ${took} ms`);
+  });
+
+  for (const { why, args } of [
+    { why: 'an argument that is not known', args: ['--verbose'] },
+    { why: 'a port as an argument', args: ['3000'] },
+    { why: 'two arguments', args: ['--json', '--live'] },
+  ]) {
+    test(`6.11 ${why} is one line of usage and exit 1`, async () => {
+      await using program = new Program({ PORT: '0', DATABASE_URL: 'sqlite::memory:' }, args);
+      assert.deepEqual(await program.exited, { code: 1, signal: null });
+      assert.equal(program.stdout, '');
+      assert.equal(program.stderr, 'usage: notes-users [--live | --ready | --json]\n');
+    });
+  }
+
+  test('6.13 a TLS handshake that does not go on ends after 10 s', {
+    skip: NO_OPENSSL,
+  }, async () => {
+    await using program = await start(certificate());
+    const socket = await open(program.url);
+    const began = performance.now();
+    await once(socket, 'close', soon());
+    const took = performance.now() - began;
+    assert.ok(took > 9_000 && took < 13_000, `after ${took} ms`);
+  });
+
+  test('6.14 a connection that stays is told that it is kept for 65 s when idle', async () => {
+    await using program = await start();
+    const socket = await open(program.url);
+    socket.write(GET);
+    const answer = await answered(socket);
+    assert.match(answer, /\r\nConnection: keep-alive\r\nKeep-Alive: timeout=65\r\n/);
+    socket.destroy();
+  });
+
+  test('6.15 while stopping, an idle connection may bring one more request', async () => {
+    await using program = await start();
+    const socket = await open(program.url);
+    socket.write(GET);
+    assert.match(await answered(socket), /^HTTP\/1\.1 200 /);
+    program.process.kill('SIGTERM');
+    await program.logged('stopping');
+    socket.write(GET);
+    const last = await answered(socket);
+    assert.match(last, /^HTTP\/1\.1 200 /);
+    assert.match(last, /\r\nConnection: close\r\n/);
+    assert.deepEqual(await program.exited, { code: 0, signal: null });
+  });
+
+  test('6.15 while stopping, an idle connection is closed after half a second', async () => {
+    await using program = await start();
+    const socket = await open(program.url);
+    socket.write(GET);
+    await answered(socket);
+    program.process.kill('SIGTERM');
+    await program.logged('stopping');
+    const began = performance.now();
+    await once(socket, 'close', soon());
+    const took = performance.now() - began;
+    assert.ok(took > 300 && took < 2_000, `after ${took} ms`);
+  });
+
+  test('6.16 a fault outside a request is one error line, and the process goes on', async () => {
+    // Throws and rejects in the program itself, once it listens.
+    const fault = `const write = process.stdout.write;
+      process.stdout.write = function (text, ...rest) {
+        if (String(text).includes('"listening"')) {
+          setTimeout(() => { throw new Error('stray error'); });
+          setTimeout(() => { Promise.reject(new Error('stray promise')); });
+        }
+        return write.call(this, text, ...rest);
+      };`;
+    const url = `data:text/javascript,${encodeURIComponent(fault)}`;
+    await using program = await start({ NODE_OPTIONS: `--import=${url}` });
+    const faults = () => program.log.filter(({ level }) => level === 'error');
+    await program.until(() => faults().length >= 2);
+    assert.equal((await send(`${program.url}/users`)).status, 200);
+    assert.deepEqual(
+      faults().map(({ message, cause }) => [
+        message,
+        /^Error: (stray \w+)\n +at /.exec(String(cause))?.[1],
+      ]),
+      [
+        ['fault outside a request', 'stray error'],
+        ['fault outside a request', 'stray promise'],
+      ],
+    );
+    assert.deepEqual(await program.stop(), { code: 0, signal: null });
+  });
+});
+
+/** Has requests logged until their lines are so many bytes. */
+async function fill(program: Program, bytes: number): Promise<void> {
+  const line = 150;
+  const url = `${program.url}/nowhere`;
+  const headers = { 'x-request-id': 'x'.repeat(128) };
+  for (let sent = 0; sent < bytes; sent += 100 * (line + 128)) {
+    await Promise.all(Array.from({ length: 100 }, () => send(url, { headers })));
+  }
+}
+
+async function open(url: string): Promise<Socket> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname).setEncoding('latin1');
+  socket.on('error', () => {});
+  await once(socket, 'connect');
+  return socket;
+}
+
+/** The next answer with its body, which `GET /` gives in one piece. */
+async function answered(socket: Socket): Promise<string> {
+  let text = '';
+  while (!/\r\n\r\n./.test(text)) text += (await once(socket, 'data'))[0];
+  return text;
+}
+
+/** The variables of a key and its certificate. */
+function certificate(): { TLS_CERT_FILE: string; TLS_KEY_FILE: string } {
+  const path = join(newFolder(), 'pair');
+  const [cert, key] = [`${path}.crt`, `${path}.key`];
+  const options = `-x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost`;
+  const args = ['req', ...options.split(' '), '-keyout', key, '-out', cert];
+  execFileSync('openssl', args, { stdio: 'ignore' });
+  return { TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
+}
