@@ -35,12 +35,12 @@ for (const store of STORES) {
       });
       after(() => program?.[Symbol.asyncDispose]());
 
-      for (const [row, path, type, body] of [
-        ['7.1', '/live', TEXT, /^live\n$/],
-        ['7.2', '/ready', TEXT, /^ready\n$/],
-        ['7.3', '/metrics', 'text/plain; version=0.0.4; charset=utf-8', /^# HELP [\s\S]*\n$/],
+      for (const [path, type, body] of [
+        ['/live', TEXT, /^live\n$/],
+        ['/ready', TEXT, /^ready\n$/],
+        ['/metrics', 'text/plain; version=0.0.4; charset=utf-8', /^# HELP [\s\S]*\n$/],
       ] as const) {
-        test(`${row} GET ${path} answers 200, and is not kept by caches`, async () => {
+        test(`7.1, 7.2 and 7.3 GET ${path} answers 200, and is not kept by caches`, async () => {
           const answer = await send(`${program.adminUrl}${path}`);
           assert.equal(answer.status, 200);
           assert.equal(answer.headers.get('content-type'), type);
@@ -48,21 +48,22 @@ for (const store of STORES) {
           assert.match(answer.body, body);
         });
 
-        test(`${row} HEAD ${path} answers 200 without a body`, async () => {
+        test(`7.1, 7.2 and 7.3 HEAD ${path} answers 200 without a body`, async () => {
           const answer = await send(`${program.adminUrl}${path}`, { method: 'HEAD' });
           assert.deepEqual([answer.status, answer.body], [200, '']);
           assert.equal(answer.headers.get('content-type'), type);
         });
 
-        test(`${row} POST ${path} answers 405 with Allow`, async () => {
+        test(`7.1, 7.2 and 7.3 POST ${path} answers 405 with Allow`, async () => {
           const answer = await send(`${program.adminUrl}${path}`, { method: 'POST' });
           assert.deepEqual([answer.status, answer.body], [405, 'Method Not Allowed']);
           assert.equal(answer.headers.get('allow'), 'GET, HEAD');
         });
 
-        test(`${row} the API has no ${path}, and the admin listener no /users`, async () => {
+        test(`7.1, 7.2 and 7.3 the API has no ${path}, and the admin listener no /users`, async () => {
           assert.equal((await send(`${program.url}${path}`)).status, 404);
-          assert.equal((await send(`${program.adminUrl}/users`)).status, 404);
+          // Not by `send`: openapi.json declares the answers of the API alone.
+          assert.equal((await fetch(`${program.adminUrl}/users`)).status, 404);
         });
       }
     });
