@@ -5,7 +5,7 @@ ARG NODE_IMAGE=node:26-bookworm-slim
 FROM ${NODE_IMAGE} AS build
 WORKDIR /notes-users
 COPY package.json package-lock.json .npmrc LICENSE ./
-RUN npm ci --omit=dev --ignore-scripts
+RUN npm ci --ignore-scripts
 COPY scripts ./scripts
 COPY src ./src
 COPY db ./db
@@ -31,7 +31,7 @@ EXPOSE 3000 3001
 VOLUME ["/data"]
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
-  CMD ["/usr/local/bin/node", "/app/main.js", "--live"]
+  CMD ["/usr/local/bin/node", "/app/dist/main.cjs", "--live"]
 # The warning is about --allow-net. node:sqlite goes past the permission model: there the user, the
 # read-only root and the dropped capabilities are the wall.
 ENTRYPOINT ["/usr/local/bin/node", \
@@ -45,4 +45,4 @@ ENTRYPOINT ["/usr/local/bin/node", \
   "--allow-fs-read=/data/", \
   "--allow-fs-read=/run/secrets/", \
   "--allow-fs-write=/data/", \
-  "/app/main.js"]
+  "/app/dist/main.cjs"]

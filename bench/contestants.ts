@@ -139,7 +139,7 @@ function peer(name: string): Contestant {
 }
 
 function ours(env: Record<string, string>): Contestant {
-  const built = join(HERE, '../dist/main.js');
+  const built = join(HERE, '../dist/main.cjs');
   const entry = existsSync(built) ? built : join(HERE, '../src/main.ts');
   return {
     command: [process.execPath, entry],

@@ -86,6 +86,7 @@ const ORDER = [
   'openapi.ts',
   'openapi/*.ts',
   'docs.ts',
+  'version.ts',
   'http/*.ts',
   'auth/*.ts',
   'store/*.ts',

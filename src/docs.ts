@@ -1,7 +1,7 @@
 // The page of GET /docs (contract 8.2): docs.html, which lies beside this module, and the policy that
 // lets a browser run its one script and apply its one style sheet, and nothing else.
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
 
 /** The page as it is sent. */
 export interface Page {
@@ -13,8 +13,8 @@ export interface Page {
 const FILE = new URL('docs.html', import.meta.url);
 
 /** Reads the page. @throws whatever node:fs throws when it cannot be read */
-export async function readPage(): Promise<Page> {
-  const html = await readFile(FILE, 'utf8');
+export function readPage(): Page {
+  const html = readFileSync(FILE, 'utf8');
   return { html, policy: policyOf(html) };
 }
 

@@ -1,6 +1,9 @@
 // The process: arguments, environment, signals, exit status. The only file that touches
 // `process`, but for the uid in store/sqlite.ts and the usage in ops/runtime.ts.
-// What needs a newer node is imported after the version is known to be new enough.
+import { InvalidConfig, readAdminAddress, readConfig } from './config.ts';
+import { Log } from './ops/log.ts';
+import { startService } from './service.ts';
+
 const OLDEST_NODE = 24;
 
 /** Exit statuses; 78 is EX_CONFIG of sysexits.h. */
@@ -9,15 +12,13 @@ const EXIT = { ok: 0, failed: 1, config: 78 } as const;
 const PROBE_TIMEOUT_MS = 2_500;
 const FLUSH_TIMEOUT_MS = 500;
 
-if (Number.parseInt(process.versions.node, 10) < OLDEST_NODE) {
-  fail(EXIT.failed, [
-    `notes-users needs node ${OLDEST_NODE} or newer, this is ${process.versions.node}`,
-  ]);
-} else {
-  await main();
-}
+main();
 
 async function main(): Promise<void> {
+  const { node } = process.versions;
+  if (Number.parseInt(node, 10) < OLDEST_NODE) {
+    return fail(EXIT.failed, [`notes-users needs node ${OLDEST_NODE} or newer, this is ${node}`]);
+  }
   const [argument, ...rest] = process.argv.slice(2);
   if (rest.length > 0 || (argument && !['--live', '--ready', '--json'].includes(argument))) {
     return fail(EXIT.failed, ['usage: notes-users [--live | --ready | --json]']);
@@ -28,7 +29,6 @@ async function main(): Promise<void> {
 
 /** Asks the admin listener of a running service: exit status 0 when it says yes. */
 async function probe(page: string): Promise<void> {
-  const { InvalidConfig, readAdminAddress } = await import('./config.ts');
   try {
     const { host, port } = readAdminAddress(process.env);
     const name = host.includes(':') ? `[${host}]` : host;
@@ -44,9 +44,6 @@ async function probe(page: string): Promise<void> {
 }
 
 async function serve(isJson: boolean): Promise<void> {
-  const { InvalidConfig, readConfig } = await import('./config.ts');
-  const { Log } = await import('./ops/log.ts');
-  const { startService } = await import('./service.ts');
   let config: ReturnType<typeof readConfig>;
   try {
     config = readConfig(process.env);
@@ -115,5 +112,3 @@ function fail(status: number, lines: readonly string[]): void {
   process.stderr.write(lines.map((line) => `${line}\n`).join(''));
   process.exitCode = status;
 }
-
-export {};

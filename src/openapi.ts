@@ -10,8 +10,7 @@ import { PARAMETERS, SECURITY_SCHEMES } from './openapi/parameters.ts';
 import { type Part, ref, SCHEMAS } from './openapi/schemas.ts';
 import type { Route } from './route.ts';
 import type { routes } from './routes.ts';
-
-const VERSION = '0.1.0';
+import { VERSION } from './version.ts';
 
 const DESCRIPTION = `Tokens (HS256 JWT), a note behind Bearer, a greeting behind Basic, and users.
 

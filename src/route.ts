@@ -17,9 +17,9 @@ export interface Services extends Gatekeepers {
   readonly store: UserStore;
   readonly note: Note;
   /** The API's OpenAPI document, as JSON. */
-  readonly description: () => Promise<string>;
+  readonly description: () => string;
   /** The page of GET /docs. */
-  readonly page: () => Promise<Page>;
+  readonly page: () => Page;
 }
 
 /** One request, as a handler sees it. */

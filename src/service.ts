@@ -8,10 +8,12 @@ import { Credential } from './auth/credential.ts';
 import { Failures } from './auth/failures.ts';
 import { Tokens } from './auth/jwt.ts';
 import { type Config, readConfig, readTls } from './config.ts';
-import type { Page } from './docs.ts';
+import { readPage } from './docs.ts';
+import { openapi } from './openapi.ts';
 import { Admin } from './ops/admin.ts';
 import { Log } from './ops/log.ts';
-import type { Metrics } from './ops/metrics.ts';
+import { MeasuredStore } from './ops/measured.ts';
+import { Metrics } from './ops/metrics.ts';
 import { Server } from './ops/server.ts';
 import { routes } from './routes.ts';
 import { openStore, type Store } from './store/index.ts';
@@ -49,10 +51,10 @@ export async function startService(
     onBack: () => log.info('store available'),
     onFatal,
   });
-  const { metrics, store } = await measured(opened, config, now);
+  const { metrics, store } = measured(opened, config, now);
   const password = config.authPassword ?? randomBytes(15).toString('base64url');
   const note = noteOf(config);
-  const described = { description: describer(), page: pageReader() };
+  const described = { description: once(() => openapi(routes)), page: once(readPage) };
   const services = { ...gatekeepers(config, password), store, note, ...described };
   const app = new App({
     routes,
@@ -120,15 +122,13 @@ export async function startService(
   }
 }
 
-/** Nothing is measured, nor loaded for it, where there is no admin listener to ask for it. */
-async function measured(
+/** Nothing is measured where there is no admin listener to ask for it. */
+function measured(
   store: Store,
   { adminPort, database, databaseTimeoutMs: timeoutMs }: Config,
   now: () => number,
-): Promise<{ readonly metrics?: Metrics; readonly store: UserStore }> {
+): { readonly metrics?: Metrics; readonly store: UserStore } {
   if (adminPort === undefined) return { store };
-  const { Metrics } = await import('./ops/metrics.ts');
-  const { MeasuredStore } = await import('./ops/measured.ts');
   const metrics = new Metrics({
     routes,
     engine: database.engine,
@@ -153,25 +153,12 @@ function gatekeepers(config: Config, password: string): Gatekeepers {
   };
 }
 
-/** Makes the OpenAPI document when it is first asked for, so that no start waits for it. */
-function describer(): () => Promise<string> {
-  let text: Promise<string> | undefined;
+/** Makes a value when it is first asked for, so that no start waits for it. */
+function once<T>(make: () => T): () => T {
+  let made: T | undefined;
   return () => {
-    text ??= import('./openapi.ts').then(({ openapi }) => openapi(routes));
-    return text;
-  };
-}
-
-/** Reads the page of GET /docs when it is first asked for; a failure is not kept. */
-function pageReader(): () => Promise<Page> {
-  let page: Promise<Page> | undefined;
-  const forget = () => {
-    page = undefined;
-  };
-  return () => {
-    page ??= import('./docs.ts').then(({ readPage }) => readPage());
-    page.catch(forget);
-    return page;
+    made ??= make();
+    return made;
   };
 }
 

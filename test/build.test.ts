@@ -1,28 +1,122 @@
-// The built form is the source with its types blanked out: what is read is what runs.
+// The built form, dist/main.cjs: one file that can be read, that runs from wherever it lies beside
+// db/ and node_modules/, and that loads only what the settings ask for.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { globSync, readFileSync } from 'node:fs';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { cpSync, globSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import { newFolder } from './support/program.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 
-const read = (path: string) => readFileSync(path, 'utf8');
+/** Modules that hold only types leave nothing behind. */
+const TYPES_ONLY = ['route.ts'];
 
-test('3.18 every module is built with the same lines, the page is copied, and http/form.js exports parseForm', async () => {
+/** Ends the program once it listens and writes what it has loaded to the file LOADED. */
+const PRELOAD = `
+const { writeFileSync } = require('node:fs');
+const { Server } = require('node:net');
+const { listen } = Server.prototype;
+Server.prototype.listen = function (...args) {
+  const packages = Object.keys(require.cache).map((path) => path.replace(__dirname, ''));
+  writeFileSync(process.env.LOADED, [...process.moduleLoadList, ...packages].join('\\n'));
+  process.exit(0);
+};
+`;
+
+test('3.18 every module is built with the same lines, and http/form.js exports parseForm', async () => {
   const folder = newFolder();
-  const script = join(ROOT, 'scripts/build.ts');
-  execFileSync(process.execPath, ['--disable-warning=ExperimentalWarning', script, folder]);
+  build(folder);
   const sources = globSync('**/*.ts', { cwd: join(ROOT, 'src') });
   assert.ok(sources.includes('main.ts'));
   for (const source of sources) {
-    const lines = (path: string) => read(path).split('\n').length;
+    const lines = (path: string) => readFileSync(path, 'utf8').split('\n').length;
     const built = join(folder, source.replace(/ts$/, 'js'));
     assert.equal(lines(built), lines(join(ROOT, 'src', source)), source);
   }
-  const page = 'docs.html';
-  assert.equal(read(join(folder, page)), read(join(ROOT, 'src', page)));
   const { parseForm } = await import(join(folder, 'http/form.js'));
   assert.deepEqual(parseForm('a[b]=1'), { a: { b: '1' } });
 });
+
+test('the page of /docs lies beside both forms', () => {
+  const folder = newFolder();
+  build(folder);
+  const page = readFileSync(join(ROOT, 'src/docs.html'), 'utf8');
+  assert.equal(readFileSync(join(folder, 'docs.html'), 'utf8'), page);
+});
+
+describe('dist/main.cjs', () => {
+  let folder = '';
+  let file = '';
+  let text = '';
+
+  before(() => {
+    folder = newFolder();
+    file = join(folder, 'dist/main.cjs');
+    build(join(folder, 'dist'));
+    text = readFileSync(file, 'utf8');
+    cpSync(join(ROOT, 'db'), join(folder, 'db'), { recursive: true });
+    mkdirSync(join(folder, 'node_modules'));
+    symlinkSync(join(ROOT, 'node_modules/postgres'), join(folder, 'node_modules/postgres'));
+    writeFileSync(join(folder, 'preload.cjs'), PRELOAD);
+  });
+
+  /** Runs it to its end, with nothing in its environment but these variables. */
+  function run(env: Record<string, string>, ...flags: readonly string[]) {
+    const args = [...flags, file];
+    return spawnSync(process.execPath, args, { cwd: folder, env, encoding: 'utf8' });
+  }
+
+  /** What a start with these variables has loaded when it begins to listen. */
+  function loaded(env: Record<string, string>): string {
+    const list = join(folder, 'loaded');
+    const all = { LOADED: list, PORT: '0', HOST: '127.0.0.1', ...env };
+    const { status, stderr } = run(all, '--require', join(folder, 'preload.cjs'));
+    assert.equal(status, 0, stderr);
+    return readFileSync(list, 'utf8');
+  }
+
+  test('it names the source of every module', () => {
+    const sources = globSync('**/*.ts', { cwd: join(ROOT, 'src') }).sort();
+    const named = new Set(Array.from(text.matchAll(/^\/\/ src\/(\S+)$/gm), ([, path]) => path!));
+    assert.deepEqual(
+      sources.filter((path) => !named.has(path)),
+      TYPES_ONLY,
+    );
+  });
+
+  test('it keeps the head of every module, and the docstrings of functions above them', () => {
+    const sources = globSync('**/*.ts', { cwd: join(ROOT, 'src') });
+    for (const path of sources.filter((path) => !TYPES_ONLY.includes(path))) {
+      const [head = ''] = readFileSync(join(ROOT, 'src', path), 'utf8').split('\n', 1);
+      assert.ok(text.includes(`\n${head}\n`), path);
+    }
+    assert.match(text, /\n \* @throws HttpError 413 beyond 1,000 [^/]+\*\/\nfunction parseForm\(/);
+    assert.doesNotMatch(text, /^ *(?:\/\/!|\/\*!)/m);
+  });
+
+  test('it loads node:sqlite, the driver of Postgres and TLS only where they are chosen', () => {
+    const sqlite = loaded({ DATABASE_URL: 'sqlite::memory:' });
+    assert.match(sqlite, /^NativeModule sqlite$/m);
+    assert.doesNotMatch(sqlite, /^NativeModule (?:https|tls)$|postgres/m);
+    const postgres = loaded({ DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none' });
+    assert.match(postgres, /postgres\/cjs\/src\/index\.js$/m);
+    assert.doesNotMatch(postgres, /^NativeModule (?:https|sqlite)$/m);
+  });
+
+  test('an older node is told in one line which one it needs', () => {
+    const preload = join(folder, 'older.cjs');
+    writeFileSync(
+      preload,
+      "Object.defineProperty(process, 'versions', { value: { node: '22.9.0' } })",
+    );
+    const { status, stdout, stderr } = run({}, '--require', preload);
+    assert.equal(stderr, 'notes-users needs node 24 or newer, this is 22.9.0\n');
+    assert.deepEqual([status, stdout], [1, '']);
+  });
+});
+
+function build(folder: string): void {
+  const script = join(ROOT, 'scripts/build.ts');
+  execFileSync(process.execPath, ['--disable-warning=ExperimentalWarning', script, folder]);
+}

@@ -46,7 +46,9 @@ function importsOf(path: string, code: string): Import[] {
     from,
     isType: false,
   }));
-  const late = [...code.matchAll(/\bimport\(\s*'([^']+)'/g)].map(([, from = '']) => ({
+  const late = [
+    ...code.matchAll(/\b(?:import|createRequire\(import\.meta\.url\))\(\s*'([^']+)'/g),
+  ].map(([, from = '']) => ({
     from,
     isType: false,
   }));
@@ -82,17 +84,27 @@ const RULES: {
   readonly [place: string]: { values: (string | RegExp)[]; types?: (string | RegExp)[] };
 } = {
   'user.ts': { values: [] },
+  'version.ts': { values: [] },
   'http/': { values: [/^node:/, 'user.ts'] },
   'auth/': { values: ['node:crypto', 'node:buffer', 'http/errors.ts', 'http/address.ts'] },
   'store/': { values: [/^node:/, 'postgres', 'user.ts'] },
   'api/': { values: ['user.ts', /^http\//, /^auth\//], types: ['route.ts'] },
-  'ops/': { values: [/^node:/, 'http/reply.ts', 'http/errors.ts', 'http/message.ts', 'user.ts'] },
+  'ops/': {
+    values: [
+      /^node:/,
+      'http/reply.ts',
+      'http/errors.ts',
+      'http/message.ts',
+      'user.ts',
+      'version.ts',
+    ],
+  },
   'openapi.ts': {
-    values: ['http/body.ts', /^openapi\//],
+    values: ['http/body.ts', 'version.ts', /^openapi\//],
     types: ['route.ts', 'routes.ts', 'auth/access.ts'],
   },
-  'openapi/': { values: ['user.ts'], types: ['routes.ts'] },
-  'docs.ts': { values: ['node:crypto', 'node:fs/promises'] },
+  'openapi/': { values: ['user.ts', 'version.ts'], types: ['routes.ts'] },
+  'docs.ts': { values: ['node:crypto', 'node:fs'] },
   'route.ts': { values: [], types: ['docs.ts', /^node:/, /^http\//, /^auth\//, 'user.ts'] },
   'routes.ts': { values: [/^api\//], types: ['route.ts'] },
   'app.ts': {
@@ -100,7 +112,7 @@ const RULES: {
     types: ['node:http', 'route.ts'],
   },
   'config.ts': {
-    values: ['node:fs', 'node:tls', 'ops/log.ts', 'store/url.ts'],
+    values: ['node:fs', 'node:module', 'node:tls', 'ops/log.ts', 'store/url.ts'],
     types: ['ops/server.ts'],
   },
 };

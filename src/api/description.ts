@@ -3,6 +3,6 @@ import { json, type Reply } from '../http/reply.ts';
 import type { Context } from '../route.ts';
 
 /** 200, the OpenAPI document. */
-export async function describeApi({ services }: Context): Promise<Reply> {
-  return json(await services.description());
+export function describeApi({ services }: Context): Reply {
+  return json(services.description());
 }

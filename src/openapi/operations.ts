@@ -1,6 +1,7 @@
 // What the route table does not say of a route: its name for generated clients, its parameters, the
 // schema of its body and its success.
 import type { routes } from '../routes.ts';
+import { VERSION } from '../version.ts';
 import { htmlAnswer, jsonAnswer, textAnswer } from './answers.ts';
 import type { PARAMETERS } from './parameters.ts';
 import { ADA, type Part, ref, type SCHEMAS } from './schemas.ts';
@@ -142,7 +143,7 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
     tag: 'service',
     success: jsonAnswer('This document.', ref('schemas', 'Description'), {
       openapi: '3.1.0',
-      info: { title: 'Notes and Users', version: '0.1.0' },
+      info: { title: 'Notes and Users', version: VERSION },
       paths: {},
       components: {},
     }),

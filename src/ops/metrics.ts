@@ -1,8 +1,8 @@
 // What the service measures, and the page that tells it (contract 7.3). Names, labels and bounds are
 // those of OpenTelemetry's semantic conventions, as Prometheus writes them. Labels come from the route
-// table and from lists in this file, never from a request, so the number of series is bounded. Loaded
-// only where there is an admin listener.
-import { readFileSync } from 'node:fs';
+// table and from lists in this file, never from a request, so the number of series is bounded.
+
+import { VERSION } from '../version.ts';
 import { family, Histogram, type Sample } from './exposition.ts';
 import { type Failure, OPERATIONS, type Operation } from './measured.ts';
 import { Runtime } from './runtime.ts';
@@ -45,7 +45,6 @@ export class Metrics {
   readonly #requests: ReadonlyMap<string, Map<number, Histogram>>;
   readonly #operations: ReadonlyMap<Operation, Map<Failure | undefined, Histogram>>;
   readonly #runtime = new Runtime();
-  readonly #version = version();
 
   constructor(options: MetricsOptions) {
     this.#options = options;
@@ -108,7 +107,7 @@ export class Metrics {
         ]),
       ...this.#runtime.families(),
       family('build_info', 'gauge', 'Always 1; the label is what counts.', [
-        ['', { version: this.#version }, 1],
+        ['', { version: VERSION }, 1],
       ]),
     ];
     return page.join('');
@@ -155,9 +154,4 @@ function histogram<Key>(
   const made = new Histogram(bounds);
   series.set(key, made);
   return made;
-}
-
-function version(): string {
-  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  return JSON.parse(text).version;
 }

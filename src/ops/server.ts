@@ -7,7 +7,8 @@ import {
   type ServerOptions,
   type ServerResponse,
 } from 'node:http';
-import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
+import type * as Https from 'node:https';
+import { createRequire } from 'node:module';
 import { Server as NetServer, type Socket } from 'node:net';
 import { HttpError } from '../http/errors.ts';
 import { MAX_HEADER_BYTES } from '../http/message.ts';
@@ -72,7 +73,7 @@ export interface Handler {
 
 /** A server of HTTP/1.0 and HTTP/1.1, over TLS when it is given. */
 export class Server {
-  readonly #server: HttpServer | HttpsServer;
+  readonly #server: HttpServer | Https.Server;
   readonly #handler: Handler;
   readonly #connections = new Map<Socket, Connection>();
   #accepted = 0;
@@ -82,7 +83,7 @@ export class Server {
     this.#handler = handler;
     const answer = this.#request.bind(this);
     this.#server = tls
-      ? createHttpsServer({ ...OPTIONS, ...tls, handshakeTimeout: HANDSHAKE_TIMEOUT_MS }, answer)
+      ? https().createServer({ ...OPTIONS, ...tls, handshakeTimeout: HANDSHAKE_TIMEOUT_MS }, answer)
       : createHttpServer(OPTIONS, answer);
     // The header size is the limit, not the number of headers, which node would drop silently.
     this.#server.maxHeadersCount = 0;
@@ -114,7 +115,7 @@ export class Server {
 
   /** New connections get this certificate; those that are open keep theirs. */
   reloadTls(tls: TlsFiles): void {
-    (this.#server as HttpsServer).setSecureContext({ ...tls });
+    (this.#server as Https.Server).setSecureContext({ ...tls });
   }
 
   /**
@@ -235,6 +236,11 @@ export class Server {
     if (latest === undefined || latest.writableFinished) end();
     else latest.once('finish', end).once('close', () => socket.destroySoon());
   }
+}
+
+/** Loaded where TLS is set: without it the service starts sooner and is smaller. */
+function https(): typeof Https {
+  return createRequire(import.meta.url)('node:https');
 }
 
 function isSafe({ method }: IncomingMessage): boolean {

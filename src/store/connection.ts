@@ -1,8 +1,10 @@
 // One connection to Postgres: a client of npm `postgres` that is used for one socket only. What it is
 // connected to is asked before its first use: whether the server is the kind that the URL wants,
 // whether a pooler stands in between, and what time it is there.
+import { createRequire } from 'node:module';
 import { connect, isIP, type Socket } from 'node:net';
-import postgres, { type Sql } from 'postgres';
+import type Postgres from 'postgres';
+import type { Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
 import type { Host, PostgresDatabase } from './url.ts';
 
@@ -118,6 +120,8 @@ function client(link: Link, options: ConnectionOptions): Sql {
   // The server gives up a statement by itself too, also when it never learns that we are gone.
   // Behind a pooler each statement brings its limit along.
   const session = isPooler ? {} : { statement_timeout: timeoutMs, ...PLANNER };
+  // Loaded where it is chosen.
+  const postgres: typeof Postgres = createRequire(import.meta.url)('postgres');
   return postgres({
     host: host.host,
     port: host.port,
@@ -143,7 +147,7 @@ function client(link: Link, options: ConnectionOptions): Sql {
     debug: false,
     sslnegotiation: null,
     onnotice: () => {},
-  } as unknown as postgres.Options<Record<string, postgres.PostgresType>>) as unknown as Sql;
+  } as unknown as Postgres.Options<Record<string, Postgres.PostgresType>>) as unknown as Sql;
 }
 
 /** `target_session_attrs` (PostgreSQL manual 34.1.2). */

@@ -1,5 +1,7 @@
-// Opens the store that the settings name. Only that engine's code is loaded.
+// Opens the store that the settings name. Only that engine's driver is loaded.
 import type { UserStore } from '../user.ts';
+import { openPostgres } from './postgres.ts';
+import { openSqlite } from './sqlite.ts';
 import type { Database } from './url.ts';
 
 /** An open store, and what an operator wants to know of it. */
@@ -28,10 +30,6 @@ export interface StoreOptions {
  * @throws an Error in one line when a SQLite file cannot be opened
  */
 export async function openStore(database: Database, options: StoreOptions): Promise<Store> {
-  if (database.engine === 'sqlite') {
-    const { openSqlite } = await import('./sqlite.ts');
-    return openSqlite(database.path, options);
-  }
-  const { openPostgres } = await import('./postgres.ts');
+  if (database.engine === 'sqlite') return openSqlite(database.path, options);
   return openPostgres(database, options);
 }

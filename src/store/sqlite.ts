@@ -3,9 +3,11 @@
 // SQLite's own waiting for a lock would stop the event loop, so it is switched off, and what finds
 // the file locked is tried again from outside until its time is over.
 import { accessSync, constants, existsSync, mkdirSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { dirname, resolve } from 'node:path';
 import { getgid, getuid } from 'node:process';
-import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
+import type * as Sqlite from 'node:sqlite';
+import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import {
   type Changed,
   type Condition,
@@ -59,10 +61,12 @@ type Statements = ReturnType<typeof prepare>;
  * @throws an Error in one line
  */
 export async function openSqlite(path: string, options: StoreOptions): Promise<UserStore> {
+  // Loaded where it is chosen.
+  const sqlite: typeof Sqlite = createRequire(import.meta.url)('node:sqlite');
   let db: DatabaseSync;
   try {
     if (path !== ':memory:') makeFolder(dirname(path));
-    db = new DatabaseSync(path, { timeout: 0 });
+    db = new sqlite.DatabaseSync(path, { timeout: 0 });
   } catch (err) {
     throw new Error(explain(path, err as Error));
   }
