@@ -78,6 +78,7 @@ const ORDER = [
   'main.ts',
   'config.ts',
   'service.ts',
+  'start.ts',
   'routes.ts',
   'route.ts',
   'app.ts',

@@ -12,7 +12,8 @@ const EXIT = { ok: 0, failed: 1, config: 78 } as const;
 const PROBE_TIMEOUT_MS = 2_500;
 const FLUSH_TIMEOUT_MS = 500;
 
-main();
+// False in the built file when it is imported, as test suites do; absent in node before 24.2.
+if (import.meta.main !== false) main();
 
 async function main(): Promise<void> {
   const { node } = process.versions;

@@ -19,7 +19,7 @@ export interface Services extends Gatekeepers {
   /** The API's OpenAPI document, as JSON. */
   readonly description: () => string;
   /** The page of GET /docs. */
-  readonly page: () => Page;
+  readonly page: Page;
 }
 
 /** One request, as a handler sees it. */

@@ -1,5 +1,5 @@
-// The parts wired together: settings in, a running service out. The program and the tests of its
-// users call the same function. Reads no environment and prints nothing by itself.
+// The parts wired together: settings in, a running service out. The program and `start` of the
+// package call the same function. Reads no environment and prints nothing by itself.
 import { randomBytes } from 'node:crypto';
 import { performance } from 'node:perf_hooks';
 import { App, type Exchange } from './app.ts';
@@ -7,11 +7,11 @@ import type { Gatekeepers } from './auth/access.ts';
 import { Credential } from './auth/credential.ts';
 import { Failures } from './auth/failures.ts';
 import { Tokens } from './auth/jwt.ts';
-import { type Config, readConfig, readTls } from './config.ts';
+import { type Config, readTls } from './config.ts';
 import { readPage } from './docs.ts';
 import { openapi } from './openapi.ts';
 import { Admin } from './ops/admin.ts';
-import { Log } from './ops/log.ts';
+import type { Log } from './ops/log.ts';
 import { MeasuredStore } from './ops/measured.ts';
 import { Metrics } from './ops/metrics.ts';
 import { Server } from './ops/server.ts';
@@ -30,8 +30,11 @@ export interface Service {
   readonly credential: { readonly user: string; readonly password: string };
   /** Reads the TLS files again. @throws an Error, and keeps the old ones, when they are unreadable */
   readonly reloadTls: () => void;
-  /** Answers what is in flight, then releases everything. @returns whether it was in time */
-  readonly stop: () => Promise<boolean>;
+  /**
+   * Answers what is in flight, then releases everything. Idle connections are closed after `graceMs`
+   * milliseconds, by default 500, as a request can be on its way. @returns whether it was in time
+   */
+  readonly stop: (graceMs?: number) => Promise<boolean>;
 }
 
 /** Starts the service. `onFatal` tells that it can never serve, so that the process can end. */
@@ -54,7 +57,7 @@ export async function startService(
   const { metrics, store } = measured(opened, config, now);
   const password = config.authPassword ?? randomBytes(15).toString('base64url');
   const note = noteOf(config);
-  const described = { description: once(() => openapi(routes)), page: once(readPage) };
+  const described = { description: once(() => openapi(routes)), page: readPage() };
   const services = { ...gatekeepers(config, password), store, note, ...described };
   const app = new App({
     routes,
@@ -82,12 +85,12 @@ export async function startService(
     );
   }
 
-  async function stop(): Promise<boolean> {
+  async function stop(graceMs?: number): Promise<boolean> {
     isStopping = true;
     log.info('stopping');
     await new Promise((resolve) => setTimeout(resolve, config.shutdownDelayMs));
     const timer = deadline(config.shutdownTimeoutMs);
-    const isInTime = await Promise.race([api.stop().then(() => true), timer.passed]);
+    const isInTime = await Promise.race([api.stop(graceMs).then(() => true), timer.passed]);
     timer.clear();
     api.destroy();
     admin.destroy();
@@ -191,25 +194,4 @@ function deadline(ms: number): { readonly passed: Promise<false>; readonly clear
     timer = setTimeout(() => resolve(false), ms);
   });
   return { passed, clear: () => clearTimeout(timer) };
-}
-
-/** Settings of a service in a test: variables of the README's table by name, all optional. */
-export type Settings = Readonly<Record<string, string>>;
-
-/**
- * Starts a service in this process, for test suites: on a free port of 127.0.0.1, with users in
- * memory, unless the settings say otherwise. Reads no environment and prints nothing. `close`
- * leaves no open handle.
- * @throws InvalidConfig
- */
-export async function start(settings: Settings = {}) {
-  const defaults = { PORT: '0', HOST: '127.0.0.1', DATABASE_URL: 'sqlite::memory:' };
-  const config = readConfig({ ...defaults, ...settings });
-  const log = new Log('silent', 'json', (_text, done) => done());
-  const service = await startService(config, log, () => {});
-  const close = async () => {
-    await service.stop();
-  };
-  const { url, adminUrl, credential } = service;
-  return { url, adminUrl, credential, close, [Symbol.asyncDispose]: close };
 }

@@ -114,6 +114,14 @@ describe('dist/main.cjs', () => {
     assert.equal(stderr, 'notes-users needs node 24 or newer, this is 22.9.0\n');
     assert.deepEqual([status, stdout], [1, '']);
   });
+
+  test('imported it starts nothing and exports `start` alone', async () => {
+    assert.deepEqual(Object.keys(await import(file)).sort(), [
+      'default',
+      'module.exports',
+      'start',
+    ]);
+  });
 });
 
 function build(folder: string): void {

@@ -12,7 +12,7 @@ import {
   type Locator,
   type Page,
 } from 'playwright-core';
-import { start } from '../src/service.ts';
+import { start } from '../src/start.ts';
 import { send } from './support/client.ts';
 import { find } from './support/daemon.ts';
 

@@ -121,9 +121,9 @@ export class Server {
   /**
    * Takes no new connections but those that the kernel has already taken; resolves when the last
    * connection has ended. The handler ends each with its last answer; idle ones may bring one more
-   * request for a moment, as it can be on its way.
+   * request for `graceMs` milliseconds, as it can be on its way.
    */
-  async stop(): Promise<void> {
+  async stop(graceMs = STOP_GRACE_MS): Promise<void> {
     // Turns of the event loop that take what waits in the kernel's queue, until one finds nothing;
     // clients that connect anew all the time do not put off the end.
     const end = performance.now() + STOP_GRACE_MS;
@@ -137,7 +137,7 @@ export class Server {
       // Not http.Server's own close(), which would cut idle connections at once.
       NetServer.prototype.close.call(this.#server);
     });
-    const grace = setInterval(() => this.#closeIdle(Number.POSITIVE_INFINITY), STOP_GRACE_MS);
+    const grace = setInterval(() => this.#closeIdle(Number.POSITIVE_INFINITY), graceMs);
     if (this.#connections.size > 0) await closed;
     clearInterval(grace);
   }

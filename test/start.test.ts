@@ -1,0 +1,131 @@
+// `start` from the source; the packed form has its tests in package.test.ts.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { request } from 'node:http';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { VARIABLES } from '../src/config.ts';
+import { type Settings, start } from '../src/start.ts';
+import { newFolder } from './support/program.ts';
+
+type Variable = Exclude<(typeof VARIABLES)[number], 'LOG_LEVEL'>;
+
+// These two do not compile when a variable has no setting, or a setting no variable.
+[] satisfies Exclude<Variable, keyof Settings>[] as never[];
+[] satisfies Exclude<keyof Settings, Variable>[] as never[];
+
+/** Every setting but the two of TLS, with a value of its type that is not its default. */
+const ALL: Required<Omit<Settings, 'TLS_CERT_FILE' | 'TLS_KEY_FILE'>> = {
+  PORT: 0,
+  HOST: '127.0.0.1',
+  ADMIN_PORT: 0,
+  DATABASE_URL: 'sqlite::memory:',
+  DATABASE_POOL_SIZE: 1,
+  DATABASE_TIMEOUT_MS: 100,
+  AUTH_USER: 'ann',
+  AUTH_PASSWORD: 'correct horse',
+  AUTH_NAME: 'Ann',
+  SIGNING_SECRET: 'x'.repeat(32),
+  SIGNING_SECRET_PREVIOUS: 'y'.repeat(32),
+  NOTE_TITLE: 'A title',
+  NOTE_CONTENTS: 'Contents',
+  PROTECT_USERS: true,
+  TRUST_PROXY: 1,
+  AUTH_FAILURES_PER_MINUTE: 1,
+  BODY_LIMIT_BYTES: 10,
+  CORS_ORIGIN: '*',
+  SHUTDOWN_DELAY_MS: 1,
+  SHUTDOWN_TIMEOUT_MS: 1000,
+};
+
+describe('settings', () => {
+  test('every setting is taken', async () => {
+    await using service = await start(ALL);
+    assert.deepEqual(service.credential, { user: 'ann', password: 'correct horse' });
+    assert.equal((await fetch(`${service.url}/users`)).status, 401);
+    assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+    const res = await fetch(service.url);
+    assert.equal(res.headers.get('access-control-allow-origin'), '*');
+  });
+
+  test('undefined is as good as absent', async () => {
+    await using service = await start({ PORT: undefined, AUTH_USER: undefined });
+    assert.match(service.url, /^http:\/\/127\.0\.0\.1:\d+$/);
+    assert.equal(service.adminUrl, undefined);
+    assert.equal(service.credential.user, 'admin');
+  });
+
+  const names = VARIABLES.filter((name) => name !== 'LOG_LEVEL').join(', ');
+  for (const { why, settings, problems } of [
+    {
+      why: 'names that are none, all at once',
+      settings: { PROT: 1, LOG_LEVEL: 'info', toString: 'x' },
+      problems: ['PROT', 'LOG_LEVEL', 'toString'].map(
+        (name) => `${name}: no setting of start; accepts ${names}`,
+      ),
+    },
+    {
+      why: 'values that are neither text nor number nor boolean',
+      settings: { AUTH_NAME: {}, NOTE_TITLE: null },
+      problems: [
+        'AUTH_NAME: accepts a string, number or boolean',
+        'NOTE_TITLE: accepts a string, number or boolean',
+      ],
+    },
+    {
+      why: 'values beyond the limits',
+      settings: { PORT: 65_536, TRUST_PROXY: 1.5 },
+      problems: [
+        'PORT: not accepted; accepts an integer from 0 to 65535',
+        'TRUST_PROXY: not accepted; accepts an integer from 0 to 100',
+      ],
+    },
+  ]) {
+    test(`refused: ${why}`, () =>
+      assert.rejects(start(settings as Settings), { name: 'InvalidConfig', problems }));
+  }
+});
+
+describe('close', () => {
+  test('twice is the same as once, and nothing answers any more', async () => {
+    const service = await start();
+    await Promise.all([service.close(), service.close()]);
+    await service.close();
+    await assert.rejects(fetch(service.url), (err: Error) => {
+      return (err.cause as { code?: string }).code === 'ECONNREFUSED';
+    });
+  });
+
+  test('a request in flight is answered first', async () => {
+    const service = await start();
+    const body = '{"name":"Ann","email":"ann@example.com"}';
+    const headers = {
+      'content-type': 'application/json',
+      'content-length': body.length,
+      expect: '100-continue',
+    };
+    const req = request(`${service.url}/users`, { method: 'POST', headers });
+    const answered = once(req, 'response');
+    req.flushHeaders();
+    await once(req, 'continue');
+    const closed = service.close();
+    req.end(body);
+    const [res] = await answered;
+    assert.equal(res.statusCode, 201);
+    res.resume();
+    await closed;
+  });
+
+  test('the file of users stays and can be opened again', async () => {
+    const DATABASE_URL = `sqlite:${join(newFolder(), 'service.db')}`;
+    const user = { name: 'Ann', email: 'ann@example.com' };
+    const headers = { 'content-type': 'application/json' };
+    {
+      await using service = await start({ DATABASE_URL });
+      const init = { method: 'POST', headers, body: JSON.stringify(user) };
+      assert.equal((await fetch(`${service.url}/users`, init)).status, 201);
+    }
+    await using service = await start({ DATABASE_URL });
+    assert.deepEqual(await (await fetch(`${service.url}/users`)).json(), [{ id: 1, ...user }]);
+  });
+});
