@@ -22,7 +22,8 @@ const TIMEOUT_MS = 2000;
 const LATEST_MS = TIMEOUT_MS + 1000;
 const GREETING_MS = 50;
 const LOCK_MS = 10_000;
-const DISK_BYTES = 2 * 2 ** 20;
+/** Room for what the writers add between the faults, and for a log of 4 MB before it is merged. */
+const DISK_BYTES = 32 * 2 ** 20;
 const NOTHING = { lost: [], duplicated: [] };
 
 // Takes the write lock of the file in its own process until its standard input ends.
