@@ -16,7 +16,7 @@ export function copyApp(source: string, tree: Tree): readonly NpmPackage[] {
   const files = [
     `node_modules/${DRIVER}/{package.json,cjs/package.json,cjs/src/**/*.js}`,
     'dist/main.cjs',
-    'dist/docs.html',
+    'src/docs.html',
     'db/**/*.sql',
     'package.json',
   ];

@@ -5,15 +5,7 @@
 // - `main.cjs`: all of it in one CommonJS file, which node starts in half the time that it needs for
 //   forty ES modules, and which idles with 10 MB less. The image and the npm package hold this one. It
 //   is the program when it is run, and `start` when it is imported. It can be read: nothing is minified, comments stay, and before each module stands its path.
-import {
-  chmodSync,
-  copyFileSync,
-  globSync,
-  mkdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { chmodSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
 import { dirname, join, relative } from 'node:path';
 import { build, type Plugin } from 'esbuild';
@@ -83,4 +75,3 @@ for (const file of globSync('**/*.ts', { cwd: join(ROOT, 'src') })) {
 const bundle = join(dist, 'main.cjs');
 writeFileSync(bundle, output.text.replace(/^( *\/[/*])!/gm, '$1'));
 chmodSync(bundle, EXECUTABLE);
-copyFileSync(join(ROOT, 'src/docs.html'), join(dist, 'docs.html'));

@@ -1,5 +1,5 @@
-// The page of GET /docs (contract 8.2): docs.html, which lies beside this module, and the policy that
-// lets a browser run its one script and apply its one style sheet, and nothing else.
+// The page of GET /docs (contract 8.2): docs.html, and the policy that lets a browser run its one script
+// and apply its one style sheet, and nothing else.
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
@@ -10,7 +10,8 @@ export interface Page {
   readonly policy: string;
 }
 
-const FILE = new URL('docs.html', import.meta.url);
+// It lies in src only: dist/ has the modules alone.
+const FILE = new URL('../src/docs.html', import.meta.url);
 
 /** Reads the page. @throws whatever node:fs throws when it cannot be read */
 export function readPage(): Page {

@@ -210,10 +210,10 @@ describe('the package', { timeout: 120_000 }, () => {
     const rest = [
       'LICENSE',
       'README.md',
-      'dist/docs.html',
       'dist/main.cjs',
       'dist/main.d.cts',
       'package.json',
+      'src/docs.html',
     ];
     assert.deepEqual(packed.toSorted(), [...schema, ...rest].sort());
     const types = readFileSync(join(folder, 'node_modules/notes-users/dist/main.d.cts'), 'utf8');

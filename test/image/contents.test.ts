@@ -25,7 +25,7 @@ interface Entry {
 
 /** All that may be in it: no shell, nothing of npm, no development package, no set-uid program. */
 const ALLOWED = [
-  /^app\/(dist\/main\.cjs|dist\/docs\.html|package\.json)$/,
+  /^app\/(dist\/main\.cjs|src\/docs\.html|package\.json)$/,
   /^app\/db\/(sqlite|postgres)\/\d{4}_\w+\.sql$/,
   /^app\/node_modules\/postgres\/((cjs\/)?package\.json|cjs\/src\/\w+\.js)$/,
   /^etc\/(group|nsswitch\.conf|os-release|passwd)$/,
