@@ -3,7 +3,7 @@
 import { timingSafeEqual } from 'node:crypto';
 
 /** Secrets are compared in buffers of a multiple of this size, which hides their length. */
-const BLOCK_BYTES = 1024;
+const BLOCK_BYTES = 256;
 
 /** A text that is compared and never shown. */
 export class Secret {

@@ -28,6 +28,7 @@ export class Tokens {
   // the parsing of a token that comes again.
   #young = new Map<string, number>();
   #old = new Map<string, number>();
+  #issued: { readonly iat: number; readonly token: string } | undefined;
 
   /**
    * The first secret signs, all of them verify; each has at least 32 bytes (RFC 7518 §3.2).
@@ -39,10 +40,18 @@ export class Tokens {
     this.#nowSeconds = nowSeconds;
   }
 
-  /** A compact JWS with the claims `id`, `name`, `iat` and `exp`, whole seconds since 1970 UTC. */
+  /**
+   * A compact JWS with the claims `id`, `name`, `iat` and `exp`, whole seconds since 1970 UTC. All
+   * tokens of a second are the same, so each is made once.
+   */
   issue(): string {
-    const { id, name } = this.#subject;
     const iat = Math.floor(this.#nowSeconds());
+    if (this.#issued?.iat !== iat) this.#issued = { iat, token: this.#make(iat) };
+    return this.#issued.token;
+  }
+
+  #make(iat: number): string {
+    const { id, name } = this.#subject;
     const claims = JSON.stringify({ id, name, iat, exp: iat + LIFETIME_SECONDS });
     const input = `${HEADER}.${Buffer.from(claims).toString('base64url')}`;
     return `${input}.${sign(input, this.#keys[0]!)}`;

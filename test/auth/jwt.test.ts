@@ -59,6 +59,19 @@ describe('issued tokens', () => {
     assert.match(at(NOW, [SECRET], subject).issue(), /^[\w-]+\.[\w-]+\.[\w-]+$/);
   });
 
+  test('each second has a token of its own', () => {
+    let now = NOW;
+    const tokens = new Tokens(SUBJECT, [SECRET], () => now);
+    const first = tokens.issue();
+    now = NOW + 0.999;
+    assert.equal(tokens.issue(), first);
+    now = NOW + 1;
+    assert.equal(claimsOf(tokens.issue()).iat, NOW + 1);
+    // A clock that is set back gives what it says.
+    now = NOW;
+    assert.equal(tokens.issue(), first);
+  });
+
   test('a token lives for an hour', () => assert.equal(LIFETIME_SECONDS, 3600));
 
   test('a subject with quotes and characters beyond ASCII comes back from its token', () => {
