@@ -6,16 +6,11 @@ import type { MediaType } from './http/body.ts';
 import type { Reply } from './http/reply.ts';
 import type { UserStore } from './user.ts';
 
-/** The one note. */
-export interface Note {
-  readonly title: string;
-  readonly contents: string;
-}
-
 /** What handlers work with; the same for all requests. */
 export interface Services extends Gatekeepers {
   readonly store: UserStore;
-  readonly note: Note;
+  /** The one note, as JSON. */
+  readonly note: string;
   /** The API's OpenAPI document, as JSON. */
   readonly description: () => string;
   /** The page of GET /docs. */

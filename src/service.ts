@@ -165,8 +165,8 @@ function once<T>(make: () => T): () => T {
   };
 }
 
-function noteOf({ noteTitle: title, noteContents: contents }: Config) {
-  return { title, contents };
+function noteOf({ noteTitle: title, noteContents: contents }: Config): string {
+  return JSON.stringify({ title, contents });
 }
 
 function record(exchange: Exchange, ms: number, log: Log): void {

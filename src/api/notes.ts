@@ -4,5 +4,5 @@ import type { Context } from '../route.ts';
 
 /** 200, `{"title", "contents"}`. The caller has been let in before. */
 export function readNote({ services: { note } }: Context): Reply {
-  return json(JSON.stringify({ title: note.title, contents: note.contents }));
+  return json(note);
 }

@@ -60,10 +60,11 @@ export class Tokens {
   /** Whether the token is signed with one of the keys, names the subject and is within its time. */
   verify(token: string): boolean {
     const now = this.#nowSeconds();
-    const known = this.#young.get(token) ?? this.#old.get(token);
-    const end = known ?? this.#read(token, now);
+    const young = this.#young.get(token);
+    if (young !== undefined) return young > now;
+    const end = this.#old.get(token) ?? this.#read(token, now);
     if (end === undefined || end <= now) return false;
-    if (!this.#young.has(token)) this.#remember(token, end);
+    this.#remember(token, end);
     return true;
   }
 
