@@ -78,6 +78,7 @@ export class Router<Route> {
 
 /** The path of an absolute-form target, which a server must accept (RFC 9112 §3.2.2). */
 function originForm(path: string): string {
+  if (path.startsWith('/')) return path;
   const absolute = /^https?:\/\/[^/]*(.*)$/is.exec(path);
   return absolute ? absolute[1] || '/' : path;
 }
@@ -89,14 +90,14 @@ function originForm(path: string): string {
  */
 function split(path: string): readonly string[] | undefined {
   if (!path.startsWith('/')) return undefined;
-  const parts = path.slice(1).split('/').map(decodePart);
+  const sent = path.slice(1).split('/');
+  const parts = path.includes('%') ? sent.map(decodePart) : sent;
   if (parts.length === 1) return parts;
   if (parts.at(-1) === '') parts.pop();
   return parts.includes('') ? undefined : parts;
 }
 
 function decodePart(part: string): string {
-  if (!part.includes('%')) return part;
   try {
     return decodeURIComponent(part);
   } catch {
