@@ -2,7 +2,7 @@
 // `process`, but for the uid in store/sqlite.ts and the usage in ops/runtime.ts.
 import { InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log } from './ops/log.ts';
-import { startService } from './service.ts';
+import { type Service, startService } from './service.ts';
 
 const OLDEST_NODE = 24;
 
@@ -73,8 +73,20 @@ async function serve(isJson: boolean): Promise<void> {
   process.on('uncaughtException', onStray);
   process.on('unhandledRejection', onStray);
 
+  let service: Service | undefined;
+  let isStopping = false;
+  const stop = async () => {
+    if (isStopping) return exit(EXIT.failed);
+    isStopping = true;
+    // Before it serves there is nothing to finish.
+    const isInTime = service === undefined || (await service.stop());
+    await exit(isInTime ? EXIT.ok : EXIT.failed);
+  };
+  process.on('SIGTERM', stop);
+  process.on('SIGINT', stop);
+
   try {
-    const service = await startService(config, log, (err) => {
+    service = await startService(config, log, (err) => {
       log.error('cannot serve', { cause: err.message });
       process.stderr.write(`${err.message}\n`);
       exit(EXIT.failed);
@@ -89,20 +101,12 @@ async function serve(isJson: boolean): Promise<void> {
     process.on('SIGHUP', () => {
       if (config.tls === undefined) return;
       try {
-        service.reloadTls();
+        service?.reloadTls();
         log.info('TLS certificate reloaded');
       } catch (err) {
         log.error('TLS certificate not reloaded', { cause: (err as Error).message });
       }
     });
-    let isStopping = false;
-    const stop = async () => {
-      if (isStopping) return exit(EXIT.failed);
-      isStopping = true;
-      await exit((await service.stop()) ? EXIT.ok : EXIT.failed);
-    };
-    process.on('SIGTERM', stop);
-    process.on('SIGINT', stop);
   } catch (err) {
     fail(EXIT.failed, [(err as Error).message]);
     await exit(EXIT.failed);

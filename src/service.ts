@@ -52,6 +52,7 @@ export async function startService(
     now,
     onGone: (cause) => log.error('store unavailable', { cause: causeOf(cause) }),
     onBack: () => log.info('store available'),
+    debug: (message, fields) => log.debug(message, fields),
     onFatal,
   });
   const { metrics, store } = measured(opened, config, now);

@@ -2,10 +2,12 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { request } from 'node:http';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { VARIABLES } from '../src/config.ts';
 import { type Settings, start } from '../src/start.ts';
+import { certificate, NO_OPENSSL } from './support/certificate.ts';
 import { newFolder } from './support/program.ts';
 
 type Variable = Exclude<(typeof VARIABLES)[number], 'LOG_LEVEL'>;
@@ -113,6 +115,16 @@ describe('close', () => {
     const [res] = await answered;
     assert.equal(res.statusCode, 201);
     res.resume();
+    await closed;
+  });
+
+  test('a TLS handshake that does not go on ends with it', { skip: NO_OPENSSL }, async () => {
+    const service = await start(certificate());
+    const { hostname, port } = new URL(service.url);
+    const socket = connect(Number(port), hostname);
+    await once(socket, 'connect');
+    const closed = once(socket.resume(), 'close');
+    await service.close();
     await closed;
   });
 

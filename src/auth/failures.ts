@@ -34,18 +34,18 @@ export class Failures {
    * @throws HttpError 429 with Retry-After while the client is locked; nothing is checked then.
    */
   attempt(client: string, check: () => boolean): boolean {
-    const key = counterKey(client);
-    const seconds = this.#retryAfterSeconds(key);
+    const seconds = this.#retryAfterSeconds(client);
     if (seconds > 0) throw new HttpError(429, undefined, ['Retry-After', String(seconds)]);
     const isRight = check();
-    if (!isRight) this.#record(key);
+    if (!isRight) this.#record(counterKey(client));
     return isRight;
   }
 
-  /** Whole seconds until the key may try again, 0 when it may now. */
-  #retryAfterSeconds(key: string): number {
+  /** Whole seconds until the client may try again, 0 when it may now. */
+  #retryAfterSeconds(client: string): number {
     if (this.#locked.size === 0) return 0;
     this.#unlock();
+    const key = counterKey(client);
     const end = this.#locked.get(key) ?? this.#lockOfTheRest(key);
     return end === undefined ? 0 : Math.ceil((end - this.#now()) / 1000);
   }

@@ -75,6 +75,8 @@ export interface Handler {
 export class Server {
   readonly #server: HttpServer | Https.Server;
   readonly #handler: Handler;
+  // All that are open, those in a TLS handshake included.
+  readonly #sockets = new Set<Socket>();
   readonly #connections = new Map<Socket, Connection>();
   #accepted = 0;
   #onEmpty: (() => void) | undefined;
@@ -87,6 +89,7 @@ export class Server {
       : createHttpServer(OPTIONS, answer);
     // The header size is the limit, not the number of headers, which node would drop silently.
     this.#server.maxHeadersCount = 0;
+    this.#server.on('connection', this.#accept.bind(this));
     this.#server.on(tls ? 'secureConnection' : 'connection', this.#connected.bind(this));
     this.#server.on('checkContinue', answer);
     this.#server.on('checkExpectation', answer);
@@ -137,7 +140,11 @@ export class Server {
       // Not http.Server's own close(), which would cut idle connections at once.
       NetServer.prototype.close.call(this.#server);
     });
-    const grace = setInterval(() => this.#closeIdle(Number.POSITIVE_INFINITY), graceMs);
+    // A turn later, as what has arrived by then is read first.
+    const grace = setInterval(
+      () => setImmediate(() => this.#closeIdle(Number.POSITIVE_INFINITY)),
+      graceMs,
+    );
     if (this.#connections.size > 0) await closed;
     clearInterval(grace);
   }
@@ -145,15 +152,21 @@ export class Server {
   /** Cuts every connection. */
   destroy(): void {
     this.#server.close();
-    for (const socket of this.#connections.keys()) socket.destroy();
+    for (const socket of this.#sockets) socket.destroy();
   }
 
-  #connected(socket: Socket): void {
+  #accept(socket: Socket): void {
     this.#accepted++;
-    if (this.#connections.size >= MAX_CONNECTIONS && this.#closeIdle(ROOM) === 0) {
+    if (this.#sockets.size >= MAX_CONNECTIONS && this.#closeIdle(ROOM) === 0) {
       socket.destroy();
       return;
     }
+    this.#sockets.add(socket);
+    socket.once('close', () => this.#sockets.delete(socket));
+  }
+
+  #connected(socket: Socket): void {
+    if (socket.destroyed) return;
     this.#connections.set(socket, {
       request: undefined,
       latest: undefined,

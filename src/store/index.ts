@@ -21,6 +21,8 @@ export interface StoreOptions {
   /** Called once when the store cannot be reached any more, and once when it is back. */
   readonly onGone: (cause: unknown) => void;
   readonly onBack: () => void;
+  /** What a maintainer wants to know. */
+  readonly debug: (message: string, fields: Readonly<Record<string, string>>) => void;
   /** The database can never be used by this version of the service. */
   readonly onFatal: (err: Error) => void;
 }

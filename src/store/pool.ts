@@ -33,6 +33,8 @@ export interface PoolOptions {
   /** Called once when no connection is left and none can be made, and once when one is back. */
   readonly onGone: (cause: unknown) => void;
   readonly onBack: () => void;
+  /** Called for each connection that is made, lost or not to be had. */
+  readonly debug: (message: string, fields: Readonly<Record<string, string>>) => void;
   /** The database can never be used by this version. */
   readonly onFatal: (err: Error) => void;
 }
@@ -137,6 +139,7 @@ export class Pool implements Runner {
   /** The connection is of no use any more: nobody knows what became of the statement on it. */
   #lose(slot: Slot, cause: unknown): void {
     const { connection, running } = slot;
+    this.#options.debug('connection lost', { cause: String(cause) });
     slot.connection = undefined;
     slot.running = undefined;
     running?.fail(cause);
@@ -164,6 +167,7 @@ export class Pool implements Runner {
       try {
         slot.connection = await this.#open(slot, tried);
         if (this.#isClosed) return slot.connection.cut();
+        this.#options.debug('connected', { host: this.#nameOf(tried) });
         if (this.#isGone) this.#options.onBack();
         this.#isGone = false;
         this.#feed(slot);
@@ -190,12 +194,19 @@ export class Pool implements Runner {
       this.#isPooler = true;
       return;
     }
+    this.#options.debug('cannot connect', { host: this.#nameOf(tried), cause: String(err) });
     // Other slots may have gone on from this host before.
     if (this.#host === tried) this.#host++;
     const isAlone = this.#slots.every(({ connection }) => connection === undefined);
     if (!isAlone || this.#isGone || this.#isClosed) return;
     this.#isGone = true;
     this.#options.onGone(err);
+  }
+
+  #nameOf(tried: number): string {
+    const { hosts } = this.#options.database;
+    const { host, port } = hosts[tried % hosts.length]!;
+    return `${host}:${port}`;
   }
 
   async #open(slot: Slot, tried: number): Promise<Connection> {

@@ -1,7 +1,6 @@
 // Section 1 of the contract: where and how it is served (PORT, HOST, ADMIN_PORT, TLS_*), bodies,
 // origins, the log, and how it stops.
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -9,8 +8,10 @@ import { Agent, request } from 'node:https';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import postgres from 'postgres';
+import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { type Answer, raw, send } from '../support/client.ts';
-import { freePort } from '../support/postgres.ts';
+import { createDatabase, freePort } from '../support/postgres.ts';
 import { newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/program.ts';
 
 /** What a start needs so that nothing is generated and nothing is left behind. */
@@ -228,6 +229,26 @@ describe('1 configuration: bodies, origins, log, stop', { concurrency: 2, timeou
     });
   }
 
+  test('1 LOG_LEVEL: debug also tells each connection to Postgres that is made, lost or refused', async () => {
+    const url = new URL(await createDatabase());
+    const env = { DATABASE_URL: url.href, DATABASE_POOL_SIZE: '1', LOG_LEVEL: 'debug' };
+    await using program = await start(env);
+    const { level, host } = await program.logged('connected');
+    assert.deepEqual([level, host], ['debug', url.host]);
+    const sql = postgres(url.href, { max: 1, onnotice: () => {} });
+    await sql`select pg_terminate_backend(pid) from pg_stat_activity
+      where application_name = 'notes-users' and datname = current_database()`;
+    await sql.end({ timeout: 5 });
+    assert.equal((await program.logged('connection lost')).level, 'debug');
+    const connections = () => program.log.filter(({ message }) => message === 'connected');
+    await program.until(() => connections().length === 2);
+    await using away = await start({
+      ...env,
+      DATABASE_URL: `postgres://127.0.0.1:${await freePort()}/x`,
+    });
+    assert.match(String((await away.logged('cannot connect')).cause), /ECONNREFUSED/);
+  });
+
   test('1 SHUTDOWN_DELAY_MS: new connections are taken that long while /ready already fails', async () => {
     await using program = await start({ SHUTDOWN_DELAY_MS: '800' });
     const began = performance.now();
@@ -259,14 +280,12 @@ describe('1 configuration: bodies, origins, log, stop', { concurrency: 2, timeou
   });
 });
 
-const noOpenssl = spawnSync('openssl', ['version']).status !== 0 && 'openssl is not installed';
-
-describe('1 configuration: TLS', { skip: noOpenssl, timeout: 30_000 }, () => {
+describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 30_000 }, () => {
   let first: Pair;
   let second: Pair;
   before(() => {
-    first = certificate();
-    second = certificate();
+    first = pair();
+    second = pair();
   });
 
   test('1 TLS_CERT_FILE, TLS_KEY_FILE: both set, the API speaks HTTPS on PORT, the admin listener HTTP', async () => {
@@ -405,17 +424,11 @@ interface Pair {
   readonly fingerprint: string;
 }
 
-/** A new self-signed certificate for 127.0.0.1 and its key, as files. */
-function certificate(): Pair {
-  const path = join(newFolder(), 'pair');
-  const [cert, key] = [`${path}.crt`, `${path}.key`];
-  execFileSync(
-    'openssl',
-    `req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost
-     -addext subjectAltName=IP:127.0.0.1 -keyout ${key} -out ${cert}`.split(/\s+/),
-    { stdio: 'ignore' },
-  );
-  return { path, cert, key, fingerprint: new X509Certificate(readFileSync(cert)).fingerprint256 };
+/** A new certificate and its key, as files. */
+function pair(): Pair {
+  const { TLS_CERT_FILE: cert, TLS_KEY_FILE: key } = certificate();
+  const { fingerprint256: fingerprint } = new X509Certificate(readFileSync(cert));
+  return { path: cert.replace(/\.crt$/, ''), cert, key, fingerprint };
 }
 
 /** Writes the pair to `path` with `.crt` and `.key`. */

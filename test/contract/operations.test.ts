@@ -1,18 +1,16 @@
 // Rules 6.8 to 6.16 of the contract: what the log holds and who may stop reading it, arguments and
 // exit statuses, what connections are told and how long they wait, faults outside a request.
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
-import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { basic, send } from '../support/client.ts';
-import { newFolder, PASSWORD, Program, start, USER } from '../support/program.ts';
+import { PASSWORD, Program, start, USER } from '../support/program.ts';
 
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 /** What does not happen by then does not happen. */
 const soon = () => ({ signal: AbortSignal.timeout(20_000) });
-const NO_OPENSSL = spawnSync('openssl', ['version']).status !== 0 && 'openssl is not installed';
 
 describe('6 operations', { concurrency: 4, timeout: 60_000 }, () => {
   test('6.8 the line of a request has these fields and no others', async () => {
@@ -208,14 +206,4 @@ async function answered(socket: Socket): Promise<string> {
   let text = '';
   while (!/\r\n\r\n./.test(text)) text += (await once(socket, 'data'))[0];
   return text;
-}
-
-/** The variables of a key and its certificate. */
-function certificate(): { TLS_CERT_FILE: string; TLS_KEY_FILE: string } {
-  const path = join(newFolder(), 'pair');
-  const [cert, key] = [`${path}.crt`, `${path}.key`];
-  const options = `-x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost`;
-  const args = ['req', ...options.split(' '), '-keyout', key, '-out', cert];
-  execFileSync('openssl', args, { stdio: 'ignore' });
-  return { TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
 }

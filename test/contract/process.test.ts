@@ -2,7 +2,14 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
@@ -206,6 +213,20 @@ describe('6 the process', { concurrency: 3, timeout: 90_000 }, () => {
               ['info', 'stopping'],
               ['info', 'stopped'],
             ]);
+          });
+
+          test(`6.2 ${signal} before it serves ends it at once`, {
+            skip:
+              (store !== 'sqlite' || process.platform !== 'linux') &&
+              'waits for a lock, seen in /proc',
+          }, async () => {
+            const path = join(newFolder(), 'service.db');
+            using locker = new DatabaseSync(path);
+            locker.exec('begin exclusive');
+            await using program = new Program({ DATABASE_URL: `sqlite:${path}`, PORT: '0' });
+            while (!hasOpen(program.process.pid!, path)) await pause(10);
+            assert.deepEqual(await program.stop(signal), { code: 0, signal: null });
+            assert.equal(program.stdout, '');
           });
 
           test(`6.2 ${signal}: a request in flight finishes, is told Connection: close, then exit 0`, async () => {
@@ -791,4 +812,16 @@ function traces(program: Program): string[] {
   return program.stderr
     .split(/(?=\(node:\d+\) WARNING: Detected use of sync API)/)
     .filter((text) => text.includes('Detected use of sync API'));
+}
+
+/** Whether the process has the file open. */
+function hasOpen(pid: number, path: string): boolean {
+  const folder = `/proc/${pid}/fd`;
+  return readdirSync(folder).some((name) => {
+    try {
+      return readlinkSync(join(folder, name)) === path;
+    } catch {
+      return false; // It was closed meanwhile.
+    }
+  });
 }

@@ -477,6 +477,7 @@ const OPTIONS: StoreOptions = {
   now: () => performance.now(),
   onGone: () => {},
   onBack: () => {},
+  debug: () => {},
   onFatal: () => {},
 };
 const open = (url: string) => openStore(parseDatabaseUrl(url)!, OPTIONS);

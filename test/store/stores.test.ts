@@ -32,6 +32,7 @@ const QUIET: StoreOptions = {
   now: () => performance.now(),
   onGone: () => {},
   onBack: () => {},
+  debug: () => {},
   onFatal: () => {},
 };
 

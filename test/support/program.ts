@@ -37,6 +37,10 @@ export interface Exit {
   readonly signal: NodeJS.Signals | null;
 }
 
+// `npm run coverage` counts what the program runs too.
+const { NODE_V8_COVERAGE } = process.env;
+const COVERAGE = NODE_V8_COVERAGE === undefined ? {} : { NODE_V8_COVERAGE };
+
 /** A running program. */
 export class Program {
   /** Base URL of the API without a trailing slash, known once it listens. */
@@ -50,7 +54,7 @@ export class Program {
 
   constructor(env: Record<string, string>, args: readonly string[] = []) {
     this.process = spawn(COMMAND, [...ARGUMENTS, ...args], {
-      env,
+      env: { ...COVERAGE, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     this.process.stdout?.setEncoding('utf8').on('data', (text: string) => {
