@@ -4,6 +4,9 @@ import type { Result, Sample } from './measure.ts';
 import type { MillionResult, MillionSample } from './million.ts';
 import type { StartResult, StartSample } from './startup.ts';
 
+/** The contestants that do nothing but answer. */
+const BARE: readonly string[] = ['raw', 'raw-pg', 'raw-sqlite'];
+
 /** The middle of the values, or the mean of the two in the middle; NaN of none. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
@@ -93,21 +96,22 @@ export function startTable(results: readonly StartResult[]): string {
   return table(['', 'first 200 ms', 'of bare', 'idle MB', 'of bare'], rows);
 }
 
-/** Scenarios down, contestants across, median ratios: the table of the README. */
+/** Scenarios down, contestants across, median ratios to the bare one: the table of the README. */
 export function summary(
   all: readonly { title: string; baseline: string; results: readonly Result[] }[],
 ): string {
-  const seen = new Set(all.flatMap(({ results }) => results.map(({ name }) => name)));
-  const names = Object.keys(CONTESTANTS).filter((name) => seen.has(name));
-  const rows = all.map(({ title, baseline, results }) => {
+  const shown = all.filter(({ baseline }) => BARE.includes(baseline));
+  const seen = new Set(shown.flatMap(({ results }) => results.map(({ name }) => name)));
+  const names = Object.keys(CONTESTANTS).filter((name) => seen.has(name) && !BARE.includes(name));
+  const rows = shown.map(({ title, baseline, results }) => {
     const base = results.find(({ name }) => name === baseline);
     const cells = names.map((name) => {
       const result = results.find((one) => one.name === name);
       return !result || result.failure !== undefined ? '' : median(ratios(result, base)).toFixed(2);
     });
-    return [title, ...cells];
+    return [title, baseline, ...cells];
   });
-  return table(['ratio of requests/s', ...names], rows);
+  return table(['requests/s', 'of', ...names], rows);
 }
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
