@@ -68,6 +68,16 @@ for (const store of STORES) {
       }
     });
 
+    test('7.1, 7.2 and 7.3 bytes that are no request answer 400, and the connection ends', async () => {
+      await using program = await start();
+      const { hostname, port } = new URL(program.adminUrl);
+      const socket = connect(Number(port), hostname);
+      socket.write('no request\r\n\r\n');
+      const text = Buffer.concat(await socket.toArray()).toString();
+      assert.match(text, /^HTTP\/1\.1 400 Bad Request\r\n[^]*\r\n\r\nBad Request$/);
+      assert.match(text, /^Connection: close\r$/m);
+    });
+
     test('7.1 and 7.2 without the store /live answers 200, and /ready 503 with the reason', async () => {
       const url = await newDatabase(store);
       await using program = await start({ DATABASE_URL: url });

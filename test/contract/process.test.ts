@@ -35,7 +35,7 @@ const TEXT = 'text/plain; charset=utf-8';
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
 // Lanes side by side: what waits for real seconds, what waits for the store, and all else in turn.
-describe('6 the process', { concurrency: 3, timeout: 90_000 }, () => {
+describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
   describe('6.3 slow or idle clients', { concurrency: true }, () => {
     let program: Program;
     before(async () => {

@@ -423,7 +423,7 @@ describe('5.1 Postgres', { timeout: 60_000 }, () => {
     });
     while (lifetimes.length < 2) await once(server, 'ended');
     server.close();
-    for (const ms of lifetimes) assert.ok(ms > 1_900 && ms < 3_000, `after ${ms} ms`);
+    for (const ms of lifetimes) assert.ok(ms > 1_500 && ms < 4_000, `after ${ms} ms`);
   });
 
   test('5.7 the pauses between attempts to connect grow to a second and no further', async () => {
@@ -685,7 +685,8 @@ function newProgram(url: string, { asNobody = false } = {}): Program {
     AUTH_USER: USER,
     AUTH_PASSWORD: PASSWORD,
     SIGNING_SECRET: SECRET,
-    ...(asNobody ? { NODE_OPTIONS: `--import=${BECOME_NOBODY}` } : {}),
+    // Nobody may not write what coverage is counted from either.
+    ...(asNobody ? { NODE_OPTIONS: `--import=${BECOME_NOBODY}`, NODE_V8_COVERAGE: '' } : {}),
   });
 }
 

@@ -266,6 +266,13 @@ for (const store of STORES) {
       assert.ok(peak - idle < MEMORY_LIMIT_BYTES, `from ${idle} to ${peak} bytes`);
     });
 
+    test('4.1 HEAD of it answers with the same headers and no body', async () => {
+      const answer = await send(`${program.url}/users`, { method: 'HEAD' });
+      assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
+      assert.equal(answer.headers.get('transfer-encoding'), 'chunked');
+      assert.equal(answer.body, '');
+    });
+
     test('4.1 a slow reader holds no store connection', async () => {
       const reader = await slowReader(program);
       const users = `${program.url}/users`;

@@ -95,10 +95,11 @@ describe('If-None-Match of a GET', () => {
   }
 });
 
-test('a header of 16 KiB is read in less than 100 ms', () => {
-  const start = performance.now();
+test('a header of 16 KiB is read in less than a second of CPU', () => {
+  const start = process.cpuUsage();
   for (const text of [',', ' ', '"', '"1",', 'W/', '"1" ', ', "x" ']) {
     condition({ 'if-match': text.repeat(16_384 / text.length) });
   }
-  assert.ok(performance.now() - start < 100);
+  const { user, system } = process.cpuUsage(start);
+  assert.ok(user + system < 1e6, `${user + system} microseconds`);
 });

@@ -14,8 +14,14 @@ const STAND_IN = join(import.meta.dirname, 'run-container.ts');
 /** Each idle connection takes 14 kB: 10,000 of them do not fit into 128 MB. */
 const MANY_CONNECTIONS = 'of more than 10,000 connections';
 
-/** What a stand-in cannot do: stand still for the container at SIGSTOP, become another user. */
+/**
+ * What a stand-in cannot do: stand still for the container at SIGSTOP, become another user, show its
+ * open files, hand on a log that is not read, or run code of the test in it.
+ */
 const NOT_HERE = [
+  'before it serves ends it at once',
+  'a reader of the log that',
+  'a fault outside a request',
   'connections that the kernel has already taken',
   'a service that hangs',
   'a folder without the right to write is named',

@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { createDatabase } from './postgres.ts';
 
@@ -36,6 +37,8 @@ export interface Exit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }
+
+const COVERAGE_TIMEOUT_MS = 3_000;
 
 // `npm run coverage` counts what the program runs too.
 const { NODE_V8_COVERAGE } = process.env;
@@ -105,8 +108,18 @@ export class Program {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    if (NODE_V8_COVERAGE !== undefined) await this.#tellCoverage();
     this.process.kill('SIGKILL');
     await this.exited;
+  }
+
+  /** A process that is killed does not tell what it has run; the second signal ends it at once. */
+  async #tellCoverage(): Promise<void> {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) this.process.kill(signal);
+    const timer = new AbortController();
+    const tooLate = pause(COVERAGE_TIMEOUT_MS, undefined, timer).catch(() => {});
+    await Promise.race([this.exited, tooLate]);
+    timer.abort();
   }
 }
 
