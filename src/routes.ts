@@ -16,6 +16,7 @@ import {
 } from './api/users.ts';
 import type { RouteTable } from './route.ts';
 
+/** Every route, by its method and path. */
 // biome-ignore format: a table reads in columns
 export const routes = {
   'GET /':              { access: 'public', accepts: [],                     answers: [200],                handle: greet,       summary: 'A greeting in plain text' },

@@ -282,6 +282,16 @@ describe('files', () => {
     assert.deepEqual(named.sort(), long.map(({ path }) => path).sort());
   });
 
+  test('every exported name has a docstring', () => {
+    const bare = files.flatMap(({ path, text }) => {
+      const lines = text.split('\n').filter((line) => !line.startsWith('// biome-ignore'));
+      return lines
+        .filter((line, i) => /^export (?!\{)/.test(line) && !lines[i - 1]?.endsWith('*/'))
+        .map((line) => `${path}: ${line}`);
+    });
+    assert.deepEqual(bare, []);
+  });
+
   test('no folder holds what has no place', () => {
     const names = /(?:^|\/)(?:utils?|helpers?|common|types|misc|shared|lib)(?:\/|\.ts$)/;
     assert.deepEqual(

@@ -76,11 +76,11 @@ export class Pool implements Runner {
     });
   }
 
-  /** How many connections are in use, ready, and not there. */
-  get connections(): { readonly used: number; readonly idle: number; readonly missing: number } {
+  /** How many connections are in use, and ready. */
+  get connections(): { readonly used: number; readonly idle: number } {
     const used = this.#slots.filter(({ running }) => running).length;
     const connected = this.#slots.filter(({ connection }) => connection).length;
-    return { used, idle: connected - used, missing: this.#slots.length - connected };
+    return { used, idle: connected - used };
   }
 
   wake(batch: Runnable): void {
