@@ -8,9 +8,6 @@ import type { Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
 import type { Host, PostgresDatabase } from './url.ts';
 
-/** A host that does not answer within this time is given up. */
-const CONNECT_TIMEOUT_MS = 2_000;
-
 /** So is one that does not finish making the schema in this time. */
 const PREPARE_TIMEOUT_MS = 60_000;
 
@@ -56,6 +53,8 @@ export interface ConnectionOptions {
   /** PEM of `sslrootcert`. */
   readonly authorities: string | undefined;
   readonly timeoutMs: number;
+  /** A host that does not answer within this time is given up. */
+  readonly connectTimeoutMs: number;
   /** A pooler such as PgBouncer stands in between. */
   readonly isPooler: boolean;
   /** All hosts have been tried before. */
@@ -86,7 +85,7 @@ export async function openConnection(options: ConnectionOptions): Promise<Connec
   const { database, host, timeoutMs, isPooler } = options;
   const link = new Link(host);
   const sql = client(link, options);
-  let timer = setTimeout(link.cut, CONNECT_TIMEOUT_MS);
+  let timer = setTimeout(link.cut, options.connectTimeoutMs);
   try {
     const start = options.now();
     const [row] = await sql.unsafe(PROBE);

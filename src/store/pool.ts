@@ -17,6 +17,12 @@ import type { PostgresDatabase } from './url.ts';
 /** Pauses between attempts to connect grow from the first to the second. */
 const BACKOFF_MS = [25, 1_000] as const;
 
+/**
+ * How long a host may take to answer. An attempt that began while the network was away may never end,
+ * so the first leaves the next request half of its time, and each further one has twice as long.
+ */
+const CONNECT_TIMEOUT_MS = { least: 250, most: 2_000 } as const;
+
 /** How often deadlines are looked at; one timer for all calls. */
 const TICK_MS = 50;
 
@@ -165,7 +171,7 @@ export class Pool implements Runner {
     for (let attempt = 1; !this.#isClosed; attempt++) {
       const tried = this.#host;
       try {
-        slot.connection = await this.#open(slot, tried);
+        slot.connection = await this.#open(slot, tried, attempt);
         if (this.#isClosed) return slot.connection.cut();
         this.#options.debug('connected', { host: this.#nameOf(tried) });
         if (this.#isGone) this.#options.onBack();
@@ -209,12 +215,15 @@ export class Pool implements Runner {
     return `${host}:${port}`;
   }
 
-  async #open(slot: Slot, tried: number): Promise<Connection> {
+  async #open(slot: Slot, tried: number, attempt: number): Promise<Connection> {
     const { hosts } = this.#options.database;
+    const { least, most } = CONNECT_TIMEOUT_MS;
+    const first = Math.max(least, this.#options.timeoutMs / 2);
     let isClosed = false;
     const connection: Connection = await openConnection({
       ...this.#options,
       host: hosts[tried % hosts.length]!,
+      connectTimeoutMs: Math.min(most, first * 2 ** (attempt - 1)),
       isPooler: this.#isPooler,
       isOnSecondWalk: tried >= hosts.length,
       prepare: async (sql) => {
