@@ -74,7 +74,7 @@ for (const store of STORES) {
       const socket = connect(Number(port), hostname);
       socket.write('no request\r\n\r\n');
       const text = Buffer.concat(await socket.toArray()).toString();
-      assert.match(text, /^HTTP\/1\.1 400 Bad Request\r\n[^]*\r\n\r\nBad Request$/);
+      assert.match(text, /^HTTP\/1\.1 400 Bad Request\r\n[\s\S]*\r\n\r\nBad Request$/);
       assert.match(text, /^Connection: close\r$/m);
     });
 
