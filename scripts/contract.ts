@@ -70,7 +70,7 @@ export function findTests(): readonly NamedTest[] {
 const RULE = /^- \*\*(\d\.\d+|1 [A-Z_]+)\*\* .*\n(?: +\S.*\n)*/gm;
 const TESTS_LINE = /^ {2}- Tests: .*\n/m;
 // A backtick in a title could end the code span of another link.
-const CODE = /\[[^\]]*\]\(\.\.\/((?:src|db)\/[\w./]+)(?:#L\d+)? "([^"`]+)"\)/g;
+const CODE = /\[[^\]]*\]\(\.\.\/((?:src|db)\/[\w./]+|package\.json)(?:#L\d+)? "([^"`]+)"\)/g;
 
 // The first line of a test's call may end behind the parenthesis.
 const TEST = /^ *(?:test|it)\(\s*(['"`])(.*?)\1/gm;
@@ -104,7 +104,7 @@ function lineOf(file: string, start: string, faults: string[]): number {
     .split('\n')
     .flatMap((line, i) => {
       const code = line.trim();
-      const texts = [code, code.replace(MODIFIERS, '')];
+      const texts = [code, code.replace(MODIFIERS, ''), code.replace(/^"/, '')];
       const isIt = texts.some(
         (text) => text.startsWith(start) && !/^\w/.test(text.slice(start.length)),
       );

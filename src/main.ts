@@ -1,5 +1,5 @@
 // The process: arguments, environment, signals, exit status. The only file that touches
-// `process`, but for the uid in store/sqlite.ts and the usage in ops/runtime.ts.
+// `process`, but for the uid in store/file.ts and the usage in ops/runtime.ts.
 import { InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log } from './ops/log.ts';
 import { type Service, startService } from './service.ts';

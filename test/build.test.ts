@@ -50,22 +50,21 @@ describe('dist/main.cjs', () => {
     text = readFileSync(file, 'utf8');
     cpSync(join(ROOT, 'db'), join(folder, 'db'), { recursive: true });
     cpSync(join(ROOT, 'src/docs.html'), join(folder, 'src/docs.html'));
-    mkdirSync(join(folder, 'node_modules'));
+    for (const name of ['node_modules', 'data']) mkdirSync(join(folder, name));
     symlinkSync(join(ROOT, 'node_modules/postgres'), join(folder, 'node_modules/postgres'));
     writeFileSync(join(folder, 'preload.cjs'), PRELOAD);
   });
 
-  /** Runs it to its end, with nothing in its environment but these variables. */
+  /** Runs it to its end, from the root as in the image, with no variables but these. */
   function run(env: Record<string, string>, ...flags: readonly string[]) {
-    const args = [...flags, file];
-    return spawnSync(process.execPath, args, { cwd: folder, env, encoding: 'utf8' });
+    return spawnSync(process.execPath, [...flags, file], { cwd: '/', env, encoding: 'utf8' });
   }
 
   /** What a start with these variables has loaded when it begins to listen. */
-  function loaded(env: Record<string, string>): string {
-    const list = join(folder, 'loaded');
+  function loaded(env: Record<string, string>, flags: readonly string[] = []): string {
+    const list = join(folder, 'data/loaded');
     const all = { LOADED: list, PORT: '0', HOST: '127.0.0.1', ...env };
-    const { status, stderr } = run(all, '--require', join(folder, 'preload.cjs'));
+    const { status, stderr } = run(all, ...flags, '--require', join(folder, 'preload.cjs'));
     assert.equal(status, 0, stderr);
     return readFileSync(list, 'utf8');
   }
@@ -97,6 +96,18 @@ describe('dist/main.cjs', () => {
     assert.match(postgres, /postgres\/cjs\/src\/index\.js$/m);
     assert.doesNotMatch(postgres, /^NativeModule (?:https|sqlite)$/m);
   });
+
+  for (const path of [':memory:', 'data/service.db', 'data/a/b/service.db']) {
+    test(`it opens ${path} with the flags of the image`, () => {
+      const dockerfile = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').replaceAll('\\\n', '');
+      const [, command = ''] = /^ENTRYPOINT (.+)$/m.exec(dockerfile) ?? [];
+      const flags = (JSON.parse(command) as string[]).slice(1, -1);
+      assert.ok(flags.includes('--permission'));
+      const here = flags.map((flag) => flag.replace(/=\/(app\/)?/, `=${folder}/`));
+      const file = path.startsWith(':') ? path : join(folder, path);
+      assert.match(loaded({ DATABASE_URL: `sqlite:${file}` }, here), /^NativeModule sqlite$/m);
+    });
+  }
 
   test('an older node is told in one line which one it needs', () => {
     const preload = join(folder, 'older.cjs');

@@ -5,6 +5,8 @@
 // - A call is answered only after its statement has been committed.
 // - When a statement fails, it was rolled back whole, and its calls run one by one, so that one bad
 //   call costs no other. When its outcome is unknown, all its calls fail and none runs again.
+// - When a lock kept a statement from starting, the calls whose time is over fail, and the others wait
+//   on, still together.
 // - A call that waits too long is dropped from the queue and never run.
 import { StoreUnavailable } from '../user.ts';
 
@@ -66,6 +68,8 @@ export interface Kind<Connection, Item, Result> {
   readonly distinct?: (item: Item) => string | number;
   /** Only calls of the same key share a statement, and their result. */
   readonly same?: (item: Item) => string;
+  /** Whether after this error nothing was done, as a lock was not had before the first call expired. */
+  readonly isLocked?: (err: unknown) => boolean;
   /** Whether after this error nobody knows what was done. */
   readonly isLost: (err: unknown) => boolean;
 }
@@ -154,6 +158,12 @@ export class Batch<Connection, Item, Result> implements Runnable {
       });
       return { isLost: false };
     } catch (err) {
+      if (this.#kind.isLocked?.(err)) {
+        const now = this.#now();
+        const alive = calls.filter(({ expires }) => expires > now);
+        fail(calls.slice(0, calls.length - alive.length), err);
+        return alive.length === 0 ? { isLost: false } : this.#run(connection, alive);
+      }
       if (this.#kind.isLost(err)) {
         fail(calls, err);
         return { isLost: true, cause: err };

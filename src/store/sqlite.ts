@@ -1,12 +1,5 @@
 // Users in a SQLite file, or in memory. WAL with synchronous=FULL: an answer leaves only after its
 // commit is on the disk. All writes that arrive in one turn of the event loop share one commit.
-// SQLite's own waiting for a lock would stop the event loop, so it is switched off, and what finds
-// the file locked is tried again from outside until its time is over.
-import { accessSync, constants, existsSync, mkdirSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { dirname, resolve } from 'node:path';
-import { getgid, getuid } from 'node:process';
-import type * as Sqlite from 'node:sqlite';
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import {
   type Changed,
@@ -20,18 +13,10 @@ import {
   type UserStore,
 } from '../user.ts';
 import { Batch, type Runnable, type Runner } from './batch.ts';
+import { isLocked, openFile, primaryCode, retry } from './file.ts';
 import type { StoreOptions } from './index.ts';
-import { migrations, missing } from './migrate.ts';
 
-/** Pause before a locked file is tried again. */
-const RETRY_MS = 20;
-
-/** How long a start waits for another process that is making the schema. */
-const OPEN_TIMEOUT_MS = 10_000;
-
-// SQLite's result codes; the lower eight bits are the primary one (sqlite.org/rescode.html).
-const SQLITE_BUSY = 5;
-const SQLITE_LOCKED = 6;
+// SQLite's result codes (sqlite.org/rescode.html).
 const SQLITE_CONSTRAINT = 19;
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
 
@@ -57,37 +42,15 @@ type Write = (statements: Statements) => Changed | EmailTaken;
 type Statements = ReturnType<typeof prepare>;
 
 /**
- * Opens the file, creates it and its folder where they are missing, and brings the schema up to date.
+ * Opens the store in that file.
  * @throws an Error in one line
  */
-export async function openSqlite(path: string, options: StoreOptions): Promise<UserStore> {
-  // Loaded where it is chosen.
-  const sqlite: typeof Sqlite = createRequire(import.meta.url)('node:sqlite');
-  let db: DatabaseSync;
-  try {
-    if (path !== ':memory:') makeFolder(dirname(path));
-    db = new sqlite.DatabaseSync(path, { timeout: 0 });
-  } catch (err) {
-    throw new Error(explain(path, err as Error));
-  }
-  const expires = options.now() + OPEN_TIMEOUT_MS;
-  try {
-    await retry(() => migrate(db), expires, options.now);
-    return new SqliteStore(db, options);
-  } catch (err) {
-    db.close();
-    throw new Error(explain(path, err as Error));
-  }
-}
-
-/** Not mkdirSync's own recursion: node 26 tries for ever where a parent cannot be made (/proc/a/b). */
-function makeFolder(path: string): void {
-  if (existsSync(path)) return;
-  makeFolder(dirname(path));
-  mkdirSync(path);
+export function openSqlite(path: string, options: StoreOptions): Promise<UserStore> {
+  return openFile(path, options.now, (db) => new SqliteStore(path, db, options));
 }
 
 class SqliteStore implements UserStore, Runner {
+  readonly #path: string;
   readonly #db: DatabaseSync;
   readonly #statements: Statements;
   readonly #options: StoreOptions;
@@ -95,11 +58,12 @@ class SqliteStore implements UserStore, Runner {
   #isScheduled = false;
   #failing: 'reading' | 'writing' | undefined;
 
-  constructor(db: DatabaseSync, options: StoreOptions) {
+  constructor(path: string, db: DatabaseSync, options: StoreOptions) {
+    this.#path = path;
     this.#db = db;
     this.#statements = prepare(db);
     this.#options = options;
-    const kind = { statement: this.#commit.bind(this), isLost };
+    const kind = { statement: this.#commit.bind(this), isLocked, isLost };
     this.#writes = new Batch<Statements, Write, Changed>(
       this,
       kind,
@@ -200,11 +164,16 @@ class SqliteStore implements UserStore, Runner {
       return result;
     } catch (err) {
       if (isLost(err)) {
-        if (this.#failing === undefined) this.#options.onGone(err);
+        if (this.#failing === undefined) this.#options.onGone(this.#named(err as Error));
         this.#failing = this.#failing === 'writing' ? 'writing' : kind;
       }
       throw err;
     }
+  }
+
+  /** SQLite's words for a failing disk are few; its code says which call has failed. */
+  #named({ message, errcode }: Error & { errcode?: number }): StoreUnavailable {
+    return new StoreUnavailable(`${this.#path}: ${message} (SQLite result code ${errcode})`);
   }
 }
 
@@ -229,10 +198,6 @@ function prepare(db: DatabaseSync) {
 /** Whether the file is at fault, and not one call that breaks a rule of the table. */
 function isLost(err: unknown): boolean {
   return primaryCode(err) !== SQLITE_CONSTRAINT;
-}
-
-function primaryCode(err: unknown): number {
-  return ((err as { errcode?: number }).errcode ?? 0) & 0xff;
 }
 
 function row(found: Record<string, unknown> | undefined): User | undefined {
@@ -268,47 +233,4 @@ function conditional(
   });
   if (changed !== undefined) return changed;
   return find.get(values.id!) === undefined ? undefined : 'stale';
-}
-
-/** Does the action, again and again while another process holds a lock on the file. */
-async function retry<T>(action: () => T, expires: number, now: () => number): Promise<T> {
-  for (;;) {
-    try {
-      return action();
-    } catch (err) {
-      const code = primaryCode(err);
-      if ((code !== SQLITE_BUSY && code !== SQLITE_LOCKED) || now() >= expires) throw err;
-    }
-    await new Promise((resume) => setTimeout(resume, RETRY_MS));
-  }
-}
-
-function migrate(db: DatabaseSync): void {
-  db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
-  const all = migrations('sqlite');
-  const version = () => Number(db.prepare('pragma user_version').get()?.user_version);
-  if (missing(all, version()).length === 0) return;
-  db.exec('begin immediate');
-  try {
-    // Another process may have been first.
-    for (const migration of missing(all, version())) {
-      db.exec(`${migration.sql}; pragma user_version = ${migration.version}`);
-    }
-    db.exec('commit');
-  } catch (err) {
-    if (db.isTransaction) db.exec('rollback');
-    throw err;
-  }
-}
-
-/** What an operator can do about a file that cannot be opened. */
-function explain(path: string, { message }: Error): string {
-  const folder = resolve(dirname(path));
-  try {
-    accessSync(folder, constants.W_OK | constants.X_OK);
-  } catch {
-    const uid = getuid?.();
-    return `cannot open the database ${path}: ${message}; the folder ${folder} is not writable by uid ${uid}: chown ${uid}:${getgid?.()} ${folder}`;
-  }
-  return `cannot open the database ${path}: ${message}`;
 }

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -529,11 +529,7 @@ describe('5.2 SQLite', { timeout: 60_000 }, () => {
       skip: process.platform !== 'linux' && 'needs /proc, which Linux has',
     }, async () => {
       const program = newProgram(`sqlite:${path}`);
-      const exit = await ended(program);
-      assert.deepEqual(exit, { code: 1, signal: null });
-      const lines = (program.stdout + program.stderr).trimEnd().split('\n');
-      assert.equal(lines.length, 1, lines.join('\n'));
-      assert.match(lines[0] ?? '', new RegExp(path.replace('/service.db', '')));
+      assert.match(await refusal(program), new RegExp(path.replace('/service.db', '')));
     });
   }
 
@@ -542,21 +538,44 @@ describe('5.2 SQLite', { timeout: 60_000 }, () => {
   }, async () => {
     const folder = newFolder();
     const program = newProgram(`sqlite:${folder}/service.db`, { asNobody: true });
-    const exit = await ended(program);
-    const lines = (program.stdout + program.stderr).trimEnd().split('\n');
-    assert.deepEqual(exit, { code: 1, signal: null }, lines.join('\n'));
-    assert.equal(lines.length, 1, lines.join('\n'));
-    assert.match(lines[0] ?? '', new RegExp(`${folder}.*(chown|chmod|permission)`));
+    assert.match(await refusal(program), new RegExp(`${folder}.*(chown|chmod|permission)`));
+  });
+
+  test('5.2 a file without the right to write is named, and how to mend it', {
+    skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to become another user',
+  }, async () => {
+    const folder = newFolder();
+    chmodSync(folder, 0o777);
+    const file = join(folder, 'service.db');
+    writeFileSync(file, '');
+    const program = newProgram(`sqlite:${file}`, { asNobody: true });
+    assert.match(
+      await refusal(program),
+      new RegExp(`${file} is not writable by uid [0-9]+: chown .*${file}$`),
+    );
+  });
+
+  test('5.2 a file system without the right to write is named', {
+    skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to mount a disk',
+  }, async () => {
+    const folder = newFolder();
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'ro', 'tmpfs', folder]);
+    try {
+      const program = newProgram(`sqlite:${folder}/service.db`);
+      assert.match(
+        await refusal(program),
+        new RegExp(`the file system of ${folder} is read-only$`),
+      );
+    } finally {
+      execFileSync('umount', [folder]);
+    }
   });
 
   test('5.2 a file that is no database ends the program with one line and status 1', async () => {
     const file = join(newFolder(), 'service.db');
     writeFileSync(file, 'This is a letter, not a database.'.repeat(100));
     const program = newProgram(`sqlite:${file}`);
-    assert.deepEqual(await ended(program), { code: 1, signal: null });
-    const lines = (program.stdout + program.stderr).trimEnd().split('\n');
-    assert.equal(lines.length, 1, lines.join('\n'));
-    assert.ok(lines[0]?.includes(file));
+    assert.ok((await refusal(program)).includes(file));
   });
 
   test('5.2 a full disk answers 500, loses nothing, and works again when there is room', {
@@ -589,6 +608,14 @@ describe('5.2 SQLite', { timeout: 60_000 }, () => {
     }
   });
 });
+
+/** The one line of a program that ends with status 1 by itself. */
+async function refusal(program: Program): Promise<string> {
+  const exit = await ended(program);
+  const lines = (program.stdout + program.stderr).trimEnd().split('\n');
+  assert.deepEqual([exit, lines.length], [{ code: 1, signal: null }, 1], lines.join('\n'));
+  return lines[0]!;
+}
 
 interface User {
   readonly id: number;

@@ -12,6 +12,7 @@ export const TIMES = {
   storms: IS_FULL ? 20 : 5,
   network: IS_FULL ? 10 : 3,
   failovers: IS_FULL ? 5 : 1,
+  locks: IS_FULL ? 5 : 1,
 } as const;
 
 /** What one test has found. */

@@ -15,8 +15,8 @@ const STAND_IN = join(import.meta.dirname, 'run-container.ts');
 const MANY_CONNECTIONS = 'of more than 10,000 connections';
 
 /**
- * What a stand-in cannot do: stand still for the container at SIGSTOP, become another user, show its
- * open files, hand on a log that is not read, or run code of the test in it.
+ * What a stand-in cannot do: stand still for the container at SIGSTOP, become another user, give it a
+ * read-only folder, show its open files, hand on a log that is not read, or run code of the test in it.
  */
 const NOT_HERE = [
   'before it serves ends it at once',
@@ -24,7 +24,7 @@ const NOT_HERE = [
   'a fault outside a request',
   'connections that the kernel has already taken',
   'a service that hangs',
-  'a folder without the right to write is named',
+  'without the right to write is named',
 ];
 
 describe('the image: the contract', { skip: NO_IMAGE, timeout: 1_800_000 }, () => {

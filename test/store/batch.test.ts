@@ -106,6 +106,40 @@ describe('a batch', () => {
     assert.deepEqual(statements, [['a1', 'b1', 'c1'], ['a2', 'b2'], ['a3']]);
   });
 
+  test('a lock that is not had fails the calls whose time is over, and the others share a statement', async () => {
+    let isLocked = true;
+    const { call, runAll, statements, outcomes, clock } = batchOf({
+      statement: async (_connection, items, expires) => {
+        statements.push(items);
+        clock.ms = Math.max(clock.ms, expires);
+        if (isLocked) throw fault('locked', true);
+        return items;
+      },
+      isLocked: () => {
+        isLocked = statements.length < 2;
+        return true;
+      },
+    });
+    call('a', 'b');
+    clock.ms = 10;
+    call('c');
+    clock.ms = 20;
+    call('d', 'e');
+    await runAll();
+    assert.deepEqual(statements, [
+      ['a', 'b', 'c', 'd', 'e'],
+      ['c', 'd', 'e'],
+      ['d', 'e'],
+    ]);
+    assert.deepEqual(outcomes, [
+      'a: StoreUnavailable',
+      'b: StoreUnavailable',
+      'c: StoreUnavailable',
+      'd',
+      'e',
+    ]);
+  });
+
   test('500 keys share a statement, the 501st waits for the next', async () => {
     const { call, runAll, statements } = batchOf({ distinct: (item) => item });
     call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
