@@ -8,8 +8,8 @@ import type { Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
 import type { Host, PostgresDatabase } from './url.ts';
 
-/** So is one that does not finish making the schema in this time. */
-const PREPARE_TIMEOUT_MS = 60_000;
+/** How long bringing the schema up to date may take, waiting for another replica that does it included. */
+const MIGRATION_TIMEOUT_MS = 60_000;
 
 // A pooler refuses our statement_timeout, or drops it: then it is known for what it is.
 const UNSUPPORTED_PARAMETER = /unsupported startup parameter/;
@@ -60,8 +60,10 @@ export interface ConnectionOptions {
   /** All hosts have been tried before. */
   readonly isOnSecondWalk: boolean;
   readonly now: () => number;
-  /** Runs before the first use. */
-  readonly prepare: (sql: Sql) => Promise<void>;
+  /** Gives the attempt up. */
+  readonly signal: AbortSignal;
+  /** Runs before the first use, within the time of the attempt unless it asks for more. */
+  readonly prepare: (sql: Sql, prolong: () => void) => Promise<void>;
   readonly onClose: () => void;
 }
 
@@ -82,23 +84,26 @@ interface ServerState {
  * @throws PoolerFound unless `isPooler` says so already, or whatever is wrong with the host
  */
 export async function openConnection(options: ConnectionOptions): Promise<Connection> {
-  const { database, host, timeoutMs, isPooler } = options;
+  const { database, host, timeoutMs, isPooler, signal } = options;
   const link = new Link(host);
   const sql = client(link, options);
   let timer = setTimeout(link.cut, options.connectTimeoutMs);
+  const prolong = () => {
+    clearTimeout(timer);
+    timer = setTimeout(link.cut, MIGRATION_TIMEOUT_MS);
+  };
+  signal.addEventListener('abort', link.cut);
   try {
-    const start = options.now();
     const [row] = await sql.unsafe(PROBE);
     const state = row as unknown as ServerState;
+    // The answer has been on its way: deadlines in the server's clock may be early, never late.
+    const epoch = state.seconds - options.now() / 1000;
     if (!isWanted(database.sessionAttributes, state, options.isOnSecondWalk)) {
       const kind = state.isReadOnly ? 'takes no writes' : 'is no standby';
       throw new Error(`${host.host}:${host.port} ${kind}`);
     }
     if (!isPooler && Number(state.timeoutMs) !== timeoutMs) throw new PoolerFound();
-    clearTimeout(timer);
-    timer = setTimeout(link.cut, PREPARE_TIMEOUT_MS);
-    await options.prepare(sql);
-    const epoch = state.seconds - start / 1000;
+    await options.prepare(sql, prolong);
     return {
       query: isPooler ? limited(sql, timeoutMs) : prepared(sql),
       serverSeconds: (ms) => epoch + ms / 1000,
@@ -111,6 +116,7 @@ export async function openConnection(options: ConnectionOptions): Promise<Connec
     throw isRefused && !isPooler ? new PoolerFound() : err;
   } finally {
     clearTimeout(timer);
+    signal.removeEventListener('abort', link.cut);
   }
 }
 
@@ -222,8 +228,10 @@ class Link {
     this.#isCut = true;
     const socket = this.#socket;
     if (socket === undefined) return;
-    // Node 26 keeps the descriptor of a socket that is reset after its end.
-    if (socket.writableEnded || this.#host.host.startsWith('/')) socket.destroy();
+    // Node puts off the reset of a socket that connects until it has, and node 26 keeps the descriptor
+    // of one that is reset after its end.
+    const isNotYetOrNoMore = socket.connecting || socket.writableEnded;
+    if (isNotYetOrNoMore || this.#host.host.startsWith('/')) socket.destroy();
     else socket.resetAndDestroy();
   };
 }

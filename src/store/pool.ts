@@ -8,14 +8,21 @@
 // - A connection that was lost, could not be made, or is to a server that turned read-only (25006)
 //   is replaced, with growing pauses; the others go on. Nothing is sent twice.
 // - Several hosts are walked until one is of the kind that the URL asks for.
-import type { Sql } from 'postgres';
 import type { Runnable, Runner, Running } from './batch.ts';
-import { type Connection, openConnection, PoolerFound } from './connection.ts';
+import {
+  type Connection,
+  type ConnectionOptions,
+  openConnection,
+  PoolerFound,
+} from './connection.ts';
 import { SchemaTooNew } from './migrate.ts';
 import type { PostgresDatabase } from './url.ts';
 
 /** Pauses between attempts to connect grow from the first to the second. */
 const BACKOFF_MS = [25, 1_000] as const;
+
+/** A connection that is lost sooner counts as a failed attempt: a server that is there can be of no use. */
+const STEADY_MS = 100;
 
 /**
  * How long a host may take to answer. An attempt that began while the network was away may never end,
@@ -35,7 +42,7 @@ export interface PoolOptions {
   readonly timeoutMs: number;
   readonly now: () => number;
   /** Runs on a new connection before its first use. */
-  readonly prepare: (sql: Sql) => Promise<void>;
+  readonly prepare: ConnectionOptions['prepare'];
   /** Called once when no connection is left and none can be made, and once when one is back. */
   readonly onGone: (cause: unknown) => void;
   readonly onBack: () => void;
@@ -49,6 +56,9 @@ export interface PoolOptions {
 interface Slot {
   connection: Connection | undefined;
   running: Running | undefined;
+  /** Attempts to connect since the last connection that was of use, and when the latest succeeded. */
+  attempts: number;
+  connectedAt: number;
 }
 
 /** Runs batches on connections. */
@@ -62,7 +72,7 @@ export class Pool implements Runner {
   // A pooler such as PgBouncer stands in between.
   #isPooler = false;
   #isGone = false;
-  #isClosed = false;
+  readonly #closing = new AbortController();
   #isScheduled = false;
   #ticker: NodeJS.Timeout | undefined;
 
@@ -71,6 +81,8 @@ export class Pool implements Runner {
     this.#slots = Array.from({ length: options.size }, () => ({
       connection: undefined,
       running: undefined,
+      attempts: 0,
+      connectedAt: 0,
     }));
   }
 
@@ -103,7 +115,7 @@ export class Pool implements Runner {
 
   /** Lets running statements finish for a moment, then closes all connections. */
   async close(): Promise<void> {
-    this.#isClosed = true;
+    this.#closing.abort();
     clearTimeout(this.#ticker);
     await Promise.all(
       this.#slots.map(async ({ connection }) => {
@@ -148,6 +160,7 @@ export class Pool implements Runner {
     this.#options.debug('connection lost', { cause: String(cause) });
     slot.connection = undefined;
     slot.running = undefined;
+    if (this.#options.now() - slot.connectedAt >= STEADY_MS) slot.attempts = 0;
     running?.fail(cause);
     connection?.cut();
     this.#fill(slot);
@@ -168,11 +181,15 @@ export class Pool implements Runner {
 
   /** Connects a slot, however long it takes. */
   async #fill(slot: Slot): Promise<void> {
-    for (let attempt = 1; !this.#isClosed; attempt++) {
+    for (let attempt = 1; ; attempt++) {
+      await this.#pause(slot);
+      if (this.#isClosed) return;
       const tried = this.#host;
+      slot.attempts++;
       try {
         slot.connection = await this.#open(slot, tried, attempt);
         if (this.#isClosed) return slot.connection.cut();
+        slot.connectedAt = this.#options.now();
         this.#options.debug('connected', { host: this.#nameOf(tried) });
         if (this.#isGone) this.#options.onBack();
         this.#isGone = false;
@@ -180,19 +197,26 @@ export class Pool implements Runner {
         return;
       } catch (err) {
         if (err instanceof SchemaTooNew) {
-          this.#isClosed = true;
+          this.#closing.abort();
           return this.#options.onFatal(err);
         }
         this.#failed(err, tried);
       }
-      // No pause before the next host of a walk.
-      const walks = attempt / this.#options.database.hosts.length;
-      if (!Number.isInteger(walks)) continue;
-      const pause = Math.min(BACKOFF_MS[0] * 2 ** (walks - 1), BACKOFF_MS[1]);
-      // Jitter, so that replicas do not come back all at once.
-      const jittered = pause * (0.5 + Math.random() / 2);
-      await new Promise<void>((resolve) => setTimeout(resolve, jittered).unref());
     }
+  }
+
+  /** No pause before the next host of a walk, and a longer one after each walk. */
+  async #pause({ attempts }: Slot): Promise<void> {
+    const walks = attempts / this.#options.database.hosts.length;
+    if (walks === 0 || !Number.isInteger(walks)) return;
+    const pause = Math.min(BACKOFF_MS[0] * 2 ** (walks - 1), BACKOFF_MS[1]);
+    // Jitter, so that replicas do not come back all at once.
+    const jittered = pause * (0.5 + Math.random() / 2);
+    await new Promise<void>((resolve) => setTimeout(resolve, jittered).unref());
+  }
+
+  get #isClosed(): boolean {
+    return this.#closing.signal.aborted;
   }
 
   #failed(err: unknown, tried: number): void {
@@ -225,9 +249,10 @@ export class Pool implements Runner {
       host: hosts[tried % hosts.length]!,
       connectTimeoutMs: Math.min(most, first * 2 ** (attempt - 1)),
       isPooler: this.#isPooler,
-      isOnSecondWalk: tried >= hosts.length,
-      prepare: async (sql) => {
-        if (!this.#isPrepared) await this.#options.prepare(sql);
+      isOnSecondWalk: attempt > hosts.length,
+      signal: this.#closing.signal,
+      prepare: async (sql, prolong) => {
+        if (!this.#isPrepared) await this.#options.prepare(sql, prolong);
         this.#isPrepared = true;
       },
       onClose: () => {

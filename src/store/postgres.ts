@@ -153,6 +153,9 @@ async function ping(session: Session, calls: undefined[]): Promise<undefined[]> 
   return calls;
 }
 
+/** SQLSTATE (PostgreSQL manual, appendix A). */
+const UNDEFINED_TABLE = '42P01';
+
 const LOCK = 'select pg_advisory_xact_lock(7236128401)';
 
 /**
@@ -160,17 +163,16 @@ const LOCK = 'select pg_advisory_xact_lock(7236128401)';
  * server runs as one transaction; its first statements take the lock and claim the version, so of
  * replicas that start at once one does it and the others find it done.
  */
-async function migrate(sql: Sql): Promise<void> {
+async function migrate(sql: Sql, prolong: () => void): Promise<void> {
+  const all = migrations('postgres');
+  if (missing(all, await schemaVersion(sql)).length === 0) return;
+  prolong();
   await sql.unsafe(`${LOCK};
     create table if not exists schema_migrations (
       version integer primary key,
       applied_at timestamptz not null default now()
     )`);
-  const all = migrations('postgres');
-  const [row] = await sql.unsafe(
-    'select coalesce(max(version), 0) as version from schema_migrations',
-  );
-  for (const { version, sql: text } of missing(all, Number(row!.version))) {
+  for (const { version, sql: text } of missing(all, await schemaVersion(sql))) {
     const claim = `insert into schema_migrations (version) values (${version})`;
     try {
       await sql.unsafe(`set local statement_timeout = 0; ${LOCK}; ${claim}; ${text}`);
@@ -179,5 +181,16 @@ async function migrate(sql: Sql): Promise<void> {
       const { code, table_name: table } = err as { code?: string; table_name?: string };
       if (code !== UNIQUE_VIOLATION || table !== 'schema_migrations') throw err;
     }
+  }
+}
+
+/** 0 for a database without our schema. */
+async function schemaVersion(sql: Sql): Promise<number> {
+  try {
+    const [row] = await sql.unsafe('select max(version) as version from schema_migrations');
+    return Number(row!.version);
+  } catch (err) {
+    if ((err as { code?: string }).code !== UNDEFINED_TABLE) throw err;
+    return 0;
   }
 }

@@ -44,8 +44,9 @@ const SESSION_ATTRIBUTES = [
 
 const DEFAULT_PORT = '5432';
 
-// "[2001:db8::1]:5433", "db.example:5433", "/run/postgresql"
-const HOST = /^(?:\[([^\]]+)\](?=:|$)|([^:[\]]*))(?::([0-9]*))?$/;
+// "[2001:db8::1]:5433", "db.example:5433", "/run/postgresql". An `@` is never part of a host: it would
+// be one of a password that was not encoded, and what follows it a secret.
+const HOST = /^(?:\[([^@\]]+)\](?=:|$)|([^@:[\]]*))(?::([0-9]*))?$/;
 
 const PARAMETERS = [
   'host',
@@ -60,9 +61,9 @@ const PARAMETERS = [
 ];
 
 // postgresql://[userspec@][hostspec][/dbname][?paramspec]; hostspec is host[:port][,…], and an IPv6
-// host stands in brackets.
+// host stands in brackets. A password's `/` that was not encoded leaves an `@` behind it, in the dbname.
 const POSTGRES_URL =
-  /^postgres(?:ql)?:\/\/(?:([^:@/?]*)(?::([^@/?]*))?@)?([^/?]*)(?:\/([^?]*))?(?:\?(.*))?$/;
+  /^postgres(?:ql)?:\/\/(?:([^:@/?]*)(?::([^@/?]*))?@)?([^/?]*)(?:\/([^@?]*))?(?:\?(.*))?$/;
 
 /** @returns undefined when the URL is neither, or has a parameter or value that is not supported. */
 export function parseDatabaseUrl(url: string): Database | undefined {

@@ -267,6 +267,18 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 30_000 }
     for (const secret of secrets) assert.ok(!output.includes(secret), output);
   });
 
+  for (const { why, url } of [
+    { why: 'an @', url: 'postgres://app:s3cr@t-tail@127.0.0.1:1/d' },
+    { why: 'a slash', url: 'postgres://app:12/t-tail@127.0.0.1:1/d' },
+  ]) {
+    test(`1.7 a DATABASE_URL whose password has ${why} as it is, is refused`, async () => {
+      const { exit, output } = await run({ ...COMPLETE, DATABASE_URL: url });
+      assert.equal(exit.code, 78);
+      assert.match(output, /^DATABASE_URL: /);
+      assert.ok(!output.includes('tail'), output);
+    });
+  }
+
   test('1.7 no secret is logged at any level, from start to stop', async () => {
     const previous = 'the signing secret of the day before';
     const url = new URL(`postgres://someone:sesame-in-the-url@127.0.0.1:${await freePort()}/none`);

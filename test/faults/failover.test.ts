@@ -36,6 +36,34 @@ describe('failover to a synchronous standby', { timeout: 900_000 }, () => {
       });
     });
   }
+
+  test('prefer-standby asks for a standby anew after each lost connection', async () => {
+    await using primary = await Server.create();
+    const direct = await createDatabase(primary.url);
+    await using standby = await primary.synchronousStandby();
+    {
+      await using first = await start({ DATABASE_URL: direct });
+      assert.equal((await fetch(`${first.url}/users`)).status, 200);
+    }
+    await standby.stop();
+    const hosts = `127.0.0.1:${standby.port},127.0.0.1:${primary.port}`;
+    const { pathname } = new URL(direct);
+    await using program = await start({
+      DATABASE_URL: `postgres://postgres:test@${hosts}${pathname}?target_session_attrs=prefer-standby`,
+      DATABASE_POOL_SIZE: '1',
+    });
+    assert.equal((await fetch(`${program.url}/users`)).status, 200);
+    await standby.start();
+    const ours = `from pg_stat_activity where application_name = 'notes-users'`;
+    const rows = await primary.query(`select pg_terminate_backend(pid) as "isEnded" ${ours}`);
+    assert.deepEqual(rows, [{ isEnded: true }]);
+    let reads = [];
+    while (reads.length === 0) {
+      assert.deepEqual(await primary.query(`select pid ${ours}`), [], 'the primary again');
+      reads = await standby.query(`select pid ${ours}`);
+    }
+    assert.equal((await fetch(`${program.url}/users`)).status, 200);
+  });
 });
 
 async function failover(t: TestContext, inject: (typeof FAULTS)[string]) {

@@ -1,6 +1,10 @@
-// The network between the service and Postgres fails: black hole, RST, FIN, refusals, connections
-// that end while they start, answers that never come, and a delay of two seconds.
+// The network between the service and Postgres fails: black hole, RST, FIN, refusals, connections that
+// end or fall silent while they start, answers that never come, a delay of two seconds, a host that is
+// not there.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { raw, send } from '../support/client.ts';
@@ -8,23 +12,39 @@ import { createDatabase } from '../support/postgres.ts';
 import { start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
 import { type Campaign, run, TIMEOUT_MS, WRITERS } from './campaign.ts';
-import { type Cut, TcpProxy } from './proxy.ts';
-import { TIMES } from './results.ts';
-import { through } from './users.ts';
+import { Ledger } from './ledger.ts';
+import { TcpProxy } from './proxy.ts';
+import { secondsSince, TIMES } from './results.ts';
+import { query, through } from './users.ts';
+import { Writers } from './writers.ts';
 
 type Fault = Pick<Campaign, 'fault' | 'times' | 'refuses' | 'inject'> & Partial<Campaign>;
 
 /** Connections that end while they start, before a fault of that kind has landed. */
 const ENDED = 12;
 
+/** The first attempts to connect have half a second, one and two; a pause lies between them. */
+const START_SECONDS = 4;
+
+/** How long a server takes no writes, and so many connections at most that are made meanwhile. */
+const READ_ONLY_MS = 3000;
+const MOST_CONNECTIONS = 60;
+
+/** One way to a Postgres that is far away. */
+const SLOW_MS = 170;
+
+/** A connection on this machine is made in less, unless nobody takes it. */
+const SILENCE_MS = 300;
+
 /** A delay of 2 s there and back. */
 const DELAY_MS = 1000;
 
 /** What the server answers first: TLS or not, the request for the password, ready, the probe. */
-const STARTING = [0, 1, 2, 3].flatMap((answer) => [
-  { cut: 'fin' as Cut, answer },
-  { cut: 'rst' as Cut, answer },
-]);
+const STARTING = [0, 1, 2, 3].flatMap((answer) =>
+  (['fin', 'rst', 'silence'] as const).map((how) => ({ how, answer })),
+);
+/** What it answers at a first start after these: which schema it has. */
+const SCHEMA = 4;
 
 describe('the network to Postgres', { timeout: 900_000 }, () => {
   let server: Server;
@@ -65,14 +85,17 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
       },
     }),
     (proxy) => ({
-      fault: 'connections that end while they start',
+      fault: 'connections that end, or fall silent, while they start',
       ...{ times: STARTING.length, refuses: true },
+      // A connection that was being made waits up to 2 s for an answer.
+      healSeconds: 4,
       async inject(writers, i) {
-        proxy.cutAtAnswer = STARTING[i];
+        const failed = () => proxy.counts.cut + proxy.counts.silenced;
+        proxy.failure = STARTING[i];
         proxy.cut('fin');
-        const { cut } = proxy.counts;
-        await writers.until(() => proxy.counts.cut >= cut + ENDED);
-        proxy.cutAtAnswer = undefined;
+        const before = failed();
+        await writers.until(() => failed() >= before + ENDED);
+        proxy.failure = undefined;
       },
     }),
     (proxy) => ({
@@ -110,22 +133,119 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     });
   }
 
-  for (const cut of ['fin', 'rst'] as const) {
-    test(`a start of the service while connections end with ${cut.toUpperCase()}`, async () => {
-      const url = await createDatabase(server.url);
-      await using proxy = await TcpProxy.listen(server.port);
-      proxy.cutAtAnswer = { cut, answer: 0 };
-      await using program = await start({
-        DATABASE_URL: through(proxy.port, url),
-        DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+  for (const how of ['fin', 'rst', 'silence'] as const) {
+    for (const answer of [0, SCHEMA]) {
+      test(`a start of the service while answer ${answer} of each connection is: ${how}`, async () => {
+        const url = await createDatabase(server.url);
+        await (await start({ DATABASE_URL: url }))[Symbol.asyncDispose]();
+        await using proxy = await TcpProxy.listen(server.port);
+        proxy.failure = { how, answer };
+        await using program = await start({
+          DATABASE_URL: through(proxy.port, url),
+          DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+        });
+        const create = () =>
+          send(`${program.url}/users`, { method: 'POST', body: { name: 'A', email: 'a@b' } });
+        assert.equal((await create()).status, 500);
+        await program.logged('store unavailable');
+        assert.ok(proxy.counts.cut + proxy.counts.silenced > 1);
+        proxy.failure = undefined;
+        const began = performance.now();
+        await program.logged('store available');
+        assert.ok(secondsSince(began) < START_SECONDS);
+        assert.equal((await create()).status, 201);
       });
-      const create = () =>
-        send(`${program.url}/users`, { method: 'POST', body: { name: 'A', email: 'a@b' } });
-      assert.equal((await create()).status, 500);
-      assert.ok(proxy.counts.cut > 1);
-      proxy.cutAtAnswer = undefined;
-      await program.logged('store available');
-      assert.equal((await create()).status, 201);
-    });
+    }
   }
+
+  test('a server that takes no writes is asked less and less often', async () => {
+    const url = await createDatabase(server.url);
+    await using proxy = await TcpProxy.listen(server.port);
+    await using program = await start({
+      DATABASE_URL: through(proxy.port, url),
+      DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+    });
+    const writers = new Writers(new Ledger(), program.url, WRITERS);
+    await writers.progress(WRITERS);
+    const set = `alter database ${new URL(url).pathname.slice(1)} set default_transaction_read_only`;
+    const { accepted } = proxy.counts;
+    await query(url, `${set} = on`);
+    // Sessions that are open keep what they began with.
+    proxy.cut('fin');
+    await pause(READ_ONLY_MS);
+    assert.ok(writers.count(500) > WRITERS);
+    const connections = proxy.counts.accepted - accepted;
+    assert.ok(connections < MOST_CONNECTIONS, `${connections} connections`);
+    await query(url, `begin read write; ${set} = off; commit`);
+    const began = performance.now();
+    await writers.progress(1);
+    assert.ok(secondsSince(began) < START_SECONDS);
+    await writers.stop();
+  });
+
+  test('a write on a connection that took long to be made is not done late', async () => {
+    const url = await createDatabase(server.url);
+    await using proxy = await TcpProxy.listen(server.port);
+    proxy.delayMs = SLOW_MS;
+    await using program = await start({
+      DATABASE_URL: through(proxy.port, url),
+      DATABASE_POOL_SIZE: '1',
+      DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+    });
+    const create = (email: string) =>
+      send(`${program.url}/users`, { method: 'POST', body: { name: 'A', email } });
+    while ((await create(`first-${proxy.counts.accepted}@b`)).status === 500);
+    proxy.delayMs = 0;
+    assert.ok(server.suspend() > 1);
+    assert.equal((await create('late@b')).status, 500);
+    // As late as a write that was answered 500 may be done, and a little.
+    await pause(TIMEOUT_MS + SLOW_MS);
+    server.resume();
+    while ((await create('last@b')).status === 500);
+    assert.deepEqual(await query(url, `select email from users where email = 'late@b'`), []);
+  });
+
+  test('a host that drops what comes is left for the next', async () => {
+    const url = await createDatabase(server.url);
+    await using silent = await silentHost();
+    const { pathname } = new URL(url);
+    const hosts = `127.0.0.1:${silent.port},127.0.0.1:${server.port}`;
+    await using program = await start({
+      DATABASE_URL: `postgres://postgres:test@${hosts}${pathname}`,
+      DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+    });
+    const began = performance.now();
+    await program.logged('store unavailable');
+    await program.logged('store available');
+    assert.ok(secondsSince(began) < START_SECONDS);
+    const answer = await send(`${program.url}/users`);
+    assert.deepEqual([answer.status, answer.body], [200, '[]']);
+  });
 });
+
+/** A port whose kernel drops each SYN, as a firewall does: its process stands still, its queue is full. */
+async function silentHost() {
+  const script = `require('node:net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 },
+    function () { process.stdout.write(String(this.address().port)); })`;
+  const host = spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const [text] = await once(host.stdout, 'data');
+  const port = Number(text);
+  host.kill('SIGSTOP');
+  const sockets: Socket[] = [];
+  for (let isTaken = true; isTaken; ) {
+    const socket = connect(port, '127.0.0.1').on('error', () => {});
+    sockets.push(socket);
+    isTaken = await Promise.race([
+      once(socket, 'connect').then(() => true),
+      pause(SILENCE_MS).then(() => false),
+    ]);
+  }
+  return {
+    port,
+    async [Symbol.asyncDispose]() {
+      for (const socket of sockets) socket.destroy();
+      host.kill('SIGKILL');
+      await once(host, 'exit');
+    },
+  };
+}

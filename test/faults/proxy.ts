@@ -13,9 +13,12 @@ export class TcpProxy {
   delayMs = 0;
   /** Whether what the server answers is thrown away. */
   dropsAnswers = false;
-  /** Cuts a new connection at the answer of this number, counted from 0. */
-  cutAtAnswer: { readonly cut: Cut; readonly answer: number } | undefined;
-  readonly counts = { accepted: 0, cut: 0, heldBytes: 0, droppedBytes: 0, delayedBytes: 0 };
+  /** Cuts a new connection at the answer of this number, counted from 0, or drops it and what follows. */
+  failure: { readonly how: Cut | 'silence'; readonly answer: number } | undefined;
+  readonly counts = {
+    ...{ accepted: 0, cut: 0, silenced: 0 },
+    ...{ heldBytes: 0, droppedBytes: 0, delayedBytes: 0 },
+  };
   readonly port: number;
   readonly #target: number;
   readonly #links = new Set<readonly Pipe[]>();
@@ -81,7 +84,7 @@ export class TcpProxy {
   #connected(client: Socket): void {
     this.counts.accepted++;
     const server = connect({ port: this.#target, host: '127.0.0.1', allowHalfOpen: true });
-    const cut = this.cutAtAnswer;
+    const { failure } = this;
     let answers = 0;
     const back = new Pipe(this, server, client);
     const ways = [new Pipe(this, client, server), back];
@@ -90,9 +93,14 @@ export class TcpProxy {
     client.on('close', closed);
     server.on('close', closed);
     back.onData = (bytes) => {
-      if (cut !== undefined && answers++ === cut.answer) {
+      if (failure !== undefined && answers++ === failure.answer) {
+        if (failure.how === 'silence') {
+          this.counts.silenced++;
+          back.onData = () => false;
+          return false;
+        }
         this.counts.cut++;
-        for (const pipe of ways) pipe.cut(cut.cut);
+        for (const pipe of ways) pipe.cut(failure.how);
         return false;
       }
       if (this.dropsAnswers) this.counts.droppedBytes += bytes;

@@ -19,6 +19,7 @@ const SAMPLE = 2000;
 /** The machine is not ours alone: so many measurements before throughput counts as lower. */
 const MEASUREMENTS = 10;
 const LEAST_THROUGHPUT = 0.8;
+const HEAL_SECONDS = 5;
 
 const OURS = `from pg_stat_activity where application_name = 'notes-users'`;
 
@@ -54,6 +55,7 @@ test('storms of pg_terminate_backend under load', { timeout: 600_000 }, async (t
     await writers.progress(SAMPLE);
     assert.equal(writers.count(500), failures);
   }
+  assert.ok(healSeconds < HEAL_SECONDS, `whole after ${healSeconds} s`);
   const least = TIMES.storms * GUSTS * 2;
   assert.ok(ended > least, `only ${ended} connections were ended`);
 

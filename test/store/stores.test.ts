@@ -1,11 +1,15 @@
 // What a UserStore promises, looped over both engines, and the start of each engine's schema.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { once } from 'node:events';
+import fs, { mkdtempSync, rmSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import postgres from 'postgres';
+import { openFile } from '../../src/store/file.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { migrations, missing, SchemaTooNew } from '../../src/store/migrate.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
@@ -507,6 +511,21 @@ test('a Postgres database of a newer service is refused, once', async () => {
   assert.equal(faults.length, 1);
 });
 
+test('closing gives up connections that are being made', async () => {
+  // Takes connections and says nothing.
+  const silent = createServer().listen(0, '127.0.0.1');
+  await once(silent, 'listening');
+  const { port } = silent.address() as AddressInfo;
+  const store = await open(`postgres://u:p@127.0.0.1:${port}/d`);
+  const [socket] = await once(silent, 'connection');
+  socket.resume().on('error', () => {});
+  const began = performance.now();
+  await Promise.all([store.close(), once(socket, 'close')]);
+  // By itself it would take 2 s.
+  assert.ok(performance.now() - began < 1000);
+  silent.close();
+});
+
 test('a migration that has been applied is not applied again', async () => {
   const url = await createDatabase();
   for (let i = 0; i < 3; i++) await (await ready(url)).close();
@@ -519,7 +538,25 @@ test('a migration that has been applied is not applied again', async () => {
   await sql.end();
 });
 
-test('a SQLite file has the durable settings', async () => {
+test('5.2 5.3 a folder that another start makes at the same moment is no fault', async (t) => {
+  const { mkdirSync } = fs;
+  const made: string[] = [];
+  const mock = t.mock.method(fs, 'mkdirSync', (path: string) => {
+    mkdirSync(path);
+    made.push(path);
+    mkdirSync(path);
+  });
+  syncBuiltinESMExports();
+  const path = join(folder, 'raced', 'deeply');
+  const opened = open(`sqlite:${path}/service.db`).finally(() => {
+    mock.mock.restore();
+    syncBuiltinESMExports();
+  });
+  await (await opened).close();
+  assert.deepEqual(made, [dirname(path), path]);
+});
+
+test('5.2 a SQLite file has the durable settings', async () => {
   const path = join(folder, 'durable.db');
   const store = await open(`sqlite:${path}`);
   const db = new DatabaseSync(path);
@@ -527,6 +564,11 @@ test('a SQLite file has the durable settings', async () => {
   assert.equal(db.prepare('pragma user_version').get()?.user_version, migrations('sqlite').length);
   db.close();
   await store.close();
+  // A setting of the connection, which no other can see.
+  const own = await openFile(path, QUIET.now, (opened) => opened);
+  const FULL = 2;
+  assert.equal(own.prepare('pragma synchronous').get()?.synchronous, FULL);
+  own.close();
 });
 
 test('a lock of another process on a SQLite file stops no turn of the event loop', async () => {
@@ -565,6 +607,39 @@ test('a write that finds a SQLite file locked for too long fails and is not done
   other.close();
   assert.equal((await store.create({ name: 'Bob', email })).name, 'Bob');
   assert.equal((await store.list({ after: 0, limit: 10 })).length, 1);
+  assert.deepEqual([gone, back], [1, 1]);
+  await store.close();
+});
+
+test('4.13 5.2 under a lock each call has its own time, not that of the first of its turn', async () => {
+  const path = join(folder, 'shared.db');
+  const clock = { ms: 0 };
+  let gone = 0;
+  let back = 0;
+  const store = await open(`sqlite:${path}`, {
+    timeoutMs: 300,
+    now: () => clock.ms,
+    onGone: () => gone++,
+    onBack: () => back++,
+  });
+  const other = new DatabaseSync(path);
+  other.exec('begin immediate');
+  const first = store.create({ name: 'Ada', email: newEmail() });
+  clock.ms = 250;
+  const later = ['Bob', 'Cy'].map((name) => store.create({ name, email: newEmail() }));
+  // The batch is on its way before the first expires.
+  await new Promise((resolve) => setImmediate(resolve));
+  clock.ms = 300;
+  await assert.rejects(first, { name: 'StoreUnavailable' });
+  clock.ms = 500;
+  other.exec('rollback');
+  other.close();
+  const users = await Promise.all(later);
+  assert.deepEqual(
+    users.map(({ name }) => name),
+    ['Bob', 'Cy'],
+  );
+  assert.deepEqual(await store.list({ after: 0, limit: 10 }), users);
   assert.deepEqual([gone, back], [1, 1]);
   await store.close();
 });
