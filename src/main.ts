@@ -84,6 +84,16 @@ async function serve(isJson: boolean): Promise<void> {
   };
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
+  // Without a handler of its own it would end a process that still starts.
+  process.on('SIGHUP', () => {
+    if (config.tls === undefined || service === undefined) return;
+    try {
+      service.reloadTls();
+      log.info('TLS certificate reloaded');
+    } catch (err) {
+      log.error('TLS certificate not reloaded', { cause: (err as Error).message });
+    }
+  });
 
   try {
     service = await startService(config, log, (err) => {
@@ -98,15 +108,6 @@ async function serve(isJson: boolean): Promise<void> {
     if (config.signingSecret === undefined) {
       process.stderr.write('SIGNING_SECRET is not set; tokens end with this process\n');
     }
-    process.on('SIGHUP', () => {
-      if (config.tls === undefined) return;
-      try {
-        service?.reloadTls();
-        log.info('TLS certificate reloaded');
-      } catch (err) {
-        log.error('TLS certificate not reloaded', { cause: (err as Error).message });
-      }
-    });
   } catch (err) {
     fail(EXIT.failed, [(err as Error).message]);
     await exit(EXIT.failed);

@@ -6,15 +6,15 @@ import { Log } from './ops/log.ts';
 import { startService } from './service.ts';
 
 /**
- * Settings by the names of the environment variables. What is absent or undefined has its default;
- * `LOG_LEVEL` is missing, as nothing is printed.
+ * Settings by the names of the environment variables. What is absent, undefined or empty has its
+ * default; `LOG_LEVEL` is missing, as nothing is printed.
  */
 export interface Settings {
   /** Port of the API. Default: `0`, which picks a free one. */
   readonly PORT?: number | undefined;
   /** Address to bind. Default: `127.0.0.1`. */
   readonly HOST?: string | undefined;
-  /** Port of `/live` and `/ready`, `0` for a free one. Default: no admin listener. */
+  /** Port of `/live`, `/ready` and `/metrics`, `0` for a free one. Default: no admin listener. */
   readonly ADMIN_PORT?: number | undefined;
   /** `sqlite:PATH`, or a libpq URL `postgres://…`. Default: `sqlite::memory:`. */
   readonly DATABASE_URL?: string | undefined;
@@ -103,9 +103,9 @@ export async function start(settings: Settings = {}): Promise<Running> {
   return { url, adminUrl, credential, close, [Symbol.asyncDispose]: close };
 }
 
-/** The settings as an environment has them. */
+/** The settings as an environment has them; an empty text would be one that hides our default. */
 function texts(settings: Settings): Readonly<Record<string, string>> {
-  const given = Object.entries(settings).filter(([, value]) => value !== undefined);
+  const given = Object.entries(settings).filter(([, value]) => value !== undefined && value !== '');
   const names = VARIABLES.filter((name) => name !== 'LOG_LEVEL');
   const unknown = given.filter(([name]) => !names.some((known) => known === name));
   if (unknown.length > 0) {

@@ -1,6 +1,7 @@
 // `start` from the source; the packed form has its tests in package.test.ts.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { readdirSync } from 'node:fs';
 import { request } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -55,6 +56,17 @@ describe('settings', () => {
     assert.match(service.url, /^http:\/\/127\.0\.0\.1:\d+$/);
     assert.equal(service.adminUrl, undefined);
     assert.equal(service.credential.user, 'admin');
+  });
+
+  test('9.1 1.5 an empty text is as good as absent', async (t) => {
+    const folder = newFolder();
+    const cwd = process.cwd();
+    process.chdir(folder);
+    t.after(() => process.chdir(cwd));
+    const empty = Object.keys(ALL).map((name) => [name, '']);
+    await using service = await start(Object.fromEntries(empty));
+    assert.match(service.url, /^http:\/\/127\.0\.0\.1:(?!3000$)\d+$/);
+    assert.deepEqual(readdirSync(folder), []);
   });
 
   const names = VARIABLES.filter((name) => name !== 'LOG_LEVEL').join(', ');
