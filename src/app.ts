@@ -6,7 +6,8 @@ import { admit } from './auth/access.ts';
 import { clientAddress } from './http/address.ts';
 import { hasBody, MEDIA_TYPES, readBody } from './http/body.ts';
 import { errorReply, HttpError } from './http/errors.ts';
-import { checkMessage, expectsContinue, singleHeader } from './http/message.ts';
+import { checkMessage, singleHeader } from './http/message.ts';
+import { checkQuery } from './http/query.ts';
 import { empty, endsConnection, type Reply, rawReply, send } from './http/reply.ts';
 import { type Match, Router } from './http/router.ts';
 import type { Context, Route, RouteTable, Services } from './route.ts';
@@ -160,7 +161,7 @@ export class App {
     const { services, bodyLimitBytes } = this.#options;
     admit(route.access, singleHeader(req, 'authorization'), exchange.client, services);
     if (!hasBody(req)) return route.handle(contextOf(req, match, exchange, undefined, services));
-    const proceed = () => expectsContinue(req) && res.writeContinue();
+    const proceed = () => res.writeContinue();
     return readBody(req, route.accepts, bodyLimitBytes, proceed).then((body) =>
       route.handle(contextOf(req, match, exchange, body, services)),
     );
@@ -215,7 +216,7 @@ export class App {
     isLast: boolean,
   ): void {
     exchange.status = reply.status;
-    const ends = isLast || connection.isBroken || endsConnection(req, reply.status);
+    const ends = isLast || connection.isBroken || endsConnection(req, res, reply);
     connection.isClosing ||= ends;
     const sent = send(req, res, reply, this.#headers(exchange.requestId), ends);
     if (typeof sent === 'number') {
@@ -246,5 +247,6 @@ function contextOf(
   body: unknown,
   services: Services,
 ): Context {
+  checkQuery(query);
   return { headers: req.headers, parameter, query, body, client, services };
 }

@@ -20,6 +20,9 @@ import { openStore, type Store } from './store/index.ts';
 import { describe } from './store/url.ts';
 import { StoreUnavailable, type UserStore } from './user.ts';
 
+/** How long a client may leave its answer unread, at least. */
+const READER_TIMEOUT_MS = 60_000;
+
 /** A running service. */
 export interface Service {
   /** Base URL of the API, without a trailing slash. */
@@ -75,8 +78,11 @@ export async function startService(
       metrics?.end(exchange, ms);
     },
   });
-  const api = new Server(app, tls);
-  const admin = new Server(new Admin({ reasonNotReady, metrics: () => metrics?.page() ?? '' }));
+  // A request that waits for the store moves nothing either.
+  const inactivityMs = READER_TIMEOUT_MS + config.databaseTimeoutMs;
+  const api = new Server(app, inactivityMs, tls);
+  const adminPages = new Admin({ reasonNotReady, metrics: () => metrics?.page() ?? '' });
+  const admin = new Server(adminPages, inactivityMs);
 
   async function reasonNotReady(): Promise<string | undefined> {
     if (isStopping) return 'stopping';

@@ -93,7 +93,7 @@ describe('a map that is not true', () => {
     },
     {
       why: 'a line that is there twice',
-      text: code.replace('errorReply', 'return'),
+      text: code.replace('errorReply', 'if'),
       message: /[2-9] lines/,
     },
     {

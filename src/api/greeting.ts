@@ -1,6 +1,5 @@
 // GET / (contract 3.1): says that the service is there, whether or not the store is.
-import { text } from '../http/errors.ts';
-import type { Reply } from '../http/reply.ts';
+import { type Reply, text } from '../http/reply.ts';
 
 /** 200, a greeting in plain text. */
 export function greet(): Reply {

@@ -1,6 +1,5 @@
 // GET /protected (contract 3.9): the sample route behind Basic authentication.
-import { text } from '../http/errors.ts';
-import type { Reply } from '../http/reply.ts';
+import { type Reply, text } from '../http/reply.ts';
 import type { Context } from '../route.ts';
 
 /** 200, a greeting in plain text. The caller has been let in before. */

@@ -4,6 +4,7 @@ import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { HttpError } from './errors.ts';
 import { parseForm } from './form.ts';
+import { expectsContinue } from './message.ts';
 
 /** The media types that routes take, by the short names of the route table. */
 export const MEDIA_TYPES = {
@@ -24,7 +25,8 @@ export function hasBody(req: IncomingMessage): boolean {
 /**
  * The parsed body: undefined for an empty one. A route that takes no body gets undefined too: what
  * the client sent has no meaning there (RFC 9110 §9.3.1), but its size is limited all the same.
- * The checks are in the contract's order, and `proceed` is called once the body is wanted.
+ * The checks are in the contract's order, and `proceed` is called once the body is wanted from a
+ * client that waits for 100.
  * @throws HttpError 413, 415 or 400
  */
 export async function readBody(
@@ -35,9 +37,11 @@ export async function readBody(
 ): Promise<unknown> {
   const declared = req.headers['content-length'];
   if (Number(declared ?? 0) > limitBytes) throw tooLarge(limitBytes);
-  // A body of unknown length can still turn out too large, which is the check before this one.
-  let type = declared === undefined ? undefined : mediaType(req, accepts);
-  proceed();
+  const isAwaited = expectsContinue(req);
+  // A body of unknown length can still turn out too large, which is the check before this one; but
+  // a client that waits is not told to send what is refused (2.14).
+  let type = declared === undefined && !isAwaited ? undefined : mediaType(req, accepts);
+  if (isAwaited) proceed();
   const bytes = await read(req, limitBytes);
   if (bytes.length === 0 || accepts.length === 0) return undefined;
   type ??= mediaType(req, accepts);

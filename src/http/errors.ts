@@ -2,7 +2,7 @@
 // Details of a fault on our side go to the log, never to the client.
 import { STATUS_CODES } from 'node:http';
 import { EmailTaken, InvalidUser } from '../user.ts';
-import type { Reply } from './reply.ts';
+import { type Reply, text } from './reply.ts';
 
 /** A request that is answered with an error status. */
 export class HttpError extends Error {
@@ -25,9 +25,4 @@ export function errorReply(err: unknown): Reply {
   if (err instanceof InvalidUser) return text(400, err.message);
   if (err instanceof EmailTaken) return text(400, 'Another user has this email.');
   return text(500, 'Internal Server Error');
-}
-
-/** A plain-text reply. */
-export function text(status: number, body: string, headers: readonly string[] = []): Reply {
-  return { status, type: 'text/plain; charset=utf-8', body, headers };
 }

@@ -23,6 +23,11 @@ export function parseQuery<Name extends string>(
   return values;
 }
 
+/** @throws HttpError 400 for malformed percent-encoding, in parameters that nobody reads too */
+export function checkQuery(query: string): void {
+  if (query.includes('%')) decode(query);
+}
+
 function decode(text: string): string {
   try {
     return decodeURIComponent(text);

@@ -19,6 +19,11 @@ export function json(body: string, headers: readonly string[] = [], status = 200
   return { status, type: 'application/json', body, headers };
 }
 
+/** A plain-text reply. */
+export function text(status: number, body: string, headers: readonly string[] = []): Reply {
+  return { status, type: 'text/plain; charset=utf-8', body, headers };
+}
+
 /** A reply without a body: 204 and 304 (RFC 9110 §15.3.5, §15.4.5). */
 export function empty(status: 204 | 304, headers: readonly string[]): Reply {
   return { status, body: '', headers };
@@ -49,7 +54,7 @@ export function send(
   if (reply.type !== undefined) headers.push('Content-Length', String(length));
   res.writeHead(reply.status, headers);
   res.end(reply.body);
-  return length;
+  return req.method === 'HEAD' ? 0 : length;
 }
 
 /** The bytes of a reply for a request that node's parser has refused (RFC 9112 §2.2). */
@@ -119,8 +124,12 @@ const UNREAD_LIMIT_BYTES = 102_400;
  * has come in: node reads on and drops a body of known length, but one without an end in sight, or
  * one that the client may never send because it waits for 100 (RFC 9110 §10.1.1), ends it.
  */
-export function endsConnection(req: IncomingMessage, status: number): boolean {
-  if (status === 413 || status === 408) return true;
+export function endsConnection(req: IncomingMessage, res: ServerResponse, reply: Reply): boolean {
+  // The client asked for it, or its version does not know better (RFC 9112 §9.3).
+  if (!res.shouldKeepAlive) return true;
+  // HTTP/1.0 has no chunks: the end of the connection is the end of a streamed body.
+  if (req.httpVersionMinor === 0 && typeof reply.body !== 'string') return true;
+  if (reply.status === 413 || reply.status === 408) return true;
   // We take no upgrade, and node drops what came behind the offer of one.
   if (req.headers.upgrade !== undefined) return true;
   if (req.complete) return false;

@@ -1,8 +1,8 @@
 // The admin listener (contract section 7): whether the process lives, whether it would serve, and what
 // it has measured. On a port of its own, which is not for the public.
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { errorReply, HttpError, text } from '../http/errors.ts';
-import { endsConnection, type Reply, rawReply, send } from '../http/reply.ts';
+import { errorReply, HttpError } from '../http/errors.ts';
+import { endsConnection, type Reply, rawReply, send, text } from '../http/reply.ts';
 import type { Connection, Handler } from './server.ts';
 
 /** What the admin listener asks. */
@@ -32,7 +32,7 @@ export class Admin implements Handler {
     this.#reply(req)
       .catch(errorReply)
       .then((reply) => {
-        connection.isClosing = endsConnection(req, reply.status);
+        connection.isClosing = endsConnection(req, res, reply);
         return send(req, res, reply, COMMON.slice(), connection.isClosing);
       });
   }
@@ -51,7 +51,8 @@ export class Admin implements Handler {
         body: this.#options.metrics(),
       }),
     };
-    const page = Object.hasOwn(pages, req.url!) ? pages[req.url!] : undefined;
+    const [path = ''] = req.url!.split('?', 1);
+    const page = Object.hasOwn(pages, path) ? pages[path] : undefined;
     if (page === undefined) throw new HttpError(404);
     if (req.method !== 'GET' && req.method !== 'HEAD') {
       throw new HttpError(405, undefined, ['Allow', ALLOW]);

@@ -53,10 +53,10 @@ export interface Connection {
   /** The latest request and its response; all earlier ones are sent before it. */
   request: IncomingMessage | undefined;
   latest: ServerResponse | undefined;
-  /** The latest response that requests behind it wait for. */
-  barrier: ServerResponse | undefined;
   /** An answer that ends the connection has been given: nothing more is taken (RFC 9112 §9.6). */
   isClosing: boolean;
+  /** What came after the latest request is refused behind its answer: nothing more is taken. */
+  isRefused: boolean;
   /** What came after the latest request cannot be read: its answer ends the connection. */
   isBroken: boolean;
 }
@@ -81,7 +81,8 @@ export class Server {
   #accepted = 0;
   #onEmpty: (() => void) | undefined;
 
-  constructor(handler: Handler, tls?: TlsFiles) {
+  /** A connection on which nothing moves for `inactivityMs` while a request is answered is cut. */
+  constructor(handler: Handler, inactivityMs: number, tls?: TlsFiles) {
     this.#handler = handler;
     const answer = this.#request.bind(this);
     this.#server = tls
@@ -89,6 +90,8 @@ export class Server {
       : createHttpServer(OPTIONS, answer);
     // The header size is the limit, not the number of headers, which node would drop silently.
     this.#server.maxHeadersCount = 0;
+    // Node looks whether the client has taken something, and also counts while a request waits.
+    this.#server.timeout = inactivityMs;
     this.#server.on('connection', this.#accept.bind(this));
     this.#server.on(tls ? 'secureConnection' : 'connection', this.#connected.bind(this));
     this.#server.on('checkContinue', answer);
@@ -170,8 +173,8 @@ export class Server {
     this.#connections.set(socket, {
       request: undefined,
       latest: undefined,
-      barrier: undefined,
       isClosing: false,
+      isRefused: false,
       isBroken: false,
     });
     socket.once('close', () => {
@@ -182,20 +185,24 @@ export class Server {
 
   #request(req: IncomingMessage, res: ServerResponse): void {
     const connection = this.#connections.get(req.socket);
-    if (connection === undefined || connection.isClosing) return;
-    const { latest, barrier } = connection;
+    if (connection === undefined || connection.isClosing || connection.isRefused) return;
+    const { latest } = connection;
     connection.request = req;
     connection.latest = res;
-    // Of a pipeline only safe requests may be worked on at the same time (RFC 9112 §9.3.2).
-    const isFree = latest === undefined || latest.writableFinished;
-    const mustWait = !isFree && (!isSafe(req) || barrier?.writableFinished === false);
-    if (mustWait || !isSafe(req)) connection.barrier = res;
-    if (!mustWait) {
+    if (latest === undefined || latest.writableFinished) {
       this.#handler.handle(req, res, connection);
       return;
     }
+    // Not more than one request of a pipeline is worked on, and nothing is read while others wait: a
+    // client that does not read its answers, or sends without an end, would have us keep it all.
+    // Later than node, which goes on reading at the end of each request, and before the next read.
+    queueMicrotask(() => {
+      if (!latest.writableFinished) req.socket.pause();
+    });
     latest.once('finish', () => {
-      if (connection.isClosing) req.socket.destroySoon();
+      if (res === connection.latest) req.socket.resume();
+      const isCut = connection.isRefused && !req.complete;
+      if (connection.isClosing || isCut) req.socket.destroySoon();
       else this.#handler.handle(req, res, connection);
     });
   }
@@ -218,7 +225,7 @@ export class Server {
   #unreadable(err: Error & { code?: string }, duplex: unknown): void {
     const socket = duplex as Socket;
     const connection = this.#connections.get(socket);
-    if (connection?.isClosing) return;
+    if (connection?.isClosing || connection?.isRefused) return;
     if (connection === undefined || !socket.writable || err.code === 'ECONNRESET') {
       socket.destroy();
       return;
@@ -237,11 +244,14 @@ export class Server {
   /** Refuses after the answers to all earlier requests, and closes. */
   #refuse(socket: Socket, refusal: HttpError): void {
     const connection = this.#connections.get(socket);
-    if (connection === undefined) return;
-    connection.isClosing = true;
+    if (connection === undefined || connection.isClosing) return;
+    connection.isRefused = true;
     const { request, latest } = connection;
     const isAnswered = request !== undefined && !request.complete;
     const end = () => {
+      // The answer to the latest request has been the last.
+      if (connection.isClosing) return;
+      connection.isClosing = true;
       // The rest of a request that has had its answer is not refused a second time.
       if (!isAnswered) socket.write(this.#handler.refusal(refusal, socket.remoteAddress), 'latin1');
       lingeringClose(socket);
@@ -254,10 +264,6 @@ export class Server {
 /** Loaded where TLS is set: without it the service starts sooner and is smaller. */
 function https(): typeof Https {
   return createRequire(import.meta.url)('node:https');
-}
-
-function isSafe({ method }: IncomingMessage): boolean {
-  return method === 'GET' || method === 'HEAD' || method === 'OPTIONS';
 }
 
 function statusOf(code: string | undefined): number {

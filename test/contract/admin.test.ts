@@ -40,12 +40,14 @@ for (const store of STORES) {
         ['/ready', TEXT, /^ready\n$/],
         ['/metrics', 'text/plain; version=0.0.4; charset=utf-8', /^# HELP [\s\S]*\n$/],
       ] as const) {
-        test(`7.1, 7.2 and 7.3 GET ${path} answers 200, and is not kept by caches`, async () => {
+        test(`7.1, 7.2 and 7.3 GET ${path} answers 200 whatever its query, and is not kept by caches`, async () => {
           const answer = await send(`${program.adminUrl}${path}`);
           assert.equal(answer.status, 200);
           assert.equal(answer.headers.get('content-type'), type);
           assert.equal(answer.headers.get('cache-control'), 'no-store');
           assert.match(answer.body, body);
+          const withQuery = await send(`${program.adminUrl}${path}?of=a+scraper`);
+          assert.deepEqual([withQuery.status, withQuery.headers.get('content-type')], [200, type]);
         });
 
         test(`7.1, 7.2 and 7.3 HEAD ${path} answers 200 without a body`, async () => {

@@ -214,6 +214,17 @@ for (const store of STORES) {
       });
     }
 
+    for (const framing of ['Content-Length: 2', 'Transfer-Encoding: chunked']) {
+      test(`2.14 a type that is refused gets 415 and never 100, with ${framing}`, async () => {
+        const head = 'POST /users HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n';
+        const answer = await answerTo(
+          program.url,
+          `${head}Content-Type: text/plain\r\n${framing}\r\n\r\n`,
+        );
+        assert.deepEqual([answer.status, answer.headers.get('connection')], [415, 'close']);
+      });
+    }
+
     for (const [declared, framing] of [
       ['with its length', request],
       ['in chunks', chunked],
@@ -292,6 +303,32 @@ for (const store of STORES) {
       const took = performance.now() - began;
       assert.ok(took > 1_500 && took < 4_000, `after ${took} ms`);
     });
+
+    for (const { why, version, fields } of [
+      { why: 'HTTP/1.1 with Connection: close', version: '1.1', fields: 'Connection: close\r\n' },
+      { why: 'HTTP/1.0', version: '1.0', fields: '' },
+    ]) {
+      test(`2.13 a client of ${why} that sends all of its body before it reads gets its answer`, async () => {
+        for (const [target, status] of [
+          ['/users', 415],
+          ['/nowhere', 404],
+        ] as const) {
+          await using client = await open(program.url);
+          client.socket.pause();
+          const head = `POST ${target} HTTP/${version}\r\nHost: x\r\n${fields}`;
+          const rest = 'Content-Type: text/plain\r\nContent-Length: 90000\r\n\r\n';
+          client.socket.write(head + rest);
+          for (let i = 0; i < 9; i++) {
+            // Another connection's answer: by then this request has had its own.
+            assert.equal((await send(program.url)).status, 200);
+            await new Promise((resolve) => client.socket.write('x'.repeat(10_000), resolve));
+          }
+          client.socket.resume();
+          await client.closed;
+          assert.equal(parse(client.text()).status, status, target);
+        }
+      });
+    }
 
     for (const [length, close, why] of [
       [LIMIT, 'keep-alive', 'at the limit'],

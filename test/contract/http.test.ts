@@ -351,6 +351,35 @@ for (const store of STORES) {
       ]);
     });
 
+    test('2.11 a client that does not read does not have all of its pipeline worked on', async () => {
+      const count = 800;
+      const { hostname, port } = new URL(program.url);
+      const socket = openSocket(Number(port), hostname).pause();
+      const requests = Array.from(
+        { length: count },
+        (_, i) => `GET /users?limit=1000 HTTP/1.1\r\nHost: x\r\nX-Request-Id: unread-${i}\r\n\r\n`,
+      );
+      socket.write(requests.join(''));
+      // All have arrived by the time that later requests have had their turn at the store.
+      for (const id of ['later-0', 'later-1', 'later-2']) {
+        const headers = { 'x-request-id': id };
+        assert.equal((await send(`${program.url}/users?limit=1000`, { headers })).status, 200);
+        await program.until(({ log }) => log.some(({ requestId }) => requestId === id));
+      }
+      const done = program.log.filter(({ requestId }) => String(requestId).startsWith('unread-'));
+      assert.ok(done.length > 0 && done.length < count, `${done.length} of ${count}`);
+      socket.destroy();
+    });
+
+    test('2.3, 2.11 every request before a refusal is answered, then the refusal', async () => {
+      const get = 'GET /users/1 HTTP/1.1\r\nHost: x\r\n\r\n';
+      const answers = parse(await raw(program.url, `${get}${get}${get}nonsense\r\n\r\n`));
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [200, 200, 200, 400],
+      );
+    });
+
     test('2.12 an upgrade that is not taken closes the connection with its answer', async () => {
       const offer =
         'GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n';
@@ -384,6 +413,41 @@ for (const store of STORES) {
         );
         assert.equal(parse(text)[0]?.status, status);
       });
+    }
+
+    for (const [bytes, why] of [
+      ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 'CONNECT'],
+      ['nonsense\r\n\r\n', 'what is no HTTP'],
+    ] as const) {
+      test(`2.10 behind a last request ${why} is no request, in the log neither`, async () => {
+        for (const path of ['/', '/users/1']) {
+          const from = await logged();
+          const last = `GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`;
+          const answers = parse(await raw(program.url, last + bytes));
+          const to = await logged();
+          const lines = program.log.slice(from, to).map(({ method, status }) => [method, status]);
+          assert.deepEqual(
+            [answers.map(({ status }) => status), lines],
+            [
+              [200],
+              [
+                ['GET', 200],
+                ['GET', 200],
+              ],
+            ],
+            path,
+          );
+        }
+      });
+    }
+
+    /** Resolves once the log has the lines of all requests so far, with the number of its lines. */
+    async function logged(): Promise<number> {
+      const { headers } = await send(program.url);
+      const id = headers.get('x-request-id');
+      const index = () => program.log.findIndex(({ requestId }) => requestId === id);
+      await program.until(() => index() !== -1);
+      return index() + 1;
     }
 
     test('2.9 a client that resets after CONNECT is no fault of ours', async () => {
@@ -429,6 +493,17 @@ for (const store of STORES) {
         answers.map(({ status, body }) => [status, JSON.parse(body).id]),
         [[200, 1]],
       );
+    });
+
+    test('2.4 HTTP/1.0 a streamed list ends the connection, and nothing behind it is done', async () => {
+      const body = '{"name":"Behind","email":"behind@example.com"}';
+      const list = 'GET /users HTTP/1.0\r\nConnection: keep-alive\r\n\r\n';
+      const head = `POST /users HTTP/1.0\r\nContent-Type: application/json\r\n`;
+      const post = `${head}Content-Length: ${body.length}\r\n\r\n${body}`;
+      const [answer] = parse(await raw(program.url, list + post));
+      assert.equal(answer?.headers.get('connection'), 'close');
+      const found = await send(`${program.url}/users?email=behind@example.com`);
+      assert.deepEqual([found.status, found.body], [200, '[]']);
     });
 
     for (const connection of ['close', 'keep-alive']) {

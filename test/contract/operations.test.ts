@@ -36,6 +36,18 @@ describe('6 operations', { concurrency: 4, timeout: 60_000 }, () => {
     assert.equal(lost?.route, '');
   });
 
+  test('6.8 the bytes of an answer to HEAD are 0', async () => {
+    await using program = await start();
+    for (const path of ['/', '/users', '/nowhere']) {
+      const answer = await send(program.url + path, { method: 'HEAD' });
+      assert.ok(Number(answer.headers.get('content-length')) > 0);
+      const id = answer.headers.get('x-request-id');
+      await program.until(({ log }) => log.some(({ requestId }) => requestId === id));
+      const line = program.log.find(({ requestId }) => requestId === id);
+      assert.deepEqual([line?.method, line?.bytes], ['HEAD', 0], path);
+    }
+  });
+
   test('6.8 no line holds a body, an email, a token, a credential or a query', async () => {
     await using program = await start({ LOG_LEVEL: 'debug' });
     const token = await send(`${program.url}/token`, {

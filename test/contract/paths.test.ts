@@ -310,6 +310,25 @@ for (const store of STORES) {
       });
     }
 
+    for (const [method, path, status, why] of [
+      ['GET', '/?%zz', 400, 'on a route that reads no query'],
+      ['HEAD', '/docs?%', 400, 'for HEAD'],
+      ['DELETE', '/users/1?a=%FF', 400, 'on a write'],
+      ['GET', '/users?limit=5&x=%zz', 400, 'in a parameter that is not known'],
+      ['GET', '/users?limit=5&x=%E2&y=%82%AC', 400, 'a character in two parameters'],
+      ['GET', '/nowhere?%zz', 404, 'behind an unknown path'],
+      ['PUT', '/users?%zz', 405, 'with another method'],
+      ['GET', '/notes?%zz', 401, 'without a token'],
+      ['POST', '/token?%zz', 415, 'with text'],
+    ] as const) {
+      test(`2.5, 2.7 bad encoding in a query ${why}: ${method} ${path} answers ${status}`, async () => {
+        const headers = { 'content-type': 'text/plain' };
+        const body = method === 'POST' ? 'x' : '';
+        const answer = await ask(program, method, path, headers, body);
+        assert.deepEqual([answer.status, answer.headers.get('content-type')], [status, TEXT]);
+      });
+    }
+
     test('2.7 a query never changes which route is meant, on routes that take none', async () => {
       assert.equal((await ask(program, 'GET', '/notes?path=/users')).status, 401);
       assert.equal((await ask(program, 'DELETE', '/users?id=1')).status, 405);

@@ -293,16 +293,15 @@ for (const store of STORES) {
       assert.deepEqual(finished(program, reader.requestId), [200]);
     });
 
-    test('4.1 two lists on one connection end with their client', async () => {
+    test('4.1 a list ends with its client, and one behind it is never begun', async () => {
       const socket = await open(program);
-      const ids = ['gone-1', 'gone-2'];
-      for (const id of ids)
+      for (const id of ['gone-1', 'gone-2'])
         socket.write(`GET /users HTTP/1.1\r\nHost: x\r\nX-Request-Id: ${id}\r\n\r\n`);
       await once(socket, 'readable');
-      // Answered only when both lists have been begun, as they are older.
-      await send(`${program.url}/users/1`);
       socket.resetAndDestroy();
-      await program.until(() => ids.every((id) => finished(program, id).length > 0));
+      await program.until(() => finished(program, 'gone-1').length > 0);
+      await send(`${program.url}/users/1`);
+      assert.equal(finished(program, 'gone-2').length, 0);
     });
 
     test('4.1 the list of HTTP/1.0 is whole and not chunked', async () => {

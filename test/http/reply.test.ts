@@ -1,9 +1,9 @@
 // Replies as values, the bytes of a refusal, and when an answer ends its connection. How replies go
 // over a socket is the contract tests' business.
 import assert from 'node:assert/strict';
-import type { IncomingMessage } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, test } from 'node:test';
-import { empty, endsConnection, json, rawReply } from '../../src/http/reply.ts';
+import { empty, endsConnection, json, rawReply, text } from '../../src/http/reply.ts';
 
 test('a JSON reply is 200 unless told otherwise', () => {
   const type = 'application/json';
@@ -15,6 +15,14 @@ test('a JSON reply is 200 unless told otherwise', () => {
     headers: ['A', 'b'],
   });
 });
+
+test('a text reply is plain text in UTF-8', () =>
+  assert.deepEqual(text(200, 'å', ['X', 'y']), {
+    status: 200,
+    type: 'text/plain; charset=utf-8',
+    body: 'å',
+    headers: ['X', 'y'],
+  }));
 
 test('an empty reply has no type', () =>
   assert.deepEqual(empty(304, ['ETag', '"1"']), {
@@ -87,7 +95,10 @@ describe('an answer ends its connection', () => {
       isEnd: true,
     },
   ] as { why: string; status: number; complete: boolean; headers: Headers; isEnd: boolean }[]) {
-    test(`${why}: ${isEnd ? 'yes' : 'no'}`, () =>
-      assert.equal(endsConnection({ complete, headers } as IncomingMessage, status), isEnd));
+    test(`${why}: ${isEnd ? 'yes' : 'no'}`, () => {
+      const req = { complete, headers } as IncomingMessage;
+      const res = { shouldKeepAlive: true } as ServerResponse;
+      assert.equal(endsConnection(req, res, { status, body: '' }), isEnd);
+    });
   }
 });

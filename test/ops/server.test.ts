@@ -1,0 +1,119 @@
+// How long a connection may stand still while it is answered, and how much of a pipeline waits. All else
+// of the listener is the contract tests' business.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { connect, type Socket } from 'node:net';
+import { Readable } from 'node:stream';
+import { describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { connect as connectTls } from 'node:tls';
+import { type Handler, Server, type TlsFiles } from '../../src/ops/server.ts';
+import { certificate, NO_OPENSSL } from '../support/certificate.ts';
+
+const INACTIVITY_MS = 1500;
+/** More than the kernel takes for a client that does not read. */
+const LARGE = 'x'.repeat(2 ** 24);
+/** The same in pieces of 256 KiB: over TLS node sees only when it is rid of a whole one. */
+const SMALLER = Array.from({ length: 64 }, () => 'x'.repeat(2 ** 18));
+const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
+
+/** Answers with pieces, each when the one before is taken; tells the server's side of each connection. */
+async function serve(
+  pieces: readonly string[],
+  onSocket: (socket: Socket) => void = () => {},
+  tls?: TlsFiles,
+) {
+  const handle = (req: IncomingMessage, res: ServerResponse) => {
+    onSocket(req.socket);
+    Readable.from(pieces).pipe(res);
+  };
+  const handler: Handler = { handle, refusal: () => '', allow: '' };
+  const server = new Server(handler, INACTIVITY_MS, tls);
+  const port = await server.listen(0, '127.0.0.1');
+  return { port, [Symbol.asyncDispose]: async () => server.destroy() };
+}
+
+describe('6.3 readers', { concurrency: true, timeout: 20_000 }, () => {
+  test('6.3 a reader that stands still is cut after the time of inactivity', async () => {
+    const accepted = Promise.withResolvers<Socket>();
+    await using server = await serve([LARGE], accepted.resolve);
+    const client = connect(server.port, '127.0.0.1').pause();
+    client.on('error', () => {}).write(GET.repeat(3));
+    const began = performance.now();
+    await once(await accepted.promise, 'close');
+    const took = performance.now() - began;
+    client.destroy();
+    assert.ok(took >= INACTIVITY_MS && took < 5 * INACTIVITY_MS, `after ${took} ms`);
+  });
+
+  for (const { why, pieces, isTls, skip } of [
+    { why: 'in one piece', pieces: [LARGE], isTls: false, skip: false },
+    { why: 'in pieces over TLS', pieces: SMALLER, isTls: true, skip: NO_OPENSSL },
+  ]) {
+    test(`6.3 a reader that is slow but moves gets all of its answer ${why}`, {
+      skip,
+    }, async () => {
+      await using server = await serve(pieces, undefined, isTls ? pem() : undefined);
+      const options = { port: server.port, host: '127.0.0.1', rejectUnauthorized: false };
+      const client = isTls ? connectTls(options) : connect(options);
+      client.write(GET);
+      const began = performance.now();
+      let length = 0;
+      for await (const part of client) {
+        length += part.length;
+        if (length >= LARGE.length) break;
+        await pause(part.length / 3_000);
+      }
+      assert.ok(length >= LARGE.length);
+      assert.ok(performance.now() - began > 3 * INACTIVITY_MS);
+    });
+  }
+
+  test('6.3, 6.14 an idle connection is kept for longer than that', async () => {
+    await using server = await serve(['x']);
+    const client = connect(server.port, '127.0.0.1');
+    for (let i = 0; i < 2; i++) {
+      client.write(GET);
+      const [answer] = await once(client, 'data');
+      assert.match(String(answer), /^HTTP\/1\.1 200 /);
+      await pause(2 * INACTIVITY_MS);
+    }
+    client.destroy();
+  });
+});
+
+test('2.11 nothing more of a pipeline is read while requests of it wait', async () => {
+  const held = Promise.withResolvers<ServerResponse>();
+  const order: string[] = [];
+  const handle = (req: IncomingMessage, res: ServerResponse) => {
+    order.push(req.url!);
+    if (order.length === 1) held.resolve(res);
+    else res.end();
+  };
+  const server = new Server({ handle, refusal: () => '', allow: '' }, 60_000);
+  const client = connect(await server.listen(0, '127.0.0.1'), '127.0.0.1').resume();
+  const targets = Array.from({ length: 2000 }, (_, i) => `/${i}`);
+  const padding = 'x'.repeat(12_000);
+  let isTaken = false;
+  for (const target of targets) {
+    isTaken = false;
+    client.write(`GET ${target} HTTP/1.1\r\nHost: x\r\nX: ${padding}\r\n\r\n`, () => {
+      isTaken = target === targets.at(-1);
+    });
+  }
+  const first = await held.promise;
+  // Longer than all of it takes to be read.
+  await pause(INACTIVITY_MS);
+  assert.deepEqual([order, isTaken], [['/0'], false]);
+  first.end();
+  while (order.length < targets.length) await once(client, 'data');
+  assert.deepEqual(order, targets);
+  server.destroy();
+});
+
+function pem(): TlsFiles {
+  const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
+  return { cert: readFileSync(TLS_CERT_FILE, 'utf8'), key: readFileSync(TLS_KEY_FILE, 'utf8') };
+}
