@@ -17,6 +17,11 @@ const PEERS = join(HERE, 'peers');
 const BUILD = join(HERE, 'node_modules/.peers');
 const START_TIMEOUT_MS = 20_000;
 
+/** The heap limits that ours has as it is shipped: those of `npm start` and of the image. */
+const LIMITS: readonly string[] = JSON.parse(
+  readFileSync(join(HERE, '../package.json'), 'utf8'),
+).scripts.start.match(/--\S+/g);
+
 /** The settings that every contestant gets. */
 export const SETTINGS = {
   AUTH_USER: 'admin',
@@ -142,7 +147,7 @@ function ours(env: Record<string, string>): Contestant {
   const built = join(HERE, '../dist/main.cjs');
   const entry = existsSync(built) ? built : join(HERE, '../src/main.ts');
   return {
-    command: [process.execPath, entry],
+    command: [process.execPath, ...LIMITS, entry],
     env: { LOG_LEVEL: 'silent', ...env },
     isOurs: true,
   };
