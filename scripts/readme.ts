@@ -57,7 +57,7 @@ function routeTable(): string {
 
 function fileTable(): string {
   const files = ORDER.flatMap((pattern) => globSync(pattern, { cwd: join(ROOT, 'src') }).sort());
-  const unlisted = globSync('**/*.ts', { cwd: join(ROOT, 'src') }).filter(
+  const unlisted = globSync('**/*.{ts,html}', { cwd: join(ROOT, 'src') }).filter(
     (f) => !files.includes(f),
   );
   if (unlisted.length > 0) throw new Error(`not in the reading order: ${unlisted}`);
@@ -66,7 +66,8 @@ function fileTable(): string {
     const text = readFileSync(join(ROOT, 'src', file), 'utf8');
     const lines = text.split('\n').length - 1;
     total += lines;
-    const sentence = /^\/\/ (.*?[.:])(?:\s|$)/s.exec(text.replace(/\n\/\/ /g, ' '))?.[1] ?? '';
+    const comment = text.replace(/^<!doctype html>\n<!--/, '//').replace(/\n(?:\/\/| {4}) /g, ' ');
+    const sentence = /^\/\/ (.*?[.:])(?:\s|$)/s.exec(comment)?.[1] ?? '';
     return `| [\`${file}\`](src/${file}) | ${lines} | ${sentence.replace(/:$/, '.')} |`;
   });
   const head = ['| File | Lines | |', '|---|---|---|'];
@@ -87,6 +88,7 @@ const ORDER = [
   'openapi.ts',
   'openapi/*.ts',
   'docs.ts',
+  'docs.html',
   'version.ts',
   'http/*.ts',
   'auth/*.ts',

@@ -16,7 +16,7 @@ const DESCRIPTION = `Tokens (HS256 JWT), a note behind Bearer, a greeting behind
 
 Errors are \`text/plain\`: the status text, or one sentence that says what was wrong. Checks come in
 this order: 404 path, 405, 401, 413, 415, 400 syntax, 400 fields, 404 user, 412, 400 taken email.
-An unknown path answers 404, and another method than those of a path 405 (\`x-unmatched\`). \`HEAD\` is
+An unknown path answers 404, and another method than those of a path 405. \`HEAD\` is
 wherever \`GET\` is, and \`OPTIONS\` everywhere. A body that a route does not take is dropped, within
 the same limit of its size.`;
 

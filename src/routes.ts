@@ -22,7 +22,7 @@ export const routes = {
   'GET /':              { access: 'public', accepts: [],                     answers: [200],                handle: greet,       summary: 'A greeting in plain text' },
   'POST /token':        { access: 'public', accepts: ['json', 'form'],       answers: [200, 401, 429],      handle: issueToken,  summary: '`id` and `pw` for a token that is valid for an hour' },
   'GET /notes':         { access: 'bearer', accepts: [],                     answers: [200],                handle: readNote,    summary: 'The note' },
-  'GET /protected':     { access: 'basic',  accepts: [],                     answers: [200],                handle: greetCaller, summary: 'A greeting for who knows the password' },
+  'GET /protected':     { access: 'basic',  accepts: [],                     answers: [200],                handle: greetCaller, summary: 'A greeting for whoever knows the password' },
   'GET /users':         { access: 'users',  accepts: [],                     answers: [200, 500],           handle: listUsers,   summary: 'All users, a page of them (`limit`, `after`), or the one with an `email`' },
   'POST /users':        { access: 'users',  accepts: ['json'],               answers: [201, 500],           handle: createUser,  summary: 'Creates a user' },
   'GET /users/{id}':    { access: 'users',  accepts: [],                     answers: [200, 304, 404, 500], handle: readUser,    summary: 'A user' },

@@ -8,7 +8,7 @@ import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 const SRC = fileURLToPath(new URL('../src/', import.meta.url));
-const MAX_LINES = 320;
+const MAX_LINES = 300;
 /** Beyond, docs/design.md gives the reason. */
 const FEW_LINES = 150;
 

@@ -14,7 +14,8 @@ export const PARAMETERS = {
   Limit: {
     name: 'limit',
     in: 'query',
-    description: 'Users at most; where more follow, `Link` names the next page. Default: all.',
+    description:
+      'At most this many users; where more follow, `Link` names the next page. Default: all.',
     schema: { type: 'integer', minimum: 1, maximum: 1000 },
     example: 100,
   },
