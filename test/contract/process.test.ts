@@ -221,10 +221,8 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
               'waits for a lock, seen in /proc',
           }, async () => {
             const path = join(newFolder(), 'service.db');
-            using locker = new DatabaseSync(path);
-            locker.exec('begin exclusive');
-            await using program = new Program({ DATABASE_URL: `sqlite:${path}`, PORT: '0' });
-            while (!hasOpen(program.process.pid!, path)) await pause(10);
+            using _locker = locked(path);
+            await using program = await waiting(path);
             assert.deepEqual(await program.stop(signal), { code: 0, signal: null });
             assert.equal(program.stdout, '');
           });
@@ -362,10 +360,8 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       skip: process.platform !== 'linux' && 'a lock that is waited for is seen in /proc',
     }, async () => {
       const path = join(newFolder(), 'service.db');
-      using locker = new DatabaseSync(path);
-      locker.exec('begin exclusive');
-      await using program = new Program({ DATABASE_URL: `sqlite:${path}`, PORT: '0' });
-      while (!hasOpen(program.process.pid!, path)) await pause(10);
+      using locker = locked(path);
+      await using program = await waiting(path);
       program.process.kill('SIGHUP');
       locker.exec('rollback');
       await program.logged('listening');
@@ -830,6 +826,24 @@ function traces(program: Program): string[] {
   return program.stderr
     .split(/(?=\(node:\d+\) WARNING: Detected use of sync API)/)
     .filter((text) => text.includes('Detected use of sync API'));
+}
+
+/** Another process's lock on a SQLite file, while it is open. */
+function locked(path: string): DatabaseSync {
+  const db = new DatabaseSync(path);
+  db.exec('begin exclusive');
+  return db;
+}
+
+/** A program that has opened the locked file and does not serve yet. */
+async function waiting(path: string): Promise<Program> {
+  const program = new Program({ DATABASE_URL: `sqlite:${path}`, PORT: '0' });
+  let isOver = false;
+  program.exited.then(() => {
+    isOver = true;
+  });
+  while (!isOver && !hasOpen(program.process.pid!, path)) await pause(10);
+  return program;
 }
 
 /** Whether the process has the file open. */

@@ -19,7 +19,7 @@ const MANY_CONNECTIONS = 'of more than 10,000 connections';
  * read-only folder, show its open files, hand on a log that is not read, or run code of the test in it.
  */
 const NOT_HERE = [
-  'before it serves ends it at once',
+  'before it serves',
   'a reader of the log that',
   'a fault outside a request',
   'connections that the kernel has already taken',
