@@ -51,17 +51,20 @@ describe('failover to a synchronous standby', { timeout: 900_000 }, () => {
     await using program = await start({
       DATABASE_URL: `postgres://postgres:test@${hosts}${pathname}?target_session_attrs=prefer-standby`,
       DATABASE_POOL_SIZE: '1',
+      LOG_LEVEL: 'debug',
     });
-    assert.equal((await fetch(`${program.url}/users`)).status, 200);
+    const connected = () =>
+      program.log.filter(({ message }) => message === 'connected').map(({ host }) => host);
+    await program.until(() => connected().length === 1);
     await standby.start();
-    const ours = `from pg_stat_activity where application_name = 'notes-users'`;
-    const rows = await primary.query(`select pg_terminate_backend(pid) as "isEnded" ${ours}`);
+    const rows = await primary.query(
+      `select pg_terminate_backend(pid) as "isEnded" from pg_stat_activity
+      where application_name = 'notes-users'`,
+    );
     assert.deepEqual(rows, [{ isEnded: true }]);
-    let reads = [];
-    while (reads.length === 0) {
-      assert.deepEqual(await primary.query(`select pid ${ours}`), [], 'the primary again');
-      reads = await standby.query(`select pid ${ours}`);
-    }
+    await program.until(() => connected().length === 2);
+    const expected = [primary, standby].map(({ port }) => `127.0.0.1:${port}`);
+    assert.deepEqual(connected(), expected);
     assert.equal((await fetch(`${program.url}/users`)).status, 200);
   });
 });
