@@ -16,13 +16,14 @@ const README = join(ROOT, 'README.md');
 /** The README with every generated part made anew. */
 export async function renew(readme: string): Promise<string> {
   const withTables = replace(replace(readme, 'routes', routeTable()), 'files', fileTable());
-  const session = /```console\n(.*?)```/s.exec(withTables)?.[1] ?? '';
-  return withTables
-    .replace(session, () => SESSION_PLACE)
-    .replace(SESSION_PLACE, await replay(session));
+  const [session = ''] = /<!-- session -->.*<!-- \/session -->/s.exec(withTables) ?? [];
+  const played = await replay(Array.from(session.matchAll(BLOCK), ([, block]) => block!));
+  return withTables.replace(session, () =>
+    session.replace(BLOCK, () => `\`\`\`console\n${played.shift()}\`\`\``),
+  );
 }
 
-const SESSION_PLACE = '<session>';
+const BLOCK = /```console\n(.*?)```/gs;
 
 /** What differs from run to run, by a word that does not. */
 export function masked(text: string): string {
@@ -96,12 +97,8 @@ const ORDER = [
   'ops/*.ts',
 ];
 
-/** Runs the session's commands in one shell and puts the output of each below it. */
-async function replay(session: string): Promise<string> {
-  const commands = session
-    .split(/^\$ /m)
-    .slice(1)
-    .map((block) => commandOf(block));
+/** Runs the commands of all blocks in one shell and puts the output of each below it. */
+async function replay(blocks: readonly string[]): Promise<string[]> {
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-session-'));
   const port = await freePort();
   const shell = spawn('bash', ['--norc'], {
@@ -114,9 +111,9 @@ async function replay(session: string): Promise<string> {
     stdio: ['pipe', 'pipe', 'inherit'],
   });
   shell.stdout.setEncoding('utf8');
-  let result = '';
-  try {
-    for (const command of commands) {
+  const play = async (block: string) => {
+    let result = '';
+    for (const command of block.split(/^\$ /m).slice(1).map(commandOf)) {
       const here = command
         .replaceAll('localhost:3000', `localhost:${port}`)
         .replaceAll('service.log', `${folder}/service.log`);
@@ -129,12 +126,19 @@ async function replay(session: string): Promise<string> {
         .trimEnd();
       result += `$ ${command}\n${text === '' ? '' : `${text}\n`}`;
     }
+    return result
+      .replaceAll(`localhost:${port}`, 'localhost:3000')
+      .replaceAll(`${folder}/`, 'data/');
+  };
+  try {
+    const results: string[] = [];
+    for (const block of blocks) results.push(await play(block));
+    return results;
   } finally {
     shell.stdin.end('kill $(jobs -p) 2>/dev/null; wait\n');
     await once(shell, 'close');
     rmSync(folder, { recursive: true, force: true });
   }
-  return result.replaceAll(`localhost:${port}`, 'localhost:3000').replaceAll(`${folder}/`, 'data/');
 }
 
 const END = '-- end of the output --';

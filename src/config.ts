@@ -113,7 +113,7 @@ const RULES = {
   DATABASE_TIMEOUT_MS: { rule: integer(100, 600_000), fallback: 5000 },
   AUTH_USER: {
     rule: matching(
-      'a name without ":" and control characters',
+      'a name without ":" or control characters',
       (value) => !/[:\p{Cc}]/u.test(value),
     ),
     fallback: 'admin',

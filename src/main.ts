@@ -1,4 +1,4 @@
-// The process: arguments, environment, signals, exit status. The only file that touches
+// The program: its arguments, environment, signals and exit status. The only file that touches
 // `process`, but for the uid in store/file.ts and the usage in ops/runtime.ts.
 import { InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log } from './ops/log.ts';

@@ -94,7 +94,7 @@ export const FIELDS = {
     minLength: 1,
     maxLength: 100,
     pattern: '^[^\\0\\p{Surrogate}]*$',
-    description: 'a string of 1 to 100 characters without U+0000 and lone surrogates',
+    description: 'a string of 1 to 100 characters without U+0000 or lone surrogates',
   },
   email: {
     type: 'string',
@@ -103,7 +103,7 @@ export const FIELDS = {
     pattern:
       '^[^@\\p{White_Space}\\p{Cc}\\p{Surrogate}]+@[^@\\p{White_Space}\\p{Cc}\\p{Surrogate}]+$',
     description:
-      'a string of 3 to 100 characters with one @ that has text on both sides, without white space, control characters and lone surrogates',
+      'a string of 3 to 100 characters with one @ that has text on both sides, without white space, control characters or lone surrogates',
   },
 } as const;
 

@@ -62,7 +62,7 @@ describe('a client made by openapi-typescript', () => {
         created: [201, 'ada@example.com'],
         taken: [400, 'Another user has this email.'],
         changed: [200, 'Ada Lovelace'],
-        stale: [412, 'The user is not in a version that the request asks for.'],
+        stale: [412, "If-Match or If-None-Match rules out the user's version."],
         names: ['Ada Lovelace'],
       });
     });

@@ -161,7 +161,7 @@ describe('values that are not taken', () => {
   const secret = 'a key of at least 32 bytes of UTF-8';
   const origin = 'an origin such as https://app.example, or *';
   const database = 'sqlite:PATH, sqlite::memory:, or a libpq URL postgres://…';
-  const user = 'a name without ":" and control characters';
+  const user = 'a name without ":" or control characters';
   for (const { name, value, accepts } of [
     ...[
       '-1',

@@ -84,7 +84,7 @@ async function change(context: Context, fields: UserChange): Promise<Reply> {
 function existing(changed: Changed): User {
   if (changed === undefined) throw noSuchUser();
   if (changed === 'stale') {
-    throw new HttpError(412, 'The user is not in a version that the request asks for.');
+    throw new HttpError(412, "If-Match or If-None-Match rules out the user's version.");
   }
   return changed;
 }

@@ -33,7 +33,7 @@ export const RESPONSES = {
   RequestTimeout: textAnswer('The request did not come in time.', 'Request Timeout', CLOSE),
   PreconditionFailed: textAnswer(
     '`If-Match` or `If-None-Match` does not allow the change. Nothing was changed.',
-    'The user is not in a version that the request asks for.',
+    "If-Match or If-None-Match rules out the user's version.",
   ),
   ContentTooLarge: textAnswer(
     'The body is larger than `BODY_LIMIT_BYTES`.',
