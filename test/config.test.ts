@@ -160,7 +160,8 @@ describe('values that are not taken', () => {
   } as const;
   const secret = 'a key of at least 32 bytes of UTF-8';
   const origin = 'an origin such as https://app.example, or *';
-  const database = 'sqlite:PATH, sqlite::memory:, or a libpq URL postgres://…';
+  const database =
+    'sqlite:PATH, sqlite::memory:, or postgres://… with the parameters host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name';
   const user = 'a name without ":" or control characters';
   for (const { name, value, accepts } of [
     ...[
@@ -263,7 +264,7 @@ describe('values from files', () => {
     test(`${name}_FILE that cannot be read is a problem of ${name}_FILE`, () => {
       const path = join(folder, 'missing');
       assert.deepEqual(problems({ [`${name}_FILE`]: path }), [
-        `${name}_FILE: ENOENT: no such file or directory, open '${path}'; accepts the path of a file that holds the value`,
+        `${name}_FILE: ENOENT: no such file or directory, open '${path}'; accepts the path of a file that holds the value as UTF-8`,
       ]);
     });
   }

@@ -114,7 +114,7 @@ const RULES: {
     types: ['node:http', 'route.ts'],
   },
   'config.ts': {
-    values: ['node:fs', 'node:module', 'node:tls', 'ops/log.ts', 'store/url.ts'],
+    values: ['node:buffer', 'node:fs', 'node:module', 'node:tls', 'ops/log.ts', 'store/url.ts'],
     types: ['ops/server.ts'],
   },
 };

@@ -46,14 +46,14 @@ export class Failures {
     if (this.#locked.size === 0) return 0;
     this.#unlock();
     const key = counterKey(client);
-    const end = this.#locked.get(key) ?? this.#lockOfTheRest(key);
+    const lockOfTheRest = this.#isFull ? this.#locked.get(EVERYONE_ELSE) : undefined;
+    const end = this.#locked.get(key) ?? lockOfTheRest;
     return end === undefined ? 0 : Math.ceil((end - this.#now()) / 1000);
   }
 
   #record(key: string): void {
     if (this.#limit === 0) return;
-    this.#unlock();
-    const counter = this.#hasPlace(key) ? key : EVERYONE_ELSE;
+    const counter = this.#isFull ? EVERYONE_ELSE : key;
     const now = this.#now();
     const before = this.#counting.get(counter) ?? [];
     const times = [...before.filter((time) => time > now - WINDOW_MS), now];
@@ -69,12 +69,8 @@ export class Failures {
     }
   }
 
-  #hasPlace(key: string): boolean {
-    return this.#locked.size < MAX_ADDRESSES || this.#locked.has(key);
-  }
-
-  #lockOfTheRest(key: string): number | undefined {
-    return this.#hasPlace(key) ? undefined : this.#locked.get(EVERYONE_ELSE);
+  get #isFull(): boolean {
+    return this.#locked.size >= MAX_ADDRESSES;
   }
 
   #unlock(): void {

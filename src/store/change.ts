@@ -5,6 +5,7 @@ import {
   type Changed,
   type Condition,
   EmailTaken,
+  StoreUnavailable,
   type User,
   type UserChange,
   type Versions,
@@ -157,7 +158,9 @@ async function again(
     return (await write(session, kind, [target], expires))[0];
   } catch (err) {
     if (isLost(err)) throw err;
-    return isTaken(err) ? new EmailTaken() : (err as Error);
+    return isTaken(err)
+      ? new EmailTaken()
+      : new StoreUnavailable('the store failed', { cause: err });
   }
 }
 

@@ -44,7 +44,7 @@ export async function openFile<T>(
     return use(db);
   } catch (err) {
     db?.close();
-    throw new Error(explain(path, err as Error));
+    throw new Error(explain(path, err as NodeJS.ErrnoException));
   }
 }
 
@@ -101,17 +101,21 @@ function migrate(db: DatabaseSync): void {
 }
 
 /** What an operator can do about a file that cannot be opened. */
-function explain(path: string, { message }: Error): string {
-  const fault = `cannot open the database ${path}: ${message}`;
-  for (const place of [resolve(dirname(path)), resolve(path)]) {
+function explain(path: string, err: NodeJS.ErrnoException): string {
+  const fault = `cannot open the database ${path}: ${err.message}`;
+  const owner = `${getuid?.()}:${getgid?.()}`;
+  const folder = resolve(dirname(path));
+  if (err.code === 'EACCES' && err.syscall === 'mkdir') {
+    return `${fault}: mkdir -p ${folder} && chown ${owner} ${folder}`;
+  }
+  for (const place of [folder, resolve(path)]) {
     try {
       accessSync(place, constants.W_OK);
-    } catch (err) {
-      const { code } = err as { code?: string };
+    } catch (found) {
+      const { code } = found as NodeJS.ErrnoException;
       if (code === 'EROFS') return `${fault}; the file system of ${place} is read-only`;
       if (code !== 'EACCES') continue;
-      const uid = getuid?.();
-      return `${fault}; ${place} is not writable by uid ${uid}: chown ${uid}:${getgid?.()} ${place}`;
+      return `${fault}; ${place} is not writable by uid ${getuid?.()}: chown ${owner} ${place}`;
     }
   }
   return fault;

@@ -173,7 +173,8 @@ class SqliteStore implements UserStore, Runner {
 
   /** SQLite's words for a failing disk are few; its code says which call has failed. */
   #named({ message, errcode }: Error & { errcode?: number }): StoreUnavailable {
-    return new StoreUnavailable(`${this.#path}: ${message} (SQLite result code ${errcode})`);
+    const code = errcode === undefined ? '' : ` (SQLite result code ${errcode})`;
+    return new StoreUnavailable(`${this.#path}: ${message}${code}`);
   }
 }
 

@@ -48,7 +48,8 @@ const DEFAULT_PORT = '5432';
 // be one of a password that was not encoded, and what follows it a secret.
 const HOST = /^(?:\[([^@\]]+)\](?=:|$)|([^@:[\]]*))(?::([0-9]*))?$/;
 
-const PARAMETERS = [
+/** The parameters of libpq that a URL may have. */
+export const PARAMETERS = [
   'host',
   'port',
   'user',

@@ -198,6 +198,20 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 30_000 }
     assert.match(lines[0]!, /^NOTE_TITLE(_FILE)?: /);
   });
 
+  test('1.2 a file that is no UTF-8 is a problem with a line', async () => {
+    const path = join(newFolder(), 'key');
+    writeFileSync(path, Buffer.alloc(32, 0xff));
+    const { exit, lines } = await run({
+      ...COMPLETE,
+      SIGNING_SECRET: '',
+      SIGNING_SECRET_FILE: path,
+    });
+    assert.deepEqual(exit, { code: 78, signal: null });
+    assert.deepEqual(lines, [
+      `SIGNING_SECRET_FILE: ${path} is not valid UTF-8; accepts the path of a file that holds the value as UTF-8`,
+    ]);
+  });
+
   test('1.4 NAME and NAME_FILE at once is an error that prints neither value', async () => {
     const secret = 'a file that holds a secret of many bytes';
     const { exit, lines, output } = await run({ ...COMPLETE, SIGNING_SECRET_FILE: file(secret) });

@@ -541,6 +541,17 @@ describe('5.2 SQLite', { timeout: 60_000 }, () => {
     assert.match(await refusal(program), new RegExp(`${folder}.*(chown|chmod|permission)`));
   });
 
+  test('5.2 a folder that may not be made is named, and how to mend it', {
+    skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to become another user',
+  }, async () => {
+    const folder = join(newFolder(), 'data/sub');
+    const program = newProgram(`sqlite:${folder}/service.db`, { asNobody: true });
+    assert.match(
+      await refusal(program),
+      new RegExp(`: mkdir -p ${folder} && chown [0-9]+:[0-9]+ ${folder}$`),
+    );
+  });
+
   test('5.2 a file without the right to write is named, and how to mend it', {
     skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to become another user',
   }, async () => {
