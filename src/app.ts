@@ -151,7 +151,13 @@ export class App {
   }
 
   #reply(req: IncomingMessage, res: ServerResponse, exchange: Exchange): Reply | Promise<Reply> {
-    checkMessage(req);
+    try {
+      checkMessage(req);
+    } catch (err) {
+      // Nobody knows what stands behind it (RFC 9112 §6.3).
+      res.shouldKeepAlive = false;
+      throw err;
+    }
     if (req.url === '*' && req.method === 'OPTIONS') return this.#options204(this.#router.allow);
     const match = this.#router.find(req.url!);
     if (match === undefined) throw new HttpError(404);

@@ -11,6 +11,7 @@ import { type Config, readTls } from './config.ts';
 import { readPage } from './docs.ts';
 import { openapi } from './openapi.ts';
 import { Admin } from './ops/admin.ts';
+import { STOP_GRACE_MS } from './ops/limits.ts';
 import type { Log } from './ops/log.ts';
 import { MeasuredStore } from './ops/measured.ts';
 import { Metrics } from './ops/metrics.ts';
@@ -92,12 +93,13 @@ export async function startService(
     );
   }
 
-  async function stop(graceMs?: number): Promise<boolean> {
+  async function stop(graceMs = STOP_GRACE_MS): Promise<boolean> {
     isStopping = true;
     log.info('stopping');
     await new Promise((resolve) => setTimeout(resolve, config.shutdownDelayMs));
     const timer = deadline(config.shutdownTimeoutMs);
-    const isInTime = await Promise.race([api.stop(graceMs).then(() => true), timer.passed]);
+    const grace = Math.min(graceMs, config.shutdownTimeoutMs / 2);
+    const isInTime = await Promise.race([api.stop(grace).then(() => true), timer.passed]);
     timer.clear();
     api.destroy();
     admin.destroy();

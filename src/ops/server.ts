@@ -1,46 +1,25 @@
-// The listener: every limit of node:http(s) written out, what happens to bytes that are no request,
-// which connections give way when there are too many, and how it stops.
+// The listener: what happens to bytes that are no request, which connections give way when there are
+// too many, and how it stops.
+import { once } from 'node:events';
 import {
   createServer as createHttpServer,
   type Server as HttpServer,
   type IncomingMessage,
-  type ServerOptions,
   type ServerResponse,
 } from 'node:http';
 import type * as Https from 'node:https';
 import { createRequire } from 'node:module';
-import { Server as NetServer, type Socket } from 'node:net';
+import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import { HttpError } from '../http/errors.ts';
-import { MAX_HEADER_BYTES } from '../http/message.ts';
 import { lingeringClose } from '../http/reply.ts';
-
-/** Connections at the same time; beyond, idle ones give way. */
-const MAX_CONNECTIONS = 10_000;
-
-/** Idle connections closed at once when room is needed, so that looking for them stays rare. */
-const ROOM = 100;
-
-/** How long a stopping server takes what is on its way: connections, requests on idle ones. */
-const STOP_GRACE_MS = 500;
-
-const HANDSHAKE_TIMEOUT_MS = 10_000;
-
-const OPTIONS: ServerOptions = {
-  insecureHTTPParser: false,
-  maxHeaderSize: MAX_HEADER_BYTES,
-  headersTimeout: 10_000,
-  requestTimeout: 30_000,
-  connectionsCheckingInterval: 1_000,
-  // Longer than the 60 s after which load balancers commonly drop an idle connection: the side that
-  // sends the next request should be the one that closes.
-  keepAliveTimeout: 65_000,
-  // We refuse it ourselves, with the headers of every answer.
-  requireHostHeader: false,
-  joinDuplicateHeaders: false,
-  noDelay: true,
-  // A request without a body gets no stream.
-  optimizeEmptyRequests: true,
-};
+import {
+  BACKLOG,
+  HANDSHAKE_TIMEOUT_MS,
+  MAX_CONNECTIONS,
+  MAX_QUEUED,
+  OPTIONS,
+  ROOM,
+} from './limits.ts';
 
 /** PEM texts. */
 export interface TlsFiles {
@@ -59,6 +38,8 @@ export interface Connection {
   isRefused: boolean;
   /** What came after the latest request cannot be read: its answer ends the connection. */
   isBroken: boolean;
+  /** Requests that wait for the answers before theirs. */
+  queued: number;
 }
 
 /** Who answers. */
@@ -75,10 +56,11 @@ export interface Handler {
 export class Server {
   readonly #server: HttpServer | Https.Server;
   readonly #handler: Handler;
-  // All that are open, those in a TLS handshake included.
+  // All that are open; under TLS these are not the sockets of the connections.
   readonly #sockets = new Set<Socket>();
   readonly #connections = new Map<Socket, Connection>();
   #accepted = 0;
+  #queued = 0;
   #onEmpty: (() => void) | undefined;
 
   /** A connection on which nothing moves for `inactivityMs` while a request is answered is cut. */
@@ -92,6 +74,8 @@ export class Server {
     this.#server.maxHeadersCount = 0;
     // Node looks whether the client has taken something, and also counts while a request waits.
     this.#server.timeout = inactivityMs;
+    // A client that has said all it wants to say still gets its answers; @types/node misses it.
+    Object.assign(this.#server, { httpAllowHalfOpen: true });
     this.#server.on('connection', this.#accept.bind(this));
     this.#server.on(tls ? 'secureConnection' : 'connection', this.#connected.bind(this));
     this.#server.on('checkContinue', answer);
@@ -108,15 +92,10 @@ export class Server {
    * Listens, on all interfaces without a host. Resolves with the port.
    * @throws the system's error when the address cannot be had
    */
-  listen(port: number, host: string | undefined): Promise<number> {
-    return new Promise((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen({ port, host, backlog: 4096 }, () => {
-        this.#server.off('error', reject);
-        const address = this.#server.address();
-        resolve(typeof address === 'object' && address !== null ? address.port : port);
-      });
-    });
+  async listen(port: number, host: string | undefined): Promise<number> {
+    this.#server.listen({ port, host, backlog: BACKLOG });
+    await once(this.#server, 'listening');
+    return (this.#server.address() as AddressInfo).port;
   }
 
   /** New connections get this certificate; those that are open keep theirs. */
@@ -129,26 +108,23 @@ export class Server {
    * connection has ended. The handler ends each with its last answer; idle ones may bring one more
    * request for `graceMs` milliseconds, as it can be on its way.
    */
-  async stop(graceMs = STOP_GRACE_MS): Promise<void> {
+  async stop(graceMs: number): Promise<void> {
     // Turns of the event loop that take what waits in the kernel's queue, until one finds nothing;
     // clients that connect anew all the time do not put off the end.
-    const end = performance.now() + STOP_GRACE_MS;
+    const most = this.#accepted + BACKLOG;
     let accepted: number;
     do {
       accepted = this.#accepted;
       await new Promise((resolve) => setImmediate(resolve));
-    } while (this.#accepted > accepted && performance.now() < end);
+    } while (this.#accepted > accepted && this.#accepted < most);
     const closed = new Promise<void>((resolve) => {
       this.#onEmpty = resolve;
       // Not http.Server's own close(), which would cut idle connections at once.
       NetServer.prototype.close.call(this.#server);
     });
     // A turn later, as what has arrived by then is read first.
-    const grace = setInterval(
-      () => setImmediate(() => this.#closeIdle(Number.POSITIVE_INFINITY)),
-      graceMs,
-    );
-    if (this.#connections.size > 0) await closed;
+    const grace = setInterval(() => setImmediate(() => this.#closeUnused()), graceMs);
+    if (this.#sockets.size > 0) await closed;
     clearInterval(grace);
   }
 
@@ -165,21 +141,26 @@ export class Server {
       return;
     }
     this.#sockets.add(socket);
-    socket.once('close', () => this.#sockets.delete(socket));
+    socket.once('close', () => {
+      this.#sockets.delete(socket);
+      if (this.#sockets.size === 0) this.#onEmpty?.();
+    });
   }
 
   #connected(socket: Socket): void {
     if (socket.destroyed) return;
-    this.#connections.set(socket, {
+    const connection: Connection = {
       request: undefined,
       latest: undefined,
       isClosing: false,
       isRefused: false,
       isBroken: false,
-    });
+      queued: 0,
+    };
+    this.#connections.set(socket, connection);
     socket.once('close', () => {
       this.#connections.delete(socket);
-      if (this.#connections.size === 0) this.#onEmpty?.();
+      this.#queued -= connection.queued;
     });
   }
 
@@ -187,12 +168,19 @@ export class Server {
     const connection = this.#connections.get(req.socket);
     if (connection === undefined || connection.isClosing || connection.isRefused) return;
     const { latest } = connection;
+    const isFree = latest === undefined || latest.writableFinished;
+    if (!isFree && this.#queued === MAX_QUEUED) {
+      this.#refuse(req.socket, new HttpError(503));
+      return;
+    }
     connection.request = req;
     connection.latest = res;
-    if (latest === undefined || latest.writableFinished) {
+    if (isFree) {
       this.#handler.handle(req, res, connection);
       return;
     }
+    connection.queued++;
+    this.#queued++;
     // Not more than one request of a pipeline is worked on, and nothing is read while others wait: a
     // client that does not read its answers, or sends without an end, would have us keep it all.
     // Later than node, which goes on reading at the end of each request, and before the next read.
@@ -200,6 +188,9 @@ export class Server {
       if (!latest.writableFinished) req.socket.pause();
     });
     latest.once('finish', () => {
+      if (!this.#connections.has(req.socket)) return;
+      connection.queued--;
+      this.#queued--;
       if (res === connection.latest) req.socket.resume();
       const isCut = connection.isRefused && !req.complete;
       if (connection.isClosing || isCut) req.socket.destroySoon();
@@ -219,6 +210,13 @@ export class Server {
       count++;
     }
     return count;
+  }
+
+  /** Closes what brings no request: idle connections, and those that are still in a TLS handshake. */
+  #closeUnused(): void {
+    this.#closeIdle(Number.POSITIVE_INFINITY);
+    const used = new Set(Array.from(this.#connections.keys(), addressOf));
+    for (const socket of this.#sockets) if (!used.has(addressOf(socket))) socket.destroy();
   }
 
   /** What node's parser refuses, and requests that take too long. */
@@ -264,6 +262,11 @@ export class Server {
 /** Loaded where TLS is set: without it the service starts sooner and is smaller. */
 function https(): typeof Https {
   return createRequire(import.meta.url)('node:https');
+}
+
+/** Of the other end: it tells which socket a TLS connection is on. */
+function addressOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
 }
 
 function statusOf(code: string | undefined): number {

@@ -246,6 +246,33 @@ for (const store of STORES) {
       });
     }
 
+    test('2.8 a body in chunks of a byte takes memory for its bytes alone', async () => {
+      await using own = await start();
+      const resident = async () => {
+        const { body } = await send(`${own.adminUrl}/metrics`);
+        return Number(/^process_memory_usage_bytes (\S+)$/m.exec(body)![1]);
+      };
+      const before = await resident();
+      const head = 'POST /token HTTP/1.1\r\nHost: x\r\nConnection: close\r\n';
+      const type = 'Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n';
+      const clients = await Promise.all(Array.from({ length: 8 }, () => open(own.url)));
+      const chunks = '1\r\n \r\n'.repeat(LIMIT);
+      for (const { socket } of clients) {
+        await new Promise((resolve) => socket.write(head + type + chunks, resolve));
+      }
+      // Another connection's answer: by then the service holds all of them.
+      assert.equal((await send(own.url)).status, 200);
+      const grown = (await resident()) - before;
+      assert.ok(grown < 100e6, `${grown} bytes more`);
+      for (const { socket } of clients) socket.write('0\r\n\r\n');
+      await Promise.all(clients.map(({ closed }) => closed));
+      const statuses = clients.map((client) => parse(client.text()).status);
+      assert.deepEqual(
+        statuses,
+        clients.map(() => 400),
+      );
+    });
+
     test('2.8 POST /token takes a form, with parameters of its type', async () => {
       for (const type of [FORM_TYPE, `${FORM_TYPE}; charset=UTF-8`, FORM_TYPE.toUpperCase()]) {
         assert.equal(

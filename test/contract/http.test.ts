@@ -415,6 +415,38 @@ for (const store of STORES) {
       });
     }
 
+    for (const [why, status, line, fields] of [
+      [
+        'a coding that is not known',
+        400,
+        'POST /token HTTP/1.1',
+        ['Transfer-Encoding: gzip, chunked'],
+      ],
+      ['chunks in HTTP/1.0', 400, 'POST /token HTTP/1.0', ['Transfer-Encoding: chunked']],
+      ['two hosts', 400, 'POST /token HTTP/1.1', ['Host: y', 'Transfer-Encoding: chunked']],
+      [
+        'too long a head',
+        431,
+        'POST /token HTTP/1.1',
+        [...Array(3000).fill('a: b'), 'Transfer-Encoding: chunked'],
+      ],
+      ['another version', 505, 'POST /token HTTP/2.0', ['Transfer-Encoding: chunked']],
+    ] as const) {
+      test(`2.10 ${why} in a pipeline answers ${status} and closes, and nothing behind it is answered`, async () => {
+        const get = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
+        const head = [line, 'Host: x', 'Connection: keep-alive', ...fields].join('\r\n');
+        const text = await raw(program.url, `${get}${head}\r\n\r\n0\r\n\r\n${get}`);
+        const answers = parse(text);
+        assert.deepEqual(
+          answers.map((answer) => [answer.status, answer.headers.get('connection')]),
+          [
+            [200, 'keep-alive'],
+            [status, 'close'],
+          ],
+        );
+      });
+    }
+
     for (const [bytes, why] of [
       ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 'CONNECT'],
       ['nonsense\r\n\r\n', 'what is no HTTP'],

@@ -264,6 +264,16 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           assert.deepEqual(await program.stop('SIGTERM'), { code: 1, signal: null });
         });
 
+        test('6.2 a SHUTDOWN_TIMEOUT_MS shorter than idle connections are kept ends it with 0', async () => {
+          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '400' };
+          await using program = await start(env);
+          const { hostname, port } = new URL(program.url);
+          const idle = connect(Number(port), hostname);
+          idle.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+          await once(idle, 'data');
+          assert.deepEqual(await program.stop(), { code: 0, signal: null });
+        });
+
         test('6.2 SHUTDOWN_TIMEOUT_MS with a request still in flight ends it with 1', async () => {
           const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '300' };
           await using program = await start(env);

@@ -8,6 +8,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { text as textOf } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import postgres from 'postgres';
 import { type Answer, send } from '../support/client.ts';
@@ -518,6 +519,22 @@ describe('5.2 SQLite', { timeout: 60_000 }, () => {
     await lock.release();
     assert.equal((await write).email, email);
     assert.deepEqual(order, [...Array(50).fill('reads'), 'write']);
+  });
+
+  test('2.16 5.2 a client that closes its side while it waits gets its answer', async () => {
+    const url = await newDatabase('sqlite');
+    await using program = await start({ DATABASE_URL: url });
+    await using lock = await lockWrites(url);
+    const { hostname, port } = new URL(program.url);
+    const body = JSON.stringify({ name: 'Ann', email: newEmail() });
+    const head = 'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
+    const socket = connect(Number(port), hostname);
+    socket.end(`${head}Content-Length: ${body.length}\r\n\r\n${body}`);
+    await once(socket, 'finish');
+    // Another connection's answer: by then the service has read the end of the first.
+    assert.equal((await send(program.url)).status, 200);
+    await lock.release();
+    assert.match(await textOf(socket), /^HTTP\/1\.1 201 .*"name":"Ann"/s);
   });
 
   for (const { why, path } of [

@@ -9,6 +9,7 @@ import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
+import type { HttpError } from '../../src/http/errors.ts';
 import { type Handler, Server, type TlsFiles } from '../../src/ops/server.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 
@@ -111,6 +112,65 @@ test('2.11 nothing more of a pipeline is read while requests of it wait', async 
   while (order.length < targets.length) await once(client, 'data');
   assert.deepEqual(order, targets);
   server.destroy();
+});
+
+test('2.11 where too many requests wait, one more is refused behind the answers before it', async () => {
+  const held: ServerResponse[] = [];
+  let isHolding = true;
+  const handle = (_req: IncomingMessage, res: ServerResponse) => {
+    if (isHolding) held.push(res);
+    else res.end();
+  };
+  const refusal = ({ status }: HttpError) => `HTTP/1.1 ${status} Refused\r\n\r\n`;
+  const server = new Server({ handle, refusal, allow: '' }, 60_000);
+  const port = await server.listen(0, '127.0.0.1');
+  const request = GET.repeat(2000);
+  const clients = Array.from({ length: 8 }, () => connect(port, '127.0.0.1'));
+  const answers = clients.map(() => '');
+  for (const [i, client] of clients.entries()) {
+    client.setEncoding('latin1').on('data', (text: string) => {
+      answers[i] += text;
+    });
+    client.write(request);
+    while (held.length <= i) await pause(1);
+  }
+  // 16,000 of them in all; the last two connections have room for none.
+  isHolding = false;
+  for (const res of held) res.end();
+  const refused = (text: string) => text.endsWith('HTTP/1.1 503 Refused\r\n\r\n');
+  await once(clients.at(-1)!, 'end');
+  assert.ok(refused(answers.at(-1)!));
+  assert.equal(answers.at(-1)!.split('HTTP/1.1 200 ').length - 1, 1);
+  while (answers[0]!.split('HTTP/1.1 200 ').length - 1 < 2000) await once(clients[0]!, 'data');
+  // Those that have had their answers, or have gone, have left the queue.
+  for (const client of clients) client.destroy();
+  const later = connect(port, '127.0.0.1').setEncoding('latin1');
+  later.end(request);
+  let text = '';
+  for await (const part of later) text += part;
+  assert.equal(text.split('HTTP/1.1 200 ').length - 1, 2000);
+  server.destroy();
+});
+
+test('6.2 a stop serves a connection whose TLS handshake is still to come, and closes one without', {
+  skip: NO_OPENSSL,
+}, async () => {
+  const handle = (_req: IncomingMessage, res: ServerResponse) => void res.end();
+  const server = new Server({ handle, refusal: () => '', allow: '' }, 60_000, pem());
+  const port = await server.listen(0, '127.0.0.1');
+  const [silent, late] = [connect(port, '127.0.0.1'), connect(port, '127.0.0.1')];
+  await Promise.all([once(silent, 'connect'), once(late, 'connect')]);
+  const order: string[] = [];
+  // As the service does: after a timer the event loop looks for new connections first.
+  await pause(1);
+  const stopped = server.stop(1000).then(() => order.push('stopped'));
+  const client = connectTls({ socket: late, rejectUnauthorized: false });
+  client.write(GET);
+  const [answer] = await once(client, 'data');
+  order.push('answered');
+  assert.match(String(answer), /^HTTP\/1\.1 200 /);
+  await Promise.all([stopped, once(silent.resume(), 'close')]);
+  assert.deepEqual(order, ['answered', 'stopped']);
 });
 
 function pem(): TlsFiles {

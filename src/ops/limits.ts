@@ -1,0 +1,39 @@
+// The limits of a listener: connections, what waits on them, and times.
+import type { ServerOptions } from 'node:http';
+import { MAX_HEADER_BYTES } from '../http/message.ts';
+
+/** Connections at the same time; beyond, idle ones give way. */
+export const MAX_CONNECTIONS = 10_000;
+
+/** Idle connections closed at once when room is needed, so that looking for them stays rare. */
+export const ROOM = 100;
+
+/** Requests that wait behind others of their connections, of all connections together. */
+export const MAX_QUEUED = 10_000;
+
+/** Connections that the kernel takes before we do. */
+export const BACKLOG = 4096;
+
+/** How long idle connections of a stopping server may bring one more request. */
+export const STOP_GRACE_MS = 500;
+
+/** How long a TLS handshake may take. */
+export const HANDSHAKE_TIMEOUT_MS = 10_000;
+
+/** Every limit of node:http(s), written out. */
+export const OPTIONS: ServerOptions = {
+  insecureHTTPParser: false,
+  maxHeaderSize: MAX_HEADER_BYTES,
+  headersTimeout: 10_000,
+  requestTimeout: 30_000,
+  connectionsCheckingInterval: 1_000,
+  // Longer than the 60 s after which load balancers commonly drop an idle connection: the side that
+  // sends the next request should be the one that closes.
+  keepAliveTimeout: 65_000,
+  // We refuse it ourselves, with the headers of every answer.
+  requireHostHeader: false,
+  joinDuplicateHeaders: false,
+  noDelay: true,
+  // A request without a body gets no stream.
+  optimizeEmptyRequests: true,
+};
