@@ -1,5 +1,5 @@
 // Prints the results that FAULTS_RESULTS has gathered as a Markdown table, for docs/durability.md:
-// node test/faults/report.ts FOLDER
+// npx node test/faults/report.ts FOLDER
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Result } from './results.ts';
