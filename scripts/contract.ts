@@ -68,7 +68,7 @@ export function findTests(): readonly NamedTest[] {
 // - **4.9** What the service does. [](../src/api/users.ts "function parseId")
 //   - A claim of its own.
 const RULE = /^- \*\*(\d\.\d+|1 [A-Z_]+)\*\* .*\n(?: +\S.*\n)*/gm;
-const TESTS_LINE = /^ {2}- Tests: .*\n/m;
+const TESTS_LINE = /^ {2}- Tests:.*\n/gm;
 // A backtick in a title could end the code span of another link.
 const CODE = /\[[^\]]*\]\(\.\.\/((?:src|db)\/[\w./]+|package\.json)(?:#L\d+)? "([^"`]+)"\)/g;
 

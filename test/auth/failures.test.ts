@@ -31,32 +31,32 @@ function limited(limit: number) {
 }
 
 describe('the limit', () => {
-  test('as many failures as the limit are checked, the next attempt is not', () => {
+  test('3.13 as many failures as the limit are checked, the next attempt is not', () => {
     const { attempt, fail } = limited(3);
     assert.deepEqual(fail(3), ['wrong', 'wrong', 'wrong']);
     assert.equal(attempt(false), 60);
   });
 
-  test('right credentials are refused too while the lock holds', () => {
+  test('3.13 right credentials are refused too while the lock holds', () => {
     const { attempt, fail } = limited(1);
     fail(1);
     assert.equal(attempt(true), 60);
   });
 
-  test('one failure below the limit locks nothing', () => {
+  test('3.13 one failure below the limit locks nothing', () => {
     const { attempt, fail } = limited(3);
     fail(2);
     assert.equal(attempt(true), 'right');
   });
 
-  test('a success does not count', () => {
+  test('3.13 a success does not count', () => {
     const { attempt } = limited(2);
     for (let i = 0; i < 100; i++) assert.equal(attempt(true), 'right');
     assert.equal(attempt(false), 'wrong');
     assert.equal(attempt(true), 'right');
   });
 
-  test('a success does not reset', () => {
+  test('3.13 a success does not reset', () => {
     const { attempt } = limited(2);
     assert.equal(attempt(false), 'wrong');
     assert.equal(attempt(true), 'right');
@@ -64,19 +64,19 @@ describe('the limit', () => {
     assert.equal(attempt(true), 60);
   });
 
-  test('0 switches it off', () => {
+  test('3.13 0 switches it off', () => {
     const { attempt, fail } = limited(0);
     assert.deepEqual(new Set(fail(10_000)), new Set(['wrong']));
     assert.equal(attempt(true), 'right');
   });
 
-  test('nothing is checked while the lock holds', () => {
+  test('3.13 nothing is checked while the lock holds', () => {
     const failures = new Failures(1, () => 0);
     failures.attempt(CLIENT, () => false);
     assert.throws(() => failures.attempt(CLIENT, () => assert.fail('checked')), { status: 429 });
   });
 
-  test('a check that throws counts for nothing', () => {
+  test('3.13 a check that throws counts for nothing', () => {
     const failures = new Failures(1, () => 0);
     const broken = () => {
       throw new RangeError('broken');
@@ -90,7 +90,7 @@ describe('the limit', () => {
 });
 
 describe('time', () => {
-  test('the lock ends a minute after the failure that reached the limit', () => {
+  test('3.13 the lock ends a minute after the failure that reached the limit', () => {
     const { clock, attempt, fail } = limited(2);
     fail(1);
     clock.ms += 30_000;
@@ -107,7 +107,7 @@ describe('time', () => {
     }
   });
 
-  test('Retry-After is a whole number of seconds that is long enough', () => {
+  test('3.13 Retry-After is a whole number of seconds that is long enough', () => {
     const { clock, attempt, fail } = limited(1);
     fail(1);
     clock.ms += 12_345.678;
@@ -117,7 +117,7 @@ describe('time', () => {
     assert.equal(attempt(true), 'right');
   });
 
-  test('attempts during the lock do not make it longer', () => {
+  test('3.13 attempts during the lock do not make it longer', () => {
     const { clock, attempt, fail } = limited(1);
     fail(1);
     clock.ms += 59_999;
@@ -126,7 +126,7 @@ describe('time', () => {
     assert.equal(attempt(true), 'right');
   });
 
-  test('after the lock, counting begins anew', () => {
+  test('3.13 after the lock, counting begins anew', () => {
     const { clock, attempt, fail } = limited(2);
     fail(2);
     clock.ms += 60_000;
@@ -136,7 +136,7 @@ describe('time', () => {
     assert.equal(attempt(true), 60);
   });
 
-  test('a failure counts for a minute', () => {
+  test('3.13 a failure counts for a minute', () => {
     const { clock, attempt, fail } = limited(2);
     fail(1);
     clock.ms += 59_999;
@@ -144,7 +144,7 @@ describe('time', () => {
     assert.equal(attempt(true), 60);
   });
 
-  test('a failure of a minute ago no longer counts', () => {
+  test('3.13 a failure of a minute ago no longer counts', () => {
     const { clock, attempt, fail } = limited(2);
     fail(1);
     clock.ms += 60_000;
@@ -152,7 +152,7 @@ describe('time', () => {
     assert.equal(attempt(true), 'right');
   });
 
-  test('no minute holds more failures than the limit, however they come', (t: TestContext) => {
+  test('3.13 no minute holds more failures than the limit, however they come', (t: TestContext) => {
     t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
     const step = fc.record({
       pause: fc.oneof(fc.constant(0), fc.nat(5_000), fc.constantFrom(59_999, 60_000, 60_001)),
@@ -187,7 +187,7 @@ describe('addresses', () => {
     { why: 'an IPv6 address in two spellings', one: '2001:db8::1', other: '2001:0DB8:0:0:0:0:0:1' },
     { why: 'an IPv6 address with and without a zone', one: 'fe80::1', other: 'fe80::1%eth0' },
   ]) {
-    test(`${why} share a counter`, () => {
+    test(`3.13 ${why} share a counter`, () => {
       const { attempt, fail } = limited(1);
       fail(1, one);
       assert.equal(attempt(true, other), 60);
@@ -200,7 +200,7 @@ describe('addresses', () => {
     { why: 'an IPv4 address and ::1', one: '0.0.0.1', other: '::1' },
     { why: 'no address and an address', one: '', other: '192.0.2.1' },
   ]) {
-    test(`${why} have counters of their own`, () => {
+    test(`3.13 ${why} have counters of their own`, () => {
       const { attempt, fail } = limited(1);
       fail(1, one);
       assert.equal(attempt(true, other), 'right');
@@ -217,7 +217,7 @@ describe('many addresses', () => {
     { why: 'IPv4', address: ipv4 },
     { why: 'IPv6', address: ipv6 },
   ]) {
-    test(`100,000 ${why} addresses leave less than 8 MB behind`, () => {
+    test(`3.13 100,000 ${why} addresses leave less than 8 MB behind`, () => {
       const { fail } = limited(3);
       for (let i = 0; i < 20_000; i++) fail(1, address(i));
       const before = heapBytes();
@@ -227,7 +227,7 @@ describe('many addresses', () => {
       assert.equal(fail(1)[0], 'wrong');
     });
 
-    test(`100,000 locked ${why} addresses leave less than 8 MB behind`, () => {
+    test(`3.13 100,000 locked ${why} addresses leave less than 8 MB behind`, () => {
       const before = heapBytes();
       const { fail } = limited(1);
       for (let i = 0; i < 100_000; i++) fail(1, address(i));
@@ -237,7 +237,7 @@ describe('many addresses', () => {
     });
   }
 
-  test('a locked address stays locked whatever 100,000 others do', () => {
+  test('3.13 a locked address stays locked whatever 100,000 others do', () => {
     const { clock, attempt, fail } = limited(2);
     fail(2);
     for (let i = 0; i < 100_000; i++) fail(1 + (i % 2), ipv4(i));
@@ -247,14 +247,14 @@ describe('many addresses', () => {
     assert.equal(attempt(true), 'right');
   });
 
-  test('of 100,000 addresses that reach the limit, none gets past it within the minute', () => {
+  test('3.13 of 100,000 addresses that reach the limit, none gets past it within the minute', () => {
     const { clock, attempt, fail } = limited(1);
     for (let i = 0; i < 100_000; i++) fail(1, ipv4(i));
     clock.ms += 59_000;
     for (let i = 0; i < 100_000; i++) assert.equal(attempt(true, ipv4(i)), 1, ipv4(i));
   });
 
-  test('when every place is taken, those that come later share one counter', () => {
+  test('3.13 when every place is taken, those that come later share one counter', () => {
     const { attempt, fail } = limited(2);
     for (let i = 0; i < 10_000; i++) fail(2, ipv4(i));
     assert.equal(attempt(false, '192.0.2.1'), 'wrong');
@@ -263,14 +263,14 @@ describe('many addresses', () => {
     assert.equal(attempt(true, ipv4(9_999)), 60);
   });
 
-  test('when the locks have ended, everyone may try again', () => {
+  test('3.13 when the locks have ended, everyone may try again', () => {
     const { clock, attempt, fail } = limited(1);
     for (let i = 0; i < 20_000; i++) fail(1, ipv4(i));
     clock.ms += 60_000;
     for (let i = 0; i < 20_000; i++) assert.equal(attempt(true, ipv4(i)), 'right');
   });
 
-  test('the address that has been quiet for longest is the one that is forgotten', () => {
+  test('3.13 the address that has been quiet for longest is the one that is forgotten', () => {
     const { attempt, fail } = limited(2);
     fail(1, '192.0.2.1');
     for (let i = 0; i < 9_998; i++) fail(1, ipv4(i));

@@ -473,11 +473,14 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         await using program = await start();
         const ADMIN_PORT = new URL(program.adminUrl).port;
         program.process.kill('SIGSTOP');
+        const began = performance.now();
         const exits = await Promise.all([
           ask('--live', { ADMIN_PORT }),
           ask('--ready', { ADMIN_PORT }),
         ]);
         assert.deepEqual(exits, Array(2).fill({ code: 1, signal: null }));
+        // 2.5 seconds, and the start of two processes.
+        assert.ok(performance.now() - began < 10_000);
       });
 
       test('6.5 ADMIN_PORT unset means 3001, and the paths asked are /live and /ready', async (t) => {
@@ -608,6 +611,9 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         assert.match(answer, /^HTTP\/1\.1 200 /);
         await Promise.race(idle.map((client) => client.closed));
         assert.ok(closed >= 1 && closed < 1000, `${closed} closed`);
+        // The oldest, which came in the first turns.
+        const isOpen = ({ socket }: { socket: Socket }) => !socket.destroyed && socket.readable;
+        assert.ok(idle.slice(333).every(isOpen));
         busy.finish();
         await busy.received(/\r\n\r\n.+$/s);
         assert.match(busy.text(), /^HTTP\/1\.1 201 /);

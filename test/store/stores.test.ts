@@ -653,7 +653,7 @@ describe('migrations', () => {
         all.map(({ version }) => version),
         all.map((_, i) => i + 1),
       );
-      assert.ok(all.every(({ sql }) => /create table users/.test(sql) || sql.trim() !== ''));
+      assert.ok(all.every(({ sql }) => sql.trim() !== ''));
     });
   }
 
