@@ -44,7 +44,7 @@ export async function run(t: TestContext, campaign: Campaign): Promise<void> {
   const ledger = new Ledger();
   const writers = new Writers(ledger, program.url, WRITERS);
   await writers.progress(1);
-  await stampRows(directUrl);
+  await recordWrites(directUrl);
   let healSeconds = 0;
   let landed = 0;
   for (let i = 0; i < times; i++) {
@@ -63,11 +63,11 @@ export async function run(t: TestContext, campaign: Campaign): Promise<void> {
   assert.equal(landed, times, 'no write was on its way');
   assert.deepEqual([program.process.exitCode, program.process.signalCode], [null, null]);
   assert.deepEqual([writers.surprises, writers.broken], [[], 0]);
-  assert.equal(writers.refused.size > 0, refuses, `${writers.refused.size} creations refused`);
+  assert.equal(writers.refused.size > 0, refuses, `${writers.refused.size} writes refused`);
   const latest = timeoutMs + GRACE_MS;
   assert.ok(writers.slowestMs < latest, `an answer after ${writers.slowestMs} ms`);
   assert.ok(healSeconds < (campaign.healSeconds ?? HEAL_SECONDS), `healed after ${healSeconds} s`);
-  assert.deepEqual(await lateIn(directUrl, writers.refused, timeoutMs), []);
+  assert.deepEqual(await faultsIn(directUrl, writers.refused, timeoutMs, ledger), []);
   const findings = ledger.check(await usersIn(directUrl));
   assert.deepEqual(findings, { lost: [], duplicated: [] });
   const { acknowledged } = ledger;
@@ -79,27 +79,38 @@ function count(program: Program, message: string): number {
   return program.log.filter((line) => line.message === message).length;
 }
 
-/** From now on every new row tells when it was made. */
-async function stampRows(databaseUrl: string): Promise<void> {
+/** From now on the database keeps a record of every row that is written, and when. */
+async function recordWrites(databaseUrl: string): Promise<void> {
   await query(
     databaseUrl,
-    'alter table users add column stored_at timestamptz default clock_timestamp()',
+    `create table writes (email text, done_at timestamptz default clock_timestamp());
+     create function record_write() returns trigger language plpgsql as
+       $$ begin insert into writes (email) values (coalesce(new.email, old.email)); return null; end $$;
+     create trigger record_write after insert or update or delete on users
+       for each row execute function record_write()`,
   );
 }
 
-/** Users that were made later than `allowedMs` after their creation was answered 500. */
-async function lateIn(
+/** Writes that were done later than `allowedMs` after they were answered 500, or more often than asked for. */
+async function faultsIn(
   databaseUrl: string,
   refused: ReadonlyMap<string, number>,
   allowedMs: number,
+  ledger: Ledger,
 ): Promise<string[]> {
   const rows = await query(
     databaseUrl,
-    'select email, extract(epoch from stored_at)::float8 * 1000 as "storedMs" from users',
+    `select email, count(*)::int as times, extract(epoch from max(done_at))::float8 * 1000 as "doneMs"
+     from writes group by email`,
   );
-  const lateBy = ({ email, storedMs }: Record<string, unknown>) =>
-    Number(storedMs) - (refused.get(String(email)) ?? Number.POSITIVE_INFINITY) - allowedMs;
-  return rows
-    .filter((row) => lateBy(row) > 0)
-    .map((row) => `${row.email}: ${Math.round(lateBy(row))} ms too late`);
+  assert.ok(rows.length > WRITERS);
+  return rows.flatMap(({ email, times, doneMs }) => {
+    const lateMs =
+      Number(doneMs) - (refused.get(String(email)) ?? Number.POSITIVE_INFINITY) - allowedMs;
+    const most = ledger.most(String(email));
+    return [
+      ...(lateMs > 0 ? [`${email}: ${Math.round(lateMs)} ms too late`] : []),
+      ...(Number(times) > most ? [`${email}: written ${times} times, not ${most}`] : []),
+    ];
+  });
 }

@@ -73,6 +73,12 @@ export class Ledger {
     return [...this.entries.values()].filter(({ id }) => id === undefined).map((e) => e.email);
   }
 
+  /** How often its row can have been written at most. */
+  most(email: string): number {
+    const { changes, unknownName, removal } = this.entries.get(email)!;
+    return 1 + changes + (unknownName === undefined ? 0 : 1) + (removal === 'none' ? 0 : 1);
+  }
+
   /** Holds all entries, or those of some emails, against the rows of the database. */
   check(rows: readonly Row[], entries: Iterable<Entry> = this.entries.values()): Findings {
     const lost: string[] = [];

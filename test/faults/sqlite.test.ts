@@ -193,7 +193,9 @@ async function campaign(
   assert.deepEqual([writers.surprises, writers.broken], [[], 0]);
   assert.ok(writers.slowestMs < LATEST_MS, `an answer after ${writers.slowestMs} ms`);
   const gone = program.log.filter(({ message }) => message === 'store unavailable');
-  assert.equal(gone.length, times);
+  // One line a fault, not one a try. What a failed write has left of its room can hold one smaller write,
+  // so a full disk can be gone twice.
+  assert.ok(gone.length >= times && gone.length <= 2 * times, `${gone.length} lines`);
   assert.match(String(gone[0]!.cause), /service\.db: .*(?:full|locked)/);
   assert.deepEqual(ledger.check(await usersIn(url)), NOTHING);
   const { acknowledged } = ledger;

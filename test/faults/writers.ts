@@ -13,7 +13,7 @@ let runs = 0;
 export class Writers {
   /** Answers by status. */
   readonly counts = new Map<number, number>();
-  /** Emails whose creation was answered 500, and when: milliseconds since 1970. */
+  /** Emails whose latest write was answered 500, and when: milliseconds since 1970. */
   readonly refused = new Map<string, number>();
   /** Answers that no writer should ever get, in words. */
   readonly surprises: string[] = [];
@@ -104,10 +104,7 @@ export class Writers {
     const email = `${name}@example.com`;
     const entry = this.#ledger.asked(email, name);
     const answer = await this.#send(agent, entry, 'POST', '/users', { name, email }, 201);
-    if (answer === undefined) {
-      this.refused.set(email, Date.now());
-      return undefined;
-    }
+    if (answer === undefined) return undefined;
     this.#ledger.created(entry, JSON.parse(answer.body).id);
     return entry;
   }
@@ -148,6 +145,7 @@ export class Writers {
       if (answer.status !== 500) {
         this.surprises.push(`${method} ${path}: ${answer.status} ${answer.body}`);
       }
+      this.refused.set(entry.email, Date.now());
       return undefined;
     } catch (err) {
       const { message, isReused } = err as Broken;
