@@ -26,17 +26,22 @@ export interface Materials {
   /** Of Debian, `12`. */
   readonly release: string;
   readonly npm: readonly NpmPackage[];
+  /** The time of every file in the image, in seconds since 1970. */
+  readonly seconds: number;
 }
 
 /** The document as JSON text. */
 export function billOfMaterials(materials: Materials): string {
-  const { service, npm, debian, release } = materials;
+  const { service, npm, debian, release, seconds } = materials;
   const document = {
     $schema: 'http://cyclonedx.org/schema/bom-1.6.schema.json',
     bomFormat: 'CycloneDX',
     specVersion: '1.6',
     version: 1,
     metadata: {
+      // Builders take a layer from their cache when its contents are the same, whatever its times:
+      // with this line, another time is another content.
+      timestamp: new Date(seconds * 1000).toISOString(),
       component: {
         type: 'application',
         name: service.name,

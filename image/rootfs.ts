@@ -15,6 +15,7 @@ const EXECUTABLE = 0o755;
 
 const source = join(import.meta.dirname, '..');
 const tree = new Tree(process.argv[2] ?? 'rootfs');
+const seconds = Number(process.env.SOURCE_DATE_EPOCH ?? 0);
 
 const node = loadedPart(readFileSync(process.execPath));
 tree.put('/usr/local/bin/node', node, EXECUTABLE);
@@ -50,8 +51,9 @@ tree.put(
     debian,
     release: /^VERSION_ID="?([0-9]+)/m.exec(release)?.[1] ?? '',
     npm,
+    seconds,
   }),
 );
 
-const list = tree.seal(Number(process.env.SOURCE_DATE_EPOCH ?? 0));
+const list = tree.seal(seconds);
 process.stdout.write(list.map((line) => `${line}\n`).join(''));
