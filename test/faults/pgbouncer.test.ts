@@ -1,5 +1,6 @@
 // PgBouncer in transaction mode stands in front of Postgres: the whole contract holds, and so does what
-// is said about faults.
+// is said about faults. Left out is "5.1 Postgres", which cuts and counts the connections at the server:
+// here they are the pooler's.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -21,6 +22,9 @@ const CONTRACT = globSync('test/contract/*.test.ts', {
   cwd: join(import.meta.dirname, '../..'),
 });
 
+/** The suites of the contract name their store: `users (postgres)`, `paths, postgres`. */
+const ON_POSTGRES = '([(]|, )postgres([)]|$)';
+
 const SETTINGS: Record<string, Record<string, string>> = {
   'as it comes': {},
   'with ignore_startup_parameters': { ignore_startup_parameters: 'statement_timeout' },
@@ -40,7 +44,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       const { NODE_TEST_CONTEXT: _, ...env } = process.env;
       const child = spawn(
         process.execPath,
-        ['--test', '--test-name-pattern=[(]postgres[)]', ...CONTRACT],
+        ['--test', '--test-timeout=300000', `--test-name-pattern=${ON_POSTGRES}`, ...CONTRACT],
         {
           cwd: join(import.meta.dirname, '../..'),
           env: { ...env, TEST_DATABASE_URL: through(bouncer.port, server.url) },
@@ -55,7 +59,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       assert.equal(code, 0, output);
       // The suite has really run, and through it.
       const passed = Number(/pass (\d+)/.exec(output)?.[1]);
-      assert.ok(passed >= CONTRACT.length * 10, output);
+      assert.ok(passed > 1_400, output);
       assert.match(bouncer.log, /test_/);
       t.diagnostic(`${passed} tests passed through PgBouncer`);
     });
