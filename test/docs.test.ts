@@ -46,7 +46,7 @@ describe('the file of the page', () => {
 
 const skip = CHROMIUM === undefined && 'no chromium is installed, and CHROMIUM names none';
 
-describe('the page in a browser', { skip, timeout: 120_000 }, () => {
+describe('the page in a browser', { skip, timeout: 300_000 }, () => {
   let browser: Browser;
   let service: Awaited<ReturnType<typeof start>>;
   let api: Part;

@@ -26,7 +26,7 @@ const TIMEOUT_MS = 300;
 const JSON_TYPE = { 'content-type': 'application/json' };
 
 for (const store of STORES) {
-  describe(`7 the admin listener (${store})`, { timeout: 60_000 }, () => {
+  describe(`7 the admin listener (${store})`, { timeout: 300_000 }, () => {
     describe('pages', () => {
       let program: Program;
       before(async () => {

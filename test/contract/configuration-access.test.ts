@@ -8,7 +8,7 @@ import { PASSWORD, type Program, SECRET, start, USER } from '../support/program.
 
 const EMOJI = '\u{1F600}';
 
-describe('1 configuration: credentials', { concurrency: 2, timeout: 30_000 }, () => {
+describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, () => {
   test('1 AUTH_USER, AUTH_NAME: the defaults are admin and Administrator', async () => {
     await using program = await start({ AUTH_USER: '', AUTH_NAME: '' });
     const { id, name } = claims(await token(program, PASSWORD, 'admin'));
@@ -161,7 +161,7 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 30_000 }, ()
   });
 });
 
-describe('1 configuration: proxies', { concurrency: 2, timeout: 30_000 }, () => {
+describe('1 configuration: proxies', { concurrency: 2, timeout: 300_000 }, () => {
   const rows = [
     ['0', '203.0.113.1', '127.0.0.1', 'no proxy is trusted'],
     ['', '203.0.113.1', '127.0.0.1', 'none is by default'],

@@ -3,9 +3,10 @@
 import assert from 'node:assert/strict';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:https';
 import { connect, type Socket } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import postgres from 'postgres';
@@ -23,7 +24,7 @@ const COMPLETE = {
   SIGNING_SECRET: SECRET,
 };
 
-describe('1 configuration: ports', { concurrency: 2, timeout: 30_000 }, () => {
+describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
   test('1 PORT: 0 picks a free one, which the start-up line names', async () => {
     await using first = await start();
     await using second = await start();
@@ -65,7 +66,10 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 30_000 }, () => {
     }
   });
 
-  const noIpv6 = !existsSync('/proc/net/if_inet6') && 'no IPv6 here';
+  const noIpv6 =
+    !Object.values(networkInterfaces()).some((all) =>
+      all?.some(({ address }) => address === '::1'),
+    ) && 'no IPv6 here';
   test('1 HOST: an IPv6 address stands in brackets in the start-up line', {
     skip: noIpv6,
   }, async () => {
@@ -91,7 +95,10 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 30_000 }, () => {
   });
 });
 
-describe('1 configuration: bodies, origins, log, stop', { concurrency: 2, timeout: 30_000 }, () => {
+describe('1 configuration: bodies, origins, log, stop', {
+  concurrency: 2,
+  timeout: 300_000,
+}, () => {
   for (const [value, limit] of [
     ['', 102_400],
     ['100', 100],
@@ -250,7 +257,7 @@ describe('1 configuration: bodies, origins, log, stop', { concurrency: 2, timeou
   });
 
   test('1 SHUTDOWN_DELAY_MS: new connections are taken that long while /ready already fails', async () => {
-    await using program = await start({ SHUTDOWN_DELAY_MS: '800' });
+    await using program = await start({ SHUTDOWN_DELAY_MS: '3000' });
     const began = performance.now();
     program.process.kill('SIGTERM');
     await program.logged('stopping');
@@ -258,7 +265,7 @@ describe('1 configuration: bodies, origins, log, stop', { concurrency: 2, timeou
     const fresh = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
     assert.match(await raw(program.url, fresh), /^HTTP\/1\.1 200 /);
     assert.deepEqual(await program.exited, { code: 0, signal: null });
-    assert.ok(performance.now() - began >= 790);
+    assert.ok(performance.now() - began >= 2_990);
   });
 
   test('1 SHUTDOWN_DELAY_MS: by default there is none', async () => {
@@ -280,7 +287,7 @@ describe('1 configuration: bodies, origins, log, stop', { concurrency: 2, timeou
   });
 });
 
-describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 30_000 }, () => {
+describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
   let first: Pair;
   let second: Pair;
   before(() => {

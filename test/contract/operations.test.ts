@@ -12,7 +12,7 @@ const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 /** What does not happen by then does not happen. */
 const soon = () => ({ signal: AbortSignal.timeout(20_000) });
 
-describe('6 operations', { concurrency: 4, timeout: 60_000 }, () => {
+describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   test('6.8 the line of a request has these fields and no others', async () => {
     await using program = await start();
     const body = { name: 'Ann', email: 'ann@example.com' };
@@ -158,12 +158,11 @@ describe('6 operations', { concurrency: 4, timeout: 60_000 }, () => {
     const socket = await open(program.url);
     socket.write(GET);
     await answered(socket);
-    program.process.kill('SIGTERM');
-    await program.logged('stopping');
     const began = performance.now();
+    program.process.kill('SIGTERM');
     await once(socket, 'close', soon());
     const took = performance.now() - began;
-    assert.ok(took > 300 && took < 2_000, `after ${took} ms`);
+    assert.ok(took > 490 && took < 5_000, `after ${took} ms`);
   });
 
   test('6.16 a fault outside a request is one error line, and the process goes on', async () => {

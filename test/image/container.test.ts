@@ -1,5 +1,6 @@
 // The image as it runs: without settings, hardened, stopped, started again.
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
@@ -38,7 +39,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 300_000 }, () => {
   });
 
   test('users survive stop and start, and another container on the same volume', async () => {
-    const volume = `notes-users-test-${process.pid}`;
+    const volume = `notes-users-test-${randomUUID()}`;
     try {
       await using first = await Container.start('-v', `${volume}:/data`);
       await first.answers();

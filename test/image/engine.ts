@@ -52,7 +52,9 @@ export class Container {
     const asked = url ?? (await this.url());
     // Asking the engine costs more than asking the service.
     for (let tries = 1; ; tries++) {
-      const res = await fetch(asked).catch(() => undefined);
+      // Closed, so that a stop has no idle connection to wait for.
+      const headers = { connection: 'close' };
+      const res = await fetch(asked, { headers }).catch(() => undefined);
       if (res?.ok) return;
       const isOver = tries % 200 === 0 && !(await this.isRunning());
       if (isOver) throw new Error((await this.lines()).join('\n'));

