@@ -1,5 +1,5 @@
 // From the route table to the OpenAPI 3.1 document (contract 8.1). What a route's handler answers
-// stands in its row; what the pipeline answers before it is added here, by what the row says of
+// is in its row; what the pipeline answers before it is added here, by what the row says of
 // access and body. HEAD and OPTIONS follow from the methods of a path and are not in the document.
 import type { Access } from './auth/access.ts';
 import { MEDIA_TYPES } from './http/body.ts';
@@ -15,12 +15,13 @@ import { VERSION } from './version.ts';
 const DESCRIPTION = `Tokens (HS256 JWT), a note behind Bearer, a greeting behind Basic, and users.
 
 Errors are \`text/plain\`: the status text, or one sentence that says what was wrong. Checks come in
-this order: 404 path, 405, 401, 413, 415, 400 syntax, 400 fields, 404 user, 412, 400 taken email.
+this order: 404 path, 405, 401 or 429, 413, 415, 400 syntax, 400 fields, 404 user, 412, 400 taken
+email; \`POST /token\`, whose body holds the credentials, checks them last.
 An unknown path answers 404, and another method than those of a path 405. \`HEAD\` is
 wherever \`GET\` is, and \`OPTIONS\` everywhere. A body that a route does not take is dropped, within
 the same limit of its size.`;
 
-/** Answers of every route: to bytes that are no request, or one that is too large or too slow. */
+/** Answers of every route: to bytes that are not a request, or to one that is too large or too slow. */
 const EVERYWHERE = [400, 408, 413, 431, 505];
 
 const SECURITY: { readonly [access in Access]: readonly Part[] } = {

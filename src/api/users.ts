@@ -1,11 +1,12 @@
 // The six operations on users (contract section 4).
-import { condition, entityTag, isUnchanged } from '../http/conditional.ts';
+import { condition, entityTag, isUnchanged, isWanted } from '../http/conditional.ts';
 import { HttpError } from '../http/errors.ts';
 import { parseQuery } from '../http/query.ts';
 import { empty, json, type Reply } from '../http/reply.ts';
 import type { Context } from '../route.ts';
 import {
   type Changed,
+  FIELDS,
   isEmail,
   parseChange,
   parseNewUser,
@@ -43,8 +44,8 @@ export async function createUser({ body, services: { store } }: Context): Promis
 
 /** GET /users/{id} (contract 4.3). */
 export async function readUser(context: Context): Promise<Reply> {
-  const user = await context.services.store.find(parseId(context.parameter));
-  if (user === undefined) throw noSuchUser();
+  const found = await context.services.store.find(parseId(context.parameter));
+  const user = existing(found && !isWanted(found, context.headers) ? 'stale' : found);
   const headers = ['ETag', entityTag(user)];
   if (isUnchanged(user, context.headers)) return empty(304, headers);
   return json(representation(user), headers);
@@ -72,7 +73,7 @@ async function change(context: Context, fields: UserChange): Promise<Reply> {
   const user = existing(
     await context.services.store.change(id, fields, condition(context.headers)),
   );
-  // The tag is sent beside RFC 9110 §9.3.4, as clients need it for the next If-Match (contract 4.8).
+  // Against RFC 9110 §9.3.4 the tag is sent: clients need it for the next If-Match (contract 4.8).
   return json(representation(user), [
     'ETag',
     entityTag(user),
@@ -94,7 +95,9 @@ function noSuchUser(): HttpError {
 }
 
 async function withEmail(email: string, after: number, store: UserStore): Promise<Reply> {
-  if (!isEmail(email)) throw new HttpError(400, 'The query parameter email is no email.');
+  if (!isEmail(email)) {
+    throw new HttpError(400, `The query parameter email must be ${FIELDS.email.description}.`);
+  }
   const user = await store.findByEmail(email);
   return json(jsonArray(user !== undefined && user.id > after ? [user] : []));
 }

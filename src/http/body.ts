@@ -60,8 +60,8 @@ function parseJson(text: string): unknown {
 
 const EMPTY = Buffer.alloc(0);
 
-/** A buffer for a body in pieces has this size at least. */
-const LEAST_BYTES = 4096;
+/** Of a buffer for a body in pieces. */
+const MIN_BUFFER_BYTES = 4096;
 
 function read(req: IncomingMessage, limitBytes: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
@@ -73,7 +73,8 @@ function read(req: IncomingMessage, limitBytes: number): Promise<Buffer> {
       if (end > limitBytes) return reject(tooLarge(limitBytes));
       if (end > buffer.length) {
         if (length === 0) buffer = chunk;
-        else buffer = Buffer.concat([buffer.subarray(0, length)], Math.max(2 * end, LEAST_BYTES));
+        else
+          buffer = Buffer.concat([buffer.subarray(0, length)], Math.max(2 * end, MIN_BUFFER_BYTES));
       }
       if (buffer !== chunk) chunk.copy(buffer, length);
       length = end;
@@ -96,7 +97,7 @@ function mediaType(req: IncomingMessage, accepts: readonly MediaType[]): MediaTy
   if (accepts.length === 0) return undefined;
   const coding = req.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
   if (coding !== 'identity') {
-    throw new HttpError(415, 'The body must have no content coding.', [
+    throw new HttpError(415, 'The body must not have a Content-Encoding other than identity.', [
       'Accept-Encoding',
       'identity',
     ]);
@@ -107,7 +108,8 @@ function mediaType(req: IncomingMessage, accepts: readonly MediaType[]): MediaTy
   const accepted = accepts.map((name) => MEDIA_TYPES[name]).join(', ');
   const headers = ['Accept', accepted];
   if (req.method === 'PATCH') headers.push('Accept-Patch', accepted);
-  throw new HttpError(415, `The body must be ${accepted}, in UTF-8.`, headers);
+  const types = accepted.replace(', ', ' or ');
+  throw new HttpError(415, `The body must be ${types}, in UTF-8.`, headers);
 }
 
 // media-type = type "/" subtype *( OWS ";" OWS [ parameter ] )   (RFC 9110 §8.3.1)

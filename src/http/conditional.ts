@@ -18,6 +18,14 @@ export function condition(headers: IncomingHttpHeaders): Condition {
   };
 }
 
+/** Whether `If-Match` of a GET allows the user's version: else the answer is 412. */
+export function isWanted(user: User, headers: IncomingHttpHeaders): boolean {
+  const header = headers['if-match'];
+  if (header === undefined) return true;
+  const tags = versions(header, 'strong');
+  return tags === 'any' || tags.includes(user.version);
+}
+
 /** Whether `If-None-Match` of a GET names the user's tag: then the answer is 304. */
 export function isUnchanged(user: User, headers: IncomingHttpHeaders): boolean {
   const header = headers['if-none-match'];

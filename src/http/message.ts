@@ -24,7 +24,7 @@ export function checkMessage(req: IncomingMessage): void {
   const coding = req.headers['transfer-encoding'];
   // RFC 9112 §6.1: no other coding is understood, and in HTTP/1.0 any is a sign of smuggling.
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || req.httpVersionMinor === 0)) {
-    throw new HttpError(400, 'A Transfer-Encoding must be chunked, and HTTP/1.0 has none.');
+    throw new HttpError(400, 'Transfer-Encoding must be chunked, and is not allowed in HTTP/1.0.');
   }
   if (req.httpVersionMinor === 0) return;
   const host = singleHeader(req, 'host');

@@ -17,7 +17,8 @@ export function parseQuery<Name extends string>(
     const sent = decode(equals === -1 ? part : part.slice(0, equals));
     const name = known.find((candidate) => candidate === sent);
     if (name === undefined) continue;
-    if (values[name] !== undefined) throw new HttpError(400, `The query has ${name} twice.`);
+    if (values[name] !== undefined)
+      throw new HttpError(400, `The query parameter ${name} must appear only once.`);
     values[name] = equals === -1 ? '' : decode(part.slice(equals + 1));
   }
   return values;

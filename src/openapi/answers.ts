@@ -32,11 +32,11 @@ export const RESPONSES = {
   NoSuchUser: textAnswer('No user has this id.', 'No user has this id.'),
   RequestTimeout: textAnswer('The request did not come in time.', 'Request Timeout', CLOSE),
   PreconditionFailed: textAnswer(
-    '`If-Match` or `If-None-Match` does not allow the change. Nothing was changed.',
+    '`If-Match` or `If-None-Match` rules out the user’s version. Nothing was changed.',
     "If-Match or If-None-Match rules out the user's version.",
   ),
   ContentTooLarge: textAnswer(
-    'The body is larger than `BODY_LIMIT_BYTES`.',
+    'The body is larger than `BODY_LIMIT_BYTES`, or a form has more than 1,000 parameters.',
     'The body is larger than 102400 bytes.',
     CLOSE,
   ),
@@ -48,6 +48,7 @@ export const RESPONSES = {
   HeadersTooLarge: textAnswer(
     'The header section is larger than 16 KiB.',
     'Request Header Fields Too Large',
+    CLOSE,
   ),
   InternalServerError: textAnswer(
     'The store failed or did not answer in time. For a write that means *unknown*: it was done once or not at all.',
@@ -56,6 +57,7 @@ export const RESPONSES = {
   VersionNotSupported: textAnswer(
     'The request is in a version of HTTP other than 1.0 and 1.1.',
     'HTTP Version Not Supported',
+    CLOSE,
   ),
 } as const;
 
@@ -65,6 +67,11 @@ export const UNMATCHED = {
   405: textAnswer('The path does not have this method.', 'Method Not Allowed', {
     Allow: header('The methods that the path has.', { type: 'string' }),
   }),
+  503: textAnswer(
+    'Too many requests wait behind others of their connections.',
+    'Service Unavailable',
+    CLOSE,
+  ),
 };
 
 /** 401 with one of these challenges (RFC 9110 §11.6.1). */
@@ -79,7 +86,7 @@ export function unsupported(accepted: string, isPatch: boolean): Part {
   const takes = { description: 'What the route takes.', schema: { const: accepted } };
   return textAnswer(
     'The body is in another media type, charset or content coding, or has no `Content-Type`.',
-    `The body must be ${accepted}, in UTF-8.`,
+    `The body must be ${accepted.replace(', ', ' or ')}, in UTF-8.`,
     {
       Accept: takes,
       ...(isPatch && { 'Accept-Patch': takes }),

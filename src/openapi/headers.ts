@@ -8,11 +8,13 @@ const TAG = { type: 'string', pattern: '^"[!#-~]+"$', examples: [FIRST_TAG] };
 /** What answers carry beside their body. */
 export const HEADERS = {
   RequestId: header('Names the request in the log.', ref('schemas', 'RequestId')),
-  ContentTypeOptions: header('The `Content-Type` is meant.', { const: 'nosniff' }),
+  ContentTypeOptions: header('Browsers must not guess another type than `Content-Type`.', {
+    const: 'nosniff',
+  }),
   ContentLength: header('Bytes of the body.', LENGTH),
   StreamedLength: optional('Bytes of the body; absent where the list is streamed.', LENGTH),
   AllowOrigin: optional('The service’s `CORS_ORIGIN`; absent without one.', { type: 'string' }),
-  ExposeHeaders: optional('Beside `Access-Control-Allow-Origin`.', { type: 'string' }),
+  ExposeHeaders: optional('Headers that a page of that origin may read.', { type: 'string' }),
   ETag: header('Strong entity tag of the user, for `If-Match` and `If-None-Match`.', TAG),
   Location: header('The path of the new user.', USER_PATH),
   ContentLocation: header('The path of the user that the answer holds.', USER_PATH),
@@ -23,7 +25,7 @@ export const HEADERS = {
   }),
   NoStore: header('A token is not to be cached (RFC 6749 §5.1).', { const: 'no-store' }),
   Policy: header('Lets the page run its own script and nothing else.', { type: 'string' }),
-  NoReferrer: header('The page tells no one where it is.', { const: 'no-referrer' }),
+  NoReferrer: header('Links on the page send no `Referer`.', { const: 'no-referrer' }),
   NoCache: header('The page is asked for again each time.', { const: 'no-cache' }),
   RetryAfter: header('Seconds until the next attempt.', { type: 'integer', minimum: 1 }),
   Close: header('The connection ends with this answer.', { const: 'close' }),

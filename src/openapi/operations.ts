@@ -101,7 +101,7 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
   'GET /users/{id}': {
     id: 'readUser',
     tag: 'users',
-    parameters: ['UserId', 'IfNoneMatch'],
+    parameters: ['UserId', ...CONDITIONS],
     success: jsonAnswer('The user.', ref('schemas', 'User'), ADA, TAGGED),
     challenges: USERS_CHALLENGES,
   },

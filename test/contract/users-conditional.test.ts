@@ -76,6 +76,23 @@ for (const store of STORES) {
       });
     }
 
+    for (const { why, value } of [...STRONG_MATCHES, ...ANY]) {
+      test(`4.3 GET with If-Match of ${why} answers 200`, async () => {
+        const { url, tag, body } = await newUser(program);
+        const answer = await send(url, { headers: { 'if-match': value(tag) } });
+        assert.deepEqual([answer.status, answer.body], [200, body]);
+      });
+    }
+
+    for (const { why, value } of [...WEAK_MATCHES, ...NO_MATCHES, ...MALFORMED]) {
+      test(`4.3 GET with If-Match of ${why} answers 412`, async () => {
+        const { url, tag } = await newUser(program);
+        const headers = { 'if-match': value(tag), 'if-none-match': tag };
+        const answer = await send(url, { headers, cache: 'no-store' });
+        assert.deepEqual([answer.status, answer.headers.get('content-type')], [412, TEXT]);
+      });
+    }
+
     test('4.3 the tag of a user before a change no longer answers 304', async () => {
       const { url, tag } = await newUser(program);
       await write('PATCH', url);

@@ -110,7 +110,8 @@ describe('media types that answer 415', () => {
       await assert.rejects(read({ 'content-type': type }, '{}'), {
         name: 'HttpError',
         status: 415,
-        message: 'The body must be application/json, application/x-www-form-urlencoded, in UTF-8.',
+        message:
+          'The body must be application/json or application/x-www-form-urlencoded, in UTF-8.',
         headers: ['Accept', 'application/json, application/x-www-form-urlencoded'],
       });
     });
@@ -132,7 +133,7 @@ describe('media types that answer 415', () => {
       const headers = { 'content-type': 'application/json', 'content-encoding': coding };
       await assert.rejects(read(headers, '{}'), {
         status: 415,
-        message: 'The body must have no content coding.',
+        message: 'The body must not have a Content-Encoding other than identity.',
         headers: ['Accept-Encoding', 'identity'],
       });
     });

@@ -42,17 +42,17 @@ describe('a query that answers 400', () => {
     {
       why: 'a known parameter twice',
       query: 'limit=1&limit=1',
-      message: 'The query has limit twice.',
+      message: 'The query parameter limit must appear only once.',
     },
     {
       why: 'a known parameter twice, empty',
       query: 'limit&limit',
-      message: 'The query has limit twice.',
+      message: 'The query parameter limit must appear only once.',
     },
     {
       why: 'a known parameter twice, once encoded',
       query: 'after=1&%61fter=2',
-      message: 'The query has after twice.',
+      message: 'The query parameter after must appear only once.',
     },
     ...[
       'limit=%',
