@@ -57,7 +57,7 @@ export interface Settings {
 }
 
 /** A service that `start` has started. */
-export interface Running {
+export interface RunningService {
   /** Base URL of the API, without a trailing slash: `http://127.0.0.1:40123`. */
   readonly url: string;
   /** Base URL of the admin listener; undefined without `ADMIN_PORT`. */
@@ -90,7 +90,7 @@ const GRACE_MS = 0;
  * @throws an Error named `InvalidConfig` with a line for each setting that is not accepted, or the
  *   system's error when the port or the SQLite file cannot be had
  */
-export async function start(settings: Settings = {}): Promise<Running> {
+export async function start(settings: Settings = {}): Promise<RunningService> {
   const config = readConfig({ ...DEFAULTS, ...texts(settings) });
   const log = new Log('silent', 'json', (_text, done) => done());
   const service = await startService(config, log, () => {});
@@ -103,14 +103,16 @@ export async function start(settings: Settings = {}): Promise<Running> {
   return { url, adminUrl, credential, close, [Symbol.asyncDispose]: close };
 }
 
-/** The settings as an environment has them; an empty text would be one that hides our default. */
+/** The settings as an environment has them; empty values are left out, or they would hide DEFAULTS. */
 function texts(settings: Settings): Readonly<Record<string, string>> {
   const given = Object.entries(settings).filter(([, value]) => value !== undefined && value !== '');
   const names = VARIABLES.filter((name) => name !== 'LOG_LEVEL');
   const unknown = given.filter(([name]) => !names.some((known) => known === name));
   if (unknown.length > 0) {
     const accepts = `accepts ${names.join(', ')}`;
-    throw new InvalidConfig(unknown.map(([name]) => `${name}: no setting of start; ${accepts}`));
+    throw new InvalidConfig(
+      unknown.map(([name]) => `${name}: is not a setting of start(); ${accepts}`),
+    );
   }
   const odd = given.filter(([, value]) => !['string', 'number', 'boolean'].includes(typeof value));
   if (odd.length > 0) {

@@ -160,8 +160,7 @@ describe('values that are not taken', () => {
   } as const;
   const secret = 'a key of at least 32 bytes of UTF-8';
   const origin = 'an origin such as https://app.example, or *';
-  const database =
-    'sqlite:PATH, sqlite::memory:, or postgres://… with the parameters host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name';
+  const database = 'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
   const user = 'a name without ":" or control characters';
   for (const { name, value, accepts } of [
     ...[
@@ -189,13 +188,11 @@ describe('values that are not taken', () => {
           accepts: `an integer from ${min} to ${max}`,
         })),
     ),
-    ...[
-      'data/service.db',
-      'mysql://x',
-      'postgres://u:secret%@h/d',
-      'postgres:///?sslmode=secret',
-      'sqlite:',
-    ].map((value) => ({ name: 'DATABASE_URL', value, accepts: database })),
+    ...['data/service.db', 'mysql://x', 'sqlite:'].map((value) => ({
+      name: 'DATABASE_URL',
+      value,
+      accepts: database,
+    })),
     ...['a:b', ':', 'a\nb', 'a\u007f'].map((value) => ({
       name: 'AUTH_USER',
       value,
@@ -234,6 +231,40 @@ describe('values that are not taken', () => {
       assert.deepEqual(problems({ [`${name}_FILE`]: file(name, value) }), [problem]);
     });
   }
+
+  const hosts = 'malformed host; accepts HOST, HOST:PORT and [IPV6]:PORT';
+  for (const [value, fault] of [
+    [
+      '?sslmode=on',
+      'sslmode not accepted; accepts disable, allow, prefer, require, verify-ca, verify-full',
+    ],
+    [
+      '?target_session_attrs=master',
+      'target_session_attrs not accepted; accepts any, read-write, read-only, primary, standby, prefer-standby',
+    ],
+    [
+      '?timeout=hunter2',
+      'unknown parameter; accepts host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name',
+    ],
+    ['h:99999/d', 'port not accepted; accepts an integer from 1 to 65535'],
+    ['h/d?port=hunter2', 'port not accepted; accepts an integer from 1 to 65535'],
+    [
+      'a,b/d?port=1,2,3',
+      'not as many ports as hosts; accepts one port for all hosts or one for each',
+    ],
+    ['u:hunter2@h:1:2/d', hosts],
+    ['u:hunter2%@h/d', 'malformed percent-encoding; accepts % followed by two hexadecimal digits'],
+  ] as const) {
+    test(`DATABASE_URL=postgres://${value}: ${fault}`, () =>
+      assert.deepEqual(problems({ DATABASE_URL: `postgres://${value}` }), [
+        `DATABASE_URL: ${fault}`,
+      ]));
+  }
+
+  test('DATABASE_URL with an sslrootcert that cannot be read', () =>
+    assert.deepEqual(problems({ DATABASE_URL: 'postgres://h/d?sslrootcert=/nowhere' }), [
+      "DATABASE_URL: sslrootcert: ENOENT: no such file or directory, open '/nowhere'; accepts the path of a PEM file",
+    ]));
 });
 
 describe('values from files', () => {
@@ -308,13 +339,13 @@ describe('TLS', () => {
 
   test('TLS_CERT_FILE alone: the other is missing', () => {
     const missing =
-      'TLS_KEY_FILE: missing; accepts the path of a PEM file, set together with the other';
+      'TLS_KEY_FILE: missing, as TLS_CERT_FILE is set; accepts the path of a PEM file';
     assert.deepEqual(problems({ TLS_CERT_FILE: certFile }), [missing]);
   });
 
   test('TLS_KEY_FILE alone: the other is missing', () => {
     const missing =
-      'TLS_CERT_FILE: missing; accepts the path of a PEM file, set together with the other';
+      'TLS_CERT_FILE: missing, as TLS_KEY_FILE is set; accepts the path of a PEM file';
     assert.deepEqual(problems({ TLS_KEY_FILE: keyFile }), [missing]);
   });
 

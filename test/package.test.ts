@@ -218,6 +218,6 @@ describe('the package', { timeout: 120_000 }, () => {
     assert.deepEqual(packed.toSorted(), [...schema, ...rest].sort());
     const types = readFileSync(join(folder, 'node_modules/notes-users/dist/main.d.cts'), 'utf8');
     const exported = Array.from(types.matchAll(/^export .*?(\w+)(?: \{|\()/gm), ([, name]) => name);
-    assert.deepEqual(exported, ['Settings', 'Running', 'start']);
+    assert.deepEqual(exported, ['Settings', 'RunningService', 'start']);
   });
 });

@@ -75,7 +75,7 @@ describe('settings', () => {
       why: 'names that are none, all at once',
       settings: { PROT: 1, LOG_LEVEL: 'info', toString: 'x' },
       problems: ['PROT', 'LOG_LEVEL', 'toString'].map(
-        (name) => `${name}: no setting of start; accepts ${names}`,
+        (name) => `${name}: is not a setting of start(); accepts ${names}`,
       ),
     },
     {

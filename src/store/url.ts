@@ -1,4 +1,5 @@
-// DATABASE_URL: `sqlite:PATH`, or a Postgres URL as libpq writes them (PostgreSQL manual 34.1.1.2).
+// DATABASE_URL: `sqlite:PATH`, or a Postgres URL as libpq writes them (PostgreSQL manual, libpq,
+// "Connection URIs"). The texts of its errors name no part of a URL, which can hold a secret.
 
 /** Where users are kept. */
 export type Database = SqliteDatabase | PostgresDatabase;
@@ -49,7 +50,7 @@ const DEFAULT_PORT = '5432';
 const HOST = /^(?:\[([^@\]]+)\](?=:|$)|([^@:[\]]*))(?::([0-9]*))?$/;
 
 /** The parameters of libpq that a URL may have. */
-export const PARAMETERS = [
+const PARAMETERS = [
   'host',
   'port',
   'user',
@@ -66,15 +67,13 @@ export const PARAMETERS = [
 const POSTGRES_URL =
   /^postgres(?:ql)?:\/\/(?:([^:@/?]*)(?::([^@/?]*))?@)?([^/?]*)(?:\/([^@?]*))?(?:\?(.*))?$/;
 
-/** @returns undefined when the URL is neither, or has a parameter or value that is not supported. */
+/**
+ * @returns undefined when the URL is neither
+ * @throws an Error that says which part of a Postgres URL is not accepted, and what is
+ */
 export function parseDatabaseUrl(url: string): Database | undefined {
   const sqlite = /^sqlite:(.+)$/.exec(url);
-  if (sqlite) return { engine: 'sqlite', path: sqlite[1]! };
-  try {
-    return parsePostgres(url);
-  } catch {
-    return undefined; // percent-encoding that cannot be decoded
-  }
+  return sqlite ? { engine: 'sqlite', path: sqlite[1]! } : parsePostgres(url);
 }
 
 /** The database in words that hold no secret. */
@@ -87,15 +86,12 @@ export function describe(database: Database): string {
 function parsePostgres(url: string): PostgresDatabase | undefined {
   const match = POSTGRES_URL.exec(url);
   if (match === null) return undefined;
-  const [userInfo, passwordInfo, hostInfo, databaseInfo] = match.slice(1, 5).map(decodeOrEmpty);
+  const [userInfo, passwordInfo, hostInfo, databaseInfo] = match
+    .slice(1, 5)
+    .map((part) => decoded(part ?? ''));
   const parameters = parseParameters(match[5] ?? '');
-  if (parameters === undefined) return undefined;
   const hosts = parseHosts(bracketed(parameters.host) ?? hostInfo!, parameters.port);
-  const sslMode = SSL_MODES.find((mode) => mode === (parameters.sslmode ?? 'prefer'));
-  if (!hosts) return undefined;
   const attributes = parameters.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any');
-  const sessionAttributes = SESSION_ATTRIBUTES.find((name) => name === attributes);
-  if (!sslMode || !sessionAttributes) return undefined;
   const user = parameters.user ?? (userInfo || 'postgres');
   return {
     engine: 'postgres',
@@ -103,19 +99,21 @@ function parsePostgres(url: string): PostgresDatabase | undefined {
     user,
     password: parameters.password ?? passwordInfo!,
     database: parameters.dbname ?? (databaseInfo || user),
-    sslMode,
+    sslMode: oneOf('sslmode', SSL_MODES, parameters.sslmode ?? 'prefer'),
     sslRootCert: parameters.sslrootcert,
-    sessionAttributes,
+    sessionAttributes: oneOf('target_session_attrs', SESSION_ATTRIBUTES, attributes),
     applicationName: parameters.application_name ?? 'notes-users',
   };
 }
 
-function parseParameters(text: string): Record<string, string | undefined> | undefined {
+function parseParameters(text: string): Record<string, string | undefined> {
   const parameters: Record<string, string> = {};
   for (const part of text.split('&').filter(Boolean)) {
     const [name = '', ...value] = part.split('=');
-    if (!PARAMETERS.includes(name)) return undefined;
-    parameters[name] = decodeURIComponent(value.join('='));
+    if (!PARAMETERS.includes(name)) {
+      throw new Error(`unknown parameter; accepts ${PARAMETERS.join(', ')}`);
+    }
+    parameters[name] = decoded(value.join('='));
   }
   return parameters;
 }
@@ -126,20 +124,32 @@ function bracketed(hostList: string | undefined): string | undefined {
 }
 
 /** `portList` has one port for all hosts or one for each; an empty port is the default. */
-function parseHosts(text: string, portList = ''): Host[] | undefined {
+function parseHosts(text: string, portList = ''): Host[] {
   const ports = portList.split(',');
   const entries = text.split(',');
-  if (ports.length !== 1 && ports.length !== entries.length) return undefined;
-  const hosts = entries.map((entry, i) => {
+  if (ports.length !== 1 && ports.length !== entries.length) {
+    throw new Error('not as many ports as hosts; accepts one port for all hosts or one for each');
+  }
+  return entries.map((entry, i) => {
     const match = HOST.exec(entry);
-    const host = match?.[1] ?? match?.[2];
-    const port = match?.[3] || ports[ports.length === 1 ? 0 : i] || DEFAULT_PORT;
-    return { host: host || 'localhost', port: /^[0-9]+$/.test(port) ? Number(port) : 0, match };
+    if (match === null) throw new Error('malformed host; accepts HOST, HOST:PORT and [IPV6]:PORT');
+    const port = match[3] || ports[ports.length === 1 ? 0 : i] || DEFAULT_PORT;
+    const isPort = /^[0-9]{1,5}$/.test(port) && Number(port) > 0 && Number(port) < 65_536;
+    if (!isPort) throw new Error('port not accepted; accepts an integer from 1 to 65535');
+    return { host: match[1] || match[2] || 'localhost', port: Number(port) };
   });
-  const isValid = hosts.every(({ port, match }) => match !== null && port > 0 && port < 65_536);
-  return isValid ? hosts.map(({ host, port }) => ({ host, port })) : undefined;
 }
 
-function decodeOrEmpty(text: string | undefined): string {
-  return decodeURIComponent(text ?? '');
+function oneOf<T extends string>(name: string, accepted: readonly T[], value: string): T {
+  const found = accepted.find((word) => word === value);
+  if (found === undefined) throw new Error(`${name} not accepted; accepts ${accepted.join(', ')}`);
+  return found;
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw new Error('malformed percent-encoding; accepts % followed by two hexadecimal digits');
+  }
 }
