@@ -2,7 +2,7 @@
 // Whatever is thrown on the way becomes a reply in one place.
 import { randomBytes } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { admit } from './auth/access.ts';
+import { authenticate } from './auth/access.ts';
 import { clientAddress } from './http/address.ts';
 import { hasBody, MEDIA_TYPES, readBody } from './http/body.ts';
 import { errorReply, HttpError } from './http/errors.ts';
@@ -165,7 +165,7 @@ export class App {
     const route = match.resource.routes.get(req.method!);
     if (route === undefined) return this.#withoutRoute(req, match);
     const { services, bodyLimitBytes } = this.#options;
-    admit(route.access, singleHeader(req, 'authorization'), exchange.client, services);
+    authenticate(route.access, singleHeader(req, 'authorization'), exchange.client, services);
     if (!hasBody(req)) return route.handle(contextOf(req, match, exchange, undefined, services));
     const proceed = () => res.writeContinue();
     return readBody(req, route.accepts, bodyLimitBytes, proceed).then((body) =>

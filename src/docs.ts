@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
 /** The page as it is sent. */
-export interface Page {
+export interface DocsPage {
   readonly html: string;
   /** Value of Content-Security-Policy (CSP level 3). */
   readonly policy: string;
@@ -14,7 +14,7 @@ export interface Page {
 const FILE = new URL('../src/docs.html', import.meta.url);
 
 /** Reads the page. @throws whatever node:fs throws when it cannot be read */
-export function readPage(): Page {
+export function readPage(): DocsPage {
   const html = readFileSync(FILE, 'utf8');
   return { html, policy: policyOf(html) };
 }

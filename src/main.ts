@@ -1,6 +1,10 @@
 // The program: its arguments, environment, signals and exit status. The only file that touches
 // `process`, but for the uid in store/file.ts and the usage in ops/runtime.ts.
-import { InvalidConfig, readAdminAddress, readConfig } from './config.ts';
+import { once } from 'node:events';
+import { createWriteStream, fstatSync } from 'node:fs';
+import { get, type IncomingMessage } from 'node:http';
+import { text } from 'node:stream/consumers';
+import { type Config, InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
 
@@ -30,22 +34,25 @@ async function main(): Promise<void> {
 
 /** Asks the admin listener of a running service: exit status 0 when it says yes. */
 async function probe(page: string): Promise<void> {
+  let address = '';
   try {
     const { host, port } = readAdminAddress(process.env);
-    const name = host.includes(':') ? `[${host}]` : host;
+    address = `${host}:${port}`;
     const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
-    const res = await fetch(`http://${name}:${port}/${page}`, { signal });
-    const body = await res.text();
-    if (!res.ok) fail(EXIT.failed, [body.trim()]);
+    const asked = get({ host, port, path: `/${page}`, agent: false, signal });
+    const [res] = (await once(asked, 'response')) as [IncomingMessage];
+    const body = await text(res);
+    if (res.statusCode !== 200) fail(EXIT.failed, [body.trim()]);
   } catch (err) {
     if (err instanceof InvalidConfig) return fail(EXIT.failed, err.problems);
-    const { message, cause } = err as Error;
-    fail(EXIT.failed, [`no answer of the admin listener: ${(cause as Error)?.message ?? message}`]);
+    // A name with several addresses fails with an AggregateError, whose own message is empty.
+    const { message, code } = err as NodeJS.ErrnoException;
+    fail(EXIT.failed, [`no answer from the admin listener at ${address}: ${message || code}`]);
   }
 }
 
 async function serve(isJson: boolean): Promise<void> {
-  let config: ReturnType<typeof readConfig>;
+  let config: Config;
   try {
     config = readConfig(process.env);
   } catch (err) {
@@ -54,11 +61,11 @@ async function serve(isJson: boolean): Promise<void> {
   }
   const format = process.stdout.isTTY && !isJson ? 'text' : 'json';
   // A reader of the log that has gone must not end the service.
-  process.stdout.on('error', () => {});
   process.stderr.on('error', () => {});
-  const log = new Log(config.logLevel, format, (text, done) =>
-    process.stdout.write(text, () => done()),
-  );
+  // Into a file node's own stream writes while everything else waits.
+  const output = fstatSync(1).isFile() ? createWriteStream('', { fd: 1 }) : process.stdout;
+  output.on('error', () => {});
+  const log = new Log(config.logLevel, format, (lines, done) => output.write(lines, () => done()));
   const exit = async (status: number) => {
     // A reader of the log that stands still must not keep the process either.
     setTimeout(() => process.exit(status), FLUSH_TIMEOUT_MS);

@@ -1,20 +1,20 @@
 // The vocabulary of the route table.
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Access, Gatekeepers } from './auth/access.ts';
-import type { Page } from './docs.ts';
+import type { Access, AuthServices } from './auth/access.ts';
+import type { DocsPage } from './docs.ts';
 import type { MediaType } from './http/body.ts';
 import type { Reply } from './http/reply.ts';
 import type { UserStore } from './user.ts';
 
 /** What handlers work with; the same for all requests. */
-export interface Services extends Gatekeepers {
+export interface Services extends AuthServices {
   readonly store: UserStore;
   /** The one note, as JSON. */
   readonly note: string;
   /** The API's OpenAPI document, as JSON. */
   readonly description: () => string;
   /** The page of GET /docs. */
-  readonly page: Page;
+  readonly page: DocsPage;
 }
 
 /** One request, as a handler sees it. */
@@ -31,7 +31,7 @@ export interface Context {
   readonly services: Services;
 }
 
-/** Turns a request into a reply, at once where it can, as a promise costs a turn. */
+/** Turns a request into a reply, at once where it can, as a promise costs a microtask. */
 export type Handler = (context: Context) => Reply | Promise<Reply>;
 
 /** One row of the table. */

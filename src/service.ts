@@ -2,8 +2,9 @@
 // package call the same function. Reads no environment and prints nothing by itself.
 import { randomBytes } from 'node:crypto';
 import { performance } from 'node:perf_hooks';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { App, type Exchange } from './app.ts';
-import type { Gatekeepers } from './auth/access.ts';
+import type { AuthServices } from './auth/access.ts';
 import { Credential } from './auth/credential.ts';
 import { Failures } from './auth/failures.ts';
 import { Tokens } from './auth/jwt.ts';
@@ -16,6 +17,7 @@ import type { Log } from './ops/log.ts';
 import { MeasuredStore } from './ops/measured.ts';
 import { Metrics } from './ops/metrics.ts';
 import { Server } from './ops/server.ts';
+import type { Services } from './route.ts';
 import { routes } from './routes.ts';
 import { openStore, type Store } from './store/index.ts';
 import { describe } from './store/url.ts';
@@ -49,6 +51,7 @@ export async function startService(
 ): Promise<Service> {
   const now = () => performance.now();
   const tls = config.tls && readTls(config.tls);
+  const page = readPage();
   let isStopping = false;
   const opened = await openStore(config.database, {
     poolSize: config.databasePoolSize,
@@ -61,9 +64,13 @@ export async function startService(
   });
   const { metrics, store } = measured(opened, config, now);
   const password = config.authPassword ?? randomBytes(15).toString('base64url');
-  const note = noteOf(config);
-  const described = { description: once(() => openapi(routes)), page: readPage() };
-  const services = { ...gatekeepers(config, password), store, note, ...described };
+  const services: Services = {
+    ...authServices(config, password),
+    store,
+    note: JSON.stringify({ title: config.noteTitle, contents: config.noteContents }),
+    description: once(() => openapi(routes)),
+    page,
+  };
   const app = new App({
     routes,
     services,
@@ -75,7 +82,7 @@ export async function startService(
     begin: ({ method }) => metrics?.begin(method),
     record: (exchange) => {
       const ms = now() - exchange.startMs;
-      record(exchange, ms, log);
+      logExchange(exchange, ms, log);
       metrics?.end(exchange, ms);
     },
   });
@@ -96,11 +103,11 @@ export async function startService(
   async function stop(graceMs = STOP_GRACE_MS): Promise<boolean> {
     isStopping = true;
     log.info('stopping');
-    await new Promise((resolve) => setTimeout(resolve, config.shutdownDelayMs));
-    const timer = deadline(config.shutdownTimeoutMs);
-    const grace = Math.min(graceMs, config.shutdownTimeoutMs / 2);
-    const isInTime = await Promise.race([api.stop(grace).then(() => true), timer.passed]);
-    timer.clear();
+    await sleep(config.shutdownDelayMs);
+    const tooLate = sleep(config.shutdownTimeoutMs, false, { ref: false });
+    const half = config.shutdownTimeoutMs / 2;
+    const stopped = api.stop(Math.min(graceMs, half), half).then(() => true);
+    const isInTime = await Promise.race([stopped, tooLate]);
     api.destroy();
     admin.destroy();
     metrics?.close();
@@ -150,7 +157,7 @@ function measured(
   return { metrics, store: new MeasuredStore(store, { timeoutMs, now, record }) };
 }
 
-function gatekeepers(config: Config, password: string): Gatekeepers {
+function authServices(config: Config, password: string): AuthServices {
   const { authUser: user, authName: name, signingSecret, signingSecretPrevious } = config;
   const secrets = [signingSecret ?? randomBytes(32).toString('base64url'), signingSecretPrevious];
   return {
@@ -174,11 +181,7 @@ function once<T>(make: () => T): () => T {
   };
 }
 
-function noteOf({ noteTitle: title, noteContents: contents }: Config): string {
-  return JSON.stringify({ title, contents });
-}
-
-function record(exchange: Exchange, ms: number, log: Log): void {
+function logExchange(exchange: Exchange, ms: number, log: Log): void {
   log.request(exchange, ms);
   const { fault, requestId } = exchange;
   if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) });
@@ -195,12 +198,4 @@ function causeOf(err: unknown): string {
 function urlOf(scheme: string, host: string | undefined, port: number): string {
   const name = host === undefined ? 'localhost' : host.includes(':') ? `[${host}]` : host;
   return `${scheme}://${name}:${port}`;
-}
-
-function deadline(ms: number): { readonly passed: Promise<false>; readonly clear: () => void } {
-  let timer: NodeJS.Timeout | undefined;
-  const passed = new Promise<false>((resolve) => {
-    timer = setTimeout(() => resolve(false), ms);
-  });
-  return { passed, clear: () => clearTimeout(timer) };
 }

@@ -13,8 +13,8 @@ import type { Tokens } from './jwt.ts';
 /** What a route asks of its caller; `users` is `public` or `bearer`, as PROTECT_USERS says. */
 export type Access = 'public' | 'basic' | 'bearer' | 'users';
 
-/** What the gate decides by. */
-export interface Gatekeepers {
+/** What credentials are checked with. */
+export interface AuthServices {
   readonly credential: Credential;
   readonly tokens: Tokens;
   readonly failures: Failures;
@@ -22,30 +22,30 @@ export interface Gatekeepers {
 }
 
 /**
- * Lets the request in.
+ * Authenticates the request.
  * `header` is the Authorization header when there is exactly one.
  * @throws HttpError 401 with the route's challenge, or 429
  */
-export function admit(
+export function authenticate(
   access: Access,
   header: string | undefined,
   client: string,
-  keepers: Gatekeepers,
+  auth: AuthServices,
 ): void {
-  if (access === 'public' || (access === 'users' && !keepers.protectUsers)) return;
+  if (access === 'public' || (access === 'users' && !auth.protectUsers)) return;
   const sent = header === undefined ? undefined : parseAuthorization(header);
   if (access === 'basic') {
-    if (!isBasic(sent, client, keepers)) throw unauthorized(BASIC_CHALLENGE);
+    if (!isBasic(sent, client, auth)) throw unauthorized(BASIC_CHALLENGE);
     return;
   }
-  if (sent?.scheme === 'bearer' && keepers.tokens.verify(sent.credentials)) return;
+  if (sent?.scheme === 'bearer' && auth.tokens.verify(sent.credentials)) return;
   throw unauthorized(bearerChallenge(access === 'users' ? 'users' : 'notes', sent));
 }
 
 function isBasic(
   sent: Authorization | undefined,
   client: string,
-  { credential, failures }: Gatekeepers,
+  { credential, failures }: AuthServices,
 ): boolean {
   // Without credentials nothing was checked, so nothing counts as a failure (contract 3.13).
   if (sent?.scheme !== 'basic') return false;

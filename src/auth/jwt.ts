@@ -16,7 +16,7 @@ export interface Subject {
 const HEADER = Buffer.from('{"alg":"HS256","typ":"JWT"}').toString('base64url');
 
 /** Verified tokens that are remembered, twice this many at most. */
-const REMEMBERED = 8192;
+const MAX_TOKENS_PER_GENERATION = 8192;
 
 /** Issues and verifies the tokens of one subject. */
 export class Tokens {
@@ -86,7 +86,7 @@ export class Tokens {
   }
 
   #isSigned(input: string, signature: string): boolean {
-    // Of texts in base64url only the canonical one is the same.
+    // Comparing texts, not bytes, refuses a signature in non-canonical base64url.
     const given = Buffer.from(signature);
     return this.#keys.some((key) => {
       const expected = Buffer.from(sign(input, key));
@@ -95,7 +95,7 @@ export class Tokens {
   }
 
   #remember(token: string, end: number): void {
-    if (this.#young.size >= REMEMBERED) {
+    if (this.#young.size >= MAX_TOKENS_PER_GENERATION) {
       this.#old = this.#young;
       this.#young = new Map();
     }

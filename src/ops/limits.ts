@@ -6,7 +6,7 @@ import { MAX_HEADER_BYTES } from '../http/message.ts';
 export const MAX_CONNECTIONS = 10_000;
 
 /** Idle connections closed at once when room is needed, so that looking for them stays rare. */
-export const ROOM = 100;
+export const EVICTION_BATCH_SIZE = 100;
 
 /** Requests that wait behind others of their connections, of all connections together. */
 export const MAX_QUEUED = 10_000;
@@ -21,7 +21,7 @@ export const STOP_GRACE_MS = 500;
 export const HANDSHAKE_TIMEOUT_MS = 10_000;
 
 /** Every limit of node:http(s), written out. */
-export const OPTIONS: ServerOptions = {
+export const HTTP_OPTIONS: ServerOptions = {
   insecureHTTPParser: false,
   maxHeaderSize: MAX_HEADER_BYTES,
   headersTimeout: 10_000,

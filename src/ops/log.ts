@@ -6,6 +6,9 @@
 export const LEVELS = ['silent', 'error', 'info', 'debug'] as const;
 /** One of LEVELS. */
 export type Level = (typeof LEVELS)[number];
+
+const INFO = LEVELS.indexOf('info');
+
 /** JSON lines for programs, text for a terminal. */
 export type Format = 'json' | 'text';
 
@@ -25,7 +28,7 @@ export interface RequestLine {
 }
 
 /** Lines that the sink has not taken are dropped beyond this many characters, and counted. */
-const MAX_PENDING = 4 * 1024 * 1024;
+const MAX_PENDING_CHARACTERS = 4 * 1024 * 1024;
 
 /** Writes lines to a sink. */
 export class Log {
@@ -46,22 +49,22 @@ export class Log {
 
   /** A failure on our side. */
   error(message: string, fields: Fields = {}): void {
-    this.#line(1, 'error', message, fields);
+    this.#line('error', message, fields);
   }
 
   /** What an operator wants to know. */
   info(message: string, fields: Fields = {}): void {
-    this.#line(2, 'info', message, fields);
+    this.#line('info', message, fields);
   }
 
   /** What a maintainer wants to know. */
   debug(message: string, fields: Fields = {}): void {
-    this.#line(3, 'debug', message, fields);
+    this.#line('debug', message, fields);
   }
 
   /** A request that was answered after `ms` milliseconds. */
   request(line: RequestLine, ms: number): void {
-    if (this.#level < 2) return;
+    if (this.#level < INFO) return;
     const { requestId, method, route, status, bytes, client } = line;
     const time = new Date().toISOString();
     // No value of these can hold a quote or a backslash, so JSON.stringify is not needed.
@@ -82,20 +85,20 @@ export class Log {
     }
   }
 
-  #line(level: number, name: string, message: string, fields: Fields): void {
-    if (this.#level < level) return;
+  #line(level: Level, message: string, fields: Fields): void {
+    if (this.#level < LEVELS.indexOf(level)) return;
     const time = new Date().toISOString();
     if (this.#format === 'json') {
-      this.#write(`${JSON.stringify({ time, level: name, message, ...fields })}\n`);
+      this.#write(`${JSON.stringify({ time, level, message, ...fields })}\n`);
       return;
     }
     const shown = Object.entries(fields).filter(([, value]) => value !== undefined);
     const list = shown.map(([key, value]) => ` ${key}=${value}`).join('');
-    this.#write(`${time.slice(11, 23)} ${name === 'info' ? '' : `${name}: `}${message}${list}\n`);
+    this.#write(`${time.slice(11, 23)} ${level === 'info' ? '' : `${level}: `}${message}${list}\n`);
   }
 
   #write(line: string): void {
-    if (this.#pending.length > MAX_PENDING) {
+    if (this.#pending.length > MAX_PENDING_CHARACTERS) {
       this.#dropped++;
       return;
     }

@@ -1,4 +1,4 @@
-// The listener: what happens to bytes that are no request, which connections give way when there are
+// The listener: what happens to bytes that are not a request, which connections give way when there are
 // too many, and how it stops.
 import { once } from 'node:events';
 import {
@@ -14,15 +14,15 @@ import { HttpError } from '../http/errors.ts';
 import { lingeringClose } from '../http/reply.ts';
 import {
   BACKLOG,
+  EVICTION_BATCH_SIZE,
   HANDSHAKE_TIMEOUT_MS,
+  HTTP_OPTIONS,
   MAX_CONNECTIONS,
   MAX_QUEUED,
-  OPTIONS,
-  ROOM,
 } from './limits.ts';
 
-/** PEM texts. */
-export interface TlsFiles {
+/** A certificate chain and its private key, as PEM texts. */
+export interface KeyPair {
   readonly cert: string;
   readonly key: string;
 }
@@ -46,7 +46,7 @@ export interface Connection {
 export interface Handler {
   /** Answers a request. */
   handle(req: IncomingMessage, res: ServerResponse, connection: Connection): void;
-  /** The bytes that refuse what is no request. */
+  /** The bytes that refuse what is not a request. */
   refusal(err: HttpError, socketAddress: string | undefined): string;
   /** Methods for `Allow`. */
   readonly allow: string;
@@ -64,15 +64,18 @@ export class Server {
   #onEmpty: (() => void) | undefined;
 
   /** A connection on which nothing moves for `inactivityMs` while a request is answered is cut. */
-  constructor(handler: Handler, inactivityMs: number, tls?: TlsFiles) {
+  constructor(handler: Handler, inactivityMs: number, tls?: KeyPair) {
     this.#handler = handler;
     const answer = this.#request.bind(this);
     this.#server = tls
-      ? https().createServer({ ...OPTIONS, ...tls, handshakeTimeout: HANDSHAKE_TIMEOUT_MS }, answer)
-      : createHttpServer(OPTIONS, answer);
+      ? https().createServer(
+          { ...HTTP_OPTIONS, ...tls, handshakeTimeout: HANDSHAKE_TIMEOUT_MS },
+          answer,
+        )
+      : createHttpServer(HTTP_OPTIONS, answer);
     // The header size is the limit, not the number of headers, which node would drop silently.
     this.#server.maxHeadersCount = 0;
-    // Node looks whether the client has taken something, and also counts while a request waits.
+    // The timer restarts when the client takes bytes, and runs while a request waits for the store.
     this.#server.timeout = inactivityMs;
     // A client that has said all it wants to say still gets its answers; @types/node misses it.
     Object.assign(this.#server, { httpAllowHalfOpen: true });
@@ -99,7 +102,7 @@ export class Server {
   }
 
   /** New connections get this certificate; those that are open keep theirs. */
-  reloadTls(tls: TlsFiles): void {
+  reloadTls(tls: KeyPair): void {
     (this.#server as Https.Server).setSecureContext({ ...tls });
   }
 
@@ -108,15 +111,16 @@ export class Server {
    * connection has ended. The handler ends each with its last answer; idle ones may bring one more
    * request for `graceMs` milliseconds, as it can be on its way.
    */
-  async stop(graceMs: number): Promise<void> {
+  async stop(graceMs: number, acceptMs: number): Promise<void> {
     // Turns of the event loop that take what waits in the kernel's queue, until one finds nothing;
-    // clients that connect anew all the time do not put off the end.
+    // clients that connect anew all the time put off the end for `acceptMs` milliseconds at most.
     const most = this.#accepted + BACKLOG;
+    const latest = performance.now() + acceptMs;
     let accepted: number;
     do {
       accepted = this.#accepted;
       await new Promise((resolve) => setImmediate(resolve));
-    } while (this.#accepted > accepted && this.#accepted < most);
+    } while (this.#accepted > accepted && this.#accepted < most && performance.now() < latest);
     const closed = new Promise<void>((resolve) => {
       this.#onEmpty = resolve;
       // Not http.Server's own close(), which would cut idle connections at once.
@@ -136,7 +140,7 @@ export class Server {
 
   #accept(socket: Socket): void {
     this.#accepted++;
-    if (this.#sockets.size >= MAX_CONNECTIONS && this.#closeIdle(ROOM) === 0) {
+    if (this.#sockets.size >= MAX_CONNECTIONS && this.#closeIdle(EVICTION_BATCH_SIZE) === 0) {
       socket.destroy();
       return;
     }
@@ -220,7 +224,7 @@ export class Server {
   }
 
   /** What node's parser refuses, and requests that take too long. */
-  #unreadable(err: Error & { code?: string }, duplex: unknown): void {
+  #unreadable(err: ParseError, duplex: unknown): void {
     const socket = duplex as Socket;
     const connection = this.#connections.get(socket);
     if (connection?.isClosing || connection?.isRefused) return;
@@ -228,7 +232,7 @@ export class Server {
       socket.destroy();
       return;
     }
-    const refusal = new HttpError(statusOf(err.code));
+    const refusal = new HttpError(statusOf(err));
     const { request } = connection;
     // The body of a request whose head was good: its own answer is the refusal.
     if (request !== undefined && !request.complete && request.listenerCount('error') > 0) {
@@ -255,7 +259,11 @@ export class Server {
       lingeringClose(socket);
     };
     if (latest === undefined || latest.writableFinished) end();
-    else latest.once('finish', end).once('close', () => socket.destroySoon());
+    else {
+      latest.once('finish', end);
+      // Without 'finish' before: the client has gone.
+      latest.once('close', () => connection.isClosing || socket.destroySoon());
+    }
   }
 }
 
@@ -269,11 +277,15 @@ function addressOf({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`;
 }
 
-function statusOf(code: string | undefined): number {
+/** What node's parser reports, with llhttp's reason. */
+type ParseError = Error & { readonly code?: string; readonly reason?: string };
+
+function statusOf({ code, reason }: ParseError): number {
   if (code === 'HPE_HEADER_OVERFLOW') return 431;
   if (code === 'HPE_CHUNK_EXTENSIONS_OVERFLOW') return 413;
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 408;
-  if (code === 'HPE_INVALID_VERSION') return 505;
+  // Also reported for a good version with something behind it.
+  if (code === 'HPE_INVALID_VERSION') return reason === 'Invalid HTTP version' ? 505 : 400;
   // The preface of HTTP/2, "PRI * HTTP/2.0".
   if (code === 'HPE_PAUSED_H2_UPGRADE') return 505;
   return 400;

@@ -1,7 +1,7 @@
-// The gate of the pipeline: who is let in, and with which challenge the others are refused.
+// The auth of the pipeline: who is let in, and with which challenge the others are refused.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type Access, admit } from '../../src/auth/access.ts';
+import { type Access, authenticate } from '../../src/auth/access.ts';
 import { Credential } from '../../src/auth/credential.ts';
 import { Failures } from '../../src/auth/failures.ts';
 import { Tokens } from '../../src/auth/jwt.ts';
@@ -13,15 +13,15 @@ const bearer = `Bearer ${tokens.issue()}`;
 const basic = `Basic ${Buffer.from('admin:password').toString('base64')}`;
 const wrongBasic = `Basic ${Buffer.from('admin:passw0rd').toString('base64')}`;
 
-function keepers({ protectUsers = false, limit = 0 } = {}) {
+function services({ protectUsers = false, limit = 0 } = {}) {
   const credential = new Credential({ user: 'admin', password: 'password', name: 'Ada' });
   return { credential, tokens, failures: new Failures(limit, () => 0), protectUsers };
 }
 
 /** The answer that refuses, or undefined when the request is let in. */
-function refusal(access: Access, header: string | undefined, gate = keepers()) {
+function refusal(access: Access, header: string | undefined, auth = services()) {
   try {
-    admit(access, header, CLIENT, gate);
+    authenticate(access, header, CLIENT, auth);
     return undefined;
   } catch (err) {
     assert.ok(err instanceof HttpError);
@@ -111,36 +111,36 @@ describe('access', () => {
     { why: 'bearer, with a space behind', access: 'bearer', header: `${bearer} `, answer: NOTES },
   ] as const) {
     test(`${why}: ${answer === undefined ? 'let in' : answer.at(-1)}`, () => {
-      const gate = keepers({ protectUsers: protectUsers ?? false });
-      assert.deepEqual(refusal(access, header, gate), answer);
+      const auth = services({ protectUsers: protectUsers ?? false });
+      assert.deepEqual(refusal(access, header, auth), answer);
     });
   }
 });
 
-describe('failures at the gate', () => {
+describe('failures at the auth', () => {
   const LOCKED = [429, 'Too Many Requests', 'Retry-After', '60'];
 
   test('wrong Basic credentials count, and lock out the right ones too', () => {
-    const gate = keepers({ limit: 2 });
-    assert.deepEqual(refusal('basic', wrongBasic, gate), BASIC);
-    assert.deepEqual(refusal('basic', wrongBasic, gate), BASIC);
-    assert.deepEqual(refusal('basic', basic, gate), LOCKED);
+    const auth = services({ limit: 2 });
+    assert.deepEqual(refusal('basic', wrongBasic, auth), BASIC);
+    assert.deepEqual(refusal('basic', wrongBasic, auth), BASIC);
+    assert.deepEqual(refusal('basic', basic, auth), LOCKED);
   });
 
   test('requests without Basic credentials neither count nor are refused with 429', () => {
-    const gate = keepers({ limit: 1 });
-    assert.deepEqual(refusal('basic', undefined, gate), BASIC);
-    assert.deepEqual(refusal('basic', bearer, gate), BASIC);
-    assert.deepEqual(refusal('basic', basic, gate), undefined);
-    assert.deepEqual(refusal('basic', wrongBasic, gate), BASIC);
-    assert.deepEqual(refusal('basic', undefined, gate), BASIC);
-    assert.deepEqual(refusal('basic', basic, gate), LOCKED);
+    const auth = services({ limit: 1 });
+    assert.deepEqual(refusal('basic', undefined, auth), BASIC);
+    assert.deepEqual(refusal('basic', bearer, auth), BASIC);
+    assert.deepEqual(refusal('basic', basic, auth), undefined);
+    assert.deepEqual(refusal('basic', wrongBasic, auth), BASIC);
+    assert.deepEqual(refusal('basic', undefined, auth), BASIC);
+    assert.deepEqual(refusal('basic', basic, auth), LOCKED);
   });
 
   test('wrong tokens do not count', () => {
-    const gate = keepers({ limit: 1 });
-    assert.deepEqual(refusal('bearer', 'Bearer x', gate), invalid(NOTES));
-    assert.deepEqual(refusal('bearer', 'Bearer x', gate), invalid(NOTES));
-    assert.deepEqual(refusal('basic', basic, gate), undefined);
+    const auth = services({ limit: 1 });
+    assert.deepEqual(refusal('bearer', 'Bearer x', auth), invalid(NOTES));
+    assert.deepEqual(refusal('bearer', 'Bearer x', auth), invalid(NOTES));
+    assert.deepEqual(refusal('basic', basic, auth), undefined);
   });
 });

@@ -1,10 +1,11 @@
 // Section 6 of the contract: start, stop, slow clients, health checks and what a request may cost.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
   existsSync,
   mkdirSync,
+  openSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -31,6 +32,7 @@ import {
   USER,
 } from '../support/program.ts';
 
+const ENTRY = join(import.meta.dirname, '../../src/main.ts');
 const TEXT = 'text/plain; charset=utf-8';
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
@@ -294,7 +296,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         });
 
         test('6.2 within SHUTDOWN_DELAY_MS /ready fails, new and old connections are served', async () => {
-          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_DELAY_MS: '2000' };
+          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_DELAY_MS: '5000' };
           await using program = await start(env);
           assert.equal((await send(`${program.url}/users`)).status, 200);
           await using old = await open(program.url);
@@ -548,6 +550,34 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
             requests.filter((trace) => !trace.includes('internal/crypto')),
             [],
           );
+        });
+
+        test('6.6 no line of a log that goes to a file is written synchronously', async () => {
+          const file = join(newFolder(), 'service.log');
+          const log = openSync(file, 'w');
+          const child = spawn(process.execPath, ['--trace-sync-io', ENTRY], {
+            stdio: ['ignore', log, 'pipe'],
+            env: { DATABASE_URL: await newDatabase(store), PORT: '0', AUTH_PASSWORD: PASSWORD },
+          });
+          let stderr = '';
+          child.stderr!.setEncoding('utf8').on('data', (text: string) => {
+            stderr += text;
+          });
+          const exited = once(child, 'close');
+          const lines = () => readFileSync(file, 'utf8').split('\n').filter(Boolean);
+          try {
+            while (lines().length === 0 && child.exitCode === null) await pause(20);
+            const { url } = JSON.parse(lines()[0]!);
+            for (let i = 0; i < 5; i++) assert.equal((await send(url)).status, 200);
+          } finally {
+            child.kill('SIGTERM');
+          }
+          assert.deepEqual(await exited, [0, null]);
+          assert.deepEqual(
+            lines().map((line) => JSON.parse(line).message),
+            ['listening', ...Array(5).fill('request'), 'stopping', 'stopped'],
+          );
+          assert.doesNotMatch(stderr, /writeSync/);
         });
 
         test('6.6 no request sets a timer of its own', async () => {
