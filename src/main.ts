@@ -1,5 +1,6 @@
 // The program: its arguments, environment, signals and exit status. The only file that touches
-// `process`, but for the uid in store/file.ts and the usage in ops/runtime.ts.
+// `process`, but for the uid in store/file.ts, the usage in ops/runtime.ts, and store/connection.ts,
+// which hides the environment from the driver.
 import { once } from 'node:events';
 import { createWriteStream, fstatSync } from 'node:fs';
 import { get, type IncomingMessage } from 'node:http';

@@ -57,8 +57,8 @@ export async function startService(
     poolSize: config.databasePoolSize,
     timeoutMs: config.databaseTimeoutMs,
     now,
-    onGone: (cause) => log.error('store unavailable', { cause: causeOf(cause) }),
-    onBack: () => log.info('store available'),
+    onUnavailable: (cause) => log.error('store unavailable', { cause: causeOf(cause) }),
+    onAvailable: () => log.info('store available'),
     debug: (message, fields) => log.debug(message, fields),
     onFatal,
   });
@@ -104,6 +104,7 @@ export async function startService(
     isStopping = true;
     log.info('stopping');
     await sleep(config.shutdownDelayMs);
+    const deadline = now() + config.shutdownTimeoutMs;
     const tooLate = sleep(config.shutdownTimeoutMs, false, { ref: false });
     const half = config.shutdownTimeoutMs / 2;
     const stopped = api.stop(Math.min(graceMs, half), half).then(() => true);
@@ -111,7 +112,7 @@ export async function startService(
     api.destroy();
     admin.destroy();
     metrics?.close();
-    await store.close();
+    await store.close(Math.max(deadline - now(), 0));
     log.info('stopped');
     return isInTime;
   }

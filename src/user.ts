@@ -61,8 +61,11 @@ export interface UserStore {
   remove(id: number, condition: Condition): Promise<Changed>;
   /** Resolves when the store answers. */
   ping(): Promise<void>;
-  /** Releases files and connections. No other method is called afterwards. */
-  close(): Promise<void>;
+  /**
+   * Releases files and connections; running statements have `graceMs` milliseconds, a second by
+   * default and at most. No other method is called afterwards.
+   */
+  close(graceMs?: number): Promise<void>;
 }
 
 /** What became of a conditional change. */

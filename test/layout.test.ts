@@ -199,13 +199,13 @@ describe('imports', () => {
 
 describe('one place only', () => {
   for (const { why, pattern, places } of [
-    { why: 'process', pattern: /\bprocess\./, places: ['main.ts'] },
+    { why: 'process', pattern: /\bprocess\./, places: ['main.ts', 'store/connection.ts'] },
     {
       why: 'node:process',
       pattern: /'(?:node:)?process'/,
-      places: ['ops/runtime.ts', 'store/file.ts'],
+      places: ['ops/runtime.ts', 'store/connection.ts', 'store/file.ts'],
     },
-    { why: 'process.env', pattern: /\bprocess\.env\b/, places: ['main.ts'] },
+    { why: 'process.env', pattern: /\bprocess\.env\b/, places: ['main.ts', 'store/connection.ts'] },
     { why: 'createServer', pattern: /\bcreateServer\b/, places: ['ops/server.ts'] },
     { why: 'writeHead', pattern: /\bwriteHead\b/, places: ['http/reply.ts'] },
     {

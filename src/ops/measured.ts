@@ -77,8 +77,8 @@ export class MeasuredStore implements UserStore {
     return this.#measure('ping', () => this.#store.ping());
   }
 
-  close(): Promise<void> {
-    return this.#store.close();
+  close(graceMs?: number): Promise<void> {
+    return this.#store.close(graceMs);
   }
 
   /** The caller gets the store's own promise: nobody waits for the measuring. */

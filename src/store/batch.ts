@@ -25,33 +25,36 @@ interface Call<Item, Result> {
   readonly reject: (err: unknown) => void;
 }
 
-/** Runs batches when it can; `run` of a batch is called later, never within `wake`. */
-export interface Runner {
-  wake(batch: Runnable): void;
+/** Takes batches from queues and runs them when it can: later, never within `schedule`. */
+export interface Scheduler {
+  schedule(queue: BatchSource): void;
 }
 
-/** What a runner knows of a batch. */
-export interface Runnable {
+/** What a scheduler knows of a queue. */
+export interface BatchSource {
   /** Takes the calls of the next statement; undefined when none wait. */
-  take(now: number): Running | undefined;
+  take(now: number): Batch | undefined;
   /** Fails the calls that have waited too long. */
   expire(now: number): void;
 }
 
 /** The calls of one statement. */
-export interface Running {
+export interface Batch {
   /** When the first of them expires. */
   readonly expires: number;
-  /** Runs the statement; answers every call unless `fail` has come first; never throws. */
-  run(connection: unknown): Promise<Outcome>;
+  /**
+   * Runs the statement; answers every call unless `fail` has come first; never throws. Resolves with
+   * undefined when the connection is still good.
+   */
+  run(connection: unknown): Promise<Lost | undefined>;
   /** Fails every call that has no answer yet: nobody knows whether it was done. */
   fail(cause: unknown): void;
 }
 
-/** `isLost`: the error is of the kind after which nobody knows what was done. */
-export type Outcome =
-  | { readonly isLost: false }
-  | { readonly isLost: true; readonly cause: unknown };
+/** The error was of the kind after which nobody knows what was done. */
+export interface Lost {
+  readonly cause: unknown;
+}
 
 /** How the calls of one kind are run. */
 export interface Kind<Connection, Item, Result> {
@@ -65,9 +68,9 @@ export interface Kind<Connection, Item, Result> {
     expires: number,
   ) => Promise<(Result | Error)[]>;
   /** Calls of the same key never share a statement. */
-  readonly distinct?: (item: Item) => string | number;
+  readonly exclusiveKey?: (item: Item) => string | number;
   /** Only calls of the same key share a statement, and their result. */
-  readonly same?: (item: Item) => string;
+  readonly sharedKey?: (item: Item) => string;
   /** Whether after this error nothing was done, as a lock was not had before the first call expired. */
   readonly isLocked?: (err: unknown) => boolean;
   /** Whether after this error nobody knows what was done. */
@@ -75,20 +78,20 @@ export interface Kind<Connection, Item, Result> {
 }
 
 /** The waiting calls of one kind. */
-export class Batch<Connection, Item, Result> implements Runnable {
-  readonly #runner: Runner;
+export class Queue<Connection, Item, Result> implements BatchSource {
+  readonly #scheduler: Scheduler;
   readonly #kind: Kind<Connection, Item, Result>;
   readonly #timeoutMs: number;
   readonly #now: () => number;
   #waiting: Call<Item, Result>[] = [];
 
   constructor(
-    runner: Runner,
+    scheduler: Scheduler,
     kind: Kind<Connection, Item, Result>,
     timeoutMs: number,
     now: () => number,
   ) {
-    this.#runner = runner;
+    this.#scheduler = scheduler;
     this.#kind = kind;
     this.#timeoutMs = timeoutMs;
     this.#now = now;
@@ -102,11 +105,11 @@ export class Batch<Connection, Item, Result> implements Runnable {
         return;
       }
       this.#waiting.push({ item, expires: this.#now() + this.#timeoutMs, resolve, reject });
-      this.#runner.wake(this);
+      this.#scheduler.schedule(this);
     });
   }
 
-  take(now: number): Running | undefined {
+  take(now: number): Batch | undefined {
     this.expire(now);
     const calls = this.#select();
     if (calls.length === 0) return undefined;
@@ -127,18 +130,18 @@ export class Batch<Connection, Item, Result> implements Runnable {
 
   /** The calls that may share the next statement, in the order of their arrival. */
   #select(): Call<Item, Result>[] {
-    const { distinct, same } = this.#kind;
+    const { exclusiveKey, sharedKey } = this.#kind;
     const all = this.#waiting;
-    if (!distinct && !same) {
+    if (!exclusiveKey && !sharedKey) {
       this.#waiting = all.slice(MAX_SIZE);
       return all.slice(0, MAX_SIZE);
     }
     const keys = new Set<string | number>();
     const left: Call<Item, Result>[] = [];
     const calls = all.filter((call) => {
-      const key = (distinct ?? same)!(call.item);
+      const key = (exclusiveKey ?? sharedKey)!(call.item);
       const isIn =
-        keys.size < MAX_SIZE && (distinct ? !keys.has(key) : keys.size === 0 || keys.has(key));
+        keys.size < MAX_SIZE && (exclusiveKey ? !keys.has(key) : keys.size === 0 || keys.has(key));
       if (isIn) keys.add(key);
       else left.push(call);
       return isIn;
@@ -147,7 +150,7 @@ export class Batch<Connection, Item, Result> implements Runnable {
     return calls;
   }
 
-  async #run(connection: Connection, calls: Call<Item, Result>[]): Promise<Outcome> {
+  async #run(connection: Connection, calls: Call<Item, Result>[]): Promise<Lost | undefined> {
     try {
       const items = calls.map(({ item }) => item);
       const results = await this.#kind.statement(connection, items, calls[0]!.expires);
@@ -156,30 +159,30 @@ export class Batch<Connection, Item, Result> implements Runnable {
         if (result instanceof Error) call.reject(result);
         else call.resolve(result as Result);
       });
-      return { isLost: false };
+      return undefined;
     } catch (err) {
       if (this.#kind.isLocked?.(err)) {
         const now = this.#now();
         const alive = calls.filter(({ expires }) => expires > now);
         fail(calls.slice(0, calls.length - alive.length), err);
-        return alive.length === 0 ? { isLost: false } : this.#run(connection, alive);
+        return alive.length === 0 ? undefined : this.#run(connection, alive);
       }
       if (this.#kind.isLost(err)) {
         fail(calls, err);
-        return { isLost: true, cause: err };
+        return { cause: err };
       }
       if (calls.length === 1) {
         fail(calls, err);
-        return { isLost: false };
+        return undefined;
       }
     }
     for (const call of calls) {
-      const outcome = await this.#run(connection, [call]);
-      if (!outcome.isLost) continue;
-      fail(calls, outcome.cause);
-      return outcome;
+      const lost = await this.#run(connection, [call]);
+      if (lost === undefined) continue;
+      fail(calls, lost.cause);
+      return lost;
     }
-    return { isLost: false };
+    return undefined;
   }
 }
 

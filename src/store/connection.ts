@@ -3,6 +3,7 @@
 // whether a pooler stands in between, and what time it is there.
 import { createRequire } from 'node:module';
 import { connect, isIP, type Socket } from 'node:net';
+import process from 'node:process';
 import type Postgres from 'postgres';
 import type { Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
@@ -11,10 +12,11 @@ import type { Host, PostgresDatabase } from './url.ts';
 /** How long bringing the schema up to date may take, waiting for another replica that does it included. */
 const MIGRATION_TIMEOUT_MS = 60_000;
 
-// A pooler refuses our statement_timeout, or drops it: then it is known for what it is.
+// A pooler refuses our statement_timeout, or drops it, and gives each client a process id of its own.
 const UNSUPPORTED_PARAMETER = /unsupported startup parameter/;
 const PROBE = `
-  select extract(epoch from clock_timestamp())::float8 as seconds,
+  select pg_backend_pid() as pid,
+    extract(epoch from clock_timestamp())::float8 as seconds,
     pg_is_in_recovery() as "isStandby",
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly",
     (select setting from pg_settings where name = 'statement_timeout') as "timeoutMs"`;
@@ -32,19 +34,17 @@ const PLANNER = {
 export interface Session {
   /** The rows of one statement with the parameters $1 to $9. */
   readonly query: <Row extends object>(text: string, values: readonly string[]) => Promise<Row[]>;
-  /** A time of our clock in seconds since 1970 of the server's. */
+  /** Converts our clock's milliseconds to the server's seconds since 1970. */
   readonly serverSeconds: (ms: number) => number;
 }
 
 /** A connection that is ready for use. */
 export interface Connection extends Session {
-  /** Lets a running statement finish for a moment, then closes. */
+  /** Lets a running statement finish, then closes. */
   readonly end: () => Promise<void>;
   /** Cuts the connection at once. */
   readonly cut: () => void;
 }
-
-const END_TIMEOUT_SECONDS = 1;
 
 /** What a connection is made with. */
 export interface ConnectionOptions {
@@ -58,12 +58,12 @@ export interface ConnectionOptions {
   /** A pooler such as PgBouncer stands in between. */
   readonly isPooler: boolean;
   /** All hosts have been tried before. */
-  readonly isOnSecondWalk: boolean;
+  readonly isSecondPass: boolean;
   readonly now: () => number;
   /** Gives the attempt up. */
   readonly signal: AbortSignal;
   /** Runs before the first use, within the time of the attempt unless it asks for more. */
-  readonly prepare: (sql: Sql, prolong: () => void) => Promise<void>;
+  readonly migrate: (sql: Sql, prolong: () => void) => Promise<void>;
   readonly onClose: () => void;
 }
 
@@ -73,6 +73,7 @@ export class PoolerFound extends Error {
 }
 
 interface ServerState {
+  readonly pid: number;
   readonly seconds: number;
   readonly isStandby: boolean;
   readonly isReadOnly: boolean;
@@ -94,20 +95,20 @@ export async function openConnection(options: ConnectionOptions): Promise<Connec
   };
   signal.addEventListener('abort', link.cut);
   try {
-    const [row] = await sql.unsafe(PROBE);
-    const state = row as unknown as ServerState;
+    const rows = await sql.unsafe<[ServerState]>(PROBE);
+    const [state] = rows;
     // The answer has been on its way: deadlines in the server's clock may be early, never late.
     const epoch = state.seconds - options.now() / 1000;
-    if (!isWanted(database.sessionAttributes, state, options.isOnSecondWalk)) {
-      const kind = state.isReadOnly ? 'takes no writes' : 'is no standby';
-      throw new Error(`${host.host}:${host.port} ${kind}`);
+    if (!isWanted(database.sessionAttributes, state, options.isSecondPass)) {
+      throw new Error(`${host.host}:${host.port} is not ${database.sessionAttributes}`);
     }
-    if (!isPooler && Number(state.timeoutMs) !== timeoutMs) throw new PoolerFound();
-    await options.prepare(sql, prolong);
+    const isDirect = state.pid === rows.state.pid && Number(state.timeoutMs) === timeoutMs;
+    if (!isPooler && !isDirect) throw new PoolerFound();
+    await options.migrate(sql, prolong);
     return {
-      query: isPooler ? limited(sql, timeoutMs) : prepared(sql),
+      query: isPooler ? simpleQuery(sql, timeoutMs) : extendedQuery(sql),
       serverSeconds: (ms) => epoch + ms / 1000,
-      end: () => sql.end({ timeout: END_TIMEOUT_SECONDS }),
+      end: () => sql.end(),
       cut: link.cut,
     };
   } catch (err) {
@@ -127,7 +128,7 @@ function client(link: Link, options: ConnectionOptions): Sql {
   const session = isPooler ? {} : { statement_timeout: timeoutMs, ...PLANNER };
   // Loaded where it is chosen.
   const postgres: typeof Postgres = createRequire(import.meta.url)('postgres');
-  return postgres({
+  const configured = {
     host: host.host,
     port: host.port,
     user: database.user,
@@ -152,34 +153,42 @@ function client(link: Link, options: ConnectionOptions): Sql {
     debug: false,
     sslnegotiation: null,
     onnotice: () => {},
-  } as unknown as Postgres.Options<Record<string, Postgres.PostgresType>>) as unknown as Sql;
+  } as unknown as Postgres.Options<Record<string, Postgres.PostgresType>>;
+  // The driver takes what it finds empty from PGPASSWORD and the like.
+  const { env } = process;
+  process.env = {};
+  try {
+    return postgres(configured) as unknown as Sql;
+  } finally {
+    process.env = env;
+  }
 }
 
-/** `target_session_attrs` (PostgreSQL manual 34.1.2). */
+/** `target_session_attrs` (PostgreSQL manual, libpq, "Parameter Key Words"). */
 function isWanted(
   attributes: PostgresDatabase['sessionAttributes'],
   { isStandby, isReadOnly }: ServerState,
-  isOnSecondWalk: boolean,
+  isSecondPass: boolean,
 ): boolean {
   if (attributes === 'read-write') return !isReadOnly;
   if (attributes === 'read-only') return isReadOnly;
   if (attributes === 'primary') return !isStandby;
   if (attributes === 'standby') return isStandby;
-  return attributes === 'any' || isStandby || isOnSecondWalk;
+  return attributes === 'any' || isStandby || isSecondPass;
 }
 
-/** Statements are prepared at their first use on a connection. */
-function prepared(sql: Sql): Session['query'] {
+/** The extended query protocol: statements are prepared at their first use on a connection. */
+function extendedQuery(sql: Sql): Session['query'] {
   return <Row extends object>(text: string, values: readonly string[]) =>
     sql.unsafe<Row[]>(text, [...values], { prepare: true }) as Promise<Row[]>;
 }
 
 /**
- * Behind a pooler the next statement may meet another session, which lacks what was prepared and
- * set. So each is one message that sets its own limit; in one with several statements the server
- * takes no parameters, and the values stand in the text as literals.
+ * The simple query protocol. Behind a pooler the next statement may meet another session, which lacks
+ * what was prepared and set, so each message sets its own limit. This protocol has no parameters: the
+ * values are literals in the text.
  */
-function limited(sql: Sql, timeoutMs: number): Session['query'] {
+function simpleQuery(sql: Sql, timeoutMs: number): Session['query'] {
   return async <Row extends object>(text: string, values: readonly string[]) => {
     const statement = text.replace(/\$([1-9])/g, (_all, n) => literal(values[Number(n) - 1]!));
     const results = await sql.unsafe(`set local statement_timeout = ${timeoutMs}; ${statement}`);
@@ -188,7 +197,7 @@ function limited(sql: Sql, timeoutMs: number): Session['query'] {
 }
 
 /**
- * A string constant with escapes (PostgreSQL manual 4.1.2.2). In this form, whatever the session's
+ * A string constant with escapes (PostgreSQL manual, "String Constants with C-Style Escapes"). In this form, whatever the session's
  * settings, a backslash escapes and a doubled quote is one quote, and nothing else is special.
  */
 function literal(value: string): string {
@@ -214,7 +223,7 @@ class Link {
       : connect({ host, port, noDelay: true });
     this.#socket = socket;
     return new Promise((resolve, reject) => {
-      socket.once('error', reject);
+      socket.once('error', (err) => reject(unreachable(err)));
       socket.once('close', () => reject(new Error('no connection in time')));
       socket.once('connect', () => {
         socket.removeAllListeners();
@@ -236,7 +245,13 @@ class Link {
   };
 }
 
-/** `sslmode` in the driver's terms (PostgreSQL manual 34.19). */
+/** A name with several addresses fails with an AggregateError, whose own message is empty. */
+function unreachable(err: Error): Error {
+  if (!(err instanceof AggregateError)) return err;
+  return new StoreUnavailable(err.errors.map(({ message }: Error) => message).join('; '));
+}
+
+/** `sslmode` in the driver's terms (PostgreSQL manual, libpq, "SSL Support"). */
 function tlsOptions(database: PostgresDatabase, { host }: Host, ca: string | undefined) {
   if (host.startsWith('/')) return false;
   const { sslMode } = database;

@@ -7,6 +7,7 @@ import { dirname, resolve } from 'node:path';
 import { getgid, getuid } from 'node:process';
 import type * as Sqlite from 'node:sqlite';
 import type { DatabaseSync } from 'node:sqlite';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { migrations, missing } from './migrate.ts';
 
 /** Pause before a locked file is tried again. */
@@ -35,7 +36,7 @@ export async function openFile<T>(
   try {
     if (path !== ':memory:') {
       makeFolder(dirname(path));
-      // SQLite opens for reading what it may not write.
+      // SQLite silently opens a file read-only that it may not write.
       if (existsSync(path)) accessSync(path, constants.W_OK);
     }
     const opened = new sqlite.DatabaseSync(path, { timeout: 0 });
@@ -44,7 +45,7 @@ export async function openFile<T>(
     return use(db);
   } catch (err) {
     db?.close();
-    throw new Error(explain(path, err as NodeJS.ErrnoException));
+    throw new Error(explain(path, err as NodeJS.ErrnoException), { cause: err });
   }
 }
 
@@ -68,7 +69,7 @@ export async function retry<T>(action: () => T, expires: number, now: () => numb
     } catch (err) {
       if (!isLocked(err) || now() >= expires) throw err;
     }
-    await new Promise((resume) => setTimeout(resume, RETRY_MS));
+    await sleep(RETRY_MS);
   }
 }
 
@@ -106,7 +107,7 @@ function explain(path: string, err: NodeJS.ErrnoException): string {
   const owner = `${getuid?.()}:${getgid?.()}`;
   const folder = resolve(dirname(path));
   if (err.code === 'EACCES' && err.syscall === 'mkdir') {
-    return `${fault}: mkdir -p ${folder} && chown ${owner} ${folder}`;
+    return `${fault}; create it: mkdir -p ${folder} && chown ${owner} ${folder}`;
   }
   for (const place of [folder, resolve(path)]) {
     try {

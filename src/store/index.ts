@@ -18,9 +18,9 @@ export interface StoreOptions {
   readonly timeoutMs: number;
   /** Milliseconds of a clock that never goes back. */
   readonly now: () => number;
-  /** Called once when the store cannot be reached any more, and once when it is back. */
-  readonly onGone: (cause: unknown) => void;
-  readonly onBack: () => void;
+  /** Called once when the store cannot be reached any more, and once when it can again. */
+  readonly onUnavailable: (cause: unknown) => void;
+  readonly onAvailable: () => void;
   /** What a maintainer wants to know. */
   readonly debug: (message: string, fields: Readonly<Record<string, string>>) => void;
   /** The database can never be used by this version of the service. */

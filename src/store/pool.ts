@@ -7,86 +7,85 @@
 //   is cut with RST, so that nothing of it can arrive later, and replaced.
 // - A connection that was lost, could not be made, or is to a server that turned read-only (25006)
 //   is replaced, with growing pauses; the others go on. Nothing is sent twice.
-// - Several hosts are walked until one is of the kind that the URL asks for.
-import type { Runnable, Runner, Running } from './batch.ts';
+// - Several hosts are tried in turn until one is of the kind that the URL asks for.
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Batch, BatchSource, Scheduler } from './batch.ts';
 import {
   type Connection,
   type ConnectionOptions,
   openConnection,
   PoolerFound,
 } from './connection.ts';
+import type { StoreOptions } from './index.ts';
 import { SchemaTooNew } from './migrate.ts';
 import type { PostgresDatabase } from './url.ts';
 
-/** Pauses between attempts to connect grow from the first to the second. */
-const BACKOFF_MS = [25, 1_000] as const;
+/** Pauses between attempts to connect double from the first to the longest. */
+const BACKOFF_MS = { first: 25, longest: 1_000 } as const;
 
-/** A connection that is lost sooner counts as a failed attempt: a server that is there can be of no use. */
-const STEADY_MS = 100;
+/**
+ * A connection that is lost sooner counts as a failed attempt: a server can accept connections and
+ * still be unusable.
+ */
+const MIN_LIFETIME_MS = 100;
 
 /**
  * How long a host may take to answer. An attempt that began while the network was away may never end,
  * so the first leaves the next request half of its time, and each further one has twice as long.
  */
-const CONNECT_TIMEOUT_MS = { least: 250, most: 2_000 } as const;
+const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const;
+
+/** How long running statements may take when the pool is closed. */
+const END_TIMEOUT_MS = 1_000;
 
 /** How often deadlines are looked at; one timer for all calls. */
 const TICK_MS = 50;
 
-/** What the pool tells and asks. */
-export interface PoolOptions {
+/** What the pool needs beside what both stores are given. */
+export interface PoolOptions extends StoreOptions {
   readonly database: PostgresDatabase;
   /** PEM of `sslrootcert`. */
   readonly authorities: string | undefined;
-  readonly size: number;
-  readonly timeoutMs: number;
-  readonly now: () => number;
-  /** Runs on a new connection before its first use. */
-  readonly prepare: ConnectionOptions['prepare'];
-  /** Called once when no connection is left and none can be made, and once when one is back. */
-  readonly onGone: (cause: unknown) => void;
-  readonly onBack: () => void;
-  /** Called for each connection that is made, lost or not to be had. */
-  readonly debug: (message: string, fields: Readonly<Record<string, string>>) => void;
-  /** The database can never be used by this version. */
-  readonly onFatal: (err: Error) => void;
+  /** Brings the schema up to date; runs on new connections until it has succeeded once. */
+  readonly migrate: ConnectionOptions['migrate'];
 }
 
 /** One place of the pool and, while it is connected, its client. */
 interface Slot {
   connection: Connection | undefined;
-  running: Running | undefined;
+  batch: Batch | undefined;
   /** Attempts to connect since the last connection that was of use, and when the latest succeeded. */
   attempts: number;
   connectedAt: number;
 }
 
 /** Runs batches on connections. */
-export class Pool implements Runner {
+export class Pool implements Scheduler {
   readonly #options: PoolOptions;
   readonly #slots: readonly Slot[];
-  readonly #hungry = new Set<Runnable>();
-  // The host that took the last connection; the walk begins with it.
+  // Queues in which calls may wait.
+  readonly #queues = new Set<BatchSource>();
+  // The host that took the last connection; attempts begin with it.
   #host = 0;
-  #isPrepared = false;
+  #isMigrated = false;
   // A pooler such as PgBouncer stands in between.
   #isPooler = false;
-  #isGone = false;
+  #isUnavailable = false;
   readonly #closing = new AbortController();
   #isScheduled = false;
   #ticker: NodeJS.Timeout | undefined;
 
   constructor(options: PoolOptions) {
     this.#options = options;
-    this.#slots = Array.from({ length: options.size }, () => ({
+    this.#slots = Array.from({ length: options.poolSize }, () => ({
       connection: undefined,
-      running: undefined,
+      batch: undefined,
       attempts: 0,
       connectedAt: 0,
     }));
   }
 
-  /** Begins to connect: first one connection, which prepares the database, then the others. */
+  /** Begins to connect: first one connection, which migrates the database, then the others. */
   start(): void {
     const [first, ...others] = this.#slots;
     this.#fill(first!).then(() => {
@@ -96,13 +95,13 @@ export class Pool implements Runner {
 
   /** How many connections are in use, and ready. */
   get connections(): { readonly used: number; readonly idle: number } {
-    const used = this.#slots.filter(({ running }) => running).length;
+    const used = this.#slots.filter(({ batch }) => batch).length;
     const connected = this.#slots.filter(({ connection }) => connection).length;
     return { used, idle: connected - used };
   }
 
-  wake(batch: Runnable): void {
-    this.#hungry.add(batch);
+  schedule(queue: BatchSource): void {
+    this.#queues.add(queue);
     this.#ticker ??= setTimeout(() => this.#tick(), TICK_MS);
     if (this.#isScheduled) return;
     this.#isScheduled = true;
@@ -113,55 +112,54 @@ export class Pool implements Runner {
     });
   }
 
-  /** Lets running statements finish for a moment, then closes all connections. */
-  async close(): Promise<void> {
+  /** Lets running statements finish for `graceMs` milliseconds, then closes all connections. */
+  async close(graceMs = END_TIMEOUT_MS): Promise<void> {
     this.#closing.abort();
     clearTimeout(this.#ticker);
-    await Promise.all(
-      this.#slots.map(async ({ connection }) => {
-        await connection?.end();
-        connection?.cut();
-      }),
-    );
+    const connections = this.#slots.flatMap(({ connection }) => connection ?? []);
+    const ended = Promise.all(connections.map((connection) => connection.end()));
+    const tooLate = sleep(Math.min(graceMs, END_TIMEOUT_MS), undefined, { ref: false });
+    await Promise.race([ended, tooLate]);
+    for (const connection of connections) connection.cut();
   }
 
   #dispatch(): void {
     for (const slot of this.#slots) {
-      if (this.#hungry.size === 0) return;
-      if (slot.connection !== undefined && slot.running === undefined) this.#feed(slot);
+      if (this.#queues.size === 0) return;
+      if (slot.connection !== undefined && slot.batch === undefined) this.#assign(slot);
     }
   }
 
   /** Gives an idle slot the next batch, in turn, so that no kind of call starves another. */
-  #feed(slot: Slot): void {
-    for (const batch of this.#hungry) {
-      this.#hungry.delete(batch);
-      const running = batch.take(this.#options.now());
-      if (running === undefined) continue;
-      this.#hungry.add(batch);
-      this.#run(slot, running);
+  #assign(slot: Slot): void {
+    for (const queue of this.#queues) {
+      this.#queues.delete(queue);
+      const batch = queue.take(this.#options.now());
+      if (batch === undefined) continue;
+      this.#queues.add(queue);
+      this.#run(slot, batch);
       return;
     }
   }
 
-  async #run(slot: Slot, running: Running): Promise<void> {
+  async #run(slot: Slot, batch: Batch): Promise<void> {
     const connection = slot.connection!;
-    slot.running = running;
-    const outcome = await running.run(connection);
+    slot.batch = batch;
+    const lost = await batch.run(connection);
     if (slot.connection !== connection) return;
-    slot.running = undefined;
-    if (outcome.isLost) this.#lose(slot, outcome.cause);
-    else this.#feed(slot);
+    slot.batch = undefined;
+    if (lost) this.#lose(slot, lost.cause);
+    else this.#assign(slot);
   }
 
   /** The connection is of no use any more: nobody knows what became of the statement on it. */
   #lose(slot: Slot, cause: unknown): void {
-    const { connection, running } = slot;
+    const { connection, batch } = slot;
     this.#options.debug('connection lost', { cause: String(cause) });
     slot.connection = undefined;
-    slot.running = undefined;
-    if (this.#options.now() - slot.connectedAt >= STEADY_MS) slot.attempts = 0;
-    running?.fail(cause);
+    slot.batch = undefined;
+    if (this.#options.now() - slot.connectedAt >= MIN_LIFETIME_MS) slot.attempts = 0;
+    batch?.fail(cause);
     connection?.cut();
     this.#fill(slot);
   }
@@ -170,12 +168,12 @@ export class Pool implements Runner {
   #tick(): void {
     const now = this.#options.now();
     for (const slot of this.#slots) {
-      if (slot.running !== undefined && slot.running.expires <= now) {
+      if (slot.batch !== undefined && slot.batch.expires <= now) {
         this.#lose(slot, new Error(`no answer within ${this.#options.timeoutMs} ms`));
       }
     }
-    for (const batch of this.#hungry) batch.expire(now);
-    const isBusy = this.#hungry.size > 0 || this.#slots.some(({ running }) => running);
+    for (const queue of this.#queues) queue.expire(now);
+    const isBusy = this.#queues.size > 0 || this.#slots.some(({ batch }) => batch);
     this.#ticker = isBusy ? setTimeout(() => this.#tick(), TICK_MS) : undefined;
   }
 
@@ -191,9 +189,9 @@ export class Pool implements Runner {
         if (this.#isClosed) return slot.connection.cut();
         slot.connectedAt = this.#options.now();
         this.#options.debug('connected', { host: this.#nameOf(tried) });
-        if (this.#isGone) this.#options.onBack();
-        this.#isGone = false;
-        this.#feed(slot);
+        if (this.#isUnavailable) this.#options.onAvailable();
+        this.#isUnavailable = false;
+        this.#assign(slot);
         return;
       } catch (err) {
         if (err instanceof SchemaTooNew) {
@@ -205,14 +203,13 @@ export class Pool implements Runner {
     }
   }
 
-  /** No pause before the next host of a walk, and a longer one after each walk. */
+  /** No pause before the next host, and a longer one after each pass over all of them. */
   async #pause({ attempts }: Slot): Promise<void> {
-    const walks = attempts / this.#options.database.hosts.length;
-    if (walks === 0 || !Number.isInteger(walks)) return;
-    const pause = Math.min(BACKOFF_MS[0] * 2 ** (walks - 1), BACKOFF_MS[1]);
+    const passes = attempts / this.#options.database.hosts.length;
+    if (passes === 0 || !Number.isInteger(passes)) return;
+    const pause = Math.min(BACKOFF_MS.first * 2 ** (passes - 1), BACKOFF_MS.longest);
     // Jitter, so that replicas do not come back all at once.
-    const jittered = pause * (0.5 + Math.random() / 2);
-    await new Promise<void>((resolve) => setTimeout(resolve, jittered).unref());
+    await sleep(pause * (0.5 + Math.random() / 2), undefined, { ref: false });
   }
 
   get #isClosed(): boolean {
@@ -227,10 +224,10 @@ export class Pool implements Runner {
     this.#options.debug('cannot connect', { host: this.#nameOf(tried), cause: String(err) });
     // Other slots may have gone on from this host before.
     if (this.#host === tried) this.#host++;
-    const isAlone = this.#slots.every(({ connection }) => connection === undefined);
-    if (!isAlone || this.#isGone || this.#isClosed) return;
-    this.#isGone = true;
-    this.#options.onGone(err);
+    const isConnected = this.#slots.some(({ connection }) => connection);
+    if (isConnected || this.#isUnavailable || this.#isClosed) return;
+    this.#isUnavailable = true;
+    this.#options.onUnavailable(err);
   }
 
   #nameOf(tried: number): string {
@@ -241,24 +238,26 @@ export class Pool implements Runner {
 
   async #open(slot: Slot, tried: number, attempt: number): Promise<Connection> {
     const { hosts } = this.#options.database;
-    const { least, most } = CONNECT_TIMEOUT_MS;
-    const first = Math.max(least, this.#options.timeoutMs / 2);
+    const { min, max } = CONNECT_TIMEOUT_MS;
+    const first = Math.max(min, this.#options.timeoutMs / 2);
     let isClosed = false;
-    const connection: Connection = await openConnection({
+    // The driver can close it before it is returned.
+    let connection: Connection | undefined;
+    connection = await openConnection({
       ...this.#options,
       host: hosts[tried % hosts.length]!,
-      connectTimeoutMs: Math.min(most, first * 2 ** (attempt - 1)),
+      connectTimeoutMs: Math.min(max, first * 2 ** (attempt - 1)),
       isPooler: this.#isPooler,
-      isOnSecondWalk: attempt > hosts.length,
+      isSecondPass: attempt > hosts.length,
       signal: this.#closing.signal,
-      prepare: async (sql, prolong) => {
-        if (!this.#isPrepared) await this.#options.prepare(sql, prolong);
-        this.#isPrepared = true;
+      migrate: async (sql, prolong) => {
+        if (!this.#isMigrated) await this.#options.migrate(sql, prolong);
+        this.#isMigrated = true;
       },
       onClose: () => {
         isClosed = true;
-        const isOurs = slot.connection !== undefined && slot.connection === connection;
-        if (isOurs) this.#lose(slot, new Error('the connection was closed'));
+        const isInUse = connection !== undefined && slot.connection === connection;
+        if (isInUse) this.#lose(slot, new Error('the connection was closed'));
       },
     });
     if (isClosed) throw new Error('the connection was closed');

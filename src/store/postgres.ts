@@ -1,7 +1,7 @@
 // Users in Postgres (14 and later). A write is one statement, so it needs no transaction block, and
-// the unique index decides about duplicates. Creates take their emails in one order, so replicas do
-// not wait for each other in a circle. Changes have two orders, of ids and of emails: where they meet
-// in a circle the server ends one after its deadlock_timeout, and that one is run again.
+// the unique index decides about duplicates. Creates take their emails in one order, so those of
+// replicas cannot deadlock. Changes have two orders, of ids and of emails, and can: the server ends
+// one after its deadlock_timeout, and that one is run again.
 import { readFileSync } from 'node:fs';
 import type { Sql } from 'postgres';
 import {
@@ -14,7 +14,7 @@ import {
   type User,
   type UserChange,
 } from '../user.ts';
-import { Batch, type Kind } from './batch.ts';
+import { type Kind, Queue } from './batch.ts';
 import { change, remove, type Target } from './change.ts';
 import type { Session } from './connection.ts';
 import type { Store, StoreOptions } from './index.ts';
@@ -45,13 +45,13 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
 
 class PostgresStore implements Store {
   readonly #pool: Pool;
-  readonly #find: Batch<Session, number, User | undefined>;
-  readonly #findByEmail: Batch<Session, string, User | undefined>;
-  readonly #list: Batch<Session, Page, readonly User[]>;
-  readonly #create: Batch<Session, NewUser, User>;
-  readonly #change: Batch<Session, Target, Changed>;
-  readonly #remove: Batch<Session, Target, Changed>;
-  readonly #ping: Batch<Session, undefined, undefined>;
+  readonly #find: Queue<Session, number, User | undefined>;
+  readonly #findByEmail: Queue<Session, string, User | undefined>;
+  readonly #list: Queue<Session, Page, readonly User[]>;
+  readonly #create: Queue<Session, NewUser, User>;
+  readonly #change: Queue<Session, Target, Changed>;
+  readonly #remove: Queue<Session, Target, Changed>;
+  readonly #ping: Queue<Session, undefined, undefined>;
 
   constructor(database: PostgresDatabase, options: StoreOptions) {
     const { sslRootCert } = database;
@@ -59,18 +59,17 @@ class PostgresStore implements Store {
       ...options,
       database,
       authorities: sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8'),
-      size: options.poolSize,
-      prepare: migrate,
+      migrate,
     });
-    const batch = <Item, Result>(kind: Omit<Kind<Session, Item, Result>, 'isLost'>) =>
-      new Batch(this.#pool, { ...kind, isLost }, options.timeoutMs, options.now);
-    this.#find = batch({ statement: find });
-    this.#findByEmail = batch({ statement: findByEmail });
-    this.#list = batch({ statement: list, same: ({ after, limit }) => `${after} ${limit}` });
-    this.#create = batch<NewUser, User>({ statement: create, distinct: ({ email }) => email });
-    this.#change = batch<Target, Changed>({ statement: change, distinct: ({ id }) => id });
-    this.#remove = batch({ statement: remove, distinct: ({ id }) => id });
-    this.#ping = batch({ statement: ping });
+    const queue = <Item, Result>(kind: Omit<Kind<Session, Item, Result>, 'isLost'>) =>
+      new Queue(this.#pool, { ...kind, isLost }, options.timeoutMs, options.now);
+    this.#find = queue({ statement: find });
+    this.#findByEmail = queue({ statement: findByEmail });
+    this.#list = queue({ statement: list, sharedKey: ({ after, limit }) => `${after} ${limit}` });
+    this.#create = queue<NewUser, User>({ statement: create, exclusiveKey: ({ email }) => email });
+    this.#change = queue<Target, Changed>({ statement: change, exclusiveKey: ({ id }) => id });
+    this.#remove = queue({ statement: remove, exclusiveKey: ({ id }) => id });
+    this.#ping = queue({ statement: ping });
     this.#pool.start();
   }
 
@@ -108,8 +107,8 @@ class PostgresStore implements Store {
     await this.#ping.call(undefined);
   }
 
-  close(): Promise<void> {
-    return this.#pool.close();
+  close(graceMs?: number): Promise<void> {
+    return this.#pool.close(graceMs);
   }
 }
 
@@ -149,13 +148,14 @@ async function create(
 }
 
 async function ping(session: Session, calls: undefined[]): Promise<undefined[]> {
-  await query(session, 'select 1', []);
+  await query(session, 'select 1 from users limit 1', []);
   return calls;
 }
 
 /** SQLSTATE (PostgreSQL manual, appendix A). */
 const UNDEFINED_TABLE = '42P01';
 
+// Any number will do that no one else takes in this database.
 const LOCK = 'select pg_advisory_xact_lock(7236128401)';
 
 /**

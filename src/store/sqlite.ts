@@ -12,7 +12,7 @@ import {
   type UserChange,
   type UserStore,
 } from '../user.ts';
-import { Batch, type Runnable, type Runner } from './batch.ts';
+import { type BatchSource, Queue, type Scheduler } from './batch.ts';
 import { isLocked, openFile, primaryCode, retry } from './file.ts';
 import type { StoreOptions } from './index.ts';
 
@@ -49,12 +49,12 @@ export function openSqlite(path: string, options: StoreOptions): Promise<UserSto
   return openFile(path, options.now, (db) => new SqliteStore(path, db, options));
 }
 
-class SqliteStore implements UserStore, Runner {
+class SqliteStore implements UserStore, Scheduler {
   readonly #path: string;
   readonly #db: DatabaseSync;
   readonly #statements: Statements;
   readonly #options: StoreOptions;
-  readonly #writes: Batch<Statements, Write, Changed>;
+  readonly #writes: Queue<Statements, Write, Changed>;
   #isScheduled = false;
   #failing: 'reading' | 'writing' | undefined;
 
@@ -64,7 +64,7 @@ class SqliteStore implements UserStore, Runner {
     this.#statements = prepare(db);
     this.#options = options;
     const kind = { statement: this.#commit.bind(this), isLocked, isLost };
-    this.#writes = new Batch<Statements, Write, Changed>(
+    this.#writes = new Queue<Statements, Write, Changed>(
       this,
       kind,
       options.timeoutMs,
@@ -109,16 +109,16 @@ class SqliteStore implements UserStore, Runner {
     this.#db.close();
   }
 
-  wake(batch: Runnable): void {
+  schedule(queue: BatchSource): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
     // After all the requests that this turn of the event loop brings.
     setImmediate(async () => {
-      const running = batch.take(this.#options.now());
-      await running?.run(this.#statements);
+      const batch = queue.take(this.#options.now());
+      await batch?.run(this.#statements);
       this.#isScheduled = false;
       // What came while the file was locked.
-      if (running !== undefined) this.wake(batch);
+      if (batch !== undefined) this.schedule(queue);
     });
   }
 
@@ -159,12 +159,12 @@ class SqliteStore implements UserStore, Runner {
       const result = await retry(action, expires, this.#options.now);
       if (this.#failing === kind || (this.#failing !== undefined && kind === 'writing')) {
         this.#failing = undefined;
-        this.#options.onBack();
+        this.#options.onAvailable();
       }
       return result;
     } catch (err) {
       if (isLost(err)) {
-        if (this.#failing === undefined) this.#options.onGone(this.#named(err as Error));
+        if (this.#failing === undefined) this.#options.onUnavailable(this.#named(err as Error));
         this.#failing = this.#failing === 'writing' ? 'writing' : kind;
       }
       throw err;
@@ -205,7 +205,7 @@ function row(found: Record<string, unknown> | undefined): User | undefined {
   return found as User | undefined;
 }
 
-/** The row that a write returns. Never with get(), which stops before the statement is through. */
+/** The row that a write returns. Never with get(): outside a transaction it would hide a failed commit. */
 function one(
   statement: StatementSync,
   ...values: (SQLInputValue | Record<string, SQLInputValue>)[]

@@ -8,6 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import postgres from 'postgres';
 import { send } from '../support/client.ts';
+import { OWNER } from '../support/daemon.ts';
 import { createDatabase, freePort, startPostgres } from '../support/postgres.ts';
 import { newFolder, PASSWORD, type Program, SECRET, start } from '../support/program.ts';
 
@@ -15,7 +16,7 @@ const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 const noOpenssl = spawnSync('openssl', ['version']).status !== 0 && 'openssl is not installed';
 
-describe('1 configuration: the store', { concurrency: 4, timeout: 60_000 }, () => {
+describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () => {
   for (const [value, limitMs] of [
     ['1000', 1000],
     ['', 5000],
@@ -23,6 +24,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 60_000 }, () =
     test(`1 DATABASE_TIMEOUT_MS: "${value}" lets a request wait ${limitMs} ms for the store, then 500`, async () => {
       const url = await createDatabase();
       await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: value });
+      await ready(program);
       const user = await create(program);
       await using sql = database(url);
       const lock = await sql.lockUsers();
@@ -51,11 +53,9 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 60_000 }, () =
       execFileSync('openssl', ['req', '-x509', ...`${subject} ${files}`.split(' ')], {
         stdio: 'ignore',
       });
-      // Started by root, the server runs as `postgres`, which must own its key.
-      if (process.getuid?.() === 0) {
-        const uid = Number(execFileSync('id', ['-u', 'postgres'], { encoding: 'utf8' }));
-        chownSync(key, uid, uid);
-      }
+      // The server's own user must own its key.
+      const { uid, gid } = OWNER;
+      if (uid !== undefined && gid !== undefined) chownSync(key, uid, gid);
       const options = ['ssl=on', `ssl_cert_file=${cert}`, `ssl_key_file=${key}`, 'fsync=off'];
       server = await startPostgres({ flags: options.flatMap((option) => ['-c', option]) });
     });
@@ -79,6 +79,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 60_000 }, () =
           DATABASE_TIMEOUT_MS: '2000',
           ...(known && { NODE_EXTRA_CA_CERTS: cert }),
         });
+        if (status === 200) await ready(program);
         assert.equal((await send(`${program.url}/users`)).status, status);
         const sql = postgres(server.url, { max: 1 });
         const rows = await sql`select ssl from pg_stat_ssl natural join pg_stat_activity
@@ -147,6 +148,20 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 60_000 }, () =
     });
   }
 
+  test('1 DATABASE_URL: the environment of libpq, as PGPASSWORD, counts for nothing', async () => {
+    const url = new URL(await createDatabase());
+    const env = {
+      PGPASSWORD: url.password,
+      PGTARGETSESSIONATTRS: 'any',
+      PGHOST: 'nowhere.invalid',
+    };
+    await using program = await start({ ...env, DATABASE_URL: url.href });
+    assert.equal((await send(`${program.url}/users`)).status, 200);
+    url.password = '';
+    await using refused = await start({ ...env, DATABASE_URL: url.href });
+    assert.match(String((await refused.logged('store unavailable')).cause), /password/);
+  });
+
   const failing = [
     ['?sslmode=require', 'the server has no TLS'],
     ['?sslmode=verify-full', 'the server has no TLS'],
@@ -210,6 +225,11 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 60_000 }, () =
     assert.equal(count, 4);
   });
 });
+
+/** Resolves once the store answers. */
+async function ready(program: Program): Promise<void> {
+  while ((await send(`${program.adminUrl}/ready`)).status !== 200);
+}
 
 let users = 0;
 

@@ -127,7 +127,7 @@ const ACCEPTED: readonly Row[] = [
   ['SHUTDOWN_DELAY_MS', '0', 'no delay'],
 ];
 
-describe('1 configuration: values', { concurrency: 2, timeout: 60_000 }, () => {
+describe('1 configuration: values', { concurrency: 2, timeout: 300_000 }, () => {
   for (const batch of batches(REFUSED)) {
     // All problems are reported together, so that one run shows many.
     const ended = once(() => run({ ...COMPLETE, ...Object.fromEntries(batch) }));
@@ -160,7 +160,7 @@ describe('1 configuration: values', { concurrency: 2, timeout: 60_000 }, () => {
   }
 });
 
-describe('1 configuration: the environment', { concurrency: 2, timeout: 30_000 }, () => {
+describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 }, () => {
   test('1.6 all problems are reported together, one line each, and nothing listens', async () => {
     const bad = Object.fromEntries(REFUSED.map(([name, value]) => [name, value]));
     await using busy = await listener();

@@ -6,7 +6,7 @@ import { after, before, describe, test } from 'node:test';
 import { raw, send } from '../support/client.ts';
 import { type Program, start } from '../support/program.ts';
 
-describe('8.2 the page', { timeout: 30_000 }, () => {
+describe('8.2 the page', { timeout: 300_000 }, () => {
   let program: Program;
   before(async () => {
     program = await start({ PROTECT_USERS: 'true' });

@@ -151,6 +151,20 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       assert.deepEqual(storeLines(program), ['store unavailable']);
     });
 
+    test('6.1 a name with two addresses: the line has the fault of each', async () => {
+      const lookup = `import dns from 'node:dns';
+        dns.lookup = (_name, _options, done) =>
+          done(null, [1, 2].map((n) => ({ address: '127.0.0.' + n, family: 4 })));`;
+      const port = await freePort();
+      await using program = await start({
+        DATABASE_URL: `postgres://two.example:${port}/none`,
+        NODE_OPTIONS: `--import=${moduleUrl(lookup)}`,
+      });
+      const { cause } = await program.logged('store unavailable');
+      const faults = [1, 2].map((n) => `connect ECONNREFUSED 127.0.0.${n}:${port}`);
+      assert.equal(cause, faults.join('; '));
+    });
+
     test('6.1 a server that takes connections and never speaks: the same', async () => {
       await using silent = await listener();
       const { port } = silent;

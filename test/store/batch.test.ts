@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { after, before, describe, type TestContext, test } from 'node:test';
 import fc from 'fast-check';
 import postgres from 'postgres';
-import { Batch, type Kind, type Runnable, type Runner } from '../../src/store/batch.ts';
+import { type BatchSource, type Kind, Queue, type Scheduler } from '../../src/store/batch.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
 import {
@@ -25,11 +25,11 @@ import { createDatabase } from '../support/postgres.ts';
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
 const TIMEOUT_MS = 1000;
 
-describe('a batch', () => {
-  class ByHand implements Runner {
-    woken = 0;
-    wake(_batch: Runnable): void {
-      this.woken++;
+describe('a queue', () => {
+  class ByHand implements Scheduler {
+    scheduled = 0;
+    schedule(_queue: BatchSource): void {
+      this.scheduled++;
     }
   }
 
@@ -37,9 +37,9 @@ describe('a batch', () => {
   const fault = (message: string, isLost = false): Fault =>
     Object.assign(new Error(message), { isLost });
 
-  /** A batch of words whose statement answers in capitals and keeps what it was given. */
-  function batchOf(options: Partial<Kind<unknown, string, string>> = {}) {
-    const runner = new ByHand();
+  /** A queue of words whose statement answers in capitals and keeps what it was given. */
+  function queueOf(options: Partial<Kind<unknown, string, string>> = {}) {
+    const scheduler = new ByHand();
     const clock = { ms: 0 };
     const statements: string[][] = [];
     const kind: Kind<unknown, string, string> = {
@@ -56,29 +56,29 @@ describe('a batch', () => {
       isLost: (err) => (err as Fault).isLost === true,
       ...options,
     };
-    const batch = new Batch(runner, kind, TIMEOUT_MS, () => clock.ms);
+    const queue = new Queue(scheduler, kind, TIMEOUT_MS, () => clock.ms);
     const outcomes: string[] = [];
     /** Calls with words; what became of each is in `outcomes`, in the order of the answers. */
     const call = (...words: string[]) =>
       words.map((word) =>
-        batch.call(word).then(
+        queue.call(word).then(
           (answer) => outcomes.push(answer),
           (err: Error) => outcomes.push(`${word}: ${err.name}`),
         ),
       );
     const runAll = async () => {
-      for (let running = batch.take(clock.ms); running; running = batch.take(clock.ms)) {
-        await running.run(undefined);
+      for (let batch = queue.take(clock.ms); batch; batch = queue.take(clock.ms)) {
+        await batch.run(undefined);
       }
       await new Promise((resolve) => setImmediate(resolve));
     };
-    return { batch, runner, clock, statements, outcomes, call, runAll };
+    return { queue, scheduler, clock, statements, outcomes, call, runAll };
   }
 
   test('calls share one statement in the order of their arrival', async () => {
-    const { call, runAll, statements, outcomes, runner } = batchOf();
+    const { call, runAll, statements, outcomes, scheduler } = queueOf();
     call('a', 'b', 'a');
-    assert.equal(runner.woken, 3);
+    assert.equal(scheduler.scheduled, 3);
     assert.deepEqual(statements, []);
     await runAll();
     assert.deepEqual(statements, [['a', 'b', 'a']]);
@@ -86,10 +86,10 @@ describe('a batch', () => {
   });
 
   test('without calls there is nothing to take', () =>
-    assert.equal(batchOf().batch.take(0), undefined));
+    assert.equal(queueOf().queue.take(0), undefined));
 
   test('500 calls share a statement, the 501st waits for the next', async () => {
-    const { call, runAll, statements } = batchOf();
+    const { call, runAll, statements } = queueOf();
     call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
     await runAll();
     assert.deepEqual(
@@ -100,7 +100,7 @@ describe('a batch', () => {
   });
 
   test('calls of one key never share a statement, and keep their order', async () => {
-    const { call, runAll, statements } = batchOf({ distinct: (item) => item[0]! });
+    const { call, runAll, statements } = queueOf({ exclusiveKey: (item) => item[0]! });
     call('a1', 'b1', 'a2', 'a3', 'b2', 'c1');
     await runAll();
     assert.deepEqual(statements, [['a1', 'b1', 'c1'], ['a2', 'b2'], ['a3']]);
@@ -108,7 +108,7 @@ describe('a batch', () => {
 
   test('a lock that is not had fails the calls whose time is over, and the others share a statement', async () => {
     let isLocked = true;
-    const { call, runAll, statements, outcomes, clock } = batchOf({
+    const { call, runAll, statements, outcomes, clock } = queueOf({
       statement: async (_connection, items, expires) => {
         statements.push(items);
         clock.ms = Math.max(clock.ms, expires);
@@ -141,7 +141,7 @@ describe('a batch', () => {
   });
 
   test('500 keys share a statement, the 501st waits for the next', async () => {
-    const { call, runAll, statements } = batchOf({ distinct: (item) => item });
+    const { call, runAll, statements } = queueOf({ exclusiveKey: (item) => item });
     call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
     await runAll();
     assert.deepEqual(
@@ -151,7 +151,7 @@ describe('a batch', () => {
   });
 
   test('only calls of the same key share a statement', async () => {
-    const { call, runAll, statements } = batchOf({ same: (item) => item[0]! });
+    const { call, runAll, statements } = queueOf({ sharedKey: (item) => item[0]! });
     call('a1', 'b1', 'a2', 'b2', 'a3');
     await runAll();
     assert.deepEqual(statements, [
@@ -161,17 +161,17 @@ describe('a batch', () => {
   });
 
   test('a call that comes while a statement runs is in the next', async () => {
-    const { batch, call, runAll, statements } = batchOf();
+    const { queue, call, runAll, statements } = queueOf();
     call('a');
-    const running = batch.take(0)!;
+    const batch = queue.take(0)!;
     call('b');
-    await running.run(undefined);
+    await batch.run(undefined);
     await runAll();
     assert.deepEqual(statements, [['a'], ['b']]);
   });
 
   test('an error in place of a result fails that call alone, as it is', async () => {
-    const { call, runAll, statements, outcomes } = batchOf();
+    const { call, runAll, statements, outcomes } = queueOf();
     call('a', 'refused', 'b');
     await runAll();
     assert.equal(statements.length, 1);
@@ -179,10 +179,10 @@ describe('a batch', () => {
   });
 
   test('when the statement fails its calls run one by one: one bad call costs no other', async () => {
-    const { batch, call, statements, outcomes } = batchOf();
+    const { queue, call, statements, outcomes } = queueOf();
     call('a', 'bad1', 'b', 'bad2', 'c');
-    const outcome = await batch.take(0)!.run(undefined);
-    assert.deepEqual(outcome, { isLost: false });
+    const lost = await queue.take(0)!.run(undefined);
+    assert.equal(lost, undefined);
     assert.deepEqual(statements, [
       ['a', 'bad1', 'b', 'bad2', 'c'],
       ['a'],
@@ -195,9 +195,9 @@ describe('a batch', () => {
   });
 
   test('a call that fails alone is not run again, and its cause is told', async () => {
-    const { batch, statements } = batchOf();
-    const called = batch.call('bad');
-    await batch.take(0)!.run(undefined);
+    const { queue, statements } = queueOf();
+    const called = queue.call('bad');
+    await queue.take(0)!.run(undefined);
     await assert.rejects(called, (err: Error) => {
       assert.deepEqual(
         [err.name, err.message, (err.cause as Error).message],
@@ -209,24 +209,24 @@ describe('a batch', () => {
   });
 
   test('when nobody knows what was done, all calls fail and none runs again', async () => {
-    const { batch, call, statements, outcomes } = batchOf();
+    const { queue, call, statements, outcomes } = queueOf();
     call('a', 'lost', 'b');
-    const outcome = await batch.take(0)!.run(undefined);
-    assert.equal(outcome.isLost && (outcome.cause as Error).message, 'lost');
+    const lost = await queue.take(0)!.run(undefined);
+    assert.match(String(lost?.cause), /lost/);
     assert.deepEqual(statements, [['a', 'lost', 'b']]);
     assert.deepEqual(outcomes, [
       'a: StoreUnavailable',
       'lost: StoreUnavailable',
       'b: StoreUnavailable',
     ]);
-    assert.equal(batch.take(0), undefined);
+    assert.equal(queue.take(0), undefined);
   });
 
   test('a connection that is lost while calls run one by one: those before have their answer, those after never run', async () => {
-    const { batch, call, statements, outcomes } = batchOf();
+    const { queue, call, statements, outcomes } = queueOf();
     call('a', 'bad', 'b', 'lost', 'c');
-    const outcome = await batch.take(0)!.run(undefined);
-    assert.equal(outcome.isLost, true);
+    const lost = await queue.take(0)!.run(undefined);
+    assert.match(String(lost?.cause), /lost/);
     assert.deepEqual(statements.slice(1), [['a'], ['bad'], ['b'], ['lost']]);
     assert.deepEqual(outcomes, [
       'A',
@@ -239,25 +239,25 @@ describe('a batch', () => {
 
   test('after fail() an answer that comes late changes nothing, and what has its answer keeps it', async () => {
     const late = Promise.withResolvers<string[]>();
-    const { batch, call, outcomes } = batchOf({ statement: () => late.promise });
+    const { queue, call, outcomes } = queueOf({ statement: () => late.promise });
     call('a');
-    const running = batch.take(0)!;
-    const ran = running.run(undefined);
-    running.fail(new Error('cut'));
+    const batch = queue.take(0)!;
+    const ran = batch.run(undefined);
+    batch.fail(new Error('cut'));
     late.resolve(['A']);
     await ran;
-    running.fail(new Error('again'));
+    batch.fail(new Error('again'));
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(outcomes, ['a: StoreUnavailable']);
   });
 
   test('a call expires at the end of its time, and is never run then', async () => {
-    const { batch, call, clock, statements, outcomes, runAll } = batchOf();
+    const { queue, call, clock, statements, outcomes, runAll } = queueOf();
     call('a');
     clock.ms = 1;
     call('b');
     clock.ms = TIMEOUT_MS - 1;
-    batch.expire(clock.ms);
+    queue.expire(clock.ms);
     assert.deepEqual(outcomes, []);
     clock.ms = TIMEOUT_MS;
     await runAll();
@@ -266,10 +266,10 @@ describe('a batch', () => {
   });
 
   test('all calls that have expired fail, and nothing is left to take', async () => {
-    const { batch, call, clock, statements, outcomes } = batchOf({ distinct: () => 'one' });
+    const { queue, call, clock, statements, outcomes } = queueOf({ exclusiveKey: () => 'one' });
     call('a', 'b', 'c');
     clock.ms = TIMEOUT_MS + 1;
-    assert.equal(batch.take(clock.ms), undefined);
+    assert.equal(queue.take(clock.ms), undefined);
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(outcomes, [
       'a: StoreUnavailable',
@@ -280,16 +280,16 @@ describe('a batch', () => {
   });
 
   test('a statement is due when the first of its calls is', () => {
-    const { batch, call, clock } = batchOf();
+    const { queue, call, clock } = queueOf();
     call('a');
     clock.ms = 500;
     call('b');
-    assert.equal(batch.take(clock.ms)!.expires, TIMEOUT_MS);
+    assert.equal(queue.take(clock.ms)!.expires, TIMEOUT_MS);
   });
 
   test('a statement is told when the first of its calls is due, and when its one call is', async () => {
     const due: number[] = [];
-    const { batch, call, clock } = batchOf({
+    const { queue, call, clock } = queueOf({
       statement: async (_connection, _items, expires) => {
         due.push(expires);
         throw fault('bad');
@@ -298,19 +298,19 @@ describe('a batch', () => {
     call('a');
     clock.ms = 500;
     call('b');
-    await batch.take(clock.ms)!.run(undefined);
+    await queue.take(clock.ms)!.run(undefined);
     assert.deepEqual(due, [TIMEOUT_MS, TIMEOUT_MS, TIMEOUT_MS + 500]);
   });
 
   test('4.17 20,000 calls wait, the 20,001st fails at once', async () => {
-    const { batch, call, outcomes } = batchOf();
+    const { queue, call, outcomes } = queueOf();
     call(...Array.from({ length: 20_000 }, () => 'a'));
-    await assert.rejects(batch.call('b'), {
+    await assert.rejects(queue.call('b'), {
       name: 'StoreUnavailable',
       message: 'too many calls are waiting for the store',
     });
     assert.deepEqual(outcomes, []);
-    batch.take(0);
+    queue.take(0);
     call('c');
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(outcomes, []);
@@ -509,8 +509,8 @@ const OPTIONS: StoreOptions = {
   poolSize: 4,
   timeoutMs: 10_000,
   now: () => performance.now(),
-  onGone: () => {},
-  onBack: () => {},
+  onUnavailable: () => {},
+  onAvailable: () => {},
   debug: () => {},
   onFatal: () => {},
 };

@@ -34,8 +34,8 @@ const QUIET: StoreOptions = {
   poolSize: 4,
   timeoutMs: 10_000,
   now: () => performance.now(),
-  onGone: () => {},
-  onBack: () => {},
+  onUnavailable: () => {},
+  onAvailable: () => {},
   debug: () => {},
   onFatal: () => {},
 };
@@ -596,8 +596,8 @@ test('a write that finds a SQLite file locked for too long fails and is not done
   let back = 0;
   const store = await open(`sqlite:${path}`, {
     timeoutMs: 100,
-    onGone: () => gone++,
-    onBack: () => back++,
+    onUnavailable: () => gone++,
+    onAvailable: () => back++,
   });
   const other = new DatabaseSync(path);
   other.exec('begin immediate');
@@ -619,8 +619,8 @@ test('4.13 5.2 under a lock each call has its own time, not that of the first of
   const store = await open(`sqlite:${path}`, {
     timeoutMs: 300,
     now: () => clock.ms,
-    onGone: () => gone++,
-    onBack: () => back++,
+    onUnavailable: () => gone++,
+    onAvailable: () => back++,
   });
   const other = new DatabaseSync(path);
   other.exec('begin immediate');
