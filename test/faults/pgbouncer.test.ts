@@ -7,8 +7,10 @@ import { once } from 'node:events';
 import { globSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { send } from '../support/client.ts';
 import { find } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
+import { start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
 import { startBouncer } from './bouncer.ts';
 import { run, WRITERS } from './campaign.ts';
@@ -25,9 +27,12 @@ const CONTRACT = globSync('test/contract/*.test.ts', {
 /** The suites of the contract name their store: `users (postgres)`, `paths, postgres`. */
 const ON_POSTGRES = '([(]|, )postgres([)]|$)';
 
+// All that the service sends, so that the pooler takes it and says nothing.
+const IGNORED = 'statement_timeout,plan_cache_mode,enable_seqscan,enable_hashjoin,enable_mergejoin';
+
 const SETTINGS: Record<string, Record<string, string>> = {
   'as it comes': {},
-  'with ignore_startup_parameters': { ignore_startup_parameters: 'statement_timeout' },
+  'with ignore_startup_parameters': { ignore_startup_parameters: IGNORED },
 };
 
 describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, () => {
@@ -36,6 +41,27 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
     server = await Server.create();
   });
   after(() => server?.[Symbol.asyncDispose]());
+
+  test('it is found out where the server has a statement_timeout like ours by itself', async () => {
+    const settings = SETTINGS['with ignore_startup_parameters']!;
+    await using bouncer = await startBouncer(PATH!, server, settings);
+    const directUrl = await createDatabase(server.url);
+    const database = new URL(directUrl).pathname.slice(1);
+    await server.query(`alter database ${database} set statement_timeout = 5000`);
+    await using program = await start({
+      DATABASE_URL: through(bouncer.port, directUrl),
+      DATABASE_POOL_SIZE: '1',
+      DATABASE_TIMEOUT_MS: '5000',
+    });
+    assert.equal((await send(`${program.url}/users/1`)).status, 404);
+    // Nothing is prepared: each message brings its own limit.
+    const ours = `datname = '${database}' and pid <> pg_backend_pid()`;
+    const rows = await server.query(`select query from pg_stat_activity where ${ours}`);
+    assert.match(
+      rows.map(({ query }) => query).join(),
+      /set local statement_timeout = 5000; select id/,
+    );
+  });
 
   for (const [why, settings] of Object.entries(SETTINGS)) {
     test(`the contract holds, ${why}`, async (t) => {
