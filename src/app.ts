@@ -12,7 +12,7 @@ import { empty, endsConnection, type Reply, rawReply, send } from './http/reply.
 import { type Match, Router } from './http/router.ts';
 import type { Context, Route, RouteTable, Services } from './route.ts';
 
-/** What the pipeline needs beside the routes. */
+/** What the pipeline needs besides the routes. */
 export interface AppOptions {
   readonly routes: RouteTable;
   readonly services: Services;

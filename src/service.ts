@@ -43,7 +43,7 @@ export interface Service {
   readonly stop: (graceMs?: number) => Promise<boolean>;
 }
 
-/** Starts the service. `onFatal` tells that it can never serve, so that the process can end. */
+/** Starts the service. `onFatal` is called when it can never serve, so that the process can end. */
 export async function startService(
   config: Config,
   log: Log,

@@ -24,7 +24,7 @@ export interface Settings {
   readonly DATABASE_TIMEOUT_MS?: number | undefined;
   /** Login of the one credential user, without `:`. Default: `admin`. */
   readonly AUTH_USER?: string | undefined;
-  /** Its password, at least 8 characters. Default: a new one, which `credential` tells. */
+  /** Its password, at least 8 characters. Default: a new one, given in `credential`. */
   readonly AUTH_PASSWORD?: string | undefined;
   /** Its display name. Default: `Administrator`. */
   readonly AUTH_NAME?: string | undefined;

@@ -28,7 +28,7 @@ export interface Condition {
   readonly noneOf: Versions;
 }
 
-/** The condition that every user meets. */
+/** The condition that every user meets; known by its identity. */
 export const ALWAYS: Condition = { oneOf: 'any', noneOf: [] };
 
 /** A keyset page: at most `limit` users whose id is greater than `after`. */

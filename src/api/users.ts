@@ -102,7 +102,7 @@ async function withEmail(email: string, after: number, store: UserStore): Promis
   return json(jsonArray(user !== undefined && user.id > after ? [user] : []));
 }
 
-/** One page; one user more than asked for tells whether another follows. */
+/** One page; one user more than asked for shows whether another follows. */
 async function page(limit: number, after: number, store: UserStore): Promise<Reply> {
   const users = await store.list({ after, limit: limit + 1 });
   if (users.length <= limit) return json(jsonArray(users));

@@ -5,7 +5,7 @@ const LENGTH = { type: 'integer', minimum: 0 };
 const USER_PATH = { type: 'string', pattern: '^/users/[1-9][0-9]*$' };
 const TAG = { type: 'string', pattern: '^"[!#-~]+"$', examples: [FIRST_TAG] };
 
-/** What answers carry beside their body. */
+/** What answers carry besides their body. */
 export const HEADERS = {
   RequestId: header('Names the request in the log.', ref('schemas', 'RequestId')),
   ContentTypeOptions: header('Browsers must not guess another type than `Content-Type`.', {

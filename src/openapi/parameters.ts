@@ -1,7 +1,7 @@
-// What requests carry beside their body: parameters and credentials (contract sections 2 to 4).
+// What requests carry besides their body: parameters and credentials (contract sections 2 to 4).
 import { ADA, FIRST_TAG, ref } from './schemas.ts';
 
-/** What requests carry beside their body. */
+/** What requests carry besides their body. */
 export const PARAMETERS = {
   UserId: {
     name: 'id',
@@ -52,7 +52,7 @@ export const PARAMETERS = {
     name: 'X-Request-Id',
     in: 'header',
     description:
-      'Comes back in the answer and stands in the log. One that does not match the pattern is replaced.',
+      'Comes back in the answer and is in the log. One that does not match the pattern is replaced.',
     schema: ref('schemas', 'RequestId'),
   },
 } as const;

@@ -1,4 +1,4 @@
-// A store with a clock beside it: every call is passed on as it is, and its time and failure are told.
+// A store that is measured: every call is passed on unchanged, and its time and failure are recorded.
 import {
   type Changed,
   type Condition,

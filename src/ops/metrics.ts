@@ -1,4 +1,4 @@
-// What the service measures, and the page that tells it (contract 7.3). Names, labels and bounds are
+// What the service measures, and the page that reports it (contract 7.3). Names, labels and bounds are
 // those of OpenTelemetry's semantic conventions, as Prometheus writes them. Labels come from the route
 // table and from lists in this file, never from a request, so the number of series is bounded.
 

@@ -1,4 +1,4 @@
-// What node tells of its process: memory, CPU and how late the event loop is.
+// What node reports of its process: memory, CPU and how late the event loop is.
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { cpuUsage, memoryUsage } from 'node:process';
 import { family } from './exposition.ts';

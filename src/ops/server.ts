@@ -272,7 +272,7 @@ function https(): typeof Https {
   return createRequire(import.meta.url)('node:https');
 }
 
-/** Of the other end: it tells which socket a TLS connection is on. */
+/** The other end's address, which a TLS connection and the socket below it share. */
 function addressOf({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`;
 }

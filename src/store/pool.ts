@@ -41,7 +41,7 @@ const END_TIMEOUT_MS = 1_000;
 /** How often deadlines are looked at; one timer for all calls. */
 const TICK_MS = 50;
 
-/** What the pool needs beside what both stores are given. */
+/** What the pool needs besides what both stores are given. */
 export interface PoolOptions extends StoreOptions {
   readonly database: PostgresDatabase;
   /** PEM of `sslrootcert`. */
