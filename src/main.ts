@@ -2,17 +2,20 @@
 // `process`, but for the uid in store/file.ts, the usage in ops/runtime.ts, and store/connection.ts,
 // which hides the environment from the driver.
 import { once } from 'node:events';
-import { createWriteStream, fstatSync } from 'node:fs';
+import { fstatSync, write } from 'node:fs';
 import { get, type IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { type Config, InvalidConfig, readAdminAddress, readConfig } from './config.ts';
-import { Log } from './ops/log.ts';
+import { Log, type Sink } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
 
 const OLDEST_NODE = 24;
 
 /** Exit statuses; 78 is EX_CONFIG of sysexits.h. */
 const EXIT = { ok: 0, failed: 1, config: 78 } as const;
+
+/** Its file descriptor. */
+const STDOUT = 1;
 
 const PROBE_TIMEOUT_MS = 2_500;
 const FLUSH_TIMEOUT_MS = 500;
@@ -46,9 +49,11 @@ async function probe(page: string): Promise<void> {
     if (res.statusCode !== 200) fail(EXIT.failed, [body.trim()]);
   } catch (err) {
     if (err instanceof InvalidConfig) return fail(EXIT.failed, err.problems);
-    // A name with several addresses fails with an AggregateError, whose own message is empty.
-    const { message, code } = err as NodeJS.ErrnoException;
-    fail(EXIT.failed, [`no answer from the admin listener at ${address}: ${message || code}`]);
+    // The cause of an AbortError names the timeout, and an AggregateError of several addresses has no
+    // message of its own.
+    const { message, code, cause } = err as NodeJS.ErrnoException;
+    const reason = (cause as Error | undefined)?.message ?? (message || code);
+    fail(EXIT.failed, [`no answer from the admin listener at ${address}: ${reason}`]);
   }
 }
 
@@ -62,11 +67,13 @@ async function serve(isJson: boolean): Promise<void> {
   }
   const format = process.stdout.isTTY && !isJson ? 'text' : 'json';
   // A reader of the log that has gone must not end the service.
+  process.stdout.on('error', () => {});
   process.stderr.on('error', () => {});
   // Into a file node's own stream writes while everything else waits.
-  const output = fstatSync(1).isFile() ? createWriteStream('', { fd: 1 }) : process.stdout;
-  output.on('error', () => {});
-  const log = new Log(config.logLevel, format, (lines, done) => output.write(lines, () => done()));
+  const sink: Sink = fstatSync(STDOUT).isFile()
+    ? (lines, done) => write(STDOUT, lines, () => done())
+    : (lines, done) => process.stdout.write(lines, () => done());
+  const log = new Log(config.logLevel, format, sink);
   const exit = async (status: number) => {
     // A reader of the log that stands still must not keep the process either.
     setTimeout(() => process.exit(status), FLUSH_TIMEOUT_MS);

@@ -35,7 +35,8 @@ const LINGER_MS = 2_000;
 /**
  * Writes the reply: one head, one body. Resolves with the bytes of the body that were written;
  * a whole body's at once, a streamed one's when its last piece has been taken.
- * `headers` are those of every reply, and this reply's are appended to them; `isLast` closes the connection.
+ * `headers` are those of every reply, and this reply's are appended to them; `isLast` closes the
+ * connection.
  * @throws whatever a streamed body throws; the connection has been reset then, so that no client
  * takes a part for the whole.
  */

@@ -284,8 +284,8 @@ function statusOf({ code, reason }: ParseError): number {
   if (code === 'HPE_HEADER_OVERFLOW') return 431;
   if (code === 'HPE_CHUNK_EXTENSIONS_OVERFLOW') return 413;
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 408;
-  // Also reported for a good version with something behind it.
-  if (code === 'HPE_INVALID_VERSION') return reason === 'Invalid HTTP version' ? 505 : 400;
+  // A good version with something behind it is reported alike.
+  if (code === 'HPE_INVALID_VERSION') return reason === 'Expected CRLF after version' ? 400 : 505;
   // The preface of HTTP/2, "PRI * HTTP/2.0".
   if (code === 'HPE_PAUSED_H2_UPGRADE') return 505;
   return 400;

@@ -40,7 +40,7 @@ export interface Session {
 
 /** A connection that is ready for use. */
 export interface Connection extends Session {
-  /** Lets a running statement finish, then closes. */
+  /** Lets a running statement finish, then closes; never resolves when the connection is lost first. */
   readonly end: () => Promise<void>;
   /** Cuts the connection at once. */
   readonly cut: () => void;
@@ -197,8 +197,9 @@ function simpleQuery(sql: Sql, timeoutMs: number): Session['query'] {
 }
 
 /**
- * A string constant with escapes (PostgreSQL manual, "String Constants with C-Style Escapes"). In this form, whatever the session's
- * settings, a backslash escapes and a doubled quote is one quote, and nothing else is special.
+ * A string constant with escapes (PostgreSQL manual, "String Constants with C-Style Escapes"). In this
+ * form, whatever the session's settings, a backslash escapes and a doubled quote is one quote, and
+ * nothing else is special.
  */
 function literal(value: string): string {
   return `E'${value.replace(/['\\]/g, '$&$&')}'`;

@@ -112,14 +112,16 @@ export class Pool implements Scheduler {
     });
   }
 
-  /** Lets running statements finish for `graceMs` milliseconds, then closes all connections. */
+  /** Lets running statements finish for `graceMs` milliseconds, a second at most, then closes all. */
   async close(graceMs = END_TIMEOUT_MS): Promise<void> {
     this.#closing.abort();
     clearTimeout(this.#ticker);
     const connections = this.#slots.flatMap(({ connection }) => connection ?? []);
     const ended = Promise.all(connections.map((connection) => connection.end()));
-    const tooLate = sleep(Math.min(graceMs, END_TIMEOUT_MS), undefined, { ref: false });
+    const over = new AbortController();
+    const tooLate = sleep(Math.min(graceMs, END_TIMEOUT_MS), undefined, { signal: over.signal });
     await Promise.race([ended, tooLate]);
+    over.abort();
     for (const connection of connections) connection.cut();
   }
 

@@ -1,4 +1,4 @@
-// The auth of the pipeline: who is let in, and with which challenge the others are refused.
+// Authentication: who is let in, and with which challenge the others are refused.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Access, authenticate } from '../../src/auth/access.ts';
@@ -117,7 +117,7 @@ describe('access', () => {
   }
 });
 
-describe('failures at the auth', () => {
+describe('failed credentials', () => {
   const LOCKED = [429, 'Too Many Requests', 'Retry-After', '60'];
 
   test('wrong Basic credentials count, and lock out the right ones too', () => {

@@ -105,6 +105,8 @@ const UNROUTED: readonly (readonly [bytes: string, status: number, why: string])
   ['GET / HTTP/1.2\r\nHost: x\r\n\r\n', 505, 'version 1.2'],
   ['GET / HTTP/2.0\r\nHost: x\r\n\r\n', 505, 'version 2.0'],
   ['GET / HTTP/3.0\r\nHost: x\r\n\r\n', 505, 'version 3.0'],
+  ['GET / HTTP/3\r\nHost: x\r\n\r\n', 505, 'version 3'],
+  ['GET / HTTP/10.0\r\nHost: x\r\n\r\n', 505, 'version 10.0'],
   ['GET / HTTP/1.1\nHost: x\n\n', 400, 'a line that ends without CR'],
   ['GET / HTTP/1.1 \r\nHost: x\r\n\r\n', 400, 'a space behind the version'],
   ['PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 505, 'the preface of HTTP/2'],

@@ -1,13 +1,18 @@
 // Rules 6.8 to 6.16 of the contract: what the log holds and who may stop reading it, arguments and
 // exit statuses, what connections are told and how long they wait, faults outside a request.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync, readFileSync, truncateSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { basic, send } from '../support/client.ts';
-import { PASSWORD, Program, start, USER } from '../support/program.ts';
+import { newFolder, PASSWORD, Program, start, USER } from '../support/program.ts';
 
+const ENTRY = join(import.meta.dirname, '../../src/main.ts');
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 /** What does not happen by then does not happen. */
 const soon = () => ({ signal: AbortSignal.timeout(20_000) });
@@ -91,6 +96,29 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     program.process.kill('SIGTERM');
     const [code] = await once(program.process, 'exit', soon());
     assert.equal(code, 0);
+  });
+
+  test('6.6 6.10 lines for a file are not written synchronously', async () => {
+    await using logging = await intoFile();
+    for (let i = 0; i < 5; i++) assert.equal((await send(logging.url)).status, 200);
+    assert.deepEqual(await logging.stop(), [0, null]);
+    assert.deepEqual(logging.messages(), [
+      'listening',
+      ...Array(5).fill('request'),
+      'stopping',
+      'stopped',
+    ]);
+    assert.doesNotMatch(logging.stderr(), /writeSync/);
+  });
+
+  test('6.10 a log file that takes no more has lines again when there is room', async () => {
+    await using logging = await intoFile(8 * 512);
+    for (let i = 0; i < 50; i++) assert.equal((await send(logging.url)).status, 200);
+    assert.ok(logging.messages().length < 50);
+    truncateSync(logging.file);
+    assert.equal((await send(logging.url)).status, 200);
+    assert.deepEqual(await logging.stop(), [0, null]);
+    assert.deepEqual(logging.messages(), ['request', 'stopping', 'stopped']);
   });
 
   test('6.12 a reader of the log that stands still does not hold a stop', async () => {
@@ -217,4 +245,34 @@ async function answered(socket: Socket): Promise<string> {
   let text = '';
   while (!/\r\n\r\n./.test(text)) text += (await once(socket, 'data'))[0];
   return text;
+}
+
+/** The program with its standard output in a file, of at most so many bytes. */
+async function intoFile(limit?: number) {
+  const file = join(newFolder(), 'service.log');
+  const shell = `${limit === undefined ? '' : `ulimit -f ${limit / 512}; `}exec "$0" "$@" >>${file}`;
+  const child = spawn('sh', ['-c', shell, process.execPath, '--trace-sync-io', ENTRY], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+    env: { DATABASE_URL: 'sqlite::memory:', PORT: '0', AUTH_PASSWORD: PASSWORD },
+  });
+  let stderr = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+  });
+  const exited = once(child, 'close', soon());
+  // What did not fit ends the file in the middle of a line.
+  const lines = () => (existsSync(file) ? readFileSync(file, 'utf8').split('\n').slice(0, -1) : []);
+  while (lines().length === 0 && child.exitCode === null) await pause(20);
+  const stop = () => {
+    child.kill('SIGTERM');
+    return exited;
+  };
+  return {
+    file,
+    url: JSON.parse(lines()[0]!).url as string,
+    stderr: () => stderr,
+    messages: () => lines().map((line) => JSON.parse(line).message),
+    stop,
+    [Symbol.asyncDispose]: async () => void (await stop()),
+  };
 }

@@ -1,11 +1,10 @@
 // Section 6 of the contract: start, stop, slow clients, health checks and what a request may cost.
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   existsSync,
   mkdirSync,
-  openSync,
   readdirSync,
   readFileSync,
   readlinkSync,
@@ -32,7 +31,6 @@ import {
   USER,
 } from '../support/program.ts';
 
-const ENTRY = join(import.meta.dirname, '../../src/main.ts');
 const TEXT = 'text/plain; charset=utf-8';
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
@@ -564,34 +562,6 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
             requests.filter((trace) => !trace.includes('internal/crypto')),
             [],
           );
-        });
-
-        test('6.6 no line of a log that goes to a file is written synchronously', async () => {
-          const file = join(newFolder(), 'service.log');
-          const log = openSync(file, 'w');
-          const child = spawn(process.execPath, ['--trace-sync-io', ENTRY], {
-            stdio: ['ignore', log, 'pipe'],
-            env: { DATABASE_URL: await newDatabase(store), PORT: '0', AUTH_PASSWORD: PASSWORD },
-          });
-          let stderr = '';
-          child.stderr!.setEncoding('utf8').on('data', (text: string) => {
-            stderr += text;
-          });
-          const exited = once(child, 'close');
-          const lines = () => readFileSync(file, 'utf8').split('\n').filter(Boolean);
-          try {
-            while (lines().length === 0 && child.exitCode === null) await pause(20);
-            const { url } = JSON.parse(lines()[0]!);
-            for (let i = 0; i < 5; i++) assert.equal((await send(url)).status, 200);
-          } finally {
-            child.kill('SIGTERM');
-          }
-          assert.deepEqual(await exited, [0, null]);
-          assert.deepEqual(
-            lines().map((line) => JSON.parse(line).message),
-            ['listening', ...Array(5).fill('request'), 'stopping', 'stopped'],
-          );
-          assert.doesNotMatch(stderr, /writeSync/);
         });
 
         test('6.6 no request sets a timer of its own', async () => {

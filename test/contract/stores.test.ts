@@ -284,6 +284,9 @@ describe('5.0 the stores side by side', () => {
   });
 });
 
+/** In /metrics while one connection is at work. */
+const USED = /db_client_connection_state="used"} 1/;
+
 describe('5.1 Postgres', { timeout: 300_000 }, () => {
   let proxy: FaultyLink;
   let url: string;
@@ -332,8 +335,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     await ready(program);
     link.stall();
     const answer = send(`${program.url}/users`).catch(() => undefined);
-    const waiting = /db_client_connection_state="used"} 1/;
-    while (!waiting.test((await send(`${program.adminUrl}/metrics`)).body));
+    while (!USED.test((await send(`${program.adminUrl}/metrics`)).body));
     assert.deepEqual(await program.stop(), { code: 1, signal: null });
     const [stopping, stopped] = ['stopping', 'stopped'].map((message) => {
       const line = program.log.find((one) => one.message === message);
@@ -341,6 +343,23 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     });
     assert.ok(stopped! - stopping! < 1_000, `${stopped! - stopping!} ms`);
     await answer;
+  });
+
+  test('5.1 6.2 a stop ends as it should when Postgres goes away meanwhile', async () => {
+    await using stack = new AsyncDisposableStack();
+    const link = await FaultyLink.open(await createDatabase());
+    stack.defer(() => link.close());
+    const program = stack.use(await start({ DATABASE_URL: link.url }));
+    await ready(program);
+    await link.stall();
+    // A statement that no request of the API waits for: the admin listener is cut before the store closes.
+    const ping = send(`${program.adminUrl}/ready`).catch(() => undefined);
+    while (!USED.test((await send(`${program.adminUrl}/metrics`)).body));
+    program.process.kill('SIGTERM');
+    await ping;
+    await link.refuse();
+    assert.deepEqual(await program.exited, { code: 0, signal: null });
+    assert.equal(program.log.at(-1)?.message, 'stopped');
   });
 
   test('5.1 the log says once that the store is gone and once that it is back', async () => {

@@ -173,6 +173,33 @@ test('6.2 a stop serves a connection whose TLS handshake is still to come, and c
   assert.deepEqual(order, ['answered', 'stopped']);
 });
 
+test('6.2 clients that connect anew all the time do not put off a stop', async () => {
+  let served = 0;
+  const handle = (_req: IncomingMessage, res: ServerResponse) => {
+    served++;
+    res.setHeader('connection', 'close').end();
+  };
+  const server = new Server({ handle, refusal: () => '', allow: '' }, 60_000);
+  const port = await server.listen(0, '127.0.0.1');
+  /** Connects again and again until it is refused. */
+  const client = async () => {
+    for (;;) {
+      const socket = connect(port, '127.0.0.1');
+      const isOpen = await new Promise<boolean>((resolve) => {
+        socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
+      });
+      if (!isOpen) return;
+      socket.resume().end(GET);
+      await once(socket, 'close').catch(() => {});
+    }
+  };
+  const clients = Array.from({ length: 100 }, client);
+  while (served < 100) await pause(1);
+  const before = served;
+  await Promise.all([server.stop(0, 20), ...clients]);
+  assert.ok(served - before < 2_000, `${served - before} more`);
+});
+
 function pem(): KeyPair {
   const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
   return { cert: readFileSync(TLS_CERT_FILE, 'utf8'), key: readFileSync(TLS_KEY_FILE, 'utf8') };
