@@ -32,8 +32,8 @@ VOLUME ["/data"]
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
   CMD ["/usr/local/bin/node", "/app/dist/main.cjs", "--live"]
-# --disable-warning hides that --allow-net is experimental. node:sqlite goes past the permission model: there the user, the
-# read-only root and the dropped capabilities are the wall.
+# --disable-warning hides that --allow-net is experimental. node:sqlite goes past the permission
+# model: there the user, the read-only root and the dropped capabilities are the wall.
 ENTRYPOINT ["/usr/local/bin/node", \
   "--max-old-space-size=512", "--max-semi-space-size=8", \
   "--disable-warning=ExperimentalWarning", \

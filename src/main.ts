@@ -69,7 +69,7 @@ async function serve(isJson: boolean): Promise<void> {
   // A reader of the log that has gone must not end the service.
   process.stdout.on('error', () => {});
   process.stderr.on('error', () => {});
-  // Into a file node's own stream writes while everything else waits.
+  // Into a file node's own stream writes while everything else waits (contract 6.6, 6.10).
   const sink: Sink = fstatSync(STDOUT).isFile()
     ? (lines, done) => write(STDOUT, lines, () => done())
     : (lines, done) => process.stdout.write(lines, () => done());

@@ -113,7 +113,7 @@ export class Server {
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
     // Turns of the event loop that take what waits in the kernel's queue, until one finds nothing;
-    // clients that connect anew all the time put off the end for `acceptMs` milliseconds at most.
+    // clients that connect anew put off the end for `acceptMs` milliseconds at most (contract 6.2).
     const most = this.#accepted + BACKLOG;
     const latest = performance.now() + acceptMs;
     let accepted: number;
@@ -284,7 +284,7 @@ function statusOf({ code, reason }: ParseError): number {
   if (code === 'HPE_HEADER_OVERFLOW') return 431;
   if (code === 'HPE_CHUNK_EXTENSIONS_OVERFLOW') return 413;
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 408;
-  // A good version with something behind it is reported alike.
+  // A good version with something behind it is reported alike (contract 2.4).
   if (code === 'HPE_INVALID_VERSION') return reason === 'Expected CRLF after version' ? 400 : 505;
   // The preface of HTTP/2, "PRI * HTTP/2.0".
   if (code === 'HPE_PAUSED_H2_UPGRADE') return 505;

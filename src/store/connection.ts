@@ -154,7 +154,7 @@ function client(link: Link, options: ConnectionOptions): Sql {
     sslnegotiation: null,
     onnotice: () => {},
   } as unknown as Postgres.Options<Record<string, Postgres.PostgresType>>;
-  // The driver takes what it finds empty from PGPASSWORD and the like.
+  // The driver takes what it finds empty from PGPASSWORD and the like (contract 1.1).
   const { env } = process;
   process.env = {};
   try {
