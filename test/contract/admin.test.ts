@@ -22,7 +22,7 @@ const REQUESTS = 'http_server_request_duration_seconds';
 const ACTIVE = 'http_server_active_requests';
 const OPERATIONS = 'db_client_operation_duration_seconds';
 const SYSTEMS = { sqlite: 'sqlite', postgres: 'postgresql' };
-const TIMEOUT_MS = 300;
+const TIMEOUT_MS = 1_000;
 const JSON_TYPE = { 'content-type': 'application/json' };
 
 for (const store of STORES) {

@@ -19,6 +19,8 @@ test('kill -9 of Postgres under load', { timeout: 600_000 }, async (t) => {
       // Every other time Postgres stays away until the writers have been refused.
       if (i % 2 === 0) await writers.until(() => writers.count(500) >= before + WRITERS);
       await server.start();
+      // From here on it accepts connections.
+      await server.query('select 1');
     },
   });
 });

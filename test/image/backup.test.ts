@@ -10,7 +10,7 @@ import { Container, engine, IMAGE, NO_IMAGE } from './engine.ts';
 const MANUAL = join(import.meta.dirname, '../../docs/operations.md');
 const VOLUME = `notes-users-test-backup-${process.pid}`;
 
-describe('the image: backup', { skip: NO_IMAGE, timeout: 120_000 }, () => {
+describe('the image: backup', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   test('a backup of a running service, restored, has the users that it had', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'notes-users-backup-'));
     try {

@@ -13,7 +13,7 @@ const SLOWEST_START_MS = 1000;
 const SLOWEST_STOP_MS = 1000;
 const MOST_IDLE_MIB = 32;
 
-describe('the image: running', { skip: NO_IMAGE, timeout: 300_000 }, () => {
+describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   test('it answers within a second of docker run', async (t) => {
     const times = await measured(5, async () => {
       await using container = new Container();

@@ -38,7 +38,7 @@ const ALLOWED = [
   /^var\/lib\/dpkg\/status\.d\/(libatomic1|libc6|libgcc-s1|libstdc\+\+6)$/,
 ];
 
-describe('the image: contents', { skip: NO_IMAGE, timeout: 300_000 }, () => {
+describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   let folder: string;
   let unpacked: Unpacked;
   let entries: readonly Entry[];

@@ -10,7 +10,7 @@ const TAG = `${IMAGE}-again`;
 /** Not every client has BuildKit; Debian's has. */
 const WITH_BUILDKIT = [ENGINE, '/usr/bin/docker'];
 
-describe('the image: the same bytes', { skip: NO_IMAGE, timeout: 600_000 }, () => {
+describe('the image: the same bytes', { skip: NO_IMAGE, timeout: 1_800_000 }, () => {
   after(() => engine('rmi', TAG));
 
   test('two builds without cache make the same layer', async (t) => {
