@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Scenario } from './scenarios.ts';
 
-/** Throws when status, content type or body are wrong. A fixed answer is held to its status only. */
+/** Throws when status, content type or body are wrong. Of a fixed answer only the status counts. */
 export async function check(url: string, scenario: Scenario, isFixed: boolean): Promise<void> {
   const { method, path, headers, body, tokens = [] } = scenario.traffic;
   const values = { id: '1', n: '1', run: 'check', token: tokens[0] ?? '' };

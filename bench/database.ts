@@ -24,7 +24,9 @@ export interface Server {
 /** One contestant's database. */
 export interface Database {
   readonly url: string;
-  /** Empties the table and fills it with users 1 to `rows`; checkpoints, so that runs start alike. */
+  /**
+   * Empties the table and fills it with users 1 to `rows`; checkpoints, so that runs start alike.
+   */
   readonly reset: (rows: number) => Promise<void>;
   readonly count: () => Promise<number>;
   readonly drop: () => Promise<void>;

@@ -1,5 +1,5 @@
 // The scenarios: which request, to whom, over what data, and what the right answer is. A scenario
-// is data; measure.ts runs it. `million` and `start` are not of this kind and have files of their own.
+// is data; measure.ts runs it. `million` and `start` are of another kind and have their own files.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { SETTINGS } from './contestants.ts';

@@ -1,4 +1,4 @@
-// The service's part of the image: /app, with the folders of the source tree and of the npm package.
+// The service's part of the image: /app, with the folders of the source tree and the package.
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { NpmPackage } from './bom.ts';

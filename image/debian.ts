@@ -18,8 +18,8 @@ export interface DebianPackage {
 }
 
 /**
- * Paths of the libraries in this very process, by the dynamic loader's own account, itself included:
- * right on every architecture, and nothing that is only linked is forgotten.
+ * Paths of the libraries in this very process, by the dynamic loader's own account, itself
+ * included: right on every architecture, and nothing that is only linked is forgotten.
  */
 export function loadedLibraries(): readonly string[] {
   const { sharedObjects } = process.report.getReport() as { sharedObjects: string[] };

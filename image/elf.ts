@@ -1,6 +1,6 @@
-// Cuts an ELF file after the last byte that the loader maps (System V ABI, chapters 4 and 5). Behind
-// it lie symbol tables and section names, which only debuggers and linkers read: a fifth of node's
-// binary. JavaScript stack traces do not need them.
+// Cuts an ELF file after the last byte that the loader maps (System V ABI, chapters 4 and 5).
+// Behind it lie symbol tables and section names, which only debuggers and linkers read: a fifth of
+// node's binary. JavaScript stack traces do not need them.
 
 /** Where the header of a 64-bit file keeps what describes the part cut off: first byte, length. */
 export const SECTION_FIELDS = { offset: [40, 8], count: [60, 2], names: [62, 2] } as const;

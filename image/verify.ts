@@ -1,4 +1,4 @@
-// Tells whether an image holds what this source makes, file by file, and the node that was published:
+// Tells whether an image holds what this source makes, file by file, and the published node:
 //   npm run image:verify -- IMAGE [LIST]
 // LIST is the output of the build, or whatever part of it has the lines of SHA-256. Without it the
 // first stage is built from the source here. Exit status 0 when all is as it should be.

@@ -1,10 +1,10 @@
-// Makes dist/, in two forms that do the same. Another folder can be named: `node scripts/build.ts FOLDER`.
+// Makes dist/, in two forms that do the same. `node scripts/build.ts FOLDER` names another.
 //
-// - `main.js` and the modules below it: the source with its types blanked out, file by file, with the
-//   same line numbers. Only the specifiers of imports change, from .ts to .js.
-// - `main.cjs`: all of it in one CommonJS file, which node starts in half the time that it needs for
-//   the modules, and which idles with 10 MB less. The image and the npm package hold this one. It
-//   is the program when it is run, and `start` when it is imported. It can be read: nothing is
+// - `main.js` and the modules below it: the source with its types blanked out, file by file, with
+//   the same line numbers. Only the specifiers of imports change, from .ts to .js.
+// - `main.cjs`: all of it in one CommonJS file, which node starts in half the time that it needs
+//   for the modules, and which idles with 10 MB less. The image and the npm package hold this one.
+//   It is the program when it is run, and `start` when it is imported. It can be read: nothing is
 //   minified, comments stay, and each module is preceded by its path.
 import { chmodSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';

@@ -1,6 +1,6 @@
-// Keeps docs/contract.md true. A rule names the code that keeps it by how a line begins, and this finds
-// the line; the tests of a rule are those whose names begin with its number. `node scripts/contract.ts`
-// writes the line numbers and the tests; test/contract.test.ts compares.
+// Keeps docs/contract.md true. A rule names the code that keeps it by how a line begins, and this
+// finds the line; the tests of a rule are those whose names begin with its number. `node
+// scripts/contract.ts` writes the line numbers and the tests; test/contract.test.ts compares.
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -98,7 +98,9 @@ function testList(tests: readonly NamedTest[]): string {
 // What can stand before a name that is declared.
 const MODIFIERS = /^(?:(?:export|async|readonly|static|get|const|function\*?|class) )+/;
 
-/** The one line that begins so, with or without its modifiers, and ends there or at a word's end. */
+/**
+ * The one line that begins so, with or without its modifiers, and ends there or at a word's end.
+ */
 function lineOf(file: string, start: string, faults: string[]): number {
   const found = readFileSync(join(ROOT, file), 'utf8')
     .split('\n')

@@ -192,7 +192,7 @@ export function readConfig(env: Environment): Config {
 }
 
 /**
- * Where the admin listener of a service with this environment is found; other variables are not read.
+ * Where a service with this environment has its admin listener; other variables are not read.
  * @throws InvalidConfig
  */
 export function readAdminAddress(env: Environment): { host: string; port: number } {

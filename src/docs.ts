@@ -1,5 +1,5 @@
-// The page of GET /docs (contract 8.2): docs.html, and the policy that lets a browser run its one script
-// and apply its one style sheet, and nothing else.
+// The page of GET /docs (contract 8.2): docs.html, and the policy that lets a browser run its one
+// script and apply its one style sheet, and nothing else.
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 

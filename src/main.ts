@@ -1,6 +1,6 @@
 // The program: its arguments, environment, signals and exit status. The only file that touches
-// `process`, but for the uid in store/file.ts, the usage in ops/runtime.ts, and store/connection.ts,
-// which hides the environment from the driver.
+// `process`, but for the uid in store/file.ts, the usage in ops/runtime.ts, and
+// store/connection.ts, which hides the environment from the driver.
 import { once } from 'node:events';
 import { fstatSync, write } from 'node:fs';
 import { get, type IncomingMessage } from 'node:http';
@@ -49,8 +49,7 @@ async function probe(page: string): Promise<void> {
     if (res.statusCode !== 200) fail(EXIT.failed, [body.trim()]);
   } catch (err) {
     if (err instanceof InvalidConfig) return fail(EXIT.failed, err.problems);
-    // The cause of an AbortError names the timeout, and an AggregateError of several addresses has no
-    // message of its own.
+    // The cause of an AbortError names the timeout; an AggregateError has no message of its own.
     const { message, code, cause } = err as NodeJS.ErrnoException;
     const reason = (cause as Error | undefined)?.message ?? (message || code);
     fail(EXIT.failed, [`no answer from the admin listener at ${address}: ${reason}`]);

@@ -21,7 +21,7 @@ An unknown path answers 404, and another method than those of a path 405. \`HEAD
 wherever \`GET\` is, and \`OPTIONS\` everywhere. A body that a route does not take is dropped, within
 the same limit of its size.`;
 
-/** Answers of every route: to bytes that are not a request, or to one that is too large or too slow. */
+/** Answers of every route: to bytes that are no request, or one too large or too slow. */
 const EVERYWHERE = [400, 408, 413, 431, 505];
 
 const SECURITY: { readonly [access in Access]: readonly Part[] } = {

@@ -34,11 +34,12 @@ export interface Service {
   readonly adminUrl: string | undefined;
   /** Whom the service lets in. The password was generated where the settings had none. */
   readonly credential: { readonly user: string; readonly password: string };
-  /** Reads the TLS files again. @throws an Error, and keeps the old ones, when they are unreadable */
+  /** Reads the TLS files again. @throws an Error, and keeps the old ones, if they are unreadable */
   readonly reloadTls: () => void;
   /**
-   * Answers what is in flight, then releases everything. Idle connections are closed after `graceMs`
-   * milliseconds, by default 500, as a request can be on its way. @returns whether it was in time
+   * Answers what is in flight, then releases everything. Idle connections are closed after
+   * `graceMs` milliseconds, by default 500, as a request can be on its way.
+   * @returns whether it was in time
    */
   readonly stop: (graceMs?: number) => Promise<boolean>;
 }

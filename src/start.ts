@@ -52,7 +52,7 @@ export interface Settings {
   readonly CORS_ORIGIN?: string | undefined;
   /** How long `close` goes on taking connections, in milliseconds, 0 to 3600000. Default: 0. */
   readonly SHUTDOWN_DELAY_MS?: number | undefined;
-  /** How long `close` waits for requests in flight, in milliseconds, 0 to 3600000. Default: 8000. */
+  /** How long `close` waits for what is in flight, in milliseconds, 0 to 3600000. Default: 8000. */
   readonly SHUTDOWN_TIMEOUT_MS?: number | undefined;
 }
 
@@ -103,7 +103,7 @@ export async function start(settings: Settings = {}): Promise<RunningService> {
   return { url, adminUrl, credential, close, [Symbol.asyncDispose]: close };
 }
 
-/** The settings as an environment has them; empty values are left out, or they would hide DEFAULTS. */
+/** The settings as an environment has them, without empty ones, which would hide DEFAULTS. */
 function texts(settings: Settings): Readonly<Record<string, string>> {
   const given = Object.entries(settings).filter(([, value]) => value !== undefined && value !== '');
   const names = VARIABLES.filter((name) => name !== 'LOG_LEVEL');

@@ -97,7 +97,7 @@ describe('names', () => {
 
     test(`every label that ${what} for is on the page, or Prometheus' own`, () => {
       for (const label of expressions.flatMap(labelsOf)) {
-        // error_type comes with the first failure of the store; test/contract/admin.test.ts has one.
+        // error_type comes with the store's first failure; test/contract/admin.test.ts has one.
         const isKnown = ['job', 'instance', 'error_type'].includes(label);
         assert.ok(isKnown || page.text.includes(`${label}="`), label);
       }

@@ -1,5 +1,5 @@
-// The page of GET /docs in a browser (contract 8.2): what is on it, the flows of a visitor with mouse
-// and keyboard, and what it must never do. Needs Chromium: CHROMIUM names it, else it is looked for.
+// The page of GET /docs in a browser (contract 8.2): what is on it, the flows of a visitor with
+// mouse and keyboard, and what it must never do. Needs Chromium, which CHROMIUM may name.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';

@@ -53,9 +53,9 @@ export class Credential {
   }
 
   /**
-   * Whether Basic credentials (RFC 7617 §2) are right. As `user` holds no colon and canonical base64
-   * has one form only, exactly one text is: whatever is not base64, not UTF-8, without a colon or
-   * another pair differs from it.
+   * Whether Basic credentials (RFC 7617 §2) are right. As `user` holds no colon and canonical
+   * base64 has one form only, exactly one text is: whatever is not base64, not UTF-8, without a
+   * colon or another pair differs from it.
    */
   matchesBasic(credentials: string): boolean {
     return this.#basic.equals(credentials);

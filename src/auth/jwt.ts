@@ -1,6 +1,6 @@
 // JSON Web Tokens with HS256 (RFC 7519, RFC 7515, RFC 7518 §3.2), issued and verified. One
-// algorithm, fixed here and never taken from the token (RFC 8725 §3.1). Base64url must be canonical,
-// or one token could be written in several ways. The signature is checked before a claim is read.
+// algorithm, fixed here and never taken from the token (RFC 8725 §3.1). Base64url must be
+// canonical, or one token could be written in several ways. The signature is checked before claims.
 import { isUtf8 } from 'node:buffer';
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
 

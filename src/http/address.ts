@@ -38,7 +38,7 @@ function withoutPort(entry: string): string {
   return /^[0-9.]+:[0-9]+$/.test(entry) ? entry.slice(0, entry.indexOf(':')) : entry;
 }
 
-// A listener on "::" sees IPv4 clients as ::ffff:192.0.2.1 (RFC 4291 §2.5.5.2); proxies write it in
+// On "::" IPv4 clients are ::ffff:192.0.2.1 (RFC 4291 §2.5.5.2); proxies write it in
 // longer ways too, which URL brings to the one form ::ffff:c000:201.
 function unmapped(address: string): string {
   if (!/:ffff:/i.test(address) || isIP(address) !== 6 || address.includes('%')) return address;

@@ -65,7 +65,7 @@ const MIN_BUFFER_BYTES = 4096;
 
 function read(req: IncomingMessage, limitBytes: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
-    // One buffer: the objects of chunks of a byte each would be hundreds of times as large as the body.
+    // One buffer: the objects of chunks of a byte each would be hundreds of times as large.
     let buffer: Buffer = EMPTY;
     let length = 0;
     req.on('data', (chunk: Buffer) => {

@@ -18,7 +18,7 @@ export function condition(headers: IncomingHttpHeaders): Condition {
   };
 }
 
-/** Whether `If-Match` of a GET allows the user's version: else the answer is 412 (RFC 9110 §13.1.1). */
+/** Whether `If-Match` of a GET allows the user's version; else it is 412 (RFC 9110 §13.1.1). */
 export function isWanted(user: User, headers: IncomingHttpHeaders): boolean {
   const header = headers['if-match'];
   if (header === undefined) return true;

@@ -62,7 +62,7 @@ class FormReader {
       const before = parameters.get(name);
       parameters.set(name, before === undefined ? value : this.#concat(before, value));
     }
-    // Objects list integer keys first, in ascending order, and so does qs, which merges in that order.
+    // Objects list integer keys first, in ascending order, and in that order qs merges.
     const integers = [...parameters.keys()]
       .filter((key) => isIndex(key) && Number(key) <= MAX_INTEGER_KEY)
       .sort((a, b) => Number(a) - Number(b));
@@ -112,7 +112,7 @@ class FormReader {
     highest.set(target, index);
   }
 
-  /** What two parameters give that share the beginning of their path. An empty string adds nothing. */
+  /** What two parameters give whose paths begin alike. An empty string adds nothing. */
   #merge(target: Value, source: Value): Value {
     if (source === '') return target;
     if (typeof source === 'string') return this.#mergeString(target, source);

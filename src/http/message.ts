@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { HttpError } from './errors.ts';
 
-// uri-host [ ":" port ], where a host is a name, an address, or nothing (RFC 9112 §3.2, RFC 3986 §3.2.2)
+// uri-host [ ":" port ]: a name, an address, or nothing (RFC 9112 §3.2, RFC 3986 §3.2.2)
 const HOST = /^(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/;
 
 /** The header section at most (RFC 6585 §5). */

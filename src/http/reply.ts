@@ -121,9 +121,9 @@ function reset(socket: Socket & { encrypted?: boolean }): void {
 const UNREAD_LIMIT_BYTES = 102_400;
 
 /**
- * Whether the connection has to end with this answer. An answer may go out before the request's body
- * has come in: node reads on and drops a body of known length, but one without an end in sight, or
- * one that the client may never send because it waits for 100 (RFC 9110 §10.1.1), ends it.
+ * Whether the connection has to end with this answer. It may go out before the request's body has
+ * come in: node reads on and drops a body of known length, but one without an end in sight, or one
+ * that the client may never send because it waits for 100 (RFC 9110 §10.1.1), ends it.
  */
 export function endsConnection(req: IncomingMessage, res: ServerResponse, reply: Reply): boolean {
   // The client asked for it, or its version does not know better (RFC 9112 §9.3).

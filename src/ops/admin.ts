@@ -1,5 +1,5 @@
-// The admin listener (contract section 7): whether the process lives, whether it would serve, and what
-// it has measured. On a port of its own, which is not for the public.
+// The admin listener (contract section 7): whether the process lives, whether it would serve, and
+// what it has measured. On a port of its own, which is not for the public.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { errorReply, HttpError } from '../http/errors.ts';
 import { endsConnection, type Reply, rawReply, send, text } from '../http/reply.ts';

@@ -1,7 +1,7 @@
 // Prometheus' text exposition format 0.0.4: families of samples as text, and the one kind of metric
 // that needs more than a number. What is measured is metrics.ts' business.
 
-/** Names and values; one that is undefined is left out, which to Prometheus is the same as empty. */
+/** Names and values; an undefined one is left out, which to Prometheus is the same as empty. */
 export type Labels = Readonly<Record<string, string | undefined>>;
 
 /** One line: what follows the family's name (`_bucket`), labels, value. */

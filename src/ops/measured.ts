@@ -1,4 +1,4 @@
-// A store that is measured: every call is passed on unchanged, and its time and failure are recorded.
+// A store that is measured: calls are passed on unchanged, their time and failure are recorded.
 import {
   type Changed,
   type Condition,

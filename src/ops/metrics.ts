@@ -1,6 +1,6 @@
-// What the service measures, and the page that reports it (contract 7.3). Names, labels and bounds are
-// those of OpenTelemetry's semantic conventions, as Prometheus writes them. Labels come from the route
-// table and from lists in this file, never from a request, so the number of series is bounded.
+// What the service measures, and the page that reports it (contract 7.3). Names, labels and bounds
+// are those of OpenTelemetry's semantic conventions, as Prometheus writes them. Labels come from
+// the route table and from lists in this file, never from a request: the series are bounded.
 
 import { VERSION } from '../version.ts';
 import { family, Histogram, type Sample } from './exposition.ts';
@@ -25,7 +25,7 @@ export interface Answered {
   readonly status: number;
 }
 
-/** Upper bounds in seconds that the conventions advise, of requests and of a database's operations. */
+/** Upper bounds in seconds that the conventions advise, of requests and of operations. */
 const REQUEST_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10];
 const OPERATION_BOUNDS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10];
 

@@ -3,7 +3,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { cpuUsage, memoryUsage } from 'node:process';
 import { family } from './exposition.ts';
 
-/** Pause between looks at the event loop: 10 ms cost 4 ms of CPU a second, 20 ms cost 3 (node 26). */
+/** Pause between looks at the event loop: 10 ms cost 4 ms of CPU a second, 20 ms 3 (node 26). */
 const DELAY_RESOLUTION_MS = 20;
 
 /** Watches this process until it is closed. */

@@ -1,5 +1,5 @@
-// The listener: what happens to bytes that are not a request, which connections give way when there are
-// too many, and how it stops.
+// The listener: what happens to bytes that are not a request, which connections give way when there
+// are too many, and how it stops.
 import { once } from 'node:events';
 import {
   createServer as createHttpServer,
@@ -185,8 +185,8 @@ export class Server {
     }
     connection.queued++;
     this.#queued++;
-    // Not more than one request of a pipeline is worked on, and nothing is read while others wait: a
-    // client that does not read its answers, or sends without an end, would have us keep it all.
+    // Not more than one request of a pipeline is worked on, and nothing is read while others wait:
+    // a client that does not read its answers, or sends without an end, would have us keep it all.
     // Later than node, which goes on reading at the end of each request, and before the next read.
     queueMicrotask(() => {
       if (!latest.writableFinished) req.socket.pause();
@@ -216,7 +216,7 @@ export class Server {
     return count;
   }
 
-  /** Closes what brings no request: idle connections, and those that are still in a TLS handshake. */
+  /** Closes what brings no request: idle connections, and those still in a TLS handshake. */
   #closeUnused(): void {
     this.#closeIdle(Number.POSITIVE_INFINITY);
     const used = new Set(Array.from(this.#connections.keys(), addressOf));

@@ -5,8 +5,8 @@
 // - A call is answered only after its statement has been committed.
 // - When a statement fails, it was rolled back whole, and its calls run one by one, so that one bad
 //   call costs no other. When its outcome is unknown, all its calls fail and none runs again.
-// - When a lock kept a statement from starting, the calls whose time is over fail, and the others wait
-//   on, still together.
+// - When a lock kept a statement from starting, the calls whose time is over fail, and the others
+//   wait on, still together.
 // - A call that waits too long is dropped from the queue and never run.
 import { StoreUnavailable } from '../user.ts';
 
@@ -43,8 +43,8 @@ export interface Batch {
   /** When the first of them expires. */
   readonly expires: number;
   /**
-   * Runs the statement; answers every call unless `fail` has come first; never throws. Resolves with
-   * undefined when the connection is still good.
+   * Runs the statement; answers every call unless `fail` has come first; never throws. Resolves
+   * with undefined when the connection is still good.
    */
   run(connection: unknown): Promise<Lost | undefined>;
   /** Fails every call that has no answer yet: nobody knows whether it was done. */
@@ -71,7 +71,7 @@ export interface Kind<Connection, Item, Result> {
   readonly exclusiveKey?: (item: Item) => string | number;
   /** Only calls of the same key share a statement, and their result. */
   readonly sharedKey?: (item: Item) => string;
-  /** Whether after this error nothing was done, as a lock was not had before the first call expired. */
+  /** Whether nothing was done, as a lock was not had before the first call expired. */
   readonly isLocked?: (err: unknown) => boolean;
   /** Whether after this error nobody knows what was done. */
   readonly isLost: (err: unknown) => boolean;

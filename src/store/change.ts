@@ -1,5 +1,5 @@
-// Changing and removing users in Postgres, with the conditions of If-Match and If-None-Match: they are
-// part of the one statement that writes, so no read comes before it.
+// Changing and removing users in Postgres, with the conditions of If-Match and If-None-Match: they
+// are part of the one statement that writes, so no read comes before it.
 import {
   ALWAYS,
   type Changed,
@@ -146,7 +146,7 @@ async function write(
 
 /**
  * Another has changed or removed the user meanwhile and nothing was done: it is done now, to the
- * user as the other has left it. The rest of the batch is committed, so a fault is this call's alone.
+ * user as the other has left it. The rest of the batch is committed: a fault is this call's alone.
  */
 async function again(
   session: Session,

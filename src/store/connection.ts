@@ -1,5 +1,5 @@
-// One connection to Postgres: a client of npm `postgres` that is used for one socket only. What it is
-// connected to is asked before its first use: whether the server is the kind that the URL wants,
+// One connection to Postgres: a client of npm `postgres` that is used for one socket only. What it
+// is connected to is asked before its first use: whether the server is the kind that the URL wants,
 // whether a pooler stands in between, and what time it is there.
 import { createRequire } from 'node:module';
 import { connect, isIP, type Socket } from 'node:net';
@@ -9,10 +9,10 @@ import type { Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
 import type { Host, PostgresDatabase } from './url.ts';
 
-/** How long bringing the schema up to date may take, waiting for another replica that does it included. */
+/** How long bringing the schema up to date may take, by us or by another replica. */
 const MIGRATION_TIMEOUT_MS = 60_000;
 
-// A pooler refuses our statement_timeout, or drops it, and gives each client a process id of its own.
+// A pooler refuses our statement_timeout, or drops it, and gives each client its own process id.
 const UNSUPPORTED_PARAMETER = /unsupported startup parameter/;
 const PROBE = `
   select pg_backend_pid() as pid,
@@ -40,7 +40,7 @@ export interface Session {
 
 /** A connection that is ready for use. */
 export interface Connection extends Session {
-  /** Lets a running statement finish, then closes; never resolves when the connection is lost first. */
+  /** Lets a running statement finish, then closes; never resolves if the connection is lost. */
   readonly end: () => Promise<void>;
   /** Cuts the connection at once. */
   readonly cut: () => void;
@@ -67,7 +67,7 @@ export interface ConnectionOptions {
   readonly onClose: () => void;
 }
 
-/** The server at the other end shares its sessions among clients (PgBouncer in transaction mode). */
+/** The other end shares its sessions among clients (PgBouncer in transaction mode). */
 export class PoolerFound extends Error {
   override readonly name = 'PoolerFound';
 }
@@ -184,9 +184,9 @@ function extendedQuery(sql: Sql): Session['query'] {
 }
 
 /**
- * The simple query protocol. Behind a pooler the next statement may meet another session, which lacks
- * what was prepared and set, so each message sets its own limit. This protocol has no parameters: the
- * values are literals in the text.
+ * The simple query protocol. Behind a pooler the next statement may meet another session, which
+ * lacks what was prepared and set, so each message sets its own limit. This protocol has no
+ * parameters: the values are literals in the text.
  */
 function simpleQuery(sql: Sql, timeoutMs: number): Session['query'] {
   return async <Row extends object>(text: string, values: readonly string[]) => {
@@ -197,9 +197,9 @@ function simpleQuery(sql: Sql, timeoutMs: number): Session['query'] {
 }
 
 /**
- * A string constant with escapes (PostgreSQL manual, "String Constants with C-Style Escapes"). In this
- * form, whatever the session's settings, a backslash escapes and a doubled quote is one quote, and
- * nothing else is special.
+ * A string constant with escapes (PostgreSQL manual, "String Constants with C-Style Escapes"). In
+ * this form, whatever the session's settings, a backslash escapes and a doubled quote is one quote,
+ * and nothing else is special.
  */
 function literal(value: string): string {
   return `E'${value.replace(/['\\]/g, '$&$&')}'`;
@@ -238,8 +238,8 @@ class Link {
     this.#isCut = true;
     const socket = this.#socket;
     if (socket === undefined) return;
-    // Node puts off the reset of a socket that connects until it has, and node 26 keeps the descriptor
-    // of one that is reset after its end.
+    // Node puts off the reset of a socket that connects until it has, and node 26 keeps the
+    // descriptor of one that is reset after its end.
     const isNotYetOrNoMore = socket.connecting || socket.writableEnded;
     if (isNotYetOrNoMore || this.#host.host.startsWith('/')) socket.destroy();
     else socket.resetAndDestroy();
@@ -258,7 +258,7 @@ function tlsOptions(database: PostgresDatabase, { host }: Host, ca: string | und
   const { sslMode } = database;
   if (sslMode === 'disable') return false;
   if (sslMode === 'prefer' || sslMode === 'allow') return 'prefer';
-  // An address is compared with the certificate too, but never sent as a server name (RFC 6066 §3).
+  // An address is compared with the certificate too, but is never a server name (RFC 6066 §3).
   const name = isIP(host) === 0 ? { servername: host } : { servername: undefined, host };
   // libpq verifies the chain for `require` too when it has been given a root.
   if (sslMode === 'require' && ca === undefined) return { rejectUnauthorized: false, ...name };

@@ -1,6 +1,6 @@
-// The SQLite file: how it is opened and gets its schema. SQLite's own waiting for a lock would stop the
-// event loop, so it is switched off, and what finds the file locked is tried again from outside until
-// its time is over.
+// The SQLite file: how it is opened and gets its schema. SQLite's own waiting for a lock would stop
+// the event loop, so it is switched off, and what finds the file locked is tried again from outside
+// until its time is over.
 import { accessSync, constants, existsSync, mkdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, resolve } from 'node:path';
@@ -21,8 +21,8 @@ const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
 
 /**
- * Opens the file, creates it and its folder where they are missing, brings the schema up to date, and
- * hands it to `use`.
+ * Opens the file, creates it and its folder where they are missing, brings the schema up to date,
+ * and hands it to `use`.
  * @throws an Error in one line that says what an operator can do
  */
 export async function openFile<T>(
@@ -49,7 +49,7 @@ export async function openFile<T>(
   }
 }
 
-/** Not mkdirSync's own recursion: node 26 tries for ever where a parent cannot be made (/proc/a/b). */
+/** Not mkdirSync's own recursion: node 26 never ends where a parent cannot be made (/proc/a/b). */
 function makeFolder(path: string): void {
   if (existsSync(path)) return;
   makeFolder(dirname(path));

@@ -30,8 +30,8 @@ const BACKOFF_MS = { first: 25, longest: 1_000 } as const;
 const MIN_LIFETIME_MS = 100;
 
 /**
- * How long a host may take to answer. An attempt that began while the network was away may never end,
- * so the first leaves the next request half of its time, and each further one has twice as long.
+ * How long a host may take to answer. An attempt that began while the network was away may never
+ * end, so the first leaves the next request half of its time; each further one has twice as long.
  */
 const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const;
 
@@ -54,7 +54,7 @@ export interface PoolOptions extends StoreOptions {
 interface Slot {
   connection: Connection | undefined;
   batch: Batch | undefined;
-  /** Attempts to connect since the last connection that was of use, and when the latest succeeded. */
+  /** Attempts to connect since the last connection of use, and when the latest succeeded. */
   attempts: number;
   connectedAt: number;
 }
@@ -112,7 +112,7 @@ export class Pool implements Scheduler {
     });
   }
 
-  /** Lets running statements finish for `graceMs` milliseconds, a second at most, then closes all. */
+  /** Lets statements finish for `graceMs` milliseconds, a second at most, then closes all. */
   async close(graceMs = END_TIMEOUT_MS): Promise<void> {
     this.#closing.abort();
     clearTimeout(this.#ticker);

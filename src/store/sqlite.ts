@@ -205,7 +205,7 @@ function row(found: Record<string, unknown> | undefined): User | undefined {
   return found as User | undefined;
 }
 
-/** The row that a write returns. Not with get(): without a transaction that hides a failed commit. */
+/** The row that a write returns. Not with get(), which could hide a failed commit. */
 function one(
   statement: StatementSync,
   ...values: (SQLInputValue | Record<string, SQLInputValue>)[]

@@ -1,11 +1,11 @@
-// What all statements to Postgres share: parameters, the deadline of a write, deadlocks, and after which
-// errors nobody knows what was done.
+// What all statements to Postgres share: parameters, the deadline of a write, deadlocks, and after
+// which errors nobody knows what was done.
 import type { Session } from './connection.ts';
 
 /**
  * A write that reaches the server after its time is over fails by a division by zero: it may have
- * waited in the server's socket, where cutting the connection does not take it back. An empty result
- * would have another meaning. The first parameter is the time, in seconds of the server's clock.
+ * waited in the server's socket, where cutting the connection does not take it back. An empty
+ * result would have another meaning. The first parameter is the time in the server's seconds.
  */
 export const IN_TIME = '1 / (statement_timestamp() < to_timestamp($1::float8))::int = 1';
 

@@ -45,8 +45,8 @@ const SESSION_ATTRIBUTES = [
 
 const DEFAULT_PORT = '5432';
 
-// "[2001:db8::1]:5433", "db.example:5433", "/run/postgresql". An `@` is never part of a host: it would
-// be one of a password that was not encoded, and what follows it a secret.
+// "[2001:db8::1]:5433", "db.example:5433", "/run/postgresql". An `@` is never part of a host: it
+// would be one of a password that was not encoded, and what follows it a secret.
 const HOST = /^(?:\[([^@\]]+)\](?=:|$)|([^@:[\]]*))(?::([0-9]*))?$/;
 
 /** The parameters of libpq that a URL may have. */
@@ -63,7 +63,7 @@ const PARAMETERS = [
 ];
 
 // postgresql://[userspec@][hostspec][/dbname][?paramspec]; hostspec is host[:port][,…], and an IPv6
-// host stands in brackets. A password's `/` that was not encoded leaves an `@` behind it, in the dbname.
+// host stands in brackets. A password's `/` that was not encoded leaves an `@` in the dbname.
 const POSTGRES_URL =
   /^postgres(?:ql)?:\/\/(?:([^:@/?]*)(?::([^@/?]*))?@)?([^/?]*)(?:\/([^@?]*))?(?:\?(.*))?$/;
 

@@ -83,8 +83,8 @@ describe('issued tokens', () => {
 });
 
 describe('RFC 7515 A.1', () => {
-  // The vector's key is 64 bytes that are no UTF-8, and its payload names no subject. createSecretKey
-  // takes bytes as well as a text, so the casts bring both to the code under test as they are.
+  // The vector's key is 64 bytes that are no UTF-8, and its payload names no subject.
+  // createSecretKey takes bytes as well as a text, so the casts bring both to the code as they are.
   const key = Buffer.from(
     'AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow',
     'base64url',

@@ -237,7 +237,7 @@ for (const store of STORES) {
         const half = bytes.length / 2;
         for (const part of [bytes.slice(0, half), bytes.slice(half)]) {
           await new Promise((resolve) => client.socket.write(part, resolve));
-          // Another connection's answer: by then the service has read what it will of the first half.
+          // Another connection's answer: by then the service has read the first half.
           assert.equal((await send(program.url)).status, 200);
         }
         client.socket.resume();
@@ -433,7 +433,7 @@ function email(): string {
   return `user-${++emails}@example.com`;
 }
 
-/** The bytes of a request with its Content-Length; the connection closes unless `close` is empty. */
+/** The bytes of a request with Content-Length; the connection closes unless `close` is empty. */
 function request(
   method: string,
   path: string,

@@ -1,5 +1,5 @@
-// Section 1 of the contract: who is let in (AUTH_*, SIGNING_SECRET*, PROTECT_USERS, TRUST_PROXY), and
-// the note.
+// Section 1 of the contract: who is let in (AUTH_*, SIGNING_SECRET*, PROTECT_USERS, TRUST_PROXY),
+// and the note.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';

@@ -106,7 +106,7 @@ const USERS_ORDER: readonly (readonly [
   ['400 taken email at the end', 400, 'PATCH', '/users/1', JSON_TYPE, '{"email":"TAKEN"}'],
 ];
 
-/** Targets of GET as they stand in the request line; the last column names the body, by default the status text. */
+/** Targets of GET as they stand in the request line; the last column is the body. */
 const TARGETS: readonly (readonly [target: string, status: number, why: string, body?: string])[] =
   [
     ['/', 200, 'the greeting', 'GREETING'],

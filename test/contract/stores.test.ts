@@ -352,7 +352,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     const program = stack.use(await start({ DATABASE_URL: link.url }));
     await ready(program);
     await link.stall();
-    // A statement that no request of the API waits for: the admin listener is cut before the store closes.
+    // A statement that no request of the API waits for: the admin listener is cut before the store.
     const ping = send(`${program.adminUrl}/ready`).catch(() => undefined);
     while (!USED.test((await send(`${program.adminUrl}/metrics`)).body));
     program.process.kill('SIGTERM');
@@ -496,7 +496,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     while (times.length < 9) await once(server, 'tried');
     server.close();
     const pauses = times.slice(1).map((time, i) => time - times[i]!);
-    // 25 ms, doubled each time up to 1000, by up to a half shorter; a busy machine makes them longer.
+    // 25 ms, doubled each time up to 1000, up to a half shorter; a busy machine makes them longer.
     const least = [12, 25, 50, 100, 200, 400, 500, 500];
     assert.ok(
       pauses.every((ms, i) => ms >= least[i]! - 2),

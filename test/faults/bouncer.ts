@@ -23,7 +23,7 @@ export async function startBouncer(
     auth_type: 'any',
     pool_mode: 'transaction',
     default_pool_size: '10',
-    // Every suite has a database of its own; ten connections kept to each would be all that there are.
+    // Every suite has its own database; ten connections kept to each would be all that there are.
     server_idle_timeout: '2',
     max_client_conn: '500',
     ...settings,

@@ -1,5 +1,5 @@
 // One fault, again and again, under writers, and what must hold of every fault between the service
-// and Postgres: it lives, answers in time, heals, loses nothing, does nothing twice and nothing late.
+// and Postgres: it lives, answers in time, heals, loses nothing, does nothing twice or late.
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -93,7 +93,7 @@ async function recordWrites(databaseUrl: string): Promise<void> {
   );
 }
 
-/** Writes that were done later than `allowedMs` after they were answered 500, or more often than asked for. */
+/** Writes that were done more than `allowedMs` after their answer of 500, or too often. */
 async function faultsIn(
   databaseUrl: string,
   refused: ReadonlyMap<string, number>,

@@ -40,7 +40,7 @@ describe('clients that misbehave', { concurrency: true, timeout: 300_000 }, () =
       await writers.progress(200);
       await addUsers(DATABASE_URL, USERS);
       const { descriptors } = usage(program);
-      // What the first wave takes may be room for later ones; what the second takes beside is a leak.
+      // What the first wave takes may be room for others; what the second takes beside is a leak.
       const first = await wave(program, writers, true);
       await settled(() => usage(program).descriptors <= descriptors);
       const { bytes } = usage(program);
@@ -65,8 +65,8 @@ describe('clients that misbehave', { concurrency: true, timeout: 300_000 }, () =
 });
 
 /**
- * Aborts, then slow and idle connections while the writers go on. Waits until the slow ones have had
- * their 408, or breaks them off. Returns how many clients aborted in mid-answer.
+ * Aborts, then slow and idle connections while the writers go on. Waits until the slow ones have
+ * had their 408, or breaks them off. Returns how many clients aborted in mid-answer.
  */
 async function wave(program: Program, writers: Writers, isPatient: boolean): Promise<number> {
   const aborted = await crowd(program, ABORTING);

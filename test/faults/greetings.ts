@@ -1,5 +1,5 @@
-// Whether the event loop is free: greetings on a fixed schedule, so that a service that stands still
-// for a second has a hundred of them late, and not one.
+// Whether the event loop is free: greetings on a fixed schedule, so that a service that stands
+// still for a second has a hundred of them late, and not one.
 import { Agent } from 'node:http';
 import { type Answer, request } from './http.ts';
 

@@ -1,5 +1,5 @@
-// kill -9 of the service at random moments under 16 writers: whatever was acknowledged is there after
-// the next start, nothing is there twice, no id is given again.
+// kill -9 of the service at random moments under 16 writers: whatever was acknowledged is there
+// after the next start, nothing is there twice, no id is given again.
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';

@@ -1,5 +1,5 @@
-// The ledger of acknowledgements. It is kept outside the service, by the process of the test: what a
-// client was told, to be held against what the database has. What the client does not know (an
+// The ledger of acknowledgements. It is kept outside the service, by the process of the test: what
+// a client was told, to be held against what the database has. What the client does not know (an
 // answer 500, or none) may have been done or not, but never twice.
 
 /** A user as the database has it. */

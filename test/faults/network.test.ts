@@ -1,6 +1,5 @@
-// The network between the service and Postgres fails: black hole, RST, FIN, refusals, connections that
-// end or fall silent while they start, answers that never come, a delay of two seconds, a host that is
-// not there.
+// The network between the service and Postgres fails: black hole, RST, FIN, refusals, connections
+// that end or fall silent while they start, answers that never come, a delay, an absent host.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -223,7 +222,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
   });
 });
 
-/** A port whose kernel drops each SYN, as a firewall does: its process stands still, its queue is full. */
+/** A port whose kernel drops each SYN, as a firewall does: nobody accepts, its queue is full. */
 async function silentHost() {
   const script = `require('node:net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 },
     function () { process.stdout.write(String(this.address().port)); })`;

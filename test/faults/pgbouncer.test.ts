@@ -1,6 +1,6 @@
-// PgBouncer in transaction mode stands in front of Postgres: the whole contract holds, and so does what
-// is said about faults. Left out is "5.1 Postgres", which cuts and counts the connections at the server:
-// here they are the pooler's.
+// PgBouncer in transaction mode stands in front of Postgres: the whole contract holds, and so does
+// what is said about faults. Left out is "5.1 Postgres", which cuts and counts the connections at
+// the server: here they are the pooler's.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,6 +1,6 @@
 // A TCP proxy between the service and Postgres that fails as networks do: it passes, delays, stalls
-// like a black hole, cuts with FIN or RST, refuses, or drops the answers only. It counts what it did,
-// so that a test can tell whether its fault has landed.
+// like a black hole, cuts with FIN or RST, refuses, or drops the answers only. It counts what it
+// did, so that a test can tell whether its fault has landed.
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { stablePort } from '../support/daemon.ts';
 
@@ -13,7 +13,7 @@ export class TcpProxy {
   delayMs = 0;
   /** Whether what the server answers is thrown away. */
   dropsAnswers = false;
-  /** Cuts a new connection at the answer of this number, counted from 0, or drops it and what follows. */
+  /** Cuts a new connection at its answer of this number, from 0, or drops it and what follows. */
   failure: { readonly how: Cut | 'silence'; readonly answer: number } | undefined;
   readonly counts = {
     ...{ accepted: 0, cut: 0, silenced: 0 },

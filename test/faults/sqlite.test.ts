@@ -1,5 +1,5 @@
-// What befalls the SQLite file: its disk is full or turns read-only, another process holds its lock.
-// Answers come in time, the event loop is free meanwhile, and it heals by itself.
+// What befalls the SQLite file: its disk is full or turns read-only, another process holds its
+// lock. Answers come in time, the event loop is free meanwhile, and it heals by itself.
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';

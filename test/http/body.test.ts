@@ -1,5 +1,5 @@
-// Which bodies a request announces, and how their media type is read. Limits and order of checks are
-// the contract tests' business.
+// Which bodies a request announces, and how their media type is read. Limits and order of checks
+// are the contract tests' business.
 import assert from 'node:assert/strict';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';

@@ -1,5 +1,5 @@
-// The form parser against npm qs, which it follows for well-formed input within the limits: qs's own
-// kinds of input as a table, random inputs, and the limits, where we refuse and qs reshapes.
+// The form parser against npm qs, which it follows for well-formed input within the limits: qs's
+// own kinds of input as a table, random inputs, and the limits, where we refuse and qs reshapes.
 // FAST_CHECK_SEED repeats a run; the seed of each run is printed.
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
@@ -290,7 +290,7 @@ describe('random forms are read as qs reads them', () => {
     .array(parameterOf(anyName), { maxLength: 10, size: 'max' })
     .map((parts) => parts.join('&'));
 
-  // Different names of one path: text behind a bracket is dropped, so these merge and do not combine.
+  // Different names of one path: text behind a bracket is dropped, so these do not combine.
   const alias = fc.integer({ min: 0, max: 40 }).map((n) => `[a]${n}`);
   const oneName = fc.oneof(
     { weight: 3, arbitrary: fc.constantFrom('a', '[a]', 'a[]', 'a[]x', 'a[][]') },

@@ -15,8 +15,8 @@ const STAND_IN = join(import.meta.dirname, 'run-container.ts');
 const MANY_CONNECTIONS = 'of more than 10,000 connections';
 
 /**
- * What a stand-in cannot do: stand still for the container at SIGSTOP, become another user, give it a
- * read-only folder, show its open files, hand on a log that is not read, or run code of the test in it.
+ * What a stand-in cannot do: stand still for the container at SIGSTOP, become another user, give it
+ * a read-only folder, show its open files, hand on an unread log, or run a test's code.
  */
 const NOT_HERE = [
   'before it serves',

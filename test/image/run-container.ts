@@ -12,7 +12,7 @@ const [image = '', memory, ...args] = process.argv.slice(2);
 const name = `notes-users-test-${process.pid}`;
 const { uid, gid, homedir } = userInfo();
 
-// What the tests put on this machine lies in folders like notes-users-a1B2c3, in the one for temporary files.
+// What the tests put on this machine lies in temporary folders like notes-users-a1B2c3.
 const FOLDER = /\/[^:\s?=]*\/notes-users-\w{6}(?=\/|$)/g;
 const folders = [
   ...new Set(Object.values(process.env).flatMap((value) => value?.match(FOLDER) ?? [])),

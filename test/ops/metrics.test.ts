@@ -1,4 +1,4 @@
-// The metrics: which series a request and an operation belong to, and that no request can make more.
+// The metrics: which series a request and an operation belong to, and that there are no more.
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { Metrics, type MetricsOptions } from '../../src/ops/metrics.ts';

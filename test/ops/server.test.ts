@@ -1,5 +1,5 @@
-// How long a connection may stand still while it is answered, and how much of a pipeline waits. All else
-// of the listener is the contract tests' business.
+// How long a connection may stand still while it is answered, and how much of a pipeline waits. All
+// else of the listener is the contract tests' business.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ const LARGE = 'x'.repeat(2 ** 24);
 const SMALLER = Array.from({ length: 64 }, () => 'x'.repeat(2 ** 18));
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
-/** Answers with pieces, each when the one before is taken; tells the server's side of each connection. */
+/** Answers with pieces, each when the one before is taken; tells the server's connections. */
 async function serve(
   pieces: readonly string[],
   onSocket: (socket: Socket) => void = () => {},

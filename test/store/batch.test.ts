@@ -353,7 +353,7 @@ function make(store: UserStore, call: Call): Promise<unknown> {
   return store.remove(call.id, call.condition);
 }
 
-/** The table after a call that runs alone, and its answer. The id of a created user is the store's. */
+/** The table after a call that runs alone, and its answer. A created user's id is the store's. */
 function runAlone(
   table: Table,
   { call, answer }: Made,
@@ -402,8 +402,8 @@ function runAlone(
 }
 
 /**
- * Whether the calls, run one at a time in some order, give these answers and this table. A call that
- * had ended before another began comes before it.
+ * Whether the calls, run one at a time in some order, give these answers and this table. A call
+ * that had ended before another began comes before it.
  */
 function isExplained(table: Table, calls: readonly Made[], end: string, newestId: number): boolean {
   if (calls.length === 0) return shownTable(table) === end;
@@ -686,7 +686,7 @@ describe('two stores of one Postgres that write at once', () => {
         i === 0 ? store.remove(id, ALWAYS) : store.change(id, { name: 'x' }, ALWAYS),
       );
     }
-    // The planner may lock rows in the order of the table or of their ids: the server resolves circles.
+    // The planner may lock rows in the table's order or by ids: the server resolves circles.
     t.diagnostic(`${(await deadlocks()) - found} deadlocks, resolved`);
   });
 
@@ -716,7 +716,7 @@ describe('two stores of one Postgres that write at once', () => {
     await sql.unsafe(`set deadlock_timeout = '60s'`);
     await sql.unsafe('begin');
     await sql.unsafe(`insert into users (name, email) values ('Bob', 'after@z')`);
-    // It waits for the email, then we wait for the user; it looks for a circle first and is given up.
+    // It waits for the email, then we for the user; it looks for a circle first and is given up.
     const changed = store.change(user.id, { email: 'after@z' }, ALWAYS);
     const settled = changed.then(
       () => 'done',

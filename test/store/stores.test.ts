@@ -44,7 +44,7 @@ async function open(url: string, options: Partial<StoreOptions> = {}): Promise<U
   return plainly(await openStore(parseDatabaseUrl(url)!, { ...QUIET, ...options }));
 }
 
-/** The store with its answers as plain objects and arrays: the drivers have prototypes of their own. */
+/** The store with plain objects and arrays as answers: drivers have prototypes of their own. */
 function plainly(store: UserStore): UserStore {
   return {
     create: (user) => store.create(user).then(plain),

@@ -1,5 +1,5 @@
-// Speaks HTTP to a URL: `fetch` for what it can send, raw sockets for what it refuses to send. Every
-// answer must be one that openapi.json declares (contract 8.1).
+// Speaks HTTP to a URL: `fetch` for what it can send, raw sockets for what it refuses to send.
+// Every answer must be one that openapi.json declares (contract 8.1).
 import { connect } from 'node:net';
 import { type Exchange, seen } from './openapi.ts';
 

@@ -20,7 +20,7 @@ const measured = new MeasuredStore(bare, {
   record: metrics.operation.bind(metrics),
 });
 
-/** CPU time of one call in the best round, as what else the machine does can only make one slower. */
+/** CPU time of one call in the best round, as what else runs can only make one slower. */
 async function nanoseconds(round: () => void | Promise<void>): Promise<number> {
   let best = Number.POSITIVE_INFINITY;
   for (let i = 0; i < ROUNDS; i++) {

@@ -144,7 +144,7 @@ export async function start(env: Record<string, string> = {}): Promise<Program> 
   return program;
 }
 
-/** A DATABASE_URL of a new, empty database of that store; a SQLite file lies in a folder of its own. */
+/** A DATABASE_URL of a new, empty database of that store; a SQLite file has its own folder. */
 export async function newDatabase(store: StoreName): Promise<string> {
   return store === 'postgres' ? createDatabase() : `sqlite:${join(newFolder(), 'service.db')}`;
 }
