@@ -64,7 +64,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
   });
 
   for (const [why, settings] of Object.entries(SETTINGS)) {
-    test(`the contract holds, ${why}`, async (t) => {
+    test(`the contract holds, ${why}`, { timeout: 900_000 }, async (t) => {
       await using bouncer = await startBouncer(PATH!, server, settings);
       assert.ok(CONTRACT.length >= 20);
       const { NODE_TEST_CONTEXT: _, ...env } = process.env;
@@ -82,6 +82,8 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       child.stdout.setEncoding('utf8').on('data', (text: string) => {
         output += text;
       });
+      // Of one that hangs nothing else would show.
+      t.signal.addEventListener('abort', () => process.stderr.write(output));
       const [code] = await once(child, 'close');
       assert.equal(code, 0, output);
       // The suite has really run, and through it.
