@@ -17,6 +17,8 @@ const EXIT = { ok: 0, failed: 1, config: 78 } as const;
 /** Its file descriptor. */
 const STDOUT = 1;
 
+const LINE_FEED = 0x0a;
+
 const PROBE_TIMEOUT_MS = 2_500;
 const FLUSH_TIMEOUT_MS = 500;
 
@@ -68,9 +70,8 @@ async function serve(isJson: boolean): Promise<void> {
   // A reader of the log that has gone must not end the service.
   process.stdout.on('error', () => {});
   process.stderr.on('error', () => {});
-  // Into a file node's own stream writes while everything else waits (contract 6.6, 6.10).
   const sink: Sink = fstatSync(STDOUT).isFile()
-    ? (lines, done) => write(STDOUT, lines, () => done())
+    ? fileSink()
     : (lines, done) => process.stdout.write(lines, () => done());
   const log = new Log(config.logLevel, format, sink);
   const exit = async (status: number) => {
@@ -126,6 +127,21 @@ async function serve(isJson: boolean): Promise<void> {
     fail(EXIT.failed, [(err as Error).message]);
     await exit(EXIT.failed);
   }
+}
+
+/**
+ * Writes to the file that is standard output; node's own stream would do so while all else waits
+ * (contract 6.6, 6.10). A line of which a full disk took a part is ended before the next (6.7).
+ */
+function fileSink(): Sink {
+  let isTorn = false;
+  return (lines, done) => {
+    const bytes = Buffer.from(isTorn ? `\n${lines}` : lines);
+    write(STDOUT, bytes, (_err, count) => {
+      if (count > 0) isTorn = bytes[count - 1] !== LINE_FEED;
+      done();
+    });
+  };
 }
 
 function fail(status: number, lines: readonly string[]): void {
