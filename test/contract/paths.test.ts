@@ -318,6 +318,7 @@ for (const store of STORES) {
       ['GET', '/users?limit=5&x=%E2&y=%82%AC', 400, 'a character in two parameters'],
       ['GET', '/nowhere?%zz', 404, 'behind an unknown path'],
       ['PUT', '/users?%zz', 405, 'with another method'],
+      ['OPTIONS', '/users?%zz', 400, 'for OPTIONS'],
       ['GET', '/notes?%zz', 401, 'without a token'],
       ['POST', '/token?%zz', 415, 'with text'],
     ] as const) {
