@@ -209,11 +209,18 @@ export function readAdminAddress(env: Environment): { host: string; port: number
  * @throws an Error that names the file which cannot be read, or says that they are no pair
  */
 export function readTls({ certFile, keyFile }: TlsPaths): KeyPair {
-  const tls = { cert: readFileSync(certFile, 'utf8'), key: readFileSync(keyFile, 'utf8') };
+  const [cert, key] = [readPem(certFile), readPem(keyFile)];
   // Loaded where TLS is set: without it the service starts sooner and is smaller.
   const { createSecureContext } = createRequire(import.meta.url)('node:tls') as typeof Tls;
-  createSecureContext(tls);
-  return tls;
+  createSecureContext({ cert, key });
+  return { cert, key };
+}
+
+/** An empty file would be no error: node takes it for one that is not given. */
+function readPem(path: string): string {
+  const pem = readFileSync(path, 'utf8');
+  if (pem === '') throw new Error(`${path} is empty`);
+  return pem;
 }
 
 /** The value, or the default; undefined, with a problem, when it is not accepted. */

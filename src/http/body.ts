@@ -4,7 +4,7 @@ import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { HttpError } from './errors.ts';
 import { parseForm } from './form.ts';
-import { expectsContinue } from './message.ts';
+import { expectsContinue } from './reply.ts';
 
 /** The media types that routes take, by the short names of the route table. */
 export const MEDIA_TYPES = {
@@ -74,12 +74,19 @@ function read(req: IncomingMessage, limitBytes: number): Promise<Buffer> {
       if (end > buffer.length) {
         if (length === 0) buffer = chunk;
         else
-          buffer = Buffer.concat([buffer.subarray(0, length)], Math.max(2 * end, MIN_BUFFER_BYTES));
+          buffer = Buffer.concat(
+            [buffer.subarray(0, length)],
+            Math.min(Math.max(2 * end, MIN_BUFFER_BYTES), limitBytes),
+          );
       }
       if (buffer !== chunk) chunk.copy(buffer, length);
       length = end;
     });
-    req.on('end', () => resolve(buffer.subarray(0, length)));
+    req.on('end', () => {
+      resolve(buffer.subarray(0, length));
+      // The request is kept until the next one of its connection, and this function with it.
+      buffer = EMPTY;
+    });
     // Emitted when the client has gone, or when node's parser has refused the rest of the body.
     req.on('error', (err) => reject(err instanceof HttpError ? err : new HttpError(400)));
   });

@@ -33,14 +33,6 @@ export function checkMessage(req: IncomingMessage): void {
   }
 }
 
-/**
- * Whether the client waits for 100 before it sends the body: never in HTTP/1.0, and no other
- * expectation is one that a body waits for (RFC 9110 §10.1.1).
- */
-export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
-  return httpVersionMinor === 1 && headers.expect?.toLowerCase() === '100-continue';
-}
-
 /** Node counts names and values alone: many short fields could be twice the limit and more. */
 function headerBytes({ rawHeaders }: IncomingMessage): number {
   const separators = ': \r\n'.length * (rawHeaders.length / 2);
@@ -59,4 +51,19 @@ export function singleHeader(
     if (header.length === name.length && header.toLowerCase() === name) count++;
   }
   return count === 1 ? req.headers[name] : undefined;
+}
+
+/** What node's parser reports, with llhttp's reason. */
+export type ParseError = Error & { readonly code?: string; readonly reason?: string };
+
+/** The status that refuses it. */
+export function statusOfParseError({ code, reason }: ParseError): number {
+  if (code === 'HPE_HEADER_OVERFLOW') return 431;
+  if (code === 'HPE_CHUNK_EXTENSIONS_OVERFLOW') return 413;
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 408;
+  // A good version with something behind it is reported alike (contract 2.4).
+  if (code === 'HPE_INVALID_VERSION') return reason === 'Expected CRLF after version' ? 400 : 505;
+  // The preface of HTTP/2, "PRI * HTTP/2.0".
+  if (code === 'HPE_PAUSED_H2_UPGRADE') return 505;
+  return 400;
 }

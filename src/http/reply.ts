@@ -55,6 +55,8 @@ export function send(
   if (reply.type !== undefined) headers.push('Content-Length', String(length));
   res.writeHead(reply.status, headers);
   res.end(reply.body);
+  // After this turn, in which node goes on reading at the end of the request.
+  if (req.socket.writableLength > 0) setImmediate(() => taken(req, res, 'finish'));
   return req.method === 'HEAD' ? 0 : length;
 }
 
@@ -80,12 +82,14 @@ async function stream(
     res.writeHead(reply.status, headers).end();
     return 0;
   }
+  // Node would, for a client that says TE: chunked.
+  if (req.httpVersionMinor === 0) res.useChunkedEncodingByDefault = false;
   res.writeHead(reply.status, headers);
   let bytes = 0;
   try {
     for await (const piece of reply.body) {
       bytes += Buffer.byteLength(piece);
-      if (!res.write(piece)) await drained(res);
+      if (!res.write(piece)) await taken(req, res, 'drain');
       // A turn of the event loop for other requests: the kernel may take all of it at once.
       await turn();
       if (res.destroyed) return bytes;
@@ -98,15 +102,25 @@ async function stream(
   return bytes;
 }
 
-/** Resolves when the client has taken what was written, or has gone. */
-function drained(res: ServerResponse): Promise<void> {
+/**
+ * Resolves when the client has taken what was written, or has gone. Nothing is read meanwhile: each
+ * byte that it sends would let it stand still for longer (contract 6.3).
+ */
+function taken(
+  { socket }: IncomingMessage,
+  res: ServerResponse,
+  event: 'drain' | 'finish',
+): Promise<void> {
   return new Promise((resolve) => {
+    const isRead = !socket.isPaused();
+    if (isRead) socket.pause();
     const done = () => {
-      res.off('drain', done).off('close', done);
+      res.off(event, done).off('close', done);
+      if (isRead) socket.resume();
       resolve();
     };
-    res.on('drain', done).on('close', done);
-    if (res.destroyed) done();
+    res.on(event, done).on('close', done);
+    if (res.destroyed || res.writableFinished) done();
   });
 }
 
@@ -128,14 +142,22 @@ const UNREAD_LIMIT_BYTES = 102_400;
 export function endsConnection(req: IncomingMessage, res: ServerResponse, reply: Reply): boolean {
   // The client asked for it, or its version does not know better (RFC 9112 §9.3).
   if (!res.shouldKeepAlive) return true;
-  // HTTP/1.0 has no chunks: the end of the connection is the end of a streamed body.
-  if (req.httpVersionMinor === 0 && typeof reply.body !== 'string') return true;
+  // HTTP/1.0 has no chunks: without a length the end of the connection is the end of the answer.
+  if (req.httpVersionMinor === 0 && !(typeof reply.body === 'string' && reply.type)) return true;
   if (reply.status === 413 || reply.status === 408) return true;
   // We take no upgrade, and node drops what came behind the offer of one.
   if (req.headers.upgrade !== undefined) return true;
   if (req.complete) return false;
-  const { 'transfer-encoding': coding, 'content-length': length, expect } = req.headers;
-  return coding !== undefined || expect !== undefined || Number(length ?? 0) > UNREAD_LIMIT_BYTES;
+  const { 'transfer-encoding': coding, 'content-length': length } = req.headers;
+  return coding !== undefined || expectsContinue(req) || Number(length ?? 0) > UNREAD_LIMIT_BYTES;
+}
+
+/**
+ * Whether the client waits for 100 before it sends the body: never in HTTP/1.0, and no other
+ * expectation is one that a body waits for (RFC 9110 §10.1.1).
+ */
+export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
+  return httpVersionMinor === 1 && headers.expect?.toLowerCase() === '100-continue';
 }
 
 /**
@@ -154,6 +176,8 @@ function closeAfter(req: IncomingMessage, res: ServerResponse, headers: string[]
 /** Sends FIN, reads on and drops what comes, and closes when the client does, or in LINGER_MS. */
 export function lingeringClose(socket: Socket): void {
   socket.end();
+  // Not to node's parser, which would make a request of it and keep that.
+  socket.removeAllListeners('data').on('data', () => {});
   socket.resume();
   const timer = setTimeout(() => socket.destroy(), LINGER_MS);
   socket.once('close', () => clearTimeout(timer));

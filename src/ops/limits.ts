@@ -1,5 +1,6 @@
 // The limits of a listener: connections, what waits on them, and times.
 import type { ServerOptions } from 'node:http';
+import type { ServerOptions as TlsOptions } from 'node:https';
 import { MAX_HEADER_BYTES } from '../http/message.ts';
 
 /** Connections at the same time; beyond, idle ones give way. */
@@ -11,14 +12,14 @@ export const EVICTION_BATCH_SIZE = 100;
 /** Requests that wait behind others of their connections, of all connections together. */
 export const MAX_QUEUED = 10_000;
 
+/** Requests behind last answers, of all connections together: node keeps them until theirs ends. */
+export const MAX_DROPPED = 10_000;
+
 /** Connections that the kernel takes before we do. */
 export const BACKLOG = 4096;
 
 /** How long idle connections of a stopping server may bring one more request. */
 export const STOP_GRACE_MS = 500;
-
-/** How long a TLS handshake may take. */
-export const HANDSHAKE_TIMEOUT_MS = 10_000;
 
 /** Every limit of node:http(s), written out. */
 export const HTTP_OPTIONS: ServerOptions = {
@@ -36,4 +37,10 @@ export const HTTP_OPTIONS: ServerOptions = {
   noDelay: true,
   // A request without a body gets no stream.
   optimizeEmptyRequests: true,
+};
+
+/** What TLS adds; HTTP/1.0 is offered by its name too (RFC 7301). */
+export const TLS_OPTIONS: TlsOptions = {
+  handshakeTimeout: 10_000,
+  ALPNProtocols: ['http/1.1', 'http/1.0'],
 };

@@ -11,14 +11,16 @@ import type * as Https from 'node:https';
 import { createRequire } from 'node:module';
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import { HttpError } from '../http/errors.ts';
+import { type ParseError, statusOfParseError } from '../http/message.ts';
 import { lingeringClose } from '../http/reply.ts';
 import {
   BACKLOG,
   EVICTION_BATCH_SIZE,
-  HANDSHAKE_TIMEOUT_MS,
   HTTP_OPTIONS,
   MAX_CONNECTIONS,
+  MAX_DROPPED,
   MAX_QUEUED,
+  TLS_OPTIONS,
 } from './limits.ts';
 
 /** A certificate chain and its private key, as PEM texts. */
@@ -40,6 +42,8 @@ export interface Connection {
   isBroken: boolean;
   /** Requests that wait for the answers before theirs. */
   queued: number;
+  /** Requests behind the last that is answered. */
+  dropped: number;
 }
 
 /** Who answers. */
@@ -61,6 +65,7 @@ export class Server {
   readonly #connections = new Map<Socket, Connection>();
   #accepted = 0;
   #queued = 0;
+  #dropped = 0;
   #onEmpty: (() => void) | undefined;
 
   /** A connection on which nothing moves for `inactivityMs` while a request is answered is cut. */
@@ -68,10 +73,7 @@ export class Server {
     this.#handler = handler;
     const answer = this.#request.bind(this);
     this.#server = tls
-      ? https().createServer(
-          { ...HTTP_OPTIONS, ...tls, handshakeTimeout: HANDSHAKE_TIMEOUT_MS },
-          answer,
-        )
+      ? https().createServer({ ...HTTP_OPTIONS, ...TLS_OPTIONS, ...tls }, answer)
       : createHttpServer(HTTP_OPTIONS, answer);
     // The header size is the limit, not the number of headers, which node would drop silently.
     this.#server.maxHeadersCount = 0;
@@ -153,6 +155,8 @@ export class Server {
 
   #connected(socket: Socket): void {
     if (socket.destroyed) return;
+    // Over TLS too, but not before the handshake is done.
+    socket.allowHalfOpen = true;
     const connection: Connection = {
       request: undefined,
       latest: undefined,
@@ -160,17 +164,23 @@ export class Server {
       isRefused: false,
       isBroken: false,
       queued: 0,
+      dropped: 0,
     };
     this.#connections.set(socket, connection);
     socket.once('close', () => {
       this.#connections.delete(socket);
       this.#queued -= connection.queued;
+      this.#dropped -= connection.dropped;
     });
   }
 
   #request(req: IncomingMessage, res: ServerResponse): void {
     const connection = this.#connections.get(req.socket);
-    if (connection === undefined || connection.isClosing || connection.isRefused) return;
+    if (connection === undefined) return;
+    if (connection.isClosing || connection.isRefused) {
+      this.#drop(req.socket, connection);
+      return;
+    }
     const { latest } = connection;
     const isFree = latest === undefined || latest.writableFinished;
     if (!isFree && this.#queued === MAX_QUEUED) {
@@ -200,6 +210,15 @@ export class Server {
       if (connection.isClosing || isCut) req.socket.destroySoon();
       else this.#handler.handle(req, res, connection);
     });
+  }
+
+  /** Node keeps what comes behind the last request until the connection ends: it must be little. */
+  #drop(socket: Socket, connection: Connection): void {
+    connection.dropped++;
+    this.#dropped++;
+    if (this.#dropped > MAX_DROPPED) socket.destroy();
+    // As above. A connection that is closing is read, and what comes is not parsed.
+    queueMicrotask(() => connection.isClosing || socket.pause());
   }
 
   /** Closes up to `most` connections without a request in progress, the oldest first. */
@@ -232,7 +251,7 @@ export class Server {
       socket.destroy();
       return;
     }
-    const refusal = new HttpError(statusOf(err));
+    const refusal = new HttpError(statusOfParseError(err));
     const { request } = connection;
     // The body of a request whose head was good: its own answer is the refusal.
     if (request !== undefined && !request.complete && request.listenerCount('error') > 0) {
@@ -275,18 +294,4 @@ function https(): typeof Https {
 /** The other end's address, which a TLS connection and the socket below it share. */
 function addressOf({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`;
-}
-
-/** What node's parser reports, with llhttp's reason. */
-type ParseError = Error & { readonly code?: string; readonly reason?: string };
-
-function statusOf({ code, reason }: ParseError): number {
-  if (code === 'HPE_HEADER_OVERFLOW') return 431;
-  if (code === 'HPE_CHUNK_EXTENSIONS_OVERFLOW') return 413;
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 408;
-  // A good version with something behind it is reported alike (contract 2.4).
-  if (code === 'HPE_INVALID_VERSION') return reason === 'Expected CRLF after version' ? 400 : 505;
-  // The preface of HTTP/2, "PRI * HTTP/2.0".
-  if (code === 'HPE_PAUSED_H2_UPGRADE') return 505;
-  return 400;
 }

@@ -9,6 +9,7 @@ import { connect, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 import postgres from 'postgres';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { type Answer, raw, send } from '../support/client.ts';
@@ -313,6 +314,8 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
       [{ TLS_CERT_FILE: missing, TLS_KEY_FILE: first.key }, /^TLS_CERT_FILE: /],
       [{ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: missing }, /^TLS_KEY_FILE: /],
       [{ TLS_CERT_FILE: file('no PEM'), TLS_KEY_FILE: first.key }, /^TLS_(CERT|KEY)_FILE: /],
+      [{ TLS_CERT_FILE: file(''), TLS_KEY_FILE: first.key }, /^TLS_CERT_FILE: .* is empty;/],
+      [{ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: file('') }, /^TLS_(CERT|KEY)_FILE: .* is empty;/],
       [{ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: second.key }, /^TLS_(CERT|KEY)_FILE: /],
     ] as const;
     for (const [env, line] of rows) {
@@ -345,6 +348,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     const spoil = [
       () => rmSync(used.key),
       () => writeFileSync(used.key, 'no PEM'),
+      () => writeFileSync(used.key, ''),
       () => writeFileSync(used.key, readFileSync(second.key)),
     ];
     for (const [i, act] of spoil.entries()) {
@@ -357,8 +361,36 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     const lines = program.log
       .filter(({ level }) => level === 'error')
       .map(({ message }) => message);
-    assert.deepEqual(lines, Array(3).fill('TLS certificate not reloaded'));
+    assert.deepEqual(lines, Array(4).fill('TLS certificate not reloaded'));
   });
+
+  for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
+    test(`2.16 over ${version} too a client that closes its side gets its answers`, async () => {
+      await using program = await start({ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: first.key });
+      const socket = await openTls(program.url, first, {
+        minVersion: version,
+        maxVersion: version,
+      });
+      const body = '{"name":"Ann","email":"ann@example.com"}';
+      const head = 'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
+      socket.end(
+        `${head}Content-Length: ${body.length}\r\n\r\n${body}GET /users HTTP/1.1\r\nHost: x\r\n\r\n`,
+      );
+      const text = Buffer.concat(await socket.toArray()).toString();
+      const statuses = Array.from(text.matchAll(/HTTP\/1\.1 (\d+) /g), ([, status]) => status);
+      assert.deepEqual(statuses, ['201', '200']);
+    });
+  }
+
+  for (const protocol of ['http/1.1', 'http/1.0']) {
+    test(`2.4 over TLS a client may ask for ${protocol} (ALPN)`, async () => {
+      await using program = await start({ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: first.key });
+      const socket = await openTls(program.url, first, { ALPNProtocols: [protocol] });
+      assert.equal(socket.alpnProtocol, protocol);
+      socket.end('GET / HTTP/1.0\r\n\r\n');
+      assert.match(Buffer.concat(await socket.toArray()).toString(), /^HTTP\/1\.1 200 /);
+    });
+  }
 });
 
 /** Runs the program until it ends by itself; one that listens instead fails the test. */
@@ -444,6 +476,15 @@ function copy(pair: Pair, path: string): Pair {
   writeFileSync(cert, readFileSync(pair.cert));
   writeFileSync(key, readFileSync(pair.key), { mode: 0o600 });
   return { path, cert, key, fingerprint: pair.fingerprint };
+}
+
+/** A TLS connection that may close its side alone. */
+async function openTls(url: string, { cert }: Pair, options: ConnectionOptions) {
+  const { hostname: host, port } = new URL(url);
+  const all = { host, port: Number(port), ca: readFileSync(cert), allowHalfOpen: true, ...options };
+  const socket = connectTls(all);
+  await once(socket, 'secureConnect');
+  return socket;
 }
 
 /** `GET /` over TLS, with what the connection was. */

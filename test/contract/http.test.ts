@@ -265,11 +265,11 @@ for (const store of STORES) {
       });
     }
 
-    test('2.14 an Expect that is not 100-continue is answered with the same headers', async () => {
-      const head =
-        'GET / HTTP/1.1\r\nHost: x\r\nExpect: the-impossible\r\nConnection: close\r\n\r\n';
-      const [answer] = parse(await raw(program.url, head));
-      assert.ok(answer);
+    test('2.14 an Expect that is not 100-continue is ignored: the same headers, and no close', async () => {
+      const head = 'GET / HTTP/1.1\r\nHost: x\r\nExpect: the-impossible\r\n';
+      const text = await raw(program.url, `${head}\r\n${head}Connection: close\r\n\r\n`);
+      const [answer, last, ...others] = parse(text);
+      assert.ok(answer && last && others.length === 0, text);
       assert.equal(answer.status, 200);
       assertCommon(answer);
       assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
@@ -546,9 +546,28 @@ for (const store of STORES) {
       assert.deepEqual([found.status, found.body], [200, '[]']);
     });
 
-    for (const connection of ['close', 'keep-alive']) {
-      test(`2.4 HTTP/1.0 never gets chunked coding, with Connection: ${connection} neither`, async () => {
-        const head = `GET /users HTTP/1.0\r\nConnection: ${connection}\r\n\r\n`;
+    for (const [method, target, status] of [
+      ['GET', '/users/1', 304],
+      ['OPTIONS', '/', 204],
+    ] as const) {
+      test(`2.4 HTTP/1.0 a ${status} ends the connection, and nothing behind it is done`, async () => {
+        const body = JSON.stringify({ name: 'Behind', email: `behind-${status}@example.com` });
+        const first = `${method} ${target} HTTP/1.0\r\nConnection: keep-alive\r\nIf-None-Match: *\r\n\r\n`;
+        const head = `POST /users HTTP/1.0\r\nContent-Type: application/json\r\n`;
+        const post = `${head}Content-Length: ${body.length}\r\n\r\n${body}`;
+        const answers = parse(await raw(program.url, first + post));
+        assert.deepEqual(
+          answers.map((answer) => [answer.status, answer.headers.get('connection')]),
+          [[status, 'close']],
+        );
+        const found = await send(`${program.url}/users?email=behind-${status}@example.com`);
+        assert.deepEqual([found.status, found.body], [200, '[]']);
+      });
+    }
+
+    for (const field of ['Connection: close', 'Connection: keep-alive', 'TE: chunked']) {
+      test(`2.4 HTTP/1.0 never gets chunked coding, with ${field} neither`, async () => {
+        const head = `GET /users HTTP/1.0\r\n${field}\r\n\r\n`;
         const [answer] = parse(await raw(program.url, head));
         assert.equal(answer?.status, 200);
         assert.equal(answer.headers.get('transfer-encoding'), null);

@@ -81,6 +81,13 @@ describe('an answer ends its connection', () => {
       isEnd: true,
     },
     {
+      why: 'an expectation that no rest waits for',
+      status: 401,
+      complete: false,
+      headers: { 'content-length': '1', expect: 'x' },
+      isEnd: false,
+    },
+    {
       why: 'a rest of 102,400 bytes',
       status: 401,
       complete: false,
@@ -96,7 +103,7 @@ describe('an answer ends its connection', () => {
     },
   ] as { why: string; status: number; complete: boolean; headers: Headers; isEnd: boolean }[]) {
     test(`${why}: ${isEnd ? 'yes' : 'no'}`, () => {
-      const req = { complete, headers } as IncomingMessage;
+      const req = { complete, headers, httpVersionMinor: 1 } as IncomingMessage;
       const res = { shouldKeepAlive: true } as ServerResponse;
       assert.equal(endsConnection(req, res, { status, body: '' }), isEnd);
     });

@@ -1,15 +1,21 @@
 // How long a connection may stand still while it is answered, and how much of a pipeline waits. All
 // else of the listener is the contract tests' business.
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { Readable } from 'node:stream';
-import { describe, test } from 'node:test';
+import { after, before, beforeEach, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { readBody } from '../../src/http/body.ts';
 import type { HttpError } from '../../src/http/errors.ts';
+import { send } from '../../src/http/reply.ts';
+import { MAX_DROPPED, MAX_QUEUED } from '../../src/ops/limits.ts';
 import { type Handler, type KeyPair, Server } from '../../src/ops/server.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 
@@ -83,6 +89,136 @@ describe('6.3 readers', { concurrency: true, timeout: 300_000 }, () => {
     }
     client.destroy();
   });
+});
+
+describe('what comes behind a last answer', { timeout: 300_000 }, () => {
+  let parsed = 0;
+  const count = () => {
+    parsed++;
+  };
+  before(() => subscribe('http.server.request.start', count));
+  beforeEach(() => {
+    parsed = 0;
+  });
+  after(() => unsubscribe('http.server.request.start', count));
+
+  const TINY = 'GET / HTTP/1.1\r\n\r\n';
+  /** More of them than the kernel gives at once. */
+  const MANY = TINY.repeat(20_000);
+  /** A server whose every answer is the last of its connection. */
+  async function serveOnce() {
+    const sockets: Socket[] = [];
+    const handle: Handler['handle'] = (req, res, connection) => {
+      sockets.push(req.socket);
+      connection.isClosing = true;
+      send(req, res, { status: 200, body: '' }, [], true);
+    };
+    const server = new Server({ handle, refusal: () => '', allow: '' }, 60_000);
+    const port = await server.listen(0, '127.0.0.1');
+    /** Sends it over so many connections; resolves with how many were cut once the server is rid of all. */
+    const ask = async (count: number, text: string, later?: string): Promise<number> => {
+      sockets.length = 0;
+      let cut = 0;
+      for (let i = 0; i < count; i++) {
+        const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).resume();
+        client.on('end', () => later && client.end(later)).on('error', () => cut++);
+        client.write(text);
+      }
+      while (sockets.length < count) await pause(1);
+      await Promise.all(sockets.map((socket) => socket.destroyed || once(socket, 'close')));
+      return cut;
+    };
+    return { ask, [Symbol.asyncDispose]: async () => server.destroy() };
+  }
+
+  test('2.10 is not even parsed', async () => {
+    await using server = await serveOnce();
+    await server.ask(1, TINY, MANY);
+    assert.equal(parsed, 1);
+  });
+
+  test('2.11 is dropped, and the connection cut where too much of it has come at once', async () => {
+    await using server = await serveOnce();
+    const clients = 16;
+    const cut = await server.ask(clients, MANY);
+    assert.ok(parsed > MAX_DROPPED && cut > 0 && cut < clients, `${cut} cut, ${parsed} parsed`);
+    // Those that have gone leave room.
+    assert.equal(await server.ask(1, MANY), 0);
+  });
+
+  test('2.11 is not read while answers before a refusal wait', async () => {
+    const held: ServerResponse[] = [];
+    const handle: Handler['handle'] = (_req, res) => held.push(res);
+    const server = new Server({ handle, refusal: () => 'refused', allow: '' }, 60_000);
+    const port = await server.listen(0, '127.0.0.1');
+    const clients: Socket[] = [];
+    // All that may wait, and then one request that is refused, and what follows it.
+    while (parsed <= MAX_QUEUED + clients.length) {
+      const client = connect(port, '127.0.0.1');
+      client.on('error', () => {}).write(TINY.repeat(1000));
+      clients.push(client);
+      while (held.length < clients.length) await pause(1);
+    }
+    const before = parsed;
+    const refused = connect(port, '127.0.0.1').on('error', () => {});
+    refused.write(MANY);
+    clients.push(refused);
+    // Longer than all of it takes to be read.
+    await pause(INACTIVITY_MS);
+    assert.ok(parsed > before + 1 && parsed < before + 5000, `${parsed - before} parsed`);
+    for (const client of clients) client.destroy();
+    server.destroy();
+  });
+});
+
+for (const { why, body } of [
+  { why: 'a whole answer', body: () => LARGE },
+  { why: 'a streamed answer', body: () => Readable.from(Array(64).fill(LARGE)) },
+]) {
+  test(`6.3 a reader that stands still is cut, whatever it sends meanwhile: ${why}`, async () => {
+    const accepted = Promise.withResolvers<Socket>();
+    const handle: Handler['handle'] = (req, res) => {
+      accepted.resolve(req.socket);
+      send(req, res, { status: 200, type: 'text/plain', body: body() }, [], false);
+    };
+    const server = new Server({ handle, refusal: () => '', allow: '' }, INACTIVITY_MS);
+    const client = connect(await server.listen(0, '127.0.0.1'), '127.0.0.1').pause();
+    client.on('error', () => {}).write(GET);
+    const began = performance.now();
+    const drip = setInterval(() => client.write('\r\n'), INACTIVITY_MS / 5);
+    await once(await accepted.promise, 'close', { signal: AbortSignal.timeout(60_000) });
+    clearInterval(drip);
+    const took = performance.now() - began;
+    client.destroy();
+    assert.ok(took >= INACTIVITY_MS && took < 5 * INACTIVITY_MS, `after ${took} ms`);
+    server.destroy();
+  });
+}
+
+test('6.3 an idle connection does not keep the body of its last request', async () => {
+  const handle: Handler['handle'] = async (req, res) => {
+    await readBody(req, ['json'], 1_000_000, () => {}).catch(() => {});
+    res.end();
+  };
+  const server = new Server({ handle, refusal: () => '', allow: '' }, 60_000);
+  const port = await server.listen(0, '127.0.0.1');
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  collect();
+  const before = process.memoryUsage().arrayBuffers;
+  const length = 900_000;
+  const head = `POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n`;
+  const clients = Array.from({ length: 30 }, () => connect(port, '127.0.0.1'));
+  for (const client of clients) {
+    client.write(head + 'x'.repeat(length));
+    await once(client, 'data');
+  }
+  collect();
+  const grown = process.memoryUsage().arrayBuffers - before;
+  for (const client of clients) client.destroy();
+  server.destroy();
+  // What sockets read into is theirs.
+  assert.ok(grown < (clients.length * length) / 4, `${grown} bytes`);
 });
 
 test('2.11 nothing more of a pipeline is read while requests of it wait', async () => {
