@@ -83,8 +83,10 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
         output += text;
       });
       // Of one that hangs nothing else would show.
-      t.signal.addEventListener('abort', () => process.stderr.write(output));
+      const show = () => process.stderr.write(output);
+      t.signal.addEventListener('abort', show);
       const [code] = await once(child, 'close');
+      t.signal.removeEventListener('abort', show);
       assert.equal(code, 0, output);
       // The suite has really run, and through it.
       const passed = Number(/pass (\d+)/.exec(output)?.[1]);
