@@ -176,7 +176,7 @@ export class App {
   /** OPTIONS, or 405 (RFC 9110 §9.3.7, §15.5.6). */
   #withoutRoute(req: IncomingMessage, { resource, query }: Match<Route>): Reply {
     if (req.method !== 'OPTIONS') throw new HttpError(405, undefined, ['Allow', resource.allow]);
-    checkQuery(query);
+    checkQuery(query); // 2.7
     const patch = resource.routes.get('PATCH');
     const accepted = patch?.accepts.map((type) => MEDIA_TYPES[type]).join(', ');
     return this.#options204(resource.allow, accepted ? ['Accept-Patch', accepted] : []);

@@ -216,7 +216,7 @@ export function readTls({ certFile, keyFile }: TlsPaths): KeyPair {
   return { cert, key };
 }
 
-/** An empty file would be no error: node takes it for one that is not given. */
+/** An empty file would be no error (1.6): node takes it for one that is not given. */
 function readPem(path: string): string {
   const pem = readFileSync(path, 'utf8');
   if (pem === '') throw new Error(`${path} is empty`);

@@ -55,7 +55,7 @@ export function send(
   if (reply.type !== undefined) headers.push('Content-Length', String(length));
   res.writeHead(reply.status, headers);
   res.end(reply.body);
-  // After this turn, in which node goes on reading at the end of the request.
+  // After this turn, in which node goes on reading at the end of the request (contract 6.3).
   if (req.socket.writableLength > 0) setImmediate(() => taken(req, res, 'finish'));
   return req.method === 'HEAD' ? 0 : length;
 }
@@ -82,7 +82,7 @@ async function stream(
     res.writeHead(reply.status, headers).end();
     return 0;
   }
-  // Node would, for a client that says TE: chunked.
+  // Node would send chunks to a client that says TE: chunked (contract 2.4).
   if (req.httpVersionMinor === 0) res.useChunkedEncodingByDefault = false;
   res.writeHead(reply.status, headers);
   let bytes = 0;
@@ -176,7 +176,7 @@ function closeAfter(req: IncomingMessage, res: ServerResponse, headers: string[]
 /** Sends FIN, reads on and drops what comes, and closes when the client does, or in LINGER_MS. */
 export function lingeringClose(socket: Socket): void {
   socket.end();
-  // Not to node's parser, which would make a request of it and keep that.
+  // Not to node's parser, which would make a request of it and keep that (contract 2.11).
   socket.removeAllListeners('data').on('data', () => {});
   socket.resume();
   const timer = setTimeout(() => socket.destroy(), LINGER_MS);

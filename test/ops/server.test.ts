@@ -105,6 +105,7 @@ describe('what comes behind a last answer', { timeout: 300_000 }, () => {
   const TINY = 'GET / HTTP/1.1\r\n\r\n';
   /** More of them than the kernel gives at once. */
   const MANY = TINY.repeat(20_000);
+
   /** A server whose every answer is the last of its connection. */
   async function serveOnce() {
     const sockets: Socket[] = [];
@@ -115,35 +116,38 @@ describe('what comes behind a last answer', { timeout: 300_000 }, () => {
     };
     const server = new Server({ handle, refusal: () => '', allow: '' }, 60_000);
     const port = await server.listen(0, '127.0.0.1');
-    /** Sends it over so many connections; resolves with how many were cut once the server is rid of all. */
-    const ask = async (count: number, text: string, later?: string): Promise<number> => {
-      sockets.length = 0;
-      let cut = 0;
-      for (let i = 0; i < count; i++) {
-        const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).resume();
-        client.on('end', () => later && client.end(later)).on('error', () => cut++);
-        client.write(text);
-      }
-      while (sockets.length < count) await pause(1);
-      await Promise.all(sockets.map((socket) => socket.destroyed || once(socket, 'close')));
-      return cut;
-    };
-    return { ask, [Symbol.asyncDispose]: async () => server.destroy() };
+    const open = () => connect({ port, host: '127.0.0.1', allowHalfOpen: true }).resume();
+    return { sockets, open, [Symbol.asyncDispose]: async () => server.destroy() };
   }
 
   test('2.10 is not even parsed', async () => {
     await using server = await serveOnce();
-    await server.ask(1, TINY, MANY);
+    const client = server.open().on('error', () => {});
+    client.on('end', () => client.end(MANY)).write(TINY);
+    while (server.sockets.length === 0) await pause(1);
+    await once(server.sockets[0]!, 'close');
     assert.equal(parsed, 1);
   });
 
-  test('2.11 is dropped, and the connection cut where too much of it has come at once', async () => {
+  test('2.11 is dropped where it came together with it: 10,000 requests, and one more is cut', async () => {
     await using server = await serveOnce();
-    const clients = 16;
-    const cut = await server.ask(clients, MANY);
-    assert.ok(parsed > MAX_DROPPED && cut > 0 && cut < clients, `${cut} cut, ${parsed} parsed`);
+    const each = MAX_DROPPED / 100;
     // Those that have gone leave room.
-    assert.equal(await server.ask(1, MANY), 0);
+    for (const { count, cut } of [
+      { count: 100, cut: 0 },
+      { count: 100, cut: 0 },
+      { count: 101, cut: 1 },
+    ]) {
+      parsed = 0;
+      server.sockets.length = 0;
+      const clients = Array.from({ length: count }, server.open);
+      for (const client of clients) client.on('error', () => {}).write(TINY.repeat(1 + each));
+      while (parsed < count * (1 + each)) await pause(1);
+      assert.equal(server.sockets.filter(({ destroyed }) => destroyed).length, cut);
+      const closed = server.sockets.map((socket) => socket.closed || once(socket, 'close'));
+      for (const client of clients) client.end();
+      await Promise.all(closed);
+    }
   });
 
   test('2.11 is not read while answers before a refusal wait', async () => {
@@ -213,12 +217,17 @@ test('6.3 an idle connection does not keep the body of its last request', async 
     client.write(head + 'x'.repeat(length));
     await once(client, 'data');
   }
-  collect();
-  const grown = process.memoryUsage().arrayBuffers - before;
+  // What sockets read into is theirs.
+  const most = before + (clients.length * length) / 4;
+  // V8 sweeps arrays on another thread, after the collection.
+  let tries = 0;
+  for (; process.memoryUsage().arrayBuffers > most && tries < 100; tries++) {
+    collect();
+    await pause(1);
+  }
   for (const client of clients) client.destroy();
   server.destroy();
-  // What sockets read into is theirs.
-  assert.ok(grown < (clients.length * length) / 4, `${grown} bytes`);
+  assert.ok(tries < 100, `more than ${most - before} bytes`);
 });
 
 test('2.11 nothing more of a pipeline is read while requests of it wait', async () => {
