@@ -7,7 +7,8 @@
 //   call costs no other. When its outcome is unknown, all its calls fail and none runs again.
 // - When a lock kept a statement from starting, the calls whose time is over fail, and the others
 //   wait on, still together.
-// - A call that waits too long is dropped from the queue and never run.
+// - A call that waits too long is dropped from the queue and never run. One that is run has time
+//   left: else, after an outage, batch after batch would end with the first of its calls.
 import { StoreUnavailable } from '../user.ts';
 
 /** Calls in one statement at most. */
@@ -15,6 +16,9 @@ const MAX_SIZE = 500;
 
 /** Calls that wait at most; more fail at once. */
 const MAX_WAITING = 20_000;
+
+/** The part of its time that a call may wait; the rest is its statement's. */
+const WAITING = 0.75;
 
 /** One waiting call. */
 interface Call<Item, Result> {
@@ -121,8 +125,9 @@ export class Queue<Connection, Item, Result> implements BatchSource {
   }
 
   expire(now: number): void {
-    // The queue is in the order of arrival, so what has expired stands in front.
-    const alive = this.#waiting.findIndex(({ expires }) => expires > now);
+    const latest = now + (1 - WAITING) * this.#timeoutMs;
+    // The queue is in the order of arrival, so what has waited too long stands in front.
+    const alive = this.#waiting.findIndex(({ expires }) => expires > latest);
     const count = alive === -1 ? this.#waiting.length : alive;
     if (count === 0) return;
     fail(this.#waiting.splice(0, count), 'the store was busy or away for too long');

@@ -67,9 +67,11 @@ export async function retry<T>(action: () => T, expires: number, now: () => numb
     try {
       return action();
     } catch (err) {
-      if (!isLocked(err) || now() >= expires) throw err;
+      if (!isLocked(err)) throw err;
+      await sleep(RETRY_MS);
+      // This process may have stood still meanwhile.
+      if (now() >= expires) throw err;
     }
-    await sleep(RETRY_MS);
   }
 }
 

@@ -15,7 +15,7 @@ export const WRITERS = 16;
 
 /** What contract 4.13 allows beyond DATABASE_TIMEOUT_MS. */
 const GRACE_MS = 1000;
-const HEAL_SECONDS = 2;
+export const HEAL_SECONDS = 2;
 
 /** One fault. */
 export interface Campaign {

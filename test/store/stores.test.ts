@@ -625,13 +625,13 @@ test('4.13 5.2 under a lock each call has its own time, not that of the first of
   const other = new DatabaseSync(path);
   other.exec('begin immediate');
   const first = store.create({ name: 'Ada', email: newEmail() });
-  clock.ms = 250;
+  clock.ms = 200;
   const later = ['Bob', 'Cy'].map((name) => store.create({ name, email: newEmail() }));
   // The batch is on its way before the first expires.
   await new Promise((resolve) => setImmediate(resolve));
   clock.ms = 300;
   await assert.rejects(first, { name: 'StoreUnavailable' });
-  clock.ms = 500;
+  clock.ms = 450;
   other.exec('rollback');
   other.close();
   const users = await Promise.all(later);
@@ -641,6 +641,23 @@ test('4.13 5.2 under a lock each call has its own time, not that of the first of
   );
   assert.deepEqual(await store.list({ after: 0, limit: 10 }), users);
   assert.deepEqual([gone, back], [1, 1]);
+  await store.close();
+});
+
+test('4.13 what waited for a lock is not done after its time when this process stood still', async () => {
+  const path = join(folder, 'late.db');
+  const clock = { ms: 0 };
+  const store = await open(`sqlite:${path}`, { timeoutMs: 300, now: () => clock.ms });
+  const other = new DatabaseSync(path);
+  other.exec('begin immediate');
+  const call = store.create({ name: 'Ada', email: newEmail() });
+  // It has been tried, and waits.
+  await new Promise((resolve) => setImmediate(resolve));
+  other.exec('rollback');
+  other.close();
+  clock.ms = 300;
+  await assert.rejects(call, { name: 'StoreUnavailable' });
+  assert.deepEqual(await store.list({ after: 0, limit: 10 }), []);
   await store.close();
 });
 
