@@ -100,7 +100,7 @@ export async function openConnection(options: ConnectionOptions): Promise<Connec
     // The answer has been on its way: deadlines in the server's clock may be early, never late.
     const epoch = state.seconds - options.now() / 1000;
     if (!isWanted(database.sessionAttributes, state, options.isSecondPass)) {
-      throw new Error(`${host.host}:${host.port} is not ${database.sessionAttributes}`);
+      throw new StoreUnavailable(`${host.host}:${host.port} is not ${database.sessionAttributes}`);
     }
     const isDirect = state.pid === rows.state.pid && Number(state.timeoutMs) === timeoutMs;
     if (!isPooler && !isDirect) throw new PoolerFound();
@@ -225,7 +225,7 @@ class Link {
     this.#socket = socket;
     return new Promise((resolve, reject) => {
       socket.once('error', (err) => reject(unreachable(err)));
-      socket.once('close', () => reject(new Error('no connection in time')));
+      socket.once('close', () => reject(new StoreUnavailable('no connection in time')));
       socket.once('connect', () => {
         socket.removeAllListeners();
         resolve(socket);

@@ -9,6 +9,7 @@
 //   is replaced, with growing pauses; the others go on. Nothing is sent twice.
 // - Several hosts are tried in turn until one is of the kind that the URL asks for.
 import { setTimeout as sleep } from 'node:timers/promises';
+import { StoreUnavailable } from '../user.ts';
 import type { Batch, BatchSource, Scheduler } from './batch.ts';
 import {
   type Connection,
@@ -171,7 +172,7 @@ export class Pool implements Scheduler {
     const now = this.#options.now();
     for (const slot of this.#slots) {
       if (slot.batch !== undefined && slot.batch.expires <= now) {
-        this.#lose(slot, new Error(`no answer within ${this.#options.timeoutMs} ms`));
+        this.#lose(slot, new StoreUnavailable(`no answer within ${this.#options.timeoutMs} ms`));
       }
     }
     for (const queue of this.#queues) queue.expire(now);
@@ -259,10 +260,10 @@ export class Pool implements Scheduler {
       onClose: () => {
         isClosed = true;
         const isInUse = connection !== undefined && slot.connection === connection;
-        if (isInUse) this.#lose(slot, new Error('the connection was closed'));
+        if (isInUse) this.#lose(slot, new StoreUnavailable('the connection was closed'));
       },
     });
-    if (isClosed) throw new Error('the connection was closed');
+    if (isClosed) throw new StoreUnavailable('the connection was closed');
     return connection;
   }
 }

@@ -73,12 +73,14 @@ export async function run(t: TestContext, campaign: Campaign): Promise<void> {
   report(t, { fault, store, injected: landed, acknowledged, lost: 0, duplicated: 0, healSeconds });
 }
 
-/** The log has one line a change of the store, not one a try. */
+/** The log has one line a change of the store, not one a try, and names its faults without a stack. */
 export function assertStoreLines(program: Program): void {
   const messages = program.log.map(({ message }) => message);
   const changes = messages.filter((message) => /^store (un)?available$/.test(message));
   const expected = changes.map((_, i) => (i % 2 === 0 ? 'store unavailable' : 'store available'));
   assert.deepEqual(changes, expected);
+  const stacks = program.log.filter(({ cause }) => /\n +at /.test(String(cause)));
+  assert.deepEqual(stacks, []);
 }
 
 /** From now on the database keeps a record of every row that is written, and when. */
