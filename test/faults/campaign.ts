@@ -6,12 +6,14 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { type Program, start } from '../support/program.ts';
 import { Ledger } from './ledger.ts';
 import { report, secondsSince } from './results.ts';
-import { query, usersIn } from './users.ts';
+import { connectionsOf, query, usersIn } from './users.ts';
 import { Writers } from './writers.ts';
 
 /** DATABASE_TIMEOUT_MS of the service unless the campaign says otherwise. */
 export const TIMEOUT_MS = 1000;
 export const WRITERS = 16;
+/** DATABASE_POOL_SIZE of the service. */
+export const POOL_SIZE = 4;
 
 /** What contract 4.13 allows beyond DATABASE_TIMEOUT_MS. */
 const GRACE_MS = 1000;
@@ -26,6 +28,8 @@ export interface Campaign {
   /** The same database for the test itself, around the fault. */
   readonly directUrl?: string;
   readonly env?: Record<string, string>;
+  /** A pooler stands in between: the connections at the server are not the service's. */
+  readonly isPooled?: boolean;
   /** Whether writers are answered 500 meanwhile. */
   readonly refuses: boolean;
   /** The longest time from its end to the next success; 2 s unless the fault explains more. */
@@ -38,7 +42,11 @@ export interface Campaign {
 export async function run(t: TestContext, campaign: Campaign): Promise<void> {
   const { fault, times, databaseUrl, inject, refuses } = campaign;
   const directUrl = campaign.directUrl ?? databaseUrl;
-  const env = { DATABASE_TIMEOUT_MS: String(TIMEOUT_MS), ...campaign.env };
+  const env = {
+    DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+    DATABASE_POOL_SIZE: String(POOL_SIZE),
+    ...campaign.env,
+  };
   const timeoutMs = Number(env.DATABASE_TIMEOUT_MS);
   await using program = await start({ ...env, DATABASE_URL: databaseUrl });
   const ledger = new Ledger();
@@ -56,6 +64,13 @@ export async function run(t: TestContext, campaign: Campaign): Promise<void> {
     await writers.progress(1);
     healSeconds = Math.max(healSeconds, secondsSince(began));
   }
+  if (!campaign.isPooled) {
+    while ((await connectionsOf(directUrl)).length !== POOL_SIZE) await writers.progress(1);
+  }
+  await writers.settled();
+  const failures = writers.count(500);
+  await writers.progress(20 * WRITERS);
+  assert.equal(writers.count(500), failures, 'a request failed after the faults');
   await writers.stop();
   assert.equal(landed, times, 'no write was on its way');
   assert.deepEqual([program.process.exitCode, program.process.signalCode], [null, null]);

@@ -73,6 +73,8 @@ async function failover(t: TestContext, inject: (typeof FAULTS)[string]) {
   await using primary = await Server.create();
   const direct = await createDatabase(primary.url);
   await using standby = await primary.synchronousStandby();
+  const states = await primary.query('select sync_state as state from pg_stat_replication');
+  assert.deepEqual(states, [{ state: 'sync' }]);
   const { pathname } = new URL(direct);
   const hosts = `127.0.0.1:${primary.port},127.0.0.1:${standby.port}`;
   await using program = await start({

@@ -34,7 +34,7 @@ describe('locks of another session', { timeout: 300_000 }, () => {
       const directUrl = await createDatabase(server.url);
       await run(t, {
         fault: `lock on the table (${via})`,
-        ...{ times: TIMES.network, refuses: true, directUrl },
+        ...{ times: TIMES.network, refuses: true, directUrl, isPooled: pooler !== undefined },
         databaseUrl: pooler ? through(pooler.port, directUrl) : directUrl,
         inject: (writers) =>
           whileLocked(directUrl, 'lock table users in share mode', async () => {

@@ -19,7 +19,7 @@ import { basename, join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { newDatabase, type Program, start } from '../support/program.ts';
-import { assertStoreLines } from './campaign.ts';
+import { assertStoreLines, HEAL_SECONDS } from './campaign.ts';
 import { greet } from './greetings.ts';
 import { request } from './http.ts';
 import { Ledger } from './ledger.ts';
@@ -128,7 +128,10 @@ test('file system turned read-only', { timeout: 120_000 }, async (t) => {
     const DATABASE_URL = `sqlite:${folder}/service.db`;
     const ledger = new Ledger();
     {
-      await using program = await start({ DATABASE_URL });
+      await using program = await start({
+        DATABASE_URL,
+        DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+      });
       const writers = new Writers(ledger, program.url, WRITERS);
       await writers.progress(4 * WRITERS);
       writeFileSync(trigger, '1');
@@ -137,6 +140,7 @@ test('file system turned read-only', { timeout: 120_000 }, async (t) => {
       assert.equal((await request(agent, `${program.url}/users?limit=1`)).status, 200);
       await writers.stop();
       assert.deepEqual([writers.surprises, writers.broken, writers.cutOff], [[], 0, []]);
+      assert.ok(writers.slowestMs < LATEST_MS, `an answer after ${writers.slowestMs} ms`);
       const { cause } = await program.logged('store unavailable');
       assert.match(String(cause), /service\.db: disk I\/O error \(SQLite result code [0-9]+\)$/);
       assert.deepEqual(await program.stop(), { code: 0, signal: null });
@@ -193,6 +197,7 @@ async function campaign(
   assert.ok(greetings.length > 0 && slow.length <= greetings.length * LATE_SHARE[fault], found);
   assert.deepEqual([writers.surprises, writers.broken], [[], 0]);
   assert.ok(writers.slowestMs < LATEST_MS, `an answer after ${writers.slowestMs} ms`);
+  assert.ok(healSeconds < HEAL_SECONDS, `healed after ${healSeconds} s`);
   const gone = program.log.filter(({ message }) => message === 'store unavailable');
   assert.ok(gone.length >= times, `${gone.length} lines`);
   assertStoreLines(program);

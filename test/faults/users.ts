@@ -41,6 +41,16 @@ export async function usersIn(databaseUrl: string): Promise<Row[]> {
   }
 }
 
+/** What each connection of the service to this database does: its `state` in pg_stat_activity. */
+export async function connectionsOf(databaseUrl: string): Promise<readonly unknown[]> {
+  const rows = await query(
+    databaseUrl,
+    `select state from pg_stat_activity
+     where datname = current_database() and application_name = 'notes-users'`,
+  );
+  return rows.map(({ state }) => state);
+}
+
 /** Adds users whose emails begin with `listed`. */
 export async function addUsers(databaseUrl: string, count: number): Promise<void> {
   if (databaseUrl.startsWith('sqlite:')) {

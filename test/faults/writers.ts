@@ -23,13 +23,13 @@ export class Writers {
   readonly cutOff: string[] = [];
   /** Users whose request lost a new connection, or got none: it must not have been done. */
   readonly untaken: Entry[] = [];
-  inFlight = 0;
   slowestMs = 0;
   readonly #ledger: Ledger;
   readonly #url: string;
   readonly #run = ++runs;
   readonly #done: Promise<unknown>;
   readonly #waiting = new Set<() => void>();
+  readonly #inFlight = new Set<Promise<Answer>>();
   #isStopping = false;
 
   /** Starts to write at once; a writer whose connection fails ends. */
@@ -47,6 +47,16 @@ export class Writers {
   /** How many answers acknowledged a write. */
   get acknowledged(): number {
     return this.count(200) + this.count(201);
+  }
+
+  /** How many requests have no answer yet. */
+  get inFlight(): number {
+    return this.#inFlight.size;
+  }
+
+  /** Resolves when every request that is in flight now has ended. */
+  async settled(): Promise<void> {
+    await Promise.allSettled(this.#inFlight);
   }
 
   /** Resolves once the condition holds; it is looked at after every answer. */
@@ -132,10 +142,11 @@ export class Writers {
     body: object | undefined,
     expected: number,
   ): Promise<Answer | undefined> {
-    this.inFlight++;
     this.#ledger.unknown++;
+    const asked = request(agent, this.#url + path, method, body);
+    this.#inFlight.add(asked);
     try {
-      const answer = await request(agent, this.#url + path, method, body);
+      const answer = await asked;
       this.counts.set(answer.status, this.count(answer.status) + 1);
       this.slowestMs = Math.max(this.slowestMs, answer.ms);
       if (answer.status === expected) {
@@ -153,7 +164,7 @@ export class Writers {
       else this.untaken.push(entry);
       throw err;
     } finally {
-      this.inFlight--;
+      this.#inFlight.delete(asked);
       queueMicrotask(() => this.#wake());
     }
   }
