@@ -10,11 +10,11 @@ import { raw, send } from '../support/client.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
-import { type Campaign, run, TIMEOUT_MS, WRITERS } from './campaign.ts';
+import { type Campaign, POOL_SIZE, run, TIMEOUT_MS, WRITERS } from './campaign.ts';
 import { Ledger } from './ledger.ts';
 import { TcpProxy } from './proxy.ts';
 import { secondsSince, TIMES } from './results.ts';
-import { query, through } from './users.ts';
+import { connectionsOf, query, through } from './users.ts';
 import { Writers } from './writers.ts';
 
 type Fault = Pick<Campaign, 'fault' | 'times' | 'refuses' | 'inject'> & Partial<Campaign>;
@@ -81,6 +81,19 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
         assert.ok(proxy.cut('rst') > 0);
         await writers.until(() => writers.count(500) >= refused + 2 * WRITERS);
         await proxy.accept();
+      },
+    }),
+    (proxy) => ({
+      ...{ fault: 'one connection falls silent', times: TIMES.network, refuses: true },
+      async inject(writers) {
+        const { silenced } = proxy.counts;
+        const { acknowledged } = writers;
+        const refused = writers.count(500);
+        proxy.silencesNext = true;
+        await writers.until(() => writers.count(500) > refused);
+        assert.equal(proxy.counts.silenced, silenced + 1);
+        // The others went on.
+        assert.ok(writers.acknowledged >= acknowledged + WRITERS);
       },
     }),
     (proxy) => ({
@@ -180,6 +193,40 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     await writers.progress(1);
     assert.ok(secondsSince(began) < START_SECONDS);
     await writers.stop();
+  });
+
+  test('a primary that takes no writes any more is left for the next host', async () => {
+    await using primary = await Server.create();
+    const url = await createDatabase(primary.url);
+    const { pathname } = new URL(url);
+    await server.query(`create database ${pathname.slice(1)}`);
+    const next = through(server.port, url);
+    {
+      await using first = await start({ DATABASE_URL: next });
+      assert.equal((await send(`${first.url}/users`)).status, 200);
+    }
+    const hosts = `127.0.0.1:${primary.port},127.0.0.1:${server.port}`;
+    await using program = await start({
+      DATABASE_URL: `postgres://postgres:test@${hosts}${pathname}`,
+      DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+      DATABASE_POOL_SIZE: String(POOL_SIZE),
+    });
+    const writers = new Writers(new Ledger(), program.url, WRITERS);
+    await writers.progress(WRITERS);
+    // Sessions that are open turn read-only too, and stay.
+    await primary.query('alter system set default_transaction_read_only = on');
+    await primary.query('select pg_reload_conf()');
+    const began = performance.now();
+    await writers.until(() => writers.count(500) > 0);
+    await writers.progress(1);
+    assert.ok(secondsSince(began) < START_SECONDS);
+    await writers.progress(20 * WRITERS);
+    assert.ok((await connectionsOf(next)).length > 0);
+    await writers.stop();
+    // A connection is found out when it is next used.
+    assert.ok(writers.count(500) <= POOL_SIZE * WRITERS);
+    const causes = program.log.map(({ cause }) => String(cause));
+    assert.ok(causes.some((cause) => cause.includes('read-only transaction')));
   });
 
   test('a write on a connection that took long to be made is not done late', async () => {

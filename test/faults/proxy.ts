@@ -15,6 +15,8 @@ export class TcpProxy {
   dropsAnswers = false;
   /** Cuts a new connection at its answer of this number, from 0, or drops it and what follows. */
   failure: { readonly how: Cut | 'silence'; readonly answer: number } | undefined;
+  /** The next connection that the client sends something on falls silent, both ways, with it. */
+  silencesNext = false;
   readonly counts = {
     ...{ accepted: 0, cut: 0, silenced: 0 },
     ...{ heldBytes: 0, droppedBytes: 0, delayedBytes: 0 },
@@ -87,18 +89,25 @@ export class TcpProxy {
     const { failure } = this;
     let answers = 0;
     const back = new Pipe(this, server, client);
-    const ways = [new Pipe(this, client, server), back];
+    const forth = new Pipe(this, client, server);
+    const ways = [forth, back];
     this.#links.add(ways);
     const closed = () => client.destroyed && server.destroyed && this.#links.delete(ways);
     client.on('close', closed);
     server.on('close', closed);
+    const silence = () => {
+      this.counts.silenced++;
+      forth.onData = back.onData = () => false;
+      return false;
+    };
+    forth.onData = () => {
+      if (!this.silencesNext) return true;
+      this.silencesNext = false;
+      return silence();
+    };
     back.onData = (bytes) => {
       if (failure !== undefined && answers++ === failure.answer) {
-        if (failure.how === 'silence') {
-          this.counts.silenced++;
-          back.onData = () => false;
-          return false;
-        }
+        if (failure.how === 'silence') return silence();
         this.counts.cut++;
         for (const pipe of ways) pipe.cut(failure.how);
         return false;
