@@ -1,10 +1,11 @@
-// A rolling restart of two replicas on one Postgres behind a real proxy: no request fails.
+// A rolling restart of two replicas on one Postgres behind a balancer: no request fails.
 import assert from 'node:assert/strict';
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { after, type TestContext, test } from 'node:test';
 import { Daemon, find, stablePort } from '../support/daemon.ts';
 import { newFolder, type Program, start } from '../support/program.ts';
+import { type Ports, startBalancer } from './balancer.ts';
 import { Ledger } from './ledger.ts';
 import { report, TIMES } from './results.ts';
 import { databaseOf, releaseServer, usersIn } from './users.ts';
@@ -19,10 +20,18 @@ const SHUTDOWN_DELAY_MS = '1500';
 
 after(releaseServer);
 
-test('rolling restart of two replicas', { skip: SKIP, timeout: 300_000 }, async (t) => {
+test('rolling restart of two replicas behind haproxy', { skip: SKIP, timeout: 300_000 }, (t) =>
+  restart(t, 'haproxy', startHaproxy),
+);
+
+test('rolling restart of two replicas behind a balancer of ours', { timeout: 300_000 }, (t) =>
+  restart(t, 'a balancer of ours', startBalancer),
+);
+
+async function restart(t: TestContext, name: string, startIn: typeof startBalancer): Promise<void> {
   const DATABASE_URL = await databaseOf('postgres');
   const ports = [await newPorts(), await newPorts()];
-  const replica = ([port, adminPort]: readonly number[]) =>
+  const replica = ([port, adminPort]: Ports) =>
     start({
       ...{ DATABASE_URL, SHUTDOWN_DELAY_MS },
       ...{ PORT: String(port), ADMIN_PORT: String(adminPort) },
@@ -31,7 +40,7 @@ test('rolling restart of two replicas', { skip: SKIP, timeout: 300_000 }, async 
   const ledger = new Ledger();
   let landed = 0;
   try {
-    await using balancer = await startBalancer(ports);
+    await using balancer = await startIn(ports);
     const writers = new Writers(ledger, `http://127.0.0.1:${balancer.port}`, WRITERS);
     await Promise.all(replicas.map(serves));
     for (let i = 0; i < TIMES.network; i++) {
@@ -52,13 +61,13 @@ test('rolling restart of two replicas', { skip: SKIP, timeout: 300_000 }, async 
   assert.equal(landed, 2 * TIMES.network);
   assert.deepEqual(ledger.check(await usersIn(DATABASE_URL)), { lost: [], duplicated: [] });
   report(t, {
-    ...{ fault: 'rolling restart (no request failed)', store: 'postgres', injected: landed },
-    ...{ acknowledged: ledger.acknowledged, lost: 0, duplicated: 0 },
+    ...{ fault: `rolling restart behind ${name} (no request failed)`, injected: landed },
+    ...{ store: 'postgres', acknowledged: ledger.acknowledged, lost: 0, duplicated: 0 },
   });
-});
+}
 
 /** A port for the API and one for the admin listener, the same after each restart. */
-async function newPorts(): Promise<readonly [number, number]> {
+async function newPorts(): Promise<Ports> {
   return [await stablePort(), await stablePort()];
 }
 
@@ -67,7 +76,7 @@ function serves(program: Program): Promise<void> {
   return program.until(({ stdout }) => stdout.includes('"message":"request"'));
 }
 
-async function startBalancer(ports: readonly (readonly number[])[]): Promise<Daemon> {
+async function startHaproxy(ports: readonly Ports[]): Promise<Daemon> {
   const port = await stablePort();
   const servers = ports.map(
     ([api, admin], i) =>

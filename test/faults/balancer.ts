@@ -1,0 +1,59 @@
+// A balancer of the tests' own: each request goes over a connection of its own to a replica that is
+// ready, and to the next one where it cannot connect.
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+/** How often /ready is asked. */
+const EVERY_MS = 100;
+
+/** Where a replica listens. */
+export type Ports = readonly [api: number, admin: number];
+
+/** Balances over the replicas. */
+export async function startBalancer(
+  replicas: readonly Ports[],
+): Promise<AsyncDisposable & { readonly port: number }> {
+  const ready = new Set<number>();
+  const check = async ([port, adminPort]: Ports) => {
+    const isReady = await fetch(`http://127.0.0.1:${adminPort}/ready`).then(
+      async (answer) => (await answer.text()) !== '' && answer.ok,
+      () => false,
+    );
+    if (isReady) ready.add(port);
+    else ready.delete(port);
+  };
+  await Promise.all(replicas.map(check));
+  const timer = setInterval(() => replicas.forEach(check), EVERY_MS);
+  let turn = 0;
+  const server = createServer(async (req, res) => {
+    const body = Buffer.concat(await req.toArray());
+    for (let attempt = 0; attempt < replicas.length; attempt++) {
+      const ports = [...ready];
+      const port = ports[turn++ % ports.length];
+      if (port === undefined) break;
+      const { method, url: path, headers } = req;
+      const asked = request({ host: '127.0.0.1', port, method, path, headers, agent: false });
+      try {
+        asked.end(body);
+        const [answer] = (await once(asked, 'response')) as [IncomingMessage];
+        const { connection: _, ...rest } = answer.headers;
+        res.writeHead(answer.statusCode!, rest);
+        return answer.pipe(res);
+      } catch (err) {
+        if ((err as { code?: string }).code !== 'ECONNREFUSED') break;
+      }
+    }
+    return res.writeHead(502).end();
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    port: (server.address() as AddressInfo).port,
+    async [Symbol.asyncDispose]() {
+      clearInterval(timer);
+      server.close();
+      server.closeAllConnections();
+    },
+  };
+}
