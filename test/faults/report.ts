@@ -1,5 +1,5 @@
-// Prints the results that FAULTS_RESULTS has gathered as a Markdown table, for docs/durability.md:
-// npx node test/faults/report.ts FOLDER
+// Prints the results that FAULTS_RESULTS has gathered as a Markdown table, for docs/durability.md.
+// `npm run durability` calls it after each run.
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Result } from './results.ts';
