@@ -5,8 +5,8 @@
 // - A call is answered only after its statement has been committed.
 // - When a statement fails, it was rolled back whole, and its calls run one by one, so that one bad
 //   call costs no other. When its outcome is unknown, all its calls fail and none runs again.
-// - When a lock kept a statement from starting, the calls whose time is over fail, and the others
-//   wait on, still together.
+// - When a statement was not begun in time, as a lock was not had or it came too late, the calls
+//   whose time is over fail, and the others go on, still together.
 // - A call that waits too long is dropped from the queue and never run. One that is run has time
 //   left: else, after an outage, batch after batch would end with the first of its calls.
 import { StoreUnavailable } from '../user.ts';
@@ -44,8 +44,8 @@ export interface BatchSource {
 
 /** The calls of one statement. */
 export interface Batch {
-  /** When the first of them expires. */
-  readonly expires: number;
+  /** Fails the calls whose time is over: nobody knows whether they were done. */
+  expire(now: number): void;
   /**
    * Runs the statement; answers every call unless `fail` has come first; never throws. Resolves
    * with undefined when the connection is still good.
@@ -75,8 +75,8 @@ export interface Kind<Connection, Item, Result> {
   readonly exclusiveKey?: (item: Item) => string | number;
   /** Only calls of the same key share a statement, and their result. */
   readonly sharedKey?: (item: Item) => string;
-  /** Whether nothing was done, as a lock was not had before the first call expired. */
-  readonly isLocked?: (err: unknown) => boolean;
+  /** Whether nothing was done, as the first call expired before the statement began. */
+  readonly isTooLate: (err: unknown) => boolean;
   /** Whether after this error nobody knows what was done. */
   readonly isLost: (err: unknown) => boolean;
 }
@@ -118,7 +118,7 @@ export class Queue<Connection, Item, Result> implements BatchSource {
     const calls = this.#select();
     if (calls.length === 0) return undefined;
     return {
-      expires: calls[0]!.expires,
+      expire: (at) => fail(expired(calls, at), 'no answer in time'),
       run: (connection) => this.#run(connection as Connection, calls),
       fail: (cause) => fail(calls, cause),
     };
@@ -166,11 +166,12 @@ export class Queue<Connection, Item, Result> implements BatchSource {
       });
       return undefined;
     } catch (err) {
-      if (this.#kind.isLocked?.(err)) {
-        const now = this.#now();
-        const alive = calls.filter(({ expires }) => expires > now);
-        fail(calls.slice(0, calls.length - alive.length), err);
-        return alive.length === 0 ? undefined : this.#run(connection, alive);
+      const late = expired(calls, this.#now());
+      // Where none has expired, the other side's clock is not what it was: the connection is lost.
+      if (this.#kind.isTooLate(err) && late.length > 0) {
+        fail(late, err);
+        const others = calls.slice(late.length);
+        return others.length === 0 ? undefined : this.#run(connection, others);
       }
       if (this.#kind.isLost(err)) {
         fail(calls, err);
@@ -189,6 +190,14 @@ export class Queue<Connection, Item, Result> implements BatchSource {
     }
     return undefined;
   }
+}
+
+/** Those whose time is over. Calls are in the order of arrival, so they are the first. */
+function expired<Item, Result>(
+  calls: readonly Call<Item, Result>[],
+  now: number,
+): readonly Call<Item, Result>[] {
+  return calls.filter(({ expires }) => expires <= now);
 }
 
 /** Rejecting a call that has its answer changes nothing. */

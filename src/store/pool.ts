@@ -3,8 +3,9 @@
 // its pool dead for good after a lost connection, has no deadline for a query and does not fail
 // over. So here:
 //
-// - Every statement has a deadline, waiting and connecting included. A connection that missed it
-//   is cut with RST, so that nothing of it can arrive later, and replaced.
+// - Every call has a deadline, waiting and connecting included. A connection that has not answered
+//   for as long is cut with RST, so that nothing of it can arrive later, and replaced. One that is
+//   only too slow for a call that had waited before is kept.
 // - A connection that was lost, could not be made, or is to a server that turned read-only (25006)
 //   is replaced, with growing pauses; the others go on. Nothing is sent twice.
 // - Several hosts are tried in turn until one is of the kind that the URL asks for.
@@ -55,6 +56,8 @@ export interface PoolOptions extends StoreOptions {
 interface Slot {
   connection: Connection | undefined;
   batch: Batch | undefined;
+  /** When the batch should have been answered. */
+  deadline: number;
   /** Attempts to connect since the last connection of use, and when the latest succeeded. */
   attempts: number;
   connectedAt: number;
@@ -81,6 +84,7 @@ export class Pool implements Scheduler {
     this.#slots = Array.from({ length: options.poolSize }, () => ({
       connection: undefined,
       batch: undefined,
+      deadline: 0,
       attempts: 0,
       connectedAt: 0,
     }));
@@ -148,6 +152,7 @@ export class Pool implements Scheduler {
   async #run(slot: Slot, batch: Batch): Promise<void> {
     const connection = slot.connection!;
     slot.batch = batch;
+    slot.deadline = this.#options.now() + this.#options.timeoutMs;
     const lost = await batch.run(connection);
     if (slot.connection !== connection) return;
     slot.batch = undefined;
@@ -171,7 +176,8 @@ export class Pool implements Scheduler {
   #tick(): void {
     const now = this.#options.now();
     for (const slot of this.#slots) {
-      if (slot.batch !== undefined && slot.batch.expires <= now) {
+      slot.batch?.expire(now);
+      if (slot.batch !== undefined && slot.deadline <= now) {
         this.#lose(slot, new StoreUnavailable(`no answer within ${this.#options.timeoutMs} ms`));
       }
     }

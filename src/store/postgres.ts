@@ -20,7 +20,7 @@ import type { Session } from './connection.ts';
 import type { Store, StoreOptions } from './index.ts';
 import { migrations, missing } from './migrate.ts';
 import { Pool } from './pool.ts';
-import { array, byKey, IN_TIME, isLost, query, UNIQUE_VIOLATION } from './statement.ts';
+import { array, byKey, IN_TIME, isLost, query, TooLate, UNIQUE_VIOLATION } from './statement.ts';
 import type { PostgresDatabase } from './url.ts';
 
 const FIND = 'select id, name, email, version from users where id = any($1::bigint[])';
@@ -61,8 +61,8 @@ class PostgresStore implements Store {
       authorities: sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8'),
       migrate,
     });
-    const queue = <Item, Result>(kind: Omit<Kind<Session, Item, Result>, 'isLost'>) =>
-      new Queue(this.#pool, { ...kind, isLost }, options.timeoutMs, options.now);
+    const queue = <Item, Result>(kind: Omit<Kind<Session, Item, Result>, 'isTooLate' | 'isLost'>) =>
+      new Queue(this.#pool, { ...kind, isTooLate, isLost }, options.timeoutMs, options.now);
     this.#find = queue({ statement: find });
     this.#findByEmail = queue({ statement: findByEmail });
     this.#list = queue({ statement: list, sharedKey: ({ after, limit }) => `${after} ${limit}` });
@@ -110,6 +110,10 @@ class PostgresStore implements Store {
   close(graceMs?: number): Promise<void> {
     return this.#pool.close(graceMs);
   }
+}
+
+function isTooLate(err: unknown): boolean {
+  return err instanceof TooLate;
 }
 
 async function find(session: Session, ids: number[]): Promise<(User | undefined)[]> {

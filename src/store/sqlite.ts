@@ -63,7 +63,7 @@ class SqliteStore implements UserStore, Scheduler {
     this.#db = db;
     this.#statements = prepare(db);
     this.#options = options;
-    const kind = { statement: this.#commit.bind(this), isLocked, isLost };
+    const kind = { statement: this.#commit.bind(this), isTooLate: isLocked, isLost };
     this.#writes = new Queue<Statements, Write, Changed>(
       this,
       kind,

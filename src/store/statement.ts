@@ -1,5 +1,6 @@
 // What all statements to Postgres share: parameters, the deadline of a write, deadlocks, and after
 // which errors nobody knows what was done.
+import { StoreUnavailable } from '../user.ts';
 import type { Session } from './connection.ts';
 
 /**
@@ -12,12 +13,15 @@ export const IN_TIME = '1 / (statement_timestamp() < to_timestamp($1::float8))::
 /** SQLSTATE (PostgreSQL manual, appendix A) of a value that another row has. */
 export const UNIQUE_VIOLATION = '23505';
 const DEADLOCK = '40P01';
-// The server has become read-only; it gave the statement up; the statement came too late (IN_TIME),
-// or the server's clock was set since we asked for it.
-const LOST_CODES = ['25006', '57014', '22012'];
+const DIVISION_BY_ZERO = '22012';
+// The server has become read-only; it gave the statement up.
+const LOST_CODES = ['25006', '57014'];
 
 /** Times that a statement is run which deadlocks. */
 const MAX_ATTEMPTS = 5;
+
+/** The server refused the statement by IN_TIME: nothing was done. */
+export class TooLate extends StoreUnavailable {}
 
 /** The statement's rows. One that the server rolled back to end a deadlock is run again. */
 export async function query<Row extends object>(
@@ -29,8 +33,9 @@ export async function query<Row extends object>(
     try {
       return await session.query<Row>(text, values);
     } catch (err) {
-      const isDeadlock = (err as { code?: string }).code === DEADLOCK;
-      if (!isDeadlock || attempt === MAX_ATTEMPTS) throw err;
+      const { code } = err as { code?: string };
+      if (code === DIVISION_BY_ZERO) throw new TooLate('the statement came too late');
+      if (code !== DEADLOCK || attempt === MAX_ATTEMPTS) throw err;
     }
   }
 }

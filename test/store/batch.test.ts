@@ -53,6 +53,7 @@ describe('a queue', () => {
           item.startsWith('refused') ? new TypeError(item) : item.toUpperCase(),
         );
       },
+      isTooLate: () => false,
       isLost: (err) => (err as Fault).isLost === true,
       ...options,
     };
@@ -106,17 +107,17 @@ describe('a queue', () => {
     assert.deepEqual(statements, [['a1', 'b1', 'c1'], ['a2', 'b2'], ['a3']]);
   });
 
-  test('a lock that is not had fails the calls whose time is over, and the others share a statement', async () => {
-    let isLocked = true;
+  test('4.13 a statement that is not begun in time fails the calls whose time is over, and the others share one', async () => {
+    let isLate = true;
     const { call, runAll, statements, outcomes, clock } = queueOf({
       statement: async (_connection, items, expires) => {
         statements.push(items);
         clock.ms = Math.max(clock.ms, expires);
-        if (isLocked) throw fault('locked', true);
+        if (isLate) throw fault('late', true);
         return items;
       },
-      isLocked: () => {
-        isLocked = statements.length < 2;
+      isTooLate: () => {
+        isLate = statements.length < 2;
         return true;
       },
     });
@@ -279,12 +280,31 @@ describe('a queue', () => {
     assert.deepEqual(statements, []);
   });
 
-  test('a statement is due when the first of its calls is', () => {
-    const { queue, call, clock } = queueOf();
+  test('4.13 a statement that is refused as late before its time is over has lost its connection', async () => {
+    const { call, queue, outcomes, statements } = queueOf({ isTooLate: () => true });
+    call('lost', 'a');
+    assert.match(String((await queue.take(0)!.run(undefined))?.cause), /lost/);
+    assert.deepEqual(statements, [['lost', 'a']]);
+    assert.deepEqual(outcomes, ['lost: StoreUnavailable', 'a: StoreUnavailable']);
+  });
+
+  test('4.13 while a statement runs, each of its calls fails at the end of its own time', async () => {
+    const answers = Promise.withResolvers<string[]>();
+    const { queue, call, clock, outcomes } = queueOf({ statement: () => answers.promise });
     call('a');
     clock.ms = 500;
     call('b');
-    assert.equal(queue.take(clock.ms)!.expires, TIMEOUT_MS);
+    const batch = queue.take(clock.ms)!;
+    const ran = batch.run(undefined);
+    batch.expire(TIMEOUT_MS - 1);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(outcomes, []);
+    batch.expire(TIMEOUT_MS);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(outcomes, ['a: StoreUnavailable']);
+    answers.resolve(['A', 'B']);
+    assert.equal(await ran, undefined);
+    assert.deepEqual(outcomes, ['a: StoreUnavailable', 'B']);
   });
 
   test('a statement is told when the first of its calls is due, and when its one call is', async () => {
