@@ -452,30 +452,30 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
 
   for (const { timeoutMs, expected } of [
     { timeoutMs: 5000, expected: [2000, 2000] },
-    { timeoutMs: 500, expected: [250, 500] },
+    { timeoutMs: 500, expected: [500, 1000] },
   ]) {
-    test(`5.7 with DATABASE_TIMEOUT_MS ${timeoutMs} a server that never speaks is given up after ${expected.join(' and ')} ms`, async () => {
-      const lifetimes: number[] = [];
+    test(`5.7 with DATABASE_TIMEOUT_MS ${timeoutMs} a server that never speaks is given up, after the first time, after ${expected.join(' and ')} ms`, async () => {
       const server = createServer((socket) => {
-        const began = performance.now();
         socket.on('error', () => {}).on('data', () => {});
-        socket.on('close', () => {
-          lifetimes.push(performance.now() - began);
-          server.emit('ended');
-        });
       }).listen(0, '127.0.0.1');
       await once(server, 'listening');
       const { port } = server.address() as { port: number };
-      await using _program = await start({
+      await using program = await start({
         DATABASE_URL: `postgres://127.0.0.1:${port}/none?sslmode=disable`,
         DATABASE_POOL_SIZE: '1',
         DATABASE_TIMEOUT_MS: String(timeoutMs),
+        LOG_LEVEL: 'debug',
       });
-      while (lifetimes.length < expected.length) await once(server, 'ended');
+      // The program's own times: that this process is late does not make them shorter.
+      const ends = () =>
+        program.log
+          .filter(({ message }) => message === 'cannot connect')
+          .map(({ time }) => Date.parse(String(time)));
+      await program.until(() => ends().length > expected.length);
       server.close();
       expected.forEach((ms, i) => {
-        const took = lifetimes[i]!;
-        assert.ok(took > ms * 0.75 && took < ms * 2 + 1_000, `after ${took} ms, not ${ms}`);
+        const took = ends()[i + 1]! - ends()[i]!;
+        assert.ok(took >= ms && took < ms * 2 + 1_000, `after ${took} ms, not ${ms}`);
       });
     });
   }
