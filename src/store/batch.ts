@@ -17,7 +17,7 @@ const MAX_SIZE = 500;
 /** Calls that wait at most; more fail at once. */
 const MAX_WAITING = 20_000;
 
-/** The part of its time that a call may wait; the rest is its statement's. */
+/** The part of its time that a call may wait (contract 4.13); the rest is its statement's. */
 const WAITING = 0.75;
 
 /** One waiting call. */

@@ -11,7 +11,7 @@ import {
   type Versions,
 } from '../user.ts';
 import type { Session } from './connection.ts';
-import { array, byKey, IN_TIME, isLost, query, TooLate, UNIQUE_VIOLATION } from './statement.ts';
+import { array, byKey, IN_TIME, isLost, isTooLate, query, UNIQUE_VIOLATION } from './statement.ts';
 
 /** One conditional change or removal. */
 export interface Target extends UserChange {
@@ -157,7 +157,8 @@ async function again(
   try {
     return (await write(session, kind, [target], expires))[0];
   } catch (err) {
-    if (isLost(err) && !(err instanceof TooLate)) throw err;
+    // What the batch has done already must not be run again with it (contract 4.13).
+    if (isLost(err) && !isTooLate(err)) throw err;
     return isTaken(err)
       ? new EmailTaken()
       : new StoreUnavailable('the store failed', { cause: err });

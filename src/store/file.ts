@@ -69,7 +69,7 @@ export async function retry<T>(action: () => T, expires: number, now: () => numb
     } catch (err) {
       if (!isLocked(err)) throw err;
       await sleep(RETRY_MS);
-      // This process may have stood still meanwhile.
+      // This process may have stood still meanwhile (contract 4.13).
       if (now() >= expires) throw err;
     }
   }

@@ -7,7 +7,7 @@
 //   for as long is cut with RST, so that nothing of it can arrive later, and replaced. One that is
 //   only too slow for a call that had waited before is kept.
 // - A connection that was lost, could not be made, or is to a server that turned read-only (25006)
-//   is replaced, with growing pauses; the others go on. Nothing is sent twice.
+//   is replaced, with growing pauses; the others go on. Nothing is done twice.
 // - Several hosts are tried in turn until one is of the kind that the URL asks for.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StoreUnavailable } from '../user.ts';

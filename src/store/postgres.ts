@@ -20,7 +20,7 @@ import type { Session } from './connection.ts';
 import type { Store, StoreOptions } from './index.ts';
 import { migrations, missing } from './migrate.ts';
 import { Pool } from './pool.ts';
-import { array, byKey, IN_TIME, isLost, query, TooLate, UNIQUE_VIOLATION } from './statement.ts';
+import { array, byKey, IN_TIME, isLost, isTooLate, query, UNIQUE_VIOLATION } from './statement.ts';
 import type { PostgresDatabase } from './url.ts';
 
 const FIND = 'select id, name, email, version from users where id = any($1::bigint[])';
@@ -110,10 +110,6 @@ class PostgresStore implements Store {
   close(graceMs?: number): Promise<void> {
     return this.#pool.close(graceMs);
   }
-}
-
-function isTooLate(err: unknown): boolean {
-  return err instanceof TooLate;
 }
 
 async function find(session: Session, ids: number[]): Promise<(User | undefined)[]> {

@@ -20,8 +20,7 @@ const LOST_CODES = ['25006', '57014'];
 /** Times that a statement is run which deadlocks. */
 const MAX_ATTEMPTS = 5;
 
-/** The server refused the statement by IN_TIME: nothing was done. */
-export class TooLate extends StoreUnavailable {}
+class TooLate extends StoreUnavailable {}
 
 /** The statement's rows. One that the server rolled back to end a deadlock is run again. */
 export async function query<Row extends object>(
@@ -55,6 +54,11 @@ export function byKey<Value, Key>(
   key: (row: Value) => Key,
 ): Map<Key, Value> {
   return new Map(rows.map((row) => [key(row), row]));
+}
+
+/** Whether the server refused the statement by IN_TIME: nothing was done. */
+export function isTooLate(err: unknown): boolean {
+  return err instanceof TooLate;
 }
 
 /**

@@ -451,10 +451,10 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
   });
 
   for (const { timeoutMs, expected } of [
-    { timeoutMs: 5000, expected: [2000, 2000] },
-    { timeoutMs: 500, expected: [500, 1000] },
+    { timeoutMs: 5000, expected: [2000, 2000, 2000] },
+    { timeoutMs: 500, expected: [250, 500, 1000] },
   ]) {
-    test(`5.7 with DATABASE_TIMEOUT_MS ${timeoutMs} a server that never speaks is given up, after the first time, after ${expected.join(' and ')} ms`, async () => {
+    test(`5.7 with DATABASE_TIMEOUT_MS ${timeoutMs} a server that never speaks is given up after ${expected.join(', ')} ms`, async () => {
       const server = createServer((socket) => {
         socket.on('error', () => {}).on('data', () => {});
       }).listen(0, '127.0.0.1');
@@ -467,15 +467,16 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
         LOG_LEVEL: 'debug',
       });
       // The program's own times: that this process is late does not make them shorter.
-      const ends = () =>
+      const times = () =>
         program.log
-          .filter(({ message }) => message === 'cannot connect')
+          .filter(({ message }) => message === 'listening' || message === 'cannot connect')
           .map(({ time }) => Date.parse(String(time)));
-      await program.until(() => ends().length > expected.length);
+      await program.until(() => times().length > expected.length);
       server.close();
       expected.forEach((ms, i) => {
-        const took = ends()[i + 1]! - ends()[i]!;
-        assert.ok(took >= ms && took < ms * 2 + 1_000, `after ${took} ms, not ${ms}`);
+        const took = times()[i + 1]! - times()[i]!;
+        // The first attempt begins a moment before the program listens.
+        assert.ok((i === 0 || took >= ms) && took < ms * 2 + 1_000, `after ${took} ms, not ${ms}`);
       });
     });
   }
