@@ -116,10 +116,13 @@ function taken(
     if (isRead) socket.pause();
     const done = () => {
       res.off(event, done).off('close', done);
+      socket.off(event, done);
       if (isRead) socket.resume();
       resolve();
     };
     res.on(event, done).on('close', done);
+    // After CONNECT node does not hand it on.
+    socket.on(event, done);
     if (res.destroyed || res.writableFinished) done();
   });
 }
@@ -179,6 +182,11 @@ export function lingeringClose(socket: Socket): void {
   // Not to node's parser, which would make a request of it and keep that (contract 2.11).
   socket.removeAllListeners('data').on('data', () => {});
   socket.resume();
-  const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+  destroyIn(socket, LINGER_MS);
+}
+
+/** Closes it that many milliseconds later, unless it is closed by then. */
+export function destroyIn(socket: Socket, ms: number): void {
+  const timer = setTimeout(() => socket.destroy(), ms);
   socket.once('close', () => clearTimeout(timer));
 }

@@ -12,7 +12,7 @@ import { createRequire } from 'node:module';
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import { HttpError } from '../http/errors.ts';
 import { type ParseError, statusOfParseError } from '../http/message.ts';
-import { lingeringClose } from '../http/reply.ts';
+import { destroyIn, lingeringClose } from '../http/reply.ts';
 import {
   BACKLOG,
   EVICTION_BATCH_SIZE,
@@ -86,9 +86,10 @@ export class Server {
     this.#server.on('checkContinue', answer);
     this.#server.on('checkExpectation', answer);
     this.#server.on('clientError', this.#unreadable.bind(this));
-    this.#server.on('connect', (_req: IncomingMessage, socket: Socket) => {
-      // Node has taken its own listener off.
+    this.#server.on('connect', ({ socket }: IncomingMessage) => {
+      // Node has taken its listeners off, that of inactivity too: what is before has so long.
       socket.on('error', () => socket.destroy());
+      destroyIn(socket, inactivityMs);
       this.#refuse(socket, new HttpError(405, undefined, ['Allow', this.#handler.allow]));
     });
   }

@@ -14,7 +14,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { readBody } from '../../src/http/body.ts';
 import type { HttpError } from '../../src/http/errors.ts';
-import { send } from '../../src/http/reply.ts';
+import { type Reply, send } from '../../src/http/reply.ts';
 import { MAX_DROPPED, MAX_QUEUED } from '../../src/ops/limits.ts';
 import { type Handler, type KeyPair, Server } from '../../src/ops/server.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
@@ -175,29 +175,56 @@ describe('what comes behind a last answer', { timeout: 300_000 }, () => {
   });
 });
 
+/** Behind it node takes its own listeners off the socket. */
+const CONNECT = 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n';
+
+/** A server whose every answer has this body, and its first connection. */
+async function serveBody(body: () => Reply['body']) {
+  const accepted = Promise.withResolvers<Socket>();
+  const handle: Handler['handle'] = (req, res) => {
+    accepted.resolve(req.socket);
+    send(req, res, { status: 200, type: 'text/plain', body: body() }, [], false);
+  };
+  const server = new Server({ handle, refusal: () => '', allow: '' }, INACTIVITY_MS);
+  const port = await server.listen(0, '127.0.0.1');
+  const client = connect(port, '127.0.0.1')
+    .pause()
+    .on('error', () => {});
+  const dispose = async () => server.destroy();
+  return { client, accepted: accepted.promise, [Symbol.asyncDispose]: dispose };
+}
+
 for (const { why, body } of [
   { why: 'a whole answer', body: () => LARGE },
   { why: 'a streamed answer', body: () => Readable.from(Array(64).fill(LARGE)) },
 ]) {
-  test(`6.3 a reader that stands still is cut, whatever it sends meanwhile: ${why}`, async () => {
-    const accepted = Promise.withResolvers<Socket>();
-    const handle: Handler['handle'] = (req, res) => {
-      accepted.resolve(req.socket);
-      send(req, res, { status: 200, type: 'text/plain', body: body() }, [], false);
-    };
-    const server = new Server({ handle, refusal: () => '', allow: '' }, INACTIVITY_MS);
-    const client = connect(await server.listen(0, '127.0.0.1'), '127.0.0.1').pause();
-    client.on('error', () => {}).write(GET);
-    const began = performance.now();
-    const drip = setInterval(() => client.write('\r\n'), INACTIVITY_MS / 5);
-    await once(await accepted.promise, 'close', { signal: AbortSignal.timeout(60_000) });
-    clearInterval(drip);
-    const took = performance.now() - began;
-    client.destroy();
-    assert.ok(took >= INACTIVITY_MS && took < 5 * INACTIVITY_MS, `after ${took} ms`);
-    server.destroy();
-  });
+  for (const behind of ['', CONNECT]) {
+    test(`6.3 a reader that stands still is cut, whatever it sends meanwhile: ${why} ${behind.slice(0, 7)}`, async () => {
+      await using server = await serveBody(body);
+      const { client } = server;
+      client.write(GET + behind);
+      const began = performance.now();
+      const drip = setInterval(() => client.write('\r\n'), INACTIVITY_MS / 5);
+      await once(await server.accepted, 'close', { signal: AbortSignal.timeout(60_000) });
+      clearInterval(drip);
+      const took = performance.now() - began;
+      client.destroy();
+      assert.ok(took >= INACTIVITY_MS && took < 5 * INACTIVITY_MS, `after ${took} ms`);
+    });
+  }
 }
+
+test('6.3 a reader that goes on after a pause gets all of a streamed answer, also before CONNECT', async () => {
+  const pieces = 4;
+  await using server = await serveBody(() => Readable.from(Array(pieces).fill(LARGE)));
+  const { client } = server;
+  client.write(GET + CONNECT);
+  const socket = await server.accepted;
+  while (!socket.writableNeedDrain) await pause(1);
+  let length = 0;
+  for await (const part of client) length += part.length;
+  assert.ok(length > pieces * LARGE.length, `${length} bytes`);
+});
 
 test('6.3 an idle connection does not keep the body of its last request', async () => {
   const handle: Handler['handle'] = async (req, res) => {
