@@ -90,10 +90,14 @@ export class Pool implements Scheduler {
     }));
   }
 
-  /** Begins to connect: first one connection, which migrates the database, then the others. */
+  /**
+   * Begins to connect: first one connection, which migrates the database, then the others. As the
+   * first can fall silent while it does, they wait for it only as long as for a host.
+   */
   start(): void {
     const [first, ...others] = this.#slots;
-    this.#fill(first!).then(() => {
+    const tooLong = sleep(CONNECT_TIMEOUT_MS.max, undefined, { ref: false });
+    Promise.race([this.#fill(first!), tooLong]).then(() => {
       for (const slot of others) this.#fill(slot);
     });
   }

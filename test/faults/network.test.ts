@@ -46,6 +46,8 @@ const STARTING = [0, 1, 2, 3].flatMap((answer) =>
 );
 /** What it answers at a first start after these: which schema it has. */
 const SCHEMA = 4;
+/** And after these, of an empty database: its table of versions is made, and the schema is. */
+const MIGRATION = [5, 7] as const;
 
 describe('the network to Postgres', { timeout: 900_000 }, () => {
   let server: Server;
@@ -170,6 +172,25 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
         assert.equal((await create()).status, 201);
       });
     }
+  }
+
+  for (const answer of MIGRATION) {
+    test(`a first start whose connection falls silent with answer ${answer}, as it migrates`, async () => {
+      await using proxy = await TcpProxy.listen(server.port);
+      proxy.failure = { how: 'silence', answer };
+      await using program = await start({
+        DATABASE_URL: through(proxy.port, await createDatabase(server.url)),
+        DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+      });
+      while (proxy.counts.silenced === 0) await pause(1);
+      proxy.failure = undefined;
+      const began = performance.now();
+      const writers = new Writers(new Ledger(), program.url, 1);
+      await writers.progress(1);
+      assert.ok(secondsSince(began) < START_SECONDS, `served after ${secondsSince(began)} s`);
+      await writers.stop();
+      assert.equal(proxy.counts.silenced, 1);
+    });
   }
 
   test('a server that takes no writes is asked less and less often', async () => {
