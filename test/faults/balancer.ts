@@ -3,6 +3,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
 
 /** How often /ready is asked. */
 const EVERY_MS = 100;
@@ -24,10 +25,17 @@ export async function startBalancer(
     else ready.delete(port);
   };
   await Promise.all(replicas.map(check));
-  const timer = setInterval(() => replicas.forEach(check), EVERY_MS);
+  let isClosed = false;
+  for (const replica of replicas) {
+    // One after another: an answer that comes late would stand over a newer one.
+    (async () => {
+      while (!isClosed) await pause(EVERY_MS).then(() => check(replica));
+    })();
+  }
   let turn = 0;
   const server = createServer(async (req, res) => {
     const body = Buffer.concat(await req.toArray());
+    let fault: unknown = 'no replica is ready';
     for (let attempt = 0; attempt < replicas.length; attempt++) {
       const ports = [...ready];
       const port = ports[turn++ % ports.length];
@@ -41,17 +49,18 @@ export async function startBalancer(
         res.writeHead(answer.statusCode!, rest);
         return answer.pipe(res);
       } catch (err) {
+        fault = err;
         if ((err as { code?: string }).code !== 'ECONNREFUSED') break;
       }
     }
-    return res.writeHead(502).end();
+    return res.writeHead(502).end(String(fault));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   return {
     port: (server.address() as AddressInfo).port,
     async [Symbol.asyncDispose]() {
-      clearInterval(timer);
+      isClosed = true;
       server.close();
       server.closeAllConnections();
     },

@@ -93,6 +93,7 @@ async function crowd(program: Program, count: number): Promise<number> {
     while (aborted < count) {
       const { socket, text } = await open(program, LIST);
       await once(socket, 'data');
+      assert.match(text(), /^HTTP\/1\.1 200 /);
       if (!text().endsWith('0\r\n\r\n')) aborted++;
       socket.resetAndDestroy();
     }

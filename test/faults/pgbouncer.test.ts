@@ -1,6 +1,6 @@
 // PgBouncer in transaction mode stands in front of Postgres: the whole contract holds, and so does
-// what is said about faults. Left out is "5.1 Postgres", which cuts and counts the connections at
-// the server: here they are the pooler's.
+// what is said about faults. Left out are the suites that cut, count or configure connections to the
+// server (5.1, 6.1, settings of the store): here those are the pooler's.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -24,8 +24,8 @@ const CONTRACT = globSync('test/contract/*.test.ts', {
   cwd: join(import.meta.dirname, '../..'),
 });
 
-/** The suites of the contract name their store: `users (postgres)`, `paths, postgres`. */
-const ON_POSTGRES = '([(]|, )postgres([)]|$)';
+/** The suites of the contract name their store: `users (postgres)`, `paths, postgres`; one has both. */
+const ON_POSTGRES = '([(]|, )postgres([)]|$)|the stores side by side';
 
 // All that the service sends, so that the pooler takes it and says nothing.
 const IGNORED = 'statement_timeout,plan_cache_mode,enable_seqscan,enable_hashjoin,enable_mergejoin';
