@@ -7,6 +7,7 @@ import process from 'node:process';
 import type Postgres from 'postgres';
 import type { Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
+import { UnusableDatabase } from './migrate.ts';
 import type { Host, PostgresDatabase } from './url.ts';
 
 /** How long bringing the schema up to date may take, by us or by another replica. */
@@ -17,9 +18,13 @@ const UNSUPPORTED_PARAMETER = /unsupported startup parameter/;
 const PROBE = `
   select pg_backend_pid() as pid,
     extract(epoch from clock_timestamp())::float8 as seconds,
+    current_setting('server_encoding') as encoding,
     pg_is_in_recovery() as "isStandby",
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly",
     (select setting from pg_settings where name = 'statement_timeout') as "timeoutMs"`;
+
+/** Others cannot keep every name, or count its bytes. */
+const ENCODING = 'UTF8';
 
 // Every statement finds its rows by key, whatever the values. Without this the server plans most
 // batches anew, or keeps a plan that it made while the table was small and reads all of it.
@@ -75,6 +80,7 @@ export class PoolerFound extends Error {
 interface ServerState {
   readonly pid: number;
   readonly seconds: number;
+  readonly encoding: string;
   readonly isStandby: boolean;
   readonly isReadOnly: boolean;
   readonly timeoutMs: string;
@@ -82,7 +88,8 @@ interface ServerState {
 
 /**
  * Connects.
- * @throws PoolerFound unless `isPooler` says so already, or whatever is wrong with the host
+ * @throws PoolerFound unless `isPooler` says so already, UnusableDatabase, or whatever is wrong
+ *   with the host
  */
 export async function openConnection(options: ConnectionOptions): Promise<Connection> {
   const { database, host, timeoutMs, isPooler, signal } = options;
@@ -104,6 +111,11 @@ export async function openConnection(options: ConnectionOptions): Promise<Connec
     }
     const isDirect = state.pid === rows.state.pid && Number(state.timeoutMs) === timeoutMs;
     if (!isPooler && !isDirect) throw new PoolerFound();
+    if (state.encoding !== ENCODING) {
+      throw new UnusableDatabase(
+        `the database has the encoding ${state.encoding}, this service needs ${ENCODING}: create it with encoding '${ENCODING}' template template0`,
+      );
+    }
     await options.migrate(sql, prolong);
     return {
       query: isPooler ? simpleQuery(sql, timeoutMs) : extendedQuery(sql),

@@ -8,15 +8,9 @@ export interface Migration {
   readonly sql: string;
 }
 
-/** The database was made by a newer version of the service. */
-export class SchemaTooNew extends Error {
-  override readonly name = 'SchemaTooNew';
-
-  constructor(found: number, known: number) {
-    super(
-      `the database has schema version ${found}, this service knows ${known}: run the newer service, or restore a backup from before the upgrade`,
-    );
-  }
+/** This version of the service can never use the database; the message says what to do. */
+export class UnusableDatabase extends Error {
+  override readonly name = 'UnusableDatabase';
 }
 
 /** All migrations of an engine in their order. */
@@ -32,9 +26,13 @@ export function migrations(engine: 'sqlite' | 'postgres'): readonly Migration[] 
 
 /**
  * The migrations that a database of this schema version lacks.
- * @throws SchemaTooNew
+ * @throws UnusableDatabase when a newer version of the service has made it
  */
 export function missing(all: readonly Migration[], found: number): readonly Migration[] {
-  if (found > all.length) throw new SchemaTooNew(found, all.length);
+  if (found > all.length) {
+    throw new UnusableDatabase(
+      `the database has schema version ${found}, this service knows ${all.length}: run the newer service, or restore a backup from before the upgrade`,
+    );
+  }
   return all.slice(found);
 }

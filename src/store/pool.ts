@@ -19,7 +19,7 @@ import {
   PoolerFound,
 } from './connection.ts';
 import type { StoreOptions } from './index.ts';
-import { SchemaTooNew } from './migrate.ts';
+import { UnusableDatabase } from './migrate.ts';
 import type { PostgresDatabase } from './url.ts';
 
 /** Pauses between attempts to connect double from the first to the longest. */
@@ -207,7 +207,7 @@ export class Pool implements Scheduler {
         this.#assign(slot);
         return;
       } catch (err) {
-        if (err instanceof SchemaTooNew) {
+        if (err instanceof UnusableDatabase) {
           this.#closing.abort();
           return this.#options.onFatal(err);
         }

@@ -450,6 +450,18 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     }
   });
 
+  for (const encoding of ['SQL_ASCII', 'LATIN1']) {
+    test(`5.1 a database with the encoding ${encoding} is refused`, async () => {
+      const options = `encoding '${encoding}' lc_collate 'C' lc_ctype 'C' template template0`;
+      const refused = newProgram(await createDatabase(undefined, options));
+      const exit = await ended(refused);
+      const said = refused.stdout + refused.stderr;
+      assert.deepEqual(exit, { code: 1, signal: null }, said);
+      assert.match(said, new RegExp(`encoding ${encoding}, this service needs UTF8`));
+      assert.doesNotMatch(said, /\n\s+at /);
+    });
+  }
+
   for (const { timeoutMs, expected } of [
     { timeoutMs: 5000, expected: [2000, 2000, 2000] },
     { timeoutMs: 500, expected: [250, 500, 1000] },

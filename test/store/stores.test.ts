@@ -11,7 +11,7 @@ import { after, before, describe, test } from 'node:test';
 import postgres from 'postgres';
 import { openFile } from '../../src/store/file.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
-import { migrations, missing, SchemaTooNew } from '../../src/store/migrate.ts';
+import { migrations, missing, UnusableDatabase } from '../../src/store/migrate.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
 import { createDatabase } from '../support/postgres.ts';
@@ -505,7 +505,7 @@ test('a Postgres database of a newer service is refused, once', async () => {
     },
   });
   const err = await fault.promise;
-  assert.ok(err instanceof SchemaTooNew);
+  assert.ok(err instanceof UnusableDatabase);
   assert.match(err.message, /^the database has schema version 999, this service knows \d+: /);
   await store.close();
   assert.equal(faults.length, 1);
@@ -682,7 +682,7 @@ describe('migrations', () => {
     assert.deepEqual(missing(all, 0), all);
     assert.deepEqual(missing(all, 2), all.slice(2));
     assert.deepEqual(missing(all, 3), []);
-    assert.throws(() => missing(all, 4), { name: 'SchemaTooNew' });
+    assert.throws(() => missing(all, 4), { name: 'UnusableDatabase' });
   });
 });
 

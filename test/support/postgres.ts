@@ -36,12 +36,15 @@ export async function startPostgres({ flags = [] as string[] } = {}): Promise<Po
 }
 
 /** Creates an empty database on the server that TEST_DATABASE_URL names, and returns its URL. */
-export async function createDatabase(server = process.env.TEST_DATABASE_URL): Promise<string> {
+export async function createDatabase(
+  server = process.env.TEST_DATABASE_URL,
+  options = '',
+): Promise<string> {
   if (!server) throw new Error('TEST_DATABASE_URL is not set: run the tests with npm test');
   const name = `test_${process.pid}_${Math.random().toString(36).slice(2)}`;
   const sql = postgres(server, { max: 1, onnotice: () => {} });
   try {
-    await sql.unsafe(`create database ${name}`);
+    await sql.unsafe(`create database ${name} ${options}`);
   } finally {
     await sql.end({ timeout: 5 });
   }
