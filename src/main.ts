@@ -19,6 +19,9 @@ const STDOUT = 1;
 
 const LINE_FEED = 0x0a;
 
+/** What node does not declare of a terminal. */
+type Terminal = { readonly _handle?: { readonly setBlocking?: (isBlocking: boolean) => void } };
+
 const PROBE_TIMEOUT_MS = 2_500;
 const FLUSH_TIMEOUT_MS = 500;
 
@@ -70,6 +73,8 @@ async function serve(isJson: boolean): Promise<void> {
   // A reader of the log that has gone must not end the service.
   process.stdout.on('error', () => {});
   process.stderr.on('error', () => {});
+  // Node writes to a terminal while all else waits, too: one that stands still would hold us.
+  (process.stdout as Terminal)._handle?.setBlocking?.(false);
   const sink: Sink = fstatSync(STDOUT).isFile()
     ? fileSink()
     : (lines, done) => process.stdout.write(lines, () => done());

@@ -5,6 +5,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
 
 const HAS_SCRIPT = {
   skip: spawnSync('script', ['--version']).error && 'needs script (util-linux)',
@@ -36,3 +37,33 @@ for (const { why, argument, pattern } of [
     assert.match(String(line), pattern);
   });
 }
+
+test('6.10 6.12 a terminal that stands still, as with Ctrl-S, holds neither the service nor its stop', {
+  ...HAS_SCRIPT,
+  timeout: 60_000,
+}, async () => {
+  const env = { ...process.env, PORT: '0', DATABASE_URL: 'sqlite::memory:' };
+  const terminal = spawn('script', ['-qec', start, '/dev/null'], { env });
+  let output = '';
+  terminal.stdout.setEncoding('utf8');
+  while (!output.includes('listening')) output += (await once(terminal.stdout, 'data'))[0];
+  terminal.stdout.pause();
+  const pid = readFileSync(`/proc/${terminal.pid}/task/${terminal.pid}/children`, 'utf8').trim();
+  const state = () => /\) (\w)/.exec(readFileSync(`/proc/${pid}/stat`, 'utf8'))?.[1];
+  try {
+    const url = /url=(\S+)/.exec(output)![1]!;
+    // More lines than the terminal and the pipe behind it take.
+    const headers = { 'X-Request-Id': 'x'.repeat(128) };
+    for (let i = 0; i < 2_000; i++) {
+      const answer = await fetch(url, { headers, signal: AbortSignal.timeout(5_000) });
+      assert.equal(await answer.text(), 'Hello! This is the Notes and Users API.\n');
+    }
+    process.kill(Number(pid), 'SIGTERM');
+    // Its parent, which stands still too, does not bury it.
+    while (state() !== 'Z') await pause(10);
+  } finally {
+    if (state() !== 'Z') process.kill(Number(pid), 'SIGKILL');
+    terminal.stdout.resume();
+  }
+  assert.deepEqual(await once(terminal, 'close'), [0, null]);
+});
