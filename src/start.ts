@@ -82,7 +82,8 @@ const GRACE_MS = 0;
 /**
  * Starts the service in this process, for test suites: on a free port of 127.0.0.1, with users in
  * memory, unless the settings say otherwise. Reads no environment and prints nothing; many can run
- * side by side.
+ * side by side. It does not wait for Postgres: `/users` answers 500 while that cannot be reached,
+ * and for good when its database is not UTF8 or was made by a newer version.
  *
  *     await using service = await start();
  *     const res = await fetch(`${service.url}/users`);

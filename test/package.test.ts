@@ -22,6 +22,7 @@ const HOSTILE = {
 
 describe('the package', { timeout: 120_000 }, () => {
   let folder = '';
+  let tarball = '';
   let packed: readonly string[] = [];
 
   before(() => {
@@ -33,6 +34,7 @@ describe('the package', { timeout: 120_000 }, () => {
     const [{ filename, files }] = Object.values(list) as [
       { filename: string; files: { path: string }[] },
     ];
+    tarball = filename;
     packed = files.map(({ path }) => path);
     npm(folder, 'install', '--no-audit', '--no-fund', '--prefer-offline', join(folder, filename));
   });
@@ -73,6 +75,11 @@ describe('the package', { timeout: 120_000 }, () => {
     const { url, seen } = evaluate(code) as { url: string; seen: unknown[] };
     assert.match(url, /^http:\/\/127\.0\.0\.1:\d+$/);
     assert.deepEqual(seen, [200, 200, 401, 404, [], 'ECONNREFUSED']);
+  });
+
+  test('9.2 the suite of examples/node-test uses what npm pack makes, not a name of the registry', () => {
+    const manifest = readFileSync(join(ROOT, 'examples/node-test/package.json'), 'utf8');
+    assert.equal(JSON.parse(manifest).devDependencies['notes-users'], `file:../../${tarball}`);
   });
 
   test('9.2 the suite of examples/node-test passes in an environment that is not read', () => {
