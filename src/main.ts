@@ -74,7 +74,9 @@ async function serve(isJson: boolean): Promise<void> {
   process.stdout.on('error', () => {});
   process.stderr.on('error', () => {});
   // Node writes to a terminal while all else waits, too: one that stands still would hold us.
-  (process.stdout as Terminal)._handle?.setBlocking?.(false);
+  for (const stream of [process.stdout, process.stderr] as Terminal[]) {
+    stream._handle?.setBlocking?.(false);
+  }
   const sink: Sink = fstatSync(STDOUT).isFile()
     ? fileSink()
     : (lines, done) => process.stdout.write(lines, () => done());

@@ -23,7 +23,7 @@ const PROBE = `
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly",
     (select setting from pg_settings where name = 'statement_timeout') as "timeoutMs"`;
 
-/** Others cannot keep every name, or count its bytes. */
+/** Others cannot keep every name, or take its bytes for characters. */
 const ENCODING = 'UTF8';
 
 // Every statement finds its rows by key, whatever the values. Without this the server plans most
@@ -113,7 +113,7 @@ export async function openConnection(options: ConnectionOptions): Promise<Connec
     if (!isPooler && !isDirect) throw new PoolerFound();
     if (state.encoding !== ENCODING) {
       throw new UnusableDatabase(
-        `the database has the encoding ${state.encoding}, this service needs ${ENCODING}: create it with encoding '${ENCODING}' template template0`,
+        `the database has the encoding ${state.encoding}, this service needs ${ENCODING}: create it with encoding '${ENCODING}' locale 'C' template template0`,
       );
     }
     await options.migrate(sql, prolong);

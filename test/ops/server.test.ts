@@ -179,13 +179,13 @@ describe('what comes behind a last answer', { timeout: 300_000 }, () => {
 const CONNECT = 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n';
 
 /** A server whose every answer has this body, and its first connection. */
-async function serveBody(body: () => Reply['body']) {
+async function serveBody(body: () => Reply['body'], inactivityMs = INACTIVITY_MS) {
   const accepted = Promise.withResolvers<Socket>();
   const handle: Handler['handle'] = (req, res) => {
     accepted.resolve(req.socket);
     send(req, res, { status: 200, type: 'text/plain', body: body() }, [], false);
   };
-  const server = new Server({ handle, refusal: () => '', allow: '' }, INACTIVITY_MS);
+  const server = new Server({ handle, refusal: () => '', allow: '' }, inactivityMs);
   const port = await server.listen(0, '127.0.0.1');
   const client = connect(port, '127.0.0.1')
     .pause()
@@ -214,9 +214,11 @@ for (const { why, body } of [
   }
 }
 
-test('6.3 a reader that goes on after a pause gets all of a streamed answer, also before CONNECT', async () => {
+test('6.3 a reader that goes on after a pause gets all of a streamed answer, also before CONNECT', {
+  timeout: 60_000,
+}, async () => {
   const pieces = 4;
-  await using server = await serveBody(() => Readable.from(Array(pieces).fill(LARGE)));
+  await using server = await serveBody(() => Readable.from(Array(pieces).fill(LARGE)), 30_000);
   const { client } = server;
   client.write(GET + CONNECT);
   const socket = await server.accepted;
