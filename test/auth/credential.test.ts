@@ -1,5 +1,7 @@
 // The credential user and the comparison of secrets.
 import assert from 'node:assert/strict';
+import crypto from 'node:crypto';
+import { syncBuiltinESMExports } from 'node:module';
 import { describe, test } from 'node:test';
 import { Credential, Secret } from '../../src/auth/credential.ts';
 
@@ -121,6 +123,26 @@ describe('Basic credentials', () => {
     { why: 'base64 twice', credentials: Buffer.from(right).toString('base64') },
   ]) {
     test(`${why}: refused`, () => assert.equal(credential.matchesBasic(credentials), false));
+  }
+});
+
+test('3.12 both secrets are compared whatever is given, in a time that does not tell of them', (t) => {
+  const { timingSafeEqual } = crypto;
+  const lengths: number[] = [];
+  t.mock.method(crypto, 'timingSafeEqual', (given: Buffer, expected: Buffer) => {
+    lengths.push(given.length, expected.length);
+    return timingSafeEqual(given, expected);
+  });
+  syncBuiltinESMExports();
+  t.after(() => {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  });
+  for (const given of ['', 'x', 'ådmin', 'pass:wörd', 'x'.repeat(256), 'x'.repeat(10_000)]) {
+    lengths.length = 0;
+    credential.matches(given, given);
+    credential.matchesBasic(given);
+    assert.deepEqual(lengths, [256, 256, 256, 256, 256, 256], `for ${given.length} characters`);
   }
 });
 

@@ -1,7 +1,8 @@
 // Tokens against the vector of RFC 7515 A.1, against npm jose and jsonwebtoken in both directions,
 // and against attacks. The clock is passed in.
 import assert from 'node:assert/strict';
-import { createHmac, generateKeyPairSync, sign as signWith } from 'node:crypto';
+import crypto, { createHmac, generateKeyPairSync, sign as signWith } from 'node:crypto';
+import { syncBuiltinESMExports } from 'node:module';
 import { describe, test } from 'node:test';
 import { jwtVerify, SignJWT } from 'jose';
 import jsonwebtoken from 'jsonwebtoken';
@@ -606,4 +607,21 @@ describe('tokens that are remembered', () => {
     assert.equal(ours.verify(token), true);
     assert.equal(others.verify(token), false);
   });
+});
+
+test('3.12 signatures are compared in a time that does not tell how much of one is right', (t) => {
+  const { timingSafeEqual } = crypto;
+  let compared = 0;
+  t.mock.method(crypto, 'timingSafeEqual', (given: Buffer, expected: Buffer) => {
+    compared++;
+    return timingSafeEqual(given, expected);
+  });
+  syncBuiltinESMExports();
+  t.after(() => {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  });
+  const tokens = at(NOW, [SECRET, PREVIOUS]);
+  assert.equal(tokens.verify(signed(HEADER, CLAIMS, 'x'.repeat(32))), false);
+  assert.equal(compared, 2);
 });

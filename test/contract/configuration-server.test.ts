@@ -56,7 +56,10 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
     const { port } = new URL(program.url);
     assert.equal(program.url, `http://127.0.0.2:${port}`);
     assert.equal((await send(program.url)).status, 200);
-    await assert.rejects(raw(`http://127.0.0.1:${port}`, ''), { code: 'ECONNREFUSED' });
+    const { port: adminPort } = new URL(program.adminUrl);
+    for (const other of [port, adminPort]) {
+      await assert.rejects(raw(`http://127.0.0.1:${other}`, ''), { code: 'ECONNREFUSED' });
+    }
   });
 
   test('1 HOST: the default is all interfaces', async () => {

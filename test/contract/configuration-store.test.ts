@@ -1,20 +1,19 @@
 // Section 1 of the contract: DATABASE_URL, DATABASE_POOL_SIZE and DATABASE_TIMEOUT_MS.
 import assert from 'node:assert/strict';
-import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, chownSync, existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import postgres from 'postgres';
+import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
 import { createDatabase, freePort, startPostgres } from '../support/postgres.ts';
 import { newFolder, PASSWORD, type Program, SECRET, start } from '../support/program.ts';
 
 const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
-
-const noOpenssl = spawnSync('openssl', ['version']).status !== 0 && 'openssl is not installed';
 
 describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () => {
   for (const [value, limitMs] of [
@@ -39,7 +38,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     });
   }
 
-  describe('a Postgres with TLS', { skip: noOpenssl }, () => {
+  describe('a Postgres with TLS', { skip: NO_OPENSSL }, () => {
     let server: Awaited<ReturnType<typeof startPostgres>>;
     let cert: string;
     before(async () => {
@@ -61,23 +60,38 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     });
     after(() => server?.stop());
 
+    // Another way to write 127.0.0.1, that the certificate does not name.
+    const OTHER_NAME = '127.1';
     const modes = [
-      ['disable', '127.0.0.1', false, 'plain', 200],
-      ['prefer', '127.0.0.1', false, 'encrypted where it can be', 200],
-      ['require', '127.0.0.1', false, 'encrypted, not verified', 200],
-      ['require', 'localhost', false, 'encrypted, not verified', 200],
-      ['verify-full', '127.0.0.1', true, 'the authority is known', 200],
-      ['verify-full', 'localhost', true, 'the authority is known', 200],
-      ['verify-full', 'localhost', false, 'the authority is not known', 500],
+      ['disable', '127.0.0.1', '', 'plain', 200],
+      ['prefer', '127.0.0.1', '', 'encrypted where it can be', 200],
+      ['require', '127.0.0.1', '', 'encrypted, not verified', 200],
+      ['require', 'localhost', '', 'encrypted, not verified', 200],
+      ['verify-full', '127.0.0.1', 'node', 'the authority is known', 200],
+      ['verify-full', 'localhost', 'node', 'the authority is known', 200],
+      ['verify-full', 'localhost', '', 'the authority is not known', 500],
+      ['verify-full', OTHER_NAME, 'node', 'the name is not the certificate’s', 500],
+      ['verify-full', 'localhost', 'sslrootcert', 'the authority is known', 200],
+      ['verify-full', OTHER_NAME, 'sslrootcert', 'the name is not the certificate’s', 500],
+      ['verify-ca', OTHER_NAME, 'node', 'the name does not matter', 200],
+      ['verify-ca', OTHER_NAME, 'sslrootcert', 'the name does not matter', 200],
+      ['verify-ca', 'localhost', '', 'the authority is not known', 500],
+      ['require', OTHER_NAME, 'sslrootcert', 'verified as with verify-ca', 200],
+      ['require', 'localhost', 'another sslrootcert', 'verified as with verify-ca', 500],
     ] as const;
-    for (const [mode, host, known, why, status] of modes) {
-      test(`1 DATABASE_URL: sslmode=${mode} to ${host} (${why}) answers ${status}`, async () => {
+    for (const [mode, host, authority, why, status] of modes) {
+      test(`1 DATABASE_URL: sslmode=${mode} to ${host} (${why}${authority && `, by ${authority}`}) answers ${status}`, async () => {
         const url = new URL(await createDatabase(server.url));
         url.hostname = host;
+        url.searchParams.set('sslmode', mode);
+        if (authority === 'sslrootcert') url.searchParams.set('sslrootcert', cert);
+        if (authority === 'another sslrootcert') {
+          url.searchParams.set('sslrootcert', certificate().TLS_CERT_FILE);
+        }
         await using program = await start({
-          DATABASE_URL: `${url}?sslmode=${mode}`,
+          DATABASE_URL: url.href,
           DATABASE_TIMEOUT_MS: '2000',
-          ...(known && { NODE_EXTRA_CA_CERTS: cert }),
+          ...(authority === 'node' && { NODE_EXTRA_CA_CERTS: cert }),
         });
         if (status === 200) await ready(program);
         assert.equal((await send(`${program.url}/users`)).status, status);

@@ -1,5 +1,5 @@
-// Section 8 of the contract: the API's own description. That every answer of the other tests is
-// declared is held by the client they all use; here every declared answer is provoked.
+// Section 8 of the contract: the API's own description. That what the other tests are answered is
+// declared is held by the client that most of them use; here every declared answer is provoked.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';

@@ -238,12 +238,13 @@ describe('the client’s address', () => {
       assert.equal(clientAddress(socket, header, proxies), address));
   }
 
-  test('a header of 16 KiB is read in less than 100 ms', () => {
-    const start = performance.now();
+  test('a header of 16 KiB is read in less than 100 ms of CPU', () => {
+    const start = process.cpuUsage();
     for (const text of [',', '1', '[', ':', '1.1.1.1,', ' ']) {
       clientAddress(SOCKET, text.repeat(16_384 / text.length), 1);
     }
-    assert.ok(performance.now() - start < 100);
+    const { user, system } = process.cpuUsage(start);
+    assert.ok(user + system < 100_000, `${user + system} microseconds`);
   });
 });
 

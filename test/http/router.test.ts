@@ -188,8 +188,8 @@ describe('methods', () => {
   });
 });
 
-test('a target of 16 KiB is looked up in less than 100 ms', () => {
-  const start = performance.now();
+test('a target of 16 KiB is looked up in less than 100 ms of CPU', () => {
+  const start = process.cpuUsage();
   for (const target of [
     '/'.repeat(16_384),
     `/${'%20'.repeat(5000)}`,
@@ -197,5 +197,6 @@ test('a target of 16 KiB is looked up in less than 100 ms', () => {
   ]) {
     assert.equal(router.find(target)?.parameter ?? '', '');
   }
-  assert.ok(performance.now() - start < 100);
+  const { user, system } = process.cpuUsage(start);
+  assert.ok(user + system < 100_000, `${user + system} microseconds`);
 });
