@@ -11,7 +11,7 @@ const EVERY_MS = 100;
 /** Where a replica listens. */
 export type Ports = readonly [api: number, admin: number];
 
-/** Balances over the replicas. */
+/** Balances over the replicas, once all of them are ready. */
 export async function startBalancer(
   replicas: readonly Ports[],
 ): Promise<AsyncDisposable & { readonly port: number }> {
@@ -24,7 +24,8 @@ export async function startBalancer(
     if (isReady) ready.add(port);
     else ready.delete(port);
   };
-  await Promise.all(replicas.map(check));
+  // They may listen already and not yet have reached the store.
+  while (ready.size < replicas.length) await Promise.all(replicas.map(check));
   let isClosed = false;
   for (const replica of replicas) {
     // One after another: an answer that comes late would stand over a newer one.
