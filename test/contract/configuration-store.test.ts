@@ -83,13 +83,11 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       test(`1 DATABASE_URL: sslmode=${mode} to ${host} (${why}${authority && `, by ${authority}`}) answers ${status}`, async () => {
         const url = new URL(await createDatabase(server.url));
         url.hostname = host;
-        url.searchParams.set('sslmode', mode);
-        if (authority === 'sslrootcert') url.searchParams.set('sslrootcert', cert);
-        if (authority === 'another sslrootcert') {
-          url.searchParams.set('sslrootcert', certificate().TLS_CERT_FILE);
-        }
+        // As it is typed, a path with its slashes.
+        const path = authority === 'another sslrootcert' ? certificate().TLS_CERT_FILE : cert;
+        const root = authority.endsWith('sslrootcert') ? `&sslrootcert=${path}` : '';
         await using program = await start({
-          DATABASE_URL: url.href,
+          DATABASE_URL: `${url}?sslmode=${mode}${root}`,
           DATABASE_TIMEOUT_MS: '2000',
           ...(authority === 'node' && { NODE_EXTRA_CA_CERTS: cert }),
         });
