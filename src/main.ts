@@ -73,7 +73,7 @@ async function serve(isJson: boolean): Promise<void> {
   // A reader of the log that has gone must not end the service.
   process.stdout.on('error', () => {});
   process.stderr.on('error', () => {});
-  // Node writes to a terminal while all else waits, too: one that stands still would hold us.
+  // Node writes to a terminal while all else waits, too: Ctrl-S would hold us (contract 6.10).
   for (const stream of [process.stdout, process.stderr] as Terminal[]) {
     stream._handle?.setBlocking?.(false);
   }

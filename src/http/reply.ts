@@ -121,7 +121,7 @@ function taken(
       resolve();
     };
     res.on(event, done).on('close', done);
-    // After CONNECT node does not hand it on.
+    // After CONNECT node does not hand it on from the socket.
     socket.on(event, done);
     if (res.destroyed || res.writableFinished) done();
   });

@@ -87,7 +87,7 @@ export class Server {
     this.#server.on('checkExpectation', answer);
     this.#server.on('clientError', this.#unreadable.bind(this));
     this.#server.on('connect', ({ socket }: IncomingMessage) => {
-      // Node has taken its listeners off, so that answers before it have this long in all.
+      // Node has taken its listeners off: the answers before have this long in all (contract 6.3).
       socket.on('error', () => socket.destroy());
       destroyIn(socket, inactivityMs);
       this.#refuse(socket, new HttpError(405, undefined, ['Allow', this.#handler.allow]));

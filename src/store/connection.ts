@@ -23,7 +23,7 @@ const PROBE = `
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly",
     (select setting from pg_settings where name = 'statement_timeout') as "timeoutMs"`;
 
-/** Others cannot keep every name, or take its bytes for characters. */
+/** Others cannot keep every name, or take its bytes for characters (contract 5.1). */
 const ENCODING = 'UTF8';
 
 // Every statement finds its rows by key, whatever the values. Without this the server plans most

@@ -603,10 +603,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           await program.stop();
           const count = Number(/timers set: (\d+)/.exec(program.stderr)?.[1]);
           const most = requests.length * 50;
-          assert.ok(
-            count >= 1 && count < most,
-            `${count} timers, and ten requests for each ${most}`,
-          );
+          assert.ok(count >= 1 && count < most, `${count} timers, not less than ${most}`);
         });
       });
     }
