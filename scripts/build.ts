@@ -5,7 +5,7 @@
 // - `main.cjs`: all of it in one CommonJS file, which node starts in half the time that it needs
 //   for the modules, and which idles with 10 MB less. The image and the npm package hold this one.
 //   It is the program when it is run, and `start` when it is imported. It can be read: nothing is
-//   minified, comments stay, and each module is preceded by its path.
+//   minified, comments stay, and each module is preceded by its path (contract 9.8).
 import { chmodSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
 import { dirname, join, relative } from 'node:path';

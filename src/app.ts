@@ -56,7 +56,7 @@ export interface Connection {
 }
 
 // A caller's own request id is taken when it can do no harm in a log line.
-const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/;
+const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/; // 2.2
 
 const CORS_EXPOSED = 'ETag, Link, Location, Retry-After, X-Request-Id';
 const CORS_ALLOWED = 'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id';
@@ -74,7 +74,7 @@ export class App {
   constructor(options: AppOptions) {
     this.#options = options;
     this.#router = new Router(options.routes);
-    this.#common = ['X-Content-Type-Options', 'nosniff'];
+    this.#common = ['X-Content-Type-Options', 'nosniff']; // 2.2
     if (options.corsOrigin !== undefined) {
       this.#common = [
         ...this.#common,
@@ -119,7 +119,7 @@ export class App {
     const exchange = { requestId, method: '', client, startMs, route: '', status, bytes };
     this.#options.begin(exchange);
     this.#options.record(exchange);
-    return rawReply(reply, this.#headers(requestId));
+    return rawReply(reply, this.#headers(requestId)); // 2.2
   }
 
   /** Every method of the API, for `Allow`. */
@@ -131,6 +131,7 @@ export class App {
     const sent = req.headers['x-request-id'];
     const forwardedFor = req.headers['x-forwarded-for'];
     return {
+      // 2.2
       requestId: typeof sent === 'string' && REQUEST_ID.test(sent) ? sent : this.#newRequestId(),
       method: req.method!,
       client: clientAddress(
@@ -150,21 +151,24 @@ export class App {
     return `${this.#requestIdPrefix}-${this.#requests}`;
   }
 
+  // 2.5
   #reply(req: IncomingMessage, res: ServerResponse, exchange: Exchange): Reply | Promise<Reply> {
     try {
       checkMessage(req);
     } catch (err) {
       // Nobody knows what stands behind it (RFC 9112 §6.3).
-      res.shouldKeepAlive = false;
+      res.shouldKeepAlive = false; // 2.10
       throw err;
     }
+    // 2.6
     if (req.url === '*' && req.method === 'OPTIONS') return this.#options204(this.#router.allow);
     const match = this.#router.find(req.url!);
-    if (match === undefined) throw new HttpError(404);
+    if (match === undefined) throw new HttpError(404); // 2.6
     exchange.route = match.resource.pattern;
     const route = match.resource.routes.get(req.method!);
     if (route === undefined) return this.#withoutRoute(req, match);
     const { services, bodyLimitBytes } = this.#options;
+    // 3.6
     authenticate(route.access, singleHeader(req, 'authorization'), exchange.client, services);
     if (!hasBody(req)) return route.handle(contextOf(req, match, exchange, undefined, services));
     const proceed = () => res.writeContinue();
@@ -175,6 +179,8 @@ export class App {
 
   /** OPTIONS, or 405 (RFC 9110 §9.3.7, §15.5.6). */
   #withoutRoute(req: IncomingMessage, { resource, query }: Match<Route>): Reply {
+    // 2.6
+    // 2.6
     if (req.method !== 'OPTIONS') throw new HttpError(405, undefined, ['Allow', resource.allow]);
     checkQuery(query); // 2.7
     const patch = resource.routes.get('PATCH');
@@ -206,6 +212,7 @@ export class App {
     // While stopping, the last answer of a connection says that it is the last. Requests that came
     // in the same packet are answered too, and they are known only after this turn.
     if (this.#options.isStopping()) {
+      // 6.2
       setImmediate(() =>
         this.#write(req, res, reply, exchange, connection, res === connection.latest),
       );
@@ -248,6 +255,7 @@ export class App {
 }
 
 function contextOf(
+  // 2.7
   req: IncomingMessage,
   { parameter, query }: Match<Route>,
   { client }: Exchange,

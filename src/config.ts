@@ -45,6 +45,7 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Every problem of an environment; each begins with the variable's name. */
 export class InvalidConfig extends Error {
+  // 1.6
   override readonly name = 'InvalidConfig';
   readonly problems: readonly string[];
 
@@ -159,6 +160,7 @@ export const VARIABLES = Object.keys(RULES) as readonly Name[];
  * @throws InvalidConfig with every problem, never with a secret's value
  */
 export function readConfig(env: Environment): Config {
+  // 1.1
   const problems: string[] = [];
   const get = <N extends Name>(name: N): Value<N> => read(env, name, problems);
   const config: Config = {
@@ -196,6 +198,7 @@ export function readConfig(env: Environment): Config {
  * @throws InvalidConfig
  */
 export function readAdminAddress(env: Environment): { host: string; port: number } {
+  // 6.5
   const problems: string[] = [];
   const host = read(env, 'HOST', problems) ?? '0.0.0.0';
   const number = read(env, 'ADMIN_PORT', problems) ?? DEFAULT_ADMIN_PORT;
@@ -226,11 +229,12 @@ function readPem(path: string): string {
 /** The value, or the default; undefined, with a problem, when it is not accepted. */
 function read<N extends Name>(env: Environment, name: N, problems: string[]): Value<N> {
   const { rule, fallback }: { rule: Rule<unknown>; fallback: unknown } = RULES[name];
-  const value = rule === path ? env[name] : valueOrFile(env, name, problems);
-  if (value === undefined || value === '') return fallback as Value<N>;
+  const value = rule === path ? env[name] : valueOrFile(env, name, problems); // 1.3
+  if (value === undefined || value === '') return fallback as Value<N>; // 1.5
   let parsed: unknown;
   try {
     parsed = rule.parse(value);
+    // 1.6, 1.7
     if (parsed === undefined) problems.push(`${name}: not accepted; accepts ${rule.accepts}`);
   } catch (err) {
     problems.push(`${name}: ${(err as Error).message}`);
@@ -240,17 +244,18 @@ function read<N extends Name>(env: Environment, name: N, problems: string[]): Va
 
 function valueOrFile(env: Environment, name: Name, problems: string[]): string | undefined {
   const path = env[`${name}_FILE`];
-  if (!path) return env[name];
+  if (!path) return env[name]; // 1.5
   if (env[name]) {
+    // 1.4
     problems.push(`${name}: set together with ${name}_FILE; accepts one of them`);
     return undefined;
   }
   try {
     const bytes = readFileSync(path);
-    if (!isUtf8(bytes)) throw new Error(`${path} is not valid UTF-8`);
-    return bytes.toString().replace(/\r?\n$/, '');
+    if (!isUtf8(bytes)) throw new Error(`${path} is not valid UTF-8`); // 1.2
+    return bytes.toString().replace(/\r?\n$/, ''); // 1.2
   } catch (err) {
-    const accepts = 'accepts the path of a file that holds the value as UTF-8';
+    const accepts = 'accepts the path of a file that holds the value as UTF-8'; // 1.6
     problems.push(`${name}_FILE: ${(err as Error).message}; ${accepts}`);
     return undefined;
   }

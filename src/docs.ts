@@ -24,6 +24,7 @@ export function readPage(): DocsPage {
  * the way from a user's name to a script, no frame around it, no form that leaves it.
  */
 function policyOf(html: string): string {
+  // 8.2
   return [
     "default-src 'none'",
     `script-src ${hashOf(html, 'script')}`,

@@ -12,7 +12,7 @@ import { type Service, startService } from './service.ts';
 const OLDEST_NODE = 24;
 
 /** Exit statuses; 78 is EX_CONFIG of sysexits.h. */
-const EXIT = { ok: 0, failed: 1, config: 78 } as const;
+const EXIT = { ok: 0, failed: 1, config: 78 } as const; // 6.11
 
 /** Its file descriptor. */
 const STDOUT = 1;
@@ -22,7 +22,7 @@ const LINE_FEED = 0x0a;
 /** What node does not declare of a terminal. */
 type Terminal = { readonly _handle?: { readonly setBlocking?: (isBlocking: boolean) => void } };
 
-const PROBE_TIMEOUT_MS = 2_500;
+const PROBE_TIMEOUT_MS = 2_500; // 6.5
 const FLUSH_TIMEOUT_MS = 500;
 
 // False in the built file when it is imported, as test suites do; absent in node before 24.2.
@@ -31,11 +31,12 @@ if (import.meta.main !== false) main();
 async function main(): Promise<void> {
   const { node } = process.versions;
   if (Number.parseInt(node, 10) < OLDEST_NODE) {
+    // 9.7
     return fail(EXIT.failed, [`notes-users needs node ${OLDEST_NODE} or newer, this is ${node}`]);
   }
   const [argument, ...rest] = process.argv.slice(2);
   if (rest.length > 0 || (argument && !['--live', '--ready', '--json'].includes(argument))) {
-    return fail(EXIT.failed, ['usage: notes-users [--live | --ready | --json]']);
+    return fail(EXIT.failed, ['usage: notes-users [--live | --ready | --json]']); // 6.11
   }
   if (argument === '--live' || argument === '--ready') return probe(argument.slice(2));
   await serve(argument === '--json');
@@ -43,6 +44,7 @@ async function main(): Promise<void> {
 
 /** Asks the admin listener of a running service: exit status 0 when it says yes. */
 async function probe(page: string): Promise<void> {
+  // 6.5
   let address = '';
   try {
     const { host, port } = readAdminAddress(process.env);
@@ -64,18 +66,18 @@ async function probe(page: string): Promise<void> {
 async function serve(isJson: boolean): Promise<void> {
   let config: Config;
   try {
-    config = readConfig(process.env);
+    config = readConfig(process.env); // 1.1
   } catch (err) {
-    if (err instanceof InvalidConfig) return fail(EXIT.config, err.problems);
+    if (err instanceof InvalidConfig) return fail(EXIT.config, err.problems); // 1.6
     throw err;
   }
-  const format = process.stdout.isTTY && !isJson ? 'text' : 'json';
+  const format = process.stdout.isTTY && !isJson ? 'text' : 'json'; // 6.7
   // A reader of the log that has gone must not end the service.
-  process.stdout.on('error', () => {});
+  process.stdout.on('error', () => {}); // 6.10
   process.stderr.on('error', () => {});
   // Node writes to a terminal while all else waits, too: Ctrl-S would hold us (contract 6.10).
   for (const stream of [process.stdout, process.stderr] as Terminal[]) {
-    stream._handle?.setBlocking?.(false);
+    stream._handle?.setBlocking?.(false); // 6.10
   }
   const sink: Sink = fstatSync(STDOUT).isFile()
     ? fileSink()
@@ -83,32 +85,33 @@ async function serve(isJson: boolean): Promise<void> {
   const log = new Log(config.logLevel, format, sink);
   const exit = async (status: number) => {
     // A reader of the log that stands still must not keep the process either.
-    setTimeout(() => process.exit(status), FLUSH_TIMEOUT_MS);
+    setTimeout(() => process.exit(status), FLUSH_TIMEOUT_MS); // 6.12
     await log.flush();
     process.exit(status);
   };
 
   // The driver of Postgres can throw where no one can catch it; its connection is replaced then.
   // A fault of ours outside a request is no reason to drop the requests of others either.
-  const onStray = (err: unknown) =>
-    log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) });
+  const onStray = (
+    err: unknown, // 6.16
+  ) => log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) });
   process.on('uncaughtException', onStray);
   process.on('unhandledRejection', onStray);
 
   let service: Service | undefined;
   let isStopping = false;
   const stop = async () => {
-    if (isStopping) return exit(EXIT.failed);
+    if (isStopping) return exit(EXIT.failed); // 6.2
     isStopping = true;
     // Before it serves there is nothing to finish.
-    const isInTime = service === undefined || (await service.stop());
+    const isInTime = service === undefined || (await service.stop()); // 6.2
     await exit(isInTime ? EXIT.ok : EXIT.failed);
   };
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
   // Without a handler of its own it would end a process that still starts.
   process.on('SIGHUP', () => {
-    if (config.tls === undefined || service === undefined) return;
+    if (config.tls === undefined || service === undefined) return; // 6.9
     try {
       service.reloadTls();
       log.info('TLS certificate reloaded');
@@ -131,7 +134,7 @@ async function serve(isJson: boolean): Promise<void> {
       process.stderr.write('SIGNING_SECRET is not set; tokens end with this process\n');
     }
   } catch (err) {
-    fail(EXIT.failed, [(err as Error).message]);
+    fail(EXIT.failed, [(err as Error).message]); // 6.4
     await exit(EXIT.failed);
   }
 }

@@ -33,6 +33,7 @@ const SECURITY: { readonly [access in Access]: readonly Part[] } = {
 
 /** The document as JSON, the same wherever the service runs. */
 export function openapi(table: typeof routes): string {
+  // 8.1
   const paths: { [path: string]: { [method: string]: Part } } = {};
   for (const [key, route] of Object.entries<Route>(table)) {
     const [method, path] = key.split(' ') as [string, string];

@@ -46,6 +46,7 @@ export interface Service {
 
 /** Starts the service. `onFatal` is called when it can never serve, so that the process can end. */
 export async function startService(
+  // 9.3
   config: Config,
   log: Log,
   onFatal: (err: Error) => void,
@@ -88,13 +89,14 @@ export async function startService(
     },
   });
   // A request that waits for the store moves nothing either.
-  const inactivityMs = READER_TIMEOUT_MS + config.databaseTimeoutMs;
+  const inactivityMs = READER_TIMEOUT_MS + config.databaseTimeoutMs; // 6.3
   const api = new Server(app, inactivityMs, tls);
   const adminPages = new Admin({ reasonNotReady, metrics: () => metrics?.page() ?? '' });
   const admin = new Server(adminPages, inactivityMs);
 
   async function reasonNotReady(): Promise<string | undefined> {
-    if (isStopping) return 'stopping';
+    // 7.2
+    if (isStopping) return 'stopping'; // 6.2
     return store.ping().then(
       () => undefined,
       () => 'store unavailable',
@@ -109,7 +111,7 @@ export async function startService(
     const tooLate = sleep(config.shutdownTimeoutMs, false, { ref: false });
     const half = config.shutdownTimeoutMs / 2;
     const stopped = api.stop(Math.min(graceMs, half), half).then(() => true);
-    const isInTime = await Promise.race([stopped, tooLate]);
+    const isInTime = await Promise.race([stopped, tooLate]); // 6.2
     api.destroy();
     admin.destroy();
     metrics?.close();
@@ -186,7 +188,7 @@ function once<T>(make: () => T): () => T {
 function logExchange(exchange: Exchange, ms: number, log: Log): void {
   log.request(exchange, ms);
   const { fault, requestId } = exchange;
-  if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) });
+  if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
 }
 
 /** The whole chain of causes in one line. A fault that we do not know comes with its stack. */

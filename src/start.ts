@@ -10,6 +10,7 @@ import { startService } from './service.ts';
  * default; `LOG_LEVEL` is missing, as nothing is printed.
  */
 export interface Settings {
+  // 9.6
   /** Port of the API. Default: `0`, which picks a free one. */
   readonly PORT?: number | undefined;
   /** Address to bind. Default: `127.0.0.1`. */
@@ -74,7 +75,7 @@ export interface RunningService {
 }
 
 /** As in the environment; what is not named here has the default that it has there. */
-const DEFAULTS = { PORT: '0', HOST: '127.0.0.1', DATABASE_URL: 'sqlite::memory:' };
+const DEFAULTS = { PORT: '0', HOST: '127.0.0.1', DATABASE_URL: 'sqlite::memory:' }; // 9.1
 
 /** How long `close` leaves idle connections open: their clients are in this process, and done. */
 const GRACE_MS = 0;
@@ -92,12 +93,13 @@ const GRACE_MS = 0;
  *   system's error when the port or the SQLite file cannot be had
  */
 export async function start(settings: Settings = {}): Promise<RunningService> {
+  // 9.1
   const config = readConfig({ ...DEFAULTS, ...texts(settings) });
-  const log = new Log('silent', 'json', (_text, done) => done());
+  const log = new Log('silent', 'json', (_text, done) => done()); // 9.2
   const service = await startService(config, log, () => {});
   let closed: Promise<void> | undefined;
   const close = () => {
-    closed ??= service.stop(GRACE_MS).then(() => {});
+    closed ??= service.stop(GRACE_MS).then(() => {}); // 9.4
     return closed;
   };
   const { url, adminUrl, credential } = service;
@@ -106,6 +108,7 @@ export async function start(settings: Settings = {}): Promise<RunningService> {
 
 /** The settings as an environment has them, without empty ones, which would hide DEFAULTS. */
 function texts(settings: Settings): Readonly<Record<string, string>> {
+  // 9.5
   const given = Object.entries(settings).filter(([, value]) => value !== undefined && value !== '');
   const names = VARIABLES.filter((name) => name !== 'LOG_LEVEL');
   const unknown = given.filter(([name]) => !names.some((known) => known === name));

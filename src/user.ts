@@ -43,6 +43,7 @@ export interface Page {
  * "unknown": it may have been done, once.
  */
 export interface UserStore {
+  // 5.0
   /** @throws EmailTaken when another user has the email. */
   create(user: NewUser): Promise<User>;
   /** @returns undefined when no user has the id. */
@@ -93,6 +94,7 @@ export class InvalidUser extends Error {
  */
 export const FIELDS = {
   name: {
+    // 4.11
     type: 'string',
     minLength: 1,
     maxLength: 100,
@@ -100,6 +102,7 @@ export const FIELDS = {
     description: 'a string of 1 to 100 characters without U+0000 or lone surrogates',
   },
   email: {
+    // 4.11
     type: 'string',
     minLength: 3,
     maxLength: 100,
@@ -113,6 +116,7 @@ export const FIELDS = {
 type Field = keyof typeof FIELDS;
 const FIELD_NAMES = Object.keys(FIELDS) as readonly Field[];
 const PATTERNS = {
+  // 4.11
   name: new RegExp(FIELDS.name.pattern, 'u'),
   email: new RegExp(FIELDS.email.pattern, 'u'),
 };
@@ -131,6 +135,7 @@ export function parseNewUser(body: unknown): NewUser {
  * @throws InvalidUser
  */
 export function parseChange(body: unknown): UserChange {
+  // 4.6
   return checked(
     body,
     FIELD_NAMES.filter((field) => isObject(body) && Object.hasOwn(body, field)),
@@ -143,17 +148,18 @@ export function isEmail(value: string): boolean {
 }
 
 function checked(body: unknown, fields: readonly Field[]): UserChange {
-  if (!isObject(body)) throw new InvalidUser('The body must be a JSON object.');
+  // 4.11
+  if (!isObject(body)) throw new InvalidUser('The body must be a JSON object.'); // 4.12
   const faults = fields.filter((field) => !isValid(field, body[field]));
   if (faults.length > 0) {
     const sentences = faults.map((field) => `${field} must be ${FIELDS[field].description}`);
     throw new InvalidUser(`${sentences.join('; ')}.`);
   }
-  return Object.fromEntries(fields.map((field) => [field, body[field]]));
+  return Object.fromEntries(fields.map((field) => [field, body[field]])); // 4.12
 }
 
 function isValid(field: Field, value: unknown): boolean {
-  if (typeof value !== 'string') return false;
+  if (typeof value !== 'string') return false; // 4.6
   const { minLength, maxLength } = FIELDS[field];
   // A code point takes one or two UTF-16 units: what is longer is not counted.
   if (value.length < minLength || value.length > 2 * maxLength) return false;

@@ -1,10 +1,9 @@
-// The contract's map is true: each rule has its code and its tests, each test of test/contract its
-// rule, and what cites a rule cites one that is there.
+// The rule map is complete: every rule has code and a test, and every citation names a rule.
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { findTests, renew, ruleIds } from '../scripts/contract.ts';
+import { findCode, findTests, mapRules, ruleIds } from '../scripts/contract.ts';
 import { VARIABLES } from '../src/config.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -12,8 +11,8 @@ const read = (file: string) => readFileSync(join(ROOT, file), 'utf8');
 const contract = read('docs/contract.md');
 const tests = findTests();
 
-test('the line numbers and the lists of tests are new: npm run readme', () => {
-  assert.equal(contract, renew(contract));
+test('every rule has code and a test, and every citation names a rule', () => {
+  assert.deepEqual(mapRules(contract, findCode(), tests).faults, []);
 });
 
 test('every variable has a rule, and nothing else does', () => {
@@ -21,14 +20,6 @@ test('every variable has a rule, and nothing else does', () => {
   assert.deepEqual(
     named,
     VARIABLES.map((name) => `1 ${name}`),
-  );
-});
-
-test('no number is given twice', () => {
-  const ids = ruleIds(contract);
-  assert.deepEqual(
-    ids,
-    ids.filter((id, i) => ids.indexOf(id) === i),
   );
 });
 
@@ -52,9 +43,8 @@ test('the contract tests of sections 2 to 5 run against both stores', () => {
   }
 });
 
-// "[4.8](docs/contract.md#4-users)"; in src and test "contract 4.8", "contract 4.4, 4.10 to 4.12".
+// "[4.8](docs/contract.md#4-users)"
 const LINK = /\[(\d\.\d+|`[A-Z_]+`)\]\(([\w./]*)contract\.md#([\w-]*)\)/g;
-const MENTION = /\bcontract (\d\.\d+(?:(?:, | and | to )\d\.\d+)*)/g;
 
 describe('citations', () => {
   for (const file of ['README.md', 'SECURITY.md', ...globSync('docs/*.md', { cwd: ROOT })]) {
@@ -68,65 +58,32 @@ describe('citations', () => {
       }
     });
   }
-
-  test('comments cite rules that are there', () => {
-    const cited = globSync('{src,test,scripts}/**/*.ts', { cwd: ROOT }).flatMap((file) =>
-      [...read(file).matchAll(MENTION)].flatMap(([, list]) => list!.match(/\d\.\d+/g)!),
-    );
-    assert.ok(cited.length > 10);
-    assert.deepEqual(
-      cited.filter((rule) => !ruleIds(contract).includes(rule)),
-      [],
-    );
-  });
 });
 
-describe('a map that is not true', () => {
-  const none: Parameters<typeof renew>[1] = [];
-  const found = { file: 'test/a.test.ts', line: 7, name: '2.1 a claim', rules: ['2.1'] };
-  const code = '[](../src/http/errors.ts "errorReply")';
-  for (const { why, text, named = [found], message } of [
+describe('a fault in the map is reported', () => {
+  const rule = '- **2.1** A claim.\n';
+  const code = { file: 'src/a.ts', line: 3, rules: ['2.1'] };
+  const named = { file: 'test/a.test.ts', line: 7, rules: ['2.1'] };
+  for (const { why, text = rule, codes = [code], tests = [named], fault } of [
+    { why: 'a rule without code', codes: [], fault: '2.1: no code cites it' },
+    { why: 'a rule without a test', tests: [], fault: '2.1: no test is named after it' },
     {
-      why: 'a line that is gone',
-      text: code.replace('errorReply', 'gone'),
-      message: /0 lines begin/,
+      why: 'a comment that cites an unknown rule',
+      codes: [{ ...code, rules: ['2.1', '2.2'] }],
+      fault: 'src/a.ts:3: cites unknown rule 2.2',
     },
     {
-      why: 'a line that is there twice',
-      text: code.replace('errorReply', 'if'),
-      message: /[2-9] lines/,
+      why: 'a test that cites an unknown rule',
+      tests: [{ ...named, rules: ['2.1', '2.2'] }],
+      fault: 'test/a.test.ts:7: cites unknown rule 2.2',
     },
-    {
-      why: 'the beginning of a word',
-      text: code.replace('errorReply', 'errorRep'),
-      message: /0 lines/,
-    },
-    { why: 'a claim without code', text: 'nothing', message: /2\.1: no code/ },
-    {
-      why: 'a second claim without code',
-      text: `${code}\n  - More.`,
-      message: /2\.1: no code: - More/,
-    },
-    { why: 'a rule without a test', text: code, named: none, message: /2\.1: no test/ },
-    {
-      why: 'a test without a rule',
-      text: code,
-      named: [found, { ...found, rules: ['2.2'] }],
-      message: /no rule 2\.2/,
-    },
+    { why: 'a number used twice', text: rule + rule, fault: '2.1: defined twice' },
   ]) {
-    test(`${why} is refused`, () =>
-      assert.throws(() => renew(`- **2.1** ${text}\n`, named), message));
+    test(why, () => assert.ok(mapRules(text, codes, tests).faults.includes(fault)));
   }
 
-  test('a stale line and a stale list of tests are made anew', () => {
-    const stale = '- **2.1** A. [`src/http/errors.ts:1`](../src/http/errors.ts#L1 "errorReply")\n';
-    const [line, list] = renew(`${stale}  - Tests: none\n`, [found]).split('\n');
-    assert.match(
-      String(line),
-      /\[`src\/http\/errors\.ts:\d{2}`\]\(\.\.\/src\/http\/errors\.ts#L\d{2} /,
-    );
-    assert.equal(list, '  - Tests: [`test/a.test.ts:7`](../test/a.test.ts#L7)');
+  test('a complete map has none', () => {
+    assert.deepEqual(mapRules(rule, [code], [named]).faults, []);
   });
 });
 

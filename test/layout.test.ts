@@ -8,12 +8,6 @@ import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 const SRC = fileURLToPath(new URL('../src/', import.meta.url));
-const MAX_LINES = 300;
-/** Of comments; the formatter sees to code. */
-const MAX_COLUMNS = 100;
-/** Beyond, docs/design.md gives the reason. */
-const FEW_LINES = 150;
-
 interface File {
   /** Relative to src, with slashes. */
   readonly path: string;
@@ -270,37 +264,6 @@ describe('traps of the drivers', () => {
 });
 
 describe('files', () => {
-  for (const { path, text } of files) {
-    test(`${path} has less than ${MAX_LINES} lines, short comments and a head`, () => {
-      const lines = text.split('\n');
-      assert.ok(lines.length < MAX_LINES, `${lines.length} lines`);
-      const isLong = (line: string) => /^ *(\/\/|\/?\*)/.test(line) && line.length > MAX_COLUMNS;
-      assert.deepEqual(lines.filter(isLong), []);
-      assert.match(lines[0]!, /^\/\/ \S/);
-    });
-  }
-
-  test('each file that is long is named in docs/design.md, and no other', () => {
-    const design = readFileSync(join(SRC, '../docs/design.md'), 'utf8');
-    const [, section = ''] = design.split(`## Files of more than ${FEW_LINES} lines`);
-    const named = Array.from(
-      section.split('\n## ')[0]!.matchAll(/`([\w/]+\.ts)`/g),
-      ([, path]) => path,
-    );
-    const long = files.filter(({ text }) => text.split('\n').length - 1 > FEW_LINES);
-    assert.deepEqual(named.sort(), long.map(({ path }) => path).sort());
-  });
-
-  test('every exported name has a docstring', () => {
-    const bare = files.flatMap(({ path, text }) => {
-      const lines = text.split('\n').filter((line) => !line.startsWith('// biome-ignore'));
-      return lines
-        .filter((line, i) => /^export (?!\{)/.test(line) && !lines[i - 1]?.endsWith('*/'))
-        .map((line) => `${path}: ${line}`);
-    });
-    assert.deepEqual(bare, []);
-  });
-
   test('no folder holds what has no place', () => {
     const names = /(?:^|\/)(?:utils?|helpers?|common|types|misc|shared|lib)(?:\/|\.ts$)/;
     assert.deepEqual(

@@ -4,5 +4,6 @@ import type { Context } from '../route.ts';
 
 /** 200, the OpenAPI document. */
 export function describeApi({ services }: Context): Reply {
+  // 8.1
   return json(services.description());
 }

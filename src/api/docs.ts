@@ -4,6 +4,7 @@ import type { Context } from '../route.ts';
 
 /** 200, the page with its policy. A browser asks for it again each time, so that both fit. */
 export function showDocs({ services }: Context): Reply {
+  // 8.2
   const { html, policy } = services.page;
   const headers = ['Content-Security-Policy', policy];
   headers.push('Referrer-Policy', 'no-referrer', 'Cache-Control', 'no-cache');

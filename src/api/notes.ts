@@ -4,5 +4,6 @@ import type { Context } from '../route.ts';
 
 /** 200, `{"title", "contents"}`. The caller has been let in before. */
 export function readNote({ services: { note } }: Context): Reply {
+  // 3.5
   return json(note);
 }

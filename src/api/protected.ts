@@ -4,5 +4,6 @@ import type { Context } from '../route.ts';
 
 /** 200, a greeting in plain text. The caller has been let in before. */
 export function greetCaller({ services }: Context): Reply {
+  // 3.9
   return text(200, `Welcome, ${services.credential.name}.\n`);
 }

@@ -8,12 +8,14 @@ import type { Context } from '../route.ts';
  * @throws HttpError 401 for whatever is not the right pair, 429 after too many wrong ones
  */
 export function issueToken({ body, client, services }: Context): Reply {
-  if (!isRightPair(body, client, services)) throw unauthorized('Bearer realm="token"');
+  // 3.2
+  if (!isRightPair(body, client, services)) throw unauthorized('Bearer realm="token"'); // 3.11
   const token = services.tokens.issue();
   return json(JSON.stringify({ token }), ['Cache-Control', 'no-store']);
 }
 
 function isRightPair(
+  // 3.3
   body: unknown,
   client: string,
   { failures, credential }: Context['services'],
@@ -21,6 +23,6 @@ function isRightPair(
   if (typeof body !== 'object' || body === null) return false;
   const { id, pw } = body as { id?: unknown; pw?: unknown };
   // Without a pair nothing is checked, so nothing counts as a failure (contract 3.13).
-  if (typeof id !== 'string' || typeof pw !== 'string') return false;
+  if (typeof id !== 'string' || typeof pw !== 'string') return false; // 3.13
   return failures.attempt(client, () => credential.matches(id, pw));
 }

@@ -16,7 +16,7 @@ import {
 } from '../user.ts';
 
 /** Users that one page of the streamed list takes from the store. */
-const STREAM_PAGE = 500;
+const STREAM_PAGE = 500; // 4.1
 const MAX_LIMIT = 1000;
 
 /** GET /users: all of them, a page of them, or the one with an email (contract 4.1, 4.2). */
@@ -28,12 +28,13 @@ export async function listUsers({ query, services: { store } }: Context): Promis
   if (limit !== undefined) return page(limit, after, store);
   const first = await store.list({ after, limit: STREAM_PAGE });
   // A list that ends with its first page is sent whole, with its length.
-  if (first.length < STREAM_PAGE) return json(jsonArray(first));
+  if (first.length < STREAM_PAGE) return json(jsonArray(first)); // 4.1
   return { status: 200, type: 'application/json', body: pages(first, store) };
 }
 
 /** POST /users (contract 4.4, 4.10, 4.11). */
 export async function createUser({ body, services: { store } }: Context): Promise<Reply> {
+  // 4.4
   const user = await store.create(parseNewUser(body));
   return json(
     representation(user),
@@ -44,6 +45,7 @@ export async function createUser({ body, services: { store } }: Context): Promis
 
 /** GET /users/{id} (contract 4.3). */
 export async function readUser(context: Context): Promise<Reply> {
+  // 4.3
   const found = await context.services.store.find(parseId(context.parameter));
   const user = existing(found && !isWanted(found, context.headers) ? 'stale' : found);
   const headers = ['ETag', entityTag(user)];
@@ -53,6 +55,7 @@ export async function readUser(context: Context): Promise<Reply> {
 
 /** PUT /users/{id} (contract 4.5): replaces both fields, never creates. */
 export function replaceUser(context: Context): Promise<Reply> {
+  // 4.5
   return change(context, parseNewUser(context.body));
 }
 
@@ -63,12 +66,14 @@ export function patchUser(context: Context): Promise<Reply> {
 
 /** DELETE /users/{id} (contract 4.7): answers with the user as it was. */
 export async function deleteUser(context: Context): Promise<Reply> {
+  // 4.7
   const id = parseId(context.parameter);
   const removed = await context.services.store.remove(id, condition(context.headers));
   return json(representation(existing(removed)));
 }
 
 async function change(context: Context, fields: UserChange): Promise<Reply> {
+  // 2.5
   const id = parseId(context.parameter);
   const user = existing(
     await context.services.store.change(id, fields, condition(context.headers)),
@@ -77,7 +82,7 @@ async function change(context: Context, fields: UserChange): Promise<Reply> {
   return json(representation(user), [
     'ETag',
     entityTag(user),
-    'Content-Location',
+    'Content-Location', // 4.8
     `/users/${user.id}`,
   ]);
 }
@@ -85,16 +90,18 @@ async function change(context: Context, fields: UserChange): Promise<Reply> {
 function existing(changed: Changed): User {
   if (changed === undefined) throw noSuchUser();
   if (changed === 'stale') {
-    throw new HttpError(412, "If-Match or If-None-Match rules out the user's version.");
+    throw new HttpError(412, "If-Match or If-None-Match rules out the user's version."); // 4.8
   }
   return changed;
 }
 
 function noSuchUser(): HttpError {
+  // 4.9
   return new HttpError(404, 'No user has this id.');
 }
 
 async function withEmail(email: string, after: number, store: UserStore): Promise<Reply> {
+  // 4.2
   if (!isEmail(email)) {
     throw new HttpError(400, `The query parameter email must be ${FIELDS.email.description}.`);
   }
@@ -104,15 +111,17 @@ async function withEmail(email: string, after: number, store: UserStore): Promis
 
 /** One page; one user more than asked for shows whether another follows. */
 async function page(limit: number, after: number, store: UserStore): Promise<Reply> {
+  // 4.2
   const users = await store.list({ after, limit: limit + 1 });
   if (users.length <= limit) return json(jsonArray(users));
   const shown = users.slice(0, limit);
-  const next = `</users?limit=${limit}&after=${shown.at(-1)!.id}>; rel="next"`;
+  const next = `</users?limit=${limit}&after=${shown.at(-1)!.id}>; rel="next"`; // 4.2
   return json(jsonArray(shown), ['Link', next]);
 }
 
 /** The whole list in keyset pages. The store holds nothing while the client reads. */
 async function* pages(first: readonly User[], store: UserStore): AsyncGenerator<string> {
+  // 4.1
   let users = first;
   yield `[${users.map(representation).join(',')}`;
   while (users.length === STREAM_PAGE) {
@@ -138,12 +147,14 @@ function representation({ id, name, email }: User): string {
 
 /** @throws HttpError 404 for an id that no store gives (contract 4.9) */
 function parseId(text: string): number {
+  // 4.9
   const id = /^[1-9][0-9]{0,15}$/.test(text) ? Number(text) : 0;
   if (id === 0 || !Number.isSafeInteger(id)) throw noSuchUser();
   return id;
 }
 
 function parseInteger(
+  // 4.2
   name: string,
   text: string | undefined,
   min: number,

@@ -32,7 +32,7 @@ export function authenticate(
   client: string,
   auth: AuthServices,
 ): void {
-  if (access === 'public' || (access === 'users' && !auth.protectUsers)) return;
+  if (access === 'public' || (access === 'users' && !auth.protectUsers)) return; // 4.15
   const sent = header === undefined ? undefined : parseAuthorization(header);
   if (access === 'basic') {
     if (!isBasic(sent, client, auth)) throw unauthorized(BASIC_CHALLENGE);
@@ -48,6 +48,6 @@ function isBasic(
   { credential, failures }: AuthServices,
 ): boolean {
   // Without credentials nothing was checked, so nothing counts as a failure (contract 3.13).
-  if (sent?.scheme !== 'basic') return false;
+  if (sent?.scheme !== 'basic') return false; // 3.13
   return failures.attempt(client, () => credential.matchesBasic(sent.credentials));
 }

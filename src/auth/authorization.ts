@@ -10,10 +10,11 @@ export interface Authorization {
 
 /** @returns undefined unless the header is exactly two parts split by one space. */
 export function parseAuthorization(header: string): Authorization | undefined {
+  // 3.6
   const space = header.indexOf(' ');
   if (space < 1 || space === header.length - 1 || header.includes(' ', space + 1)) return undefined;
   return {
-    scheme: header.slice(0, space).toLowerCase(),
+    scheme: header.slice(0, space).toLowerCase(), // 3.6
     credentials: header.slice(space + 1),
   };
 }
@@ -31,10 +32,11 @@ const TOKEN68 = /^[A-Za-z0-9\-._~+/]+=*$/;
  * credential of right form; one that sent nothing learns nothing.
  */
 export function bearerChallenge(realm: string, sent: Authorization | undefined): string {
+  // 3.8
   const challenge = `Bearer realm="${realm}"`;
   const isWellFormed = sent?.scheme === 'bearer' && TOKEN68.test(sent.credentials);
   return isWellFormed ? `${challenge}, error="invalid_token"` : challenge;
 }
 
 /** The Basic challenge (RFC 7617 §2, §2.1). */
-export const BASIC_CHALLENGE = 'Basic realm="protected", charset="UTF-8"';
+export const BASIC_CHALLENGE = 'Basic realm="protected", charset="UTF-8"'; // 3.10

@@ -20,6 +20,7 @@ export class Secret {
 
   /** Whether the texts are the same, as UTF-8. */
   equals(given: string): boolean {
+    // 3.12
     this.#given.fill(0);
     this.#given.write(given);
     const isSame = timingSafeEqual(this.#given, this.#expected);
@@ -58,6 +59,7 @@ export class Credential {
    * colon or another pair differs from it.
    */
   matchesBasic(credentials: string): boolean {
+    // 3.10
     return this.#basic.equals(credentials);
   }
 }

@@ -6,10 +6,10 @@ import { HttpError } from '../http/errors.ts';
 const WINDOW_MS = 60_000;
 
 /** Addresses remembered in each of the two tables: what an attacker with many can make us keep. */
-const MAX_ADDRESSES = 10_000;
+const MAX_ADDRESSES = 10_000; // 3.13
 
 /** Stands for all addresses that came when every place was taken by a locked one. */
-const EVERYONE_ELSE = 'everyone else';
+const EVERYONE_ELSE = 'everyone else'; // 3.13
 
 /**
  * Counts failed credential checks by key. A key that reaches the limit within a minute is locked
@@ -35,9 +35,9 @@ export class Failures {
    */
   attempt(client: string, check: () => boolean): boolean {
     const seconds = this.#retryAfterSeconds(client);
-    if (seconds > 0) throw new HttpError(429, undefined, ['Retry-After', String(seconds)]);
+    if (seconds > 0) throw new HttpError(429, undefined, ['Retry-After', String(seconds)]); // 3.13
     const isRight = check();
-    if (!isRight) this.#record(counterKey(client));
+    if (!isRight) this.#record(counterKey(client)); // 3.13
     return isRight;
   }
 
@@ -59,12 +59,13 @@ export class Failures {
     const times = [...before.filter((time) => time > now - WINDOW_MS), now];
     this.#counting.delete(counter);
     if (times.length >= this.#limit) {
-      this.#locked.set(counter, now + WINDOW_MS);
+      this.#locked.set(counter, now + WINDOW_MS); // 3.13
       return;
     }
     this.#counting.set(counter, times);
     // Only what is not locked is ever forgotten: the key that has been quiet for longest.
     if (this.#counting.size > MAX_ADDRESSES) {
+      // 3.13
       this.#counting.delete(this.#counting.keys().next().value!);
     }
   }

@@ -5,7 +5,7 @@ import { isUtf8 } from 'node:buffer';
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
 
 /** A token is valid for this long. */
-export const LIFETIME_SECONDS = 3600;
+export const LIFETIME_SECONDS = 3600; // 3.4
 
 /** Whom a token names. */
 export interface Subject {
@@ -45,6 +45,7 @@ export class Tokens {
    * tokens of a second are the same, so each is made once.
    */
   issue(): string {
+    // 3.4
     const iat = Math.floor(this.#nowSeconds());
     if (this.#issued?.iat !== iat) this.#issued = { iat, token: this.#make(iat) };
     return this.#issued.token;
@@ -63,7 +64,7 @@ export class Tokens {
     const young = this.#young.get(token);
     if (young !== undefined) return young > now;
     const end = this.#old.get(token) ?? this.#read(token, now);
-    if (end === undefined || end <= now) return false;
+    if (end === undefined || end <= now) return false; // 3.7
     this.#remember(token, end);
     return true;
   }
@@ -73,6 +74,7 @@ export class Tokens {
     const headerEnd = token.indexOf('.');
     const payloadEnd = token.indexOf('.', headerEnd + 1);
     if (headerEnd === -1 || payloadEnd === -1 || token.includes('.', payloadEnd + 1))
+      // 3.7
       return undefined;
     if (!isHeader(token.slice(0, headerEnd))) return undefined;
     if (!this.#isSigned(token.slice(0, payloadEnd), token.slice(payloadEnd + 1))) return undefined;
@@ -80,15 +82,17 @@ export class Tokens {
     if (claims === undefined) return undefined;
     const { id, name, exp, nbf } = claims;
     // RFC 7519 §4.1.4 and §4.1.5, without leeway. JSON.parse makes 1e999 of JSON infinite.
-    if (typeof exp !== 'number' || !Number.isFinite(exp) || exp <= now) return undefined;
-    if (nbf !== undefined && (typeof nbf !== 'number' || !(nbf <= now))) return undefined;
-    return id === this.#subject.id && name === this.#subject.name ? exp : undefined;
+    if (typeof exp !== 'number' || !Number.isFinite(exp) || exp <= now) return undefined; // 3.7
+    if (nbf !== undefined && (typeof nbf !== 'number' || !(nbf <= now))) return undefined; // 3.7
+    return id === this.#subject.id && name === this.#subject.name ? exp : undefined; // 3.7
   }
 
   #isSigned(input: string, signature: string): boolean {
+    // 3.7
     // Comparing texts, not bytes, refuses a signature in non-canonical base64url.
     const given = Buffer.from(signature);
     return this.#keys.some((key) => {
+      // 3.12
       const expected = Buffer.from(sign(input, key));
       return given.length === expected.length && timingSafeEqual(given, expected);
     });
@@ -110,13 +114,15 @@ function sign(input: string, key: KeyObject): string {
 
 /** A JOSE header that says HS256 and has no `crit` (RFC 7515 §4.1.11); all else is ignored. */
 function isHeader(header: string): boolean {
+  // 3.7
   if (header === HEADER) return true;
   const parsed = decodeObject(header);
-  return parsed?.alg === 'HS256' && !Object.hasOwn(parsed, 'crit');
+  return parsed?.alg === 'HS256' && !Object.hasOwn(parsed, 'crit'); // 3.7
 }
 
 /** The JSON object in canonical base64url and UTF-8, or undefined. */
 function decodeObject(text: string): Record<string, unknown> | undefined {
+  // 3.7
   const bytes = decode(text);
   if (bytes === undefined || !isUtf8(bytes)) return undefined;
   try {
@@ -130,6 +136,7 @@ function decodeObject(text: string): Record<string, unknown> | undefined {
 
 /** Canonical base64url without padding (RFC 7515 §2), or undefined. */
 function decode(text: string): Buffer | undefined {
+  // 3.7
   const bytes = Buffer.from(text, 'base64url');
   return bytes.toString('base64url') === text ? bytes : undefined;
 }

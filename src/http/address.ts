@@ -21,6 +21,7 @@ export function clientAddress(
 
 /** One counter for each IPv4 address and each IPv6 /64, which is what one client commonly holds. */
 export function counterKey(address: string): string {
+  // 3.13
   if (isIP(address) !== 6) return address;
   const [head = '', tail = ''] = address.replace(/%.*$/, '').split('::');
   const left = head === '' ? [] : head.split(':');
@@ -33,6 +34,7 @@ export function counterKey(address: string): string {
 
 // "192.0.2.1:4711", "[2001:db8::1]:4711", "[2001:db8::1]"
 function withoutPort(entry: string): string {
+  // 3.13
   const bracketed = /^\[([^\]]*)\](?::[0-9]+)?$/.exec(entry);
   if (bracketed) return bracketed[1]!;
   return /^[0-9.]+:[0-9]+$/.test(entry) ? entry.slice(0, entry.indexOf(':')) : entry;
@@ -41,6 +43,7 @@ function withoutPort(entry: string): string {
 // On "::" IPv4 clients are ::ffff:192.0.2.1 (RFC 4291 §2.5.5.2); proxies write it in
 // longer ways too, which URL brings to the one form ::ffff:c000:201.
 function unmapped(address: string): string {
+  // 3.13
   if (!/:ffff:/i.test(address) || isIP(address) !== 6 || address.includes('%')) return address;
   const { hostname } = new URL(`http://[${address}]`);
   const hex = /^\[::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})\]$/.exec(hostname);

@@ -18,6 +18,7 @@ export type MediaType = keyof typeof MEDIA_TYPES;
 
 /** Whether a request announces a body (RFC 9112 §6.3). */
 export function hasBody(req: IncomingMessage): boolean {
+  // 2.8
   const { 'content-length': length, 'transfer-encoding': coding } = req.headers;
   return coding !== undefined || (length !== undefined && Number(length) !== 0);
 }
@@ -30,22 +31,23 @@ export function hasBody(req: IncomingMessage): boolean {
  * @throws HttpError 413, 415 or 400
  */
 export async function readBody(
+  // 2.5
   req: IncomingMessage,
   accepts: readonly MediaType[],
   limitBytes: number,
   proceed: () => void,
 ): Promise<unknown> {
   const declared = req.headers['content-length'];
-  if (Number(declared ?? 0) > limitBytes) throw tooLarge(limitBytes);
+  if (Number(declared ?? 0) > limitBytes) throw tooLarge(limitBytes); // 2.8
   const isAwaited = expectsContinue(req);
   // A body of unknown length can still turn out too large, which is the check before this one; but
   // a client that waits is not told to send what is refused (2.14).
   let type = declared === undefined && !isAwaited ? undefined : mediaType(req, accepts);
-  if (isAwaited) proceed();
+  if (isAwaited) proceed(); // 2.14
   const bytes = await read(req, limitBytes);
-  if (bytes.length === 0 || accepts.length === 0) return undefined;
+  if (bytes.length === 0 || accepts.length === 0) return undefined; // 2.15
   type ??= mediaType(req, accepts);
-  if (!isUtf8(bytes)) throw new HttpError(400, 'The body is not valid UTF-8.');
+  if (!isUtf8(bytes)) throw new HttpError(400, 'The body is not valid UTF-8.'); // 2.8
   const text = bytes.toString();
   return type === 'form' ? parseForm(text) : parseJson(text);
 }
@@ -54,7 +56,7 @@ function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw new HttpError(400, 'The body is not valid JSON.');
+    throw new HttpError(400, 'The body is not valid JSON.'); // 2.8
   }
 }
 
@@ -70,7 +72,7 @@ function read(req: IncomingMessage, limitBytes: number): Promise<Buffer> {
     let length = 0;
     req.on('data', (chunk: Buffer) => {
       const end = length + chunk.length;
-      if (end > limitBytes) return reject(tooLarge(limitBytes));
+      if (end > limitBytes) return reject(tooLarge(limitBytes)); // 2.8
       if (end > buffer.length) {
         if (length === 0) buffer = chunk;
         else
@@ -104,6 +106,7 @@ function mediaType(req: IncomingMessage, accepts: readonly MediaType[]): MediaTy
   if (accepts.length === 0) return undefined;
   const coding = req.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
   if (coding !== 'identity') {
+    // 2.8
     throw new HttpError(415, 'The body must not have a Content-Encoding other than identity.', [
       'Accept-Encoding',
       'identity',
@@ -111,8 +114,8 @@ function mediaType(req: IncomingMessage, accepts: readonly MediaType[]): MediaTy
   }
   const { type, charsets } = parseContentType(req.headers['content-type'] ?? '');
   const found = accepts.find((name) => MEDIA_TYPES[name] === type);
-  if (found !== undefined && charsets.every((charset) => charset === 'utf-8')) return found;
-  const accepted = accepts.map((name) => MEDIA_TYPES[name]).join(', ');
+  if (found !== undefined && charsets.every((charset) => charset === 'utf-8')) return found; // 2.8
+  const accepted = accepts.map((name) => MEDIA_TYPES[name]).join(', '); // 2.8
   const headers = ['Accept', accepted];
   if (req.method === 'PATCH') headers.push('Accept-Patch', accepted);
   const types = accepted.replace(', ', ' or ');

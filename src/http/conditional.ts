@@ -5,11 +5,13 @@ import { ALWAYS, type Condition, type User, type Versions } from '../user.ts';
 
 /** The strong entity tag of a user, quotes included. */
 export function entityTag(user: User): string {
+  // 4.16
   return `"${user.version}"`;
 }
 
 /** What `If-Match` and `If-None-Match` demand of the user that a request changes. */
 export function condition(headers: IncomingHttpHeaders): Condition {
+  // 4.8
   const { 'if-match': match, 'if-none-match': noneMatch } = headers;
   if (match === undefined && noneMatch === undefined) return ALWAYS;
   return {
@@ -28,6 +30,7 @@ export function isWanted(user: User, headers: IncomingHttpHeaders): boolean {
 
 /** Whether `If-None-Match` of a GET names the user's tag: then the answer is 304. */
 export function isUnchanged(user: User, headers: IncomingHttpHeaders): boolean {
+  // 4.3
   const header = headers['if-none-match'];
   if (header === undefined) return false;
   const tags = versions(header, 'weak');
@@ -44,6 +47,7 @@ const VERSION = /^[1-9][0-9]{0,15}$/;
  * not a tag matches nothing and ends the list.
  */
 function versions(header: string, comparison: 'strong' | 'weak'): Versions {
+  // 4.8
   if (header.trim() === '*') return 'any';
   const found: number[] = [];
   ENTITY_TAG.lastIndex = 0;

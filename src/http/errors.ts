@@ -12,6 +12,7 @@ export class HttpError extends Error {
   readonly headers: readonly string[];
 
   /** `message` is one sentence for the client; the default is the status text (RFC 9110 §15). */
+  // 2.1
   constructor(status: number, message = STATUS_CODES[status], headers: readonly string[] = []) {
     super(message);
     this.status = status;
@@ -23,6 +24,6 @@ export class HttpError extends Error {
 export function errorReply(err: unknown): Reply {
   if (err instanceof HttpError) return text(err.status, err.message, err.headers);
   if (err instanceof InvalidUser) return text(400, err.message);
-  if (err instanceof EmailTaken) return text(400, 'Another user has this email.');
-  return text(500, 'Internal Server Error');
+  if (err instanceof EmailTaken) return text(400, 'Another user has this email.'); // 4.10
+  return text(500, 'Internal Server Error'); // 2.1, 2.9
 }

@@ -27,10 +27,12 @@ type Container = Exclude<Value, string>;
  * percent-encoding that is malformed or not UTF-8
  */
 export function parseForm(text: string): object {
+  // 3.18
   return new FormReader().read(text);
 }
 
 class FormReader {
+  // 3.14
   // Objects that were arrays before they outgrew ARRAY_LIMIT, with their highest index.
   readonly #outgrown = new Map<object, number>();
   // Arrays and objects made because one name has a string and an object, with their highest index.
@@ -51,6 +53,7 @@ class FormReader {
     if (text === '') return parameters;
     const parts = text.replace(/%5B/gi, '[').replace(/%5D/gi, ']').split('&');
     if (parts.length > MAX_PARAMETERS) {
+      // 3.15
       throw new HttpError(413, `The form has more than ${MAX_PARAMETERS} parameters.`);
     }
     for (const part of parts) {
@@ -79,6 +82,7 @@ class FormReader {
       const index = segment !== key && isIndex(key) ? Number(key) : undefined;
       if (index === undefined) return { [key]: leaf };
       if (index > MAX_INDEX) {
+        // 3.15
         throw new HttpError(400, `The form has an array index above ${MAX_INDEX}.`);
       }
       const container: Container = index < ARRAY_LIMIT ? [] : {};
@@ -200,6 +204,7 @@ function splitName(name: string): readonly string[] | undefined {
   if (parent !== '') path.push(parent);
   while (open !== -1) {
     if (path.length - (parent === '' ? 0 : 1) === MAX_DEPTH) {
+      // 3.15
       throw new HttpError(400, `The form is nested deeper than ${MAX_DEPTH} levels.`);
     }
     const close = closingBracket(name, open);
@@ -222,6 +227,7 @@ function closingBracket(name: string, open: number): number {
 
 // With node's --disable-proto=delete "__proto__" is no longer found on Object.prototype.
 function isPrototypeName(name: string): boolean {
+  // 3.17
   return name === '__proto__' || Object.hasOwn(Object.prototype, name);
 }
 
@@ -239,7 +245,7 @@ function decode(text: string): string {
   try {
     return decodeURIComponent(text.replaceAll('+', ' '));
   } catch {
-    throw new HttpError(400, 'The form has malformed percent-encoding.');
+    throw new HttpError(400, 'The form has malformed percent-encoding.'); // 3.16
   }
 }
 

@@ -17,18 +17,21 @@ const FEW_HEADERS = 100;
  * @throws HttpError 505, 431 or 400
  */
 export function checkMessage(req: IncomingMessage): void {
-  if (req.httpVersionMajor !== 1) throw new HttpError(505);
+  if (req.httpVersionMajor !== 1) throw new HttpError(505); // 2.4
   if (req.rawHeaders.length > FEW_HEADERS && headerBytes(req) > MAX_HEADER_BYTES) {
+    // 6.3
     throw new HttpError(431);
   }
   const coding = req.headers['transfer-encoding'];
   // RFC 9112 §6.1: no other coding is understood, and in HTTP/1.0 any is a sign of smuggling.
+  // 2.10
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || req.httpVersionMinor === 0)) {
     throw new HttpError(400, 'Transfer-Encoding must be chunked, and is not allowed in HTTP/1.0.');
   }
-  if (req.httpVersionMinor === 0) return;
+  if (req.httpVersionMinor === 0) return; // 2.4
   const host = singleHeader(req, 'host');
   if (host === undefined || !HOST.test(host)) {
+    // 2.4
     throw new HttpError(400, 'The request must have exactly one Host header with a valid host.');
   }
 }
@@ -41,6 +44,7 @@ function headerBytes({ rawHeaders }: IncomingMessage): number {
 
 /** The header's value when it was sent exactly once; node keeps only the first of several. */
 export function singleHeader(
+  // 2.4
   req: IncomingMessage,
   name: 'host' | 'authorization',
 ): string | undefined {
@@ -62,6 +66,7 @@ export function statusOfParseError({ code, reason }: ParseError): number {
   if (code === 'HPE_CHUNK_EXTENSIONS_OVERFLOW') return 413;
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 408;
   // A good version with something behind it is reported alike (contract 2.4).
+  // 2.4
   if (code === 'HPE_INVALID_VERSION') return reason === 'Expected CRLF after version' ? 400 : 505;
   // The preface of HTTP/2, "PRI * HTTP/2.0".
   if (code === 'HPE_PAUSED_H2_UPGRADE') return 505;

@@ -16,8 +16,9 @@ export function parseQuery<Name extends string>(
     const equals = part.indexOf('=');
     const sent = decode(equals === -1 ? part : part.slice(0, equals));
     const name = known.find((candidate) => candidate === sent);
-    if (name === undefined) continue;
+    if (name === undefined) continue; // 4.2
     if (values[name] !== undefined)
+      // 4.2
       throw new HttpError(400, `The query parameter ${name} must appear only once.`);
     values[name] = equals === -1 ? '' : decode(part.slice(equals + 1));
   }
@@ -26,12 +27,13 @@ export function parseQuery<Name extends string>(
 
 /** @throws HttpError 400 for malformed percent-encoding, in parameters that nobody reads too */
 export function checkQuery(query: string): void {
+  // 2.7
   if (query.includes('%')) decode(query);
 }
 
 function decode(text: string): string {
   try {
-    return decodeURIComponent(text);
+    return decodeURIComponent(text); // 2.7
   } catch {
     throw new HttpError(400, 'The query has malformed percent-encoding.');
   }

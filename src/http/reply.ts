@@ -16,11 +16,13 @@ export interface Reply {
 
 /** A JSON reply. */
 export function json(body: string, headers: readonly string[] = [], status = 200): Reply {
+  // 2.1
   return { status, type: 'application/json', body, headers };
 }
 
 /** A plain-text reply. */
 export function text(status: number, body: string, headers: readonly string[] = []): Reply {
+  // 2.1
   return { status, type: 'text/plain; charset=utf-8', body, headers };
 }
 
@@ -30,7 +32,7 @@ export function empty(status: 204 | 304, headers: readonly string[]): Reply {
 }
 
 /** How long a closing connection is still read, so that the client gets to read its answer. */
-const LINGER_MS = 2_000;
+const LINGER_MS = 2_000; // 2.13
 
 /**
  * Writes the reply: one head, one body. Resolves with the bytes of the body that were written;
@@ -52,7 +54,7 @@ export function send(
   if (isLast) closeAfter(req, res, headers);
   if (typeof reply.body !== 'string') return stream(req, res, reply, headers);
   const length = Buffer.byteLength(reply.body);
-  if (reply.type !== undefined) headers.push('Content-Length', String(length));
+  if (reply.type !== undefined) headers.push('Content-Length', String(length)); // 2.2
   res.writeHead(reply.status, headers);
   res.end(reply.body);
   // After this turn, in which node goes on reading at the end of the request (contract 6.3).
@@ -78,7 +80,8 @@ async function stream(
   headers: string[],
 ): Promise<number> {
   if (req.method === 'HEAD') {
-    if (req.httpVersionMinor === 1) headers.push('Transfer-Encoding', 'chunked');
+    // 2.6
+    if (req.httpVersionMinor === 1) headers.push('Transfer-Encoding', 'chunked'); // 2.4
     res.writeHead(reply.status, headers).end();
     return 0;
   }
@@ -89,9 +92,9 @@ async function stream(
   try {
     for await (const piece of reply.body) {
       bytes += Buffer.byteLength(piece);
-      if (!res.write(piece)) await taken(req, res, 'drain');
+      if (!res.write(piece)) await taken(req, res, 'drain'); // 4.1
       // A turn of the event loop for other requests: the kernel may take all of it at once.
-      await turn();
+      await turn(); // 4.1
       if (res.destroyed) return bytes;
     }
   } catch (err) {
@@ -129,6 +132,7 @@ function taken(
 
 /** RST where the transport can send it; under TLS the missing last chunk says the same. */
 function reset(socket: Socket & { encrypted?: boolean }): void {
+  // 4.14
   // Node 26 keeps the descriptor of a socket that is reset after its end.
   if (socket.encrypted || socket.writableEnded) socket.destroy();
   else socket.resetAndDestroy();
@@ -142,14 +146,16 @@ const UNREAD_LIMIT_BYTES = 102_400;
  * come in: node reads on and drops a body of known length, but one without an end in sight, or one
  * that the client may never send because it waits for 100 (RFC 9110 §10.1.1), ends it.
  */
+// 2.13
 export function endsConnection(req: IncomingMessage, res: ServerResponse, reply: Reply): boolean {
   // The client asked for it, or its version does not know better (RFC 9112 §9.3).
   if (!res.shouldKeepAlive) return true;
   // HTTP/1.0 has no chunks: without a length the end of the connection is the end of the answer.
+  // 2.4
   if (req.httpVersionMinor === 0 && !(typeof reply.body === 'string' && reply.type)) return true;
-  if (reply.status === 413 || reply.status === 408) return true;
+  if (reply.status === 413 || reply.status === 408) return true; // 2.8
   // We take no upgrade, and node drops what came behind the offer of one.
-  if (req.headers.upgrade !== undefined) return true;
+  if (req.headers.upgrade !== undefined) return true; // 2.12
   if (req.complete) return false;
   const { 'transfer-encoding': coding, 'content-length': length } = req.headers;
   return coding !== undefined || expectsContinue(req) || Number(length ?? 0) > UNREAD_LIMIT_BYTES;
@@ -160,6 +166,7 @@ export function endsConnection(req: IncomingMessage, res: ServerResponse, reply:
  * expectation is one that a body waits for (RFC 9110 §10.1.1).
  */
 export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
+  // 2.14
   return httpVersionMinor === 1 && headers.expect?.toLowerCase() === '100-continue';
 }
 
@@ -178,9 +185,10 @@ function closeAfter(req: IncomingMessage, res: ServerResponse, headers: string[]
 
 /** Sends FIN, reads on and drops what comes, and closes when the client does, or in LINGER_MS. */
 export function lingeringClose(socket: Socket): void {
+  // 2.13
   socket.end();
   // Not to node's parser, which would make a request of it and keep that (contract 2.11).
-  socket.removeAllListeners('data').on('data', () => {});
+  socket.removeAllListeners('data').on('data', () => {}); // 2.11
   socket.resume();
   destroyIn(socket, LINGER_MS);
 }

@@ -35,7 +35,7 @@ export class Router<Route> {
       const [method = '', pattern = ''] = key.split(' ');
       const routes = byPattern.get(pattern) ?? new Map<string, Route>();
       byPattern.set(pattern, routes.set(method, route));
-      if (method === 'GET') routes.set('HEAD', route);
+      if (method === 'GET') routes.set('HEAD', route); // 2.6
     }
     this.#resources = [...byPattern].map(([pattern, routes]) => ({
       pattern,
@@ -64,7 +64,7 @@ export class Router<Route> {
 
   #search(target: string): Match<Route> | undefined {
     const mark = target.indexOf('?');
-    const path = originForm(mark === -1 ? target : target.slice(0, mark));
+    const path = originForm(mark === -1 ? target : target.slice(0, mark)); // 2.7
     const segments = split(path);
     if (segments === undefined) return undefined;
     for (const resource of this.#resources) {
@@ -78,6 +78,7 @@ export class Router<Route> {
 
 /** The path of an absolute-form target, which a server must accept (RFC 9112 §3.2.2). */
 function originForm(path: string): string {
+  // 2.7
   if (path.startsWith('/')) return path;
   const absolute = /^https?:\/\/[^/]*(.*)$/is.exec(path);
   return absolute ? absolute[1] || '/' : path;
@@ -89,6 +90,7 @@ function originForm(path: string): string {
  * @returns undefined when a part is empty
  */
 function split(path: string): readonly string[] | undefined {
+  // 2.7
   if (!path.startsWith('/')) return undefined;
   const sent = path.slice(1).split('/');
   const parts = path.includes('%') ? sent.map(decodePart) : sent;
@@ -101,7 +103,7 @@ function decodePart(part: string): string {
   try {
     return decodeURIComponent(part);
   } catch {
-    throw new HttpError(400, 'The path has malformed percent-encoding.');
+    throw new HttpError(400, 'The path has malformed percent-encoding.'); // 2.7
   }
 }
 

@@ -43,7 +43,7 @@ export class Admin implements Handler {
 
   async #reply(req: IncomingMessage): Promise<Reply> {
     const pages: Record<string, () => Promise<Reply>> = {
-      '/live': async () => text(200, 'live\n'),
+      '/live': async () => text(200, 'live\n'), // 7.1
       '/ready': () => this.#ready(),
       '/metrics': async () => ({
         status: 200,
@@ -61,6 +61,7 @@ export class Admin implements Handler {
   }
 
   async #ready(): Promise<Reply> {
+    // 7.2
     const reason = await this.#options.reasonNotReady();
     return reason === undefined ? text(200, 'ready\n') : text(503, `not ready: ${reason}\n`);
   }

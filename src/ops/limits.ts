@@ -19,18 +19,18 @@ export const MAX_DROPPED = 10_000;
 export const BACKLOG = 4096;
 
 /** How long idle connections of a stopping server may bring one more request. */
-export const STOP_GRACE_MS = 500;
+export const STOP_GRACE_MS = 500; // 6.15
 
 /** Every limit of node:http(s), written out. */
 export const HTTP_OPTIONS: ServerOptions = {
-  insecureHTTPParser: false,
-  maxHeaderSize: MAX_HEADER_BYTES,
-  headersTimeout: 10_000,
-  requestTimeout: 30_000,
+  insecureHTTPParser: false, // 2.10
+  maxHeaderSize: MAX_HEADER_BYTES, // 6.3
+  headersTimeout: 10_000, // 6.3
+  requestTimeout: 30_000, // 6.3
   connectionsCheckingInterval: 1_000,
   // Longer than the 60 s after which load balancers commonly drop an idle connection: the side that
   // sends the next request should be the one that closes.
-  keepAliveTimeout: 65_000,
+  keepAliveTimeout: 65_000, // 6.14
   // We refuse it ourselves, with the headers of every answer.
   requireHostHeader: false,
   joinDuplicateHeaders: false,
@@ -41,6 +41,6 @@ export const HTTP_OPTIONS: ServerOptions = {
 
 /** What TLS adds; HTTP/1.0 is offered by its name too (RFC 7301). */
 export const TLS_OPTIONS: TlsOptions = {
-  handshakeTimeout: 10_000,
+  handshakeTimeout: 10_000, // 6.13
   ALPNProtocols: ['http/1.1', 'http/1.0'],
 };

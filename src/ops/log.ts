@@ -64,6 +64,7 @@ export class Log {
 
   /** A request that was answered after `ms` milliseconds. */
   request(line: RequestLine, ms: number): void {
+    // 6.8
     if (this.#level < INFO) return;
     const { requestId, method, route, status, bytes, client } = line;
     const time = new Date().toISOString();
@@ -86,6 +87,7 @@ export class Log {
   }
 
   #line(level: Level, message: string, fields: Fields): void {
+    // 6.7
     if (this.#level < LEVELS.indexOf(level)) return;
     const time = new Date().toISOString();
     if (this.#format === 'json') {
@@ -99,6 +101,7 @@ export class Log {
 
   #write(line: string): void {
     if (this.#pending.length > MAX_PENDING_CHARACTERS) {
+      // 6.10
       this.#dropped++;
       return;
     }

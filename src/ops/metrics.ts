@@ -60,11 +60,13 @@ export class Metrics {
 
   /** A request has come. */
   begin(method: string): void {
+    // 7.3
     this.#active[this.#methodIndex.get(method) ?? 0]!++;
   }
 
   /** It was answered, `ms` milliseconds later. */
   end({ method, route, status }: Answered, ms: number): void {
+    // 7.3
     const index = this.#methodIndex.get(method) ?? 0;
     this.#active[index]!--;
     const series = this.#requests.get(route) ?? this.#requests.get('')!;
@@ -73,6 +75,7 @@ export class Metrics {
 
   /** The store has answered, or failed. */
   operation(operation: Operation, ms: number, failure: Failure | undefined): void {
+    // 7.3
     const series = this.#operations.get(operation)!;
     histogram(series, failure, OPERATION_BOUNDS).record(ms / 1000);
   }
@@ -107,6 +110,7 @@ export class Metrics {
         ]),
       ...this.#runtime.families(),
       family('build_info', 'gauge', 'Always 1; the label is what counts.', [
+        // 7.3
         ['', { version: VERSION }, 1],
       ]),
     ];

@@ -16,6 +16,7 @@ export class Runtime {
 
   /** Memory and CPU now, delays since the call before. */
   families(): string[] {
+    // 7.3
     const cpu = cpuUsage();
     return [
       family('process_memory_usage_bytes', 'gauge', 'Resident memory.', [

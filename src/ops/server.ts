@@ -78,15 +78,16 @@ export class Server {
     // The header size is the limit, not the number of headers, which node would drop silently.
     this.#server.maxHeadersCount = 0;
     // The timer restarts when the client takes bytes, and runs while a request waits for the store.
-    this.#server.timeout = inactivityMs;
+    this.#server.timeout = inactivityMs; // 6.3
     // A client that has said all it wants to say still gets its answers; @types/node misses it.
-    Object.assign(this.#server, { httpAllowHalfOpen: true });
+    Object.assign(this.#server, { httpAllowHalfOpen: true }); // 2.16
     this.#server.on('connection', this.#accept.bind(this));
     this.#server.on(tls ? 'secureConnection' : 'connection', this.#connected.bind(this));
     this.#server.on('checkContinue', answer);
     this.#server.on('checkExpectation', answer);
     this.#server.on('clientError', this.#unreadable.bind(this));
     this.#server.on('connect', ({ socket }: IncomingMessage) => {
+      // 2.12
       // Node has taken its listeners off: the answers before have this long in all (contract 6.3).
       socket.on('error', () => socket.destroy());
       destroyIn(socket, inactivityMs);
@@ -115,6 +116,7 @@ export class Server {
    * request for `graceMs` milliseconds, as it can be on its way.
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
+    // 6.2
     // Turns of the event loop that take what waits in the kernel's queue, until one finds nothing;
     // clients that connect anew put off the end for `acceptMs` milliseconds at most (contract 6.2).
     const most = this.#accepted + BACKLOG;
@@ -130,7 +132,7 @@ export class Server {
       NetServer.prototype.close.call(this.#server);
     });
     // A turn later, as what has arrived by then is read first.
-    const grace = setInterval(() => setImmediate(() => this.#closeUnused()), graceMs);
+    const grace = setInterval(() => setImmediate(() => this.#closeUnused()), graceMs); // 6.15
     if (this.#sockets.size > 0) await closed;
     clearInterval(grace);
   }
@@ -143,6 +145,7 @@ export class Server {
 
   #accept(socket: Socket): void {
     this.#accepted++;
+    // 6.3
     if (this.#sockets.size >= MAX_CONNECTIONS && this.#closeIdle(EVICTION_BATCH_SIZE) === 0) {
       socket.destroy();
       return;
@@ -157,7 +160,7 @@ export class Server {
   #connected(socket: Socket): void {
     if (socket.destroyed) return;
     // Over TLS too, but not before the handshake is done.
-    socket.allowHalfOpen = true;
+    socket.allowHalfOpen = true; // 2.16
     const connection: Connection = {
       request: undefined,
       latest: undefined,
@@ -185,6 +188,7 @@ export class Server {
     const { latest } = connection;
     const isFree = latest === undefined || latest.writableFinished;
     if (!isFree && this.#queued === MAX_QUEUED) {
+      // 2.11
       this.#refuse(req.socket, new HttpError(503));
       return;
     }
@@ -203,6 +207,7 @@ export class Server {
       if (!latest.writableFinished) req.socket.pause();
     });
     latest.once('finish', () => {
+      // 2.11
       if (!this.#connections.has(req.socket)) return;
       connection.queued--;
       this.#queued--;
@@ -217,13 +222,14 @@ export class Server {
   #drop(socket: Socket, connection: Connection): void {
     connection.dropped++;
     this.#dropped++;
-    if (this.#dropped > MAX_DROPPED) socket.destroy();
+    if (this.#dropped > MAX_DROPPED) socket.destroy(); // 2.11
     // As above. A connection that is closing is read, and what comes is not parsed.
     queueMicrotask(() => connection.isClosing || socket.pause());
   }
 
   /** Closes up to `most` connections without a request in progress, the oldest first. */
   #closeIdle(most: number): number {
+    // 6.3
     let count = 0;
     for (const [socket, { latest, isClosing }] of this.#connections) {
       if (count >= most) break;
@@ -245,6 +251,7 @@ export class Server {
 
   /** What node's parser refuses, and requests that take too long. */
   #unreadable(err: ParseError, duplex: unknown): void {
+    // 2.10
     const socket = duplex as Socket;
     const connection = this.#connections.get(socket);
     if (connection?.isClosing || connection?.isRefused) return;
@@ -280,7 +287,7 @@ export class Server {
     };
     if (latest === undefined || latest.writableFinished) end();
     else {
-      latest.once('finish', end);
+      latest.once('finish', end); // 2.3
       // Without 'finish' before: the client has gone.
       latest.once('close', () => connection.isClosing || socket.destroySoon());
     }

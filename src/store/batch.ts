@@ -83,6 +83,7 @@ export interface Kind<Connection, Item, Result> {
 
 /** The waiting calls of one kind. */
 export class Queue<Connection, Item, Result> implements BatchSource {
+  // 6.6
   readonly #scheduler: Scheduler;
   readonly #kind: Kind<Connection, Item, Result>;
   readonly #timeoutMs: number;
@@ -105,6 +106,7 @@ export class Queue<Connection, Item, Result> implements BatchSource {
   call(item: Item): Promise<Result> {
     return new Promise((resolve, reject) => {
       if (this.#waiting.length >= MAX_WAITING) {
+        // 4.17
         reject(new StoreUnavailable('too many calls are waiting for the store'));
         return;
       }
@@ -125,6 +127,7 @@ export class Queue<Connection, Item, Result> implements BatchSource {
   }
 
   expire(now: number): void {
+    // 4.13
     const latest = now + (1 - WAITING) * this.#timeoutMs;
     // The queue is in the order of arrival, so what has waited too long stands in front.
     const alive = this.#waiting.findIndex(({ expires }) => expires > latest);
@@ -158,7 +161,7 @@ export class Queue<Connection, Item, Result> implements BatchSource {
   async #run(connection: Connection, calls: Call<Item, Result>[]): Promise<Lost | undefined> {
     try {
       const items = calls.map(({ item }) => item);
-      const results = await this.#kind.statement(connection, items, calls[0]!.expires);
+      const results = await this.#kind.statement(connection, items, calls[0]!.expires); // 5.5
       calls.forEach((call, i) => {
         const result = results[i];
         if (result instanceof Error) call.reject(result);
@@ -174,6 +177,7 @@ export class Queue<Connection, Item, Result> implements BatchSource {
         return others.length === 0 ? undefined : this.#run(connection, others);
       }
       if (this.#kind.isLost(err)) {
+        // 4.13
         fail(calls, err);
         return { cause: err };
       }

@@ -22,6 +22,7 @@ export interface Target extends UserChange {
 /** A row of a conditional statement; without a name the user stayed as it was. */
 type Row = Omit<User, 'name'> & { readonly name: string | null; readonly isMet?: boolean };
 
+// 4.16
 const SET_FIELDS = `
   name = coalesce(i.name, u.name),
   email = coalesce(i.email, u.email),
@@ -31,7 +32,7 @@ const SET_FIELDS = `
   end`;
 const COLUMNS = 'u.id, u.name, u.email, u.version';
 
-// Conditions are texts: the versions between commas, or * for any.
+// 4.8: conditions are texts, the versions between commas, or * for any.
 const IS_MET = `
   (one_of = '*' or position(',' || u.version || ',' in one_of) > 0)
   and none_of <> '*' and position(',' || u.version || ',' in none_of) = 0`;

@@ -110,8 +110,9 @@ export async function openConnection(options: ConnectionOptions): Promise<Connec
       throw new StoreUnavailable(`${host.host}:${host.port} is not ${database.sessionAttributes}`);
     }
     const isDirect = state.pid === rows.state.pid && Number(state.timeoutMs) === timeoutMs;
-    if (!isPooler && !isDirect) throw new PoolerFound();
+    if (!isPooler && !isDirect) throw new PoolerFound(); // 5.1
     if (state.encoding !== ENCODING) {
+      // 5.1
       throw new UnusableDatabase(
         `the database has the encoding ${state.encoding}, this service needs ${ENCODING}: create it with encoding '${ENCODING}' locale 'C' template template0`,
       );
@@ -137,7 +138,7 @@ function client(link: Link, options: ConnectionOptions): Sql {
   const { database, host, authorities, timeoutMs, isPooler, onClose } = options;
   // The server gives up a statement by itself too, also when it never learns that we are gone.
   // Behind a pooler each statement brings its limit along.
-  const session = isPooler ? {} : { statement_timeout: timeoutMs, ...PLANNER };
+  const session = isPooler ? {} : { statement_timeout: timeoutMs, ...PLANNER }; // 4.13
   // Loaded where it is chosen.
   const postgres: typeof Postgres = createRequire(import.meta.url)('postgres');
   const configured = {
@@ -201,6 +202,7 @@ function extendedQuery(sql: Sql): Session['query'] {
  * parameters: the values are literals in the text.
  */
 function simpleQuery(sql: Sql, timeoutMs: number): Session['query'] {
+  // 5.1
   return async <Row extends object>(text: string, values: readonly string[]) => {
     const statement = text.replace(/\$([1-9])/g, (_all, n) => literal(values[Number(n) - 1]!));
     const results = await sql.unsafe(`set local statement_timeout = ${timeoutMs}; ${statement}`);

@@ -39,7 +39,7 @@ export async function openFile<T>(
       // SQLite silently opens a file read-only that it may not write.
       if (existsSync(path)) accessSync(path, constants.W_OK);
     }
-    const opened = new sqlite.DatabaseSync(path, { timeout: 0 });
+    const opened = new sqlite.DatabaseSync(path, { timeout: 0 }); // 5.2
     db = opened;
     await retry(() => migrate(opened), now() + OPEN_TIMEOUT_MS, now);
     return use(db);
@@ -51,6 +51,7 @@ export async function openFile<T>(
 
 /** Not mkdirSync's own recursion: node 26 never ends where a parent cannot be made (/proc/a/b). */
 function makeFolder(path: string): void {
+  // 5.2
   if (existsSync(path)) return;
   makeFolder(dirname(path));
   try {
@@ -62,6 +63,7 @@ function makeFolder(path: string): void {
 }
 
 /** Does the action, again and again while another process holds a lock on the file. */
+// 4.13
 export async function retry<T>(action: () => T, expires: number, now: () => number): Promise<T> {
   for (;;) {
     try {
@@ -86,6 +88,8 @@ export function primaryCode(err: unknown): number {
 }
 
 function migrate(db: DatabaseSync): void {
+  // 5.3
+  // 5.2
   db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
   const all = migrations('sqlite');
   const version = () => Number(db.prepare('pragma user_version').get()?.user_version);
@@ -105,6 +109,7 @@ function migrate(db: DatabaseSync): void {
 
 /** What an operator can do about a file that cannot be opened. */
 function explain(path: string, err: NodeJS.ErrnoException): string {
+  // 5.2
   const fault = `cannot open the database ${path}: ${err.message}`;
   const owner = `${getuid?.()}:${getgid?.()}`;
   const folder = resolve(dirname(path));

@@ -32,6 +32,7 @@ export interface StoreOptions {
  * @throws an Error in one line when a SQLite file cannot be opened
  */
 export async function openStore(database: Database, options: StoreOptions): Promise<Store> {
+  // 5.0
   if (database.engine === 'sqlite') return openSqlite(database.path, options);
   return openPostgres(database, options);
 }

@@ -15,6 +15,7 @@ export class UnusableDatabase extends Error {
 
 /** All migrations of an engine in their order. */
 export function migrations(engine: 'sqlite' | 'postgres'): readonly Migration[] {
+  // 5.3
   const folder = new URL(`../../db/${engine}/`, import.meta.url);
   const files = readdirSync(folder).filter((name) => name.endsWith('.sql'));
   return files.sort().map((name, i) => {
@@ -30,6 +31,7 @@ export function migrations(engine: 'sqlite' | 'postgres'): readonly Migration[] 
  */
 export function missing(all: readonly Migration[], found: number): readonly Migration[] {
   if (found > all.length) {
+    // 5.3
     throw new UnusableDatabase(
       `the database has schema version ${found}, this service knows ${all.length}: run the newer service, or restore a backup from before the upgrade`,
     );

@@ -23,7 +23,7 @@ import { UnusableDatabase } from './migrate.ts';
 import type { PostgresDatabase } from './url.ts';
 
 /** Pauses between attempts to connect double from the first to the longest. */
-const BACKOFF_MS = { first: 25, longest: 1_000 } as const;
+const BACKOFF_MS = { first: 25, longest: 1_000 } as const; // 5.7
 
 /**
  * A connection that is lost sooner counts as a failed attempt: a server can accept connections and
@@ -35,7 +35,7 @@ const MIN_LIFETIME_MS = 100;
  * How long a host may take to answer. An attempt that began while the network was away may never
  * end, so the first leaves the next request half of its time; each further one has twice as long.
  */
-const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const;
+const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const; // 5.7
 
 /** How long running statements may take when the pool is closed. */
 const END_TIMEOUT_MS = 1_000;
@@ -95,6 +95,7 @@ export class Pool implements Scheduler {
    * first can fall silent while it does, they wait for it only as long as for a host.
    */
   start(): void {
+    // 6.1
     const [first, ...others] = this.#slots;
     const tooLong = sleep(CONNECT_TIMEOUT_MS.max, undefined, { ref: false });
     Promise.race([this.#fill(first!), tooLong]).then(() => {
@@ -104,6 +105,7 @@ export class Pool implements Scheduler {
 
   /** How many connections are in use, and ready. */
   get connections(): { readonly used: number; readonly idle: number } {
+    // 7.3
     const used = this.#slots.filter(({ batch }) => batch).length;
     const connected = this.#slots.filter(({ connection }) => connection).length;
     return { used, idle: connected - used };
@@ -111,7 +113,7 @@ export class Pool implements Scheduler {
 
   schedule(queue: BatchSource): void {
     this.#queues.add(queue);
-    this.#ticker ??= setTimeout(() => this.#tick(), TICK_MS);
+    this.#ticker ??= setTimeout(() => this.#tick(), TICK_MS); // 6.6
     if (this.#isScheduled) return;
     this.#isScheduled = true;
     // After all the requests that this turn of the event loop brings.
@@ -166,6 +168,7 @@ export class Pool implements Scheduler {
 
   /** The connection is of no use any more: nobody knows what became of the statement on it. */
   #lose(slot: Slot, cause: unknown): void {
+    // 4.13
     const { connection, batch } = slot;
     this.#options.debug('connection lost', { cause: String(cause) });
     slot.connection = undefined;
@@ -178,6 +181,7 @@ export class Pool implements Scheduler {
 
   /** Looks at all deadlines; goes on while there is anything that could miss one. */
   #tick(): void {
+    // 4.13
     const now = this.#options.now();
     for (const slot of this.#slots) {
       slot.batch?.expire(now);
@@ -192,6 +196,7 @@ export class Pool implements Scheduler {
 
   /** Connects a slot, however long it takes. */
   async #fill(slot: Slot): Promise<void> {
+    // 5.1
     for (let attempt = 1; ; attempt++) {
       await this.#pause(slot);
       if (this.#isClosed) return;
@@ -202,7 +207,7 @@ export class Pool implements Scheduler {
         if (this.#isClosed) return slot.connection.cut();
         slot.connectedAt = this.#options.now();
         this.#options.debug('connected', { host: this.#nameOf(tried) });
-        if (this.#isUnavailable) this.#options.onAvailable();
+        if (this.#isUnavailable) this.#options.onAvailable(); // 6.1
         this.#isUnavailable = false;
         this.#assign(slot);
         return;
@@ -222,7 +227,7 @@ export class Pool implements Scheduler {
     if (passes === 0 || !Number.isInteger(passes)) return;
     const pause = Math.min(BACKOFF_MS.first * 2 ** (passes - 1), BACKOFF_MS.longest);
     // Jitter, so that replicas do not come back all at once.
-    await sleep(pause * (0.5 + Math.random() / 2), undefined, { ref: false });
+    await sleep(pause * (0.5 + Math.random() / 2), undefined, { ref: false }); // 5.7
   }
 
   get #isClosed(): boolean {
@@ -236,11 +241,11 @@ export class Pool implements Scheduler {
     }
     this.#options.debug('cannot connect', { host: this.#nameOf(tried), cause: String(err) });
     // Other slots may have gone on from this host before.
-    if (this.#host === tried) this.#host++;
+    if (this.#host === tried) this.#host++; // 5.1
     const isConnected = this.#slots.some(({ connection }) => connection);
     if (isConnected || this.#isUnavailable || this.#isClosed) return;
     this.#isUnavailable = true;
-    this.#options.onUnavailable(err);
+    this.#options.onUnavailable(err); // 6.1
   }
 
   #nameOf(tried: number): string {

@@ -164,6 +164,7 @@ const LOCK = 'select pg_advisory_xact_lock(7236128401)';
  * replicas that start at once one does it and the others find it done.
  */
 async function migrate(sql: Sql, prolong: () => void): Promise<void> {
+  // 5.3
   const all = migrations('postgres');
   if (missing(all, await schemaVersion(sql)).length === 0) return;
   prolong();

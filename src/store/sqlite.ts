@@ -20,6 +20,7 @@ import type { StoreOptions } from './index.ts';
 const SQLITE_CONSTRAINT = 19;
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
 
+// 4.8, 4.16
 // Without a name or email the field stays; the version grows when something changes.
 const CHANGE = `
   update users set
@@ -135,11 +136,11 @@ class SqliteStore implements UserStore, Scheduler {
     statements.begin.run();
     try {
       const results = writes.map((write) => write(statements));
-      statements.commit.run();
+      statements.commit.run(); // 5.5
       return results;
     } catch (err) {
       // A full disk ends the transaction by itself.
-      if (this.#db.isTransaction) statements.rollback.run();
+      if (this.#db.isTransaction) statements.rollback.run(); // 5.2
       throw err;
     }
   }

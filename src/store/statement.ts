@@ -8,7 +8,7 @@ import type { Session } from './connection.ts';
  * waited in the server's socket, where cutting the connection does not take it back. An empty
  * result would have another meaning. The first parameter is the time in the server's seconds.
  */
-export const IN_TIME = '1 / (statement_timestamp() < to_timestamp($1::float8))::int = 1';
+export const IN_TIME = '1 / (statement_timestamp() < to_timestamp($1::float8))::int = 1'; // 4.13
 
 /** SQLSTATE (PostgreSQL manual, appendix A) of a value that another row has. */
 export const UNIQUE_VIOLATION = '23505';
@@ -18,7 +18,7 @@ const DIVISION_BY_ZERO = '22012';
 const LOST_CODES = ['25006', '57014'];
 
 /** Times that a statement is run which deadlocks. */
-const MAX_ATTEMPTS = 5;
+const MAX_ATTEMPTS = 5; // 5.6
 
 class TooLate extends StoreUnavailable {}
 
@@ -34,7 +34,7 @@ export async function query<Row extends object>(
     } catch (err) {
       const { code } = err as { code?: string };
       if (code === DIVISION_BY_ZERO) throw new TooLate('the statement came too late');
-      if (code !== DEADLOCK || attempt === MAX_ATTEMPTS) throw err;
+      if (code !== DEADLOCK || attempt === MAX_ATTEMPTS) throw err; // 5.6
     }
   }
 }

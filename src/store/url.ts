@@ -78,6 +78,7 @@ export function parseDatabaseUrl(url: string): Database | undefined {
 
 /** The database in words that hold no secret. */
 export function describe(database: Database): string {
+  // 1.7
   if (database.engine === 'sqlite') return `sqlite ${database.path}`;
   const hosts = database.hosts.map(({ host, port }) => `${host}:${port}`);
   return `postgres ${hosts.join(',')}/${database.database}`;
