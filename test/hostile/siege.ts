@@ -1,0 +1,142 @@
+// One attack: an attacker in a process of its own, honest clients meanwhile, and what is asserted.
+import assert from 'node:assert/strict';
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { SECRET } from '../support/program.ts';
+import type { Attack } from './attacks.ts';
+import type { Counts, Target } from './connections.ts';
+import { HonestClient, type HonestRequest } from './honest.ts';
+import { IS_FULL, report } from './results.ts';
+import { type Process, peakDuring, settled } from './service.ts';
+
+/** How long an attack goes on once all its connections were made. */
+const ATTACK_MS = IS_FULL ? 12_000 : 6_000;
+/** How long an attacker has for making them. */
+const RAMP_MS = 20_000;
+const MIN_SUCCESS_RATE = 0.98;
+const MAX_P99_MS = 1_000;
+
+/** How long the process has for collecting its garbage. */
+const GARBAGE_MS = 20_000;
+
+/** Memory that the process may keep of what it has got, as a share of what it could get. */
+const KEPT_SHARE = 0.5;
+
+const GREETING: HonestRequest = { path: '/' };
+const USER: HonestRequest = { path: '/users/1' };
+
+/** What the tests know of a service that is attacked. */
+export interface Besieged extends Process {
+  /** How it ended; undefined while it lives. */
+  readonly end: string | undefined;
+  /** Resolves when it has ended. */
+  readonly ended: Promise<unknown>;
+}
+
+/** Where an attack runs. */
+export interface Setting {
+  readonly transport: string;
+  readonly store: string;
+  readonly limitBytes: number;
+  /** Descriptors that it may open for good on first use: the pool's. */
+  readonly spareDescriptors: number;
+}
+
+/** Attacks a service, and asserts that it lives, serves, and gives back what it took. */
+export async function besiege(
+  t: TestContext,
+  service: Besieged,
+  attack: Attack,
+  { transport, store, limitBytes, spareDescriptors }: Setting,
+): Promise<void> {
+  const requests = attack.honest ?? [
+    GREETING,
+    ...(attack.hasUsers && !attack.freezesStore ? [USER] : []),
+  ];
+  await serves(service, requests);
+  const rest = await settled(service, ({ descriptors }) => {
+    return descriptors <= service.atRest.descriptors + spareDescriptors;
+  });
+  const mostDescriptors = rest.descriptors + spareDescriptors;
+  const honest = new HonestClient(service, requests);
+  let counts: Counts | undefined;
+  const peakBytes = await peakDuring(service.group, async () => {
+    counts = await attackFor(attack, service, () => honest.stop());
+  });
+  // Somebody goes on asking: a process that has nothing to do collects no garbage.
+  const others = new HonestClient(service, [GREETING]);
+  const mostBytes = rest.usedBytes + KEPT_SHARE * (limitBytes - rest.usedBytes);
+  const { usedBytes: afterBytes } = await settled(
+    service,
+    (now) => now.usedBytes <= mostBytes,
+    GARBAGE_MS,
+  );
+  await others.stop();
+  const { descriptors } = await settled(service, (now) => now.descriptors <= mostDescriptors);
+
+  const { successRate, p99Ms, failures, total } = honest;
+  const isAlive = service.end === undefined;
+  report({
+    ...{ attack: attack.name, transport, store, limitBytes, isAlive, peakBytes, afterBytes },
+    ...{ restBytes: rest.usedBytes, requests: total, successRate, p99Ms },
+  });
+  t.diagnostic(`attacker: ${JSON.stringify(counts)}; honest failures: ${JSON.stringify(failures)}`);
+  assert.equal(service.end, undefined);
+  assert.ok(counts !== undefined && counts.opened > 0, 'the attacker had no connection');
+  const { opened, closed } = counts;
+  const faults = {
+    'kills in its group': service.group.kills > 0,
+    [`${(100 * successRate).toFixed(1)} % of ${total} honest requests got 200`]:
+      successRate < MIN_SUCCESS_RATE,
+    [`p99 of ${p99Ms} ms`]: IS_FULL && p99Ms >= MAX_P99_MS,
+    [`${opened - closed} of ${attack.keeps} connections are left`]:
+      attack.keeps !== undefined && opened - closed < attack.keeps,
+    [`${afterBytes} bytes are used, ${mostBytes} are allowed`]: afterBytes > mostBytes,
+    [`${descriptors} descriptors, ${rest.descriptors} before`]: descriptors > mostDescriptors,
+  };
+  assert.deepEqual(
+    Object.keys(faults).filter((fault) => faults[fault]),
+    [],
+  );
+  await serves(service, requests);
+}
+
+/** Each request gets 200. */
+async function serves(service: Process, requests: readonly HonestRequest[]): Promise<void> {
+  const client = new HonestClient(service, requests);
+  await client.ended(2 * requests.length);
+  await client.stop();
+  assert.deepEqual(client.failures, {});
+}
+
+/** Attacks for a time, and until `last` has resolved; then every connection of the attacker ends. */
+async function attackFor(
+  { name, lastsMs = ATTACK_MS }: Attack,
+  service: Besieged,
+  last: () => Promise<void>,
+): Promise<Counts | undefined> {
+  const { port, adminPort, isTls } = service;
+  const run = `a${process.pid}`;
+  const target: Target = { attack: name, port, adminPort, isTls, run, secret: SECRET };
+  const child = fork(join(import.meta.dirname, 'attacker.ts'), [JSON.stringify(target)]);
+  let counts: Counts | undefined;
+  const isReady = new Promise<void>((resolve) => {
+    child.on('message', (message: Counts) => {
+      counts = message;
+      if (counts.opened + counts.failed >= counts.goal) resolve();
+    });
+  });
+  const exit = once(child, 'exit');
+  const ended = Promise.race([exit, service.ended]);
+  await Promise.race([ended, isReady, pause(RAMP_MS, undefined, { ref: false })]);
+  await Promise.race([ended, pause(lastsMs, undefined, { ref: false })]);
+  const isEarly = child.exitCode !== null;
+  await last();
+  child.kill('SIGKILL');
+  await exit;
+  assert.ok(!isEarly, 'the attacker ended by itself');
+  return counts;
+}
