@@ -6,8 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { App, type Exchange } from './app.ts';
 import type { AuthServices } from './auth/access.ts';
 import { Credential } from './auth/credential.ts';
-import { Failures } from './auth/failures.ts';
 import { Tokens } from './auth/jwt.ts';
+import { FailureLimiter } from './auth/limiter.ts';
 import { type Config, readTls } from './config.ts';
 import { readPage } from './docs.ts';
 import { openapi } from './openapi.ts';
@@ -171,7 +171,7 @@ function authServices(config: Config, password: string): AuthServices {
       secrets.filter((secret) => secret !== undefined),
       () => Date.now() / 1000,
     ),
-    failures: new Failures(config.authFailuresPerMinute, () => performance.now()),
+    limiter: new FailureLimiter(config.authFailuresPerMinute, () => performance.now()),
     protectUsers: config.protectUsers,
   };
 }
