@@ -122,12 +122,11 @@ export async function startService(
 
   try {
     const port = await api.listen(config.port, config.host);
+    const adminHost = config.adminHost ?? config.host; // 1 ADMIN_HOST
     const adminPort =
-      config.adminPort === undefined
-        ? undefined
-        : await admin.listen(config.adminPort, config.host);
+      config.adminPort === undefined ? undefined : await admin.listen(config.adminPort, adminHost);
     const url = urlOf(tls ? 'https' : 'http', config.host, port);
-    const adminUrl = adminPort === undefined ? undefined : urlOf('http', config.host, adminPort);
+    const adminUrl = adminPort === undefined ? undefined : urlOf('http', adminHost, adminPort);
     log.info('listening', { url, adminUrl, store: describe(config.database) });
     return {
       url,

@@ -90,6 +90,30 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
     assert.equal((await send(`${program.url}/live`)).status, 404);
   });
 
+  test('1 ADMIN_HOST: only the admin listener binds that address', async () => {
+    await using program = await start({ HOST: '127.0.0.2', ADMIN_HOST: '127.0.0.3' });
+    const [api, admin] = [new URL(program.url), new URL(program.adminUrl)];
+    assert.deepEqual([api.hostname, admin.hostname], ['127.0.0.2', '127.0.0.3']);
+    assert.equal((await send(program.url)).status, 200);
+    assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+    const others = [`127.0.0.2:${admin.port}`, `127.0.0.1:${admin.port}`, `127.0.0.3:${api.port}`];
+    for (const other of others) {
+      await assert.rejects(raw(`http://${other}`, ''), { code: 'ECONNREFUSED' }, other);
+    }
+  });
+
+  for (const { why, ADMIN_HOST } of [
+    { why: 'unset', ADMIN_HOST: undefined },
+    { why: 'empty', ADMIN_HOST: '' },
+  ]) {
+    test(`1 ADMIN_HOST: ${why}, the admin listener binds HOST`, async () => {
+      const given: Record<string, string> = ADMIN_HOST === undefined ? {} : { ADMIN_HOST };
+      await using program = await start({ HOST: '127.0.0.2', ...given });
+      assert.equal(new URL(program.adminUrl).hostname, '127.0.0.2');
+      assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+    });
+  }
+
   test('1 ADMIN_PORT: unset, there is no admin listener', async () => {
     await using program = await start({ ADMIN_PORT: '' });
     assert.ok(!('adminUrl' in (await program.logged('listening'))));
