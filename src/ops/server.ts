@@ -107,7 +107,8 @@ export class Server {
 
   /** New connections get this certificate; those that are open keep theirs. */
   reloadTls(tls: KeyPair): void {
-    (this.#server as Https.Server).setSecureContext({ ...tls });
+    // Node forgets the ciphers that it is not told again.
+    (this.#server as Https.Server).setSecureContext({ ...TLS_OPTIONS, ...tls });
   }
 
   /**
