@@ -13,6 +13,8 @@ export interface Config {
   readonly port: number;
   readonly host: string | undefined;
   readonly adminPort: number | undefined;
+  /** `host` by default. */
+  readonly adminHost: string | undefined;
   readonly database: Database;
   readonly databasePoolSize: number;
   readonly databaseTimeoutMs: number;
@@ -108,6 +110,7 @@ const RULES = {
   PORT: { rule: port, fallback: 3000 },
   HOST: { rule: text, fallback: undefined },
   ADMIN_PORT: { rule: port, fallback: undefined },
+  ADMIN_HOST: { rule: text, fallback: undefined },
   DATABASE_URL: {
     rule: {
       accepts: 'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE',
@@ -169,6 +172,7 @@ export function readConfig(env: Environment): Config {
     port: get('PORT'),
     host: get('HOST'),
     adminPort: get('ADMIN_PORT'),
+    adminHost: get('ADMIN_HOST'),
     database: get('DATABASE_URL'),
     databasePoolSize: get('DATABASE_POOL_SIZE'),
     databaseTimeoutMs: get('DATABASE_TIMEOUT_MS'),
@@ -203,7 +207,7 @@ export function readConfig(env: Environment): Config {
 export function readAdminAddress(env: Environment): { host: string; port: number } {
   // 6.5
   const problems: string[] = [];
-  const host = read(env, 'HOST', problems) ?? '0.0.0.0';
+  const host = read(env, 'ADMIN_HOST', problems) ?? read(env, 'HOST', problems) ?? '0.0.0.0';
   const number = read(env, 'ADMIN_PORT', problems) ?? DEFAULT_ADMIN_PORT;
   if (problems.length > 0) throw new InvalidConfig(problems);
   // "All interfaces" is no address to ask.

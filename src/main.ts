@@ -11,8 +11,8 @@ import { type Service, startService } from './service.ts';
 
 const OLDEST_NODE = 24;
 
-/** Exit statuses; 78 is EX_CONFIG of sysexits.h. */
-const EXIT = { ok: 0, failed: 1, config: 78 } as const; // 6.11
+/** Exit statuses; 70 and 78 are EX_SOFTWARE and EX_CONFIG of sysexits.h. */
+const EXIT = { ok: 0, failed: 1, software: 70, config: 78 } as const; // 6.11
 
 /** Its file descriptor. */
 const STDOUT = 1;
@@ -90,25 +90,34 @@ async function serve(isJson: boolean): Promise<void> {
     process.exit(status);
   };
 
-  // The driver of Postgres can throw where no one can catch it; its connection is replaced then.
-  // A fault of ours outside a request is no reason to drop the requests of others either.
-  const onStray = (
-    err: unknown, // 6.16
-  ) => log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) });
-  process.on('uncaughtException', onStray);
-  process.on('unhandledRejection', onStray);
-
   let service: Service | undefined;
   let isStopping = false;
+  let hasFault = false;
+  let signals = 0;
   const stop = async () => {
-    if (isStopping) return exit(EXIT.failed); // 6.2
+    if (isStopping) return;
     isStopping = true;
     // Before it serves there is nothing to finish.
-    const isInTime = service === undefined || (await service.stop()); // 6.2
-    await exit(isInTime ? EXIT.ok : EXIT.failed);
+    const isInTime = service === undefined || (await service.stop().catch(() => false)); // 6.2
+    await exit(hasFault ? EXIT.software : isInTime ? EXIT.ok : EXIT.failed);
   };
-  process.on('SIGTERM', stop);
-  process.on('SIGINT', stop);
+  const onSignal = () => {
+    signals++;
+    if (signals > 1)
+      exit(EXIT.failed); // 6.2
+    else stop();
+  };
+  const onFault = (err: unknown) => {
+    // 6.16
+    log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) });
+    if (isSurvivable(err)) return;
+    hasFault = true;
+    stop();
+  };
+  process.on('uncaughtException', onFault);
+  process.on('unhandledRejection', onFault);
+  process.on('SIGTERM', onSignal);
+  process.on('SIGINT', onSignal);
   // Without a handler of its own it would end a process that still starts.
   process.on('SIGHUP', () => {
     if (config.tls === undefined || service === undefined) return; // 6.9
@@ -137,6 +146,26 @@ async function serve(isJson: boolean): Promise<void> {
     fail(EXIT.failed, [(err as Error).message]); // 6.4
     await exit(EXIT.failed);
   }
+}
+
+/** The other end of a connection is gone, which says nothing about the rest of the process. */
+const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'];
+
+const OF_DRIVER = /[\\/]node_modules[\\/]postgres[\\/]/;
+
+/**
+ * Whether the process can be trusted after this fault. The driver of Postgres can throw where nobody
+ * can catch it; the pool replaces that connection. After any other error our own state is unknown.
+ */
+function isSurvivable(err: unknown): boolean {
+  // 6.16
+  const { code, stack } = (err ?? {}) as NodeJS.ErrnoException;
+  if (code !== undefined && PEER_GONE.includes(code)) return true;
+  // The frame that threw: a callback of ours that the driver has called is not the driver.
+  const frame = String(stack)
+    .split('\n')
+    .find((line) => /^ +at (?!.*\bnode:)/.test(line));
+  return frame !== undefined && OF_DRIVER.test(frame);
 }
 
 /**

@@ -8,8 +8,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type Answered, App } from './app.ts';
 import type { AuthServices } from './auth/access.ts';
 import { Credential } from './auth/credential.ts';
-import { Failures } from './auth/failures.ts';
 import { Tokens } from './auth/jwt.ts';
+import { FailureLimiter } from './auth/limiter.ts';
 import { type Config, readTls } from './config.ts';
 import { readPage } from './docs.ts';
 import { Budget, memoryLimits } from './http/budget.ts';
@@ -133,12 +133,11 @@ export async function startService(
 
   try {
     const port = await api.listen(config.port, config.host);
+    const adminHost = config.adminHost ?? config.host; // 1 ADMIN_HOST
     const adminPort =
-      config.adminPort === undefined
-        ? undefined
-        : await admin.listen(config.adminPort, config.host);
+      config.adminPort === undefined ? undefined : await admin.listen(config.adminPort, adminHost);
     const url = urlOf(tls ? 'https' : 'http', config.host, port);
-    const adminUrl = adminPort === undefined ? undefined : urlOf('http', config.host, adminPort);
+    const adminUrl = adminPort === undefined ? undefined : urlOf('http', adminHost, adminPort);
     log.info('listening', { url, adminUrl, store: describe(config.database) });
     return {
       url,
@@ -183,7 +182,7 @@ function authServices(config: Config, password: string): AuthServices {
       secrets.filter((secret) => secret !== undefined),
       () => Date.now() / 1000,
     ),
-    failures: new Failures(config.authFailuresPerMinute, () => performance.now()),
+    limiter: new FailureLimiter(config.authFailuresPerMinute, () => performance.now()),
     protectUsers: config.protectUsers,
   };
 }

@@ -17,6 +17,8 @@ export interface Settings {
   readonly HOST?: string | undefined;
   /** Port of `/live`, `/ready` and `/metrics`, `0` for a free one. Default: no admin listener. */
   readonly ADMIN_PORT?: number | undefined;
+  /** Address that the admin listener binds. Default: `HOST`. */
+  readonly ADMIN_HOST?: string | undefined;
   /** `sqlite:PATH`, or a libpq URL `postgres://…`. Default: `sqlite::memory:`. */
   readonly DATABASE_URL?: string | undefined;
   /** Postgres connections, 1 to 100. Default: 4. */

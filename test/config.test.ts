@@ -46,6 +46,7 @@ test('without variables every setting has its default', () => {
     port: 3000,
     host: undefined,
     adminPort: undefined,
+    adminHost: undefined,
     database: { engine: 'sqlite', path: 'data/service.db' },
     databasePoolSize: 4,
     databaseTimeoutMs: 5000,
@@ -78,10 +79,12 @@ test('without variables every setting has its default', () => {
 
 test('the variables are those of the contract', () => {
   assert.deepEqual(VARIABLES, [
-    ...['PORT', 'HOST', 'ADMIN_PORT', 'DATABASE_URL', 'DATABASE_POOL_SIZE', 'DATABASE_TIMEOUT_MS'],
+    ...['PORT', 'HOST', 'ADMIN_PORT', 'ADMIN_HOST'],
+    ...['DATABASE_URL', 'DATABASE_POOL_SIZE', 'DATABASE_TIMEOUT_MS'],
     ...['AUTH_USER', 'AUTH_PASSWORD', 'AUTH_NAME', 'SIGNING_SECRET', 'SIGNING_SECRET_PREVIOUS'],
     ...['NOTE_TITLE', 'NOTE_CONTENTS', 'PROTECT_USERS', 'TLS_CERT_FILE', 'TLS_KEY_FILE'],
-    ...['TRUST_PROXY', 'AUTH_FAILURES_PER_MINUTE', 'BODY_LIMIT_BYTES', 'CORS_ORIGIN', 'LOG_LEVEL'],
+    ...['TRUST_PROXY', 'AUTH_FAILURES_PER_MINUTE', 'BODY_LIMIT_BYTES', 'MEMORY_LIMIT_BYTES'],
+    ...['CORS_ORIGIN', 'LOG_LEVEL'],
     ...['SHUTDOWN_DELAY_MS', 'SHUTDOWN_TIMEOUT_MS'],
   ]);
 });
@@ -90,7 +93,8 @@ describe('values that are taken', () => {
   for (const { name, value, setting } of [
     { name: 'PORT', value: '0', setting: { port: 0 } },
     { name: 'PORT', value: '65535', setting: { port: 65_535 } },
-    { name: 'HOST', value: '::1', setting: { host: '::1' } },
+    { name: 'HOST', value: '::1', setting: { host: '::1', adminHost: undefined } },
+    { name: 'ADMIN_HOST', value: '::1', setting: { host: undefined, adminHost: '::1' } },
     { name: 'ADMIN_PORT', value: '0', setting: { adminPort: 0 } },
     { name: 'ADMIN_PORT', value: '65535', setting: { adminPort: 65_535 } },
     {
@@ -417,7 +421,7 @@ describe('problems', () => {
 
   test('no message holds a value', () => {
     const value = 'hunter2:\n';
-    const names = VARIABLES.filter((name) => !/^(TLS_|HOST|AUTH_NAME|NOTE_)/.test(name));
+    const names = VARIABLES.filter((name) => !/^(TLS_|HOST|ADMIN_HOST|AUTH_NAME|NOTE_)/.test(name));
     const direct = problems(Object.fromEntries(names.map((name) => [name, value])));
     const path = file('value', `${value}\n`);
     const fromFiles = problems(Object.fromEntries(names.map((name) => [`${name}_FILE`, path])));
@@ -456,6 +460,16 @@ describe('where the probes ask', () => {
     { why: 'by default', env: {}, address: { host: '127.0.0.1', port: 3001 } },
     { why: 'ADMIN_PORT', env: { ADMIN_PORT: '81' }, address: { host: '127.0.0.1', port: 81 } },
     { why: 'HOST', env: { HOST: '10.0.0.1' }, address: { host: '10.0.0.1', port: 3001 } },
+    {
+      why: 'ADMIN_HOST before HOST',
+      env: { HOST: '10.0.0.1', ADMIN_HOST: '10.0.0.2' },
+      address: { host: '10.0.0.2', port: 3001 },
+    },
+    {
+      why: 'all interfaces of ADMIN_HOST',
+      env: { HOST: '10.0.0.1', ADMIN_HOST: '::' },
+      address: { host: '::1', port: 3001 },
+    },
     { why: 'all interfaces', env: { HOST: '0.0.0.0' }, address: { host: '127.0.0.1', port: 3001 } },
     { why: 'all interfaces of IPv6', env: { HOST: '::' }, address: { host: '::1', port: 3001 } },
     {

@@ -22,6 +22,7 @@ const ALL: Required<Omit<Settings, 'TLS_CERT_FILE' | 'TLS_KEY_FILE'>> = {
   PORT: 0,
   HOST: '127.0.0.1',
   ADMIN_PORT: 0,
+  ADMIN_HOST: '127.0.0.2',
   DATABASE_URL: 'sqlite::memory:',
   DATABASE_POOL_SIZE: 1,
   DATABASE_TIMEOUT_MS: 100,
@@ -48,6 +49,7 @@ describe('settings', () => {
     assert.deepEqual(service.credential, { user: 'ann', password: 'correct horse' });
     assert.equal((await fetch(`${service.url}/users`)).status, 401);
     assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+    assert.match(service.adminUrl ?? '', /^http:\/\/127\.0\.0\.2:/);
     const res = await fetch(service.url);
     assert.equal(res.headers.get('access-control-allow-origin'), '*');
   });

@@ -18,11 +18,11 @@ function isRightPair(
   // 3.3
   body: unknown,
   client: string,
-  { failures, credential }: Services,
+  { limiter, credential }: Services,
 ): boolean {
   if (typeof body !== 'object' || body === null) return false;
   const { id, pw } = body as { id?: unknown; pw?: unknown };
   // Without a pair nothing is checked, so nothing counts as a failure (contract 3.13).
   if (typeof id !== 'string' || typeof pw !== 'string') return false; // 3.13
-  return failures.attempt(client, () => credential.matches(id, pw));
+  return limiter.attempt(client, () => credential.matches(id, pw));
 }

@@ -7,8 +7,8 @@ import {
   unauthorized,
 } from './authorization.ts';
 import type { Credential } from './credential.ts';
-import type { Failures } from './failures.ts';
 import type { Tokens } from './jwt.ts';
+import type { FailureLimiter } from './limiter.ts';
 
 /** What a route asks of its caller; `users` is `public` or `bearer`, as PROTECT_USERS says. */
 export type Access = 'public' | 'basic' | 'bearer' | 'users';
@@ -17,7 +17,7 @@ export type Access = 'public' | 'basic' | 'bearer' | 'users';
 export interface AuthServices {
   readonly credential: Credential;
   readonly tokens: Tokens;
-  readonly failures: Failures;
+  readonly limiter: FailureLimiter;
   readonly protectUsers: boolean;
 }
 
@@ -45,9 +45,9 @@ export function authenticate(
 function isBasic(
   sent: Authorization | undefined,
   client: string,
-  { credential, failures }: AuthServices,
+  { credential, limiter }: AuthServices,
 ): boolean {
   // Without credentials nothing was checked, so nothing counts as a failure (contract 3.13).
   if (sent?.scheme !== 'basic') return false; // 3.13
-  return failures.attempt(client, () => credential.matchesBasic(sent.credentials));
+  return limiter.attempt(client, () => credential.matchesBasic(sent.credentials));
 }

@@ -1,4 +1,4 @@
-// Who sent a request: the address for the log, and the key under which its failures are counted.
+// Who sent a request: the address for the log, and the keys under which its failures count.
 import { isIP, isIPv4 } from 'node:net';
 
 /**
@@ -19,17 +19,26 @@ export function clientAddress(
   return plainAddress(socketAddress ?? '');
 }
 
-/** One counter for each IPv4 address and each IPv6 /64, which is what one client commonly holds. */
-export function counterKey(address: string): string {
+/** The keys under which a client's failures count. */
+export interface CounterKeys {
+  /** The IPv4 address, or the IPv6 /64, which is the least that one client commonly has. */
+  readonly address: string;
+  /** The IPv6 /48, which is the most that one client commonly has. */
+  readonly network: string | undefined;
+}
+
+export function counterKeys(address: string): CounterKeys {
   // 3.13
-  if (isIP(address) !== 6) return address;
+  if (isIP(address) !== 6) return { address, network: undefined };
   const [head = '', tail = ''] = address.replace(/%.*$/, '').split('::');
   const left = head === '' ? [] : head.split(':');
   const right = tail === '' ? [] : tail.split(':');
   // A dotted quad at the end stands for two groups; it is never among the first four.
   const missing = Math.max(0, 8 - left.length - right.length - (tail.includes('.') ? 1 : 0));
-  const groups = [...left, ...Array<string>(missing).fill('0'), ...right].slice(0, 4);
-  return groups.map((group) => Number.parseInt(group, 16).toString(16)).join(':');
+  const groups = [...left, ...Array<string>(missing).fill('0'), ...right]
+    .slice(0, 4)
+    .map((group) => Number.parseInt(group, 16).toString(16));
+  return { address: groups.join(':'), network: `${groups.slice(0, 3).join(':')}::/48` };
 }
 
 // "192.0.2.1:4711", "[2001:db8::1]:4711", "[2001:db8::1]"

@@ -28,7 +28,7 @@ export function checkMessage(req: IncomingMessage): void {
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || req.httpVersionMinor === 0)) {
     throw new HttpError(400, 'Transfer-Encoding must be chunked, and is not allowed in HTTP/1.0.');
   }
-  if (req.httpVersionMinor === 0) return; // 2.4
+  if (req.httpVersionMinor === 0 && req.headers.host === undefined) return; // 2.4
   const host = singleHeader(req, 'host');
   if (host === undefined || !HOST.test(host)) {
     // 2.4

@@ -79,7 +79,8 @@ export class Server {
 
   /** Uses this certificate for new connections; open ones keep theirs. */
   reloadTls(tls: KeyPair): void {
-    (this.#server as Https.Server).setSecureContext({ ...tls });
+    // Node forgets the ciphers unless it is told again.
+    (this.#server as Https.Server).setSecureContext({ ...TLS_OPTIONS, ...tls });
   }
 
   /**

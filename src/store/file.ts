@@ -1,7 +1,15 @@
 // The SQLite file: how it is opened and gets its schema. SQLite's own waiting for a lock would stop
 // the event loop, so it is switched off, and what finds the file locked is tried again from outside
 // until its time is over.
-import { accessSync, constants, existsSync, mkdirSync } from 'node:fs';
+import {
+  accessSync,
+  chmodSync,
+  closeSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  openSync,
+} from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, resolve } from 'node:path';
 import { getgid, getuid } from 'node:process';
@@ -9,6 +17,9 @@ import type * as Sqlite from 'node:sqlite';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { migrations, missing } from './migrate.ts';
+
+/** Owner and group read and write; others may not even read. */
+const FILE_MODE = 0o660; // 5.2
 
 /** Pause before a locked file is tried again. */
 const RETRY_MS = 20;
@@ -38,6 +49,7 @@ export async function openFile<T>(
       makeFolder(dirname(path));
       // SQLite silently opens a file read-only that it may not write.
       if (existsSync(path)) accessSync(path, constants.W_OK);
+      else createFile(path);
     }
     const opened = new sqlite.DatabaseSync(path, { timeout: 0 }); // 5.2
     db = opened;
@@ -60,6 +72,14 @@ function makeFolder(path: string): void {
     // Another start has made it meanwhile; SQLite says what is wrong with anything but a folder.
     if ((err as { code?: string }).code !== 'EEXIST') throw err;
   }
+}
+
+/** SQLite would create it for all to read. It gives `-wal` and `-shm` the mode of the file. */
+function createFile(path: string): void {
+  // 5.2
+  closeSync(openSync(path, 'a', FILE_MODE));
+  // The umask may have taken the group's rights.
+  chmodSync(path, FILE_MODE);
 }
 
 /** Does the action, again and again while another process holds a lock on the file. */

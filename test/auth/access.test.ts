@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Access, authenticate } from '../../src/auth/access.ts';
 import { Credential } from '../../src/auth/credential.ts';
-import { Failures } from '../../src/auth/failures.ts';
 import { Tokens } from '../../src/auth/jwt.ts';
+import { FailureLimiter } from '../../src/auth/limiter.ts';
 import { HttpError } from '../../src/http/errors.ts';
 
 const CLIENT = '192.0.2.1';
@@ -15,7 +15,7 @@ const wrongBasic = `Basic ${Buffer.from('admin:passw0rd').toString('base64')}`;
 
 function services({ protectUsers = false, limit = 0 } = {}) {
   const credential = new Credential({ user: 'admin', password: 'password', name: 'Ada' });
-  return { credential, tokens, failures: new Failures(limit, () => 0), protectUsers };
+  return { credential, tokens, limiter: new FailureLimiter(limit, () => 0), protectUsers };
 }
 
 /** The answer that refuses, or undefined when the request is let in. */

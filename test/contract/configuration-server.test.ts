@@ -1,6 +1,7 @@
 // Section 1 of the contract: where and how it is served (PORT, HOST, ADMIN_PORT, TLS_*), bodies,
 // origins, the log, and how it stops.
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -8,6 +9,7 @@ import { Agent, request } from 'node:https';
 import { connect, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
+import { text as textOf } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
@@ -90,6 +92,30 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
     assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
     assert.equal((await send(`${program.url}/live`)).status, 404);
   });
+
+  test('1 ADMIN_HOST: only the admin listener binds that address', async () => {
+    await using program = await start({ HOST: '127.0.0.2', ADMIN_HOST: '127.0.0.3' });
+    const [api, admin] = [new URL(program.url), new URL(program.adminUrl)];
+    assert.deepEqual([api.hostname, admin.hostname], ['127.0.0.2', '127.0.0.3']);
+    assert.equal((await send(program.url)).status, 200);
+    assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+    const others = [`127.0.0.2:${admin.port}`, `127.0.0.1:${admin.port}`, `127.0.0.3:${api.port}`];
+    for (const other of others) {
+      await assert.rejects(raw(`http://${other}`, ''), { code: 'ECONNREFUSED' }, other);
+    }
+  });
+
+  for (const { why, ADMIN_HOST } of [
+    { why: 'unset', ADMIN_HOST: undefined },
+    { why: 'empty', ADMIN_HOST: '' },
+  ]) {
+    test(`1 ADMIN_HOST: ${why}, the admin listener binds HOST`, async () => {
+      const given: Record<string, string> = ADMIN_HOST === undefined ? {} : { ADMIN_HOST };
+      await using program = await start({ HOST: '127.0.0.2', ...given });
+      assert.equal(new URL(program.adminUrl).hostname, '127.0.0.2');
+      assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+    });
+  }
 
   test('1 ADMIN_PORT: unset, there is no admin listener', async () => {
     await using program = await start({ ADMIN_PORT: '' });
@@ -389,6 +415,45 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     assert.deepEqual(lines, Array(4).fill('TLS certificate not reloaded'));
   });
 
+  for (const { kind, taken, refused } of [
+    {
+      kind: 'ec',
+      taken: ['AES128-GCM-SHA256', 'AES256-GCM-SHA384', 'CHACHA20-POLY1305'].map(
+        (name) => `ECDHE-ECDSA-${name}`,
+      ),
+      refused: ['ECDHE-ECDSA-AES128-SHA256', 'ECDHE-ECDSA-AES256-SHA', 'ECDHE-ECDSA-AES128-CCM'],
+    },
+    {
+      kind: 'rsa',
+      taken: ['AES128-GCM-SHA256', 'AES256-GCM-SHA384', 'CHACHA20-POLY1305'].map(
+        (name) => `ECDHE-RSA-${name}`,
+      ),
+      refused: [
+        ...['AES128-GCM-SHA256', 'AES256-GCM-SHA384', 'AES256-SHA'],
+        ...['ECDHE-RSA-AES128-SHA256', 'ECDHE-RSA-AES256-SHA', 'DHE-RSA-AES256-GCM-SHA384'],
+      ],
+    },
+  ] as const) {
+    test(`1 TLS_CERT_FILE: TLS 1.2 takes ECDHE with AES-GCM or ChaCha20 only, ${kind} key`, async () => {
+      await using program = await start(certificate(kind));
+      for (const when of ['at the start', 'after SIGHUP']) {
+        for (const cipher of taken) {
+          assert.equal(await handshake(program.url, '-tls1_2', cipher), cipher, when);
+        }
+        for (const cipher of refused) {
+          assert.equal(await handshake(program.url, '-tls1_2', cipher), '', cipher);
+        }
+        const suites = ['TLS_AES_128_GCM_SHA256', 'TLS_AES_256_GCM_SHA384'];
+        for (const suite of [...suites, 'TLS_CHACHA20_POLY1305_SHA256']) {
+          assert.equal(await handshake(program.url, '-tls1_3', suite), suite, when);
+        }
+        assert.equal(await handshake(program.url, '-tls1_1', 'ALL'), '', when);
+        program.process.kill('SIGHUP');
+        await program.logged('TLS certificate reloaded');
+      }
+    });
+  }
+
   for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
     test(`2.16 over ${version} too a client that closes its side gets its answers`, async () => {
       await using program = await start({ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: first.key });
@@ -501,6 +566,18 @@ function copy(pair: Pair, path: string): Pair {
   writeFileSync(cert, readFileSync(pair.cert));
   writeFileSync(key, readFileSync(pair.key), { mode: 0o600 });
   return { path, cert, key, fingerprint: pair.fingerprint };
+}
+
+/** The cipher that openssl agrees on when it offers this one alone; empty if that fails. */
+async function handshake(url: string, version: string, cipher: string): Promise<string> {
+  // At level 0 openssl offers what is weak, so that the refusal is the service's.
+  const offer =
+    version === '-tls1_3' ? ['-ciphersuites', cipher] : ['-cipher', `${cipher}:@SECLEVEL=0`];
+  const client = spawn('openssl', ['s_client', '-connect', new URL(url).host, version, ...offer], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  const agreed = /^New, .*, Cipher is (.+)$/m.exec(await textOf(client.stdout))?.[1];
+  return agreed === undefined || agreed === '(NONE)' ? '' : agreed;
 }
 
 /** A TLS connection that may close its side alone. */

@@ -230,16 +230,44 @@ describe('3.13 failed credential checks with other settings', () => {
     assert.equal(long.status, 401);
   });
 
+  test('3.13 a /48 has 64 times the limit, and its lock is its own', async () => {
+    await using program = await start({ AUTH_FAILURES_PER_MINUTE: '5', TRUST_PROXY: '1' });
+    const statuses = await flood(program, 50_006, (i) => `2001:db8:7:${hex(i % 65_535)}::1`);
+    assert.deepEqual(Object.fromEntries(statuses), { 401: 64 * 5, 429: 50_006 - 64 * 5 });
+    for (const clean of [address(), '2001:db8:8::1']) {
+      const checks = [rightBasic, rightToken, wrongBasic];
+      const answers = [];
+      for (const check of checks) answers.push(await check(program, clean));
+      assert.deepEqual(statusesOf(answers), [200, 200, 401], clean);
+    }
+    // Never used by the flood, but one of its /48.
+    const neighbour = await rightBasic(program, '2001:db8:7:ffff::1');
+    assert.deepEqual([neighbour.status, neighbour.body], [429, 'Too Many Requests']);
+  });
+
+  for (const { why, from } of [
+    { why: 'IPv4 addresses', from: floodAddress },
+    { why: 'IPv6 /48s', from: (i: number) => `2001:${hex(i)}:9::1` },
+  ]) {
+    test(`3.13 a clean address gets in while 30,000 ${why} are locked`, async () => {
+      await using program = await start({ AUTH_FAILURES_PER_MINUTE: '1', TRUST_PROXY: '1' });
+      assert.deepEqual(Object.fromEntries(await flood(program, 30_000, from)), { 401: 30_000 });
+      for (const clean of [address(), '2001:db8:9:1::1']) {
+        assert.equal((await rightToken(program, clean)).status, 200, clean);
+        assert.deepEqual(await failures(program, clean, 2), [401, 429]);
+      }
+      // None of them gets another guess.
+      const again = await flood(program, 30_000, from);
+      assert.deepEqual(Object.fromEntries(again), { 429: 30_000 });
+    });
+  }
+
   test('3.13 a flood of addresses does not free a locked one', async () => {
     await using program = await start({ AUTH_FAILURES_PER_MINUTE: '1', TRUST_PROXY: '1' });
     const from = address();
     assert.deepEqual(await failures(program, from, 2), [401, 429]);
-    const statuses = await flood(program, 15_000);
-    assert.deepEqual([...statuses.keys()].sort(), [401, 429]);
-    assert.equal(
-      [...statuses.values()].reduce((sum, count) => sum + count, 0),
-      15_000,
-    );
+    const statuses = await flood(program, 15_000, floodAddress);
+    assert.deepEqual(Object.fromEntries(statuses), { 401: 15_000 });
     const answer = await rightBasic(program, from);
     assert.deepEqual([answer.status, answer.body], [429, 'Too Many Requests']);
   });
@@ -284,8 +312,13 @@ async function rawBasic(program: Program, lines: readonly string[]): Promise<num
   return Number(answer.slice(9, 12));
 }
 
-// One failed check from each of `count` addresses, pipelined on one connection; statuses counted.
-async function flood(program: Program, count: number): Promise<Map<number, number>> {
+// `count` failed checks, each from an address of its own, pipelined on one connection; counts the
+// statuses.
+async function flood(
+  program: Program,
+  count: number,
+  from: (i: number) => string,
+): Promise<Map<number, number>> {
   const { hostname, port } = new URL(program.url);
   const socket = connect(Number(port), hostname).setEncoding('latin1');
   const statuses = new Map<number, number>();
@@ -297,15 +330,22 @@ async function flood(program: Program, count: number): Promise<Map<number, numbe
   });
   const credentials = basic(USER, 'wrong');
   for (let i = 0; i < count; i++) {
-    const from = `11.${(i >> 16) & 255}.${(i >> 8) & 255}.${i & 255}`;
     const close = i === count - 1 ? 'Connection: close\r\n' : '';
     const head = `GET /protected HTTP/1.1\r\nHost: x\r\nAuthorization: ${credentials}\r\n`;
-    const more = socket.write(`${head}X-Forwarded-For: ${from}\r\n${close}\r\n`);
+    const more = socket.write(`${head}X-Forwarded-For: ${from(i)}\r\n${close}\r\n`);
     if (!more) await once(socket, 'drain');
   }
   await once(socket, 'close');
   tally(statuses, rest.slice('HTTP/1.1 '.length));
   return statuses;
+}
+
+function floodAddress(i: number): string {
+  return `11.${(i >> 16) & 255}.${(i >> 8) & 255}.${i & 255}`;
+}
+
+function hex(i: number): string {
+  return i.toString(16);
 }
 
 function tally(statuses: Map<number, number>, answer: string): void {

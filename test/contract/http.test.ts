@@ -527,6 +527,33 @@ for (const store of STORES) {
       );
     });
 
+    for (const { why, fields } of [
+      { why: 'two Hosts', fields: 'Host: x\r\nHost: y\r\n' },
+      { why: 'two equal Hosts', fields: 'Host: x\r\nHost: x\r\n' },
+      { why: 'a Host that is no host', fields: 'Host: x/y\r\n' },
+      {
+        why: 'two Hosts to keep it alive',
+        fields: 'Connection: keep-alive\r\nHost:\r\nhost: x\r\n',
+      },
+    ]) {
+      test(`2.4 HTTP/1.0 with ${why} answers 400 and ends the connection`, async () => {
+        const head = `GET /users/1 HTTP/1.0\r\n${fields}\r\n`;
+        const answers = parse(await raw(program.url, head + head));
+        assert.deepEqual(
+          answers.map(({ status, headers }) => [status, headers.get('connection')]),
+          [[400, 'close']],
+        );
+      });
+    }
+
+    test('2.4 HTTP/1.0 with one Host is served', async () => {
+      const answers = parse(await raw(program.url, 'GET /users/1 HTTP/1.0\r\nHost: x\r\n\r\n'));
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [200],
+      );
+    });
+
     test('2.4 HTTP/1.0 needs no Host', async () => {
       const answers = parse(await raw(program.url, 'GET /users/1 HTTP/1.0\r\n\r\n'));
       assert.deepEqual(

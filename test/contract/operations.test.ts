@@ -208,34 +208,111 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     assert.ok(took > 490 && took < 5_000, `after ${took} ms`);
   });
 
-  test('6.16 a fault outside a request is one error line, and the process goes on', async () => {
-    // Throws and rejects in the program itself, once it listens.
-    const fault = `const write = process.stdout.write;
-      process.stdout.write = function (text, ...rest) {
-        if (String(text).includes('"listening"')) {
-          setTimeout(() => { throw new Error('stray error'); });
-          setTimeout(() => { Promise.reject(new Error('stray promise')); });
-        }
-        return write.call(this, text, ...rest);
-      };`;
-    const url = `data:text/javascript,${encodeURIComponent(fault)}`;
-    await using program = await start({ NODE_OPTIONS: `--import=${url}` });
-    const faults = () => program.log.filter(({ level }) => level === 'error');
-    await program.until(() => faults().length >= 2);
-    assert.equal((await send(`${program.url}/users`)).status, 200);
-    assert.deepEqual(
-      faults().map(({ message, cause }) => [
-        message,
-        /^Error: (stray \w+)\n +at /.exec(String(cause))?.[1],
-      ]),
-      [
-        ['fault outside a request', 'stray error'],
-        ['fault outside a request', 'stray promise'],
-      ],
-    );
-    assert.deepEqual(await program.stop(), { code: 0, signal: null });
+  for (const { why, fault, name } of [
+    { why: 'thrown', fault: "throw new Error('stray')", name: 'Error: stray' },
+    { why: 'rejected', fault: "Promise.reject(new Error('stray'))", name: 'Error: stray' },
+    { why: 'that is no Error', fault: "throw 'stray'", name: 'stray' },
+    { why: 'that is undefined', fault: 'Promise.reject()', name: 'undefined' },
+    {
+      why: 'of a function that the driver calls',
+      fault: `const write = () => { throw new Error('stray'); };
+        const socket = () => Object.assign(new EventEmitter(), { write });
+        postgres({ socket }).unsafe('select 1').catch(() => {})`,
+      name: 'Error: stray',
+    },
+  ]) {
+    test(`6.16 after a fault outside a request, ${why}, it stops gracefully with 70`, async () => {
+      await using program = await startWith(fault);
+      const body = '{"name":"Ann","email":"ann@example.com"}';
+      const fields = `Content-Type: application/json\r\nContent-Length: ${body.length}`;
+      const socket = await open(program.url);
+      socket.write(`POST /users HTTP/1.1\r\nHost: x\r\n${fields}\r\n\r\n${body.slice(0, 9)}`);
+      await send(program.url);
+      program.process.kill('SIGUSR2');
+      await program.logged('stopping');
+      const { message, level, cause } = program.log.find((line) => line.level === 'error')!;
+      assert.deepEqual([message, level], ['fault outside a request', 'error']);
+      assert.ok(String(cause).startsWith(name), String(cause));
+      if (name.startsWith('Error')) assert.match(String(cause), /\n +at /);
+      // The first signal of an operator finds it stopping already, and cuts nothing.
+      program.process.kill('SIGTERM');
+      socket.write(body.slice(9));
+      const answer = await answered(socket);
+      assert.match(answer, /^HTTP\/1\.1 201 /);
+      assert.match(answer, /\r\nConnection: close\r\n/);
+      assert.deepEqual(await program.exited, { code: 70, signal: null });
+      assert.equal(program.log.at(-1)?.message, 'stopped');
+    });
+  }
+
+  test('6.16 after a fault outside a request a late stop ends with 70 too', async () => {
+    await using program = await startWith("throw new Error('stray')", {
+      SHUTDOWN_TIMEOUT_MS: '100',
+    });
+    const socket = await open(program.url);
+    socket.write('POST /users HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n');
+    await send(program.url);
+    program.process.kill('SIGUSR2');
+    assert.deepEqual(await program.exited, { code: 70, signal: null });
   });
+
+  test('6.16 after a fault outside a request a second signal ends it at once with 1', async () => {
+    await using program = await startWith("throw new Error('stray')");
+    const socket = await open(program.url);
+    socket.write('POST /users HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n');
+    await send(program.url);
+    program.process.kill('SIGUSR2');
+    await program.logged('stopping');
+    program.process.kill('SIGTERM');
+    program.process.kill('SIGINT');
+    assert.deepEqual(await program.exited, { code: 1, signal: null });
+  });
+
+  for (const { why, fault, cause } of [
+    {
+      why: 'thrown by the driver',
+      // The driver writes to a socket that cannot be written to, in a turn of its own.
+      fault: `postgres({ socket: () => new EventEmitter() }).unsafe('select 1').catch(() => {})`,
+      cause: /^TypeError: .*write.*\n +at .*[/\\]postgres[/\\]/,
+    },
+    {
+      why: 'rejected by the driver',
+      fault: 'const sql = postgres(); sql.end(); sql.unsafe("select 1").execute()',
+      cause: /CONNECTION_ENDED/,
+    },
+    ...['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'].map((code) => ({
+      why: code,
+      fault: `new EventEmitter().emit('error', Object.assign(new Error('${code}'), { code: '${code}' }))`,
+      cause: new RegExp(`^Error: ${code}`),
+    })),
+  ]) {
+    test(`6.16 a fault outside a request is survived: ${why}`, async () => {
+      await using program = await startWith(fault);
+      for (let i = 1; i <= 2; i++) {
+        program.process.kill('SIGUSR2');
+        const faults = () => program.log.filter(({ level }) => level === 'error');
+        await program.until(() => faults().length >= i);
+        assert.deepEqual(
+          faults().map(({ message }) => message),
+          Array(i).fill('fault outside a request'),
+        );
+        assert.match(String(faults().at(-1)?.cause), cause);
+        assert.equal((await send(`${program.url}/users`)).status, 200);
+      }
+      assert.deepEqual(await program.stop(), { code: 0, signal: null });
+    });
+  }
 });
+
+/** Starts the program with that code in it, which runs in a turn of its own at SIGUSR2. */
+function startWith(fault: string, env: Record<string, string> = {}): Promise<Program> {
+  const code = `import { EventEmitter } from 'node:events';
+    import { createRequire } from 'node:module';
+    const postgres = createRequire(${JSON.stringify(ENTRY)})('postgres');
+    process.on('SIGUSR2', () => setTimeout(() => { ${fault} }));`;
+  const url = `data:text/javascript,${encodeURIComponent(code)}`;
+  return start({ NODE_OPTIONS: `--import=${url}`, ...env });
+}
 
 /** Has requests logged until their lines are so many bytes. */
 async function fill(program: Program, bytes: number): Promise<void> {

@@ -457,6 +457,18 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         assert.deepEqual(await ask('--ready', { HOST, ADMIN_PORT }), { code: 0, signal: null });
       });
 
+      test('6.5 both ask ADMIN_HOST where it differs from HOST', async () => {
+        const hosts = { HOST: '127.0.0.2', ADMIN_HOST: '127.0.0.3' };
+        await using program = await start(hosts);
+        const ADMIN_PORT = new URL(program.adminUrl).port;
+        for (const argument of ['--live', '--ready'] as const) {
+          assert.deepEqual(await ask(argument, { ...hosts, ADMIN_PORT }), {
+            code: 0,
+            signal: null,
+          });
+        }
+      });
+
       test('6.5 ADMIN_PORT_FILE names the port too', async () => {
         await using program = await start();
         const path = join(newFolder(), 'port');

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -32,6 +32,24 @@ const TIMEOUT_MS = 500;
 const NEWER_VERSION = 9999;
 const PGBOUNCER = ['/usr/sbin/pgbouncer', '/usr/bin/pgbouncer'].find(existsSync);
 const IS_ROOT = process.getuid?.() === 0;
+
+/** Starts the program under that umask; its process inherits ours. */
+function startWithUmask(umask: number, env: Record<string, string>): Promise<Program> {
+  const before = process.umask(umask);
+  try {
+    return start(env);
+  } finally {
+    process.umask(before);
+  }
+}
+
+/** Permissions of the file and of what SQLite keeps beside it, by the end of their names. */
+function modesOf(file: string): Record<string, string> {
+  const ends = ['', '-wal', '-shm'];
+  return Object.fromEntries(
+    ends.map((end) => [end, (statSync(file + end).mode & 0o777).toString(8)]),
+  );
+}
 
 /** A request of each kind on the users routes; the user 1 is there. */
 const READS: readonly Call[] = [
@@ -555,6 +573,23 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     await create(program, newEmail());
     const rows = await select(`sqlite:${file}`, 'pragma journal_mode');
     assert.deepEqual(rows, [{ journal_mode: 'wal' }]);
+  });
+
+  for (const umask of [0o000, 0o022, 0o077]) {
+    test(`5.2 its files are created 0660, umask ${umask.toString(8).padStart(3, '0')}`, async () => {
+      const file = join(newFolder(), 'service.db');
+      await using program = await startWithUmask(umask, { DATABASE_URL: `sqlite:${file}` });
+      await create(program, newEmail());
+      assert.deepEqual(modesOf(file), { '': '660', '-wal': '660', '-shm': '660' });
+    });
+  }
+
+  test('5.2 a file that is there keeps its mode, and its -wal and -shm have it too', async () => {
+    const file = join(newFolder(), 'service.db');
+    writeFileSync(file, '', { mode: 0o600 });
+    await using program = await startWithUmask(0, { DATABASE_URL: `sqlite:${file}` });
+    await create(program, newEmail());
+    assert.deepEqual(modesOf(file), { '': '600', '-wal': '600', '-shm': '600' });
   });
 
   test('5.2 a lock that another process holds does not stop other requests', async () => {

@@ -1,7 +1,7 @@
-// Who sent a request, and the key under which its failures are counted.
+// Who sent a request, and the keys under which its failures count.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { clientAddress, counterKey } from '../../src/http/address.ts';
+import { clientAddress, counterKeys } from '../../src/http/address.ts';
 
 const SOCKET = '203.0.113.9';
 
@@ -248,27 +248,69 @@ describe('the client’s address', () => {
   });
 });
 
-describe('the key of a counter', () => {
-  for (const { why, address, key } of [
-    { why: 'IPv4 is itself', address: '192.0.2.1', key: '192.0.2.1' },
-    { why: 'IPv6 is its /64', address: '2001:db8:1:2:3:4:5:6', key: '2001:db8:1:2' },
-    { why: 'zeros left out', address: '2001:db8::1', key: '2001:db8:0:0' },
-    { why: 'zeros left out within the /64', address: '2001::2:3:4:5:6', key: '2001:0:0:2' },
-    { why: 'zeros left out at the end', address: '2001:db8:1:2::', key: '2001:db8:1:2' },
-    { why: 'one group left out', address: '2001:db8:1::4:5:6:7', key: '2001:db8:1:0' },
-    { why: 'loopback', address: '::1', key: '0:0:0:0' },
-    { why: 'no address at all', address: '::', key: '0:0:0:0' },
-    { why: 'capitals', address: '2001:DB8:A:B::1', key: '2001:db8:a:b' },
-    { why: 'leading zeros', address: '2001:0db8:0001:0002::1', key: '2001:db8:1:2' },
-    { why: 'a zone', address: 'fe80::1%eth0', key: 'fe80:0:0:0' },
-    { why: 'a dotted quad at the end', address: '64:ff9b::192.0.2.1', key: '64:ff9b:0:0' },
+describe('the keys of counters', () => {
+  for (const { why, address, key, network } of [
+    { why: 'IPv4 is itself', address: '192.0.2.1', key: '192.0.2.1', network: undefined },
+    {
+      why: 'IPv6 is its /64',
+      address: '2001:db8:1:2:3:4:5:6',
+      key: '2001:db8:1:2',
+      network: '2001:db8:1::/48',
+    },
+    {
+      why: 'zeros left out',
+      address: '2001:db8::1',
+      key: '2001:db8:0:0',
+      network: '2001:db8:0::/48',
+    },
+    {
+      why: 'zeros left out within the /64',
+      address: '2001::2:3:4:5:6',
+      key: '2001:0:0:2',
+      network: '2001:0:0::/48',
+    },
+    {
+      why: 'zeros left out at the end',
+      address: '2001:db8:1:2::',
+      key: '2001:db8:1:2',
+      network: '2001:db8:1::/48',
+    },
+    {
+      why: 'one group left out',
+      address: '2001:db8:1::4:5:6:7',
+      key: '2001:db8:1:0',
+      network: '2001:db8:1::/48',
+    },
+    { why: 'loopback', address: '::1', key: '0:0:0:0', network: '0:0:0::/48' },
+    { why: 'no address at all', address: '::', key: '0:0:0:0', network: '0:0:0::/48' },
+    {
+      why: 'capitals',
+      address: '2001:DB8:A:B::1',
+      key: '2001:db8:a:b',
+      network: '2001:db8:a::/48',
+    },
+    {
+      why: 'leading zeros',
+      address: '2001:0db8:0001:0002::1',
+      key: '2001:db8:1:2',
+      network: '2001:db8:1::/48',
+    },
+    { why: 'a zone', address: 'fe80::1%eth0', key: 'fe80:0:0:0', network: 'fe80:0:0::/48' },
+    {
+      why: 'a dotted quad at the end',
+      address: '64:ff9b::192.0.2.1',
+      key: '64:ff9b:0:0',
+      network: '64:ff9b:0::/48',
+    },
     {
       why: 'a dotted quad behind seven groups',
       address: '64:ff9b:1:2:3:4:192.0.2.1',
       key: '64:ff9b:1:2',
+      network: '64:ff9b:1::/48',
     },
-    { why: 'what is no address is itself', address: '', key: '' },
+    { why: 'what is no address is itself', address: '', key: '', network: undefined },
   ]) {
-    test(`${why}: ${address || '(empty)'}`, () => assert.equal(counterKey(address), key));
+    test(`${why}: ${address || '(empty)'}`, () =>
+      assert.deepEqual(counterKeys(address), { address: key, network }));
   }
 });

@@ -7,11 +7,16 @@ import { newFolder } from './program.ts';
 export const NO_OPENSSL =
   spawnSync('openssl', ['version']).status !== 0 && 'openssl is not installed';
 
+const KEYS = { ec: 'ec -pkeyopt ec_paramgen_curve:P-256', rsa: 'rsa:2048' };
+
 /** The variables of a new key and its self-signed certificate for 127.0.0.1. */
-export function certificate(): { TLS_CERT_FILE: string; TLS_KEY_FILE: string } {
+export function certificate(kind: keyof typeof KEYS = 'ec'): {
+  TLS_CERT_FILE: string;
+  TLS_KEY_FILE: string;
+} {
   const path = join(newFolder(), 'pair');
   const [cert, key] = [`${path}.crt`, `${path}.key`];
-  const options = `-x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost
+  const options = `-x509 -newkey ${KEYS[kind]} -nodes -days 2 -subj /CN=localhost
     -addext subjectAltName=IP:127.0.0.1 -keyout ${key} -out ${cert}`;
   execFileSync('openssl', ['req', ...options.split(/\s+/)], { stdio: 'ignore' });
   return { TLS_CERT_FILE: cert, TLS_KEY_FILE: key };

@@ -1,0 +1,424 @@
+// The limit of failed credential checks, on a clock that is passed in.
+import assert from 'node:assert/strict';
+import { describe, type TestContext, test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import fc from 'fast-check';
+import { FailureLimiter } from '../../src/auth/limiter.ts';
+import { HttpError } from '../../src/http/errors.ts';
+
+const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
+const CLIENT = '192.0.2.1';
+
+/** A limiter under a clock that the test sets. */
+function limited(limit: number) {
+  const clock = { ms: 1_000_000 };
+  const limiter = new FailureLimiter(limit, () => clock.ms);
+  /** 'right' or 'wrong' as checked, or the seconds of Retry-After when nothing was checked. */
+  const attempt = (isRight: boolean, client = CLIENT): 'right' | 'wrong' | number => {
+    try {
+      return limiter.attempt(client, () => isRight) ? 'right' : 'wrong';
+    } catch (err) {
+      assert.ok(err instanceof HttpError && err.status === 429);
+      assert.equal(err.message, 'Too Many Requests');
+      assert.equal(err.headers[0], 'Retry-After');
+      return Number(err.headers[1]);
+    }
+  };
+  const fail = (times: number, client = CLIENT) =>
+    Array.from({ length: times }, () => attempt(false, client));
+  return { clock, attempt, fail };
+}
+
+describe('the limit', () => {
+  test('3.13 as many failures as the limit are checked, the next attempt is not', () => {
+    const { attempt, fail } = limited(3);
+    assert.deepEqual(fail(3), ['wrong', 'wrong', 'wrong']);
+    assert.equal(attempt(false), 60);
+  });
+
+  test('3.13 right credentials are refused too while the lock holds', () => {
+    const { attempt, fail } = limited(1);
+    fail(1);
+    assert.equal(attempt(true), 60);
+  });
+
+  test('3.13 one failure below the limit locks nothing', () => {
+    const { attempt, fail } = limited(3);
+    fail(2);
+    assert.equal(attempt(true), 'right');
+  });
+
+  test('3.13 a success does not count', () => {
+    const { attempt } = limited(2);
+    for (let i = 0; i < 100; i++) assert.equal(attempt(true), 'right');
+    assert.equal(attempt(false), 'wrong');
+    assert.equal(attempt(true), 'right');
+  });
+
+  test('3.13 a success does not reset', () => {
+    const { attempt } = limited(2);
+    assert.equal(attempt(false), 'wrong');
+    assert.equal(attempt(true), 'right');
+    assert.equal(attempt(false), 'wrong');
+    assert.equal(attempt(true), 60);
+  });
+
+  test('3.13 0 switches it off', () => {
+    const { attempt, fail } = limited(0);
+    assert.deepEqual(new Set(fail(10_000)), new Set(['wrong']));
+    assert.equal(attempt(true), 'right');
+  });
+
+  test('3.13 nothing is checked while the lock holds', () => {
+    const limiter = new FailureLimiter(1, () => 0);
+    limiter.attempt(CLIENT, () => false);
+    assert.throws(() => limiter.attempt(CLIENT, () => assert.fail('checked')), { status: 429 });
+  });
+
+  test('3.13 a check that throws counts for nothing', () => {
+    const limiter = new FailureLimiter(1, () => 0);
+    const broken = () => {
+      throw new RangeError('broken');
+    };
+    assert.throws(() => limiter.attempt(CLIENT, broken), RangeError);
+    assert.equal(
+      limiter.attempt(CLIENT, () => true),
+      true,
+    );
+  });
+});
+
+describe('time', () => {
+  test('3.13 the lock ends a minute after the failure that reached the limit', () => {
+    const { clock, attempt, fail } = limited(2);
+    fail(1);
+    clock.ms += 30_000;
+    fail(1);
+    for (const { ms, answer } of [
+      { ms: 0, answer: 60 },
+      { ms: 1, answer: 60 },
+      { ms: 999, answer: 59 },
+      { ms: 58_999, answer: 1 },
+      { ms: 1, answer: 'right' },
+    ]) {
+      clock.ms += ms;
+      assert.equal(attempt(true), answer, String(ms));
+    }
+  });
+
+  test('3.13 Retry-After is a whole number of seconds that is long enough', () => {
+    const { clock, attempt, fail } = limited(1);
+    fail(1);
+    clock.ms += 12_345.678;
+    const seconds = attempt(true);
+    assert.equal(seconds, 48);
+    clock.ms += Number(seconds) * 1000;
+    assert.equal(attempt(true), 'right');
+  });
+
+  test('3.13 attempts during the lock do not make it longer', () => {
+    const { clock, attempt, fail } = limited(1);
+    fail(1);
+    clock.ms += 59_999;
+    assert.equal(attempt(false), 1);
+    clock.ms += 1;
+    assert.equal(attempt(true), 'right');
+  });
+
+  test('3.13 after the lock, counting begins anew', () => {
+    const { clock, attempt, fail } = limited(2);
+    fail(2);
+    clock.ms += 60_000;
+    assert.equal(attempt(false), 'wrong');
+    assert.equal(attempt(true), 'right');
+    assert.equal(attempt(false), 'wrong');
+    assert.equal(attempt(true), 60);
+  });
+
+  test('3.13 a failure counts for a minute', () => {
+    const { clock, attempt, fail } = limited(2);
+    fail(1);
+    clock.ms += 59_999;
+    fail(1);
+    assert.equal(attempt(true), 60);
+  });
+
+  test('3.13 a failure of a minute ago no longer counts', () => {
+    const { clock, attempt, fail } = limited(2);
+    fail(1);
+    clock.ms += 60_000;
+    fail(1);
+    assert.equal(attempt(true), 'right');
+  });
+
+  test('3.13 failures of one slice of 10 s end together, a minute after the latest of them', () => {
+    const { clock, attempt, fail } = limited(3);
+    assert.equal(clock.ms % 10_000, 0);
+    fail(1);
+    clock.ms += 9_999;
+    fail(1);
+    clock.ms += 59_999;
+    fail(1);
+    assert.equal(attempt(true), 60);
+    // In the next slice each of them ends on its own.
+    const other = '192.0.2.2';
+    clock.ms = 2_009_999;
+    fail(1, other);
+    clock.ms += 1;
+    fail(1, other);
+    clock.ms += 59_999;
+    fail(1, other);
+    assert.equal(attempt(true, other), 'right');
+  });
+
+  test('3.13 no minute holds more failures than the limit, however they come', (t: TestContext) => {
+    t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
+    const step = fc.record({
+      pause: fc.oneof(fc.constant(0), fc.nat(5_000), fc.constantFrom(59_999, 60_000, 60_001)),
+      isRight: fc.boolean(),
+    });
+    const steps = fc.array(step, { maxLength: 60, size: 'max' });
+    const property = fc.property(fc.integer({ min: 1, max: 5 }), steps, (limit, all) => {
+      const { clock, attempt } = limited(limit);
+      const times: number[] = [];
+      for (const { pause, isRight } of all) {
+        clock.ms += pause;
+        const answer = attempt(isRight);
+        if (answer === 'wrong') times.push(clock.ms);
+        const inMinute = times.filter((time) => time > clock.ms - 60_000).length;
+        assert.ok(inMinute <= limit);
+        // And nobody below the limit is ever refused.
+        if (typeof answer === 'number')
+          assert.ok(answer >= 1 && answer <= 60 && times.length >= limit);
+      }
+    });
+    fc.assert(property, { seed: SEED, numRuns: 2000 });
+  });
+});
+
+describe('addresses', () => {
+  for (const { why, one, other } of [
+    {
+      why: 'two addresses of an IPv6 /64',
+      one: '2001:db8:0:1::1',
+      other: '2001:db8:0:1:ffff:ffff:ffff:ffff',
+    },
+    { why: 'an IPv6 address in two spellings', one: '2001:db8::1', other: '2001:0DB8:0:0:0:0:0:1' },
+    { why: 'an IPv6 address with and without a zone', one: 'fe80::1', other: 'fe80::1%eth0' },
+  ]) {
+    test(`3.13 ${why} share a counter`, () => {
+      const { attempt, fail } = limited(1);
+      fail(1, one);
+      assert.equal(attempt(true, other), 60);
+    });
+  }
+
+  for (const { why, one, other } of [
+    { why: 'two IPv4 addresses', one: '192.0.2.1', other: '192.0.2.2' },
+    { why: 'two IPv6 /64', one: '2001:db8:0:1::1', other: '2001:db8:0:2::1' },
+    { why: 'an IPv4 address and ::1', one: '0.0.0.1', other: '::1' },
+    { why: 'no address and an address', one: '', other: '192.0.2.1' },
+  ]) {
+    test(`3.13 ${why} have counters of their own`, () => {
+      const { attempt, fail } = limited(1);
+      fail(1, one);
+      assert.equal(attempt(true, other), 'right');
+      assert.equal(attempt(true, one), 60);
+    });
+  }
+});
+
+/** The /64s of 2001:db8:7::/48. */
+const subnet = (i: number) => `2001:db8:7:${i.toString(16)}::1`;
+
+describe('an IPv6 /48', () => {
+  test('3.13 as many failures as 64 times the limit are checked', () => {
+    const { attempt, fail } = limited(5);
+    const answers = Array.from({ length: 50_006 }, (_, i) => fail(1, subnet(i % 65_536))[0]);
+    assert.equal(answers.filter((answer) => answer === 'wrong').length, 64 * 5);
+    assert.equal(attempt(true, '192.0.2.9'), 'right');
+    assert.equal(attempt(true, '2001:db8:8::1'), 'right');
+  });
+
+  test('3.13 64 addresses may use up the limit, and the 65th is refused without a check', () => {
+    const { attempt, fail } = limited(2);
+    for (let i = 0; i < 64; i++) {
+      assert.equal(attempt(true, subnet(64)), 'right', String(i));
+      assert.deepEqual(fail(2, subnet(i)), ['wrong', 'wrong']);
+    }
+    assert.equal(attempt(true, subnet(64)), 60);
+  });
+
+  test('3.13 its lock ends after a minute, and counting begins anew', () => {
+    const { clock, attempt, fail } = limited(1);
+    for (let i = 0; i < 64; i++) fail(1, subnet(i));
+    clock.ms += 59_999;
+    assert.equal(attempt(true, subnet(64)), 1);
+    clock.ms += 1;
+    for (let i = 0; i < 64; i++) assert.equal(attempt(false, subnet(i)), 'wrong');
+    assert.equal(attempt(true, subnet(64)), 60);
+  });
+
+  test('3.13 a locked address in it does not lock its neighbours', () => {
+    const { attempt, fail } = limited(1);
+    fail(1, subnet(0));
+    assert.equal(attempt(true, subnet(0)), 60);
+    assert.equal(attempt(true, subnet(1)), 'right');
+  });
+
+  test('3.13 what is refused without a check does not count for it', () => {
+    const { attempt, fail } = limited(1);
+    fail(1_000, subnet(0));
+    for (let i = 1; i < 63; i++) fail(1, subnet(i));
+    assert.equal(attempt(true, subnet(63)), 'right');
+    fail(1, subnet(63));
+    assert.equal(attempt(true, subnet(64)), 60);
+  });
+
+  test('3.13 no minute holds more than 64 times the limit, however they come', (t: TestContext) => {
+    t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
+    const step = fc.record({ pause: fc.nat(30_000), addresses: fc.nat(64) });
+    const steps = fc.array(step, { minLength: 10, maxLength: 40, size: 'max' });
+    let locks = 0;
+    const property = fc.property(steps, (all) => {
+      const { clock, attempt } = limited(1);
+      const times: number[] = [];
+      let next = 0;
+      for (const { pause, addresses } of all) {
+        clock.ms += pause;
+        for (let i = 0; i < addresses; i++) {
+          const answer = attempt(false, subnet(next++));
+          if (answer === 'wrong') times.push(clock.ms);
+          else locks++;
+          assert.ok(times.filter((time) => time > clock.ms - 60_000).length <= 64);
+        }
+      }
+    });
+    fc.assert(property, { seed: SEED, numRuns: 200 });
+    assert.ok(locks > 0);
+  });
+});
+
+const ipv4 = (i: number) => `10.${(i >> 16) & 255}.${(i >> 8) & 255}.${i & 255}`;
+/** Each in a /48 of its own. */
+const ipv6 = (i: number) => `2001:${(i >> 16).toString(16)}:${(i & 0xffff).toString(16)}::1`;
+
+describe('many addresses', () => {
+  for (const { why, address } of [
+    { why: 'IPv4', address: ipv4 },
+    { why: 'IPv6', address: ipv6 },
+  ]) {
+    for (const limit of [1, 3]) {
+      test(`3.13 50,000 ${why} addresses take less than 12 MB, limit ${limit}`, () => {
+        const before = usedBytes();
+        const { fail } = limited(limit);
+        for (let i = 0; i < 50_000; i++) fail(1, address(i));
+        const grown = usedBytes() - before;
+        assert.ok(grown < 12 * 2 ** 20, `${grown} bytes`);
+        assert.equal(typeof fail(1, address(0))[0], 'number');
+      });
+    }
+
+    test(`3.13 full tables of ${why} addresses take less than 16 MB, whatever the limit`, () => {
+      const before = usedBytes();
+      const { clock, fail } = limited(1000);
+      // Half of the table at a time, each address with failures in seven slices.
+      for (const half of [0, 5_000]) {
+        for (let slice = 0; slice < 7; slice++) {
+          for (let i = half; i < half + 5_000; i++) fail(2, address(i));
+          clock.ms += 10_000 - 1;
+        }
+      }
+      const grown = usedBytes() - before;
+      assert.ok(grown < 16 * 2 ** 20, `${grown} bytes`);
+      assert.equal(fail(1)[0], 'wrong');
+    });
+
+    test(`3.13 ${why}: a clean address gets in while 50,000 others are locked`, () => {
+      const { attempt, fail } = limited(1);
+      for (let i = 0; i < 50_000; i++) fail(1, address(i));
+      for (const clean of ['192.0.2.1', '2001:ffff::1', address(50_000)]) {
+        assert.equal(attempt(true, clean), 'right', clean);
+      }
+      // A wrong guess counts for it as ever.
+      assert.deepEqual(fail(1, '192.0.2.1'), ['wrong']);
+      assert.equal(attempt(true, '192.0.2.1'), 60);
+    });
+
+    test(`3.13 ${why}: of 50,000 addresses none gets past the limit within the minute`, () => {
+      const { clock, attempt, fail } = limited(1);
+      for (let i = 0; i < 50_000; i++) fail(1, address(i));
+      for (const ms of [0, 59_999]) {
+        clock.ms += ms;
+        for (let i = 0; i < 50_000; i++) {
+          assert.equal(typeof attempt(true, address(i)), 'number', address(i));
+        }
+      }
+    });
+
+    test(`3.13 ${why}: addresses in rotation do not get past the limit either`, () => {
+      const { fail } = limited(2);
+      const wrong = new Map<number, number>();
+      for (let i = 0; i < 60_000; i++) {
+        const [answer] = fail(1, address(i % 20_000));
+        if (answer === 'wrong') wrong.set(i % 20_000, (wrong.get(i % 20_000) ?? 0) + 1);
+      }
+      assert.equal(Math.max(...wrong.values()), 2);
+    });
+
+    test(`3.13 ${why}: after two minutes everyone may try again`, () => {
+      const { clock, attempt, fail } = limited(1);
+      for (let i = 0; i < 20_000; i++) fail(1, address(i));
+      clock.ms += 120_000;
+      for (let i = 0; i < 20_000; i++) assert.equal(attempt(true, address(i)), 'right');
+    });
+  }
+
+  test('3.13 Retry-After is at most a minute, and two for an address that lost its place', () => {
+    const { clock, attempt, fail } = limited(2);
+    fail(1);
+    clock.ms += 1_000;
+    for (let i = 0; i < 20_000; i++) fail(1, ipv4(i));
+    assert.equal(attempt(true), 120);
+    assert.equal(attempt(true, ipv4(19_999)), 'right');
+    fail(1, ipv4(19_999));
+    assert.equal(attempt(true, ipv4(19_999)), 60);
+    clock.ms += 119_999;
+    assert.equal(attempt(true), 1);
+    clock.ms += 1;
+    assert.equal(attempt(true), 'right');
+  });
+
+  test('3.13 the 5,000 addresses that failed last keep their counts', () => {
+    const { attempt, fail } = limited(2);
+    for (let i = 0; i < 20_000; i++) fail(1, ipv4(i));
+    for (let i = 15_000; i < 20_000; i++) assert.equal(attempt(true, ipv4(i)), 'right', ipv4(i));
+  });
+
+  test('3.13 a locked /48 stays locked whatever 30,000 others do', () => {
+    const { clock, attempt, fail } = limited(1);
+    for (let i = 0; i < 64; i++) fail(1, subnet(i));
+    for (let i = 0; i < 30_000; i++) fail(1, ipv6(i));
+    clock.ms += 59_999;
+    assert.equal(typeof attempt(true, subnet(64)), 'number');
+    clock.ms += 60_001;
+    assert.equal(attempt(true, subnet(64)), 'right');
+  });
+
+  test('3.13 a /48 below its limit is not locked when 30,000 others displace it', () => {
+    const { attempt, fail } = limited(1);
+    for (let i = 0; i < 63; i++) fail(1, subnet(i));
+    for (let i = 0; i < 30_000; i++) fail(1, ipv6(i));
+    assert.equal(attempt(true, subnet(64)), 'right');
+    assert.equal(typeof attempt(true, subnet(0)), 'number');
+  });
+});
+
+/** What the heap and buffers take after garbage collection. */
+function usedBytes(): number {
+  setFlagsFromString('--expose-gc');
+  runInNewContext('gc')();
+  const { heapUsed, arrayBuffers } = process.memoryUsage();
+  return heapUsed + arrayBuffers;
+}

@@ -1,0 +1,36 @@
+// The lockfiles: npm verifies each package against its hash, and takes it from the configured registry.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+
+interface Entry {
+  readonly integrity?: string;
+  readonly resolved?: string;
+  readonly link?: boolean;
+}
+
+for (const file of ['package-lock.json', 'bench/package-lock.json']) {
+  const text = readFileSync(join(import.meta.dirname, '..', file), 'utf8');
+  const { packages } = JSON.parse(text) as { packages: Record<string, Entry> };
+  // The others are folders of this repository, and links to them.
+  const installed = Object.entries(packages).filter(
+    ([path, { link }]) => /(^|\/)node_modules\//.test(path) && !link,
+  );
+
+  test(`every package in ${file} has an integrity hash`, () => {
+    assert.ok(installed.length > 100);
+    const without = installed.filter(
+      ([, { integrity }]) => !/^sha512-[A-Za-z0-9+/]{86}==$/.test(integrity ?? ''),
+    );
+    assert.deepEqual(without, []);
+  });
+
+  test(`no package in ${file} has an address`, () => {
+    assert.deepEqual(
+      installed.filter(([, { resolved }]) => resolved !== undefined),
+      [],
+    );
+    assert.doesNotMatch(text, /"(resolved|tarball)": "[a-z+]+:/);
+  });
+}
