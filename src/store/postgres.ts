@@ -14,13 +14,20 @@ import {
   type User,
   type UserChange,
 } from '../user.ts';
-import { type Kind, Queue } from './batch.ts';
+import { type BatchOperation, Queue } from './batch.ts';
 import { change, remove, type Target } from './change.ts';
 import type { Session } from './connection.ts';
 import type { Store, StoreOptions } from './index.ts';
 import { migrations, missing } from './migrate.ts';
 import { Pool } from './pool.ts';
-import { array, byKey, IN_TIME, isLost, isTooLate, query, UNIQUE_VIOLATION } from './statement.ts';
+import {
+  array,
+  BEFORE_DEADLINE,
+  byKey,
+  outcomeAfter,
+  query,
+  UNIQUE_VIOLATION,
+} from './statement.ts';
 import type { PostgresDatabase } from './url.ts';
 
 const FIND = 'select id, name, email, version from users where id = any($1::bigint[])';
@@ -34,7 +41,7 @@ const LIST = 'select id, name, email, version from users where id > $1 order by 
 const CREATE = `
   insert into users (name, email)
   select name, email from unnest($2::text[], $3::text[]) as new (name, email)
-  where ${IN_TIME} order by email collate "C"
+  where ${BEFORE_DEADLINE} order by email collate "C"
   on conflict (email) do nothing
   returning id, name, email, version`;
 
@@ -61,14 +68,21 @@ class PostgresStore implements Store {
       authorities: sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8'),
       migrate,
     });
-    const queue = <Item, Result>(kind: Omit<Kind<Session, Item, Result>, 'isTooLate' | 'isLost'>) =>
-      new Queue(this.#pool, { ...kind, isTooLate, isLost }, options.timeoutMs, options.now);
+    const queue = <Item, Result>(
+      operation: Omit<BatchOperation<Session, Item, Result>, 'outcomeAfter'>,
+    ) => new Queue(this.#pool, { ...operation, outcomeAfter }, options.timeoutMs, options.now);
     this.#find = queue({ statement: find });
     this.#findByEmail = queue({ statement: findByEmail });
     this.#list = queue({ statement: list, sharedKey: ({ after, limit }) => `${after} ${limit}` });
-    this.#create = queue<NewUser, User>({ statement: create, exclusiveKey: ({ email }) => email });
-    this.#change = queue<Target, Changed>({ statement: change, exclusiveKey: ({ id }) => id });
-    this.#remove = queue({ statement: remove, exclusiveKey: ({ id }) => id });
+    this.#create = queue<NewUser, User>({
+      statement: create,
+      exclusiveKeys: ({ email }) => [email],
+    });
+    this.#change = queue<Target, Changed>({
+      statement: change,
+      exclusiveKeys: ({ id, email }) => (email === undefined ? [id] : [id, email]),
+    });
+    this.#remove = queue<Target, Changed>({ statement: remove, exclusiveKeys: ({ id }) => [id] });
     this.#ping = queue({ statement: ping });
     this.#pool.start();
   }
