@@ -16,7 +16,7 @@ import {
 } from '../user.ts';
 import { type BatchOperation, Queue } from './batch.ts';
 import { change, remove, type Target } from './change.ts';
-import type { Session } from './connection.ts';
+import { NotReplicated, type Session } from './connection.ts';
 import type { Store, StoreOptions } from './index.ts';
 import { migrations, missing } from './migrate.ts';
 import { Pool } from './pool.ts';
@@ -44,6 +44,18 @@ const CREATE = `
   where ${BEFORE_DEADLINE} order by email collate "C"
   on conflict (email) do nothing
   returning id, name, email, version`;
+
+// Under synchronous replication a session that commits waits for the standby, also after its client
+// has gone. A wait of 2 seconds means that no standby confirms.
+const PING = `
+  select count(*),
+    current_setting('transaction_read_only')::bool as "isReadOnly",
+    exists (
+      select from pg_stat_activity
+      where wait_event = 'SyncRep' and usename = current_user
+        and query_start < clock_timestamp() - interval '2 s'
+    ) as "isStuck"
+  from (select from users limit 1) u`;
 
 /** Opens the store and begins to connect; it need not be there yet. */
 export function openPostgres(database: PostgresDatabase, options: StoreOptions): Store {
@@ -83,7 +95,10 @@ class PostgresStore implements Store {
       exclusiveKeys: ({ id, email }) => (email === undefined ? [id] : [id, email]),
     });
     this.#remove = queue<Target, Changed>({ statement: remove, exclusiveKeys: ({ id }) => [id] });
-    this.#ping = queue({ statement: ping });
+    const mustTakeWrites = database.sessionAttributes === 'read-write';
+    this.#ping = queue<undefined, undefined>({
+      statement: (session, calls) => ping(session, calls, mustTakeWrites),
+    });
     this.#pool.start();
   }
 
@@ -161,8 +176,17 @@ async function create(
   return users.map(({ email }) => created.get(email) ?? new EmailTaken());
 }
 
-async function ping(session: Session, calls: undefined[]): Promise<undefined[]> {
-  await query(session, 'select 1 from users limit 1', []);
+/** Checks that the server can read users and, as far as it knows itself, take writes. */
+async function ping(
+  session: Session,
+  calls: undefined[],
+  mustTakeWrites: boolean,
+): Promise<undefined[]> {
+  // 7.2
+  const [state] = await query<{ isReadOnly: boolean; isStuck: boolean }>(session, PING, []);
+  if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
+  // The connection is replaced, so the pool looks for another host even if no write comes.
+  if (state!.isReadOnly && mustTakeWrites) throw new StoreUnavailable('the server is read-only');
   return calls;
 }
 
