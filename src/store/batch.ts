@@ -1,6 +1,6 @@
-// Batching: calls that arrive in one turn of the event loop share one statement and one commit,
-// which is where the throughput of both stores comes from. Results are those of calls that ran one
-// at a time:
+// Batches the calls that arrive in one turn of the event loop into one statement and one commit.
+// Most of the throughput of both stores comes from this. Results are those of calls that ran one at
+// a time:
 //
 // - A call gets its result only after its statement has committed.
 // - A statement that fails is rolled back whole. Its calls run again in two halves, and so on, until

@@ -1,6 +1,6 @@
-// Changes and removes users in Postgres. The conditions of If-Match and If-None-Match are part of
-// the one statement that writes, so no read precedes it. A target whose new email is taken is
-// excluded inside the statement, so that it can't roll back the rest of its batch.
+// Changes and removes users in Postgres, under the conditions of If-Match and If-None-Match. These
+// are part of the one statement that writes, so no read precedes it. A target whose new email is
+// taken is excluded inside the statement, so that it can't roll back the rest of its batch.
 //
 // All exclusions are decided in the snapshot with which the statement starts, before its first
 // write. So the batch equals calls that ran one at a time: first all that were excluded, then the
