@@ -1,17 +1,22 @@
-// Changing and removing users in Postgres, with the conditions of If-Match and If-None-Match: they
-// are part of the one statement that writes, so no read comes before it.
+// Changes and removes users in Postgres, under the conditions of If-Match and If-None-Match. These
+// are part of the one statement that writes, so no read precedes it. A target whose new email is
+// taken is excluded inside the statement, so that it can't roll back the rest of its batch.
+//
+// All exclusions are decided in the snapshot with which the statement starts, before its first
+// write. So the batch equals calls that ran one at a time: first all that were excluded, then the
+// others. These can't collide with each other: no batch has an id or a new email twice.
 import {
   ALWAYS,
   type Changed,
   type Condition,
   EmailTaken,
-  StoreUnavailable,
   type User,
   type UserChange,
   type Versions,
 } from '../user.ts';
+import { NOT_DONE } from './batch.ts';
 import type { Session } from './connection.ts';
-import { array, byKey, IN_TIME, isLost, isTooLate, query, UNIQUE_VIOLATION } from './statement.ts';
+import { array, BEFORE_DEADLINE, byKey, query, UNIQUE_VIOLATION } from './statement.ts';
 
 /** One conditional change or removal. */
 export interface Target extends UserChange {
@@ -19,8 +24,11 @@ export interface Target extends UserChange {
   readonly condition: Condition;
 }
 
-/** A row of a conditional statement; without a name the user stayed as it was. */
-type Row = Omit<User, 'name'> & { readonly name: string | null; readonly isMet?: boolean };
+/** Result of a target: its user, why it was refused, or that it has to run again. */
+type TargetResult = Changed | EmailTaken | typeof NOT_DONE;
+
+/** A user that was written, or one that exists and was not, with the reason. */
+type Row = User & { readonly refusal?: 'stale' | 'taken' | 'raced' | null };
 
 // 4.16
 const SET_FIELDS = `
@@ -33,40 +41,46 @@ const SET_FIELDS = `
 const COLUMNS = 'u.id, u.name, u.email, u.version';
 
 // 4.8: conditions are texts, the versions between commas, or * for any.
-const IS_MET = `
-  (one_of = '*' or position(',' || u.version || ',' in one_of) > 0)
-  and none_of <> '*' and position(',' || u.version || ',' in none_of) = 0`;
-// After the users that were changed, those that stayed as they were when the statement began. One
-// that met the condition then was changed or removed by another meanwhile.
-const WITH_UNCHANGED = `
-  select id, name, email, version, false as "isMet" from changed
+const MATCHES = `
+  ((one_of = '*' or position(',' || u.version || ',' in one_of) > 0)
+  and none_of <> '*' and position(',' || u.version || ',' in none_of) = 0)`;
+// A user that could be written in the snapshot and was not has lost a race: another session changed
+// or removed it before this statement got to it.
+const WITH_REFUSED = `
+  select id, name, email, version, null as refusal from written
   union all
-  select u.id, null, null, u.version, ${IS_MET} from users u join input i on i.id = u.id
-  where not exists (select from changed c where c.id = u.id)`;
+  select u.id, null, null, null,
+    case when not ${MATCHES} then 'stale' when is_taken then 'taken' else 'raced' end
+  from input i join users u on u.id = i.id
+  where i.id not in (select id from written)`;
 
-/** How users are changed or removed. */
+/** Statements of a write. */
 interface Write {
-  /** Parameters: the time, the ids, the two lists of the conditions, the fields. */
-  readonly conditional: string;
-  /** The same without conditions, where a user that does not come back is not there. */
-  readonly unconditional: string;
+  /** Parameters: the deadline, the ids, the two lists of the conditions, the fields. */
+  readonly full: string;
+  /** Without conditions and exclusions: a user that isn't returned does not exist. */
+  readonly simple: string;
   readonly fields: (targets: readonly Target[]) => readonly string[];
 }
 
 const CHANGE: Write = {
-  conditional: `
+  full: `
     with input as (
-      select * from unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])
+      select *, exists (
+        select from users o where o.email = new.email and o.id <> new.id
+      ) as is_taken
+      from unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])
         as new (id, one_of, none_of, name, email)
-      where ${IN_TIME} order by id
-    ), changed as (
-      update users u set ${SET_FIELDS} from input i where u.id = i.id and ${IS_MET}
+      where ${BEFORE_DEADLINE} order by id
+    ), written as (
+      update users u set ${SET_FIELDS} from input i
+      where u.id = i.id and not is_taken and ${MATCHES}
       returning ${COLUMNS}
-    ) ${WITH_UNCHANGED}`,
-  unconditional: `
+    ) ${WITH_REFUSED}`,
+  simple: `
     update users u set ${SET_FIELDS} from (
       select * from unnest($2::bigint[], $3::text[], $4::text[]) as new (id, name, email)
-      where ${IN_TIME} order by id
+      where ${BEFORE_DEADLINE} order by id
     ) i where u.id = i.id
     returning ${COLUMNS}`,
   fields: (targets) => [
@@ -76,98 +90,77 @@ const CHANGE: Write = {
 };
 
 const REMOVE: Write = {
-  conditional: `
+  full: `
     with input as (
-      select * from unnest($2::bigint[], $3::text[], $4::text[]) as new (id, one_of, none_of)
-      where ${IN_TIME} order by id
-    ), changed as (
-      delete from users u using input i where u.id = i.id and ${IS_MET}
+      select *, false as is_taken
+      from unnest($2::bigint[], $3::text[], $4::text[]) as new (id, one_of, none_of)
+      where ${BEFORE_DEADLINE} order by id
+    ), written as (
+      delete from users u using input i where u.id = i.id and ${MATCHES}
       returning ${COLUMNS}
-    ) ${WITH_UNCHANGED}`,
-  unconditional: `
+    ) ${WITH_REFUSED}`,
+  simple: `
     delete from users u using (
-      select id from unnest($2::bigint[]) as new (id) where ${IN_TIME} order by id
+      select id from unnest($2::bigint[]) as new (id) where ${BEFORE_DEADLINE} order by id
     ) i where u.id = i.id
     returning ${COLUMNS}`,
   fields: () => [],
 };
 
-/** Changes the users of the targets; an Error in place of a result is that target's alone. */
+/** Changes users. No two targets have an id or a new email in common. */
 export async function change(
   session: Session,
   targets: Target[],
   expires: number,
-): Promise<(Changed | Error)[]> {
+): Promise<readonly TargetResult[]> {
+  const isSimple = targets.length === 1 || targets.every(({ email }) => email === undefined);
   try {
-    return await write(session, CHANGE, targets, expires);
+    return await write(session, CHANGE, targets, expires, isSimple);
   } catch (err) {
-    // In a batch this rolls all of it back, and its calls run one by one: only one is to blame.
-    if (targets.length > 1 || !isTaken(err)) throw err;
+    // Another session took the email after this statement's snapshot. Of several targets it is not
+    // known which one: they run again in halves, where the next snapshot shows it.
+    if (targets.length > 1 || (err as { code?: string }).code !== UNIQUE_VIOLATION) throw err;
     return [new EmailTaken()];
   }
 }
 
-/** The same for removing them. */
+/** Removes users. No two targets have an id in common. */
 export function remove(
   session: Session,
   targets: Target[],
   expires: number,
-): Promise<(Changed | Error)[]> {
-  return write(session, REMOVE, targets, expires);
+): Promise<readonly TargetResult[]> {
+  return write(session, REMOVE, targets, expires, true);
 }
 
 async function write(
   session: Session,
-  kind: Write,
-  targets: Target[],
+  { full, simple, fields }: Write,
+  targets: readonly Target[],
   expires: number,
-): Promise<(Changed | Error)[]> {
-  const isConditional = targets.some(({ condition }) => condition !== ALWAYS);
+  canBeSimple: boolean,
+): Promise<readonly TargetResult[]> {
+  const isSimple = canBeSimple && targets.every(({ condition }) => condition === ALWAYS);
   const conditions = [
     array(targets.map(({ condition }) => versionList(condition.oneOf))),
     array(targets.map(({ condition }) => versionList(condition.noneOf))),
   ];
-  const rows = await query<Row>(session, isConditional ? kind.conditional : kind.unconditional, [
+  const rows = await query<Row>(session, isSimple ? simple : full, [
     String(session.serverSeconds(expires)),
     array(targets.map(({ id }) => id)),
-    ...(isConditional ? conditions : []),
-    ...kind.fields(targets),
+    ...(isSimple ? [] : conditions),
+    ...fields(targets),
   ]);
   const byId = byKey(rows, ({ id }) => id);
-  const results: (Changed | Error)[] = [];
-  for (const target of targets) {
-    const row = byId.get(target.id);
-    if (row === undefined) results.push(undefined);
-    else if (row.isMet) results.push(await again(session, kind, target, expires));
-    else if (row.name === null) results.push('stale');
-    else results.push({ id: row.id, name: row.name, email: row.email, version: row.version });
-  }
-  return results;
+  return targets.map(({ id }) => toResult(byId.get(id)));
 }
 
-/**
- * Another has changed or removed the user meanwhile and nothing was done: it is done now, to the
- * user as the other has left it. The rest of the batch is committed: a fault is this call's alone.
- */
-async function again(
-  session: Session,
-  kind: Write,
-  target: Target,
-  expires: number,
-): Promise<Changed | Error> {
-  try {
-    return (await write(session, kind, [target], expires))[0];
-  } catch (err) {
-    // What the batch has done already must not be run again with it (contract 4.13).
-    if (isLost(err) && !isTooLate(err)) throw err;
-    return isTaken(err)
-      ? new EmailTaken()
-      : new StoreUnavailable('the store failed', { cause: err });
-  }
-}
-
-function isTaken(err: unknown): boolean {
-  return (err as { code?: string }).code === UNIQUE_VIOLATION;
+function toResult(row: Row | undefined): TargetResult {
+  if (row === undefined) return undefined;
+  if (row.refusal === 'stale') return 'stale';
+  if (row.refusal === 'taken') return new EmailTaken();
+  if (row.refusal === 'raced') return NOT_DONE;
+  return { id: row.id, name: row.name, email: row.email, version: row.version };
 }
 
 function versionList(versions: Versions): string {

@@ -1,20 +1,18 @@
-// One connection to Postgres: a client of npm `postgres` that is used for one socket only. What it
-// is connected to is asked before its first use: whether the server is the kind that the URL wants,
-// whether a pooler stands in between, and what time it is there.
+// One connection to Postgres: a client of npm `postgres` that owns one socket. Before its first use,
+// one probe finds out whether the server is of the kind that the URL asks for, whether a pooler
+// stands in between, and the server's time.
 import { createRequire } from 'node:module';
 import { connect, isIP, type Socket } from 'node:net';
 import process from 'node:process';
 import type Postgres from 'postgres';
-import type { Sql } from 'postgres';
+import type { Notice, Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
 import { UnusableDatabase } from './migrate.ts';
 import type { Host, PostgresDatabase } from './url.ts';
 
-/** How long bringing the schema up to date may take, by us or by another replica. */
+/** Time for the schema migration, by this process or another replica. */
 const MIGRATION_TIMEOUT_MS = 60_000;
 
-// A pooler refuses our statement_timeout, or drops it, and gives each client its own process id.
-const UNSUPPORTED_PARAMETER = /unsupported startup parameter/;
 const PROBE = `
   select pg_backend_pid() as pid,
     extract(epoch from clock_timestamp())::float8 as seconds,
@@ -23,11 +21,11 @@ const PROBE = `
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly",
     (select setting from pg_settings where name = 'statement_timeout') as "timeoutMs"`;
 
-/** Others cannot keep every name, or take its bytes for characters (contract 5.1). */
+/** Other encodings can't store every name, or treat its bytes as characters (contract 5.1). */
 const ENCODING = 'UTF8';
 
-// Every statement finds its rows by key, whatever the values. Without this the server plans most
-// batches anew, or keeps a plan that it made while the table was small and reads all of it.
+// Every statement finds its rows by key, whatever the values. Without these settings the server
+// plans most batches anew, or keeps a plan that reads the whole table, made while it was small.
 const PLANNER = {
   plan_cache_mode: 'force_generic_plan',
   enable_seqscan: 'off',
@@ -35,47 +33,54 @@ const PLANNER = {
   enable_mergejoin: 'off',
 };
 
-/** What a statement is run with. */
+/** Runs statements. */
 export interface Session {
-  /** The rows of one statement with the parameters $1 to $9. */
+  /**
+   * The rows of one statement with the parameters $1 to $9, after its commit.
+   * @throws NotReplicated if the server gave up waiting for its synchronous standby
+   */
   readonly query: <Row extends object>(text: string, values: readonly string[]) => Promise<Row[]>;
-  /** Converts our clock's milliseconds to the server's seconds since 1970. */
+  /** Converts milliseconds of our clock to the server's seconds since 1970. */
   readonly serverSeconds: (ms: number) => number;
 }
 
 /** A connection that is ready for use. */
 export interface Connection extends Session {
+  /** Whether a pooler stands in between. */
+  readonly isPooled: boolean;
   /** Lets a running statement finish, then closes; never resolves if the connection is lost. */
   readonly end: () => Promise<void>;
-  /** Cuts the connection at once. */
-  readonly cut: () => void;
+  /** Closes the connection at once. */
+  readonly destroy: () => void;
 }
 
-/** What a connection is made with. */
+/** How to connect. */
 export interface ConnectionOptions {
   readonly database: PostgresDatabase;
   readonly host: Host;
   /** PEM of `sslrootcert`. */
   readonly authorities: string | undefined;
   readonly timeoutMs: number;
-  /** A host that does not answer within this time is given up. */
+  /** Time for each attempt to connect, migration aside. */
   readonly connectTimeoutMs: number;
-  /** A pooler such as PgBouncer stands in between. */
-  readonly isPooler: boolean;
-  /** All hosts have been tried before. */
+  /** Whether an earlier connection found a pooler. */
+  readonly isPooled: boolean;
+  /** Whether all hosts have been tried: `prefer-standby` takes any server then. */
   readonly isSecondPass: boolean;
   readonly now: () => number;
-  /** Gives the attempt up. */
+  /** Aborts the attempt. */
   readonly signal: AbortSignal;
-  /** Runs before the first use, within the time of the attempt unless it asks for more. */
+  /** Runs before the first use, within the connect timeout unless it calls `prolong`. */
   readonly migrate: (sql: Sql, prolong: () => void) => Promise<void>;
-  readonly onClose: () => void;
+  /** Called when a connection that was returned has closed. */
+  readonly onClose: (connection: Connection) => void;
 }
 
-/** The other end shares its sessions among clients (PgBouncer in transaction mode). */
-export class PoolerFound extends Error {
-  override readonly name = 'PoolerFound';
-}
+/**
+ * A server that has no synchronous standby any more: its commits wait, or a failover loses them. It
+ * may be an old primary.
+ */
+export class NotReplicated extends StoreUnavailable {}
 
 interface ServerState {
   readonly pid: number;
@@ -87,59 +92,124 @@ interface ServerState {
 }
 
 /**
- * Connects.
- * @throws PoolerFound unless `isPooler` says so already, UnusableDatabase, or whatever is wrong
- *   with the host
+ * Connects. If a pooler shows itself, connects again in the way that it supports.
+ * @throws UnusableDatabase, or the fault of this host
  */
 export async function openConnection(options: ConnectionOptions): Promise<Connection> {
-  const { database, host, timeoutMs, isPooler, signal } = options;
-  const link = new Link(host);
-  const sql = client(link, options);
-  let timer = setTimeout(link.cut, options.connectTimeoutMs);
+  const direct = options.isPooled ? undefined : await open(options, false);
+  return direct ?? (await open(options, true))!; // 5.1
+}
+
+/** One attempt; undefined if it expected a server and found a pooler. */
+async function open(
+  options: ConnectionOptions,
+  isPooled: boolean,
+): Promise<Connection | undefined> {
+  const { database, host, timeoutMs, signal } = options;
+  const socket = new SingleUseSocket(host);
+  const notices: Notice[] = [];
+  let connection: Connection | undefined;
+  let isClosed = false;
+  const sql = createClient(options, isPooled, {
+    socket: socket.open,
+    onnotice: (notice) => notices.push(notice),
+    onclose: () => {
+      isClosed = true;
+      if (connection !== undefined) options.onClose(connection);
+    },
+  });
+  let timer = setTimeout(socket.destroy, options.connectTimeoutMs);
   const prolong = () => {
     clearTimeout(timer);
-    timer = setTimeout(link.cut, MIGRATION_TIMEOUT_MS);
+    timer = setTimeout(socket.destroy, MIGRATION_TIMEOUT_MS);
   };
-  signal.addEventListener('abort', link.cut);
+  signal.addEventListener('abort', socket.destroy);
   try {
+    signal.throwIfAborted();
     const rows = await sql.unsafe<[ServerState]>(PROBE);
     const [state] = rows;
-    // The answer has been on its way: deadlines in the server's clock may be early, never late.
+    // The response took a while, so converted deadlines may be early, never late.
     const epoch = state.seconds - options.now() / 1000;
-    if (!isWanted(database.sessionAttributes, state, options.isSecondPass)) {
+    if (!matchesSessionAttributes(database.sessionAttributes, state, options.isSecondPass)) {
       throw new StoreUnavailable(`${host.host}:${host.port} is not ${database.sessionAttributes}`);
     }
-    const isDirect = state.pid === rows.state.pid && Number(state.timeoutMs) === timeoutMs;
-    if (!isPooler && !isDirect) throw new PoolerFound(); // 5.1
-    if (state.encoding !== ENCODING) {
-      // 5.1
-      throw new UnusableDatabase(
-        `the database has the encoding ${state.encoding}, this service needs ${ENCODING}: create it with encoding '${ENCODING}' locale 'C' template template0`,
-      );
-    }
+    if (!isPooled && !isDirect(state, rows.state.pid, timeoutMs)) return undefined;
+    checkEncoding(state.encoding);
     await options.migrate(sql, prolong);
-    return {
-      query: isPooler ? simpleQuery(sql, timeoutMs) : extendedQuery(sql),
+    if (isClosed) throw new StoreUnavailable('the connection was closed');
+    const query = isPooled ? simpleQuery(sql, timeoutMs) : extendedQuery(sql);
+    connection = {
+      isPooled,
+      query: async (text, values) => {
+        notices.length = 0;
+        const result = await query(text, values);
+        if (notices.some(isReplicationCancelled)) {
+          throw new NotReplicated(
+            'the server stopped waiting for its standby to confirm the commit',
+          );
+        }
+        return result as never;
+      },
       serverSeconds: (ms) => epoch + ms / 1000,
       end: () => sql.end(),
-      cut: link.cut,
+      destroy: socket.destroy,
     };
+    return connection;
   } catch (err) {
-    link.cut();
-    const isRefused = UNSUPPORTED_PARAMETER.test((err as Error).message);
-    throw isRefused && !isPooler ? new PoolerFound() : err;
+    if (!isPooled && refusesParameters(err)) return undefined;
+    throw err;
   } finally {
     clearTimeout(timer);
-    signal.removeEventListener('abort', link.cut);
+    signal.removeEventListener('abort', socket.destroy);
+    if (connection === undefined) socket.destroy();
   }
 }
 
-function client(link: Link, options: ConnectionOptions): Sql {
-  const { database, host, authorities, timeoutMs, isPooler, onClose } = options;
-  // The server gives up a statement by itself too, also when it never learns that we are gone.
-  // Behind a pooler each statement brings its limit along.
-  const session = isPooler ? {} : { statement_timeout: timeoutMs, ...PLANNER }; // 4.13
-  // Loaded where it is chosen.
+// A pooler shares the server's sessions among its clients, so nothing that we set or prepare would
+// stay with us. PgBouncer shows itself in one of three ways, which depend on its settings: it
+// refuses our statement_timeout, accepts and drops it, or gives us a process id of its own.
+
+function refusesParameters(err: unknown): boolean {
+  return /unsupported startup parameter/.test((err as Error).message);
+}
+
+function isDirect(
+  { pid, timeoutMs }: ServerState,
+  announcedPid: number,
+  ourTimeoutMs: number,
+): boolean {
+  return pid === announcedPid && Number(timeoutMs) === ourTimeoutMs;
+}
+
+function checkEncoding(encoding: string): void {
+  if (encoding === ENCODING) return;
+  // 5.1
+  throw new UnusableDatabase(
+    `the database has the encoding ${encoding}, this service needs ${ENCODING}: create it with encoding '${ENCODING}' locale 'C' template template0`,
+  );
+}
+
+/**
+ * The server stopped waiting for its synchronous standby because the wait was cancelled. It reports
+ * this as a WARNING of a successful statement. Messages are translated; the routine's name is not.
+ */
+function isReplicationCancelled({ routine }: Notice): boolean {
+  return routine === 'SyncRepWaitForLSN'; // 4.13
+}
+
+function createClient(
+  { database, host, authorities, timeoutMs }: ConnectionOptions,
+  isPooled: boolean,
+  handlers: {
+    readonly socket: () => Promise<Socket>;
+    readonly onnotice: (notice: Notice) => void;
+    readonly onclose: () => void;
+  },
+): Sql {
+  // The server also ends a statement by itself, even if it never learns that we have gone. Behind a
+  // pooler each statement brings its limit along.
+  const session = isPooled ? {} : { statement_timeout: timeoutMs, ...PLANNER }; // 4.13
+  // Loaded only if it is used.
   const postgres: typeof Postgres = createRequire(import.meta.url)('postgres');
   const configured = {
     host: host.host,
@@ -148,10 +218,9 @@ function client(link: Link, options: ConnectionOptions): Sql {
     password: database.password,
     database: database.database,
     ssl: tlsOptions(database, host, authorities),
-    socket: link.open,
-    onclose: onClose,
+    ...handlers,
     max: 1,
-    prepare: !isPooler,
+    prepare: !isPooled,
     fetch_types: false,
     types: {
       bigint: { to: 20, from: [20], serialize: String, parse: Number },
@@ -165,20 +234,26 @@ function client(link: Link, options: ConnectionOptions): Sql {
     backoff: false,
     debug: false,
     sslnegotiation: null,
-    onnotice: () => {},
   } as unknown as Postgres.Options<Record<string, Postgres.PostgresType>>;
-  // The driver takes what it finds empty from PGPASSWORD and the like (contract 1.1).
+  return withoutEnvironment(() => postgres(configured) as unknown as Sql);
+}
+
+/**
+ * The driver reads PGPASSWORD, PGTARGETSESSIONATTRS and the like when it creates a client, and has
+ * no option that prevents it (contract 1.1).
+ */
+function withoutEnvironment<T>(action: () => T): T {
   const { env } = process;
   process.env = {};
   try {
-    return postgres(configured) as unknown as Sql;
+    return action();
   } finally {
     process.env = env;
   }
 }
 
 /** `target_session_attrs` (PostgreSQL manual, libpq, "Parameter Key Words"). */
-function isWanted(
+function matchesSessionAttributes(
   attributes: PostgresDatabase['sessionAttributes'],
   { isStandby, isReadOnly }: ServerState,
   isSecondPass: boolean,
@@ -197,8 +272,8 @@ function extendedQuery(sql: Sql): Session['query'] {
 }
 
 /**
- * The simple query protocol. Behind a pooler the next statement may meet another session, which
- * lacks what was prepared and set, so each message sets its own limit. This protocol has no
+ * The simple query protocol. Behind a pooler the next statement may run in another session, without
+ * our prepared statements and settings, so each message sets its own limit. This protocol has no
  * parameters: the values are literals in the text.
  */
 function simpleQuery(sql: Sql, timeoutMs: number): Session['query'] {
@@ -211,19 +286,19 @@ function simpleQuery(sql: Sql, timeoutMs: number): Session['query'] {
 }
 
 /**
- * A string constant with escapes (PostgreSQL manual, "String Constants with C-Style Escapes"). In
- * this form, whatever the session's settings, a backslash escapes and a doubled quote is one quote,
- * and nothing else is special.
+ * A string constant with escapes (PostgreSQL manual, "String Constants with C-Style Escapes"). With
+ * any session settings, a backslash escapes, a doubled quote is one quote, and nothing else is
+ * special.
  */
 function literal(value: string): string {
   return `E'${value.replace(/['\\]/g, '$&$&')}'`;
 }
 
-/** The one socket of a client. The driver asks for another when it is lost, and does not get it. */
-class Link {
+/** The only socket of a client. If it is lost, the driver asks for another one and gets none. */
+class SingleUseSocket {
   readonly #host: Host;
   #socket: Socket | undefined;
-  #isCut = false;
+  #isDestroyed = false;
 
   constructor(host: Host) {
     this.#host = host;
@@ -231,7 +306,9 @@ class Link {
 
   readonly open = (): Promise<Socket> => {
     const { host, port } = this.#host;
-    if (this.#socket !== undefined || this.#isCut) throw new StoreUnavailable('connection lost');
+    if (this.#socket !== undefined || this.#isDestroyed) {
+      throw new StoreUnavailable('connection lost');
+    }
     const path = `${host}/.s.PGSQL.${port}`;
     const socket = host.startsWith('/')
       ? connect({ path })
@@ -247,15 +324,15 @@ class Link {
     });
   };
 
-  /** RST: what the kernel has not sent yet is thrown away and cannot arrive late. */
-  readonly cut = (): void => {
-    this.#isCut = true;
+  /** Resets the connection: the kernel drops what it has not sent yet, so it can't arrive late. */
+  readonly destroy = (): void => {
+    this.#isDestroyed = true;
     const socket = this.#socket;
     if (socket === undefined) return;
-    // Node puts off the reset of a socket that connects until it has, and node 26 keeps the
-    // descriptor of one that is reset after its end.
-    const isNotYetOrNoMore = socket.connecting || socket.writableEnded;
-    if (isNotYetOrNoMore || this.#host.host.startsWith('/')) socket.destroy();
+    // Node delays the reset of a connecting socket until it has connected, and node 26 leaks the
+    // descriptor of a socket that is reset after its end.
+    const cannotReset = socket.connecting || socket.writableEnded;
+    if (cannotReset || this.#host.host.startsWith('/')) socket.destroy();
     else socket.resetAndDestroy();
   };
 }
@@ -272,9 +349,9 @@ function tlsOptions(database: PostgresDatabase, { host }: Host, ca: string | und
   const { sslMode } = database;
   if (sslMode === 'disable') return false;
   if (sslMode === 'prefer' || sslMode === 'allow') return 'prefer';
-  // An address is compared with the certificate too, but is never a server name (RFC 6066 §3).
+  // The certificate is checked against an IP address too, which is never a server name (RFC 6066 §3).
   const name = isIP(host) === 0 ? { servername: host } : { servername: undefined, host };
-  // libpq verifies the chain for `require` too when it has been given a root.
+  // Like libpq, `require` verifies the chain if there is a root certificate.
   if (sslMode === 'require' && ca === undefined) return { rejectUnauthorized: false, ...name };
   const verify = { rejectUnauthorized: true, ...name, ...(ca === undefined ? {} : { ca }) };
   return sslMode === 'verify-full' ? verify : { ...verify, checkServerIdentity: () => undefined };

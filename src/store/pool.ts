@@ -1,28 +1,26 @@
 // A pool of Postgres connections that heals. Each connection is a client of npm `postgres` of its
-// own, used for one socket only and replaced whole, because that driver (3.4.9) can leave a slot of
-// its pool dead for good after a lost connection, has no deadline for a query and does not fail
-// over. So here:
+// own, used for one socket and replaced whole, because that driver (3.4.9) can leave a slot of its
+// pool dead for good after a lost connection, has no deadline for a query and does not fail over.
 //
-// - Every call has a deadline, waiting and connecting included. A connection that has not answered
-//   for as long is cut with RST, so that nothing of it can arrive later, and replaced. One that is
-//   only too slow for a call that had waited before is kept.
-// - A connection that was lost, could not be made, or is to a server that turned read-only (25006)
-//   is replaced, with growing pauses; the others go on. Nothing is done twice.
-// - Several hosts are tried in turn until one is of the kind that the URL asks for.
+// - Every call has a deadline, which includes queueing and connecting. A connection without a
+//   response for that long is reset, so that nothing of it can arrive later, and replaced.
+// - A connection that was lost, or whose server turned read-only (25006), is replaced. Pauses between
+//   attempts grow. The other connections go on, and nothing is done twice.
+// - All connections lead to one host of the URL. If it fails, does not respond in time or does not
+//   replicate, the other hosts are tried before it. The first that qualifies gets the whole pool.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { StoreUnavailable } from '../user.ts';
 import type { Batch, BatchSource, Scheduler } from './batch.ts';
 import {
   type Connection,
   type ConnectionOptions,
+  NotReplicated,
   openConnection,
-  PoolerFound,
 } from './connection.ts';
 import type { StoreOptions } from './index.ts';
 import { UnusableDatabase } from './migrate.ts';
 import type { PostgresDatabase } from './url.ts';
 
-/** Pauses between attempts to connect double from the first to the longest. */
+/** Pauses between passes over all hosts double from the first to the longest. */
 const BACKOFF_MS = { first: 25, longest: 1_000 } as const; // 5.7
 
 /**
@@ -32,18 +30,18 @@ const BACKOFF_MS = { first: 25, longest: 1_000 } as const; // 5.7
 const MIN_LIFETIME_MS = 100;
 
 /**
- * How long a host may take to answer. An attempt that began while the network was away may never
- * end, so the first leaves the next request half of its time; each further one has twice as long.
+ * Time for an attempt to connect. One that begins while the network is away may never end, so the
+ * first leaves the next request half of its time. Each further attempt has twice as long.
  */
 const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const; // 5.7
 
-/** How long running statements may take when the pool is closed. */
+/** Maximum time for running statements when the pool closes. */
 const END_TIMEOUT_MS = 1_000;
 
-/** How often deadlines are looked at; one timer for all calls. */
+/** How often deadlines are checked, by one timer for all calls. */
 const TICK_MS = 50;
 
-/** What the pool needs besides what both stores are given. */
+/** Options of both stores and of Postgres. */
 export interface PoolOptions extends StoreOptions {
   readonly database: PostgresDatabase;
   /** PEM of `sslrootcert`. */
@@ -52,15 +50,17 @@ export interface PoolOptions extends StoreOptions {
   readonly migrate: ConnectionOptions['migrate'];
 }
 
-/** One place of the pool and, while it is connected, its client. */
+/** One place of the pool. */
 interface Slot {
   connection: Connection | undefined;
-  batch: Batch | undefined;
-  /** When the batch should have been answered. */
-  deadline: number;
-  /** Attempts to connect since the last connection of use, and when the latest succeeded. */
-  attempts: number;
+  /** Index of the connection's host, and when it was connected. */
+  host: number;
   connectedAt: number;
+  /** Attempts to connect since the last connection that lived for MIN_LIFETIME_MS. */
+  attempts: number;
+  /** The batch that runs, and when it should have ended. */
+  batch: Batch | undefined;
+  deadline: number;
 }
 
 /** Runs batches on connections. */
@@ -69,11 +69,11 @@ export class Pool implements Scheduler {
   readonly #slots: readonly Slot[];
   // Queues in which calls may wait.
   readonly #queues = new Set<BatchSource>();
-  // The host that took the last connection; attempts begin with it.
+  // Indices of the host that the pool uses, and of the one that the next attempt goes to.
   #host = 0;
+  #nextHost = 0;
   #isMigrated = false;
-  // A pooler such as PgBouncer stands in between.
-  #isPooler = false;
+  #isPooled = false;
   #isUnavailable = false;
   readonly #closing = new AbortController();
   #isScheduled = false;
@@ -83,16 +83,17 @@ export class Pool implements Scheduler {
     this.#options = options;
     this.#slots = Array.from({ length: options.poolSize }, () => ({
       connection: undefined,
+      host: 0,
+      connectedAt: 0,
+      attempts: 0,
       batch: undefined,
       deadline: 0,
-      attempts: 0,
-      connectedAt: 0,
     }));
   }
 
   /**
-   * Begins to connect: first one connection, which migrates the database, then the others. As the
-   * first can fall silent while it does, they wait for it only as long as for a host.
+   * Starts to connect: one connection, which migrates the database, then the others. If the first
+   * hangs, the others start after the longest connect timeout.
    */
   start(): void {
     // 6.1
@@ -103,7 +104,7 @@ export class Pool implements Scheduler {
     });
   }
 
-  /** How many connections are in use, and ready. */
+  /** Number of connections in use, and idle. */
   get connections(): { readonly used: number; readonly idle: number } {
     // 7.3
     const used = this.#slots.filter(({ batch }) => batch).length;
@@ -116,7 +117,7 @@ export class Pool implements Scheduler {
     this.#ticker ??= setTimeout(() => this.#tick(), TICK_MS); // 6.6
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    // After all the requests that this turn of the event loop brings.
+    // After all requests of this turn of the event loop.
     setImmediate(() => {
       this.#isScheduled = false;
       this.#dispatch();
@@ -133,7 +134,7 @@ export class Pool implements Scheduler {
     const tooLate = sleep(Math.min(graceMs, END_TIMEOUT_MS), undefined, { signal: over.signal });
     await Promise.race([ended, tooLate]);
     over.abort();
-    for (const connection of connections) connection.cut();
+    for (const connection of connections) connection.destroy();
   }
 
   #dispatch(): void {
@@ -143,7 +144,7 @@ export class Pool implements Scheduler {
     }
   }
 
-  /** Gives an idle slot the next batch, in turn, so that no kind of call starves another. */
+  /** Gives an idle slot the next batch. Queues take turns, so that none starves another. */
   #assign(slot: Slot): void {
     for (const queue of this.#queues) {
       this.#queues.delete(queue);
@@ -159,35 +160,37 @@ export class Pool implements Scheduler {
     const connection = slot.connection!;
     slot.batch = batch;
     slot.deadline = this.#options.now() + this.#options.timeoutMs;
-    const lost = await batch.run(connection);
+    const unknown = await batch.run(connection);
     if (slot.connection !== connection) return;
     slot.batch = undefined;
-    if (lost) this.#lose(slot, lost.cause);
+    if (unknown?.cause instanceof NotReplicated) this.#avoid(slot.host);
+    if (unknown) this.#replace(slot, unknown.cause);
+    else if (slot.host !== this.#host) this.#replace(slot, 'the pool moved to another host');
     else this.#assign(slot);
   }
 
-  /** The connection is of no use any more: nobody knows what became of the statement on it. */
-  #lose(slot: Slot, cause: unknown): void {
+  /** Drops the connection and makes a new one. The outcome of a running statement is unknown. */
+  #replace(slot: Slot, cause: unknown): void {
     // 4.13
-    const { connection, batch } = slot;
-    this.#options.debug('connection lost', { cause: String(cause) });
+    const { connection, batch, host } = slot;
+    this.#options.debug('connection lost', { host: this.#nameOf(host), cause: String(cause) });
     slot.connection = undefined;
     slot.batch = undefined;
     if (this.#options.now() - slot.connectedAt >= MIN_LIFETIME_MS) slot.attempts = 0;
     batch?.fail(cause);
-    connection?.cut();
+    connection?.destroy();
     this.#fill(slot);
   }
 
-  /** Looks at all deadlines; goes on while there is anything that could miss one. */
+  /** Checks all deadlines; the timer runs while there is one. */
   #tick(): void {
     // 4.13
     const now = this.#options.now();
     for (const slot of this.#slots) {
       slot.batch?.expire(now);
-      if (slot.batch !== undefined && slot.deadline <= now) {
-        this.#lose(slot, new StoreUnavailable(`no answer within ${this.#options.timeoutMs} ms`));
-      }
+      if (slot.batch === undefined || slot.deadline > now) continue;
+      this.#avoid(slot.host);
+      this.#replace(slot, `no response within ${this.#options.timeoutMs} ms`);
     }
     for (const queue of this.#queues) queue.expire(now);
     const isBusy = this.#queues.size > 0 || this.#slots.some(({ batch }) => batch);
@@ -197,88 +200,103 @@ export class Pool implements Scheduler {
   /** Connects a slot, however long it takes. */
   async #fill(slot: Slot): Promise<void> {
     // 5.1
-    for (let attempt = 1; ; attempt++) {
+    while (slot.connection === undefined) {
       await this.#pause(slot);
       if (this.#isClosed) return;
-      const tried = this.#host;
+      const host = this.#nextHost;
       slot.attempts++;
       try {
-        slot.connection = await this.#open(slot, tried, attempt);
-        if (this.#isClosed) return slot.connection.cut();
-        slot.connectedAt = this.#options.now();
-        this.#options.debug('connected', { host: this.#nameOf(tried) });
-        if (this.#isUnavailable) this.#options.onAvailable(); // 6.1
-        this.#isUnavailable = false;
-        this.#assign(slot);
-        return;
+        this.#connected(slot, host, await this.#open(slot, host));
       } catch (err) {
-        if (err instanceof UnusableDatabase) {
-          this.#closing.abort();
-          return this.#options.onFatal(err);
-        }
-        this.#failed(err, tried);
+        this.#failed(err, host);
       }
     }
   }
 
-  /** No pause before the next host, and a longer one after each pass over all of them. */
+  /** No pause before the next host, and a longer one after each pass over all hosts. */
   async #pause({ attempts }: Slot): Promise<void> {
     const passes = attempts / this.#options.database.hosts.length;
     if (passes === 0 || !Number.isInteger(passes)) return;
     const pause = Math.min(BACKOFF_MS.first * 2 ** (passes - 1), BACKOFF_MS.longest);
-    // Jitter, so that replicas do not come back all at once.
+    // Jitter keeps replicas from reconnecting all at once.
     await sleep(pause * (0.5 + Math.random() / 2), undefined, { ref: false }); // 5.7
+  }
+
+  #open(slot: Slot, host: number): Promise<Connection> {
+    const { hosts } = this.#options.database;
+    const { min, max } = CONNECT_TIMEOUT_MS;
+    const first = Math.max(min, this.#options.timeoutMs / 2);
+    return openConnection({
+      ...this.#options,
+      host: hosts[host]!,
+      connectTimeoutMs: Math.min(max, first * 2 ** (slot.attempts - 1)),
+      isPooled: this.#isPooled,
+      isSecondPass: slot.attempts > hosts.length,
+      signal: this.#closing.signal,
+      migrate: async (sql, prolong) => {
+        if (!this.#isMigrated) await this.#options.migrate(sql, prolong);
+        this.#isMigrated = true;
+      },
+      onClose: (connection) => {
+        if (slot.connection === connection) this.#replace(slot, 'the connection was closed');
+      },
+    });
+  }
+
+  #connected(slot: Slot, host: number, connection: Connection): void {
+    // Other slots have moved on from this host during the attempt.
+    const isOutdated = host !== this.#nextHost && this.#isUsed(this.#nextHost);
+    if (this.#isClosed || isOutdated) {
+      connection.destroy();
+      return;
+    }
+    slot.connection = connection;
+    slot.host = host;
+    slot.connectedAt = this.#options.now();
+    this.#host = host;
+    this.#isPooled = connection.isPooled;
+    this.#options.debug('connected', { host: this.#nameOf(host) });
+    if (this.#isUnavailable) this.#options.onAvailable(); // 6.1
+    this.#isUnavailable = false;
+    for (const other of this.#slots) {
+      // A slot that is busy follows after its batch.
+      const isIdle = other.connection !== undefined && other.batch === undefined;
+      if (isIdle && other.host !== host) this.#replace(other, 'the pool moved to another host');
+    }
+    this.#assign(slot);
+  }
+
+  #failed(err: unknown, host: number): void {
+    if (this.#isClosed) return;
+    if (err instanceof UnusableDatabase) {
+      this.#closing.abort();
+      this.#options.onFatal(err);
+      return;
+    }
+    this.#options.debug('cannot connect', { host: this.#nameOf(host), cause: String(err) });
+    this.#avoid(host);
+    const isConnected = this.#slots.some(({ connection }) => connection);
+    if (isConnected || this.#isUnavailable) return;
+    this.#isUnavailable = true;
+    this.#options.onUnavailable(err); // 6.1
+  }
+
+  /** Tries the other hosts before this one, unless another slot has seen to that. */
+  #avoid(host: number): void {
+    // 5.1
+    if (this.#nextHost === host) this.#nextHost = (host + 1) % this.#options.database.hosts.length;
+  }
+
+  #isUsed(host: number): boolean {
+    return this.#slots.some((slot) => slot.connection !== undefined && slot.host === host);
   }
 
   get #isClosed(): boolean {
     return this.#closing.signal.aborted;
   }
 
-  #failed(err: unknown, tried: number): void {
-    if (err instanceof PoolerFound) {
-      this.#isPooler = true;
-      return;
-    }
-    this.#options.debug('cannot connect', { host: this.#nameOf(tried), cause: String(err) });
-    // Other slots may have gone on from this host before.
-    if (this.#host === tried) this.#host++; // 5.1
-    const isConnected = this.#slots.some(({ connection }) => connection);
-    if (isConnected || this.#isUnavailable || this.#isClosed) return;
-    this.#isUnavailable = true;
-    this.#options.onUnavailable(err); // 6.1
-  }
-
-  #nameOf(tried: number): string {
-    const { hosts } = this.#options.database;
-    const { host, port } = hosts[tried % hosts.length]!;
+  #nameOf(index: number): string {
+    const { host, port } = this.#options.database.hosts[index]!;
     return `${host}:${port}`;
-  }
-
-  async #open(slot: Slot, tried: number, attempt: number): Promise<Connection> {
-    const { hosts } = this.#options.database;
-    const { min, max } = CONNECT_TIMEOUT_MS;
-    const first = Math.max(min, this.#options.timeoutMs / 2);
-    let isClosed = false;
-    // The driver can close it before it is returned.
-    let connection: Connection | undefined;
-    connection = await openConnection({
-      ...this.#options,
-      host: hosts[tried % hosts.length]!,
-      connectTimeoutMs: Math.min(max, first * 2 ** (attempt - 1)),
-      isPooler: this.#isPooler,
-      isSecondPass: attempt > hosts.length,
-      signal: this.#closing.signal,
-      migrate: async (sql, prolong) => {
-        if (!this.#isMigrated) await this.#options.migrate(sql, prolong);
-        this.#isMigrated = true;
-      },
-      onClose: () => {
-        isClosed = true;
-        const isInUse = connection !== undefined && slot.connection === connection;
-        if (isInUse) this.#lose(slot, new StoreUnavailable('the connection was closed'));
-      },
-    });
-    if (isClosed) throw new StoreUnavailable('the connection was closed');
-    return connection;
   }
 }

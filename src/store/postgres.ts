@@ -14,13 +14,20 @@ import {
   type User,
   type UserChange,
 } from '../user.ts';
-import { type Kind, Queue } from './batch.ts';
+import { type BatchOperation, Queue } from './batch.ts';
 import { change, remove, type Target } from './change.ts';
-import type { Session } from './connection.ts';
+import { NotReplicated, type Session } from './connection.ts';
 import type { Store, StoreOptions } from './index.ts';
 import { migrations, missing } from './migrate.ts';
 import { Pool } from './pool.ts';
-import { array, byKey, IN_TIME, isLost, isTooLate, query, UNIQUE_VIOLATION } from './statement.ts';
+import {
+  array,
+  BEFORE_DEADLINE,
+  byKey,
+  outcomeAfter,
+  query,
+  UNIQUE_VIOLATION,
+} from './statement.ts';
 import type { PostgresDatabase } from './url.ts';
 
 const FIND = 'select id, name, email, version from users where id = any($1::bigint[])';
@@ -34,9 +41,21 @@ const LIST = 'select id, name, email, version from users where id > $1 order by 
 const CREATE = `
   insert into users (name, email)
   select name, email from unnest($2::text[], $3::text[]) as new (name, email)
-  where ${IN_TIME} order by email collate "C"
+  where ${BEFORE_DEADLINE} order by email collate "C"
   on conflict (email) do nothing
   returning id, name, email, version`;
+
+// Under synchronous replication a session that commits waits for the standby, also after its client
+// has gone. A wait of 2 seconds means that no standby confirms.
+const PING = `
+  select count(*),
+    current_setting('transaction_read_only')::bool as "isReadOnly",
+    exists (
+      select from pg_stat_activity
+      where wait_event = 'SyncRep' and usename = current_user
+        and query_start < clock_timestamp() - interval '2 s'
+    ) as "isStuck"
+  from (select from users limit 1) u`;
 
 /** Opens the store and begins to connect; it need not be there yet. */
 export function openPostgres(database: PostgresDatabase, options: StoreOptions): Store {
@@ -61,15 +80,25 @@ class PostgresStore implements Store {
       authorities: sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8'),
       migrate,
     });
-    const queue = <Item, Result>(kind: Omit<Kind<Session, Item, Result>, 'isTooLate' | 'isLost'>) =>
-      new Queue(this.#pool, { ...kind, isTooLate, isLost }, options.timeoutMs, options.now);
+    const queue = <Item, Result>(
+      operation: Omit<BatchOperation<Session, Item, Result>, 'outcomeAfter'>,
+    ) => new Queue(this.#pool, { ...operation, outcomeAfter }, options.timeoutMs, options.now);
     this.#find = queue({ statement: find });
     this.#findByEmail = queue({ statement: findByEmail });
     this.#list = queue({ statement: list, sharedKey: ({ after, limit }) => `${after} ${limit}` });
-    this.#create = queue<NewUser, User>({ statement: create, exclusiveKey: ({ email }) => email });
-    this.#change = queue<Target, Changed>({ statement: change, exclusiveKey: ({ id }) => id });
-    this.#remove = queue({ statement: remove, exclusiveKey: ({ id }) => id });
-    this.#ping = queue({ statement: ping });
+    this.#create = queue<NewUser, User>({
+      statement: create,
+      exclusiveKeys: ({ email }) => [email],
+    });
+    this.#change = queue<Target, Changed>({
+      statement: change,
+      exclusiveKeys: ({ id, email }) => (email === undefined ? [id] : [id, email]),
+    });
+    this.#remove = queue<Target, Changed>({ statement: remove, exclusiveKeys: ({ id }) => [id] });
+    const mustTakeWrites = database.sessionAttributes === 'read-write';
+    this.#ping = queue<undefined, undefined>({
+      statement: (session, calls) => ping(session, calls, mustTakeWrites),
+    });
     this.#pool.start();
   }
 
@@ -147,8 +176,17 @@ async function create(
   return users.map(({ email }) => created.get(email) ?? new EmailTaken());
 }
 
-async function ping(session: Session, calls: undefined[]): Promise<undefined[]> {
-  await query(session, 'select 1 from users limit 1', []);
+/** Checks that the server can read users and, as far as it knows itself, take writes. */
+async function ping(
+  session: Session,
+  calls: undefined[],
+  mustTakeWrites: boolean,
+): Promise<undefined[]> {
+  // 7.2
+  const [state] = await query<{ isReadOnly: boolean; isStuck: boolean }>(session, PING, []);
+  if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
+  // The connection is replaced, so the pool looks for another host even if no write comes.
+  if (state!.isReadOnly && mustTakeWrites) throw new StoreUnavailable('the server is read-only');
   return calls;
 }
 

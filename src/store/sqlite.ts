@@ -12,7 +12,7 @@ import {
   type UserChange,
   type UserStore,
 } from '../user.ts';
-import { type BatchSource, Queue, type Scheduler } from './batch.ts';
+import { type BatchSource, type FailedOutcome, Queue, type Scheduler } from './batch.ts';
 import { isLocked, openFile, primaryCode, retry } from './file.ts';
 import type { StoreOptions } from './index.ts';
 
@@ -64,10 +64,10 @@ class SqliteStore implements UserStore, Scheduler {
     this.#db = db;
     this.#statements = prepare(db);
     this.#options = options;
-    const kind = { statement: this.#commit.bind(this), isTooLate: isLocked, isLost };
+    const operation = { statement: this.#commit.bind(this), outcomeAfter };
     this.#writes = new Queue<Statements, Write, Changed>(
       this,
-      kind,
+      operation,
       options.timeoutMs,
       options.now,
     );
@@ -200,6 +200,11 @@ function prepare(db: DatabaseSync) {
 /** Whether the file is at fault, and not one call that breaks a rule of the table. */
 function isLost(err: unknown): boolean {
   return primaryCode(err) !== SQLITE_CONSTRAINT;
+}
+
+function outcomeAfter(err: unknown): FailedOutcome {
+  if (isLocked(err)) return 'not started';
+  return isLost(err) ? 'unknown' : 'rolled back';
 }
 
 function row(found: Record<string, unknown> | undefined): User | undefined {

@@ -1,28 +1,27 @@
-// What all statements to Postgres share: parameters, the deadline of a write, deadlocks, and after
-// which errors nobody knows what was done.
+// Shared by all statements to Postgres: parameters, the deadline of a write, deadlocks, and what an
+// error says about the outcome.
 import { StoreUnavailable } from '../user.ts';
+import type { FailedOutcome } from './batch.ts';
 import type { Session } from './connection.ts';
 
 /**
- * A write that reaches the server after its time is over fails by a division by zero: it may have
- * waited in the server's socket, where cutting the connection does not take it back. An empty
- * result would have another meaning. The first parameter is the time in the server's seconds.
+ * Condition of every write: division by zero rejects a write that arrives past its deadline. It may
+ * have waited in the server's socket, from where closing the connection does not recall it. An
+ * empty result would be ambiguous. The first parameter is the deadline in the server's seconds.
  */
-export const IN_TIME = '1 / (statement_timestamp() < to_timestamp($1::float8))::int = 1'; // 4.13
+export const BEFORE_DEADLINE = '1 / (statement_timestamp() < to_timestamp($1::float8))::int = 1'; // 4.13
 
-/** SQLSTATE (PostgreSQL manual, appendix A) of a value that another row has. */
+// SQLSTATE codes (PostgreSQL manual, appendix A).
 export const UNIQUE_VIOLATION = '23505';
-const DEADLOCK = '40P01';
+const DEADLOCK_DETECTED = '40P01';
 const DIVISION_BY_ZERO = '22012';
-// The server has become read-only; it gave the statement up.
-const LOST_CODES = ['25006', '57014'];
+const READ_ONLY_TRANSACTION = '25006';
+const QUERY_CANCELED = '57014';
 
-/** Times that a statement is run which deadlocks. */
+/** Maximum number of times that a statement runs because of deadlocks. */
 const MAX_ATTEMPTS = 5; // 5.6
 
-class TooLate extends StoreUnavailable {}
-
-/** The statement's rows. One that the server rolled back to end a deadlock is run again. */
+/** Runs a statement. If the server rolls it back to end a deadlock, it runs again. */
 export async function query<Row extends object>(
   session: Session,
   text: string,
@@ -33,10 +32,25 @@ export async function query<Row extends object>(
       return await session.query<Row>(text, values);
     } catch (err) {
       const { code } = err as { code?: string };
-      if (code === DIVISION_BY_ZERO) throw new TooLate('the statement came too late');
-      if (code !== DEADLOCK || attempt === MAX_ATTEMPTS) throw err; // 5.6
+      if (code === DIVISION_BY_ZERO) throw new PastDeadline('the statement came too late');
+      if (code !== DEADLOCK_DETECTED || attempt === MAX_ATTEMPTS) throw err; // 5.6
     }
   }
+}
+
+/** BEFORE_DEADLINE rejected the statement. */
+class PastDeadline extends StoreUnavailable {}
+
+/**
+ * Outcome of a statement that failed. It was rolled back only if the server says so, with an ERROR
+ * for this statement alone. After 25006 the server has become read-only and after 57014 the
+ * statement was cancelled: the connection is replaced.
+ */
+export function outcomeAfter(err: unknown): FailedOutcome {
+  if (err instanceof PastDeadline) return 'not started';
+  const { code, severity } = err as { code?: unknown; severity?: string };
+  if (severity !== 'ERROR' || typeof code !== 'string') return 'unknown';
+  return code === READ_ONLY_TRANSACTION || code === QUERY_CANCELED ? 'unknown' : 'rolled back';
 }
 
 /** An array literal (PostgreSQL manual 8.15.2). */
@@ -48,25 +62,10 @@ export function array(values: readonly (string | number | undefined)[]): string 
   return `{${elements.join(',')}}`;
 }
 
-/** The rows by what identifies them. */
+/** Indexes rows by a key. */
 export function byKey<Value, Key>(
   rows: readonly Value[],
   key: (row: Value) => Key,
 ): Map<Key, Value> {
   return new Map(rows.map((row) => [key(row), row]));
-}
-
-/** Whether the server refused the statement by IN_TIME: nothing was done. */
-export function isTooLate(err: unknown): boolean {
-  return err instanceof TooLate;
-}
-
-/**
- * Whether nobody knows what became of the statement, or the connection is of no more use: anything
- * but an error that the server gave for the statement alone.
- */
-export function isLost(err: unknown): boolean {
-  const { code, severity } = err as { code?: unknown; severity?: string };
-  if (severity !== 'ERROR' || typeof code !== 'string') return true;
-  return LOST_CODES.includes(code);
 }

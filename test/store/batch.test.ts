@@ -1,7 +1,7 @@
-// Batching: what one statement carries, what happens when it fails, and that the answers of calls
-// that ran together are those of some order of calls that ran one at a time, on both engines.
-// FAST_CHECK_SEED repeats the random calls of a run; the order in which a database runs them it
-// cannot repeat.
+// Batching: which calls share a statement, what happens if it fails, and a checker that finds, for
+// calls that ran together on either engine, an order in which they could have run one at a time.
+// FAST_CHECK_SEED repeats the random calls of a run, but not the order in which the database ran
+// them.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,7 +9,14 @@ import { join } from 'node:path';
 import { after, before, describe, type TestContext, test } from 'node:test';
 import fc from 'fast-check';
 import postgres from 'postgres';
-import { type BatchSource, type Kind, Queue, type Scheduler } from '../../src/store/batch.ts';
+import {
+  type BatchOperation,
+  type BatchSource,
+  type FailedOutcome,
+  NOT_DONE,
+  Queue,
+  type Scheduler,
+} from '../../src/store/batch.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
 import {
@@ -33,31 +40,30 @@ describe('a queue', () => {
     }
   }
 
-  type Fault = Error & { isLost?: boolean };
-  const fault = (message: string, isLost = false): Fault =>
-    Object.assign(new Error(message), { isLost });
+  type Fault = Error & { outcome: FailedOutcome };
+  const fault = (message: string, outcome: FailedOutcome): Fault =>
+    Object.assign(new Error(message), { outcome });
 
   /** A queue of words whose statement answers in capitals and keeps what it was given. */
-  function queueOf(options: Partial<Kind<unknown, string, string>> = {}) {
+  function queueOf(options: Partial<BatchOperation<unknown, string, string>> = {}) {
     const scheduler = new ByHand();
     const clock = { ms: 0 };
     const statements: string[][] = [];
-    const kind: Kind<unknown, string, string> = {
+    const operation: BatchOperation<unknown, string, string> = {
       statement: async (_connection, items) => {
         statements.push(items);
         const bad = items.find((item) => item.startsWith('bad'));
         const lost = items.find((item) => item.startsWith('lost'));
-        if (bad) throw fault(bad);
-        if (lost) throw fault(lost, true);
+        if (bad) throw fault(bad, 'rolled back');
+        if (lost) throw fault(lost, 'unknown');
         return items.map((item) =>
           item.startsWith('refused') ? new TypeError(item) : item.toUpperCase(),
         );
       },
-      isTooLate: () => false,
-      isLost: (err) => (err as Fault).isLost === true,
+      outcomeAfter: (err) => (err as Fault).outcome,
       ...options,
     };
-    const queue = new Queue(scheduler, kind, TIMEOUT_MS, () => clock.ms);
+    const queue = new Queue(scheduler, operation, TIMEOUT_MS, () => clock.ms);
     const outcomes: string[] = [];
     /** Calls with words; what became of each is in `outcomes`, in the order of the answers. */
     const call = (...words: string[]) =>
@@ -101,24 +107,26 @@ describe('a queue', () => {
   });
 
   test('calls of one key never share a statement, and keep their order', async () => {
-    const { call, runAll, statements } = queueOf({ exclusiveKey: (item) => item[0]! });
+    const { call, runAll, statements } = queueOf({ exclusiveKeys: (item) => [item[0]!] });
     call('a1', 'b1', 'a2', 'a3', 'b2', 'c1');
     await runAll();
     assert.deepEqual(statements, [['a1', 'b1', 'c1'], ['a2', 'b2'], ['a3']]);
   });
 
-  test('4.13 a statement that is not begun in time fails the calls whose time is over, and the others share one', async () => {
-    let isLate = true;
+  test('calls with any key in common never share a statement, and keep their order', async () => {
+    const { call, runAll, statements } = queueOf({ exclusiveKeys: (item) => item.split('') });
+    call('ax', 'bx', 'by', 'cy', 'd');
+    await runAll();
+    assert.deepEqual(statements, [['ax', 'd'], ['bx'], ['by'], ['cy']]);
+  });
+
+  test('4.13 if a statement does not start in time, only its expired calls fail and the others share one', async () => {
     const { call, runAll, statements, outcomes, clock } = queueOf({
       statement: async (_connection, items, expires) => {
         statements.push(items);
         clock.ms = Math.max(clock.ms, expires);
-        if (isLate) throw fault('late', true);
+        if (statements.length < 3) throw fault('late', 'not started');
         return items;
-      },
-      isTooLate: () => {
-        isLate = statements.length < 2;
-        return true;
       },
     });
     call('a', 'b');
@@ -142,7 +150,7 @@ describe('a queue', () => {
   });
 
   test('500 keys share a statement, the 501st waits for the next', async () => {
-    const { call, runAll, statements } = queueOf({ exclusiveKey: (item) => item });
+    const { call, runAll, statements } = queueOf({ exclusiveKeys: (item) => [item] });
     call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
     await runAll();
     assert.deepEqual(
@@ -179,20 +187,113 @@ describe('a queue', () => {
     assert.deepEqual(outcomes, ['A', 'refused: TypeError', 'B']);
   });
 
-  test('when the statement fails its calls run one by one: one bad call costs no other', async () => {
+  test('a statement that fails runs again in halves, until only the bad calls fail', async () => {
     const { queue, call, statements, outcomes } = queueOf();
-    call('a', 'bad1', 'b', 'bad2', 'c');
-    const lost = await queue.take(0)!.run(undefined);
-    assert.equal(lost, undefined);
+    call('a', 'b', 'bad', 'c', 'd', 'e');
+    const unknown = await queue.take(0)!.run(undefined);
+    assert.equal(unknown, undefined);
     assert.deepEqual(statements, [
-      ['a', 'bad1', 'b', 'bad2', 'c'],
-      ['a'],
-      ['bad1'],
-      ['b'],
-      ['bad2'],
-      ['c'],
+      ['a', 'b', 'bad', 'c', 'd', 'e'],
+      ['a', 'b', 'bad'],
+      ['a', 'b'],
+      ['bad'],
+      ['c', 'd', 'e'],
     ]);
-    assert.deepEqual(outcomes, ['A', 'bad1: StoreUnavailable', 'B', 'bad2: StoreUnavailable', 'C']);
+    assert.deepEqual(outcomes, ['A', 'B', 'bad: StoreUnavailable', 'C', 'D', 'E']);
+  });
+
+  test('any 4 bad calls of 500 fail alone, within 63 statements', async () => {
+    // The worst place for them is a quarter of the batch each.
+    for (const places of [
+      [0, 125, 250, 375],
+      [124, 249, 374, 499],
+      [0, 1, 2, 3],
+      [0, 1, 250, 499],
+    ]) {
+      const { queue, call, statements, outcomes } = queueOf();
+      call(...Array.from({ length: 500 }, (_, i) => (places.includes(i) ? `bad${i}` : `w${i}`)));
+      await queue.take(0)!.run(undefined);
+      const failed = outcomes.filter((outcome) => outcome.includes('StoreUnavailable'));
+      assert.deepEqual(
+        failed,
+        places.map((place) => `bad${place}: StoreUnavailable`),
+      );
+      assert.equal(outcomes.length, 500);
+      assert.ok(statements.length <= 63, `${statements.length} statements`);
+    }
+  });
+
+  test('a batch of bad calls fails as a whole after 65 statements', async () => {
+    const { queue, call, statements, outcomes } = queueOf();
+    call(...Array.from({ length: 500 }, (_, i) => `bad${i}`));
+    assert.equal(await queue.take(0)!.run(undefined), undefined);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(statements.length, 65);
+    assert.equal(outcomes.length, 500);
+  });
+
+  test('calls that a statement did not do run again together, after the others have their results', async () => {
+    const { queue, call, statements, outcomes } = queueOf({
+      statement: async (_connection, items) => {
+        statements.push(items);
+        const isFirst = statements.length === 1;
+        return items.map((item) => (isFirst && item.startsWith('raced') ? NOT_DONE : item));
+      },
+    });
+    call('raced1', 'a', 'raced2', 'b');
+    assert.equal(await queue.take(0)!.run(undefined), undefined);
+    assert.deepEqual(statements, [
+      ['raced1', 'a', 'raced2', 'b'],
+      ['raced1', 'raced2'],
+    ]);
+    assert.deepEqual(outcomes, ['a', 'b', 'raced1', 'raced2']);
+  });
+
+  test('4.13 calls that were not done can fail later without those that were', async () => {
+    for (const outcome of ['rolled back', 'unknown'] as const) {
+      const { queue, call, statements, outcomes } = queueOf({
+        statement: async (_connection, items) => {
+          statements.push(items);
+          if (statements.length > 1) throw fault('later', outcome);
+          return items.map((item) => (item === 'raced' ? NOT_DONE : item));
+        },
+      });
+      call('raced', 'a');
+      const unknown = await queue.take(0)!.run(undefined);
+      assert.equal(unknown === undefined, outcome === 'rolled back');
+      await new Promise((resolve) => setImmediate(resolve));
+      assert.deepEqual(outcomes, ['a', 'raced: StoreUnavailable']);
+      assert.deepEqual(statements, [['raced', 'a'], ['raced']]);
+    }
+  });
+
+  test('a call that is never done fails after 65 statements', async () => {
+    const { queue, call, statements, outcomes } = queueOf({
+      statement: async (_connection, items) => {
+        statements.push(items);
+        return items.map(() => NOT_DONE);
+      },
+    });
+    call('raced');
+    assert.equal(await queue.take(0)!.run(undefined), undefined);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(statements.length, 65);
+    assert.deepEqual(outcomes, ['raced: StoreUnavailable']);
+  });
+
+  test('4.13 calls that expire while halves run fail, and do not run again', async () => {
+    const { queue, call, clock, statements, outcomes } = queueOf({
+      statement: async (_connection, items) => {
+        statements.push(items);
+        clock.ms = TIMEOUT_MS;
+        throw fault('bad', 'rolled back');
+      },
+    });
+    call('a', 'b');
+    assert.equal(await queue.take(0)!.run(undefined), undefined);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(statements, [['a', 'b']]);
+    assert.deepEqual(outcomes, ['a: StoreUnavailable', 'b: StoreUnavailable']);
   });
 
   test('a call that fails alone is not run again, and its cause is told', async () => {
@@ -223,12 +324,19 @@ describe('a queue', () => {
     assert.equal(queue.take(0), undefined);
   });
 
-  test('a connection that is lost while calls run one by one: those before have their answer, those after never run', async () => {
+  test('a connection that is lost while halves run: earlier calls keep their results, later ones never run', async () => {
     const { queue, call, statements, outcomes } = queueOf();
     call('a', 'bad', 'b', 'lost', 'c');
-    const lost = await queue.take(0)!.run(undefined);
-    assert.match(String(lost?.cause), /lost/);
-    assert.deepEqual(statements.slice(1), [['a'], ['bad'], ['b'], ['lost']]);
+    const unknown = await queue.take(0)!.run(undefined);
+    assert.match(String(unknown?.cause), /lost/);
+    assert.deepEqual(statements.slice(1), [
+      ['a', 'bad', 'b'],
+      ['a', 'bad'],
+      ['a'],
+      ['bad'],
+      ['b'],
+      ['lost', 'c'],
+    ]);
     assert.deepEqual(outcomes, [
       'A',
       'bad: StoreUnavailable',
@@ -267,7 +375,7 @@ describe('a queue', () => {
   });
 
   test('4.13 all calls that have waited too long fail, and nothing is left to take', async () => {
-    const { queue, call, clock, statements, outcomes } = queueOf({ exclusiveKey: () => 'one' });
+    const { queue, call, clock, statements, outcomes } = queueOf({ exclusiveKeys: () => ['one'] });
     call('a', 'b', 'c');
     clock.ms = TIMEOUT_MS;
     assert.equal(queue.take(clock.ms), undefined);
@@ -281,7 +389,7 @@ describe('a queue', () => {
   });
 
   test('4.13 a statement that is refused as late before its time is over has lost its connection', async () => {
-    const { call, queue, outcomes, statements } = queueOf({ isTooLate: () => true });
+    const { call, queue, outcomes, statements } = queueOf({ outcomeAfter: () => 'not started' });
     call('lost', 'a');
     assert.match(String((await queue.take(0)!.run(undefined))?.cause), /lost/);
     assert.deepEqual(statements, [['lost', 'a']]);
@@ -312,7 +420,7 @@ describe('a queue', () => {
     const { queue, call, clock } = queueOf({
       statement: async (_connection, _items, expires) => {
         due.push(expires);
-        throw fault('bad');
+        throw fault('bad', 'rolled back');
       },
     });
     call('a');

@@ -1,34 +1,43 @@
-// What becomes of a batch of changes of which one has to be run again, as another client changed
-// its user meanwhile: the others are committed by then.
+// Results of a batch of changes, from the rows that its one statement returns.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { NOT_DONE } from '../../src/store/batch.ts';
 import { change, type Target } from '../../src/store/change.ts';
 import type { Session } from '../../src/store/connection.ts';
-import { ALWAYS } from '../../src/user.ts';
+import { ALWAYS, EmailTaken } from '../../src/user.ts';
 
-const row = (id: number) => ({ id, name: `n${id}`, email: `${id}@b`, version: 2 });
-/** User 1 was changed meanwhile, user 2 is changed. */
-const ROWS = [{ ...row(1), name: null, isMet: true }, row(2)];
-const TARGETS: Target[] = [1, 2].map((id) => ({
-  ...{ id, name: `n${id}` },
-  condition: { ...ALWAYS, oneOf: [1] },
-}));
+const target = (id: number, email?: string): Target => ({
+  ...{ id, name: `n${id}`, condition: ALWAYS },
+  ...(email === undefined ? {} : { email }),
+});
+const user = (id: number) => ({ id, name: `n${id}`, email: `${id}@b`, version: 2 });
+const refused = (id: number, refusal: string) => ({ id, name: null, email: null, refusal });
 
-/** A session whose first statement gives the rows, and whose second fails. */
-function failing(err: object): Session {
-  const answers = [Promise.resolve(ROWS), Promise.reject(Object.assign(new Error('x'), err))];
-  answers[1]!.catch(() => {});
-  return { query: () => answers.shift() as never, serverSeconds: (ms) => ms / 1000 };
+/** A session whose statements return these rows, or fail with this error. */
+function sessionOf(rows: object[] | Error) {
+  const statements: string[] = [];
+  const session: Session = {
+    query: (text) => {
+      statements.push(text);
+      return (rows instanceof Error ? Promise.reject(rows) : Promise.resolve(rows)) as never;
+    },
+    serverSeconds: (ms) => ms / 1000,
+  };
+  return { session, statements };
 }
 
-test('4.13 a change that comes too late when it is run again fails alone', async () => {
-  const [first, second] = await change(failing({ severity: 'ERROR', code: '22012' }), TARGETS, 0);
-  assert.equal((first as Error).name, 'StoreUnavailable');
-  assert.deepEqual(second, row(2));
+test('4.10 refused targets do not cost a second statement', async () => {
+  const rows = [user(1), refused(2, 'taken'), refused(3, 'stale'), refused(4, 'raced')];
+  const { session, statements } = sessionOf(rows);
+  const targets = [1, 2, 3, 4, 5].map((id) => target(id, `${id}@b`));
+  const results = await change(session, targets, 0);
+  assert.deepEqual(results, [user(1), new EmailTaken(), 'stale', NOT_DONE, undefined]);
+  assert.equal(statements.length, 1);
 });
 
-test('4.13 a change that loses its connection when it is run again fails with its batch', async () => {
-  await assert.rejects(change(failing({ code: 'CONNECTION_CLOSED' }), TARGETS, 0), {
-    message: 'x',
-  });
+test('4.10 of one target, a unique violation is its result; of several, it is not known whose', async () => {
+  const violation = Object.assign(new Error('x'), { code: '23505', severity: 'ERROR' });
+  const { session } = sessionOf(violation);
+  assert.deepEqual(await change(session, [target(1, 'a@b')], 0), [new EmailTaken()]);
+  await assert.rejects(change(session, [target(1, 'a@b'), target(2, 'b@b')], 0), violation);
 });

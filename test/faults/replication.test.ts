@@ -1,0 +1,144 @@
+// Synchronous replication: an old primary that nobody stopped, a frozen standby, a wait for the
+// standby that is cancelled. What a write's response means, and what /ready says.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { send } from '../support/client.ts';
+import { createDatabase } from '../support/postgres.ts';
+import { type Program, start } from '../support/program.ts';
+import { Server } from '../support/server.ts';
+import { TcpProxy } from './proxy.ts';
+import { usersIn } from './users.ts';
+
+const TIMEOUT_MS = 1000;
+
+describe('synchronous replication', { timeout: 300_000 }, () => {
+  test('4.13 5.1 7.2 an old primary that nobody stopped: the pool leaves it after a timeout', async () => {
+    await using primary = await Server.create();
+    const direct = await createDatabase(primary.url);
+    await using standby = await primary.synchronousStandby();
+    await using away = await TcpProxy.listen(primary.port);
+    await away.refuse();
+    await using program = await startOn(direct, [primary.port, away.port, standby.port]);
+    assert.equal((await create(program, 'before')).status, 201);
+    assert.equal(await ready(program), 200);
+
+    // The standby becomes a primary, and the old one waits for a standby that does not come back.
+    const [row] = await standby.query('select pg_promote() as "isPromoted"');
+    assert.equal(row?.isPromoted, true);
+    assert.equal((await create(program, 'lost')).status, 500);
+    const host = `127.0.0.1:${standby.port}`;
+    await program.until(() =>
+      program.log.some((line) => line.message === 'connected' && line.host === host),
+    );
+    for (let i = 0; i < 10; i++) assert.equal((await create(program, `after${i}`)).status, 201);
+
+    // Reads have moved, too.
+    const emails = async (url: string) => (await usersIn(url)).map(({ email }) => email);
+    const listed = await send(`${program.url}/users`);
+    const names = ['before', ...Array.from({ length: 10 }, (_, i) => `after${i}`)];
+    const expected = names.map((name) => `${name}@x`);
+    assert.deepEqual(
+      JSON.parse(listed.body).map((user: { email: string }) => user.email),
+      expected,
+    );
+    assert.deepEqual(await emails(onPort(direct, standby.port)), expected);
+    const rows = await primary.query(
+      `select from pg_stat_activity where application_name = 'notes-users' and wait_event is distinct from 'SyncRep'`,
+    );
+    assert.deepEqual(rows, []);
+    assert.equal(await ready(program), 200);
+  });
+
+  test('7.2 without a write, /ready alone makes the pool leave an old primary', async () => {
+    await using primary = await Server.create();
+    const direct = await createDatabase(primary.url);
+    await using standby = await primary.synchronousStandby();
+    await using program = await startOn(direct, [primary.port, standby.port]);
+    assert.equal((await create(program, 'before')).status, 201);
+    const [row] = await standby.query('select pg_promote() as "isPromoted"');
+    assert.equal(row?.isPromoted, true);
+    await primary.query(`alter system set default_transaction_read_only = on`);
+    await primary.query('select pg_reload_conf()');
+    assert.equal(await ready(program), 503);
+    await untilReady(program);
+    assert.equal((await create(program, 'after')).status, 201);
+  });
+
+  test('4.13 7.2 a frozen standby: a write that got 500 is done once, when the standby is back', async () => {
+    await using primary = await Server.create();
+    const direct = await createDatabase(primary.url);
+    await using standby = await primary.synchronousStandby();
+    await using program = await startOn(direct, [primary.port, standby.port]);
+    assert.equal((await create(program, 'before')).status, 201);
+    standby.suspend();
+    assert.equal((await create(program, 'late')).status, 500);
+    await untilReady(program, 503);
+    assert.equal((await send(`${program.url}/users/1`)).status, 200);
+    const before = await usersIn(direct);
+    assert.deepEqual(
+      before.map(({ email }) => email),
+      ['before@x'],
+    );
+    standby.resume();
+    await untilReady(program);
+    assert.equal((await create(program, 'after')).status, 201);
+    const after = await usersIn(direct);
+    assert.deepEqual(
+      after.map(({ email }) => email),
+      ['before@x', 'late@x', 'after@x'],
+    );
+  });
+
+  test('4.13 the server cancels the wait for its standby: 500, although the write was done', async () => {
+    await using server = await Server.create();
+    const direct = await createDatabase(server.url);
+    await using program = await start({ DATABASE_URL: direct, DATABASE_POOL_SIZE: '1' });
+    assert.equal((await create(program, 'before')).status, 201);
+    await server.query(`alter system set synchronous_standby_names = 'nobody'`);
+    await server.query('select pg_reload_conf()');
+    const created = create(program, 'cancelled');
+    for (;;) {
+      const cancelled = await server.query(
+        `select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'`,
+      );
+      if (cancelled.length > 0) break;
+    }
+    assert.equal((await created).status, 500);
+    const users = await usersIn(direct);
+    assert.deepEqual(
+      users.map(({ email }) => email),
+      ['before@x', 'cancelled@x'],
+    );
+    await program.until(() =>
+      program.log.some(({ cause }) => /standby to confirm the commit/.test(String(cause))),
+    );
+  });
+});
+
+function startOn(directUrl: string, ports: readonly number[]): Promise<Program> {
+  const hosts = ports.map((port) => `127.0.0.1:${port}`).join(',');
+  const { pathname } = new URL(directUrl);
+  return start({
+    DATABASE_URL: `postgres://postgres:test@${hosts}${pathname}`,
+    DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
+    LOG_LEVEL: 'debug',
+  });
+}
+
+function create(program: Program, name: string) {
+  return send(`${program.url}/users`, { method: 'POST', body: { name, email: `${name}@x` } });
+}
+
+async function ready(program: Program): Promise<number> {
+  return (await send(`${program.adminUrl}/ready`)).status;
+}
+
+async function untilReady(program: Program, status = 200): Promise<void> {
+  while ((await ready(program)) !== status) await new Promise((resolve) => setTimeout(resolve, 50));
+}
+
+function onPort(databaseUrl: string, port: number): string {
+  const url = new URL(databaseUrl);
+  url.port = String(port);
+  return url.href;
+}

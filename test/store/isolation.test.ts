@@ -1,0 +1,132 @@
+// Changes to taken emails share batches with honest changes and cost them nothing. Counts what
+// Postgres ran, over a connection where each round trip takes 10 ms.
+import assert from 'node:assert/strict';
+import { after, before, describe, type TestContext, test } from 'node:test';
+import postgres from 'postgres';
+import { openStore, type StoreOptions } from '../../src/store/index.ts';
+import { parseDatabaseUrl } from '../../src/store/url.ts';
+import { ALWAYS, type UserStore } from '../../src/user.ts';
+import { TcpProxy } from '../faults/proxy.ts';
+import { createDatabase } from '../support/postgres.ts';
+
+const WRITERS = 2000;
+const CALLS = 5000;
+const ATTACK_EVERY_MS = 100;
+const ROUND_TRIP_MS = 10;
+
+const OPTIONS: StoreOptions = {
+  poolSize: 4,
+  timeoutMs: 5000,
+  now: () => performance.now(),
+  onUnavailable: () => {},
+  onAvailable: () => {},
+  debug: () => {},
+  onFatal: () => {},
+};
+
+describe('changes to taken emails', () => {
+  let direct: postgres.Sql;
+  let proxy: TcpProxy;
+  let store: UserStore;
+  let victim: number;
+
+  before(async () => {
+    const url = new URL(await createDatabase());
+    direct = postgres(url.href, { max: 1, onnotice: () => {} });
+    proxy = await TcpProxy.listen(Number(url.port));
+    proxy.delayMs = ROUND_TRIP_MS / 2;
+    url.port = String(proxy.port);
+    store = await openStore(parseDatabaseUrl(url.href)!, OPTIONS);
+    await Promise.all(
+      Array.from({ length: WRITERS }, (_, i) => store.create({ name: 'a', email: `${i}@h` })),
+    );
+    await store.create({ name: 'taken', email: 'taken@x' });
+    victim = (await store.create({ name: 'attacker', email: 'attacker@x' })).id;
+  });
+  after(async () => {
+    await store?.close();
+    await proxy?.[Symbol.asyncDispose]();
+    await direct?.end();
+  });
+
+  /** Statements that Postgres committed and rolled back in this database so far. */
+  async function counts(): Promise<{ committed: number; rolledBack: number }> {
+    // A session reports its counts when it has been idle for a second.
+    await new Promise((resolve) => setTimeout(resolve, 1200));
+    const [row] = await direct`
+      select xact_commit::int as committed, xact_rollback::int as "rolledBack"
+      from pg_stat_database where datname = current_database()`;
+    return row as unknown as { committed: number; rolledBack: number };
+  }
+
+  /** 2,000 writers make 5,000 honest calls; `attack` runs every 100 ms meanwhile. */
+  async function campaign(t: TestContext, attack: (n: number) => void) {
+    const start = await counts();
+    const users = await store.list({ after: 0, limit: WRITERS });
+    let calls = 0;
+    let failures = 0;
+    let attacks = 0;
+    const timer = setInterval(() => attack(attacks++), ATTACK_EVERY_MS);
+    attack(attacks++);
+    const began = performance.now();
+    await Promise.all(
+      users.map(async ({ id }) => {
+        while (calls < CALLS) {
+          const name = `n${calls++}`;
+          await store.change(id, { name }, ALWAYS).catch(() => failures++);
+        }
+      }),
+    );
+    clearInterval(timer);
+    const ms = performance.now() - began;
+    const end = await counts();
+    const statements = end.committed - start.committed + end.rolledBack - start.rolledBack;
+    const rolledBack = end.rolledBack - start.rolledBack;
+    t.diagnostic(JSON.stringify({ calls, failures, attacks, statements, rolledBack, ms }));
+    return { failures, statements, rolledBack };
+  }
+
+  test('4.10 one taken email every 100 ms fails no honest call and rolls nothing back', async (t) => {
+    const normal = await campaign(t, () => {});
+    const attacked = await campaign(t, (n) => {
+      store.change(victim, { name: `${n}`, email: 'taken@x' }, ALWAYS).catch(() => {});
+    });
+    assert.equal(normal.failures, 0);
+    assert.equal(attacked.failures, 0);
+    assert.equal(attacked.rolledBack, 0);
+    // 10 full batches, and some that are not full. One call at a time would be 500 for each attack.
+    assert.ok(attacked.statements < 100, `${attacked.statements} statements`);
+  });
+
+  test('4.10 an email that another session takes meanwhile rolls its batch back once', async () => {
+    const users = await store.list({ after: 0, limit: 500 });
+    const start = await counts();
+    const changed = await direct.begin(async (transaction) => {
+      await transaction`insert into users (name, email) values ('other', 'raced@x')`;
+      const calls = users.map(({ id }, i) =>
+        store.change(id, i === 250 ? { email: 'raced@x' } : { name: 'honest' }, ALWAYS).then(
+          () => 'done',
+          (err: Error) => err.name,
+        ),
+      );
+      await untilOneWaits(transaction);
+      return { calls };
+    });
+    const outcomes = await Promise.all(changed.calls);
+    const end = await counts();
+    assert.deepEqual(
+      outcomes,
+      users.map((_, i) => (i === 250 ? 'EmailTaken' : 'done')),
+    );
+    assert.equal(end.rolledBack - start.rolledBack, 1);
+  });
+
+  /** Resolves once a statement of another session waits for this one. */
+  async function untilOneWaits(sql: postgres.TransactionSql): Promise<void> {
+    for (;;) {
+      const waiting = await sql`
+        select from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))`;
+      if (waiting.length > 0) return;
+    }
+  }
+});
