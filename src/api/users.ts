@@ -114,9 +114,8 @@ async function page(limit: number, after: number, store: UserStore): Promise<Rep
   // 4.2
   const users = await store.list({ after, limit: limit + 1 });
   if (users.length <= limit) return json(jsonArray(users));
-  const shown = users.slice(0, limit);
-  const next = `</users?limit=${limit}&after=${shown.at(-1)!.id}>; rel="next"`; // 4.2
-  return json(jsonArray(shown), ['Link', next]);
+  const next = `</users?limit=${limit}&after=${users[limit - 1]!.id}>; rel="next"`; // 4.2
+  return json(jsonArray(users, limit), ['Link', next]);
 }
 
 /** The whole list in keyset pages. The store holds nothing while the client reads. */
@@ -131,12 +130,15 @@ async function* pages(first: readonly User[], store: UserStore): AsyncGenerator<
   yield ']';
 }
 
-/** Callers that shared a statement have got the same array, which is then written once. */
-const texts = new WeakMap<readonly User[], string>();
+/** Calls that shared a read got the same array. Its JSON is made once for all of them. */
+const texts = new WeakMap<readonly User[], { readonly count: number; readonly text: string }>();
 
-function jsonArray(users: readonly User[]): string {
-  const text = texts.get(users) ?? `[${users.map(representation).join(',')}]`;
-  texts.set(users, text);
+/** JSON of the first `count` users. */
+function jsonArray(users: readonly User[], count = users.length): string {
+  const known = texts.get(users);
+  if (known?.count === count) return known.text;
+  const text = `[${users.slice(0, count).map(representation).join(',')}]`;
+  texts.set(users, { count, text });
   return text;
 }
 

@@ -611,6 +611,76 @@ test('a write that finds a SQLite file locked for too long fails and is not done
   await store.close();
 });
 
+test('5.2 calls for one page in one turn share a read of SQLite, those for others do not', async () => {
+  const store = await openStore(parseDatabaseUrl('sqlite::memory:')!, QUIET);
+  await store.create({ name: 'Ada', email: newEmail() });
+  const page = { after: 0, limit: 10 };
+  const [one, same, other] = await Promise.all([
+    store.list(page),
+    store.list({ ...page }),
+    store.list({ ...page, limit: 11 }),
+  ]);
+  assert.equal(one, same);
+  assert.notEqual(one, other);
+  assert.deepEqual(one, other);
+  assert.notEqual(await store.list(page), one);
+  await store.close();
+});
+
+test('5.5 a read of SQLite that begins after a write was acknowledged sees it', async () => {
+  const store = await openStore(parseDatabaseUrl('sqlite::memory:')!, QUIET);
+  const page = { after: 0, limit: 1000 };
+  const reader = async (count: number) => {
+    const users = await store.list(page);
+    assert.ok(users.length >= count, `${users.length} of ${count} users`);
+  };
+  const reads: Promise<void>[] = [];
+  for (let count = 1; count <= 100; count++) {
+    // A read that is queued already, and must not be shared with the later one if it has run.
+    reads.push(reader(count - 1));
+    const write = store.create({ name: 'Ada', email: newEmail() });
+    if (count % 2 === 0) await reader(count - 1);
+    const user = await write;
+    reads.push(reader(count));
+    assert.deepEqual(await store.find(user.id), user);
+  }
+  await Promise.all(reads);
+  await store.close();
+});
+
+test('5.2 while 1,000 pages wait for SQLite, other work goes on after each millisecond of reading', async () => {
+  // Each look at the clock takes 0.3 ms: a turn has time for a few reads and no more.
+  const clock = { ms: 0 };
+  const now = () => {
+    clock.ms += 0.3;
+    return clock.ms;
+  };
+  const timeoutMs = 1_000_000;
+  const store = await openStore(parseDatabaseUrl('sqlite::memory:')!, { ...QUIET, now, timeoutMs });
+  await Promise.all(
+    Array.from({ length: 1000 }, () => store.create({ name: 'Ada', email: newEmail() })),
+  );
+  let done = 0;
+  const pages = Array.from({ length: 1000 }, async (_, after) => {
+    assert.equal((await store.list({ after, limit: 10 }))[0]?.id, after + 1);
+    done++;
+  });
+  assert.equal((await store.find(1000))?.id, 1000);
+  assert.equal(done, 0);
+  // What other requests need: a turn of the event loop each.
+  for (let turn = 1; turn <= 100; turn++) {
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.ok(done > 0 && done <= 4 * turn, `${done} pages in ${turn} turns`);
+    assert.equal((await store.find(turn))?.id, turn);
+  }
+  const writing = store.create({ name: 'Bob', email: newEmail() });
+  assert.equal((await writing).id, 1001);
+  assert.ok(done < 1000, 'a write waited for all pages');
+  await Promise.all(pages);
+  assert.equal(done, 1000);
+  await store.close();
+});
+
 test('4.13 5.2 under a lock each call has its own time, not that of the first of its turn', async () => {
   const path = join(folder, 'shared.db');
   const clock = { ms: 0 };
