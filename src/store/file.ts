@@ -117,7 +117,7 @@ function recordedSchema(db: DatabaseSync): Schema {
   const record = db.prepare('select 1 from sqlite_schema where name = ?').get('schema_migrations');
   if (record === undefined) return { version, oldestService: version };
   const row = db.prepare('select oldest_service as n from schema_migrations order by n desc').get();
-  return { version, oldestService: Number(row?.n) };
+  return { version, oldestService: Number(row?.n ?? version) };
 }
 
 /** Says why the file can't be opened and what an operator can do. */
