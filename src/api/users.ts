@@ -30,7 +30,10 @@ export async function listUsers({ query }: Context, { store }: Services): Promis
   const after = parseInteger('after', values.after, 0, Number.MAX_SAFE_INTEGER) ?? 0;
   if (values.email !== undefined) return withEmail(values.email, after, store);
   if (limit !== undefined) return page(limit, after, store);
-  return list(await store.list({ after, limit: STREAM_PAGE }), Number.POSITIVE_INFINITY, store);
+  const users = await store.list({ after, limit: STREAM_PAGE });
+  if (users.length < STREAM_PAGE) return json(jsonArray(users, users.length));
+  const body = new UserPieces(users, Number.POSITIVE_INFINITY, store); // 4.1
+  return { status: 200, type: 'application/json', body };
 }
 
 /** POST /users (contract 4.4, 4.10, 4.11). */
@@ -111,28 +114,27 @@ async function withEmail(email: string, after: number, store: UserStore): Promis
     throw new HttpError(400, `The query parameter email must be ${FIELDS.email.description}.`);
   }
   const user = await store.findByEmail(email);
-  return json(jsonArray(user !== undefined && user.id > after ? [user] : []));
+  const found = user !== undefined && user.id > after ? [user] : [];
+  return json(jsonArray(found, found.length));
 }
 
 /** One page; one user more than asked for shows whether another follows. */
 async function page(limit: number, after: number, store: UserStore): Promise<Reply> {
   const users = await store.list({ after, limit: limit + 1 });
-  if (users.length <= limit) return list(users, users.at(-1)?.id ?? 0, store);
-  const shown = users.slice(0, limit);
-  const last = shown.at(-1)!.id;
-  const next = `</users?limit=${limit}&after=${last}>; rel="next"`; // 4.2
-  return list(shown, last, store, ['Link', next]);
+  if (users.length <= limit) return list(users, users.length, store);
+  const next = `</users?limit=${limit}&after=${users[limit - 1]!.id}>; rel="next"`; // 4.2
+  return list(users, limit, store, ['Link', next]);
 }
 
-/** The users up to `last`, of which these are the first: a short list whole, with its length. */
+/** The first `count` users of a read: a short list whole, with its length, a longer one streamed. */
 function list(
   users: readonly User[],
-  last: number,
+  count: number,
   store: UserStore,
   headers: readonly string[] = [],
 ): Reply {
-  if (users.length < STREAM_PAGE) return json(jsonArray(users), headers); // 4.1
-  const body = new UserPieces(users, last, store);
+  if (count < STREAM_PAGE) return json(jsonArray(users, count), headers); // 4.1
+  const body = new UserPieces(users, users[count - 1]!.id, store);
   return { status: 200, type: 'application/json', body, headers };
 }
 
@@ -184,18 +186,22 @@ class UserPieces implements Pieces {
   }
 }
 
-/** Callers that shared a statement have the same array, which is then serialised once. */
-const serialised = new WeakMap<readonly User[], string | Buffer>();
+/** Calls that shared a read have the same array. Its JSON is made once for all of them. */
+const serialised = new WeakMap<
+  readonly User[],
+  { readonly count: number; readonly body: string | Buffer }
+>();
 
 /** From this length, bytes that all responses share are cheaper than a text copied for each. */
 const SHARED_CHARACTERS = 16 * 1024;
 
-function jsonArray(users: readonly User[]): string | Buffer {
+/** JSON of the first `count` users. */
+function jsonArray(users: readonly User[], count: number): string | Buffer {
   const known = serialised.get(users);
-  if (known !== undefined) return known;
-  const text = `[${users.map(representation).join(',')}]`;
+  if (known?.count === count) return known.body;
+  const text = `[${users.slice(0, count).map(representation).join(',')}]`;
   const body = text.length < SHARED_CHARACTERS ? text : Buffer.from(text);
-  serialised.set(users, body);
+  serialised.set(users, { count, body });
   return body;
 }
 

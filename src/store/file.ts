@@ -1,6 +1,6 @@
-// The SQLite file: how it is opened and gets its schema. SQLite's own waiting for a lock would stop
-// the event loop, so it is switched off, and what finds the file locked is tried again from outside
-// until its time is over.
+// Opens the SQLite file and brings its schema up to date. SQLite's own waiting for a lock would block
+// the event loop, so it is switched off. Instead we retry an action that finds the file locked, with
+// pauses, until its deadline.
 import {
   accessSync,
   chmodSync,
@@ -16,15 +16,15 @@ import { getgid, getuid } from 'node:process';
 import type * as Sqlite from 'node:sqlite';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { migrations, missing } from './migrate.ts';
+import { migrations, missing, type Schema } from './migrate.ts';
 
 /** Owner and group read and write; others may not even read. */
 const FILE_MODE = 0o660; // 5.2
 
-/** Pause before a locked file is tried again. */
+/** Pause before we retry on a locked file. */
 const RETRY_MS = 20;
 
-/** How long a start waits for another process that is making the schema. */
+/** How long startup waits for another process that migrates the file. */
 const OPEN_TIMEOUT_MS = 10_000;
 
 // SQLite's result codes (sqlite.org/rescode.html).
@@ -32,22 +32,21 @@ const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
 
 /**
- * Opens the file, creates it and its folder where they are missing, brings the schema up to date,
- * and hands it to `use`.
- * @throws an Error in one line that says what an operator can do
+ * Opens the file, migrates it and passes it to `use`. Creates the file and its folder if missing.
+ * @throws an Error with one line that says what an operator can do
  */
 export async function openFile<T>(
   path: string,
   now: () => number,
   use: (db: DatabaseSync) => T,
 ): Promise<T> {
-  // Loaded where it is chosen.
+  // Loaded only if the settings choose SQLite.
   const sqlite: typeof Sqlite = createRequire(import.meta.url)('node:sqlite');
   let db: DatabaseSync | undefined;
   try {
     if (path !== ':memory:') {
       makeFolder(dirname(path));
-      // SQLite silently opens a file read-only that it may not write.
+      // Without write permission SQLite silently opens the file read-only.
       if (existsSync(path)) accessSync(path, constants.W_OK);
       else createFile(path);
     }
@@ -61,7 +60,7 @@ export async function openFile<T>(
   }
 }
 
-/** Not mkdirSync's own recursion: node 26 never ends where a parent cannot be made (/proc/a/b). */
+/** Replaces mkdirSync's recursion, which in node 26 never ends for a path such as /proc/a/b. */
 function makeFolder(path: string): void {
   // 5.2
   if (existsSync(path)) return;
@@ -69,7 +68,7 @@ function makeFolder(path: string): void {
   try {
     mkdirSync(path);
   } catch (err) {
-    // Another start has made it meanwhile; SQLite says what is wrong with anything but a folder.
+    // Another process made it first. If it isn't a folder, SQLite reports that.
     if ((err as { code?: string }).code !== 'EEXIST') throw err;
   }
 }
@@ -82,7 +81,7 @@ function createFile(path: string): void {
   chmodSync(path, FILE_MODE);
 }
 
-/** Does the action, again and again while another process holds a lock on the file. */
+/** Runs the action, and retries until `expires` while another process holds a lock on the file. */
 // 4.13
 export async function retry<T>(action: () => T, expires: number, now: () => number): Promise<T> {
   for (;;) {
@@ -91,34 +90,39 @@ export async function retry<T>(action: () => T, expires: number, now: () => numb
     } catch (err) {
       if (!isLocked(err)) throw err;
       await sleep(RETRY_MS);
-      // This process may have stood still meanwhile (contract 4.13).
+      // Checked after the pause, which takes longer if this process was suspended.
       if (now() >= expires) throw err;
     }
   }
 }
 
-/** Whether another process has a lock on the file, so that nothing was done. */
+/** True if another process holds a lock on the file. The statement then changed nothing. */
 export function isLocked(err: unknown): boolean {
   return [SQLITE_BUSY, SQLITE_LOCKED].includes(primaryCode(err));
 }
 
-/** The lower eight bits of SQLite's result code, 0 for an error that is not SQLite's. */
+/** Returns the lower eight bits of SQLite's result code, 0 for an error of another kind. */
 export function primaryCode(err: unknown): number {
   return ((err as { errcode?: number }).errcode ?? 0) & 0xff;
 }
 
 function migrate(db: DatabaseSync): void {
-  // 5.3
   // 5.2
   db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
+  // 5.3
   const all = migrations('sqlite');
-  const version = () => Number(db.prepare('pragma user_version').get()?.user_version);
-  if (missing(all, version()).length === 0) return;
+  if (missing(all, recordedSchema(db)).length === 0) return;
   db.exec('begin immediate');
   try {
-    // Another process may have been first.
-    for (const migration of missing(all, version())) {
-      db.exec(`${migration.sql}; pragma user_version = ${migration.version}`);
+    // Read again: another process may have migrated the file before we got the lock.
+    for (const { version, oldestService, sql } of missing(all, recordedSchema(db))) {
+      db.exec(`${sql};
+        create table if not exists schema_migrations (
+          version integer primary key,
+          oldest_service integer not null
+        ) strict;
+        insert into schema_migrations values (${version}, ${oldestService});
+        pragma user_version = ${version}`);
     }
     db.exec('commit');
   } catch (err) {
@@ -127,7 +131,16 @@ function migrate(db: DatabaseSync): void {
   }
 }
 
-/** What an operator can do about a file that cannot be opened. */
+/** Version 0 for an empty database. Service 0.1.0 set user_version only. */
+function recordedSchema(db: DatabaseSync): Schema {
+  const version = Number(db.prepare('pragma user_version').get()?.user_version);
+  const record = db.prepare('select 1 from sqlite_schema where name = ?').get('schema_migrations');
+  if (record === undefined) return { version, oldestService: version };
+  const row = db.prepare('select oldest_service as n from schema_migrations order by n desc').get();
+  return { version, oldestService: Number(row?.n ?? version) };
+}
+
+/** Says why the file can't be opened and what an operator can do. */
 function explain(path: string, err: NodeJS.ErrnoException): string {
   // 5.2
   const fault = `cannot open the database ${path}: ${err.message}`;

@@ -1,35 +1,36 @@
-// Opens the store that the settings name. Only that engine's driver is loaded.
+// Opens the store that DATABASE_URL names. Loads only that engine's driver.
 import type { UserStore } from '../user.ts';
 import { openPostgres } from './postgres.ts';
 import { openSqlite } from './sqlite.ts';
 import type { Database } from './url.ts';
 
-/** An open store, and what an operator wants to know of it. */
+/** An open store, with its connections for the metrics. */
 export interface Store extends UserStore {
-  /** Connections at work and ready for it; absent where a store has none, as SQLite. */
+  /** Connections in use and idle. Absent for SQLite. */
   readonly connections?: { readonly used: number; readonly idle: number };
 }
 
-/** What both stores are given. */
+/** Options of both stores. */
 export interface StoreOptions {
-  /** Postgres connections. */
+  /** Number of Postgres connections. */
   readonly poolSize: number;
-  /** The longest that a call waits, in milliseconds. */
+  /** Deadline of each call, including the time it waits. */
   readonly timeoutMs: number;
-  /** Milliseconds of a clock that never goes back. */
+  /** A monotonic clock in milliseconds. */
   readonly now: () => number;
-  /** Called once when the store cannot be reached any more, and once when it can again. */
+  /** Called once when the store stops working. */
   readonly onUnavailable: (cause: unknown) => void;
+  /** Called once when the store works again. */
   readonly onAvailable: () => void;
-  /** What a maintainer wants to know. */
+  /** Logs at level debug. */
   readonly debug: (message: string, fields: Readonly<Record<string, string>>) => void;
-  /** The database can never be used by this version of the service. */
+  /** Called if this version of the service can never use the database. */
   readonly onFatal: (err: Error) => void;
 }
 
 /**
- * Opens a store. SQLite is ready then; Postgres connects by itself, however long it takes.
- * @throws an Error in one line when a SQLite file cannot be opened
+ * Opens a store. SQLite is ready when this resolves; Postgres keeps connecting in the background.
+ * @throws an Error with one line if a SQLite file can't be opened
  */
 export async function openStore(database: Database, options: StoreOptions): Promise<Store> {
   // 5.0

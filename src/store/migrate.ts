@@ -1,40 +1,73 @@
-// The schema: numbered SQL files in db/, one folder an engine, to which one only appends.
+// The schema: numbered SQL files in db/, one folder per engine. Published files never change; a new
+// schema is a new file. A file may begin with the line `-- oldest service: N`: the database still
+// works for a service whose own newest migration is N. Such a migration leaves all that the older
+// service reads and writes: it adds a nullable column, or one with a default, a table or an index.
+// Without the line only services that know the migration may use the database.
 import { readdirSync, readFileSync } from 'node:fs';
 
 /** One step of the schema. */
 export interface Migration {
   /** Counted from 1 without gaps. */
   readonly version: number;
+  /** The schema version that a service must know at least to run on the result. */
+  readonly oldestService: number;
   readonly sql: string;
 }
 
-/** This version of the service can never use the database; the message says what to do. */
+/** What a database records about its schema. */
+export type Schema = Pick<Migration, 'version' | 'oldestService'>;
+
+/** This service can never use the database. The message says what to do. */
 export class UnusableDatabase extends Error {
   override readonly name = 'UnusableDatabase';
 }
 
-/** All migrations of an engine in their order. */
+const OLDEST_SERVICE = /^-- oldest service: (.*)$/m;
+
+/** All migrations of an engine in order. */
 export function migrations(engine: 'sqlite' | 'postgres'): readonly Migration[] {
   // 5.3
   const folder = new URL(`../../db/${engine}/`, import.meta.url);
   const files = readdirSync(folder).filter((name) => name.endsWith('.sql'));
   return files.sort().map((name, i) => {
-    const version = Number.parseInt(name, 10);
-    if (version !== i + 1) throw new Error(`db/${engine}/${name}: expected number ${i + 1}`);
-    return { version, sql: readFileSync(new URL(name, folder), 'utf8') };
+    const sql = readFileSync(new URL(name, folder), 'utf8');
+    return parseMigration(`db/${engine}/${name}`, i + 1, sql);
   });
 }
 
 /**
- * The migrations that a database of this schema version lacks.
- * @throws UnusableDatabase when a newer version of the service has made it
+ * Reads the migration that should have this version.
+ * @throws an Error that names the file if its number or its oldest service is wrong
  */
-export function missing(all: readonly Migration[], found: number): readonly Migration[] {
-  if (found > all.length) {
-    // 5.3
-    throw new UnusableDatabase(
-      `the database has schema version ${found}, this service knows ${all.length}: run the newer service, or restore a backup from before the upgrade`,
+export function parseMigration(path: string, version: number, sql: string): Migration {
+  if (Number.parseInt(path.slice(path.lastIndexOf('/') + 1), 10) !== version) {
+    throw new Error(`${path}: invalid number; expected ${version}`);
+  }
+  const declared = OLDEST_SERVICE.exec(sql)?.[1] ?? String(version);
+  const oldestService = /^[1-9][0-9]*$/.test(declared) ? Number(declared) : 0;
+  if (oldestService < 1 || oldestService > version) {
+    throw new Error(
+      `${path}: invalid oldest service "${declared}"; expected an integer from 1 to ${version}`,
     );
   }
-  return all.slice(found);
+  return { version, oldestService, sql };
+}
+
+/**
+ * Returns the migrations that the database lacks: none if a newer service made it that allows this
+ * one.
+ * @throws UnusableDatabase if the schema needs a newer service
+ */
+export function missing(
+  all: readonly Migration[],
+  { version, oldestService }: Schema,
+): readonly Migration[] {
+  const known = all.length;
+  if (version > known && oldestService > known) {
+    // 5.3
+    throw new UnusableDatabase(
+      `the database has schema version ${version} and needs a service that knows version ${oldestService} or later; this service knows ${known}: run a newer service, or restore a backup from before the upgrade`,
+    );
+  }
+  return all.slice(version);
 }

@@ -3,6 +3,7 @@
 // replicas cannot deadlock. Changes have two orders, of ids and of emails, and can: the server ends
 // one after its deadlock_timeout, and that one is run again.
 import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import {
   type Changed,
@@ -18,7 +19,7 @@ import { type BatchOperation, Queue } from './batch.ts';
 import { change, remove, type Target } from './change.ts';
 import { NotReplicated, type Session } from './connection.ts';
 import type { Store, StoreOptions } from './index.ts';
-import { migrations, missing } from './migrate.ts';
+import { migrations, missing, type Schema } from './migrate.ts';
 import { Pool } from './pool.ts';
 import {
   array,
@@ -190,46 +191,75 @@ async function ping(
   return calls;
 }
 
-/** SQLSTATE (PostgreSQL manual, appendix A). */
+// SQLSTATE (PostgreSQL manual, appendix A).
 const UNDEFINED_TABLE = '42P01';
+const LOCK_NOT_AVAILABLE = '55P03';
 
-// Any number will do that no one else takes in this database.
+// An arbitrary number that nothing else locks in this database.
 const LOCK = 'select pg_advisory_xact_lock(7236128401)';
 
 /**
- * Brings the schema up to date. Each migration is one message with several statements, which the
- * server runs as one transaction; its first statements take the lock and claim the version, so of
- * replicas that start at once one does it and the others find it done.
+ * How long a migration waits for a lock before it tries again. Requests of other replicas queue
+ * behind it that long, for example while a backup reads the table.
  */
+const LOCK_TIMEOUT_MS = 250; // 5.8
+const LOCK_RETRY_MS = 1_000;
+
+// Service 0.1.0 made the table without oldest_service.
+const CREATE_RECORD = `
+  create table if not exists schema_migrations (
+    version integer primary key,
+    applied_at timestamptz not null default now()
+  );
+  alter table schema_migrations add column if not exists oldest_service integer`;
+
+// to_jsonb() because the column may be missing.
+const RECORDED_SCHEMA = `
+  select max(version) as version,
+    max(coalesce((to_jsonb(m) ->> 'oldest_service')::int, version)) as "oldestService"
+  from schema_migrations m`;
+
+/** Brings the schema up to date. If replicas start at once, one of them applies each migration. */
 async function migrate(sql: Sql, prolong: () => void): Promise<void> {
   // 5.3
   const all = migrations('postgres');
-  if (missing(all, await schemaVersion(sql)).length === 0) return;
+  if (missing(all, await recordedSchema(sql)).length === 0) return;
   prolong();
-  await sql.unsafe(`${LOCK};
-    create table if not exists schema_migrations (
-      version integer primary key,
-      applied_at timestamptz not null default now()
-    )`);
-  for (const { version, sql: text } of missing(all, await schemaVersion(sql))) {
-    const claim = `insert into schema_migrations (version) values (${version})`;
+  await underLock(sql, CREATE_RECORD);
+  for (const { version, oldestService, sql: text } of missing(all, await recordedSchema(sql))) {
+    const record = `insert into schema_migrations (version, oldest_service) values (${version}, ${oldestService})`;
     try {
-      await sql.unsafe(`set local statement_timeout = 0; ${LOCK}; ${claim}; ${text}`);
+      await underLock(sql, `${record}; ${text}`);
     } catch (err) {
-      // Another replica was first.
+      // Another replica applied it first.
       const { code, table_name: table } = err as { code?: string; table_name?: string };
       if (code !== UNIQUE_VIOLATION || table !== 'schema_migrations') throw err;
     }
   }
 }
 
-/** 0 for a database without our schema. */
-async function schemaVersion(sql: Sql): Promise<number> {
+/** Runs statements under the lock. They are one message, which the server runs as one transaction. */
+async function underLock(sql: Sql, statements: string): Promise<void> {
+  const settings = `set local statement_timeout = 0; set local lock_timeout = ${LOCK_TIMEOUT_MS}`;
+  for (;;) {
+    try {
+      await sql.unsafe(`${settings}; ${LOCK}; ${statements}`);
+      return;
+    } catch (err) {
+      if ((err as { code?: string }).code !== LOCK_NOT_AVAILABLE) throw err;
+      // Ends with the connection, which is cut if the migration takes too long.
+      await sleep(LOCK_RETRY_MS, undefined, { ref: false });
+    }
+  }
+}
+
+/** Version 0 for a database without our tables. */
+async function recordedSchema(sql: Sql): Promise<Schema> {
   try {
-    const [row] = await sql.unsafe('select max(version) as version from schema_migrations');
-    return Number(row!.version);
+    const [row] = await sql.unsafe(RECORDED_SCHEMA);
+    return { version: Number(row!.version), oldestService: Number(row!.oldestService) };
   } catch (err) {
     if ((err as { code?: string }).code !== UNDEFINED_TABLE) throw err;
-    return 0;
+    return { version: 0, oldestService: 0 };
   }
 }

@@ -1,5 +1,8 @@
-// Users in a SQLite file, or in memory. WAL with synchronous=FULL: an answer leaves only after its
-// commit is on the disk. All writes that arrive in one turn of the event loop share one commit.
+// Users in a SQLite file or in memory, with WAL and synchronous=FULL: a write resolves only after its
+// commit reaches disk. SQLite works synchronously, so the event loop stands still meanwhile. All
+// writes of one turn share a commit, all calls for the same page share a read, and a turn that has
+// spent its time leaves the remaining pages to the next one. Finding one user takes a microsecond and
+// happens at once.
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import {
   type Changed,
@@ -12,16 +15,25 @@ import {
   type UserChange,
   type UserStore,
 } from '../user.ts';
-import { type BatchSource, type FailedOutcome, Queue, type Scheduler } from './batch.ts';
+import {
+  type BatchOperation,
+  type BatchSource,
+  type FailedOutcome,
+  Queue,
+  type Scheduler,
+} from './batch.ts';
 import { isLocked, openFile, primaryCode, retry } from './file.ts';
 import type { StoreOptions } from './index.ts';
+
+/** Batches of one queue start in a turn of the event loop until this time has passed. */
+const TURN_MS = 1; // 5.2
 
 // SQLite's result codes (sqlite.org/rescode.html).
 const SQLITE_CONSTRAINT = 19;
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
 
 // 4.8, 4.16
-// Without a name or email the field stays; the version grows when something changes.
+// An absent name or email stays as it is. The version grows only if something changes.
 const CHANGE = `
   update users set
     version = version + ((coalesce(:name, name), coalesce(:email, email)) <> (name, email)),
@@ -37,56 +49,69 @@ const REMOVE = `
     and not :none and version not in (select value from json_each(:noneOf))
   returning id, name, email, version`;
 
-/** A write that waits for its commit. */
+/** A row as SQLite returns it: arrays cost half as much as objects. */
+type Row = readonly [id: number, name: string, email: string, version: number];
+
+type Read<Result> = (statements: Statements) => Result;
 type Write = (statements: Statements) => Changed | EmailTaken;
+type Access = 'read' | 'write';
 
 type Statements = ReturnType<typeof prepare>;
 
 /**
- * Opens the store in that file.
- * @throws an Error in one line
+ * Opens the file and brings its schema up to date.
+ * @throws an Error with one line that says what an operator can do
  */
 export function openSqlite(path: string, options: StoreOptions): Promise<UserStore> {
   return openFile(path, options.now, (db) => new SqliteStore(path, db, options));
 }
 
-class SqliteStore implements UserStore, Scheduler {
+class SqliteStore implements UserStore {
   readonly #path: string;
   readonly #db: DatabaseSync;
   readonly #statements: Statements;
   readonly #options: StoreOptions;
+  readonly #availability: Availability;
+  readonly #lists: Queue<Statements, Page, readonly User[]>;
   readonly #writes: Queue<Statements, Write, Changed>;
-  #isScheduled = false;
-  #failing: 'reading' | 'writing' | undefined;
 
   constructor(path: string, db: DatabaseSync, options: StoreOptions) {
     this.#path = path;
     this.#db = db;
     this.#statements = prepare(db);
     this.#options = options;
-    const operation = { statement: this.#commit.bind(this), outcomeAfter };
-    this.#writes = new Queue<Statements, Write, Changed>(
-      this,
-      operation,
-      options.timeoutMs,
-      options.now,
-    );
+    this.#availability = new Availability(options);
+    const queue = <Item, Result>(
+      operation: Omit<BatchOperation<Statements, Item, Result>, 'outcomeAfter'>,
+    ) =>
+      new Queue<Statements, Item, Result>(
+        // Each queue has turns of its own: readers don't wait for a lock that stops writers.
+        new Turns(this.#statements, options.now),
+        { ...operation, outcomeAfter },
+        options.timeoutMs,
+        options.now,
+      );
+    this.#lists = queue({
+      statement: this.#list.bind(this),
+      sharedKey: ({ after, limit }) => `${after} ${limit}`,
+    });
+    this.#writes = queue<Write, Changed>({ statement: this.#commit.bind(this) });
   }
 
   find(id: number): Promise<User | undefined> {
-    return this.#read(({ find }) => row(find.get(id)));
+    return this.#read(({ find }) => user(find.get(id)));
   }
 
   findByEmail(email: string): Promise<User | undefined> {
-    return this.#read(({ findByEmail }) => row(findByEmail.get(email)));
+    return this.#read(({ findByEmail }) => user(findByEmail.get(email)));
   }
 
-  list({ after, limit }: Page): Promise<readonly User[]> {
-    return this.#read(({ list }) => list.all(after, limit) as unknown as User[]);
+  list(page: Page): Promise<readonly User[]> {
+    return this.#lists.call(page);
   }
 
   async create({ name, email }: NewUser): Promise<User> {
-    return (await this.#writes.call(({ create }) => one(create, name, email))) as User;
+    return (await this.#writes.call(({ create }) => written(create, name, email))) as User;
   }
 
   change(id: number, { name, email }: UserChange, condition: Condition): Promise<Changed> {
@@ -102,34 +127,43 @@ class SqliteStore implements UserStore, Scheduler {
     );
   }
 
-  async ping(): Promise<void> {
-    await this.#read(({ ping }) => ping.get());
+  ping(): Promise<void> {
+    return this.#read(({ ping }) => void ping.get());
   }
 
   async close(): Promise<void> {
     this.#db.close();
   }
 
-  schedule(queue: BatchSource): void {
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
-    // After all the requests that this turn of the event loop brings.
-    setImmediate(async () => {
-      const batch = queue.take(this.#options.now());
-      await batch?.run(this.#statements);
-      this.#isScheduled = false;
-      // What came while the file was locked.
-      if (batch !== undefined) this.schedule(queue);
-    });
+  /** Reads at once: sharing a statement would save nothing, and waiting for one would cost. */
+  async #read<Result>(read: Read<Result>): Promise<Result> {
+    const expires = this.#options.now() + this.#options.timeoutMs;
+    try {
+      return await this.#watch('read', () => read(this.#statements), expires);
+    } catch (err) {
+      throw new StoreUnavailable('the store failed', { cause: err });
+    }
   }
 
-  /** One transaction with all the writes. */
+  /** Reads one page for all calls that wait for it. */
+  async #list(
+    statements: Statements,
+    pages: Page[],
+    expires: number,
+  ): Promise<(readonly User[])[]> {
+    const { after, limit } = pages[0]!;
+    const read = () => (statements.list.all(after, limit) as unknown as Row[]).map(toUser);
+    const users = await this.#watch('read', read, expires);
+    return pages.map(() => users);
+  }
+
+  /** Runs all writes in one transaction. */
   #commit(
     statements: Statements,
     writes: Write[],
     expires: number,
   ): Promise<(Changed | EmailTaken)[]> {
-    return this.#watched('writing', () => this.#transact(statements, writes), expires);
+    return this.#watch('write', () => this.#transact(statements, writes), expires);
   }
 
   #transact(statements: Statements, writes: Write[]): (Changed | EmailTaken)[] {
@@ -139,49 +173,92 @@ class SqliteStore implements UserStore, Scheduler {
       statements.commit.run(); // 5.5
       return results;
     } catch (err) {
-      // A full disk ends the transaction by itself.
+      // On a full disk SQLite may have rolled back by itself.
       if (this.#db.isTransaction) statements.rollback.run(); // 5.2
       throw err;
     }
   }
 
-  async #read<T>(read: (statements: Statements) => T): Promise<T> {
-    const expires = this.#options.now() + this.#options.timeoutMs;
-    try {
-      return await this.#watched('reading', () => read(this.#statements), expires);
-    } catch (err) {
-      throw new StoreUnavailable('the store failed', { cause: err });
-    }
-  }
-
-  /** Tells the log when the file fails and when it works again. On a full disk reading works. */
-  async #watched<T>(kind: 'reading' | 'writing', action: () => T, expires: number): Promise<T> {
+  /** Runs the action once the file is not locked, and notes whether the file works. */
+  async #watch<Result>(access: Access, action: () => Result, expires: number): Promise<Result> {
     try {
       const result = await retry(action, expires, this.#options.now);
-      if (this.#failing === kind || (this.#failing !== undefined && kind === 'writing')) {
-        this.#failing = undefined;
-        this.#options.onAvailable();
-      }
+      this.#availability.succeeded(access);
       return result;
     } catch (err) {
-      if (isLost(err)) {
-        if (this.#failing === undefined) this.#options.onUnavailable(this.#named(err as Error));
-        this.#failing = this.#failing === 'writing' ? 'writing' : kind;
-      }
+      const isClosed = !this.#db.isOpen;
+      if (isLost(err) && !isClosed) this.#availability.failed(access, this.#describe(err as Error));
       throw err;
     }
   }
 
-  /** SQLite's words for a failing disk are few; its code says which call has failed. */
-  #named({ message, errcode }: Error & { errcode?: number }): StoreUnavailable {
+  /** Adds the result code, as SQLite has few messages for the many ways in which a disk fails. */
+  #describe({ message, errcode }: Error & { errcode?: number }): StoreUnavailable {
     const code = errcode === undefined ? '' : ` (SQLite result code ${errcode})`;
     return new StoreUnavailable(`${this.#path}: ${message}${code}`);
   }
 }
 
+/** Runs the batches of one queue after the turn of the event loop that brought its first call. */
+class Turns implements Scheduler {
+  readonly #statements: Statements;
+  readonly #now: () => number;
+  #isScheduled = false;
+
+  constructor(statements: Statements, now: () => number) {
+    this.#statements = statements;
+    this.#now = now;
+  }
+
+  schedule(queue: BatchSource): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    setImmediate(() => this.#run(queue));
+  }
+
+  async #run(queue: BatchSource): Promise<void> {
+    const ends = this.#now() + TURN_MS;
+    do {
+      const batch = queue.take(this.#now());
+      if (batch === undefined) {
+        this.#isScheduled = false;
+        return;
+      }
+      await batch.run(this.#statements);
+    } while (this.#now() < ends);
+    setImmediate(() => this.#run(queue));
+  }
+}
+
+/**
+ * Reports once that the file stopped working, and once that it works again. A file that can't be
+ * written can often be read, on a full disk for example, so only a write ends a failure to write.
+ */
+class Availability {
+  readonly #options: StoreOptions;
+  #failed: Access | undefined;
+
+  constructor(options: StoreOptions) {
+    this.#options = options;
+  }
+
+  succeeded(access: Access): void {
+    if (this.#failed === undefined) return;
+    if (this.#failed === 'write' && access === 'read') return;
+    this.#failed = undefined;
+    this.#options.onAvailable();
+  }
+
+  failed(access: Access, cause: Error): void {
+    const isFirst = this.#failed === undefined;
+    if (this.#failed !== 'write') this.#failed = access;
+    if (isFirst) this.#options.onUnavailable(cause);
+  }
+}
+
 function prepare(db: DatabaseSync) {
   const columns = 'select id, name, email, version from users';
-  return {
+  const statements = {
     begin: db.prepare('begin immediate'),
     commit: db.prepare('commit'),
     rollback: db.prepare('rollback'),
@@ -195,9 +272,11 @@ function prepare(db: DatabaseSync) {
     change: db.prepare(CHANGE),
     remove: db.prepare(REMOVE),
   };
+  for (const statement of Object.values(statements)) statement.setReturnArrays(true);
+  return statements;
 }
 
-/** Whether the file is at fault, and not one call that breaks a rule of the table. */
+/** True if the file is at fault, false if one call broke a constraint of the table. */
 function isLost(err: unknown): boolean {
   return primaryCode(err) !== SQLITE_CONSTRAINT;
 }
@@ -207,19 +286,23 @@ function outcomeAfter(err: unknown): FailedOutcome {
   return isLost(err) ? 'unknown' : 'rolled back';
 }
 
-function row(found: Record<string, unknown> | undefined): User | undefined {
-  return found as User | undefined;
+function toUser([id, name, email, version]: Row): User {
+  return { id, name, email, version };
 }
 
-/** The row that a write returns. Not with get(), which could hide a failed commit. */
-function one(
+function user(row: unknown): User | undefined {
+  return row === undefined ? undefined : toUser(row as Row);
+}
+
+/** Returns the row that a write returns. Not with get(), which can hide a failed commit. */
+function written(
   statement: StatementSync,
   ...values: (SQLInputValue | Record<string, SQLInputValue>)[]
 ): User | EmailTaken | undefined {
   try {
-    return statement.all(...(values as SQLInputValue[]))[0] as unknown as User | undefined;
+    return user(statement.all(...(values as SQLInputValue[]))[0]);
   } catch (err) {
-    // The statement has undone itself; the transaction goes on.
+    // SQLite undoes only this statement; the transaction goes on.
     if ((err as { errcode?: number }).errcode === SQLITE_CONSTRAINT_UNIQUE) return new EmailTaken();
     throw err;
   }
@@ -231,7 +314,7 @@ function conditional(
   { oneOf, noneOf }: Condition,
   { find }: Statements,
 ): Changed | EmailTaken {
-  const changed = one(statement, {
+  const changed = written(statement, {
     ...values,
     any: oneOf === 'any' ? 1 : 0,
     oneOf: JSON.stringify(oneOf === 'any' ? [] : oneOf),

@@ -261,6 +261,66 @@ for (const store of STORES) {
       }
     });
 
+    test('5.3 5.8 a newer database that allows this service is served, and stays as it is', async () => {
+      const url = await newDatabase(store);
+      const first = await start({ DATABASE_URL: url });
+      await ready(first);
+      const ada = await create(first, newEmail());
+      // Migrated while it is served.
+      await addMigration(url, store, 2, 1);
+      const bob = await create(first, newEmail());
+      await first.stop();
+      await using again = await start({ DATABASE_URL: url });
+      await ready(again);
+      const cy = await create(again, newEmail());
+      const patched = await send(`${again.url}/users/${bob.id}`, {
+        method: 'PATCH',
+        body: { name: 'Bob' },
+      });
+      assert.equal(patched.status, 200);
+      assert.deepEqual(JSON.parse((await send(`${again.url}/users`)).body), [
+        ada,
+        { ...bob, name: 'Bob' },
+        cy,
+      ]);
+      assert.deepEqual((await schemaVersions(url, store)).at(-1), 2);
+    });
+
+    test('5.3 a newer database that does not allow this service is refused, unchanged', async () => {
+      const url = await newDatabase(store);
+      const first = await start({ DATABASE_URL: url });
+      await ready(first);
+      await first.stop();
+      await addMigration(url, store, 2, 1);
+      await addMigration(url, store, 3, 2);
+      const refused = newProgram(url);
+      const exit = await ended(refused);
+      const said = refused.stdout + refused.stderr;
+      assert.deepEqual(exit, { code: 1, signal: null }, said);
+      assert.match(said, /schema version 3 and needs .* version 2 or later; this service knows 1/);
+      assert.doesNotMatch(said, /(?:\n|\\n)\s+at /);
+      assert.deepEqual((await schemaVersions(url, store)).at(-1), 3);
+    });
+
+    test('5.3 a database that service 0.1.0 made is served', async () => {
+      const url = await newDatabase(store);
+      const first = await start({ DATABASE_URL: url });
+      await ready(first);
+      const ada = await create(first, newEmail());
+      await first.stop();
+      // That version recorded no oldest service.
+      await execute(
+        url,
+        store === 'sqlite'
+          ? 'drop table schema_migrations'
+          : 'alter table schema_migrations drop column oldest_service',
+      );
+      await using again = await start({ DATABASE_URL: url });
+      await ready(again);
+      assert.deepEqual(JSON.parse((await send(`${again.url}/users`)).body), [ada]);
+      assert.deepEqual(await schemaVersions(url, store), [1]);
+    });
+
     test('5.3 a database that is newer than the service is refused, unchanged', async () => {
       const url = await newDatabase(store);
       await makeNewerSchema(url, store);
@@ -948,6 +1008,19 @@ async function makeNewerSchema(url: string, store: StoreName): Promise<void> {
     ],
   }[store];
   for (const statement of statements) await execute(url, statement);
+}
+
+// What a newer service leaves behind.
+async function addMigration(
+  url: string,
+  store: StoreName,
+  version: number,
+  oldestService: number,
+): Promise<void> {
+  await execute(url, `alter table users add column added_${version} text not null default ''`);
+  const record = `insert into schema_migrations (version, oldest_service) values (${version}, ${oldestService})`;
+  await execute(url, record);
+  if (store === 'sqlite') await execute(url, `pragma user_version = ${version}`);
 }
 
 // Asks until the program has all connections of its pool again; the test's timeout ends it.

@@ -13,6 +13,7 @@ export const TIMES = {
   network: IS_FULL ? 10 : 3,
   failovers: IS_FULL ? 5 : 1,
   locks: IS_FULL ? 5 : 1,
+  upgrades: IS_FULL ? 5 : 1,
 } as const;
 
 /** What one test has found. */

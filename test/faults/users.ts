@@ -93,6 +93,20 @@ export function through(port: number, databaseUrl: string): string {
   return url.href;
 }
 
+/** Runs SQL over a connection of its own. */
+export async function execute(
+  databaseUrl: string,
+  text: string,
+): Promise<Record<string, unknown>[]> {
+  if (!databaseUrl.startsWith('sqlite:')) return query(databaseUrl, text);
+  const db = new DatabaseSync(databaseUrl.slice('sqlite:'.length), { timeout: 5000 });
+  try {
+    return db.prepare(text).all();
+  } finally {
+    db.close();
+  }
+}
+
 /** Runs SQL on a Postgres over a connection of its own. */
 export async function query(databaseUrl: string, text: string): Promise<Record<string, unknown>[]> {
   const sql = postgres(databaseUrl, { max: 1 });

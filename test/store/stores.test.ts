@@ -11,7 +11,7 @@ import { after, before, describe, test } from 'node:test';
 import postgres from 'postgres';
 import { openFile } from '../../src/store/file.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
-import { migrations, missing, UnusableDatabase } from '../../src/store/migrate.ts';
+import { migrations, missing, parseMigration, UnusableDatabase } from '../../src/store/migrate.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
 import { createDatabase } from '../support/postgres.ts';
@@ -486,7 +486,7 @@ test('a SQLite file of a newer service is refused', async () => {
   db.exec('pragma user_version = 999');
   db.close();
   await assert.rejects(open(`sqlite:${path}`), {
-    message: `cannot open the database ${path}: the database has schema version 999, this service knows ${migrations('sqlite').length}: run the newer service, or restore a backup from before the upgrade`,
+    message: `cannot open the database ${path}: the database has schema version 999 and needs a service that knows version 999 or later; this service knows ${migrations('sqlite').length}: run a newer service, or restore a backup from before the upgrade`,
   });
 });
 
@@ -506,7 +506,10 @@ test('a Postgres database of a newer service is refused, once', async () => {
   });
   const err = await fault.promise;
   assert.ok(err instanceof UnusableDatabase);
-  assert.match(err.message, /^the database has schema version 999, this service knows \d+: /);
+  assert.match(
+    err.message,
+    /^the database has schema version 999 and needs .* version 999 or later; this service knows \d+: /,
+  );
   await store.close();
   assert.equal(faults.length, 1);
 });
@@ -592,22 +595,98 @@ test('a lock of another process on a SQLite file stops no turn of the event loop
 
 test('a write that finds a SQLite file locked for too long fails and is not done later', async () => {
   const path = join(folder, 'stuck.db');
+  const clock = { ms: 0 };
   let gone = 0;
   let back = 0;
   const store = await open(`sqlite:${path}`, {
     timeoutMs: 100,
+    now: () => clock.ms,
     onUnavailable: () => gone++,
     onAvailable: () => back++,
   });
   const other = new DatabaseSync(path);
   other.exec('begin immediate');
   const email = newEmail();
-  await assert.rejects(store.create({ name: 'Ada', email }), { name: 'StoreUnavailable' });
+  const stuck = store.create({ name: 'Ada', email });
+  // It has been tried, and waits.
+  await new Promise((resolve) => setImmediate(resolve));
+  clock.ms = 100;
+  await assert.rejects(stuck, { name: 'StoreUnavailable' });
   other.exec('commit');
   other.close();
   assert.equal((await store.create({ name: 'Bob', email })).name, 'Bob');
   assert.equal((await store.list({ after: 0, limit: 10 })).length, 1);
   assert.deepEqual([gone, back], [1, 1]);
+  await store.close();
+});
+
+test('5.2 calls for one page in one turn share a read of SQLite, those for others do not', async () => {
+  const store = await openStore(parseDatabaseUrl('sqlite::memory:')!, QUIET);
+  await store.create({ name: 'Ada', email: newEmail() });
+  const page = { after: 0, limit: 10 };
+  const [one, same, other] = await Promise.all([
+    store.list(page),
+    store.list({ ...page }),
+    store.list({ ...page, limit: 11 }),
+  ]);
+  assert.equal(one, same);
+  assert.notEqual(one, other);
+  assert.deepEqual(one, other);
+  assert.notEqual(await store.list(page), one);
+  await store.close();
+});
+
+test('5.5 a read of SQLite that begins after a write was acknowledged sees it', async () => {
+  const store = await openStore(parseDatabaseUrl('sqlite::memory:')!, QUIET);
+  const page = { after: 0, limit: 1000 };
+  const reader = async (count: number) => {
+    const users = await store.list(page);
+    assert.ok(users.length >= count, `${users.length} of ${count} users`);
+  };
+  const reads: Promise<void>[] = [];
+  for (let count = 1; count <= 100; count++) {
+    // A read that is queued already, and must not be shared with the later one if it has run.
+    reads.push(reader(count - 1));
+    const write = store.create({ name: 'Ada', email: newEmail() });
+    if (count % 2 === 0) await reader(count - 1);
+    const user = await write;
+    reads.push(reader(count));
+    assert.deepEqual(await store.find(user.id), user);
+  }
+  await Promise.all(reads);
+  await store.close();
+});
+
+test('5.2 while 1,000 pages wait for SQLite, other work goes on after each millisecond of reading', async () => {
+  // Each look at the clock takes 0.3 ms: a turn has time for a few reads and no more.
+  const clock = { ms: 0 };
+  const now = () => {
+    clock.ms += 0.3;
+    return clock.ms;
+  };
+  const timeoutMs = 1_000_000;
+  const store = await openStore(parseDatabaseUrl('sqlite::memory:')!, { ...QUIET, now, timeoutMs });
+  await Promise.all(
+    Array.from({ length: 1000 }, () => store.create({ name: 'Ada', email: newEmail() })),
+  );
+  let done = 0;
+  const pages = Array.from({ length: 1000 }, async (_, after) => {
+    assert.equal((await store.list({ after, limit: 10 }))[0]?.id, after + 1);
+    done++;
+  });
+  assert.equal((await store.find(1000))?.id, 1000);
+  assert.equal(done, 0);
+  // What other requests need: a turn of the event loop each.
+  for (let turn = 1; turn <= 100; turn++) {
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.ok(done > 0 && done <= 4 * turn, `${done} pages in ${turn} turns`);
+    assert.equal((await store.find(turn))?.id, turn);
+  }
+  const writing = store.create({ name: 'Bob', email: newEmail() });
+  assert.equal((await writing).id, 1001);
+  assert.ok(done < 1000, 'a write waited for all pages');
+  await Promise.all(pages);
+  assert.equal(done, 1000);
   await store.close();
 });
 
@@ -674,16 +753,64 @@ describe('migrations', () => {
     });
   }
 
-  test('both engines have the same', () =>
-    assert.equal(migrations('sqlite').length, migrations('postgres').length));
-
-  test('a database lacks what comes after its version', () => {
-    const all = [1, 2, 3].map((version) => ({ version, sql: `select ${version}` }));
-    assert.deepEqual(missing(all, 0), all);
-    assert.deepEqual(missing(all, 2), all.slice(2));
-    assert.deepEqual(missing(all, 3), []);
-    assert.throws(() => missing(all, 4), { name: 'UnusableDatabase' });
+  test('5.3 both engines have the same versions for the same services', () => {
+    const [sqlite, postgres] = (['sqlite', 'postgres'] as const).map((engine) =>
+      migrations(engine).map(({ version, oldestService }) => ({ version, oldestService })),
+    );
+    assert.deepEqual(sqlite, postgres);
   });
+
+  const all = [1, 2, 3].map((version) => ({
+    version,
+    oldestService: Math.max(version - 1, 1),
+    sql: `select ${version}`,
+  }));
+
+  for (const { version, oldestService, count } of [
+    { version: 0, oldestService: 0, count: 3 },
+    { version: 2, oldestService: 2, count: 1 },
+    { version: 3, oldestService: 2, count: 0 },
+    { version: 4, oldestService: 3, count: 0 },
+    { version: 9, oldestService: 1, count: 0 },
+  ]) {
+    test(`5.3 version ${version}, oldest service ${oldestService}: ${count} of 3 are missing`, () =>
+      assert.deepEqual(missing(all, { version, oldestService }), all.slice(3 - count)));
+  }
+
+  for (const [version, oldestService] of [
+    [4, 4],
+    [9, 5],
+  ] as const) {
+    test(`5.3 version ${version}, oldest service ${oldestService}: a service that knows 3 is refused`, () =>
+      assert.throws(() => missing(all, { version, oldestService }), {
+        name: 'UnusableDatabase',
+        message: `the database has schema version ${version} and needs a service that knows version ${oldestService} or later; this service knows 3: run a newer service, or restore a backup from before the upgrade`,
+      }));
+  }
+
+  for (const { header, oldestService } of [
+    { header: '', oldestService: 3 },
+    { header: '-- oldest service: 1\n', oldestService: 1 },
+    { header: '-- Adds a table.\n-- oldest service: 3\n', oldestService: 3 },
+  ]) {
+    test(`5.3 a third migration with ${JSON.stringify(header)} allows service ${oldestService}`, () => {
+      const sql = `${header}select 1`;
+      const migration = parseMigration('db/sqlite/0003_x.sql', 3, sql);
+      assert.deepEqual(migration, { version: 3, oldestService, sql });
+    });
+  }
+
+  test('5.3 a migration with a wrong number is refused', () =>
+    assert.throws(() => parseMigration('db/x/0004_x.sql', 3, 'select 1'), {
+      message: 'db/x/0004_x.sql: invalid number; expected 3',
+    }));
+
+  for (const value of ['0', '4', '1.5', '-1', 'x', '']) {
+    test(`5.3 a third migration that allows service "${value}" is refused`, () =>
+      assert.throws(() => parseMigration('db/x/0003_x.sql', 3, `-- oldest service: ${value}\n`), {
+        message: `db/x/0003_x.sql: invalid oldest service "${value}"; expected an integer from 1 to 3`,
+      }));
+  }
 });
 
 /** A store of the URL that has connected. */

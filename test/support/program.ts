@@ -17,7 +17,7 @@ const [, , ...START]: string[] = JSON.parse(readFileSync(join(ROOT, 'package.jso
   .map((word: string) => (word.endsWith('.ts') ? join(ROOT, word) : word));
 
 /** What is started: the source, or the command that TEST_PROGRAM gives as a JSON array. */
-const [COMMAND = '', ...ARGUMENTS]: string[] = process.env.TEST_PROGRAM
+export const PROGRAM: readonly string[] = process.env.TEST_PROGRAM
   ? JSON.parse(process.env.TEST_PROGRAM)
   : [process.execPath, ...START];
 
@@ -55,8 +55,12 @@ export class Program {
   readonly process: ChildProcess;
   readonly exited: Promise<Exit>;
 
-  constructor(env: Record<string, string>, args: readonly string[] = []) {
-    this.process = spawn(COMMAND, [...ARGUMENTS, ...args], {
+  constructor(
+    env: Record<string, string>,
+    args: readonly string[] = [],
+    [command, ...first] = PROGRAM,
+  ) {
+    this.process = spawn(command!, [...first, ...args], {
       env: { ...COVERAGE, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
@@ -127,8 +131,11 @@ export class Program {
  * Starts the program on free ports with known credentials, JSON log lines and the given variables,
  * and waits until it listens. `DATABASE_URL` defaults to `sqlite::memory:`.
  */
-export async function start(env: Record<string, string> = {}): Promise<Program> {
-  const program = new Program({
+export async function start(
+  env: Record<string, string> = {},
+  command: readonly string[] = PROGRAM,
+): Promise<Program> {
+  const settings = {
     PORT: '0',
     HOST: '127.0.0.1',
     ADMIN_PORT: '0',
@@ -137,7 +144,8 @@ export async function start(env: Record<string, string> = {}): Promise<Program> 
     AUTH_PASSWORD: PASSWORD,
     SIGNING_SECRET: SECRET,
     ...env,
-  });
+  };
+  const program = new Program(settings, [], command);
   const line = await program.logged('listening');
   program.url = String(line.url);
   program.adminUrl = String(line.adminUrl ?? '');
