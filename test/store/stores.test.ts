@@ -612,6 +612,10 @@ test('a write that finds a SQLite file locked for too long fails and is not done
   await new Promise((resolve) => setImmediate(resolve));
   clock.ms = 100;
   await assert.rejects(stuck, { name: 'StoreUnavailable' });
+  // That reads still work does not end a failure to write.
+  assert.deepEqual(await store.list({ after: 0, limit: 10 }), []);
+  assert.equal(await store.find(1), undefined);
+  assert.deepEqual([gone, back], [1, 0]);
   other.exec('commit');
   other.close();
   assert.equal((await store.create({ name: 'Bob', email })).name, 'Bob');
