@@ -5,9 +5,6 @@ import { availableParallelism, cpus, release, tmpdir, totalmem } from 'node:os';
 
 const CPUS = availableParallelism();
 const HAS_TASKSET = has('taskset');
-/** Ticks a second of the times in /proc/PID/stat. */
-const CLOCK_TICKS = Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
-
 /** Cores as `taskset -c` takes them: the contestant's own, the load's, and Postgres's. */
 export interface Cores {
   readonly server: string;
@@ -50,12 +47,17 @@ export function move(pid: number, cores: string): void {
   }
 }
 
-/** CPU time that the process and all its threads have used, user and system, in seconds. */
+/**
+ * CPU time of all threads that the process has now, user and system, in seconds. From `schedstat`,
+ * which counts nanoseconds; `/proc/PID/stat` counts ticks of 10 ms.
+ */
 export function cpuSeconds(pid: number): number {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  // The second field is the command in parentheses and may hold spaces; utime is field 14.
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS;
+  const folder = `/proc/${pid}/task`;
+  const ns = readdirSync(folder).map((thread) => {
+    const [running] = readFileSync(`${folder}/${thread}/schedstat`, 'utf8').split(' ');
+    return Number(running);
+  });
+  return ns.reduce((sum, each) => sum + each, 0) / 1e9;
 }
 
 /** Resident memory now (`VmRSS`) or at its peak (`VmHWM`), in MB of 1,000,000 bytes. */

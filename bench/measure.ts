@@ -2,7 +2,7 @@
 // rounds, every contestant once a round, beginning with another one each time.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { check } from './check.ts';
-import { CONTESTANTS, type Running, start } from './contestants.ts';
+import { type Contestant, type Running, start } from './contestants.ts';
 import type { Database, Server } from './database.ts';
 import { type Generator, load } from './load.ts';
 import { type Cores, cpuSeconds, memoryMb } from './machine.ts';
@@ -52,19 +52,20 @@ interface Entry {
 
 let runs = 0;
 
-/** Measures these contestants. What fails is left out of the later rounds and says why. */
+/** Measures these contestants. One that fails sits out the later rounds; its result says why. */
 export async function measure(
   id: string,
   scenario: Scenario,
-  names: readonly string[],
+  contestants: Readonly<Record<string, Contestant>>,
   setup: Setup,
 ): Promise<Result[]> {
+  const names = Object.keys(contestants);
   const entries: Entry[] = [];
   const failures = new Map<string, string>();
   try {
-    for (const name of names) {
+    for (const [name, contestant] of Object.entries(contestants)) {
       try {
-        entries.push(await begin(`${id}_${name}`.replaceAll('-', '_'), name, scenario, setup));
+        entries.push(await begin(id, name, contestant, scenario, setup));
       } catch (err) {
         failures.set(name, String(err));
       }
@@ -94,26 +95,34 @@ export async function measure(
   });
 }
 
-async function begin(
-  databaseName: string,
+/** An empty database of the contestant's own. */
+export async function newDatabase(
+  scenario: string,
   name: string,
+  { store, table, createsTable = false }: Contestant,
+  postgres: Server,
+): Promise<Database> {
+  if (store === 'sqlite') return sqliteFile(table);
+  return postgres.create(`${scenario}_${name}`.replaceAll('-', '_'), !createsTable);
+}
+
+async function begin(
+  id: string,
+  name: string,
+  contestant: Contestant,
   scenario: Scenario,
   setup: Setup,
 ): Promise<Entry> {
-  const contestant = CONTESTANTS[name];
-  if (contestant === undefined) throw new Error(`no contestant ${name}`);
   const { postgres, env } = (scenario.slowFsync && setup.slow) || { ...setup, env: {} };
-  const database = await {
-    none: () => NO_DATABASE,
-    sqlite: sqliteFile,
-    postgres: () => postgres.create(databaseName, !contestant.isOurs),
-  }[scenario.store]();
+  const database = scenario.hasUsers
+    ? await newDatabase(id, name, contestant, postgres)
+    : NO_DATABASE;
   let running: Running | undefined;
   try {
-    const extra = { DATABASE_URL: database.url, ...(scenario.store === 'sqlite' && env) };
+    const extra = { DATABASE_URL: database.url, ...(contestant.store === 'sqlite' && env) };
     running = await start(contestant, setup.cores.server, extra);
     await database.reset(rowsOf(scenario, setup));
-    await check(running.url, scenario, name === 'raw');
+    await check(running.url, scenario, contestant.checks ?? 'all');
     return { name, scenario, running, database, samples: [] };
   } catch (err) {
     await running?.stop();

@@ -1,10 +1,11 @@
 // The benchmark's command. `node bench/run.ts --help` prints the options; README.md tells how to
 // read what comes out. Exit status 1 when any contestant failed its check or its load.
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { buildPeers, unavailable } from './contestants.ts';
-import { slowFsync, startServer } from './database.ts';
+import { compare, compareSeconds } from './compare.ts';
+import { buildPeers, CONTESTANTS, unavailable } from './contestants.ts';
+import { type Server, slowFsync, startServer } from './database.ts';
 import { GENERATOR, type Generator } from './load.ts';
 import { DEFAULT_CORES, describeMachine, move } from './machine.ts';
 import { measure, type Result, type Setup } from './measure.ts';
@@ -22,6 +23,7 @@ const USAGE = `Usage: npm run bench -- [options]
   --generator NAME  wrk or autocannon (wrk where installed)
   --name NAME       the result is bench/results/NAME.json (the time)
   --smoke           one short round of everything: does it work?
+  --compare DIR     instead: CPU per request of this checkout against the one in DIR
 `;
 
 const { values: options } = parseArgs({
@@ -32,6 +34,7 @@ const { values: options } = parseArgs({
     seconds: { type: 'string' },
     generator: { type: 'string', default: GENERATOR },
     name: { type: 'string', default: new Date().toISOString().replaceAll(':', '-') },
+    compare: { type: 'string' },
     smoke: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
@@ -54,26 +57,43 @@ else await main();
 async function main(): Promise<void> {
   const cores = DEFAULT_CORES;
   move(process.pid, cores.load);
+  if (options.compare !== undefined) return compareWith(resolve(options.compare));
   buildPeers();
   const isSlowWanted = Object.entries(SCENARIOS).some(([id, one]) => isWanted(id) && one.slowFsync);
   const env = isSlowWanted ? slowFsync() : undefined;
   const postgres = await startServer(cores.postgres);
   const slow = env && { env, postgres: await startServer(cores.postgres, env) };
   try {
-    await runAll({
-      rounds: Number(options.rounds ?? (options.smoke ? 1 : 7)),
-      seconds: Number(options.seconds ?? (options.smoke ? 0.3 : 2)),
-      isSmoke: options.smoke,
-      generator: options.generator as Generator,
-      cores,
-      postgres,
-      ...(slow && { slow }),
-    });
+    await runAll({ ...setupOf(postgres, { rounds: 7, seconds: 1 }), ...(slow && { slow }) });
   } finally {
     await slow?.postgres.stop();
     await postgres.stop();
   }
   process.exit(failures > 0 ? 1 : 0);
+}
+
+/** `--compare DIR`. */
+async function compareWith(before: string): Promise<void> {
+  const cores = DEFAULT_CORES;
+  const setup = setupOf(await startServer(cores.postgres), { rounds: 8, seconds: 0.5 });
+  const minutes = compareSeconds(isWanted, setup) / 60;
+  console.log(`before: ${before}; about ${minutes.toFixed(0)} minutes`);
+  const after = join(import.meta.dirname, '..');
+  failures += await compare(before, after, isWanted, setup).finally(() => setup.postgres.stop());
+  process.exit(failures > 0 ? 1 : 0);
+}
+
+/** The setup that the options describe; these are the defaults of what they leave out. */
+function setupOf(postgres: Server, defaults: { rounds: number; seconds: number }): Setup {
+  const { rounds, seconds } = options.smoke ? { rounds: 1, seconds: 0.3 } : defaults;
+  return {
+    rounds: Number(options.rounds ?? rounds),
+    seconds: Number(options.seconds ?? seconds),
+    isSmoke: options.smoke,
+    generator: options.generator as Generator,
+    cores: DEFAULT_CORES,
+    postgres,
+  };
 }
 
 async function runAll(setup: Setup): Promise<void> {
@@ -88,7 +108,8 @@ async function runAll(setup: Setup): Promise<void> {
       console.log(`\n${title}: skipped, gcc is not installed`);
       continue;
     }
-    const results = await measure(id, scenario, present(contestants, baseline), setup);
+    const taking = present(contestants, baseline).map((name) => [name, CONTESTANTS[name]!]);
+    const results = await measure(id, scenario, Object.fromEntries(taking), setup);
     report.measured.push({ id, title, baseline, results });
     finish(title, scenarioTable(results, baseline), results);
   }
@@ -97,11 +118,7 @@ async function runAll(setup: Setup): Promise<void> {
     finish('GET /users, one million rows', millionTable(report.million), report.million);
   }
   if (isWanted('start')) {
-    const names = present([...new Set(STARTS.map(([name]) => name))], 'bare');
-    report.start = await startup(
-      STARTS.filter(([name]) => names.includes(name)),
-      setup,
-    );
+    report.start = await startup(present(STARTS, 'bare'), setup);
     finish('Start to the first 200, and idle memory', startTable(report.start), report.start);
   }
   if (report.measured.length > 0) {
