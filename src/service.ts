@@ -121,7 +121,7 @@ export async function startService(
   }
 
   try {
-    const port = await api.listen(config.port, config.host);
+    const port = await api.listen(config.port, config.host, config.reusePort);
     const adminPort =
       config.adminPort === undefined
         ? undefined

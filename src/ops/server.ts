@@ -96,11 +96,12 @@ export class Server {
   }
 
   /**
-   * Listens, on all interfaces without a host. Resolves with the port.
+   * Listens, on all interfaces without a host; with `reusePort`, beside other processes that do the
+   * same (SO_REUSEPORT). Resolves with the port.
    * @throws the system's error when the address cannot be had
    */
-  async listen(port: number, host: string | undefined): Promise<number> {
-    this.#server.listen({ port, host, backlog: BACKLOG });
+  async listen(port: number, host: string | undefined, reusePort = false): Promise<number> {
+    this.#server.listen({ port, host, backlog: BACKLOG, reusePort });
     await once(this.#server, 'listening');
     return (this.#server.address() as AddressInfo).port;
   }

@@ -44,6 +44,7 @@ const VARIABLES = [
   'LOG_LEVEL',
   'SHUTDOWN_DELAY_MS',
   'SHUTDOWN_TIMEOUT_MS',
+  'REUSE_PORT',
 ];
 
 const EMOJI = '\u{1F600}';
@@ -98,6 +99,7 @@ const REFUSED: readonly Row[] = [
   ['SHUTDOWN_DELAY_MS', '5s', 'a unit'],
   ['SHUTDOWN_TIMEOUT_MS', '-1', 'negative'],
   ['SHUTDOWN_TIMEOUT_MS', '5s', 'a unit'],
+  ['REUSE_PORT', 'yes', 'neither true nor false'],
 ];
 
 /** Values at the edge of what is taken. */
@@ -120,6 +122,7 @@ const ACCEPTED: readonly Row[] = [
   ['SIGNING_SECRET', 'é'.repeat(16), '32 bytes in 16 characters'],
   ['PROTECT_USERS', 'true', 'on'],
   ['PROTECT_USERS', 'false', 'off'],
+  ['REUSE_PORT', 'true', 'on'],
   ['TRUST_PROXY', '0', 'no proxy'],
   ['AUTH_FAILURES_PER_MINUTE', '0', 'no limit'],
   ['CORS_ORIGIN', '*', 'every origin'],
