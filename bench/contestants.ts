@@ -75,8 +75,8 @@ export const CONTESTANTS: Readonly<Record<string, Contestant>> = {
   fastify: peer('fastify'),
   hono: peer('hono'),
   elysia: { command: [BUN, join(PEERS, 'elysia.ts')] },
-  go: { command: [compiled('go')] },
-  axum: { command: [compiled('axum')] },
+  go: { command: [compiled('go')], env: { POOL_SIZE: '8' } },
+  axum: { command: [compiled('axum')], env: { POOL_SIZE: '8' } },
   pocketbase: {
     command: [compiled('pocketbase')],
     ...{ store: 'sqlite', createsTable: true, table: 'people' },
