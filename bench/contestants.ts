@@ -43,6 +43,8 @@ const IMAGE_ENV = { ADMIN_PORT: '0' };
 export interface Contestant {
   readonly command: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
+  /** How many processes share the port; one unless given. */
+  readonly processes?: number;
   /** Where it keeps users; Postgres unless given. */
   readonly store?: 'sqlite';
   /** It creates its table itself; for the others the benchmark does. */
@@ -56,7 +58,8 @@ export interface Contestant {
 /** A contestant that answers. */
 export interface Running {
   readonly url: string;
-  readonly pid: number;
+  /** Of its processes; mostly one. */
+  readonly pids: readonly number[];
   /** From the spawn to the first 200. */
   readonly startMs: number;
   readonly stop: () => Promise<void>;
@@ -84,6 +87,10 @@ export const CONTESTANTS: Readonly<Record<string, Contestant>> = {
   ours: { ...shipped(ROOT), env: { LOG_LEVEL: 'silent' } },
   'ours-sqlite': { ...shipped(ROOT), env: { LOG_LEVEL: 'silent' }, store: 'sqlite' },
   'ours-log': shipped(ROOT),
+  'ours-2': {
+    ...{ ...shipped(ROOT), processes: 2 },
+    env: { LOG_LEVEL: 'silent', REUSE_PORT: 'true' },
+  },
   image: { ...image(), env: { ...IMAGE_ENV, LOG_LEVEL: 'silent' }, store: 'sqlite' },
   'image-log': { ...image(), env: IMAGE_ENV, store: 'sqlite' },
 };
@@ -106,16 +113,18 @@ export function unavailable(): Record<string, string> {
 
 const notBuilt: Record<string, string> = {};
 
-/**
- * Strips the types of the peers once, so that no contestant pays for that at its start, and
- * compiles the others, as far as a compiler is installed.
- */
-export function buildPeers(): void {
+/** Strips the types of the peers once, so that no contestant pays for that at its start. */
+export function stripPeers(): void {
   mkdirSync(BUILD, { recursive: true });
   for (const file of readdirSync(PEERS).filter((name) => name.endsWith('.ts'))) {
     const code = stripTypeScriptTypes(readFileSync(join(PEERS, file), 'utf8'));
     writeFileSync(join(BUILD, file.replace(/ts$/, 'mjs')), code);
   }
+}
+
+/** Makes all peers ready that can be: those in Go and Rust need their compilers. */
+export function buildPeers(): void {
+  stripPeers();
   for (const [name, [compiler, ...args]] of Object.entries(COMPILERS)) {
     if (!has(compiler)) {
       notBuilt[name] = `skipped: ${compiler} is not installed`;
@@ -132,52 +141,54 @@ export function buildPeers(): void {
 
 /** Starts the contestant on those cores and waits for the first 200 of `GET /`. */
 export async function start(
-  { command, env = {} }: Contestant,
+  { command, env = {}, processes = 1 }: Contestant,
   cores: string,
   extra: Readonly<Record<string, string>>,
 ): Promise<Running> {
   const port = await freePort();
   const [file, ...args] = on(cores, command);
   const startedAt = performance.now();
-  const child = spawn(file, args, {
-    env: {
-      PATH: process.env.PATH,
-      NODE_ENV: 'production',
-      PORT: String(port),
-      ...SETTINGS,
-      ...env,
-      ...extra,
-    },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  killAtExit(child);
   const errors: string[] = [];
-  child.stdout.resume();
-  child.stderr.on('data', (chunk) => errors.push(String(chunk)));
+  const children = Array.from({ length: processes }, () => {
+    const child = spawn(file, args, {
+      env: {
+        PATH: process.env.PATH,
+        NODE_ENV: 'production',
+        PORT: String(port),
+        ...SETTINGS,
+        ...env,
+        ...extra,
+      },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    killAtExit(child);
+    child.stdout.resume();
+    child.stderr.on('data', (chunk) => errors.push(String(chunk)));
+    return child;
+  });
+  const stop = async () => {
+    for (const child of children) {
+      if (child.exitCode !== null || child.signalCode !== null) continue;
+      child.kill('SIGKILL');
+      await once(child, 'exit');
+    }
+  };
   const url = `http://127.0.0.1:${port}`;
   try {
-    await firstAnswer(`${url}/`, child);
+    await firstAnswer(`${url}/`, children);
   } catch (err) {
-    child.kill('SIGKILL');
+    await stop();
     throw new Error(`${command.join(' ')} did not start: ${err}\n${errors.join('')}`);
   }
-  return {
-    url,
-    pid: Number(child.pid),
-    startMs: performance.now() - startedAt,
-    async stop() {
-      if (child.exitCode === null && child.signalCode === null) {
-        child.kill('SIGKILL');
-        await once(child, 'exit');
-      }
-    },
-  };
+  const pids = children.map(({ pid }) => Number(pid));
+  return { url, pids, startMs: performance.now() - startedAt, stop };
 }
 
-async function firstAnswer(url: string, child: ChildProcess): Promise<void> {
+async function firstAnswer(url: string, children: readonly ChildProcess[]): Promise<void> {
   const end = performance.now() + START_TIMEOUT_MS;
   while (performance.now() < end) {
-    if (child.exitCode !== null) throw new Error(`exit status ${child.exitCode}`);
+    const ended = children.find(({ exitCode }) => exitCode !== null);
+    if (ended) throw new Error(`exit status ${ended.exitCode}`);
     try {
       const res = await fetch(url, { headers: { connection: 'close' } });
       await res.text();

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { CONTESTANTS, start } from './contestants.ts';
+import { CONTESTANTS, type Running, start } from './contestants.ts';
 import { load } from './load.ts';
 import { memoryMb } from './machine.ts';
 import { newDatabase, type Setup } from './measure.ts';
@@ -77,7 +77,7 @@ async function rounds(name: string, setup: Setup): Promise<MillionSample[]> {
 }
 
 async function sample(
-  { url, pid }: { url: string; pid: number },
+  { url, pids: [pid] }: Running,
   rows: number,
   { generator, cores }: Setup,
 ): Promise<MillionSample> {
@@ -108,7 +108,7 @@ async function sample(
     totalBusyMs: beside.totalMs,
     otherP50Ms: seen.p50Ms,
     otherP99Ms: seen.p99Ms,
-    peakMb: memoryMb(pid, 'VmHWM'),
+    peakMb: memoryMb(pid!, 'VmHWM'),
   };
 }
 

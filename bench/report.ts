@@ -5,7 +5,7 @@ import type { MillionResult, MillionSample } from './million.ts';
 import type { StartResult, StartSample } from './startup.ts';
 
 /** The contestants that do nothing but answer. */
-const BARE: readonly string[] = ['raw', 'raw-pg', 'raw-sqlite'];
+const BARE: readonly string[] = ['raw', 'raw-pg'];
 
 /** The middle of the values, or the mean of the two in the middle; NaN of none. */
 export function median(values: readonly number[]): number {

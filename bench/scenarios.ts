@@ -16,6 +16,8 @@ export interface Scenario {
   /** Emulates a disk whose fsync takes 2 ms. */
   readonly slowFsync?: boolean;
   readonly connections: number;
+  /** Contestants and load share all cores. */
+  readonly isOnAllCores?: boolean;
   /** Users in the table before a run; with `perSecond`, that many for each second of the run. */
   readonly rows?: number | { readonly perSecond: number };
   /** What a request does to the number of users: checked against the table after the run. */
@@ -78,6 +80,15 @@ const notes: Scenario = {
     { headers: { Authorization: `Bearer ${token(100_000)}` }, status: 401 }, // It has expired.
   ],
 };
+const notes20k: Scenario = {
+  ...notes,
+  title: 'GET /notes, 20,000 tokens',
+  traffic: {
+    ...notes.traffic,
+    headers: { Authorization: 'Bearer {token}' },
+    tokens: Array.from({ length: 20_000 }, (_, i) => token(i)),
+  },
+};
 const userById: Scenario = {
   ...users,
   title: 'GET /users/{id}',
@@ -114,15 +125,7 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
     refused: [{ headers: { Authorization: `Basic ${btoa('admin:wrong password')}` }, status: 401 }],
   },
   notes,
-  'notes-20k': {
-    ...notes,
-    title: 'GET /notes, 20,000 tokens',
-    traffic: {
-      ...notes.traffic,
-      headers: { Authorization: 'Bearer {token}' },
-      tokens: Array.from({ length: 20_000 }, (_, i) => token(i)),
-    },
-  },
+  'notes-20k': notes20k,
   token: {
     ...plain,
     ...json,
@@ -200,6 +203,16 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
     traffic: { method: 'DELETE', path: '/users/{n}', headers: {} },
   },
   shipped: { ...greeting, title: 'GET /, as shipped', contestants: AS_SHIPPED, baseline: 'ours' },
+  'two-processes': {
+    ...greeting,
+    title: 'GET /, all cores shared with the load',
+    ...{ contestants: ['ours', 'ours-2'], baseline: 'ours', isOnAllCores: true },
+  },
+  'two-processes-token': {
+    ...notes20k,
+    title: 'GET /notes, 20,000 tokens, all cores shared with the load',
+    ...{ contestants: ['ours', 'ours-2'], baseline: 'ours', isOnAllCores: true },
+  },
   'shipped-user': {
     ...userById,
     title: 'GET /users/{id}, as shipped',
