@@ -78,19 +78,18 @@ export const CONTESTANTS: Readonly<Record<string, Contestant>> = {
   fastify: peer('fastify'),
   hono: peer('hono'),
   elysia: { command: [BUN, join(PEERS, 'elysia.ts')] },
-  go: { command: [compiled('go')], env: { POOL_SIZE: '8' } },
+  go: { command: [compiled('go')], env: { POOL_SIZE: '16' } },
   axum: { command: [compiled('axum')], env: { POOL_SIZE: '8' } },
   pocketbase: {
     command: [compiled('pocketbase')],
     ...{ store: 'sqlite', createsTable: true, table: 'people' },
   },
-  ours: { ...shipped(ROOT), env: { LOG_LEVEL: 'silent' } },
-  'ours-sqlite': { ...shipped(ROOT), env: { LOG_LEVEL: 'silent' }, store: 'sqlite' },
-  'ours-log': shipped(ROOT),
-  'ours-2': {
-    ...{ ...shipped(ROOT), processes: 2 },
-    env: { LOG_LEVEL: 'silent', REUSE_PORT: 'true' },
-  },
+  ours: { ...built(), env: { LOG_LEVEL: 'silent' } },
+  'ours-sqlite': { ...built(), env: { LOG_LEVEL: 'silent' }, store: 'sqlite' },
+  'ours-log': built(),
+  'ours-2': { ...built(), processes: 2, env: { LOG_LEVEL: 'silent', REUSE_PORT: 'true' } },
+  source: { ...shipped(ROOT), env: { LOG_LEVEL: 'silent' } },
+  'source-log': shipped(ROOT),
   image: { ...image(), env: { ...IMAGE_ENV, LOG_LEVEL: 'silent' }, store: 'sqlite' },
   'image-log': { ...image(), env: IMAGE_ENV, store: 'sqlite' },
 };
@@ -102,6 +101,13 @@ export function shipped(checkout: string): Contestant {
   const [, , ...words]: string[] = scripts.start.split(' ');
   const args = words.map((word) => (word.startsWith('-') ? word : join(checkout, word)));
   return { command: [process.execPath, ...args], createsTable: true };
+}
+
+/** The file that `npm run build` makes, with the flags of `npm start`. */
+function built(): Contestant {
+  const [node = '', ...args] = shipped(ROOT).command;
+  const flags = args.filter((arg) => arg.startsWith('-'));
+  return { command: [node, ...flags, join(ROOT, 'dist/main.cjs')], createsTable: true };
 }
 
 /** Names that cannot run here, with the reason in a plain line. */

@@ -53,9 +53,11 @@ const BARE: readonly (readonly [name: string, head: string])[] = [
 ];
 
 const AS_SHIPPED: Readonly<Record<string, string>> = {
-  ours: '`npm start`, log off',
-  'ours-log': '`npm start`, log on',
-  'ours-2': '`npm start`, log off, two processes with `REUSE_PORT`',
+  ours: 'the built file, log off',
+  'ours-log': 'the built file, log on',
+  'ours-2': 'the built file, log off, two processes with `REUSE_PORT`',
+  source: '`npm start`, log off',
+  'source-log': '`npm start`, log on',
   image: 'image, log off',
   'image-log': 'image, log on',
 };
@@ -114,7 +116,7 @@ function performance({ machine, options, measured, million, start }: Report): st
     '',
     cpuTable(compared, [...BARE, ...COLUMNS]),
     '',
-    '### As shipped: `npm start`, the image, and two processes',
+    '### As shipped: the built file, `npm start`, the image, and two processes',
     '',
     ...shipped.flatMap((one) => [shippedTable(one), '']),
     '### `GET /users`, one million rows',
@@ -157,7 +159,7 @@ function cpuTable(rows: readonly Measured[], columns: typeof COLUMNS): string {
 function shippedTable(row: Measured): string {
   const names = Object.keys(CONTESTANTS).filter((name) => find(row, name));
   return table(
-    [row.title, 'requests/s', 'of `npm start`, log off', 'CPU µs/request'],
+    [row.title, 'requests/s', 'of the built file, log off', 'CPU µs/request'],
     names.map((name) => {
       const samples = find(row, name)?.samples ?? [];
       return [

@@ -103,7 +103,7 @@ async function guarded(): Promise<void> {
 
 /** The setup that the options describe; these are the defaults of what they leave out. */
 function setupOf(postgres: Server, defaults: { rounds: number; seconds: number }): Setup {
-  const { rounds, seconds } = options.smoke ? { rounds: 1, seconds: 0.3 } : defaults;
+  const { rounds, seconds } = options.smoke ? { rounds: 1, seconds: 0.5 } : defaults;
   return {
     rounds: Number(options.rounds ?? rounds),
     seconds: Number(options.seconds ?? seconds),

@@ -46,7 +46,7 @@ const USERS = [
 ];
 /** PocketBase makes its system calls itself, so its fsyncs cannot be made slow. */
 const SLOW_FSYNC = USERS.filter((name) => name !== 'pocketbase');
-const AS_SHIPPED = ['ours', 'ours-log', 'image', 'image-log'];
+const AS_SHIPPED = ['ours', 'ours-log', 'source', 'source-log', 'image', 'image-log'];
 const ROWS = 10_000;
 const JSON_BODY = { 'Content-Type': 'application/json' };
 const NEW_USER = '{"name":"Name of user {n}","email":"user-{run}-{n}@bench.example.org"}';

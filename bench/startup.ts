@@ -11,7 +11,7 @@ const IDLE_MS = 500;
 /** Names of the contestants; the first is the baseline. */
 export const STARTS = [
   ...['bare', 'express', 'fastify', 'hono', 'elysia', 'go', 'axum', 'pocketbase'],
-  ...['ours', 'ours-sqlite', 'image'],
+  ...['ours', 'ours-sqlite', 'source', 'image'],
 ];
 
 /** One start. */
