@@ -57,8 +57,11 @@ export function move(pid: number, cores: string): void {
 export function cpuSeconds(pid: number): number {
   const folder = `/proc/${pid}/task`;
   const ns = readdirSync(folder).map((thread) => {
-    const [running] = readFileSync(`${folder}/${thread}/schedstat`, 'utf8').split(' ');
-    return Number(running);
+    try {
+      return Number(readFileSync(`${folder}/${thread}/schedstat`, 'utf8').split(' ')[0]);
+    } catch {
+      return 0; // It has ended since.
+    }
   });
   return ns.reduce((sum, each) => sum + each, 0) / 1e9;
 }
