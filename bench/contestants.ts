@@ -1,26 +1,30 @@
 // Who takes part, and how each is started: one process on the server's core, the same settings for
 // all, as environment variables.
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort } from '../test/support/postgres.ts';
-import { on } from './machine.ts';
+import { has, on } from './machine.ts';
 import { killAtExit } from './temp.ts';
 
 const HERE = import.meta.dirname;
+const ROOT = join(HERE, '..');
 const BUN = join(HERE, 'node_modules/.bin/bun');
 const PEERS = join(HERE, 'peers');
 /** In node_modules, so that the peers' imports are found there and no tool reads the files. */
 const BUILD = join(HERE, 'node_modules/.peers');
+/** What compilers make; kept from run to run. */
+const COMPILED = join(HERE, 'dist');
+const COMPILERS: Readonly<Record<string, readonly [compiler: string, ...args: string[]]>> = {
+  go: ['go', 'build', '-o', join(COMPILED, 'go'), '.'],
+  axum: ['cargo', 'build', '--release', '--quiet', '--target-dir', join(COMPILED, 'axum')],
+  pocketbase: ['go', 'build', '-o', join(COMPILED, 'pocketbase'), '.'],
+};
 const START_TIMEOUT_MS = 20_000;
-
-/** The heap limits that ours has as it is shipped: those of `npm start` and of the image. */
-const LIMITS: readonly string[] = JSON.parse(
-  readFileSync(join(HERE, '../package.json'), 'utf8'),
-).scripts.start.match(/--\S+/g);
 
 /** The settings that every contestant gets. */
 export const SETTINGS = {
@@ -32,45 +36,91 @@ export const SETTINGS = {
   NOTE_CONTENTS: 'This note is what a valid token opens.',
 } as const;
 
+/** The image sets it; the port is free instead of 3001. */
+const IMAGE_ENV = { ADMIN_PORT: '0' };
+
 /** One program to measure. */
 export interface Contestant {
   readonly command: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** The driver creates the table for the peers; ours creates its own. */
-  readonly isOurs?: boolean;
+  /** How many processes share the port; one unless given. */
+  readonly processes?: number;
+  /** Where it keeps users; Postgres unless given. */
+  readonly store?: 'sqlite';
+  /** It creates its table itself; for the others the benchmark does. */
+  readonly createsTable?: boolean;
+  /** Name of that table in SQLite, if not `users`. */
+  readonly table?: string;
+  /** How much of a request it checks: nothing, only what its statement says, or all. */
+  readonly checks?: 'nothing' | 'statement' | 'all';
 }
 
 /** A contestant that answers. */
 export interface Running {
   readonly url: string;
-  readonly pid: number;
+  /** Of its processes; mostly one. */
+  readonly pids: readonly number[];
   /** From the spawn to the first 200. */
   readonly startMs: number;
   readonly stop: () => Promise<void>;
 }
 
-/** All contestants by name. `ours` is the build where `npm run build` made one. */
+/** All contestants by name. */
 export const CONTESTANTS: Readonly<Record<string, Contestant>> = {
-  raw: peer('raw'),
-  'raw-pg': peer('raw-pg'),
-  'raw-sqlite': peer('raw-sqlite'),
+  raw: { ...peer('raw'), checks: 'nothing' },
+  'raw-pg': { ...peer('raw-pg'), checks: 'statement' },
+  'raw-sqlite': {
+    ...{ ...peer('raw-sqlite'), checks: 'statement' },
+    ...{ store: 'sqlite', createsTable: true },
+  },
   bare: { command: [process.execPath, join(PEERS, 'bare.cjs')] },
   express: peer('express'),
   fastify: peer('fastify'),
-  'fastify-pg': { ...peer('fastify'), env: { PEER_DRIVER: 'pg' } },
   hono: peer('hono'),
   elysia: { command: [BUN, join(PEERS, 'elysia.ts')] },
-  ours: ours({}),
-  'ours-log': ours({ LOG_LEVEL: 'info' }),
+  go: { command: [compiled('go')], env: { POOL_SIZE: '16' } },
+  axum: { command: [compiled('axum')], env: { POOL_SIZE: '8' } },
+  pocketbase: {
+    command: [compiled('pocketbase')],
+    ...{ store: 'sqlite', createsTable: true, table: 'people' },
+  },
+  ours: { ...built(), env: { LOG_LEVEL: 'silent' } },
+  'ours-sqlite': { ...built(), env: { LOG_LEVEL: 'silent' }, store: 'sqlite' },
+  'ours-log': built(),
+  'ours-2': { ...built(), processes: 2, env: { LOG_LEVEL: 'silent', REUSE_PORT: 'true' } },
+  source: { ...shipped(ROOT), env: { LOG_LEVEL: 'silent' } },
+  'source-log': shipped(ROOT),
+  image: { ...image(), env: { ...IMAGE_ENV, LOG_LEVEL: 'silent' }, store: 'sqlite' },
+  'image-log': { ...image(), env: IMAGE_ENV, store: 'sqlite' },
 };
+
+/** What `npm start` runs in that checkout, with the defaults that it has there. */
+export function shipped(checkout: string): Contestant {
+  const { scripts } = JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8'));
+  // "exec node --flag … src/main.ts"
+  const [, , ...words]: string[] = scripts.start.split(' ');
+  const args = words.map((word) => (word.startsWith('-') ? word : join(checkout, word)));
+  return { command: [process.execPath, ...args], createsTable: true };
+}
+
+/** The file that `npm run build` makes, with the flags of `npm start`. */
+function built(): Contestant {
+  const [node = '', ...args] = shipped(ROOT).command;
+  const flags = args.filter((arg) => arg.startsWith('-'));
+  return { command: [node, ...flags, join(ROOT, 'dist/main.cjs')], createsTable: true };
+}
 
 /** Names that cannot run here, with the reason in a plain line. */
 export function unavailable(): Record<string, string> {
-  return existsSync(BUN) ? {} : { elysia: 'skipped: bun is not installed' };
+  const missing = { ...notBuilt };
+  if (!existsSync(BUN)) missing.elysia = 'skipped: bun is not installed';
+  return missing;
 }
 
+const notBuilt: Record<string, string> = {};
+
 /** Strips the types of the peers once, so that no contestant pays for that at its start. */
-export function buildPeers(): void {
+export function stripPeers(): void {
   mkdirSync(BUILD, { recursive: true });
   for (const file of readdirSync(PEERS).filter((name) => name.endsWith('.ts'))) {
     const code = stripTypeScriptTypes(readFileSync(join(PEERS, file), 'utf8'));
@@ -78,55 +128,73 @@ export function buildPeers(): void {
   }
 }
 
+/** Makes all peers ready that can be: those in Go and Rust need their compilers. */
+export function buildPeers(): void {
+  stripPeers();
+  for (const [name, [compiler, ...args]] of Object.entries(COMPILERS)) {
+    if (!has(compiler)) {
+      notBuilt[name] = `skipped: ${compiler} is not installed`;
+      continue;
+    }
+    try {
+      execFileSync(compiler, args, { cwd: join(PEERS, name), stdio: 'pipe' });
+    } catch (err) {
+      const said = String((err as { stderr?: Buffer }).stderr ?? err);
+      notBuilt[name] = `skipped: not built: ${said.trim().split('\n').at(-1)}`;
+    }
+  }
+}
+
 /** Starts the contestant on those cores and waits for the first 200 of `GET /`. */
 export async function start(
-  { command, env = {} }: Contestant,
+  { command, env = {}, processes = 1 }: Contestant,
   cores: string,
   extra: Readonly<Record<string, string>>,
 ): Promise<Running> {
   const port = await freePort();
   const [file, ...args] = on(cores, command);
   const startedAt = performance.now();
-  const child = spawn(file, args, {
-    env: {
-      PATH: process.env.PATH,
-      NODE_ENV: 'production',
-      HOST: '127.0.0.1',
-      PORT: String(port),
-      ...SETTINGS,
-      ...env,
-      ...extra,
-    },
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  killAtExit(child);
   const errors: string[] = [];
-  child.stdout.resume();
-  child.stderr.on('data', (chunk) => errors.push(String(chunk)));
+  const children = Array.from({ length: processes }, () => {
+    const child = spawn(file, args, {
+      env: {
+        PATH: process.env.PATH,
+        NODE_ENV: 'production',
+        PORT: String(port),
+        ...SETTINGS,
+        ...env,
+        ...extra,
+      },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    killAtExit(child);
+    child.stdout.resume();
+    child.stderr.on('data', (chunk) => errors.push(String(chunk)));
+    return child;
+  });
+  const stop = async () => {
+    for (const child of children) {
+      if (child.exitCode !== null || child.signalCode !== null) continue;
+      child.kill('SIGKILL');
+      await once(child, 'exit');
+    }
+  };
   const url = `http://127.0.0.1:${port}`;
   try {
-    await firstAnswer(`${url}/`, child);
+    await firstAnswer(`${url}/`, children);
   } catch (err) {
-    child.kill('SIGKILL');
+    await stop();
     throw new Error(`${command.join(' ')} did not start: ${err}\n${errors.join('')}`);
   }
-  return {
-    url,
-    pid: Number(child.pid),
-    startMs: performance.now() - startedAt,
-    async stop() {
-      if (child.exitCode === null && child.signalCode === null) {
-        child.kill('SIGKILL');
-        await once(child, 'exit');
-      }
-    },
-  };
+  const pids = children.map(({ pid }) => Number(pid));
+  return { url, pids, startMs: performance.now() - startedAt, stop };
 }
 
-async function firstAnswer(url: string, child: ChildProcess): Promise<void> {
+async function firstAnswer(url: string, children: readonly ChildProcess[]): Promise<void> {
   const end = performance.now() + START_TIMEOUT_MS;
   while (performance.now() < end) {
-    if (child.exitCode !== null) throw new Error(`exit status ${child.exitCode}`);
+    const ended = children.find(({ exitCode }) => exitCode !== null);
+    if (ended) throw new Error(`exit status ${ended.exitCode}`);
     try {
       const res = await fetch(url, { headers: { connection: 'close' } });
       await res.text();
@@ -143,12 +211,15 @@ function peer(name: string): Contestant {
   return { command: [process.execPath, join(BUILD, `${name}.mjs`)] };
 }
 
-function ours(env: Record<string, string>): Contestant {
-  const built = join(HERE, '../dist/main.cjs');
-  const entry = existsSync(built) ? built : join(HERE, '../src/main.ts');
-  return {
-    command: [process.execPath, ...LIMITS, entry],
-    env: { LOG_LEVEL: 'silent', ...env },
-    isOurs: true,
-  };
+function compiled(name: string): string {
+  return join(COMPILED, name === 'axum' ? 'axum/release/axum' : name);
+}
+
+/** What the image runs, with its folders where they are here. */
+function image(): Contestant {
+  const file = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
+  const text = /^ENTRYPOINT (\[.*?\])/ms.exec(file)?.[1]?.replaceAll('\\\n', '') ?? '[]';
+  const [, ...args]: string[] = JSON.parse(text);
+  const here = (arg: string) => arg.replace('/app/', `${ROOT}/`).replace('/data/', `${tmpdir()}/`);
+  return { command: [process.execPath, ...args.map(here)], createsTable: true };
 }

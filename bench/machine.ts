@@ -5,15 +5,15 @@ import { availableParallelism, cpus, release, tmpdir, totalmem } from 'node:os';
 
 const CPUS = availableParallelism();
 const HAS_TASKSET = has('taskset');
-/** Ticks a second of the times in /proc/PID/stat. */
-const CLOCK_TICKS = Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
-
 /** Cores as `taskset -c` takes them: the contestant's own, the load's, and Postgres's. */
 export interface Cores {
   readonly server: string;
   readonly load: string;
   readonly postgres: string;
 }
+
+/** Every core, as `taskset -c` takes them. */
+export const ALL_CORES = `0-${CPUS - 1}`;
 
 /** Core 0 for the contestant, core 1 for the load, all but core 0 for Postgres. */
 export const DEFAULT_CORES: Cores = {
@@ -50,12 +50,20 @@ export function move(pid: number, cores: string): void {
   }
 }
 
-/** CPU time that the process and all its threads have used, user and system, in seconds. */
+/**
+ * CPU time of all threads that the process has now, user and system, in seconds. From `schedstat`,
+ * which counts nanoseconds; `/proc/PID/stat` counts ticks of 10 ms.
+ */
 export function cpuSeconds(pid: number): number {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  // The second field is the command in parentheses and may hold spaces; utime is field 14.
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return (Number(fields[11]) + Number(fields[12])) / CLOCK_TICKS;
+  const folder = `/proc/${pid}/task`;
+  const ns = readdirSync(folder).map((thread) => {
+    try {
+      return Number(readFileSync(`${folder}/${thread}/schedstat`, 'utf8').split(' ')[0]);
+    } catch {
+      return 0; // It has ended since.
+    }
+  });
+  return ns.reduce((sum, each) => sum + each, 0) / 1e9;
 }
 
 /** Resident memory now (`VmRSS`) or at its peak (`VmHWM`), in MB of 1,000,000 bytes. */

@@ -2,10 +2,10 @@
 // rounds, every contestant once a round, beginning with another one each time.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { check } from './check.ts';
-import { CONTESTANTS, type Running, start } from './contestants.ts';
+import { type Contestant, type Running, start } from './contestants.ts';
 import type { Database, Server } from './database.ts';
 import { type Generator, load } from './load.ts';
-import { type Cores, cpuSeconds, memoryMb } from './machine.ts';
+import { ALL_CORES, type Cores, cpuSeconds, memoryMb } from './machine.ts';
 import type { Scenario } from './scenarios.ts';
 import { NO_DATABASE, sqliteFile } from './sqlite.ts';
 
@@ -52,19 +52,20 @@ interface Entry {
 
 let runs = 0;
 
-/** Measures these contestants. What fails is left out of the later rounds and says why. */
+/** Measures these contestants. One that fails sits out the later rounds; its result says why. */
 export async function measure(
   id: string,
   scenario: Scenario,
-  names: readonly string[],
+  contestants: Readonly<Record<string, Contestant>>,
   setup: Setup,
 ): Promise<Result[]> {
+  const names = Object.keys(contestants);
   const entries: Entry[] = [];
   const failures = new Map<string, string>();
   try {
-    for (const name of names) {
+    for (const [name, contestant] of Object.entries(contestants)) {
       try {
-        entries.push(await begin(`${id}_${name}`.replaceAll('-', '_'), name, scenario, setup));
+        entries.push(await begin(id, name, contestant, scenario, setup));
       } catch (err) {
         failures.set(name, String(err));
       }
@@ -94,26 +95,35 @@ export async function measure(
   });
 }
 
-async function begin(
-  databaseName: string,
+/** An empty database of the contestant's own. */
+export async function newDatabase(
+  scenario: string,
   name: string,
+  { store, table, createsTable = false }: Contestant,
+  postgres: Server,
+): Promise<Database> {
+  if (store === 'sqlite') return sqliteFile(table);
+  return postgres.create(`${scenario}_${name}`.replaceAll('-', '_'), !createsTable);
+}
+
+async function begin(
+  id: string,
+  name: string,
+  contestant: Contestant,
   scenario: Scenario,
   setup: Setup,
 ): Promise<Entry> {
-  const contestant = CONTESTANTS[name];
-  if (contestant === undefined) throw new Error(`no contestant ${name}`);
   const { postgres, env } = (scenario.slowFsync && setup.slow) || { ...setup, env: {} };
-  const database = await {
-    none: () => NO_DATABASE,
-    sqlite: sqliteFile,
-    postgres: () => postgres.create(databaseName, !contestant.isOurs),
-  }[scenario.store]();
+  const database = scenario.hasUsers
+    ? await newDatabase(id, name, contestant, postgres)
+    : NO_DATABASE;
   let running: Running | undefined;
   try {
-    const extra = { DATABASE_URL: database.url, ...(scenario.store === 'sqlite' && env) };
-    running = await start(contestant, setup.cores.server, extra);
+    const extra = { DATABASE_URL: database.url, ...(contestant.store === 'sqlite' && env) };
+    const { server } = scenario.isOnAllCores ? { server: ALL_CORES } : setup.cores;
+    running = await start(contestant, server, extra);
     await database.reset(rowsOf(scenario, setup));
-    await check(running.url, scenario, name === 'raw');
+    await check(running.url, scenario, contestant.checks ?? 'all');
     return { name, scenario, running, database, samples: [] };
   } catch (err) {
     await running?.stop();
@@ -129,9 +139,9 @@ async function run({ scenario, running, database }: Entry, setup: Setup): Promis
   if (writes) await database.reset(rows);
   const countBefore = effect ? await database.count() : 0;
   const job = { url: running.url, traffic, connections, seconds, rows, run: String(++runs) };
-  const cpuBefore = cpuSeconds(running.pid);
-  const seen = await load(job, generator, cores.load);
-  const cpu = cpuSeconds(running.pid) - cpuBefore;
+  const cpuBefore = cpuOf(running);
+  const seen = await load(job, generator, scenario.isOnAllCores ? ALL_CORES : cores.load);
+  const cpu = cpuOf(running) - cpuBefore;
   if (seen.errors > 0) throw new Error(`${seen.errors} errors in ${seen.requests} requests`);
   if (seen.requests === 0) throw new Error('no request was answered');
   await sleep(50); // What was in flight when the load ended is done by then.
@@ -145,8 +155,12 @@ async function run({ scenario, running, database }: Entry, setup: Setup): Promis
     p99Ms: seen.p99Ms,
     cpuUs: (cpu / seen.requests) * 1e6,
     busy: cpu / seen.seconds,
-    rssMb: memoryMb(running.pid, 'VmRSS'),
+    rssMb: running.pids.reduce((sum, pid) => sum + memoryMb(pid, 'VmRSS'), 0),
   };
+}
+
+function cpuOf({ pids }: Running): number {
+  return pids.reduce((sum, pid) => sum + cpuSeconds(pid), 0);
 }
 
 function rowsOf({ rows = 0 }: Scenario, { seconds }: Setup): number {

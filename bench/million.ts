@@ -4,10 +4,10 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { CONTESTANTS, start } from './contestants.ts';
+import { CONTESTANTS, type Running, start } from './contestants.ts';
 import { load } from './load.ts';
 import { memoryMb } from './machine.ts';
-import type { Setup } from './measure.ts';
+import { newDatabase, type Setup } from './measure.ts';
 
 /** Connections that ask for single users, without a pause, while the list runs. */
 const OTHER_CONNECTIONS = 8;
@@ -16,8 +16,10 @@ const SMOKE_ROWS = 20_000;
 const MAX_ROUNDS = 3;
 const LIST_TIMEOUT_MS = 120_000;
 
-/** Names of the contestants, all on Postgres. */
-export const MILLION = ['raw-pg', 'express', 'fastify', 'fastify-pg', 'hono', 'elysia', 'ours'];
+/** Names of the contestants. */
+export const MILLION = [
+  ...['raw-pg', 'express', 'fastify', 'hono', 'elysia', 'go', 'axum', 'ours', 'ours-sqlite'],
+];
 
 /** One fresh process: the list alone, then the list beside other requests. */
 export interface MillionSample {
@@ -56,10 +58,7 @@ async function rounds(name: string, setup: Setup): Promise<MillionSample[]> {
   const contestant = CONTESTANTS[name];
   if (contestant === undefined) throw new Error(`no contestant ${name}`);
   const rows = setup.isSmoke ? SMOKE_ROWS : ROWS;
-  const database = await setup.postgres.create(
-    `million_${name}`.replaceAll('-', '_'),
-    !contestant.isOurs,
-  );
+  const database = await newDatabase('million', name, contestant, setup.postgres);
   const samples: MillionSample[] = [];
   try {
     for (let round = 0; round < Math.min(MAX_ROUNDS, setup.rounds); round++) {
@@ -78,7 +77,7 @@ async function rounds(name: string, setup: Setup): Promise<MillionSample[]> {
 }
 
 async function sample(
-  { url, pid }: { url: string; pid: number },
+  { url, pids: [pid] }: Running,
   rows: number,
   { generator, cores }: Setup,
 ): Promise<MillionSample> {
@@ -109,7 +108,7 @@ async function sample(
     totalBusyMs: beside.totalMs,
     otherP50Ms: seen.p50Ms,
     otherP99Ms: seen.p99Ms,
-    peakMb: memoryMb(pid, 'VmHWM'),
+    peakMb: memoryMb(pid!, 'VmHWM'),
   };
 }
 

@@ -5,7 +5,7 @@ import type { MillionResult, MillionSample } from './million.ts';
 import type { StartResult, StartSample } from './startup.ts';
 
 /** The contestants that do nothing but answer. */
-const BARE: readonly string[] = ['raw', 'raw-pg', 'raw-sqlite'];
+const BARE: readonly string[] = ['raw', 'raw-pg'];
 
 /** The middle of the values, or the mean of the two in the middle; NaN of none. */
 export function median(values: readonly number[]): number {
@@ -13,6 +13,12 @@ export function median(values: readonly number[]): number {
   const middle = sorted.length / 2;
   if (sorted.length % 2 === 1) return sorted[Math.floor(middle)]!; // Within the array's bounds.
   return ((sorted[middle - 1] ?? Number.NaN) + (sorted[middle] ?? Number.NaN)) / 2;
+}
+
+/** The value below which that part of the values lies, by the nearest rank. */
+export function quantile(values: readonly number[], part: number): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))] ?? Number.NaN;
 }
 
 /** Each round's rate by the baseline's rate in the same round. */
@@ -114,7 +120,8 @@ export function summary(
   return table(['requests/s', 'of', ...names], rows);
 }
 
-function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+/** A table in Markdown. */
+export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const lines = [head, head.map((_, i) => (i === 0 ? '---' : '---:')), ...rows];
   const line = (cells: readonly string[]) => `| ${cells.join(' | ').replaceAll('\n', ' ')} |`;
   return lines.map(line).join('\n');

@@ -1,27 +1,40 @@
 // The benchmark's command. `node bench/run.ts --help` prints the options; README.md tells how to
 // read what comes out. Exit status 1 when any contestant failed its check or its load.
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { buildPeers, unavailable } from './contestants.ts';
-import { slowFsync, startServer } from './database.ts';
+import { compare, compareSeconds } from './compare.ts';
+import { buildPeers, CONTESTANTS, stripPeers, unavailable } from './contestants.ts';
+import { type Server, slowFsync, startServer } from './database.ts';
+import { guard } from './guard.ts';
 import { GENERATOR, type Generator } from './load.ts';
 import { DEFAULT_CORES, describeMachine, move } from './machine.ts';
-import { measure, type Result, type Setup } from './measure.ts';
+import { measure, type Setup } from './measure.ts';
 import { MILLION, million } from './million.ts';
+import { publish, type Report } from './publish.ts';
 import { millionTable, scenarioTable, startTable, summary } from './report.ts';
 import { SCENARIOS } from './scenarios.ts';
 import { STARTS, startup } from './startup.ts';
 
 const ALL = [...Object.keys(SCENARIOS), 'million', 'start'];
+const RESULTS = join(import.meta.dirname, 'results');
+/** What a run takes besides its load, a contestant to start and check, and its million rows. */
+const OVERHEAD_SECONDS = 0.3;
+const START_SECONDS = 1;
+const MILLION_SECONDS = 45;
 const USAGE = `Usage: npm run bench -- [options]
   --scenario a,b    only these: ${ALL.join(', ')}
   --only a,b        only these contestants, and the baseline; ours is ours-log too, and so on
   --rounds N        counted rounds (7)
-  --seconds N       of load a run (2)
+  --seconds N       of load a run (1)
   --generator NAME  wrk or autocannon (wrk where installed)
   --name NAME       the result is bench/results/NAME.json (the time)
+  --resume          with --name: goes on with that run; what it has measured is not measured again
+  --publish         writes the tables of README.md and docs/performance.md from the whole run
   --smoke           one short round of everything: does it work?
+  --compare DIR     instead: CPU per request of this checkout against the one in DIR
+  --guard           instead: CPU per request against the ratios of guard.json; fails 10 % above
+  --write           with --guard: keeps what is measured in guard.json
 `;
 
 const { values: options } = parseArgs({
@@ -32,18 +45,17 @@ const { values: options } = parseArgs({
     seconds: { type: 'string' },
     generator: { type: 'string', default: GENERATOR },
     name: { type: 'string', default: new Date().toISOString().replaceAll(':', '-') },
+    compare: { type: 'string' },
+    resume: { type: 'boolean', default: false },
+    publish: { type: 'boolean', default: false },
+    guard: { type: 'boolean', default: false },
+    write: { type: 'boolean', default: false },
     smoke: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
 });
 /** Everything that was measured, as it is written to the JSON file. */
-const report = {
-  machine: describeMachine(),
-  options: {},
-  measured: [] as { id: string; title: string; baseline: string; results: Result[] }[],
-  million: undefined as Awaited<ReturnType<typeof million>> | undefined,
-  start: undefined as Awaited<ReturnType<typeof startup>> | undefined,
-};
+const report: Report = options.resume ? saved() : emptyReport();
 let failures = 0;
 
 const unknown = options.scenario?.split(',').filter((id) => !ALL.includes(id)) ?? [];
@@ -54,26 +66,52 @@ else await main();
 async function main(): Promise<void> {
   const cores = DEFAULT_CORES;
   move(process.pid, cores.load);
+  if (options.compare !== undefined) return compareWith(resolve(options.compare));
+  if (options.guard) return guarded();
   buildPeers();
   const isSlowWanted = Object.entries(SCENARIOS).some(([id, one]) => isWanted(id) && one.slowFsync);
   const env = isSlowWanted ? slowFsync() : undefined;
   const postgres = await startServer(cores.postgres);
   const slow = env && { env, postgres: await startServer(cores.postgres, env) };
   try {
-    await runAll({
-      rounds: Number(options.rounds ?? (options.smoke ? 1 : 7)),
-      seconds: Number(options.seconds ?? (options.smoke ? 0.3 : 2)),
-      isSmoke: options.smoke,
-      generator: options.generator as Generator,
-      cores,
-      postgres,
-      ...(slow && { slow }),
-    });
+    await runAll({ ...setupOf(postgres, { rounds: 7, seconds: 1 }), ...(slow && { slow }) });
   } finally {
     await slow?.postgres.stop();
     await postgres.stop();
   }
   process.exit(failures > 0 ? 1 : 0);
+}
+
+/** `--compare DIR`. */
+async function compareWith(before: string): Promise<void> {
+  const cores = DEFAULT_CORES;
+  const setup = setupOf(await startServer(cores.postgres), { rounds: 8, seconds: 0.5 });
+  const minutes = compareSeconds(isWanted, setup) / 60;
+  console.log(`before: ${before}; about ${minutes.toFixed(0)} minutes`);
+  const after = join(import.meta.dirname, '..');
+  failures += await compare(before, after, isWanted, setup).finally(() => setup.postgres.stop());
+  process.exit(failures > 0 ? 1 : 0);
+}
+
+/** `--guard`. */
+async function guarded(): Promise<void> {
+  stripPeers();
+  const setup = setupOf(await startServer(DEFAULT_CORES.postgres), { rounds: 6, seconds: 0.7 });
+  failures += await guard(options.write, setup).finally(() => setup.postgres.stop());
+  process.exit(failures > 0 ? 1 : 0);
+}
+
+/** The setup that the options describe; these are the defaults of what they leave out. */
+function setupOf(postgres: Server, defaults: { rounds: number; seconds: number }): Setup {
+  const { rounds, seconds } = options.smoke ? { rounds: 1, seconds: 0.5 } : defaults;
+  return {
+    rounds: Number(options.rounds ?? rounds),
+    seconds: Number(options.seconds ?? seconds),
+    isSmoke: options.smoke,
+    generator: options.generator as Generator,
+    cores: DEFAULT_CORES,
+    postgres,
+  };
 }
 
 async function runAll(setup: Setup): Promise<void> {
@@ -82,32 +120,49 @@ async function runAll(setup: Setup): Promise<void> {
   console.log(JSON.stringify({ ...report.machine, ...report.options }));
   if (setup.isSmoke) console.log('smoke run: nothing is warmed up, the figures mean nothing');
   for (const [name, reason] of Object.entries(unavailable())) console.log(`${name}: ${reason}`);
-  for (const [id, scenario] of Object.entries(SCENARIOS).filter(([name]) => isWanted(name))) {
+  console.log(`about ${Math.ceil(expectedSeconds(setup) / 60)} minutes`);
+  for (const [id, scenario] of Object.entries(SCENARIOS).filter(([name]) => isMissing(name))) {
     const { title, baseline, contestants } = scenario;
     if (scenario.slowFsync && !setup.slow) {
       console.log(`\n${title}: skipped, gcc is not installed`);
       continue;
     }
-    const results = await measure(id, scenario, present(contestants, baseline), setup);
+    const taking = present(contestants, baseline).map((name) => [name, CONTESTANTS[name]!]);
+    const results = await measure(id, scenario, Object.fromEntries(taking), setup);
     report.measured.push({ id, title, baseline, results });
     finish(title, scenarioTable(results, baseline), results);
   }
-  if (isWanted('million')) {
+  if (isWanted('million') && !report.million) {
     report.million = await million(present(MILLION), setup);
     finish('GET /users, one million rows', millionTable(report.million), report.million);
   }
-  if (isWanted('start')) {
-    const names = present([...new Set(STARTS.map(([name]) => name))], 'bare');
-    report.start = await startup(
-      STARTS.filter(([name]) => names.includes(name)),
-      setup,
-    );
+  if (isWanted('start') && !report.start) {
+    report.start = await startup(present(STARTS, 'bare'), setup);
     finish('Start to the first 200, and idle memory', startTable(report.start), report.start);
   }
   if (report.measured.length > 0) {
     console.log(`\nMedian ratios\n\n${summary(report.measured)}`);
   }
   console.log(`\n${save()}`);
+  if (options.publish && setup.isSmoke) throw new Error('a smoke run is not published');
+  if (options.publish) publish(report);
+}
+
+/** Wanted, and not measured by the run that is resumed. */
+function isMissing(id: string): boolean {
+  return isWanted(id) && !report.measured.some((one) => one.id === id);
+}
+
+/** How long the rest of the run takes, about: starts, fills and checks included. */
+function expectedSeconds({ rounds, seconds }: Setup): number {
+  const runs = Object.entries(SCENARIOS)
+    .filter(([id]) => isMissing(id))
+    .map(([, { contestants, baseline }]) => present(contestants, baseline).length);
+  const each = (rounds + 1) * (seconds + OVERHEAD_SECONDS) + START_SECONDS;
+  const sum = runs.reduce((all, one) => all + one, 0) * each;
+  const million =
+    isWanted('million') && !report.million ? MILLION_SECONDS * present(MILLION).length : 0;
+  return sum + million + (isWanted('start') && !report.start ? present(STARTS).length * rounds : 0);
 }
 
 /** Prints a table, counts what failed, and saves what there is so far. */
@@ -117,10 +172,23 @@ function finish(title: string, table: string, results: readonly { failure?: stri
   save();
 }
 
+function emptyReport(): Report {
+  return {
+    machine: describeMachine(),
+    options: {},
+    measured: [],
+    million: undefined,
+    start: undefined,
+  };
+}
+
+function saved(): Report {
+  return JSON.parse(readFileSync(join(RESULTS, `${options.name}.json`), 'utf8'));
+}
+
 function save(): string {
-  const folder = join(import.meta.dirname, 'results');
-  mkdirSync(folder, { recursive: true });
-  const file = join(folder, `${options.name}.json`);
+  mkdirSync(RESULTS, { recursive: true });
+  const file = join(RESULTS, `${options.name}.json`);
   writeFileSync(file, `${JSON.stringify(report, null, 2)}\n`);
   return file;
 }

@@ -11,10 +11,13 @@ export interface Scenario {
   readonly contestants: readonly string[];
   /** The contestant whose rate in the same round is 1. */
   readonly baseline: string;
-  readonly store: 'none' | 'postgres' | 'sqlite';
+  /** It needs a store. */
+  readonly hasUsers?: boolean;
   /** Emulates a disk whose fsync takes 2 ms. */
   readonly slowFsync?: boolean;
   readonly connections: number;
+  /** Contestants and load share all cores. */
+  readonly isOnAllCores?: boolean;
   /** Users in the table before a run; with `perSecond`, that many for each second of the run. */
   readonly rows?: number | { readonly perSecond: number };
   /** What a request does to the number of users: checked against the table after the run. */
@@ -24,21 +27,35 @@ export interface Scenario {
   readonly traffic: Traffic;
   readonly status: number;
   readonly type: 'text/plain' | 'application/json';
-  /** Throws when the body is not the right answer to the request's first instance. */
+  /** Throws when the body is not the right response to the request's first instance. */
   readonly body: (body: string) => void;
+  /** Requests that differ from the traffic in this, and the status that refuses them. */
+  readonly refused?: readonly Refused[];
 }
 
-const PLAIN = ['raw', 'express', 'fastify', 'hono', 'elysia', 'ours'];
-const POSTGRES = ['raw-pg', 'express', 'fastify', 'fastify-pg', 'hono', 'elysia', 'ours'];
+/** A request that is refused. `isByStatement`: a statement's result alone says so. */
+type Refused = Partial<Pick<Traffic, 'path' | 'headers' | 'body'>> & {
+  readonly status: number;
+  readonly isByStatement?: boolean;
+};
+
+const PLAIN = ['raw', 'express', 'fastify', 'hono', 'elysia', 'go', 'axum', 'ours'];
+const USERS = [
+  ...['raw-pg', 'raw-sqlite', 'express', 'fastify', 'hono', 'elysia', 'go', 'axum'],
+  ...['pocketbase', 'ours', 'ours-sqlite'],
+];
+/** PocketBase makes its system calls itself, so its fsyncs cannot be made slow. */
+const SLOW_FSYNC = USERS.filter((name) => name !== 'pocketbase');
+const AS_SHIPPED = ['ours', 'ours-log', 'source', 'source-log', 'image', 'image-log'];
 const ROWS = 10_000;
 const JSON_BODY = { 'Content-Type': 'application/json' };
 const NEW_USER = '{"name":"Name of user {n}","email":"user-{run}-{n}@bench.example.org"}';
 
-const plain = { contestants: PLAIN, baseline: 'raw', store: 'none', connections: 64 } as const;
-const onPostgres = {
-  contestants: POSTGRES,
+const plain = { contestants: PLAIN, baseline: 'raw', connections: 64 } as const;
+const users = {
+  contestants: USERS,
   baseline: 'raw-pg',
-  store: 'postgres',
+  hasUsers: true,
   connections: 64,
   status: 200,
   type: 'application/json',
@@ -58,16 +75,30 @@ const notes: Scenario = {
   title: 'GET /notes, one token',
   traffic: { method: 'GET', path: '/notes', headers: { Authorization: `Bearer ${token(0)}` } },
   body: isJson({ title: SETTINGS.NOTE_TITLE, contents: SETTINGS.NOTE_CONTENTS }),
+  refused: [
+    { headers: { Authorization: `Bearer ${token(0).slice(0, -6)}AAAAAA` }, status: 401 },
+    { headers: { Authorization: `Bearer ${token(100_000)}` }, status: 401 }, // It has expired.
+  ],
+};
+const notes20k: Scenario = {
+  ...notes,
+  title: 'GET /notes, 20,000 tokens',
+  traffic: {
+    ...notes.traffic,
+    headers: { Authorization: 'Bearer {token}' },
+    tokens: Array.from({ length: 20_000 }, (_, i) => token(i)),
+  },
 };
 const userById: Scenario = {
-  ...onPostgres,
+  ...users,
   title: 'GET /users/{id}',
   rows: ROWS,
   traffic: { method: 'GET', path: '/users/{id}', headers: {} },
   body: isUser('Name of user 1', 'user-1@bench.example.org'),
+  refused: [{ path: '/users/2000000000', isByStatement: true, status: 404 }],
 };
 const create: Scenario = {
-  ...onPostgres,
+  ...users,
   title: 'POST /users',
   status: 201,
   rows: 0,
@@ -75,13 +106,12 @@ const create: Scenario = {
   writes: true,
   traffic: { method: 'POST', path: '/users', headers: JSON_BODY, body: NEW_USER },
   body: isUser('Name of user 1', 'user-check-1@bench.example.org'),
-};
-const createSqlite: Scenario = {
-  ...create,
-  title: 'POST /users on SQLite, against one commit a request',
-  contestants: ['raw-sqlite', 'ours'],
-  baseline: 'raw-sqlite',
-  store: 'sqlite',
+  refused: [
+    { isByStatement: true, status: 400 }, // The email is taken by now.
+    { body: '{"name":"Nobody","email":"nowhere"}', status: 400 },
+    { body: '{"name":"","email":"nobody@bench.example.org"}', status: 400 },
+    { body: '{"name":"Nobody"', status: 400 },
+  ],
 };
 const basic = Buffer.from(`${SETTINGS.AUTH_USER}:${SETTINGS.AUTH_PASSWORD}`).toString('base64');
 
@@ -92,17 +122,10 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
     ...greeting,
     title: 'GET /protected',
     traffic: { method: 'GET', path: '/protected', headers: { Authorization: `Basic ${basic}` } },
+    refused: [{ headers: { Authorization: `Basic ${btoa('admin:wrong password')}` }, status: 401 }],
   },
   notes,
-  'notes-20k': {
-    ...notes,
-    title: 'GET /notes, 20,000 tokens',
-    traffic: {
-      ...notes.traffic,
-      headers: { Authorization: 'Bearer {token}' },
-      tokens: Array.from({ length: 20_000 }, (_, i) => token(i)),
-    },
-  },
+  'notes-20k': notes20k,
   token: {
     ...plain,
     ...json,
@@ -114,6 +137,7 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
       body: JSON.stringify({ id: SETTINGS.AUTH_USER, pw: SETTINGS.AUTH_PASSWORD }),
     },
     body: (body) => assert.match(JSON.parse(body).token, /^[\w-]+\.[\w-]+\.[\w-]{43}$/),
+    refused: [{ body: '{"id":"admin","pw":"wrong password"}', status: 401 }],
   },
   'user-by-id': userById,
   'user-by-id-1': { ...userById, title: 'GET /users/{id}, 1 connection', connections: 1 },
@@ -123,9 +147,15 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
     rows: 100,
     traffic: { method: 'GET', path: '/users', headers: {} },
     body: isList(100),
+    refused: [],
   },
   create,
-  'create-2ms': { ...create, title: 'POST /users, fsync of 2 ms', slowFsync: true },
+  'create-2ms': {
+    ...create,
+    title: 'POST /users, fsync of 2 ms',
+    contestants: SLOW_FSYNC,
+    slowFsync: true,
+  },
   put: {
     ...userById,
     title: 'PUT /users/{id}',
@@ -137,6 +167,15 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
       body: '{"name":"New name {n}","email":"put-{run}-{n}@bench.example.org"}',
     },
     body: isUser('New name 1', 'put-check-1@bench.example.org'),
+    refused: [
+      { path: '/users/2000000000', isByStatement: true, status: 404 },
+      {
+        body: '{"name":"Name","email":"user-2@bench.example.org"}',
+        isByStatement: true,
+        status: 400,
+      },
+      { body: '{"name":"Name","email":"nowhere"}', status: 400 },
+    ],
   },
   patch: {
     ...userById,
@@ -149,6 +188,11 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
       body: '{"name":"New name {n}"}',
     },
     body: isUser('New name 1', 'user-1@bench.example.org'),
+    refused: [
+      { path: '/users/2000000000', isByStatement: true, status: 404 },
+      { body: '{"email":"user-2@bench.example.org"}', isByStatement: true, status: 400 },
+      { body: '{"name":""}', status: 400 },
+    ],
   },
   delete: {
     ...userById,
@@ -158,16 +202,21 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
     writes: true,
     traffic: { method: 'DELETE', path: '/users/{n}', headers: {} },
   },
-  'create-sqlite': createSqlite,
-  'create-sqlite-2ms': {
-    ...createSqlite,
-    title: 'POST /users on SQLite, fsync of 2 ms',
-    slowFsync: true,
-  },
-  log: {
+  shipped: { ...greeting, title: 'GET /, as shipped', contestants: AS_SHIPPED, baseline: 'ours' },
+  'two-processes': {
     ...greeting,
-    title: 'GET /, log on against log off',
-    contestants: ['ours', 'ours-log'],
+    title: 'GET /, all cores shared with the load',
+    ...{ contestants: ['ours', 'ours-2'], baseline: 'ours', isOnAllCores: true },
+  },
+  'two-processes-token': {
+    ...notes20k,
+    title: 'GET /notes, 20,000 tokens, all cores shared with the load',
+    ...{ contestants: ['ours', 'ours-2'], baseline: 'ours', isOnAllCores: true },
+  },
+  'shipped-user': {
+    ...userById,
+    title: 'GET /users/{id}, as shipped',
+    contestants: AS_SHIPPED,
     baseline: 'ours',
   },
 };

@@ -4,20 +4,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { CONTESTANTS, type Contestant, start } from './contestants.ts';
 import type { Database } from './database.ts';
 import { memoryMb } from './machine.ts';
-import type { Setup } from './measure.ts';
-import { NO_DATABASE, sqliteFile } from './sqlite.ts';
+import { newDatabase, type Setup } from './measure.ts';
 
 const IDLE_MS = 500;
 
-/** Contestant and store of each row; the first is the baseline. */
-export const STARTS: readonly (readonly [name: string, store: 'none' | 'sqlite' | 'postgres'])[] = [
-  ['bare', 'none'],
-  ['express', 'postgres'],
-  ['fastify', 'postgres'],
-  ['hono', 'postgres'],
-  ['elysia', 'postgres'],
-  ['ours', 'sqlite'],
-  ['ours', 'postgres'],
+/** Names of the contestants; the first is the baseline. */
+export const STARTS = [
+  ...['bare', 'express', 'fastify', 'hono', 'elysia', 'go', 'axum', 'pocketbase'],
+  ...['ours', 'ours-sqlite', 'source', 'image'],
 ];
 
 /** One start. */
@@ -43,18 +37,13 @@ interface Entry {
 }
 
 /** Starts all of them in turn, round after round; the stores stay as the first round left them. */
-export async function startup(rows: typeof STARTS, setup: Setup): Promise<StartResult[]> {
+export async function startup(names: readonly string[], setup: Setup): Promise<StartResult[]> {
   const entries: Entry[] = [];
-  for (const [name, store] of rows) {
+  for (const name of names) {
     const contestant = CONTESTANTS[name];
     if (contestant === undefined) throw new Error(`no contestant ${name}`);
-    const database: Database = await {
-      none: () => NO_DATABASE,
-      sqlite: sqliteFile,
-      postgres: () => setup.postgres.create(`start_${name}`, !contestant.isOurs),
-    }[store]();
-    const title = contestant.isOurs ? `${name} (${store})` : name;
-    entries.push({ name: title, contestant, database, samples: [] });
+    const database = await newDatabase('start', name, contestant, setup.postgres);
+    entries.push({ name, contestant, database, samples: [] });
   }
   // Round 0 fills the page cache and creates the tables, and is not counted.
   for (let round = setup.isSmoke ? 1 : 0; round <= setup.rounds; round++) {
@@ -76,7 +65,7 @@ export async function startup(rows: typeof STARTS, setup: Setup): Promise<StartR
 async function once({ contestant, database }: Entry, cores: string): Promise<StartSample> {
   const running = await start(contestant, cores, { DATABASE_URL: database.url });
   await sleep(IDLE_MS);
-  const idleMb = memoryMb(running.pid, 'VmRSS');
+  const idleMb = memoryMb(running.pids[0]!, 'VmRSS');
   await running.stop();
   return { startMs: running.startMs, idleMb };
 }

@@ -35,6 +35,7 @@ export interface Config {
   readonly logLevel: Level;
   readonly shutdownDelayMs: number;
   readonly shutdownTimeoutMs: number;
+  readonly reusePort: boolean;
 }
 
 /** Where the certificate chain and its private key lie, as PEM. */
@@ -150,6 +151,7 @@ const RULES = {
   LOG_LEVEL: { rule: oneOf(LEVELS) as Rule<Level>, fallback: 'info' as Level },
   SHUTDOWN_DELAY_MS: { rule: integer(0, MAX_TIMEOUT_MS), fallback: 0 },
   SHUTDOWN_TIMEOUT_MS: { rule: integer(0, MAX_TIMEOUT_MS), fallback: 8000 },
+  REUSE_PORT: { rule: oneOf(['true', 'false']), fallback: 'false' },
 } as const satisfies Record<string, { rule: Rule<unknown>; fallback: unknown }>;
 
 type Name = keyof typeof RULES;
@@ -193,6 +195,7 @@ export function readConfig(env: Environment): Config {
     logLevel: get('LOG_LEVEL'),
     shutdownDelayMs: get('SHUTDOWN_DELAY_MS'),
     shutdownTimeoutMs: get('SHUTDOWN_TIMEOUT_MS'),
+    reusePort: get('REUSE_PORT') === 'true', // 1 REUSE_PORT
   };
   const rootCert = config.database?.engine === 'postgres' && config.database.sslRootCert;
   if (rootCert) problems.push(...unreadableFile('DATABASE_URL: sslrootcert', rootCert));

@@ -132,7 +132,7 @@ export async function startService(
   }
 
   try {
-    const port = await api.listen(config.port, config.host);
+    const port = await api.listen(config.port, config.host, config.reusePort);
     const adminHost = config.adminHost ?? config.host; // 1 ADMIN_HOST
     const adminPort =
       config.adminPort === undefined ? undefined : await admin.listen(config.adminPort, adminHost);

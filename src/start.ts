@@ -59,6 +59,8 @@ export interface Settings {
   readonly SHUTDOWN_DELAY_MS?: number | undefined;
   /** How long `close` waits for what is in flight, in milliseconds, 0 to 3600000. Default: 8000. */
   readonly SHUTDOWN_TIMEOUT_MS?: number | undefined;
+  /** Whether other processes may listen on the same port, on Linux (SO_REUSEPORT). Default: false. */
+  readonly REUSE_PORT?: boolean | undefined;
 }
 
 /** A service that `start` has started. */

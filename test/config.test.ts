@@ -67,6 +67,7 @@ test('without variables every setting has its default', () => {
     logLevel: 'info',
     shutdownDelayMs: 0,
     shutdownTimeoutMs: 8000,
+    reusePort: false,
   };
   assert.deepEqual(readConfig({}), config);
   // An empty value counts as unset.
@@ -85,7 +86,7 @@ test('the variables are those of the contract', () => {
     ...['NOTE_TITLE', 'NOTE_CONTENTS', 'PROTECT_USERS', 'TLS_CERT_FILE', 'TLS_KEY_FILE'],
     ...['TRUST_PROXY', 'AUTH_FAILURES_PER_MINUTE', 'BODY_LIMIT_BYTES', 'MEMORY_LIMIT_BYTES'],
     ...['CORS_ORIGIN', 'LOG_LEVEL'],
-    ...['SHUTDOWN_DELAY_MS', 'SHUTDOWN_TIMEOUT_MS'],
+    ...['SHUTDOWN_DELAY_MS', 'SHUTDOWN_TIMEOUT_MS', 'REUSE_PORT'],
   ]);
 });
 
@@ -144,6 +145,8 @@ describe('values that are taken', () => {
     { name: 'SHUTDOWN_DELAY_MS', value: '3600000', setting: { shutdownDelayMs: 3_600_000 } },
     { name: 'SHUTDOWN_TIMEOUT_MS', value: '0', setting: { shutdownTimeoutMs: 0 } },
     { name: 'SHUTDOWN_TIMEOUT_MS', value: '3600000', setting: { shutdownTimeoutMs: 3_600_000 } },
+    { name: 'REUSE_PORT', value: 'true', setting: { reusePort: true } },
+    { name: 'REUSE_PORT', value: 'false', setting: { reusePort: false } },
   ]) {
     test(`${name}=${value.slice(0, 40)}`, () => {
       assert.deepEqual(readConfig({ [name]: value }), { ...readConfig({}), ...setting });
@@ -208,11 +211,9 @@ describe('values that are not taken', () => {
     { name: 'SIGNING_SECRET', value: 'x'.repeat(31), accepts: secret },
     { name: 'SIGNING_SECRET', value: 'é'.repeat(15), accepts: secret },
     { name: 'SIGNING_SECRET_PREVIOUS', value: 'x'.repeat(31), accepts: secret },
-    ...['TRUE', 'yes', '1', ' true'].map((value) => ({
-      name: 'PROTECT_USERS',
-      value,
-      accepts: 'true, false',
-    })),
+    ...['TRUE', 'yes', '1', ' true'].flatMap((value) =>
+      ['PROTECT_USERS', 'REUSE_PORT'].map((name) => ({ name, value, accepts: 'true, false' })),
+    ),
     ...[
       'https://app.example/',
       'https://app.example/x',

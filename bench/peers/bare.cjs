@@ -2,4 +2,4 @@
 // and idle memory.
 require('node:http')
   .createServer((_req, res) => res.end('Hello, World!\n'))
-  .listen(Number(process.env.PORT), '127.0.0.1');
+  .listen(Number(process.env.PORT));

@@ -96,4 +96,4 @@ new Elysia()
     },
     { params },
   )
-  .listen({ port: Number(PORT), hostname: '127.0.0.1' });
+  .listen({ port: Number(PORT), hostname: '::' });

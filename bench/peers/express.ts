@@ -77,14 +77,16 @@ app.delete('/users/:id', async (req, res) => {
   found(res, rows[0]);
 });
 
-app.use((err: Error, _req: Request, res: Response, _next: NextFunction) => {
+// The parsers' errors have a status.
+type WithStatus = Error & { status?: number };
+app.use((err: WithStatus, _req: Request, res: Response, _next: NextFunction) => {
   const taken = err instanceof pg.DatabaseError && err.code === '23505';
-  const status = taken || err instanceof BadRequest ? 400 : 500;
-  const message = taken ? 'email is taken' : status === 400 ? err.message : 'Internal Server Error';
+  const status = taken || err instanceof BadRequest ? 400 : (err.status ?? 500);
+  const message = taken ? 'email is taken' : status < 500 ? err.message : 'Internal Server Error';
   res.status(status).type('text/plain').send(message);
 });
 
-app.listen(Number(PORT), '127.0.0.1');
+app.listen(Number(PORT));
 
 class BadRequest extends Error {}
 

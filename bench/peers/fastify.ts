@@ -1,12 +1,13 @@
-// fastify 5 with @fastify/jwt, @fastify/basic-auth and JSON schemas, as their manuals show them.
-// PEER_DRIVER chooses the Postgres driver: `postgres` (the default) or `pg`.
+// fastify 5 with @fastify/jwt, @fastify/basic-auth, JSON schemas and postgres, as their manuals show
+// them.
 import basicAuth from '@fastify/basic-auth';
 import jwt from '@fastify/jwt';
 import Fastify from 'fastify';
+import postgres from 'postgres';
 
 const { PORT, DATABASE_URL, AUTH_USER, AUTH_PASSWORD, AUTH_NAME } = process.env;
 const note = { title: process.env.NOTE_TITLE, contents: process.env.NOTE_CONTENTS };
-const query = await (process.env.PEER_DRIVER === 'pg' ? withPg() : withPostgres());
+const sql = postgres(String(DATABASE_URL));
 const app = Fastify();
 
 const text = { type: 'string' } as const;
@@ -122,20 +123,11 @@ app.delete<ById>('/users/:id', { schema: { params, response } }, async (request,
   return row ?? reply.code(404).type('text/plain').send('no such user');
 });
 
-await app.listen({ port: Number(PORT), host: '127.0.0.1' });
+await app.listen({ port: Number(PORT), host: '::' });
 
 type Value = string | number | null;
-type Query = (text: string, values: Value[]) => Promise<readonly { id?: number }[]>;
 
-async function withPg(): Promise<Query> {
-  const { default: pg } = await import('pg');
-  const pool = new pg.Pool({ connectionString: DATABASE_URL });
-  return async (text, values) => (await pool.query(text, values)).rows;
-}
-
-async function withPostgres(): Promise<Query> {
-  const { default: postgres } = await import('postgres');
-  const sql = postgres(String(DATABASE_URL));
-  // `prepare` gives these texts what a tagged template has: one prepared statement each.
-  return (text, values) => sql.unsafe(text, values, { prepare: true });
+/** `prepare` gives these texts what a tagged template has: one prepared statement each. */
+function query(text: string, values: Value[]): Promise<readonly { id?: number }[]> {
+  return sql.unsafe(text, values, { prepare: true });
 }

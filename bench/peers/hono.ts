@@ -91,7 +91,7 @@ app.delete('/users/:id', async (c) => {
   return user ? c.json(user) : c.text('no such user', 404);
 });
 
-serve({ fetch: app.fetch, port: Number(PORT), hostname: '127.0.0.1' });
+serve({ fetch: app.fetch, port: Number(PORT) });
 
 function idOf(param: string): number {
   const id = Number(param);

@@ -21,7 +21,7 @@ createServer(async (req, res) => {
   } catch (err) {
     res.writeHead(err instanceof postgres.PostgresError && err.code === '23505' ? 400 : 500).end();
   }
-}).listen(Number(process.env.PORT), '127.0.0.1');
+}).listen(Number(process.env.PORT));
 
 async function answer(req: IncomingMessage): Promise<unknown> {
   const url = String(req.url);

@@ -17,7 +17,7 @@ createServer(async (req, res) => {
   const [status, type, body] = answer(String(req.method), String(req.url));
   res.writeHead(status, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(body) });
   res.end(body);
-}).listen(Number(process.env.PORT), '127.0.0.1');
+}).listen(Number(process.env.PORT));
 
 function answer(method: string, url: string): [status: number, type: string, body: string] {
   if (url === '/') return [200, 'text/plain', 'Hello, World!\n'];

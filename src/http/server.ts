@@ -68,11 +68,12 @@ export class Server {
   }
 
   /**
-   * Listens, on all interfaces without a host. Resolves with the port.
+   * Listens, on all interfaces without a host. Resolves with the port. With `reusePort`, other
+   * processes can listen on the same port (SO_REUSEPORT).
    * @throws the system's error if the address is not available
    */
-  async listen(port: number, host: string | undefined): Promise<number> {
-    this.#server.listen({ port, host, backlog: BACKLOG });
+  async listen(port: number, host: string | undefined, reusePort = false): Promise<number> {
+    this.#server.listen({ port, host, reusePort, backlog: BACKLOG });
     await once(this.#server, 'listening');
     return (this.#server.address() as AddressInfo).port;
   }

@@ -1,0 +1,67 @@
+// The guard: what a request costs next to bare node:http (and one statement), against ratios kept
+// in guard.json. It finds a slower request path before the tables do.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { CONTESTANTS } from './contestants.ts';
+import { measure, type Sample, type Setup } from './measure.ts';
+import { median, table } from './report.ts';
+import { SCENARIOS } from './scenarios.ts';
+
+const FILE = join(import.meta.dirname, 'guard.json');
+/** How far above its ratio a scenario may be. */
+const TOLERANCE = 0.1;
+const GUARDED = ['greeting', 'token', 'user-by-id', 'create'];
+/** Two processes of one program differ for as long as they run, so each is started anew. */
+const STARTS = 2;
+
+type Ratios = Record<string, number>;
+
+/**
+ * Measures, and prints each ratio next to the kept one.
+ * @param isWritten keeps the measured ratios instead of comparing
+ * @returns how many scenarios failed or cost more than allowed
+ */
+export async function guard(isWritten: boolean, setup: Setup): Promise<number> {
+  const kept: Ratios = isWritten ? {} : JSON.parse(readFileSync(FILE, 'utf8'));
+  const found: Ratios = {};
+  const rows: string[][] = [];
+  let failures = 0;
+  for (const id of GUARDED) {
+    const { title, baseline } = SCENARIOS[id]!; // GUARDED names only scenarios.
+    const [base, ours] = await samples(id, baseline, setup);
+    const ratio = Number(median(ours.map(({ cpuUs }, i) => cpuUs / base[i]!.cpuUs)).toFixed(3));
+    found[id] = ratio;
+    const limit = (kept[id] ?? Number.NaN) * (1 + TOLERANCE);
+    const isTooMuch = !isWritten && !(ratio <= limit);
+    if (isTooMuch) failures++;
+    rows.push([
+      title,
+      ...[base, ours].map((all) => median(all.map(({ cpuUs }) => cpuUs)).toFixed(1)),
+      ratio.toFixed(3),
+      isWritten ? '' : limit.toFixed(3),
+      isTooMuch ? 'too much' : 'ok',
+    ]);
+  }
+  const head = ['CPU µs/request', 'bare', 'ours', 'ours / bare', 'at most', ''];
+  console.log(`\n${table(head, rows)}`);
+  if (isWritten) writeFileSync(FILE, `${JSON.stringify(found, null, 2)}\n`);
+  return failures;
+}
+
+/** The samples of the baseline and of ours, one of each a round. */
+async function samples(
+  id: string,
+  baseline: string,
+  setup: Setup,
+): Promise<readonly [base: readonly Sample[], ours: readonly Sample[]]> {
+  const contestants = { bare: CONTESTANTS[baseline]!, ours: CONTESTANTS.ours! };
+  const all: [Sample[], Sample[]] = [[], []];
+  for (let i = 0; i < STARTS; i++) {
+    const results = await measure(`guard_${id}_${i}`, SCENARIOS[id]!, contestants, setup);
+    results.forEach(({ name, samples, failure }, j) => {
+      if (failure !== undefined) throw new Error(`${id}, ${name}: ${failure}`);
+      all[j]?.push(...samples);
+    });
+  }
+  return all;
+}

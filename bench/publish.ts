@@ -1,0 +1,201 @@
+// Writes the tables of README.md and docs/performance.md from a whole run. Everything between
+// `<!-- bench -->` and `<!-- /bench -->` is made here.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { CONTESTANTS } from './contestants.ts';
+import type { Result, Sample } from './measure.ts';
+import type { MillionResult } from './million.ts';
+import { median, millionTable, ratios, startTable, table } from './report.ts';
+import { SCENARIOS } from './scenarios.ts';
+import type { StartResult } from './startup.ts';
+
+const ROOT = join(import.meta.dirname, '..');
+
+/** A run as it is saved. */
+export interface Report {
+  readonly machine: Readonly<Record<string, string | number>>;
+  options: Readonly<Record<string, unknown>>;
+  readonly measured: Measured[];
+  million: readonly MillionResult[] | undefined;
+  start: readonly StartResult[] | undefined;
+}
+
+/** One scenario of a run. */
+export interface Measured {
+  readonly id: string;
+  readonly title: string;
+  readonly baseline: string;
+  readonly results: readonly Result[];
+}
+
+/** Rows of the README's table. */
+const README_ROWS: readonly string[] = [
+  ...['greeting', 'notes', 'token', 'user-by-id', 'list-100', 'create', 'create-2ms'],
+  ...['patch', 'delete'],
+];
+
+/** Who is shown in each table. */
+const COLUMNS: readonly (readonly [name: string, head: string])[] = [
+  ['express', 'express'],
+  ['fastify', 'fastify'],
+  ['hono', 'hono'],
+  ['elysia', 'elysia (bun)'],
+  ['go', 'Go, pgx'],
+  ['axum', 'axum, tokio-postgres'],
+  ['pocketbase', 'PocketBase'],
+  ['ours', 'notes-users, Postgres'],
+  ['ours-sqlite', 'notes-users, SQLite'],
+];
+const BARE: readonly (readonly [name: string, head: string])[] = [
+  ['raw', 'raw'],
+  ['raw-pg', 'raw-pg'],
+  ['raw-sqlite', 'raw-sqlite'],
+];
+
+const AS_SHIPPED: Readonly<Record<string, string>> = {
+  ours: 'the built file, log off',
+  'ours-log': 'the built file, log on',
+  'ours-2': 'the built file, log off, two processes with `REUSE_PORT`',
+  source: '`npm start`, log off',
+  'source-log': '`npm start`, log on',
+  image: 'image, log off',
+  'image-log': 'image, log on',
+};
+
+/**
+ * Writes both files.
+ * @throws an Error that names what the run lacks
+ */
+export function publish(report: Report): void {
+  const missing = Object.keys(SCENARIOS).filter((id) => !report.measured.some((m) => m.id === id));
+  if (!report.million) missing.push('million');
+  if (!report.start) missing.push('start');
+  const all = [
+    ...report.measured,
+    { results: report.million ?? [] },
+    { results: report.start ?? [] },
+  ];
+  const failed = all.flatMap(({ results }) => results.filter(({ failure }) => failure));
+  if (missing.length + failed.length > 0) {
+    throw new Error(
+      `not published; missing: ${missing.join(', ')}; failed: ${failed.map(({ name }) => name).join(', ')}`,
+    );
+  }
+  replace('README.md', readme(report));
+  replace('docs/performance.md', performance(report));
+}
+
+function readme({ measured, million, start }: Report): string {
+  const shown = measured.filter(({ id }) => README_ROWS.includes(id));
+  const [log] = measured.filter(({ id }) => id === 'shipped');
+  const logRatio = log && ratioOf(log, 'ours-log');
+  const ours = million?.find(({ name }) => name === 'ours')?.samples ?? [];
+  const begun = start?.find(({ name }) => name === 'image')?.samples ?? [];
+  return [
+    ratioTable(shown, COLUMNS, true),
+    '',
+    `With the log on, \`GET /\` has ${logRatio} of the rate of the table. A list of one million users begins after ` +
+      `${middle(ours, 'firstByteMs')} ms, at a peak of ${middle(ours, 'peakMb')} MB. The image's command returns its ` +
+      `first 200 after ${middle(begun, 'startMs')} ms and idles with ${middle(begun, 'idleMb')} MB.`,
+  ].join('\n');
+}
+
+function performance({ machine, options, measured, million, start }: Report): string {
+  const compared = measured.filter(({ baseline }) => baseline !== 'ours');
+  const shipped = measured.filter(({ baseline }) => baseline === 'ours');
+  const taking = [...COLUMNS, BARE[2]!];
+  return [
+    `Medians of ${options.rounds} interleaved rounds of ${options.seconds} s. ${machine.cores} cores of ${machine.cpu}, ` +
+      `Linux ${machine.kernel}, node ${machine.node}, Postgres ${options.postgres}, load by ${options.generator}.`,
+    '',
+    '### Requests per second, relative to the baseline of the row',
+    '',
+    ratioTable(compared, taking),
+    '',
+    '### CPU time of the server, microseconds per request',
+    '',
+    cpuTable(compared, [...BARE, ...COLUMNS]),
+    '',
+    '### As shipped: the built file, `npm start`, the image, and two processes',
+    '',
+    ...shipped.flatMap((one) => [shippedTable(one), '']),
+    '### `GET /users`, one million rows',
+    '',
+    millionTable(million ?? []),
+    '',
+    '### Start, and idle memory',
+    '',
+    startTable(start ?? []),
+  ].join('\n');
+}
+
+function ratioTable(rows: readonly Measured[], columns: typeof COLUMNS, isWithCpu = false): string {
+  const taking = columns.filter(([name]) => rows.some((row) => find(row, name)));
+  return table(
+    [isWithCpu ? 'requests/s (CPU per request)' : 'requests/s', 'of', ...taking.map(([, h]) => h)],
+    rows.map((row) => [
+      row.title,
+      row.baseline,
+      ...taking.map(([name]) => {
+        const ratio = ratioOf(row, name);
+        const cpu = cpuOf(find(row, name)?.samples ?? []);
+        return isWithCpu && ratio ? `${ratio} (${cpu} µs)` : ratio;
+      }),
+    ]),
+  );
+}
+
+function cpuTable(rows: readonly Measured[], columns: typeof COLUMNS): string {
+  const taking = columns.filter(([name]) => rows.some((row) => find(row, name)));
+  return table(
+    ['CPU µs/request', ...taking.map(([, head]) => head)],
+    rows.map((row) => [
+      row.title,
+      ...taking.map(([name]) => cpuOf(find(row, name)?.samples ?? [])),
+    ]),
+  );
+}
+
+function shippedTable(row: Measured): string {
+  const names = Object.keys(CONTESTANTS).filter((name) => find(row, name));
+  return table(
+    [row.title, 'requests/s', 'of the built file, log off', 'CPU µs/request'],
+    names.map((name) => {
+      const samples = find(row, name)?.samples ?? [];
+      return [
+        AS_SHIPPED[name] ?? name,
+        middle(samples, 'rate'),
+        ratioOf(row, name),
+        cpuOf(samples),
+      ];
+    }),
+  );
+}
+
+function find({ results }: Measured, name: string): Result | undefined {
+  return results.find((result) => result.name === name);
+}
+
+function ratioOf(row: Measured, name: string): string {
+  const result = find(row, name);
+  return result ? median(ratios(result, find(row, row.baseline))).toFixed(2) : '';
+}
+
+function cpuOf(samples: readonly Sample[]): string {
+  return samples.length === 0 ? '' : median(samples.map(({ cpuUs }) => cpuUs)).toFixed(1);
+}
+
+function middle<K extends string>(samples: readonly Readonly<Record<K, number>>[], field: K) {
+  return median(samples.map((sample) => sample[field])).toFixed(0);
+}
+
+function replace(file: string, text: string): void {
+  const path = join(ROOT, file);
+  const old = readFileSync(path, 'utf8');
+  const place = /(<!-- bench -->\n).*?(<!-- \/bench -->)/s;
+  if (!place.test(old)) throw new Error(`${file} has no <!-- bench -->`);
+  writeFileSync(
+    path,
+    old.replace(place, (_all, begin, end) => `${begin}\n${text}\n\n${end}`),
+  );
+}
