@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { BOM_PATH } from '../../image/bom.ts';
-import { run, type Unpacked, unpack } from '../../image/unpack.ts';
+import { resolveImage, run, type Unpacked, unpack } from '../../image/unpack.ts';
 import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
@@ -45,7 +45,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
 
   before(async () => {
     folder = mkdtempSync(join(tmpdir(), 'notes-users-image-'));
-    unpacked = await unpack(IMAGE, folder);
+    unpacked = await unpack(await resolveImage(IMAGE), folder);
     const list = ['-tvf', unpacked.layers[0]!, '--numeric-owner', '--utc', '--full-time'];
     const lines = (await run('tar', list)).trimEnd().split('\n');
     entries = lines.map((line) => {
@@ -140,7 +140,10 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   test('npm run image:verify finds nothing, and finds a changed, a new and a missing file', async () => {
     const verify = join(SOURCE, 'image/verify.ts');
     const output = await run(process.execPath, [verify, IMAGE]);
-    assert.match(output, /^\d+ files, each as in the list\nnode \d+\.\d+\.\d+: the first \d+ of /);
+    assert.match(
+      output,
+      /^image sha256:[0-9a-f]{64}\n\d+ files, .+\n7 settings, .+\nnode \d+\.\d+\.\d+: the first \d+ of /,
+    );
 
     const forged = `${IMAGE}-forged`;
     const container = await engine('create', IMAGE);
