@@ -11,7 +11,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { ENGINE, run } from './unpack.ts';
 
 const SOURCE = join(import.meta.dirname, '..');
-const IMAGE = 'notes-users:arm64';
+const IMAGE = 'notes-users-arm64:latest';
 const PLATFORM = ['--platform', 'linux/arm64'];
 const QEMU = '/proc/sys/fs/binfmt_misc/qemu-aarch64';
 const START_TIMEOUT_MS = 120_000;

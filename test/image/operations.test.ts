@@ -29,7 +29,7 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   /** A block of the manual with the names of the test, in the folder. */
   const runs = (heading: string, words: string, cwd = folder) => {
     const commands = block(heading, words)
-      .replaceAll(/\bnotes-users\b/g, IMAGE)
+      .replaceAll(/\bnotes-users(:latest)?/g, IMAGE)
       .replaceAll('notes-data', volume)
       .replaceAll(/\bnotes(?=[ :\n])/g, container.name)
       .replaceAll('-p 127.0.0.1:3000:3000', '-p 127.0.0.1::3000')
