@@ -32,9 +32,29 @@ export async function resolveImage(image: string): Promise<string> {
   return id;
 }
 
+/** A file or folder of a layer. */
+export interface Entry {
+  /** As `ls -l` shows it, such as `-rwxr-xr-x`. */
+  readonly mode: string;
+  /** `uid/gid` */
+  readonly owner: string;
+  readonly path: string;
+}
+
+/** What a layer holds. */
+export async function entriesOf(layer: string): Promise<readonly Entry[]> {
+  const lines = (await run('tar', ['-tvf', layer, '--numeric-owner'])).trimEnd().split('\n');
+  return lines.map((line) => {
+    const [, mode = '', owner = '', path = ''] =
+      /^(\S+) +(\S+) +\S+ +\S+ +\S+ +(?:\.\/)?(.*)$/.exec(line) ?? [];
+    return { mode, owner, path };
+  });
+}
+
 /**
  * Unpacks an image, by its ID, into an empty folder. By a name the engine would save every tag.
- * @throws an Error when the archive holds another image, or more than the one
+ * @throws an Error when the archive holds another image, or more than the one, or when a layer has an
+ *   entry that is neither a file nor a folder: a link could lead to a file of this machine
  */
 export async function unpack(id: string, folder: string): Promise<Unpacked> {
   const archive = join(folder, 'image.tar');
@@ -52,7 +72,11 @@ export async function unpack(id: string, folder: string): Promise<Unpacked> {
     throw new Error(`${id}: its archive holds another image, ${config}`);
   }
   const layers = Layers.map((layer) => join(parts, layer));
-  for (const layer of layers) await run('tar', ['-xf', layer, '-C', root, '--no-same-owner']);
+  for (const layer of layers) {
+    const other = (await entriesOf(layer)).find(({ mode }) => !/^[-d]/.test(mode));
+    if (other !== undefined) throw new Error(`${other.path}: not a file (${other.mode})`);
+    await run('tar', ['-xf', layer, '-C', root, '--no-same-owner']);
+  }
   return { root, layers };
 }
 

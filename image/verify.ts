@@ -1,4 +1,5 @@
-// Compares one image with this source: its files, its settings, and node with the published binary.
+// Compares one image with this source: its files, their modes, its settings, and node with the
+// published binary.
 //   npm run image:verify -- IMAGE [LIST]
 // LIST is the output of a build, or the part of it with the lines of SHA-256. Without it the first
 // stage is built here. Exit status 0 when nothing differs. The ID on the first line is the image
@@ -10,7 +11,7 @@ import { BOM_PATH } from './bom.ts';
 import { comparePrefix, fetchNode } from './published.ts';
 import { settingsChanged, settingsIn, settingsOf } from './settings.ts';
 import { sha256 } from './tree.ts';
-import { ENGINE, resolveImage, run, unpack } from './unpack.ts';
+import { ENGINE, entriesOf, resolveImage, run, unpack } from './unpack.ts';
 
 const SOURCE = join(import.meta.dirname, '..');
 
@@ -38,13 +39,14 @@ async function verify(image: string, folder: string, list: string | undefined): 
   process.stdout.write(`image ${id}\n`);
   const inspect = ['image', 'inspect', '-f', '{{.Architecture}}', id];
   const architecture = (await run(ENGINE, inspect)).trim();
-  const { root } = await unpack(id, folder);
+  const { root, layers } = await unpack(id, folder);
   const built = list === undefined ? await build(architecture) : readFileSync(list, 'utf8');
   const expected = hashes(built);
   if (expected.size === 0) throw new Error(`${list}: no line of SHA-256 in it`);
   const dockerfile = settingsIn(readFileSync(join(SOURCE, 'Dockerfile'), 'utf8'));
   const problems = [
     ...differences(filesOf(root), expected),
+    ...(await Promise.all(layers.map(strangeModes))).flat(),
     ...settingsChanged(await settingsOf(id), dockerfile),
   ];
   if (problems.length > 0) throw new Error(problems.join('\n'));
@@ -88,6 +90,17 @@ function differences(found: Map<string, string>, expected: Map<string, string>):
     if (!expected.has(path)) return [`${path}: not in the list`];
     return found.get(path) === expected.get(path) ? [] : [`${path}: changed`];
   });
+}
+
+/** A line for each entry that someone but root may write, or that runs as someone else. */
+async function strangeModes(layer: string): Promise<string[]> {
+  return (await entriesOf(layer))
+    .filter(({ mode, owner, path }) =>
+      path === 'data/'
+        ? mode !== 'drwxrwxr-x' || owner !== '65532/0'
+        : owner !== '0/0' || !/^(drwxr-xr-x|-rwxr-xr-x|-rw-r--r--)$/.test(mode),
+    )
+    .map(({ mode, owner, path }) => `${path}: ${mode} ${owner}`);
 }
 
 function nodeVersion(bom: string): string {

@@ -1,10 +1,10 @@
 // npm run image:verify lets no tampered image pass, whichever tags and names there are beside it.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { run } from '../../image/unpack.ts';
+import { run, unpack } from '../../image/unpack.ts';
 import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
@@ -124,6 +124,51 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
         await engine('rmi', id);
       }
     });
+  }
+
+  // What the layer is, is not in the list of hashes: who owns a file, its mode, whether it is one.
+  for (const { what, change, problem } of [
+    {
+      what: 'a set-uid node',
+      change: 'chmod 4755 usr/local/bin/node',
+      problem: /usr\/local\/bin\/node: -rwsr-xr-x 0\/0/,
+    },
+    {
+      what: 'a file that the service can write',
+      change: 'chown 65532 app/dist/main.cjs',
+      problem: /app\/dist\/main\.cjs: -rw-r--r-- 65532\/0/,
+    },
+    {
+      what: 'a link that leads to the right file only on this machine',
+      change: `cp app/dist/main.cjs "$0" && ln -sf "$0" app/dist/main.cjs`,
+      problem: /app\/dist\/main\.cjs -> \S+: not a file/,
+    },
+  ]) {
+    test(`the same contents with ${what} do not pass`, async () => {
+      const id = await rebuilt(change);
+      try {
+        await assert.rejects(verify(id), problem);
+      } finally {
+        await engine('rmi', id);
+      }
+    });
+  }
+
+  /** The image under test with its one layer changed by a command, and the same settings. */
+  async function rebuilt(change: string): Promise<string> {
+    const context = mkdtempSync(join(folder, 'context-'));
+    const { layers } = await unpack(ids.clean, mkdtempSync(join(folder, 'unpacked-')));
+    const root = join(context, 'root');
+    mkdirSync(root);
+    await run('tar', ['-xpf', layers[0]!, '-C', root]);
+    await run('sh', ['-ec', change, join(folder, 'copy')], { cwd: root });
+    await run('tar', ['-cf', join(context, 'layer.tar'), '-C', root, '.']);
+    const dockerfile = readFileSync(join(SOURCE, 'Dockerfile'), 'utf8');
+    const [, stage = ''] = dockerfile.split('\nFROM scratch\n');
+    const last = stage.replace('COPY --from=build /rootfs/ /', 'ADD layer.tar /');
+    writeFileSync(join(context, 'Dockerfile'), `FROM scratch\n${last}`);
+    rmSync(root, { recursive: true });
+    return (await engine('build', '-q', context)).trim();
   }
 
   test('a name that no image has is refused', async () => {
