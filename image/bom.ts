@@ -1,7 +1,8 @@
-// The bill of materials in CycloneDX 1.6 (cyclonedx.org/docs/1.6/json). `npm sbom` would know only
-// the npm packages, and writes a random serial number and the time of day; these bytes are the same
-// at every build.
-import type { DebianPackage } from './debian.ts';
+// The bill of materials in CycloneDX 1.6 (cyclonedx.org/docs/1.6/json). `npm sbom` knows only the npm
+// packages, and writes a random serial number and the time of day; these bytes are the same at every
+// build.
+import { type DebianPackage, field } from './debian.ts';
+import { sha256 } from './tree.ts';
 
 /** Where it lies in the image. */
 export const BOM_PATH = '/usr/share/sbom/bom.cdx.json';
@@ -30,65 +31,148 @@ export interface Materials {
   readonly seconds: number;
 }
 
+/** A component, and the names of the components that it needs. */
+interface Part {
+  readonly component: { readonly name: string } & Readonly<Record<string, unknown>>;
+  readonly needs: readonly string[];
+}
+
 /** The document as JSON text. */
 export function billOfMaterials(materials: Materials): string {
   const { service, npm, debian, release, seconds } = materials;
+  const bundled = bundledParts(materials.versions);
+  const names = (parts: readonly Part[]) => parts.map(({ component }) => component.name);
+  const libraries = debian.map((material) => debianPart(material, release, debian));
+  const drivers = npm.map(npmPart);
+  const parts: readonly Part[] = [
+    nodePart(materials, [...names(bundled), ...names(libraries)]),
+    ...bundled,
+    ...libraries,
+    ...drivers,
+    // Without it scanners do not know whose advisories apply to the Debian packages.
+    { component: { type: 'operating-system', name: 'debian', version: release }, needs: [] },
+  ];
   const document = {
-    $schema: 'http://cyclonedx.org/schema/bom-1.6.schema.json',
-    bomFormat: 'CycloneDX',
-    specVersion: '1.6',
-    version: 1,
     metadata: {
       // Builders take a layer from their cache when its contents are the same, whatever its times:
       // with this line, another time is another content.
       timestamp: new Date(seconds * 1000).toISOString(),
       component: {
+        'bom-ref': service.name,
         type: 'application',
         name: service.name,
         version: service.version,
         licenses: [{ license: { id: service.license } }],
+        purl: `pkg:generic/${service.name}@${service.version}`,
       },
     },
-    components: [
-      node(materials),
-      ...debian.map((material) => debianComponent(material, release)),
-      ...npm.map(npmComponent),
+    components: parts.map(({ component }) => ({ 'bom-ref': component.name, ...component })),
+    dependencies: [
+      { ref: service.name, dependsOn: ['node', ...names(drivers)] },
+      ...parts.map(({ component, needs }) => ({ ref: component.name, dependsOn: needs })),
     ],
   };
-  return `${JSON.stringify(document, null, 1)}\n`;
+  const head = {
+    $schema: 'http://cyclonedx.org/schema/bom-1.6.schema.json',
+    bomFormat: 'CycloneDX',
+    specVersion: '1.6',
+    serialNumber: `urn:uuid:${uuid(JSON.stringify(document))}`,
+    version: 1,
+  };
+  return `${JSON.stringify({ ...head, ...document }, null, 1)}\n`;
 }
 
-function node({ versions, nodeHash }: Materials) {
-  // `modules` and `napi` number interfaces; an empty version is of a library that is not built in.
-  const bundled = Object.entries(versions).filter(
-    ([name, version]) => !['node', 'modules', 'napi'].includes(name) && version,
-  );
-  return {
+/** Version 8 of RFC 9562 (section 5.8): the first bits of the text's SHA-256. */
+function uuid(text: string): string {
+  const hex = sha256(text);
+  const variant = ((Number.parseInt(hex[16]!, 16) & 0b0011) | 0b1000).toString(16);
+  const parts = [hex.slice(0, 8), hex.slice(8, 12), `8${hex.slice(13, 16)}`];
+  return [...parts, `${variant}${hex.slice(17, 20)}`, hex.slice(20, 32)].join('-');
+}
+
+function nodePart({ versions, nodeHash }: Materials, needs: readonly string[]): Part {
+  const component = {
     type: 'application',
     name: 'node',
     version: versions.node,
-    cpe: `cpe:2.3:a:nodejs:node.js:${versions.node}:*:*:*:*:*:*:*`,
+    cpe: cpe('nodejs:node.js', versions.node),
     purl: `pkg:generic/node@${versions.node}`,
     hashes: [{ alg: 'SHA-256', content: nodeHash }],
-    components: bundled.map(([name, version]) => ({
+  };
+  return { component, needs };
+}
+
+/**
+ * The libraries in node's binary that vulnerability databases know, by their names in
+ * `process.versions`: vendor and product in the National Vulnerability Database, and the software
+ * that the entry is for. Those without an entry there have a generic purl alone.
+ */
+const PRODUCTS: Readonly<Record<string, readonly [product: string, software?: string]>> = {
+  ares: ['c-ares:c-ares'],
+  brotli: ['google:brotli'],
+  icu: ['unicode:international_components_for_unicode', 'c\\/c\\+\\+'],
+  llhttp: ['llhttp:llhttp', 'node.js'],
+  nghttp2: ['nghttp2:nghttp2'],
+  openssl: ['openssl:openssl'],
+  sqlite: ['sqlite:sqlite'],
+  undici: ['nodejs:undici', 'node.js'],
+  uv: ['libuv:libuv'],
+  v8: ['google:v8'],
+  zlib: ['zlib:zlib'],
+  zstd: ['facebook:zstandard'],
+};
+
+/** Libraries that are npm packages of the same name. */
+const NPM = ['acorn', 'amaro', 'undici'];
+
+/** These number interfaces or data. */
+const NO_LIBRARIES = ['node', 'modules', 'napi', 'cldr', 'tz', 'unicode'];
+
+function bundledParts(versions: NodeJS.ProcessVersions): readonly Part[] {
+  return Object.entries(versions).flatMap(([name, version]) => {
+    // An empty version is of a library that is not built in.
+    if (NO_LIBRARIES.includes(name) || !version) return [];
+    // "14.6.202.34-node.34", "1.3.2.1-motley-285e94b": advisories name the number alone.
+    const number = /^\d+(?:\.\d+)*/.exec(version)?.[0] ?? version;
+    const [product, software] = PRODUCTS[name] ?? [];
+    const component = {
       type: 'library',
       name,
       version,
-      purl: `pkg:generic/${name}@${version}`,
-    })),
+      ...(product && { cpe: cpe(product, number, software) }),
+      purl: `pkg:${NPM.includes(name) ? 'npm' : 'generic'}/${name}@${number}`,
+    };
+    return [{ component, needs: [] }];
+  });
+}
+
+function cpe(product: string, version: string, software = '*'): string {
+  return `cpe:2.3:a:${product}:${version}:*:*:*:*:${software}:*:*`;
+}
+
+function debianPart(
+  { name, version, architecture, stanza }: DebianPackage,
+  release: string,
+  all: readonly DebianPackage[],
+): Part {
+  // "gcc-12 (12.2.0-13)" where the source has a version of its own.
+  const [source = name, sourceVersion] = field(stanza, 'Source')?.split(/ \(|\)/) ?? [];
+  const upstream = encodeURIComponent([source, sourceVersion].filter(Boolean).join('@'));
+  const qualifiers = `arch=${architecture}&distro=debian-${release}&upstream=${upstream}`;
+  const escaped = [name, version].map(encodeURIComponent).join('@');
+  const purl = `pkg:deb/debian/${escaped}?${qualifiers}`;
+  const wanted = (field(stanza, 'Depends') ?? '').split(/[,|]/).map((text) => text.trim());
+  const names = wanted.map((text) => text.replace(/[\s:(].*/, ''));
+  return {
+    component: { type: 'library', name, version, purl },
+    needs: all.map((other) => other.name).filter((other) => names.includes(other)),
   };
 }
 
-function debianComponent({ name, version, architecture }: DebianPackage, release: string) {
-  const qualifiers = `arch=${architecture}&distro=debian-${release}`;
-  const escaped = [name, version].map(encodeURIComponent).join('@');
-  return { type: 'library', name, version, purl: `pkg:deb/debian/${escaped}?${qualifiers}` };
-}
-
-function npmComponent({ name, version, license, integrity }: NpmPackage) {
+function npmPart({ name, version, license, integrity }: NpmPackage): Part {
   const [algorithm, hash] = integrity.split('-');
   if (algorithm !== 'sha512' || !hash) throw new Error(`${name}: no SHA-512 in package-lock.json`);
-  return {
+  const component = {
     type: 'library',
     name,
     version,
@@ -96,4 +180,5 @@ function npmComponent({ name, version, license, integrity }: NpmPackage) {
     purl: `pkg:npm/${name}@${version}`,
     hashes: [{ alg: 'SHA-512', content: Buffer.from(hash, 'base64').toString('hex') }],
   };
+  return { component, needs: [] };
 }

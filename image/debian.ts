@@ -81,6 +81,7 @@ function describe(name: string, stanza: string): DebianPackage {
   return { name, version, architecture, stanza, copyright };
 }
 
-function field(stanza: string, name: string): string | undefined {
+/** A field of an entry in dpkg's database. */
+export function field(stanza: string, name: string): string | undefined {
   return new RegExp(`^${name}: (.+)$`, 'm').exec(stanza)?.[1];
 }

@@ -2,8 +2,9 @@
 // container, in which the engine has already put files of its own.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { sha256 } from './tree.ts';
 
 /** The engine's command: `docker`, or what CONTAINER_ENGINE names, such as `podman`. */
 export const ENGINE = process.env.CONTAINER_ENGINE || 'docker';
@@ -16,19 +17,77 @@ export interface Unpacked {
   readonly layers: readonly string[];
 }
 
-/** Unpacks an image into an empty folder. */
-export async function unpack(image: string, folder: string): Promise<Unpacked> {
+/**
+ * The ID of the one image that a name, a tag, a digest or an ID means.
+ * @throws an Error when it means none, or when it has no tag and its tags are of several images
+ */
+export async function resolveImage(image: string): Promise<string> {
+  const id = (await run(ENGINE, ['image', 'inspect', '-f', '{{.Id}}', image])).trim();
+  const format = '{{.ID}} {{.Repository}}:{{.Tag}}';
+  const tags = await run(ENGINE, ['images', '--no-trunc', '--format', format, image]);
+  const ids = new Set(tags.match(/^\S+/gm));
+  if (ids.size > 1) {
+    throw new Error(`${image}: ambiguous; give a tag or an ID:\n${tags.trimEnd()}`);
+  }
+  return id;
+}
+
+/** A file or folder of a layer. */
+export interface Entry {
+  /** As `ls -l` shows it, such as `-rwxr-xr-x`. */
+  readonly mode: string;
+  /** `uid/gid` */
+  readonly owner: string;
+  readonly path: string;
+}
+
+/** What a layer holds. */
+export async function entriesOf(layer: string): Promise<readonly Entry[]> {
+  const lines = (await run('tar', ['-tvf', layer, '--numeric-owner'])).trimEnd().split('\n');
+  return lines.map((line) => {
+    const [, mode = '', owner = '', path = ''] =
+      /^(\S+) +(\S+) +\S+ +\S+ +\S+ +(?:\.\/)?(.*)$/.exec(line) ?? [];
+    return { mode, owner, path };
+  });
+}
+
+/**
+ * Unpacks an image, by its ID, into an empty folder. By a name the engine would save every tag.
+ * @throws an Error when the archive holds another image, or more than the one, or when a layer has an
+ *   entry that is neither a file nor a folder: a link could lead to a file of this machine
+ */
+export async function unpack(id: string, folder: string): Promise<Unpacked> {
   const archive = join(folder, 'image.tar');
   const parts = join(folder, 'parts');
   const root = join(folder, 'root');
   mkdirSync(parts);
   mkdirSync(root);
-  await run(ENGINE, ['save', '-o', archive, image]);
+  await run(ENGINE, ['save', '-o', archive, id]);
   await run('tar', ['-xf', archive, '-C', parts]);
-  const [manifest] = JSON.parse(readFileSync(join(parts, 'manifest.json'), 'utf8'));
-  const layers = (manifest.Layers as string[]).map((layer) => join(parts, layer));
-  for (const layer of layers) await run('tar', ['-xf', layer, '-C', root, '--no-same-owner']);
+  const manifests = JSON.parse(readFileSync(join(parts, 'manifest.json'), 'utf8'));
+  if (manifests.length !== 1) throw new Error(`${id}: ${manifests.length} images in its archive`);
+  const [{ Config: config, Layers }] = manifests as [{ Config: string; Layers: string[] }];
+  const hex = id.replace(/^sha256:/, '');
+  if (sha256(readFileSync(join(parts, config))) !== hex && !indexed(parts).includes(hex)) {
+    throw new Error(`${id}: its archive holds another image, ${config}`);
+  }
+  const layers = Layers.map((layer) => join(parts, layer));
+  for (const layer of layers) {
+    const other = (await entriesOf(layer)).find(({ mode }) => !/^[-d]/.test(mode));
+    if (other !== undefined) throw new Error(`${other.path}: not a file (${other.mode})`);
+    await run('tar', ['-xf', layer, '-C', root, '--no-same-owner']);
+  }
   return { root, layers };
+}
+
+/** Engines with containerd's image store name an image by the hash of its manifest. */
+function indexed(parts: string): readonly string[] {
+  const index = join(parts, 'index.json');
+  if (!existsSync(index)) return [];
+  const { manifests } = JSON.parse(readFileSync(index, 'utf8')) as {
+    manifests: { digest: string }[];
+  };
+  return manifests.map(({ digest }) => digest.replace(/^sha256:/, ''));
 }
 
 /**

@@ -1,14 +1,17 @@
-// Tells whether an image holds what this source makes, file by file, and the published node:
+// Compares one image with this source: its files, their modes, its settings, and node with the
+// published binary.
 //   npm run image:verify -- IMAGE [LIST]
-// LIST is the output of the build, or whatever part of it has the lines of SHA-256. Without it the
-// first stage is built from the source here. Exit status 0 when all is as it should be.
+// LIST is the output of a build, or the part of it with the lines of SHA-256. Without it the first
+// stage is built here. Exit status 0 when nothing differs. The ID on the first line is the image
+// that was compared: run that one.
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { BOM_PATH } from './bom.ts';
 import { comparePrefix, fetchNode } from './published.ts';
+import { settingsChanged, settingsIn, settingsOf } from './settings.ts';
 import { sha256 } from './tree.ts';
-import { ENGINE, run, unpack } from './unpack.ts';
+import { ENGINE, entriesOf, resolveImage, run, unpack } from './unpack.ts';
 
 const SOURCE = join(import.meta.dirname, '..');
 
@@ -32,16 +35,25 @@ if (image === undefined) {
 }
 
 async function verify(image: string, folder: string, list: string | undefined): Promise<void> {
-  const { root } = await unpack(image, folder);
-  const expected = hashes(list === undefined ? await build() : readFileSync(list, 'utf8'));
+  const id = await resolveImage(image);
+  process.stdout.write(`image ${id}\n`);
+  const inspect = ['image', 'inspect', '-f', '{{.Architecture}}', id];
+  const architecture = (await run(ENGINE, inspect)).trim();
+  const { root, layers } = await unpack(id, folder);
+  const built = list === undefined ? await build(architecture) : readFileSync(list, 'utf8');
+  const expected = hashes(built);
   if (expected.size === 0) throw new Error(`${list}: no line of SHA-256 in it`);
-  const problems = differences(filesOf(root), expected);
+  const dockerfile = settingsIn(readFileSync(join(SOURCE, 'Dockerfile'), 'utf8'));
+  const problems = [
+    ...differences(filesOf(root), expected),
+    ...(await Promise.all(layers.map(strangeModes))).flat(),
+    ...settingsChanged(await settingsOf(id), dockerfile),
+  ];
   if (problems.length > 0) throw new Error(problems.join('\n'));
   process.stdout.write(`${expected.size} files, each as in the list\n`);
+  process.stdout.write(`${Object.keys(dockerfile).length} settings, each as in the Dockerfile\n`);
 
   const version = nodeVersion(readFileSync(join(root, BOM_PATH), 'utf8'));
-  const inspect = ['image', 'inspect', '-f', '{{.Architecture}}', image];
-  const architecture = (await run(ENGINE, inspect)).trim();
   const published = await fetchNode(version, architecture, folder);
   const cut = readFileSync(join(root, 'usr/local/bin/node'));
   const zeroed = comparePrefix(cut, published);
@@ -51,9 +63,11 @@ async function verify(image: string, folder: string, list: string | undefined): 
 }
 
 /** Makes the first stage and returns the list that it prints. */
-async function build(): Promise<string> {
-  const stage = (await run(ENGINE, ['build', '-q', '--target', 'build', SOURCE])).trim();
-  const args = ['run', '--rm', '--network', 'none', stage, 'cat', '/rootfs.sha256'];
+async function build(architecture: string): Promise<string> {
+  const platform = ['--platform', `linux/${architecture}`];
+  const flags = ['-q', '--target', 'build', ...platform];
+  const stage = (await run(ENGINE, ['build', ...flags, SOURCE])).trim();
+  const args = ['run', '--rm', ...platform, '--network', 'none', stage, 'cat', '/rootfs.sha256'];
   return run(ENGINE, args);
 }
 
@@ -76,6 +90,17 @@ function differences(found: Map<string, string>, expected: Map<string, string>):
     if (!expected.has(path)) return [`${path}: not in the list`];
     return found.get(path) === expected.get(path) ? [] : [`${path}: changed`];
   });
+}
+
+/** A line for each entry that someone but root may write, or that runs as someone else. */
+async function strangeModes(layer: string): Promise<string[]> {
+  return (await entriesOf(layer))
+    .filter(({ mode, owner, path }) =>
+      path === 'data/'
+        ? mode !== 'drwxrwxr-x' || owner !== '65532/0'
+        : owner !== '0/0' || !/^(drwxr-xr-x|-rwxr-xr-x|-rw-r--r--)$/.test(mode),
+    )
+    .map(({ mode, owner, path }) => `${path}: ${mode} ${owner}`);
 }
 
 function nodeVersion(bom: string): string {

@@ -8,11 +8,25 @@ import { text } from 'node:stream/consumers';
 import { type Config, InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log, type Sink } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
+import { VERSION } from './version.ts';
 
 const OLDEST_NODE = 24;
 
 /** Exit statuses; 70 and 78 are EX_SOFTWARE and EX_CONFIG of sysexits.h. */
 const EXIT = { ok: 0, failed: 1, software: 70, config: 78 } as const; // 6.11
+
+const USAGE = 'usage: notes-users [--json | --live | --ready | --help | --version]';
+
+const HELP = `${USAGE}
+
+  --json     log JSON lines on a terminal too
+  --live     exit with 0 if the running service responds, else with 1
+  --ready    exit with 0 if the running service takes requests, else with 1
+  --help     print this text
+  --version  print the version
+
+Settings come from environment variables; docs/contract.md lists them.
+`;
 
 /** Its file descriptor. */
 const STDOUT = 1;
@@ -35,11 +49,22 @@ async function main(): Promise<void> {
     return fail(EXIT.failed, [`notes-users needs node ${OLDEST_NODE} or newer, this is ${node}`]);
   }
   const [argument, ...rest] = process.argv.slice(2);
-  if (rest.length > 0 || (argument && !['--live', '--ready', '--json'].includes(argument))) {
-    return fail(EXIT.failed, ['usage: notes-users [--live | --ready | --json]']); // 6.11
+  if (rest.length > 0) return fail(EXIT.failed, [USAGE]); // 6.11
+  switch (argument) {
+    case '--live':
+    case '--ready':
+      return probe(argument.slice(2));
+    case '--help':
+      return void process.stdout.write(HELP); // 6.11
+    case '--version':
+      return void process.stdout.write(`notes-users ${VERSION}\n`); // 6.11
+    case undefined:
+    case '':
+    case '--json':
+      return serve(argument === '--json');
+    default:
+      return fail(EXIT.failed, [USAGE]); // 6.11
   }
-  if (argument === '--live' || argument === '--ready') return probe(argument.slice(2));
-  await serve(argument === '--json');
 }
 
 /** Asks the admin listener of a running service: exit status 0 when it says yes. */

@@ -1,5 +1,6 @@
-// deploy/: the dashboard and the alerts ask for metrics that the service has, in a language that
-// Prometheus understands, and the alerts are raised by what they are meant for.
+// deploy/ and compose.yaml: the dashboard and the alerts ask for metrics that the service has, in a
+// language that Prometheus understands, and the alerts are raised by what they are meant for; what a
+// stranger can reach without a token is nothing that changes data.
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -50,7 +51,7 @@ function metricsOf(expression: string): string[] {
     .replace(/\b(?:by|without|on|ignoring)\s*\([^)]*\)/g, ' ');
   return [...bare.matchAll(/\b[a-z_:][a-z0-9_:]*\b(?!\s*\()/gi)]
     .map(([name]) => name)
-    .filter((name) => !['sum', 'count', 'by', 'and', 'or', 'unless'].includes(name));
+    .filter((name) => !['sum', 'count', 'by', 'and', 'or', 'unless', 'absent'].includes(name));
 }
 
 /** The labels that an expression names. */
@@ -91,7 +92,10 @@ describe('names', () => {
       for (const expression of expressions) {
         const names = metricsOf(expression);
         assert.ok(names.length > 0, expression);
-        for (const name of names) assert.ok(page.names.has(name), `${name} in ${expression}`);
+        for (const name of names) {
+          // Prometheus itself makes `up`.
+          assert.ok(name === 'up' || page.names.has(name), `${name} in ${expression}`);
+        }
       }
     });
 
@@ -171,16 +175,95 @@ describe('the dashboard', () => {
 });
 
 describe('the alerts', () => {
-  test('there are three', () => assert.equal(alerts.length, 3));
+  test('there are five', () => assert.equal(alerts.length, 5));
+
+  test('every share has a minimum of traffic, without which one failure of one raises it', () => {
+    const shares = alerts.filter((expression) => expression.includes(' / '));
+    assert.equal(shares.length, 2);
+    for (const expression of shares) assert.match(expression, /\band sum by .+> 0\.05\n$/s);
+  });
 
   test('promtool finds nothing wrong with them', PROMTOOL, () => {
     const { status, output } = promtool(['check', 'rules', ALERTS]);
     assert.equal(status, 0, output);
-    assert.match(output, /SUCCESS: 3 rules found/);
+    assert.match(output, /SUCCESS: 5 rules found/);
   });
 
   test('what raises each, and what does not quite: ops/alerts.yaml', PROMTOOL, () => {
     const { status, output } = promtool(['test', 'rules', join(ROOT, 'test/ops/alerts.yaml')]);
     assert.equal(status, 0, output);
+  });
+});
+
+describe('compose.yaml', () => {
+  const text = readFileSync(join(ROOT, 'compose.yaml'), 'utf8');
+  const service = /^ {2}service:\n((?: {4}.*\n|\n)+)/m.exec(text)![1]!;
+
+  test('users need a token', () => assert.match(service, /^ {6}PROTECT_USERS: "true"/m));
+
+  test('every port is of this machine alone', () => {
+    const ports = [...text.matchAll(/^ {6}- "?([\d.:]+:\d+)"?/gm)].map(([, port]) => port);
+    assert.deepEqual(ports, ['127.0.0.1:3000:3000', '127.0.0.1:3001:3001']);
+  });
+
+  test('the image is built, as no registry has it', () => {
+    assert.match(service, /^ {4}build: \.\n {4}image: notes-users\n {4}pull_policy: build/m);
+  });
+
+  test('the previous signing key has its place, so that a rotation changes files alone', () => {
+    assert.match(
+      service,
+      /^ {6}SIGNING_SECRET_PREVIOUS_FILE: \/run\/secrets\/signing_secret_previous\b/m,
+    );
+    assert.match(service, /^ {4}secrets: \[.*\bsigning_secret_previous\b.*\]$/m);
+    assert.match(
+      text,
+      /^ {2}signing_secret_previous:\n {4}file: \.\/secrets\/signing_secret_previous$/m,
+    );
+  });
+});
+
+describe('kubernetes.yaml', () => {
+  const text = readFileSync(join(ROOT, 'deploy/kubernetes.yaml'), 'utf8');
+  const objects = text.split(/^---\n/m);
+  const kind = (name: string) => {
+    const found = objects.filter((object) => object.includes(`\nkind: ${name}\n`));
+    assert.equal(found.length, 1, `${found.length} of kind ${name}`);
+    return found[0]!;
+  };
+  const variable = (name: string) =>
+    new RegExp(`- name: ${name}\n +value: (.*)\n`).exec(kind('Deployment'))?.[1];
+
+  test('users need a token', () => assert.equal(variable('PROTECT_USERS'), '"true"'));
+
+  test('the previous signing key has its place, so that a rotation changes the secret alone', () => {
+    const path = '/run/secrets/notes-users/signing_secret_previous';
+    assert.equal(variable('SIGNING_SECRET_PREVIOUS_FILE'), path);
+  });
+
+  test('only a namespace of the cluster reaches the admin port, and all reach the API', () => {
+    const [, rules = ''] = kind('NetworkPolicy').split('\n  ingress:\n');
+    const [api, admin, ...rest] = rules.split(/^ {4}- /m).slice(1);
+    assert.deepEqual(rest, []);
+    assert.match(api!, /^ports:\n +- port: http\n$/);
+    assert.match(admin!, /^ports:\n +- port: admin\n +from:\n +- namespaceSelector:\n/);
+    assert.match(kind('NetworkPolicy'), /^ {2}policyTypes: \[Ingress\]$/m);
+  });
+
+  test('a database outage, when no replica is ready, does not block the drain of a node', () => {
+    const budget = kind('PodDisruptionBudget');
+    assert.match(budget, /^ {2}unhealthyPodEvictionPolicy: AlwaysAllow$/m);
+  });
+
+  test('every resource that a node can run out of is requested', () => {
+    const requests = /\n {12}requests:\n((?: {14}.*\n)+)/.exec(kind('Deployment'))?.[1] ?? '';
+    const names = [...requests.matchAll(/^ +([a-z-]+):/gm)].map(([, name]) => name);
+    assert.deepEqual(names, ['cpu', 'memory', 'ephemeral-storage']);
+  });
+
+  test('every object selects the pods of the deployment by one label', () => {
+    for (const object of objects) {
+      assert.match(object, /app\.kubernetes\.io\/name: notes-users/);
+    }
   });
 });

@@ -205,7 +205,10 @@ describe('the package', { timeout: 120_000 }, () => {
       return spawnSync('npx', all, { cwd: folder, env, encoding: 'utf8', timeout: TIMEOUT_MS });
     };
     const usage = npx('--no-such');
-    assert.match(usage.stderr, /^usage: notes-users \[--live \| --ready \| --json\]$/m);
+    assert.match(
+      usage.stderr,
+      /^usage: notes-users \[--json \| --live \| --ready \| --help \| --version\]$/m,
+    );
     assert.equal(usage.status, 1);
     const invalid = npx();
     assert.match(invalid.stderr, /^PORT: not accepted; .+\n(?:.+\n)*TLS_KEY_FILE: /m);

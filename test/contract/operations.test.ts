@@ -13,6 +13,7 @@ import { basic, send } from '../support/client.ts';
 import { newFolder, PASSWORD, Program, start, USER } from '../support/program.ts';
 
 const ENTRY = join(import.meta.dirname, '../../src/main.ts');
+const USAGE = 'usage: notes-users [--json | --live | --ready | --help | --version]';
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 /** What does not happen by then does not happen. */
 const soon = () => ({ signal: AbortSignal.timeout(20_000) });
@@ -158,7 +159,19 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
       await using program = new Program({ PORT: '0', DATABASE_URL: 'sqlite::memory:' }, args);
       assert.deepEqual(await program.exited, { code: 1, signal: null });
       assert.equal(program.stdout, '');
-      assert.equal(program.stderr, 'usage: notes-users [--live | --ready | --json]\n');
+      assert.equal(program.stderr, `${USAGE}\n`);
+    });
+  }
+
+  for (const { argument, expected } of [
+    { argument: '--help', expected: /^usage: .+\n\n( {2}--\w+ {2,}\S.+\n){5}/ },
+    { argument: '--version', expected: /^notes-users \d+\.\d+\.\d+\n$/ },
+  ]) {
+    test(`6.11 ${argument} writes to stdout, reads no setting and exits with 0`, async () => {
+      await using program = new Program({ PORT: 'not a port' }, [argument]);
+      assert.deepEqual(await program.exited, { code: 0, signal: null });
+      assert.match(program.stdout, expected);
+      assert.equal(program.stderr, '');
     });
   }
 

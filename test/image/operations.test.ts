@@ -1,0 +1,230 @@
+// The commands of docs/operations.md that need a container engine, run as they stand there. Only the
+// names of the image, the container and the volume, and the ports, are those of the test.
+import assert from 'node:assert/strict';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { ENGINE, run } from '../../image/unpack.ts';
+import { find } from '../support/daemon.ts';
+import { block } from '../support/manual.ts';
+import { newFolder } from '../support/program.ts';
+import { Container, engine, IMAGE, NO_IMAGE } from './engine.ts';
+import { NO_POSTGRES, postgresImage } from './postgres-image.ts';
+
+const SOURCE = join(import.meta.dirname, '../..');
+
+describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
+  const volume = `notes-users-test-manual-${process.pid}`;
+  const container = new Container();
+  let folder: string;
+
+  before(async () => {
+    folder = newFolder();
+  });
+  after(async () => {
+    await container[Symbol.asyncDispose]();
+    await engine('volume', 'rm', volume).catch(() => {});
+  });
+
+  /** A block of the manual with the names of the test, in the folder. */
+  const runs = (heading: string, words: string, cwd = folder) => {
+    const commands = block(heading, words)
+      .replaceAll(/\bnotes-users(:latest)?/g, IMAGE)
+      .replaceAll('notes-data', volume)
+      .replaceAll(/\bnotes(?=[ :\n])/g, container.name)
+      .replaceAll('-p 127.0.0.1:3000:3000', '-p 127.0.0.1::3000')
+      .replaceAll('build.log', join(folder, 'build.log'))
+      .replaceAll(/^docker\b/gm, ENGINE);
+    return run('bash', ['-ec', commands], { cwd });
+  };
+
+  test('it is built and run, and users need a token', async () => {
+    await runs('The image', 'docker build', SOURCE);
+    await container.answers();
+    assert.equal((await fetch(`${await container.url()}/users`)).status, 401);
+  });
+
+  test('it is verified, against a new build and against the list of one', async () => {
+    const stage = await engine('build', '-q', '--target', 'build', SOURCE);
+    const hashes = ['run', '--rm', '--network', 'none', stage.trim(), 'cat', '/rootfs.sha256'];
+    writeFileSync(join(folder, 'build.log'), await engine(...hashes));
+    const output = await runs('Audit it', 'image:verify', SOURCE);
+    assert.equal([...output.matchAll(/^\d+ files, each as in the list$/gm)].length, 2, output);
+  });
+
+  test('a backup of the running service, restored, has the users that it had', async () => {
+    const client = new Client(await container.url(), await password(container));
+    await client.create('Ann');
+    await runs('Backup and restore', 'docker exec');
+    await client.create('Bob');
+    await runs('Backup and restore', 'docker stop');
+    await container.answers();
+    const restored = new Client(await container.url(), await password(container));
+    assert.deepEqual(await restored.names(), ['Ann']);
+  });
+
+  test('SIGHUP does not end it', async () => {
+    await runs('Rotation', 'docker kill');
+    await container.answers();
+    assert.ok(await container.isRunning());
+  });
+});
+
+const compose = (await run(ENGINE, ['compose', 'version']).then(
+  () => `command ${ENGINE} compose`,
+  () => undefined,
+)) as string | undefined;
+/** `docker compose`, or the older program of its own (Debian package docker-compose). */
+const COMPOSE = compose ?? find('docker-compose');
+const NO_COMPOSE = COMPOSE === undefined && 'compose is not installed (docker-compose)';
+
+describe('the manual: compose', {
+  skip: NO_IMAGE || NO_COMPOSE || NO_POSTGRES,
+  timeout: 900_000,
+}, () => {
+  let folder: string;
+  let client: Client;
+
+  before(async () => {
+    folder = newFolder();
+    const [, published = ''] = /image: (postgres:.*)/.exec(composeFile())!;
+    const file = composeFile()
+      .replace('build: .', `build: ${SOURCE}`)
+      .replace('image: notes-users', `image: ${IMAGE}`)
+      .replace(published, await postgresImage(published))
+      .replaceAll(/"127\.0\.0\.1:(\d+):\1"/g, '"127.0.0.1::$1"');
+    writeFileSync(join(folder, 'compose.yaml'), file);
+  });
+  after(async () => {
+    await shell('docker compose down --volumes --timeout 20');
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  /** Runs commands in the folder of compose.yaml. */
+  function shell(commands: string): Promise<string> {
+    const docker = `docker() { if [ "$1" = compose ]; then shift; ${COMPOSE} "$@"; else command ${ENGINE} "$@"; fi; }`;
+    const env = { COMPOSE_PROJECT_NAME: `notes-users-test-${process.pid}` };
+    return run('bash', ['-eo', 'pipefail', '-c', `${docker}\n${commands}`], { cwd: folder, env });
+  }
+
+  /** A client with the password of now, once the service responds and its store is ready. */
+  async function connected(): Promise<Client> {
+    const [address] = (await shell('docker compose port service 3000')).split('\n');
+    const secret = readFileSync(join(folder, 'secrets/auth_password'), 'utf8').trim();
+    const next = new Client(`http://${address}`, secret);
+    await next.ready();
+    return next;
+  }
+
+  test('the secrets are made, it starts, and users need a token', async () => {
+    await shell(block('Compose', 'mkdir'));
+    client = await connected();
+    assert.equal((await fetch(`${client.url}/users`)).status, 401);
+    await client.create('Ann');
+  });
+
+  test('a new password works, and the old one does not', async () => {
+    const old = client;
+    await shell(block('Rotation', 'secrets/auth_password\ndocker'));
+    client = await connected();
+    await assert.rejects(new Client(client.url, old.password).token(), /401/);
+  });
+
+  test('tokens outlive a new signing key until the previous one is dropped', async () => {
+    const token = await client.token();
+    await shell(block('Rotation', 'cp -pf secrets/signing_secret'));
+    client = await connected();
+    assert.equal(await client.status(token), 200);
+    const fresh = await client.token();
+    await shell(block('Rotation', ': > secrets/new && chmod 444'));
+    client = await connected();
+    assert.equal(await client.status(token), 401);
+    assert.equal(await client.status(fresh), 200);
+  });
+
+  test('a new database password is the one that the service and the backup use', async () => {
+    const url = () => readFileSync(join(folder, 'secrets/database_url'), 'utf8');
+    const old = url();
+    await shell(block('Rotation', 'alter role'));
+    assert.notEqual(url(), old);
+    client = await connected();
+    assert.deepEqual(await client.names(), ['Ann']);
+    mkdirSync(join(folder, 'old'));
+    writeFileSync(join(folder, 'old/url'), old);
+    const psql = 'docker compose exec -T database psql --no-password -c "select 1"';
+    const asNetwork = (file: string) => shell(`${psql} "$(cat ${file})"`);
+    await asNetwork('secrets/database_url');
+    await assert.rejects(asNetwork('old/url'), /password authentication failed/);
+  });
+
+  test('a dump of the running service, restored, has the users that it had', async () => {
+    await shell(block('Backup and restore', 'pg_dump'));
+    await client.create('Bob');
+    await shell(block('Backup and restore', 'pg_restore'));
+    client = await connected();
+    assert.deepEqual(await client.names(), ['Ann']);
+  });
+});
+
+function composeFile(): string {
+  return readFileSync(join(SOURCE, 'compose.yaml'), 'utf8');
+}
+
+/** The password that a container without settings generated when it last started. */
+async function password(container: Container): Promise<string> {
+  const lines = (await container.lines()).join('\n');
+  return [...lines.matchAll(/generated for user admin: (\S+)/g)].at(-1)![1]!;
+}
+
+/** Speaks to a service with PROTECT_USERS. */
+class Client {
+  readonly url: string;
+  readonly password: string;
+
+  constructor(url: string, password: string) {
+    this.url = url;
+    this.password = password;
+  }
+
+  /** Resolves once users can be listed. The test's timeout ends it. */
+  async ready(): Promise<void> {
+    for (;;) {
+      const status = await this.token()
+        .then((token) => this.status(token))
+        .catch(() => 0);
+      if (status === 200) return;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+
+  async token(): Promise<string> {
+    const body = new URLSearchParams({ id: 'admin', pw: this.password });
+    const res = await fetch(`${this.url}/token`, { method: 'POST', body, headers: CLOSE });
+    if (res.status !== 200) throw new Error(`${res.status} ${await res.text()}`);
+    return ((await res.json()) as { token: string }).token;
+  }
+
+  async status(token: string): Promise<number> {
+    const headers = { ...CLOSE, authorization: `Bearer ${token}` };
+    return (await fetch(`${this.url}/users`, { headers })).status;
+  }
+
+  async create(name: string): Promise<void> {
+    const authorization = `Bearer ${await this.token()}`;
+    const headers = { ...CLOSE, authorization, 'content-type': 'application/json' };
+    const body = JSON.stringify({ name, email: `${name}@example.com` });
+    const res = await fetch(`${this.url}/users`, { method: 'POST', headers, body });
+    assert.equal(res.status, 201, await res.text());
+  }
+
+  async names(): Promise<readonly string[]> {
+    const headers = { ...CLOSE, authorization: `Bearer ${await this.token()}` };
+    const users = (await (await fetch(`${this.url}/users`, { headers })).json()) as {
+      name: string;
+    }[];
+    return users.map(({ name }) => name);
+  }
+}
+
+/** So that a stop has no idle connection to wait for. */
+const CLOSE = { connection: 'close' };

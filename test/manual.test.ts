@@ -1,0 +1,171 @@
+// docs/operations.md: every command block is run, or stands with a reason in test/support/manual.ts.
+// Those that need a container engine are in test/image/operations.test.ts.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import postgres from 'postgres';
+import { send } from './support/client.ts';
+import { find } from './support/daemon.ts';
+import { block, blocks, TREATMENTS } from './support/manual.ts';
+import { promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
+import { newFolder, type Program, start } from './support/program.ts';
+
+const ROOT = join(import.meta.dirname, '..');
+const MANIFEST = join(ROOT, 'deploy/kubernetes.yaml');
+const STAND_IN = join(import.meta.dirname, 'support/kubectl.ts');
+const KUBECTL = find('kubectl');
+const VALIDATOR = find('kubernetes-validate');
+const LANGUAGES = { engine: 'sh', compose: 'sh', kubectl: 'sh', postgres: 'sql', promtool: 'yaml' };
+
+describe('the manual', () => {
+  test('every block stands in the list, and no other', () => {
+    const found = Object.groupBy(blocks(), ({ heading }) => heading);
+    const counts = Object.entries(found).map(([heading, own]) => [heading, own!.length]);
+    const listed = Object.entries(TREATMENTS).map(([heading, own]) => [heading, own.length]);
+    assert.deepEqual(Object.fromEntries(counts), Object.fromEntries(listed));
+    for (const [heading, own] of Object.entries(found)) {
+      for (const [i, { language, text }] of own!.entries()) {
+        const treatment = TREATMENTS[heading]![i]!;
+        if (typeof treatment === 'object') assert.ok(treatment.notRun.length > 0);
+        else assert.equal(language, LANGUAGES[treatment], text);
+      }
+    }
+  });
+
+  test('the scrape configurations are what Prometheus reads', { skip: WITHOUT_PROMTOOL }, () => {
+    const file = join(newFolder(), 'prometheus.yaml');
+    const configurations = blocks().filter(({ language }) => language === 'yaml');
+    for (const { text } of configurations) {
+      // Debian's Prometheus is built without the discovery of Kubernetes.
+      const known = text.replace(/kubernetes_sd_configs: .*/, 'static_configs: [{ targets: [] }]');
+      writeFileSync(file, known.replace('HOST', 'localhost'));
+      const { status, output } = promtool(['check', 'config', file]);
+      assert.equal(status, 0, output);
+    }
+    writeFileSync(file, configurations[0]!.text.replace('static_configs', 'static'));
+    assert.notEqual(promtool(['check', 'config', file]).status, 0);
+  });
+});
+
+describe('the manual: roles and database of Postgres', () => {
+  test('the service runs as the first role, then as the second, then as it alone', async () => {
+    const server = process.env.TEST_DATABASE_URL;
+    if (!server) throw new Error('TEST_DATABASE_URL is not set: run the tests with npm test');
+    const name = `notes_${process.pid}`;
+    const sql = postgres(server, { max: 1, onnotice: () => {} });
+    const runs = async (text: string) => {
+      const own = text.replaceAll(/\bnotes(?=\b|_2)/g, name).replaceAll('PASSWORD', 'secret');
+      for (const statement of own.split(';\n').filter(Boolean)) await sql.unsafe(statement);
+    };
+    const url = (role: string) => {
+      const { host } = new URL(server);
+      return `postgres://${role}:secret@${host}/${name}`;
+    };
+    const status = async (role: string, email: string) => {
+      await using program: Program = await start({
+        DATABASE_URL: url(role),
+        DATABASE_TIMEOUT_MS: '2000',
+      });
+      const body = { name: 'Ann', email };
+      return (await send(`${program.url}/users`, { method: 'POST', body })).status;
+    };
+    try {
+      await runs(block('Kubernetes', 'create database'));
+      assert.equal(await status(name, 'a@x'), 201);
+      await runs(block('Rotation', 'in role'));
+      assert.equal(await status(`${name}_2`, 'b@x'), 201);
+      assert.equal(await status(name, 'c@x'), 201);
+      await runs(block('Rotation', 'nologin'));
+      assert.equal(await status(`${name}_2`, 'd@x'), 201);
+      assert.equal(await status(name, 'e@x'), 500);
+    } finally {
+      await sql.unsafe(`drop database if exists ${name} with (force)`);
+      await sql.unsafe(`drop role if exists ${name}_2, ${name}`);
+      await sql.end();
+    }
+  });
+});
+
+describe('the manual: Kubernetes', {
+  skip: KUBECTL === undefined && 'kubectl is not installed',
+}, () => {
+  interface Call {
+    readonly asked?: string;
+    readonly slept?: string;
+    readonly applied?: { readonly kind: string; readonly data?: Readonly<Record<string, string>> };
+  }
+
+  /** Runs a block in a folder with secrets, and returns what the cluster was asked for. */
+  function runs(heading: string, words: string): { folder: string; calls: Call[] } {
+    const folder = newFolder();
+    const bin = join(folder, 'bin');
+    for (const name of ['secrets', 'deploy', 'bin']) mkdirSync(join(folder, name));
+    for (const name of ['database_url', 'auth_password', 'signing_secret']) {
+      writeFileSync(join(folder, 'secrets', name), `first ${name}`);
+    }
+    writeFileSync(join(folder, 'secrets/signing_secret_previous'), '');
+    copyFileSync(MANIFEST, join(folder, 'deploy/kubernetes.yaml'));
+    writeFileSync(
+      join(bin, 'kubectl'),
+      `#!/bin/sh\nexec "${process.execPath}" "${STAND_IN}" "$@"\n`,
+    );
+    writeFileSync(join(bin, 'sleep'), `#!/bin/sh\necho "{\\"slept\\":\\"$1\\"}" >> "$CALLS"\n`);
+    for (const name of ['kubectl', 'sleep']) chmodSync(join(bin, name), 0o755);
+    const calls = join(folder, 'calls');
+    execFileSync('bash', ['-eo', 'pipefail', '-c', block(heading, words)], {
+      cwd: folder,
+      env: { ...process.env, PATH: `${bin}:${process.env.PATH}`, KUBECTL, CALLS: calls, MANIFEST },
+      stdio: ['ignore', 'ignore', 'inherit'],
+    });
+    const lines = readFileSync(calls, 'utf8').trimEnd().split('\n');
+    return { folder, calls: lines.map((line) => JSON.parse(line)) };
+  }
+
+  const secretOf = ({ applied }: Call) =>
+    Object.fromEntries(
+      Object.entries(applied?.data ?? {}).map(([key, value]) => [key, atob(value)]),
+    );
+
+  test('the secret has every file that the manifest mounts, and all of it is applied', () => {
+    const { calls } = runs('Kubernetes', 'kubectl create secret');
+    const kinds = calls.map(({ applied }) => applied?.kind);
+    const objects = ['Deployment', 'Service', 'PodDisruptionBudget', 'NetworkPolicy'];
+    assert.deepEqual(kinds, ['Secret', ...objects, undefined]);
+    assert.equal(calls.at(-1)?.asked, 'status --timeout=5m');
+    const manifest = readFileSync(MANIFEST, 'utf8');
+    const mounted = [...manifest.matchAll(/value: \/run\/secrets\/notes-users\/(\w+)/g)];
+    const keys = Object.keys(secretOf(calls[0]!));
+    assert.deepEqual(keys.sort(), mounted.map(([, name]) => name).sort());
+  });
+
+  test('a new signing key takes three roll-outs, with an hour before the last', () => {
+    const { calls } = runs('Rotation', 'roll_out()');
+    const steps = calls.map(({ applied, asked, slept }) => applied?.kind ?? asked ?? slept);
+    const rollOut = ['Secret', 'restart', 'status --timeout=10m'];
+    assert.deepEqual(steps, [...rollOut, ...rollOut, '3600', ...rollOut]);
+    const secrets = calls.filter(({ applied }) => applied).map(secretOf);
+    const [first, second, third] = secrets.map(({ signing_secret, signing_secret_previous }) => ({
+      signing: signing_secret,
+      previous: signing_secret_previous,
+    }));
+    const old = 'first signing_secret';
+    const fresh = first?.previous;
+    assert.match(fresh!, /^[0-9a-f]{64}\n$/);
+    assert.deepEqual(first, { signing: old, previous: fresh });
+    assert.deepEqual(second, { signing: fresh, previous: old });
+    assert.deepEqual(third, { signing: fresh, previous: '' });
+  });
+
+  test('the manifest has only fields that Kubernetes has', {
+    skip: VALIDATOR === undefined && 'kubernetes-validate is not installed (PyPI)',
+  }, () => {
+    execFileSync(VALIDATOR!, ['--strict', '--quiet', MANIFEST]);
+    const wrong = join(newFolder(), 'kubernetes.yaml');
+    writeFileSync(wrong, readFileSync(MANIFEST, 'utf8').replace('minAvailable', 'atLeast'));
+    assert.throws(() =>
+      execFileSync(VALIDATOR!, ['--strict', '--quiet', wrong], { stdio: 'pipe' }),
+    );
+  });
+});

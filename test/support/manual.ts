@@ -1,0 +1,71 @@
+// The command blocks of docs/operations.md, and how each is tested. A block without an entry here,
+// or an entry without a block, fails test/deploy.test.ts.
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+const MANUAL = join(import.meta.dirname, '../../docs/operations.md');
+
+/** A fenced block that is to be typed in or copied. */
+export interface Block {
+  readonly language: string;
+  readonly heading: string;
+  readonly text: string;
+}
+
+/** What runs a block, or why nothing does. */
+export type Treatment =
+  /** A container engine, in test/image/operations.test.ts. */
+  | 'engine'
+  /** A container engine with compose and a Postgres, in test/image/operations.test.ts. */
+  | 'compose'
+  /** kubectl and a stand-in for the cluster, in test/deploy.test.ts. */
+  | 'kubectl'
+  /** The Postgres of the tests, in test/deploy.test.ts. */
+  | 'postgres'
+  /** Prometheus' promtool, in test/deploy.test.ts. */
+  | 'promtool'
+  | { readonly notRun: string };
+
+/** By heading, for each block below it in order. */
+export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
+  'The image': ['engine'],
+  'Audit it': ['engine'],
+  arm64: [{ notRun: 'builds for minutes under qemu, and needs an arm64 base image' }],
+  Compose: ['compose'],
+  Kubernetes: [
+    { notRun: 'pushes to a registry of the reader; the first block of the page builds' },
+    'postgres',
+    'kubectl',
+  ],
+  Rotation: [
+    'compose',
+    'compose',
+    'compose',
+    'kubectl',
+    'compose',
+    'postgres',
+    'postgres',
+    'engine',
+  ],
+  'Backup and restore': ['engine', 'engine', 'compose', 'compose'],
+  Metrics: ['promtool', 'promtool'],
+};
+
+/** Every block of the page in order. */
+export function blocks(): readonly Block[] {
+  let heading = '';
+  const found: Block[] = [];
+  const text = readFileSync(MANUAL, 'utf8');
+  for (const [, title, language, body] of text.matchAll(/^#+ (.+)$|^```(\w*)\n([\s\S]*?)^```$/gm)) {
+    if (title !== undefined) heading = title;
+    else found.push({ language: language!, heading, text: body! });
+  }
+  return found;
+}
+
+/** The text of one block: the first under that heading in which the words occur. */
+export function block(heading: string, words: string): string {
+  const found = blocks().find((each) => each.heading === heading && each.text.includes(words));
+  if (found === undefined) throw new Error(`${MANUAL}: no block with "${words}" under ${heading}`);
+  return found.text;
+}
