@@ -11,8 +11,8 @@ export interface Services extends AuthServices {
   readonly store: UserStore;
   /** The one note, as JSON. */
   readonly note: string;
-  /** The API's OpenAPI document, as JSON. */
-  readonly description: () => string;
+  /** The text of openapi.json. */
+  readonly openapi: string;
   /** The page of GET /docs. */
   readonly page: DocsPage;
 }
@@ -39,7 +39,7 @@ export interface Route {
   readonly access: Access;
   /** Media types of the body; empty: a body has no meaning here. */
   readonly accepts: readonly MediaType[];
-  /** Statuses that the handler answers with; what precedes it answers too, see openapi.ts. */
+  /** Statuses that the handler answers with; what precedes it answers too, see scripts/openapi.ts. */
   readonly answers: readonly number[];
   readonly handle: Handler;
   /** What the route is for, in a few words of Markdown. */

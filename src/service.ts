@@ -9,8 +9,7 @@ import { Credential } from './auth/credential.ts';
 import { Failures } from './auth/failures.ts';
 import { Tokens } from './auth/jwt.ts';
 import { type Config, readTls } from './config.ts';
-import { readPage } from './docs.ts';
-import { openapi } from './openapi.ts';
+import { readOpenapi, readPage } from './docs.ts';
 import { Admin } from './ops/admin.ts';
 import { STOP_GRACE_MS } from './ops/limits.ts';
 import type { Log } from './ops/log.ts';
@@ -70,7 +69,7 @@ export async function startService(
     ...authServices(config, password),
     store,
     note: JSON.stringify({ title: config.noteTitle, contents: config.noteContents }),
-    description: once(() => openapi(routes)),
+    openapi: readOpenapi(),
     page,
   };
   const app = new App({
@@ -173,15 +172,6 @@ function authServices(config: Config, password: string): AuthServices {
     ),
     failures: new Failures(config.authFailuresPerMinute, () => performance.now()),
     protectUsers: config.protectUsers,
-  };
-}
-
-/** Makes a value when it is first asked for, so that no start waits for it. */
-function once<T>(make: () => T): () => T {
-  let made: T | undefined;
-  return () => {
-    made ??= make();
-    return made;
   };
 }
 

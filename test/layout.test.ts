@@ -97,11 +97,6 @@ const RULES: {
       'version.ts',
     ],
   },
-  'openapi.ts': {
-    values: ['http/body.ts', 'version.ts', /^openapi\//],
-    types: ['route.ts', 'routes.ts', 'auth/access.ts'],
-  },
-  'openapi/': { values: ['user.ts', 'version.ts'], types: ['routes.ts'] },
   'docs.ts': { values: ['node:crypto', 'node:fs'] },
   'route.ts': { values: [], types: ['docs.ts', /^node:/, /^http\//, /^auth\//, 'user.ts'] },
   'routes.ts': { values: [/^api\//], types: ['route.ts'] },

@@ -1,7 +1,7 @@
 // What the route table does not say of a route: its name for generated clients, its parameters, the
 // schema of its body and its success.
-import type { routes } from '../routes.ts';
-import { VERSION } from '../version.ts';
+import type { routes } from '../../src/routes.ts';
+import { VERSION } from '../../src/version.ts';
 import { htmlAnswer, jsonAnswer, textAnswer } from './answers.ts';
 import type { PARAMETERS } from './parameters.ts';
 import { ADA, type Part, ref, type SCHEMAS } from './schemas.ts';

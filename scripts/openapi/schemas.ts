@@ -1,6 +1,6 @@
 // The schemas of the OpenAPI document: what bodies hold (contract sections 3 and 4). The rules of a
 // user's fields are the ones that validation uses.
-import { FIELDS } from '../user.ts';
+import { FIELDS } from '../../src/user.ts';
 
 /** A JSON object of the document. */
 export type Part = { readonly [name: string]: unknown };
