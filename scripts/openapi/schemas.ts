@@ -1,33 +1,34 @@
-// The schemas of the OpenAPI document: what bodies hold (contract sections 3 and 4). The rules of a
-// user's fields are the ones that validation uses.
+// Schemas of the OpenAPI document: request and response bodies (contract sections 3 and 4). The rules
+// of a user's fields are the ones that validation uses.
 import { FIELDS } from '../../src/user.ts';
 
 /** A JSON object of the document. */
-export type Part = { readonly [name: string]: unknown };
+export type JsonObject = { readonly [name: string]: unknown };
 
-type Kind = 'schemas' | 'parameters' | 'headers' | 'responses';
+type ComponentType = 'schemas' | 'parameters' | 'headers' | 'responses';
 
 /** A reference to a component. */
-export function ref(kind: Kind, name: string): Part {
-  return { $ref: `#/components/${kind}/${name}` };
+export function ref(type: ComponentType, name: string): JsonObject {
+  return { $ref: `#/components/${type}/${name}` };
 }
 
-/** The user of the examples: the service's first one when it is created as the example does. */
+/** The user of the examples: the first user of a new service, created from its example. */
 export const ADA = { id: 1, name: 'Ada Lovelace', email: 'ada@example.com' };
 
-/** Entity tag of a user that has not been changed. */
+/** Entity tag of a user that has never changed. */
 export const FIRST_TAG = '"1"';
 
-/** Schemas of bodies and values. */
+/** Without the format, generators for Go and Java make a 32-bit number. */
+export const INT64 = { type: 'integer', format: 'int64', maximum: Number.MAX_SAFE_INTEGER };
+
+/** Schemas by component name. `NewUser` would collide with the constructor of `User` in Go. */
 export const SCHEMAS = {
-  Name: { ...FIELDS.name, examples: [ADA.name] },
-  Email: { ...FIELDS.email, examples: [ADA.email] },
+  Name: FIELDS.name,
+  Email: FIELDS.email,
   UserId: {
-    description: 'Given by the service, ascending, never reused.',
-    type: 'integer',
+    description: 'Assigned by the service, ascending, never reused.',
+    ...INT64,
     minimum: 1,
-    maximum: Number.MAX_SAFE_INTEGER,
-    examples: [ADA.id],
   },
   User: {
     ...object({
@@ -37,20 +38,19 @@ export const SCHEMAS = {
     }),
     additionalProperties: false,
   },
-  NewUser: {
+  UserFields: {
     description: 'Other members, `id` included, are ignored.',
     ...object({ name: ref('schemas', 'Name'), email: ref('schemas', 'Email') }),
   },
   UserChange: {
     description:
-      'A JSON Merge Patch (RFC 7396): what is absent stays as it is. `null` is refused, as neither field can be removed. Other members are ignored.',
+      'A JSON Merge Patch (RFC 7396). Absent fields keep their values. `null` is refused, because neither field can be removed. Other members are ignored.',
     type: 'object',
     properties: { name: ref('schemas', 'Name'), email: ref('schemas', 'Email') },
   },
-  RequestId: { type: 'string', pattern: '^[A-Za-z0-9._-]{1,128}$' },
   Credentials: object({
-    id: { description: "The credential user's `AUTH_USER`.", type: 'string' },
-    pw: { description: 'Its `AUTH_PASSWORD`.', type: 'string', format: 'password' },
+    id: { description: '`AUTH_USER`.', type: 'string' },
+    pw: { description: '`AUTH_PASSWORD`.', type: 'string', format: 'password' },
   }),
   Token: {
     ...object({
@@ -75,9 +75,10 @@ export const SCHEMAS = {
       paths: { type: 'object' },
       components: { type: 'object' },
     }),
+    additionalProperties: true,
   },
 } as const;
 
-function object(properties: Part): Part {
+function object(properties: JsonObject): JsonObject {
   return { type: 'object', required: Object.keys(properties), properties };
 }
