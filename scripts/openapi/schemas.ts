@@ -58,7 +58,7 @@ export const SCHEMAS = {
         description:
           'JWS compact, HS256, with the claims `id`, `name`, `iat` and `exp` = `iat` + 3600.',
         type: 'string',
-        pattern: '^[\\w-]+\\.[\\w-]+\\.[\\w-]+$',
+        pattern: '^[A-Za-z0-9_-]+\\.[A-Za-z0-9_-]+\\.[A-Za-z0-9_-]+$',
       },
     }),
     additionalProperties: false,
