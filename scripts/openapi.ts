@@ -26,9 +26,9 @@ Any request can get these responses, which the operations do not list: 404 for a
 a body above \`BODY_LIMIT_BYTES\`, 431 for headers above 16 KiB, 503 for too many pipelined requests,
 and 505 for an HTTP version other than 1.0 and 1.1. All but 404 and 405 close the connection.
 
-Every response has \`X-Content-Type-Options: nosniff\` and an \`X-Request-Id\`, which the log has too.
-It is the value of the request if that has 1 to 128 letters, digits, dots, hyphens or underscores,
-else a new one. Every body has a \`Content-Length\`, except a long list of users, which is streamed.
+Every response has \`X-Content-Type-Options: nosniff\` and an \`X-Request-Id\`, which the log has too. A
+request can set its value to 1 to 128 letters, digits, dots, hyphens or underscores; any other value is
+replaced. Every body has a \`Content-Length\`, except a long list of users, which is streamed.
 If \`CORS_ORIGIN\` is set, every response has \`Access-Control-Allow-Origin\` and
 \`Access-Control-Expose-Headers\`.
 

@@ -47,7 +47,7 @@ export const PARAMETERS = {
   RequestId: {
     name: 'X-Request-Id',
     in: 'header',
-    description: 'Comes back in the response and is in the log, unless it is replaced.',
+    description: 'Comes back in the response and is in the log.',
     schema: { type: 'string' },
   },
 } as const;
