@@ -13,7 +13,7 @@ export const IS_FULL = process.env.CLIENTS === 'full';
 
 const CACHE = process.env.CLIENTS_CACHE ?? join(tmpdir(), `notes-users-clients-${userInfo().uid}`);
 const TOOLS = join(import.meta.dirname, 'tools');
-const TIMEOUT_MS = 600_000;
+const TIMEOUT_MS = 1_500_000;
 
 const GO_PACKAGE = 'github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2';
 const SWAGGER_UI = 'swagger-ui-dist@5.35.0';
