@@ -9,6 +9,7 @@ RUN npm ci --ignore-scripts
 COPY scripts ./scripts
 COPY src ./src
 COPY db ./db
+COPY openapi.json ./
 COPY image ./image
 # The time of every file in the image, in seconds since 1970.
 ARG SOURCE_DATE_EPOCH=0

@@ -17,6 +17,7 @@ export function copyApp(source: string, tree: Tree): readonly NpmPackage[] {
     `node_modules/${DRIVER}/{package.json,cjs/package.json,cjs/src/**/*.js}`,
     'dist/main.cjs',
     'src/docs.html',
+    'openapi.json',
     'db/**/*.sql',
     'package.json',
   ];

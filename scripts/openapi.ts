@@ -1,7 +1,127 @@
-// Writes openapi.json, the document that GET /openapi.json answers with. The tests compare.
+// Generates openapi.json from the route table (contract 8.1): `npm run openapi` writes the file that
+// the service serves. A route's row lists the statuses of its handler; the statuses that the
+// pipeline returns first follow from the row's access and body. HEAD and OPTIONS follow from the
+// methods of a path and are not in the document.
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { openapi } from '../src/openapi.ts';
+import type { Access } from '../src/auth/access.ts';
+import { MEDIA_TYPES } from '../src/http/body.ts';
+import type { Route } from '../src/route.ts';
 import { routes } from '../src/routes.ts';
+import { VERSION } from '../src/version.ts';
+import { HEADERS } from './openapi/headers.ts';
+import { OPERATIONS, type Operation, TAGS } from './openapi/operations.ts';
+import { PARAMETERS, SECURITY_SCHEMES } from './openapi/parameters.ts';
+import { RESPONSES, SHARED, unsupported } from './openapi/responses.ts';
+import { type JsonObject, ref, SCHEMAS } from './openapi/schemas.ts';
 
-writeFileSync(join(import.meta.dirname, '../openapi.json'), openapi(routes));
+const DESCRIPTION = `Tokens (HS256 JWT), a note behind Bearer, a greeting behind Basic, and users.
+
+Errors are \`text/plain\`: the status text, or one sentence that says what was wrong. Checks run in
+this order: 404 path, 405, 401 or 429, 413, 415, 400 syntax, 400 fields, 404 user, 412, 400 taken
+email. \`POST /token\`, whose body holds the credentials, checks them last.
+
+Any request can get these responses, which the operations do not list: 404 for an unknown path, 405 with
+\`Allow\` for a method that the path does not have, 408 for a request that arrives too slowly, 413 for
+a body above \`BODY_LIMIT_BYTES\`, 431 for headers above 16 KiB, 503 for too many pipelined requests,
+and 505 for an HTTP version other than 1.0 and 1.1. All but 404 and 405 close the connection.
+
+Every response has \`X-Content-Type-Options: nosniff\` and an \`X-Request-Id\`, which the log has too. A
+request can set its value to 1 to 128 letters, digits, dots, hyphens or underscores; any other value is
+replaced. Every body has a \`Content-Length\`, except a long list of users, which is streamed.
+If \`CORS_ORIGIN\` is set, every response has \`Access-Control-Allow-Origin\` and
+\`Access-Control-Expose-Headers\`.
+
+\`HEAD\` works wherever \`GET\` does, and \`OPTIONS\` everywhere. A body that a route does not take is
+dropped, within the same size limit.`;
+
+const SECURITY: { readonly [access in Access]: readonly JsonObject[] } = {
+  public: [],
+  basic: [{ basic: [] }],
+  bearer: [{ bearer: [] }],
+  users: [{}, { bearer: [] }],
+};
+
+/** The document as JSON in ASCII, so that the white space in its patterns can be read. */
+export function openapi(): string {
+  // 8.1
+  const paths: { [path: string]: { [method: string]: JsonObject } } = {};
+  for (const [key, route] of Object.entries<Route>(routes)) {
+    const [method, path] = key.split(' ') as [string, string];
+    paths[path] ??= {};
+    paths[path][method.toLowerCase()] = operationOf(key, route);
+  }
+  const document = {
+    openapi: '3.1.0',
+    info: {
+      title: 'Notes and Users',
+      version: VERSION,
+      summary: 'A notes and users HTTP API: JWT and Basic authentication.',
+      description: DESCRIPTION,
+      license: { name: 'MIT', identifier: 'MIT' },
+    },
+    servers: [{ url: '/', description: 'The server of this document.' }],
+    tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),
+    paths,
+    components: {
+      schemas: SCHEMAS,
+      parameters: PARAMETERS,
+      headers: HEADERS,
+      responses: RESPONSES,
+      securitySchemes: SECURITY_SCHEMES,
+    },
+  };
+  return `${JSON.stringify(document, null, 2)}\n`.replace(/[^\n -~]/g, escaped);
+}
+
+function escaped(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
+}
+
+function operationOf(key: string, route: Route): JsonObject {
+  const operation = OPERATIONS[key as keyof typeof OPERATIONS];
+  const { id, tag, parameters = [] } = operation;
+  return {
+    operationId: id,
+    tags: [tag],
+    summary: route.summary,
+    ...(route.access === 'users' && {
+      description: 'Needs a token only if the service runs with `PROTECT_USERS=true`.',
+    }),
+    security: SECURITY[route.access],
+    parameters: [...parameters, 'RequestId'].map((name) => ref('parameters', name)),
+    ...(operation.body && { requestBody: bodyOf(route, operation.body) }),
+    responses: responsesOf(key, route, operation),
+  };
+}
+
+function bodyOf(route: Route, { schema, example }: NonNullable<Operation['body']>): JsonObject {
+  const content = mediaTypes(route).map((type) => [
+    type,
+    { schema: ref('schemas', schema), example },
+  ]);
+  return { required: true, content: Object.fromEntries(content) };
+}
+
+function responsesOf(key: string, route: Route, operation: Operation): JsonObject {
+  const statuses = new Set([...route.answers, 400]);
+  if (route.access !== 'public') statuses.add(401);
+  if (route.access === 'basic') statuses.add(429);
+  if (route.accepts.length > 0) for (const status of [413, 415]) statuses.add(status);
+  const response = (status: number): JsonObject => {
+    if (status < 300) return operation.success;
+    if (status === 401 && operation.unauthorized) return operation.unauthorized;
+    if (status === 415) return unsupported(mediaTypes(route).join(', '), key.startsWith('PATCH '));
+    return ref('responses', SHARED[status as keyof typeof SHARED]);
+  };
+  const sorted = [...statuses].sort((a, b) => a - b);
+  return Object.fromEntries(sorted.map((status) => [status, response(status)]));
+}
+
+function mediaTypes({ accepts }: Route): readonly string[] {
+  return accepts.map((type) => MEDIA_TYPES[type]);
+}
+
+if (import.meta.main) {
+  writeFileSync(join(import.meta.dirname, '../openapi.json'), openapi());
+}

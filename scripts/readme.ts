@@ -82,8 +82,6 @@ const ORDER = [
   'app.ts',
   'user.ts',
   'api/*.ts',
-  'openapi.ts',
-  'openapi/*.ts',
   'docs.ts',
   'docs.html',
   'version.ts',

@@ -1,5 +1,5 @@
-// The page of GET /docs (contract 8.2): docs.html, and the policy that lets a browser run its one
-// script and apply its one style sheet, and nothing else.
+// The files that describe the API: openapi.json (contract 8.1), and docs.html (contract 8.2) with the
+// policy that lets a browser run its one script and apply its one style sheet, and nothing else.
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
@@ -10,12 +10,19 @@ export interface DocsPage {
   readonly policy: string;
 }
 
-// It lies in src only: dist/ has the modules alone.
-const FILE = new URL('../src/docs.html', import.meta.url);
+// Relative to the root: dist/ has the modules alone.
+const PAGE = new URL('../src/docs.html', import.meta.url);
+const OPENAPI = new URL('../openapi.json', import.meta.url);
+
+/** Reads the document, which `npm run openapi` wrote. @throws whatever node:fs throws when it cannot be read */
+export function readOpenapi(): Buffer {
+  // 8.1
+  return readFileSync(OPENAPI);
+}
 
 /** Reads the page. @throws whatever node:fs throws when it cannot be read */
 export function readPage(): DocsPage {
-  const html = readFileSync(FILE, 'utf8');
+  const html = readFileSync(PAGE, 'utf8');
   return { html: Buffer.from(html), policy: policyOf(html) };
 }
 

@@ -11,8 +11,8 @@ export interface Services extends AuthServices {
   readonly store: UserStore;
   /** The one note, as JSON. */
   readonly note: string;
-  /** The API's OpenAPI document, as JSON. */
-  readonly description: () => Buffer;
+  /** The bytes of openapi.json. */
+  readonly openapi: Buffer;
   /** The page of GET /docs. */
   readonly page: DocsPage;
 }
@@ -31,7 +31,7 @@ export interface Route {
   readonly access: Access;
   /** Media types of the body; empty if a body has no meaning here. */
   readonly accepts: readonly MediaType[];
-  /** Statuses that the handler returns; for those of the pipeline see openapi.ts. */
+  /** Statuses that the handler returns; for those of the pipeline see scripts/openapi.ts. */
   readonly answers: readonly number[];
   readonly handle: Handler;
   /** What the route is for, in a few words of Markdown. */

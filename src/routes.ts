@@ -1,9 +1,10 @@
 // The route table, the whole API on one page. The router, `Allow`, `OPTIONS`, the `Accept` of a
 // 415, the log's route, the metrics' labels and the OpenAPI document come from it.
-import { describeApi } from './api/description.ts';
+
 import { showDocs } from './api/docs.ts';
 import { greet } from './api/greeting.ts';
 import { readNote } from './api/notes.ts';
+import { describeApi } from './api/openapi.ts';
 import { greetCaller } from './api/protected.ts';
 import { issueToken } from './api/token.ts';
 import {

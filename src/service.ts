@@ -11,11 +11,12 @@ import { Credential } from './auth/credential.ts';
 import { Tokens } from './auth/jwt.ts';
 import { FailureLimiter } from './auth/limiter.ts';
 import { type Config, readTls } from './config.ts';
-import { readPage } from './docs.ts';
+
+import { readOpenapi, readPage } from './docs.ts';
 import { Budget, memoryLimits } from './http/budget.ts';
 import { STOP_GRACE_MS } from './http/limits.ts';
 import { Server } from './http/server.ts';
-import { openapi } from './openapi.ts';
+
 import { Admin } from './ops/admin.ts';
 import type { Log } from './ops/log.ts';
 import { MeasuredStore } from './ops/measured.ts';
@@ -73,7 +74,7 @@ export async function startService(
     ...authServices(config, password),
     store,
     note: JSON.stringify({ title: config.noteTitle, contents: config.noteContents }),
-    description: once(() => Buffer.from(openapi(routes))),
+    openapi: readOpenapi(),
     page,
   };
   const app = new App({
@@ -184,15 +185,6 @@ function authServices(config: Config, password: string): AuthServices {
     ),
     limiter: new FailureLimiter(config.authFailuresPerMinute, () => performance.now()),
     protectUsers: config.protectUsers,
-  };
-}
-
-/** Makes a value when it is first asked for, so that no start waits for it. */
-function once<T>(make: () => T): () => T {
-  let made: T | undefined;
-  return () => {
-    made ??= make();
-    return made;
   };
 }
 

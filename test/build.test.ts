@@ -49,7 +49,8 @@ describe('dist/main.cjs', () => {
     build(join(folder, 'dist'));
     text = readFileSync(file, 'utf8');
     cpSync(join(ROOT, 'db'), join(folder, 'db'), { recursive: true });
-    cpSync(join(ROOT, 'src/docs.html'), join(folder, 'src/docs.html'));
+    for (const name of ['src/docs.html', 'openapi.json'])
+      cpSync(join(ROOT, name), join(folder, name));
     for (const name of ['node_modules', 'data']) mkdirSync(join(folder, name));
     symlinkSync(join(ROOT, 'node_modules/postgres'), join(folder, 'node_modules/postgres'));
     writeFileSync(join(folder, 'preload.cjs'), PRELOAD);

@@ -138,7 +138,6 @@ describe('the page in a browser', { skip, timeout: 300_000 }, () => {
               .split('/')
               .reduce((at: Part, key: string) => at[key], api),
           );
-    const common = (await page.locator('main > section').last().textContent()) ?? '';
     assert.equal(await page.title(), api.info.title);
     let count = 0;
     for (const [path, methods] of Object.entries<Part>(api.paths)) {
@@ -146,8 +145,7 @@ describe('the page in a browser', { skip, timeout: 300_000 }, () => {
         count++;
         const details = page.locator(`details[id="${op.operationId}"]`);
         const text = (await details.textContent()) ?? '';
-        const has = (word: string) =>
-          assert.ok((text + common).includes(word), `${op.operationId}: ${word}`);
+        const has = (word: string) => assert.ok(text.includes(word), `${op.operationId}: ${word}`);
         assert.ok(text.startsWith(`${method.toUpperCase()}${path}`), text);
         for (const parameter of op.parameters.map(resolve)) {
           const label = details.locator('label', { hasText: new RegExp(`^${parameter.name}$`) });
@@ -160,7 +158,7 @@ describe('the page in a browser', { skip, timeout: 300_000 }, () => {
         }
         for (const [status, answer] of Object.entries<Part>(op.responses)) {
           has(status);
-          for (const [header, part] of Object.entries<Part>(resolve(answer).headers)) {
+          for (const [header, part] of Object.entries<Part>(resolve(answer).headers ?? {})) {
             const schema = resolve(resolve(part).schema);
             for (const word of [header, schema.enum ?? [], schema.const ?? []].flat()) has(word);
           }

@@ -1,5 +1,5 @@
-// openapi.json: it is what the source makes, public validators take it, and its schemas and the
-// validation of users agree. What a running service does with it is test/contract's business.
+// openapi.json: it is what the generator makes, public validators accept it, its schemas and the
+// validation of users agree, and it is fit for generators of clients. test/clients generates them.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -8,17 +8,25 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import fc from 'fast-check';
-import { openapi } from '../src/openapi.ts';
+import { openapi } from '../scripts/openapi.ts';
 import { routes } from '../src/routes.ts';
 import { isEmail, parseChange, parseNewUser } from '../src/user.ts';
-import { DOCUMENT, fault, type Part } from './support/openapi.ts';
+import {
+  COMMON_HEADERS,
+  DOCUMENT,
+  fault,
+  type JsonObject,
+  resolve,
+  TRANSPORT_STATUSES,
+  UNROUTED_STATUSES,
+} from './support/openapi.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const PATH = join(ROOT, 'openapi.json');
 
 describe('the document', () => {
-  test('openapi.json is what the source makes: npm run openapi', () => {
-    assert.equal(readFileSync(PATH, 'utf8'), openapi(routes));
+  test('openapi.json is what npm run openapi makes', () => {
+    assert.equal(readFileSync(PATH, 'utf8'), openapi());
   });
 
   test('every route of the table is in it, and nothing else', () => {
@@ -41,6 +49,99 @@ describe('the document', () => {
   });
 });
 
+describe('it is fit for generators and viewers', () => {
+  const text = openapi();
+
+  test('8.1 it has at most 40 KB, all of it in ASCII', () => {
+    assert.ok(text.length <= 40_000, `${text.length} bytes`);
+    assert.match(text, /^[\n -~]*$/);
+  });
+
+  test('8.1 the introduction has the statuses of any request and the headers of every response', () => {
+    const introduction = String(DOCUMENT.info!.description);
+    for (const status of [...TRANSPORT_STATUSES, ...UNROUTED_STATUSES]) {
+      assert.match(introduction, new RegExp(`\\b${status}\\b`));
+    }
+    for (const name of Object.keys(COMMON_HEADERS)) {
+      assert.ok(introduction.toLowerCase().includes(`\`${name}`), name);
+    }
+  });
+
+  test('8.1 no operation repeats a status of any request or a header of every response', () => {
+    const names = [...Object.keys(COMMON_HEADERS), 'content-length', 'connection'];
+    for (const [key, { responses, requestBody }] of operations()) {
+      const own = requestBody ? [413] : [];
+      for (const [status, response] of Object.entries(responses!)) {
+        const isTransport = TRANSPORT_STATUSES.includes(Number(status));
+        assert.ok(!isTransport || own.includes(Number(status)), `${key} ${status}`);
+        const headers = Object.keys(resolve(response).headers ?? {});
+        assert.ok(!headers.some((name) => names.includes(name.toLowerCase())), `${key} ${status}`);
+      }
+    }
+  });
+
+  test('8.1 patterns have no escape that some engine refuses', () => {
+    const patterns = Array.from(text.matchAll(/"pattern": (".*")/g), ([, json]) =>
+      JSON.parse(json!),
+    );
+    assert.ok(patterns.length > 5);
+    for (const pattern of patterns) {
+      for (const [sequence] of pattern.matchAll(/\\(?:x[0-9a-f]{2}|.)/g)) {
+        assert.match(sequence, /^\\(?:x[0-9a-f]{2}|[?.])$/, pattern);
+      }
+    }
+  });
+
+  test('8.1 every const and enum has a type, and every integer above 2^31 is an int64', () => {
+    let count = 0;
+    const check = (part: unknown): void => {
+      if (typeof part !== 'object' || part === null) return;
+      const schema = part as Record<string, unknown>;
+      if ('const' in schema || 'enum' in schema) assert.equal(schema.type, 'string');
+      if (schema.type === 'integer' && schema.maximum !== 1000 && 'maximum' in schema) {
+        count++;
+        assert.equal(schema.format, 'int64');
+      }
+      for (const inner of Object.values(schema)) check(inner);
+    };
+    check(JSON.parse(text));
+    assert.equal(count, 2);
+  });
+
+  test('8.1 a viewer fills in no optional parameter, and any X-Request-Id is valid', () => {
+    const parameters = operations().flatMap(([, part]) => Object.values(part.parameters!));
+    for (const parameter of parameters.map(resolve)) {
+      const { required, example, examples, schema } = parameter;
+      const { default: fallback, example: one, examples: some } = resolve(schema!);
+      if (required) assert.notEqual(example, undefined);
+      else assert.deepEqual([example, examples, fallback, one, some], Array(5).fill(undefined));
+      if (String(parameter.name) === 'X-Request-Id') assert.deepEqual(schema, { type: 'string' });
+    }
+  });
+
+  test('8.1 no schema is named like the Go constructor of another', () => {
+    const names = Object.keys(DOCUMENT.components!.schemas!);
+    assert.deepEqual(
+      names.filter((name) => names.includes(name.replace(/^New/, '')) && /^New/.test(name)),
+      [],
+    );
+  });
+
+  test('8.1 the schema of the document itself allows the members that it does not list', () => {
+    assert.equal(fault(DOCUMENT.components!.schemas!.Description!, JSON.parse(text)), undefined);
+    assert.equal(DOCUMENT.components!.schemas!.Description!.additionalProperties, true);
+  });
+});
+
+function operations(): [string, JsonObject][] {
+  return Object.entries(DOCUMENT.paths!).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, part]): [string, JsonObject] => [
+      `${method} ${path}`,
+      part,
+    ]),
+  );
+}
+
 describe('public validators', () => {
   test('redocly lint, with its recommended rules, finds no error and no warning', () => {
     const text = lint(PATH);
@@ -49,12 +150,12 @@ describe('public validators', () => {
   });
 
   test('the JSON Schema of OpenAPI 3.1 takes it', async () => {
-    const { valid, errors } = await new Validator().validate(JSON.parse(openapi(routes)));
+    const { valid, errors } = await new Validator().validate(JSON.parse(openapi()));
     assert.deepEqual({ valid, errors }, { valid: true, errors: undefined });
   });
 
   test('the JSON Schema of OpenAPI 3.1 refuses it without an answer’s description', async () => {
-    const broken = openapi(routes).replace('"description": "The service is there.",', '');
+    const broken = openapi().replace('"description": "A greeting.",', '');
     const { valid } = await new Validator().validate(JSON.parse(broken));
     assert.equal(valid, false);
   });
@@ -70,7 +171,10 @@ function lint(path: string): string {
 }
 
 describe('validation and the schemas agree', () => {
-  const { NewUser, UserChange, Email } = DOCUMENT.components!.schemas as Record<string, Part>;
+  const { UserFields, UserChange, Email } = DOCUMENT.components!.schemas as Record<
+    string,
+    JsonObject
+  >;
 
   // Texts near the rules' edges: their lengths, code points of two units, and what patterns refuse.
   const unit = fc.constantFrom('a', 'é', '😀', '@', ' ', '\t', '\0', '\x7f', '\u0085', '\u2028');
@@ -94,16 +198,16 @@ describe('validation and the schemas agree', () => {
   );
 
   for (const { what, isValid, schema, values } of [
-    { what: 'a new user', isValid: doesNotThrow(parseNewUser), schema: NewUser, values: body },
+    { what: 'a new user', isValid: doesNotThrow(parseNewUser), schema: UserFields, values: body },
     { what: 'a change', isValid: doesNotThrow(parseChange), schema: UserChange, values: body },
     { what: 'an email', isValid: isEmail, schema: Email, values: email },
   ] as readonly Agreement[]) {
     test(`on ${what}`, () => {
       const verdicts = new Set<boolean>();
-      const agree = fc.property(values, (given) => {
-        const isTaken = isValid(given);
-        verdicts.add(isTaken);
-        assert.equal(fault(schema, given) === undefined, isTaken);
+      const agree = fc.property(values.filter(isWellFormed), (given) => {
+        const isAccepted = isValid(given);
+        verdicts.add(isAccepted);
+        assert.equal(fault(schema, given) === undefined, isAccepted);
       });
       fc.assert(agree, { numRuns: 2_000 });
       assert.deepEqual([...verdicts].sort(), [false, true]);
@@ -111,10 +215,34 @@ describe('validation and the schemas agree', () => {
   }
 });
 
+test('4.11 the white space and control characters of the pattern are those of Unicode', () => {
+  const refused = /[@\p{White_Space}\p{Cc}]/u;
+  const wrong: string[] = [];
+  for (let code = 0; code <= 0x10ffff; code++) {
+    if (code >= 0xd800 && code <= 0xdfff) continue;
+    const character = String.fromCodePoint(code);
+    if (isEmail(`a${character}@b`) === refused.test(character)) wrong.push(code.toString(16));
+  }
+  assert.deepEqual(wrong, []);
+});
+
+test('4.11 validation refuses lone surrogates, which no portable pattern does', () => {
+  for (const lone of ['\ud800', '\udfff', '\udc00\ud800']) {
+    assert.equal(isEmail(`a${lone}@b`), false);
+    assert.equal(doesNotThrow(parseChange)({ name: `a${lone}` }), false);
+  }
+  assert.equal(doesNotThrow(parseChange)({ name: '\ud83d\ude00' }), true);
+});
+
+/** Whether no text in the value has a lone surrogate, which `JSON.stringify` writes as `\udXXX`. */
+function isWellFormed(value: unknown): boolean {
+  return !/\\ud[89a-f]/.test(JSON.stringify(value) ?? '');
+}
+
 interface Agreement {
   readonly what: string;
   readonly isValid: (value: unknown) => boolean;
-  readonly schema: Part;
+  readonly schema: JsonObject;
   readonly values: fc.Arbitrary<unknown>;
 }
 

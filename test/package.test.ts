@@ -222,6 +222,7 @@ describe('the package', { timeout: 120_000 }, () => {
       'README.md',
       'dist/main.cjs',
       'dist/main.d.cts',
+      'openapi.json',
       'package.json',
       'src/docs.html',
     ];

@@ -1,5 +1,5 @@
-// What a user of the API writes: everything it knows of the API comes from `api.ts`, which
-// openapi-typescript has made of openapi.json. Prints what it was answered, as JSON.
+// The journey with openapi-fetch. Everything it knows of the API comes from `api.ts`, which
+// openapi-typescript generates from openapi.json. Prints the journey as JSON.
 import createClient from 'openapi-fetch';
 import type { components, paths } from './api.ts';
 
@@ -8,40 +8,65 @@ type User = components['schemas']['User'];
 const [baseUrl = '', id = '', pw = ''] = process.argv.slice(2);
 const api = createClient<paths>({ baseUrl });
 
+const greeting = await api.GET('/', { parseAs: 'text' });
+const wrong = await api.POST('/token', { body: { id, pw: 'wrong' } });
+const noNote = await api.GET('/notes');
 const { data: issued } = await api.POST('/token', { body: { id, pw } });
 const headers = { Authorization: `Bearer ${issued?.token}` };
 const note = await api.GET('/notes', { headers });
-const noNote = await api.GET('/notes');
-const greeting = await api.GET('/', { parseAs: 'text' });
+const basic = { Authorization: `Basic ${btoa(`${id}:${pw}`)}` };
+const secret = await api.GET('/protected', { headers: basic, parseAs: 'text' });
 
 const body = { name: 'Ada', email: 'ada@example.com' };
 const created = await api.POST('/users', { headers, body });
 const taken = await api.POST('/users', { headers, body });
 const user: User | undefined = created.data;
 const tag = created.response.headers.get('ETag') ?? '';
+for (const name of ['Grace', 'Alan']) {
+  const email = `${name.toLowerCase()}@example.com`;
+  await api.POST('/users', { headers, body: { name, email } });
+}
 
-const one = { id: user?.id ?? 0 };
-const ifMatch = { path: one, header: { 'If-Match': tag } };
-const changed = await api.PATCH('/users/{id}', {
+const path = { id: user?.id ?? 0 };
+const read = await api.GET('/users/{id}', { headers, params: { path } });
+const change = {
   headers,
-  params: ifMatch,
+  params: { path, header: { 'If-Match': tag } },
   body: { name: 'Ada Lovelace' },
-});
-const stale = await api.PATCH('/users/{id}', { headers, params: ifMatch, body: { name: 'Lost' } });
-const query = { limit: 10, email: body.email };
-const list = await api.GET('/users', { headers, params: { query } });
-const names: string[] | undefined = list.data?.map(({ name }) => name);
+};
+const patched = await api.PATCH('/users/{id}', change);
+const stale = await api.PATCH('/users/{id}', change);
 const refusal: string | undefined = stale.error;
+
+const pages: (string[] | undefined)[] = [];
+let link: string | null = '</users?after=0>';
+while (link !== null) {
+  const query: { limit: number; after: number } = {
+    limit: 2,
+    after: Number(/\d+(?=>)/.exec(link)),
+  };
+  const page = await api.GET('/users', { headers, params: { query } });
+  pages.push(page.data?.map(({ name }) => name));
+  link = page.response.headers.get('Link');
+}
+
+const deleted = await api.DELETE('/users/{id}', { headers, params: { path } });
+const gone = await api.GET('/users/{id}', { headers, params: { path } });
 
 console.log(
   JSON.stringify({
     greeting: greeting.data,
-    note: note.data?.title,
+    wrong: [wrong.response.status, wrong.error],
     noNote: [noNote.response.status, noNote.error],
-    created: [created.response.status, user?.email],
+    note: note.data?.title,
+    protected: secret.data,
+    created: [created.response.status, user?.email, tag],
     taken: [taken.response.status, taken.error],
-    changed: [changed.response.status, changed.data?.name],
+    read: [read.response.status, read.data?.name, read.response.headers.get('ETag')],
+    patched: [patched.response.status, patched.data?.name, patched.response.headers.get('ETag')],
     stale: [stale.response.status, refusal],
-    names,
+    pages,
+    deleted: [deleted.response.status, deleted.data?.name],
+    gone: [gone.response.status, gone.error],
   }),
 );

@@ -4,7 +4,15 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { basic, firstExchange, raw, send } from '../support/client.ts';
-import { DOCUMENT, declared, fault, type Part, resolve, seen } from '../support/openapi.ts';
+import {
+  DOCUMENT,
+  declared,
+  fault,
+  type JsonObject,
+  resolve,
+  seen,
+  TRANSPORT_STATUSES,
+} from '../support/openapi.ts';
 import { freePort } from '../support/postgres.ts';
 import { newDatabase, PASSWORD, type Program, STORES, start, USER } from '../support/program.ts';
 
@@ -13,7 +21,7 @@ const COMMITTED = readFileSync(new URL('../../openapi.json', import.meta.url), '
 interface Operation {
   readonly method: string;
   readonly path: string;
-  readonly part: Part;
+  readonly part: JsonObject;
 }
 
 const operations: Operation[] = Object.entries(DOCUMENT.paths!).flatMap(([path, methods]) =>
@@ -47,7 +55,7 @@ for (const store of STORES) {
           AUTH_NAME: 'Administrator',
         });
         if (path !== '/users' || method !== 'POST') {
-          const { post } = DOCUMENT.paths!['/users'] as { post: Part };
+          const { post } = DOCUMENT.paths!['/users'] as { post: JsonObject };
           await send(`${program.url}/users`, {
             method: 'POST',
             body: exampleOf(post.requestBody!),
@@ -91,7 +99,7 @@ interface Credentials {
 }
 
 /** The one example of a body or an answer; all its media types have the same. */
-function exampleOf({ content }: Part): unknown {
+function exampleOf({ content }: JsonObject): unknown {
   return Object.values(content!)[0]!.example;
 }
 
@@ -141,8 +149,8 @@ describe('8 every declared answer', { concurrency: true }, () => {
     readonly end?: string;
   }
 
-  /** Sends the request and notes what its answer has shown. */
-  async function ask({ method, path, part }: Operation, change: Change = {}): Promise<void> {
+  /** Sends the request and notes what its response has shown. @returns the status */
+  async function ask({ method, path, part }: Operation, change: Change = {}): Promise<number> {
     const { to = program, version = '1.1', host = 'Host: x', fields = [] } = change;
     const hasId = change.target === undefined && path.includes('{id}');
     const target = change.target ?? (hasId ? path.replace('{id}', String(await newUser())) : path);
@@ -158,10 +166,11 @@ describe('8 every declared answer', { concurrency: true }, () => {
     const exchange = firstExchange(Buffer.from(bytes), await raw(to.url, bytes));
     assert.ok(exchange);
     for (const name of seen(exchange)) names.add(name);
+    return exchange.status;
   }
 
   /** A body that the route takes: the right pair, or a user with an email of its own. */
-  function bodyOf(requestBody: Part): string {
+  function bodyOf(requestBody: JsonObject): string {
     const example = exampleOf(requestBody) as object;
     if ('pw' in example) return JSON.stringify({ id: USER, pw: PASSWORD });
     return JSON.stringify({ name: 'Ada', email: `ada-${++created}@example.com` });
@@ -174,7 +183,10 @@ describe('8 every declared answer', { concurrency: true }, () => {
     return JSON.parse(answer.body).id;
   }
 
-  /** Requests that are answered with the status; each shows what the others do not. */
+  // 503 takes 10,000 pipelined requests: 2.11.
+  const TRANSPORT = TRANSPORT_STATUSES.filter((status) => status !== 503);
+
+  /** Requests by status. Each shows something else; the last one gets the status. */
   const REQUESTS: Readonly<Record<string, (operation: Operation) => readonly Change[]>> = {
     200: ({ path }) => (path === '/users' ? [{}, { target: '/users?limit=1' }] : [{}]),
     201: () => [{}],
@@ -207,15 +219,18 @@ describe('8 every declared answer', { concurrency: true }, () => {
 
   for (const operation of operations) {
     const { method, path, part } = operation;
-    test(`8.1 ${method} ${path} gives each answer that it declares, and no other`, async () => {
-      for (const status of Object.keys(part.responses!)) {
-        for (const change of REQUESTS[status]!(operation)) await ask(operation, change);
+    test(`8.1 ${method} ${path} gives each response that it declares, those of any request, and no other`, async () => {
+      for (const status of new Set([...Object.keys(part.responses!), ...TRANSPORT.map(String)])) {
+        let given: number | undefined;
+        for (const change of REQUESTS[status]!(operation)) given = await ask(operation, change);
+        assert.equal(given, Number(status));
       }
       const key = `${method} ${path} `;
-      const [given, expected] = [[...names], declared()].map((list) =>
-        list.filter((name) => name.startsWith(key)).sort(),
+      const expected = new Set([...declared(), ...TRANSPORT.map((status) => key + status)]);
+      const [shown, all] = [names, expected].map((list) =>
+        [...list].filter((name) => name.startsWith(key)).sort(),
       );
-      assert.deepEqual(given, expected);
+      assert.deepEqual(shown, all);
     });
   }
 });
@@ -225,9 +240,9 @@ test('8.1 every example of the document is what its schema takes', () => {
     part.requestBody,
     ...Object.values(part.responses!),
   ]);
-  const contents = [...bodies, ...Object.values(DOCUMENT['x-unmatched']!)].flatMap((body) =>
+  const contents = bodies.flatMap((body) =>
     body === undefined ? [] : Object.values(resolve(body).content ?? {}),
   );
-  assert.ok(contents.length > 100);
+  assert.ok(contents.length > 50);
   for (const { schema, example } of contents) assert.equal(fault(schema!, example), undefined);
 });

@@ -1,15 +1,16 @@
-// Holds what a service answered against openapi.json: the route, the status, the headers, the media
-// type and the body of an answer must be declared there. Knows nothing of src.
+// Checks responses against openapi.json: route, status, headers, media type and body must be declared
+// there. The lists below hold what the document's introduction says once for all routes. Knows nothing
+// of src.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 
 /** A JSON object of the document. */
-export interface Part {
-  readonly [name: string]: Part;
+export interface JsonObject {
+  readonly [name: string]: JsonObject;
 }
 
-/** A request and what it was answered with. */
+/** A request and its response. */
 export interface Exchange {
   readonly method: string;
   /** The request target as sent. */
@@ -22,33 +23,59 @@ export interface Exchange {
 const NAME = 'openapi.json';
 const text = readFileSync(new URL(`../../${NAME}`, import.meta.url), 'utf8');
 
-/** The committed document; its references name it, so that each part can be used by itself. */
-export const DOCUMENT: Part = JSON.parse(text.replaceAll('"$ref": "#', `"$ref": "${NAME}#`));
+/** The committed document. References name it, so that each part can be used by itself. */
+export const DOCUMENT: JsonObject = JSON.parse(text.replaceAll('"$ref": "#', `"$ref": "${NAME}#`));
 
-const { paths, 'x-unmatched': unmatched } = DOCUMENT as Readonly<Record<string, Part>>;
+const paths = DOCUMENT.paths!;
 
-/** Answers to requests that no operation takes: what every operation declares, and 404 and 405. */
-const { 200: _greeting, ...everywhere } = paths!['/']!.get!.responses!;
-const UNROUTED = { ...everywhere, ...unmatched } as Part;
+/** Statuses that any request can get and no route declares, and with which the connection ends. */
+export const TRANSPORT_STATUSES = [408, 413, 431, 503, 505];
 
-/** Fields of HTTP and node, which a document of an API does not declare. */
-const TRANSPORT = ['connection', 'content-type', 'date', 'keep-alive', 'transfer-encoding'];
+/** Further statuses of requests that match no operation. */
+export const UNROUTED_STATUSES = [400, 404, 405];
+
+/** Headers of every response, by setting if they need one. */
+export const COMMON_HEADERS: Readonly<Record<string, { value: RegExp; setting?: string }>> = {
+  'x-request-id': { value: /^[A-Za-z0-9._-]{1,128}$/ },
+  'x-content-type-options': { value: /^nosniff$/ },
+  'access-control-allow-origin': { value: /./, setting: 'CORS_ORIGIN' },
+  'access-control-expose-headers': { value: /./, setting: 'CORS_ORIGIN' },
+};
+
+/** Headers of HTTP and node. */
+const HTTP_HEADERS = [
+  'connection',
+  'content-length',
+  'content-type',
+  'date',
+  'keep-alive',
+  'transfer-encoding',
+];
+
+const TEXT = {
+  content: { 'text/plain; charset=utf-8': { schema: { type: 'string' } } },
+} as unknown as JsonObject;
+const WITH_ALLOW = {
+  ...TEXT,
+  headers: { Allow: { required: true, schema: { type: 'string' } } },
+} as unknown as JsonObject;
 
 /** Pages of the admin listener, which is another API. */
 const ADMIN = ['/live', '/ready', '/metrics'];
 
-const ajv = new Ajv2020({ strict: true, allErrors: true, formats: { password: true } });
+const formats = { int64: true, password: true } as const;
+const ajv = new Ajv2020({ strict: true, allErrors: true, formats });
 ajv.addVocabulary(Object.keys(DOCUMENT));
 ajv.addSchema(DOCUMENT, NAME);
 
-/** What is wrong with a value; undefined when the schema takes it. */
-export function fault(schema: Part, value: unknown): string | undefined {
+/** Why the schema refuses a value; undefined if it accepts it. */
+export function fault(schema: JsonObject, value: unknown): string | undefined {
   const validate = ajv.compile(schema);
   return validate(value) ? undefined : ajv.errorsText(validate.errors);
 }
 
-/** The part itself, or what its `$ref` names. */
-export function resolve(part: Part): Part {
+/** The object itself, or the target of its `$ref`. */
+export function resolve(part: JsonObject): JsonObject {
   if (part.$ref === undefined) return part;
   const [, ...names] = String(part.$ref).split('#')[1]!.split('/');
   return resolve(names.reduce((at, name) => at[name]!, DOCUMENT));
@@ -56,38 +83,46 @@ export function resolve(part: Part): Part {
 
 /** Everything that the operations declare, as `seen` names it. */
 export function declared(): string[] {
-  return Object.entries(paths!).flatMap(([path, methods]) =>
+  return Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).flatMap(([method, { responses }]) =>
       Object.entries(responses!).flatMap(([status, response]) =>
-        namesOf(`${method.toUpperCase()} ${path} ${status}`, resolve(response).headers!),
+        namesOf(`${method.toUpperCase()} ${path} ${status}`, resolve(response).headers ?? {}),
       ),
     ),
   );
 }
 
 /**
- * What of the document an exchange has shown: `GET /users 200`, and `GET /users 200 Link` for each
+ * The declarations that an exchange has shown: `GET /users 200`, and `GET /users 200 Link` for each
  * of its headers; a header with few values also by its value. HEAD and OPTIONS are not in the
- * document, but HEAD must answer as GET does.
- * @throws AssertionError when the answer is not declared
+ * document, but HEAD must respond as GET does.
+ * @throws AssertionError if the response is not declared
  */
 export function seen({ method, target, status, headers, body }: Exchange): string[] {
   const path = pathOf(target);
   if (method === 'OPTIONS' || ADMIN.includes(target.split('?', 1)[0]!)) return [];
-  // Methods are case-sensitive (RFC 9110 §9.1).
+  // Methods are case-sensitive (RFC 9110 section 9.1).
   const name = method === 'HEAD' ? 'get' : method === method.toUpperCase() && method.toLowerCase();
-  const operation = path && name ? paths![path]![name] : undefined;
+  const operation = path && name ? paths[path]![name] : undefined;
   const key = `${method} ${operation ? path : target} ${status}`;
-  const declaration = (operation ? operation.responses! : UNROUTED)[status];
-  assert.ok(declaration, `${key} is not declared in ${NAME}`);
-  const response = resolve(declaration);
-  checkBody(key, response, headers.get('content-type'), method === 'HEAD' ? undefined : body);
-  checkHeaders(key, response.headers!, headers);
-  const present = Object.entries(response.headers!).filter(([name]) => headers.has(name));
+  const response = operation?.responses?.[status] ?? undeclared(status, operation === undefined);
+  assert.ok(response, `${key} is not declared in ${NAME}`);
+  const { headers: declarations = {}, content } = resolve(response);
+  checkBody(key, content, headers.get('content-type'), method === 'HEAD' ? undefined : body);
+  checkCommonHeaders(key, status, headers);
+  checkHeaders(key, declarations, headers);
+  const present = Object.entries(declarations).filter(([name]) => headers.has(name));
   return namesOf(key, Object.fromEntries(present), headers);
 }
 
-function namesOf(key: string, headers: Part, values?: Headers): string[] {
+/** The response that no operation lists, if it can have this status. */
+function undeclared(status: number, isUnrouted: boolean): JsonObject | undefined {
+  if (TRANSPORT_STATUSES.includes(status)) return TEXT;
+  if (!isUnrouted || !UNROUTED_STATUSES.includes(status)) return undefined;
+  return status === 405 ? WITH_ALLOW : TEXT;
+}
+
+function namesOf(key: string, headers: JsonObject, values?: Headers): string[] {
   const names = Object.entries(headers).flatMap(([name, header]) => {
     const listed = resolve(header).schema!.enum as unknown as string[] | undefined;
     if (listed === undefined) return [`${key} ${name}`];
@@ -97,24 +132,43 @@ function namesOf(key: string, headers: Part, values?: Headers): string[] {
   return [key, ...names];
 }
 
-function checkBody(key: string, response: Part, type: string | null, body: string | undefined) {
-  if (response.content === undefined) {
+function checkBody(
+  key: string,
+  content: JsonObject | undefined,
+  type: string | null,
+  body: string | undefined,
+): void {
+  if (content === undefined) {
     assert.deepEqual([type, body || ''], [null, ''], `${key} has no body in ${NAME}`);
     return;
   }
-  const content = response.content[type ?? ''];
-  assert.ok(content, `${key} as ${type} is not declared in ${NAME}`);
+  const declaration = content[type ?? ''];
+  assert.ok(declaration, `${key} as ${type} is not declared in ${NAME}`);
   if (body === undefined) return;
   const value = type === 'application/json' ? JSON.parse(body) : body;
-  assert.equal(fault(content.schema!, value), undefined, `the body of ${key}: ${body}`);
+  assert.equal(fault(declaration.schema!, value), undefined, `the body of ${key}: ${body}`);
 }
 
-function checkHeaders(key: string, declarations: Part, headers: Headers): void {
+function checkCommonHeaders(key: string, status: number, headers: Headers): void {
+  for (const [name, { value, setting }] of Object.entries(COMMON_HEADERS)) {
+    const sent = headers.get(name);
+    assert.ok(sent === null ? setting : value.test(sent), `${name} of ${key}: ${sent}`);
+  }
+  const length = headers.get('content-length');
+  const canLackLength = status === 304 || / \/users 200$/.test(key);
+  assert.ok(length === null ? canLackLength : /^\d+$/.test(length), `${key} has length ${length}`);
+  if (TRANSPORT_STATUSES.includes(status)) {
+    assert.equal(headers.get('connection'), 'close', key);
+  }
+}
+
+function checkHeaders(key: string, declarations: JsonObject, headers: Headers): void {
   const known = Object.keys(declarations).map((name) => name.toLowerCase());
-  const unknown = [...headers.keys()].filter((name) => ![...known, ...TRANSPORT].includes(name));
+  known.push(...HTTP_HEADERS, ...Object.keys(COMMON_HEADERS));
+  const unknown = [...headers.keys()].filter((name) => !known.includes(name));
   assert.deepEqual(unknown, [], `headers of ${key} that are not declared in ${NAME}`);
   for (const [name, declaration] of Object.entries(declarations)) {
-    const { required, schema } = resolve(declaration) as { required?: unknown; schema: Part };
+    const { required, schema } = resolve(declaration) as { required?: unknown; schema: JsonObject };
     const value = headers.get(name);
     if (value === null) {
       assert.ok(!required, `${key} lacks ${name}`);
@@ -133,7 +187,7 @@ function checkHeaders(key: string, declarations: Part, headers: Headers): void {
 function pathOf(target: string): string | undefined {
   const path = target.replace(/^https?:\/\/[^/?]*/i, '').replace(/\?.*$/s, '') || '/';
   const given = partsOf(path);
-  return Object.keys(paths!).find((pattern) => {
+  return Object.keys(paths).find((pattern) => {
     const parts = partsOf(pattern)!;
     const isSame = (part: string, i: number) => part.startsWith('{') || part === given![i];
     return given?.length === parts.length && parts.every(isSame);

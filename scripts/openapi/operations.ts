@@ -1,26 +1,26 @@
-// What the route table does not say of a route: its name for generated clients, its parameters, the
-// schema of its body and its success.
-import type { routes } from '../routes.ts';
-import { VERSION } from '../version.ts';
-import { htmlAnswer, jsonAnswer, textAnswer } from './answers.ts';
+// The part of each operation that the route table lacks: its name in generated clients, parameters,
+// the schema of its body, and the response of its success.
+import type { routes } from '../../src/routes.ts';
+import { VERSION } from '../../src/version.ts';
 import type { PARAMETERS } from './parameters.ts';
-import { ADA, type Part, ref, type SCHEMAS } from './schemas.ts';
+import { htmlResponse, jsonResponse, textResponse, unauthorized } from './responses.ts';
+import { ADA, type JsonObject, ref, type SCHEMAS } from './schemas.ts';
 
-/** A route's own part of the document. */
+/** What only this operation has. */
 export interface Operation {
   /** `operationId`: the name of a method in generated clients. */
   readonly id: string;
   readonly tag: keyof typeof TAGS;
   readonly parameters?: readonly (keyof typeof PARAMETERS)[];
-  /** The schema of the request's body and a body that a fresh service takes. */
-  readonly body?: { readonly schema: keyof typeof SCHEMAS; readonly example: Part };
-  /** The one answer of 2xx. */
-  readonly success: Part;
-  /** Values of WWW-Authenticate with a 401. */
-  readonly challenges?: readonly string[];
+  /** Schema of the request's body, and a body that a new service accepts. */
+  readonly body?: { readonly schema: keyof typeof SCHEMAS; readonly example: JsonObject };
+  /** The response with status 200 or 201. */
+  readonly success: JsonObject;
+  /** The response with status 401. */
+  readonly unauthorized?: JsonObject;
 }
 
-/** Groups of operations, with what they are about. */
+/** Groups of operations. */
 export const TAGS = {
   service: 'The service itself.',
   access: 'Tokens and Basic credentials.',
@@ -28,7 +28,7 @@ export const TAGS = {
   users: 'Users, with pages and conditional requests.',
 } as const;
 
-const USERS_CHALLENGES = ['Bearer realm="users"', 'Bearer realm="users", error="invalid_token"'];
+const USERS_UNAUTHORIZED = ref('responses', 'UsersUnauthorized');
 const CONDITIONS = ['IfMatch', 'IfNoneMatch'] as const;
 
 const TAGGED = { ETag: ref('headers', 'ETag') };
@@ -42,106 +42,109 @@ const PAGE = {
 const TOKEN =
   'eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpZCI6ImFkbWluIiwibmFtZSI6IkFkbWluaXN0cmF0b3IiLCJpYXQiOjE3OTUyMjc2NzYsImV4cCI6MTc5NTIzMTI3Nn0.R-6cYmQRHu3fKUgmpTPQflAgjF6_jD2YS9aNkoK3Rco';
 
-/** By the key of the route; a route without an entry does not compile. */
+/** By route. A route without an entry does not compile. */
 export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = {
   'GET /': {
     id: 'greet',
     tag: 'service',
-    success: textAnswer('The service is there.', 'Hello! This is the Notes and Users API.\n'),
+    success: textResponse('A greeting.', 'Hello! This is the Notes and Users API.\n'),
   },
   'POST /token': {
     id: 'issueToken',
     tag: 'access',
     body: { schema: 'Credentials', example: { id: 'admin', pw: 'correct horse battery staple' } },
-    success: jsonAnswer(
+    success: jsonResponse(
       'The token.',
       ref('schemas', 'Token'),
       { token: TOKEN },
       { 'Cache-Control': ref('headers', 'NoStore') },
     ),
-    challenges: ['Bearer realm="token"'],
+    unauthorized: unauthorized('Bearer realm="token"'),
   },
   'GET /notes': {
     id: 'readNote',
     tag: 'notes',
-    success: jsonAnswer('The note.', ref('schemas', 'Note'), {
+    success: jsonResponse('The note.', ref('schemas', 'Note'), {
       title: 'Welcome',
       contents: 'This note is kept by the service and read with a token.',
     }),
-    challenges: ['Bearer realm="notes"', 'Bearer realm="notes", error="invalid_token"'],
+    unauthorized: unauthorized(
+      'Bearer realm="notes"',
+      'Bearer realm="notes", error="invalid_token"',
+    ),
   },
   'GET /protected': {
     id: 'greetCaller',
     tag: 'access',
-    success: textAnswer('The credentials are right.', 'Welcome, Administrator.\n'),
-    challenges: ['Basic realm="protected", charset="UTF-8"'],
+    success: textResponse('A greeting for the credential user.', 'Welcome, Administrator.\n'),
+    unauthorized: unauthorized('Basic realm="protected", charset="UTF-8"'),
   },
   'GET /users': {
     id: 'listUsers',
     tag: 'users',
     parameters: ['Limit', 'After', 'Email'],
-    success: jsonAnswer(
-      'Users by ascending `id`. A long list is streamed; a connection that breaks off in its middle means that the store failed.',
+    success: jsonResponse(
+      'Users by ascending `id`. If the store fails while a long list is streamed, the connection is reset.',
       { type: 'array', items: ref('schemas', 'User') },
       [ADA],
-      { 'Content-Length': ref('headers', 'StreamedLength'), Link: ref('headers', 'Link') },
+      { Link: ref('headers', 'Link') },
     ),
-    challenges: USERS_CHALLENGES,
+    unauthorized: USERS_UNAUTHORIZED,
   },
   'POST /users': {
     id: 'createUser',
     tag: 'users',
-    body: { schema: 'NewUser', example: NEW_ADA },
-    success: jsonAnswer('The user as created.', ref('schemas', 'User'), ADA, {
+    body: { schema: 'UserFields', example: NEW_ADA },
+    success: jsonResponse('The new user.', ref('schemas', 'User'), ADA, {
       ...TAGGED,
       Location: ref('headers', 'Location'),
     }),
-    challenges: USERS_CHALLENGES,
+    unauthorized: USERS_UNAUTHORIZED,
   },
   'GET /users/{id}': {
     id: 'readUser',
     tag: 'users',
     parameters: ['UserId', ...CONDITIONS],
-    success: jsonAnswer('The user.', ref('schemas', 'User'), ADA, TAGGED),
-    challenges: USERS_CHALLENGES,
+    success: jsonResponse('The user.', ref('schemas', 'User'), ADA, TAGGED),
+    unauthorized: USERS_UNAUTHORIZED,
   },
   'PUT /users/{id}': {
     id: 'replaceUser',
     tag: 'users',
     parameters: ['UserId', ...CONDITIONS],
-    body: { schema: 'NewUser', example: { ...NEW_ADA, name: 'Ada King' } },
-    success: jsonAnswer(
-      'The user as it now is.',
+    body: { schema: 'UserFields', example: { ...NEW_ADA, name: 'Ada King' } },
+    success: jsonResponse(
+      'The changed user.',
       ref('schemas', 'User'),
       { ...ADA, name: 'Ada King' },
       CHANGED,
     ),
-    challenges: USERS_CHALLENGES,
+    unauthorized: USERS_UNAUTHORIZED,
   },
   'PATCH /users/{id}': {
     id: 'patchUser',
     tag: 'users',
     parameters: ['UserId', ...CONDITIONS],
     body: { schema: 'UserChange', example: { name: 'Ada' } },
-    success: jsonAnswer(
-      'The user as it now is.',
+    success: jsonResponse(
+      'The changed user.',
       ref('schemas', 'User'),
       { ...ADA, name: 'Ada' },
       CHANGED,
     ),
-    challenges: USERS_CHALLENGES,
+    unauthorized: USERS_UNAUTHORIZED,
   },
   'DELETE /users/{id}': {
     id: 'deleteUser',
     tag: 'users',
     parameters: ['UserId', ...CONDITIONS],
-    success: jsonAnswer('The user as it was.', ref('schemas', 'User'), ADA),
-    challenges: USERS_CHALLENGES,
+    success: jsonResponse('The user before its deletion.', ref('schemas', 'User'), ADA),
+    unauthorized: USERS_UNAUTHORIZED,
   },
   'GET /openapi.json': {
     id: 'describeApi',
     tag: 'service',
-    success: jsonAnswer('This document.', ref('schemas', 'Description'), {
+    success: jsonResponse('This document.', ref('schemas', 'Description'), {
       openapi: '3.1.0',
       info: { title: 'Notes and Users', version: VERSION },
       paths: {},
@@ -151,6 +154,6 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
   'GET /docs': {
     id: 'showDocs',
     tag: 'service',
-    success: htmlAnswer('The page. It takes nothing from elsewhere.', PAGE),
+    success: htmlResponse('The page.', PAGE),
   },
 };

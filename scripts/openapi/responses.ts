@@ -1,0 +1,109 @@
+// Responses of the OpenAPI document (contract sections 2 to 4), except each route's success.
+import { header, only, optional } from './headers.ts';
+import { type JsonObject, ref } from './schemas.ts';
+
+/** Component names by status, for statuses with the same response on every route. */
+export const SHARED = {
+  304: 'NotModified',
+  400: 'BadRequest',
+  404: 'NoSuchUser',
+  412: 'PreconditionFailed',
+  413: 'ContentTooLarge',
+  429: 'TooManyRequests',
+  500: 'InternalServerError',
+} as const;
+
+/** Responses by component name. */
+export const RESPONSES = {
+  NotModified: {
+    description: "`If-None-Match` lists the user's entity tag.",
+    headers: { ETag: ref('headers', 'ETag') },
+  },
+  BadRequest: textResponse(
+    'The request is malformed or has an invalid value. The body is one sentence that says what was wrong.',
+    'The body is not valid JSON.',
+  ),
+  UsersUnauthorized: unauthorized(
+    'Bearer realm="users"',
+    'Bearer realm="users", error="invalid_token"',
+  ),
+  NoSuchUser: textResponse('No user has this id.', 'No user has this id.'),
+  PreconditionFailed: textResponse(
+    "The user's current version fails `If-Match` or `If-None-Match`. Nothing was changed.",
+    "If-Match or If-None-Match rules out the user's version.",
+  ),
+  ContentTooLarge: textResponse(
+    'The body is larger than `BODY_LIMIT_BYTES`, or a form has more than 1,000 parameters.',
+    'The body is larger than 102400 bytes.',
+  ),
+  TooManyRequests: textResponse(
+    "The client's address reached `AUTH_FAILURES_PER_MINUTE`. Correct credentials are refused too.",
+    'Too Many Requests',
+    { 'Retry-After': ref('headers', 'RetryAfter') },
+  ),
+  InternalServerError: textResponse(
+    'The store failed or timed out. The outcome of a write is unknown: it took effect once or not at all.',
+    'Internal Server Error',
+  ),
+} as const;
+
+/** 401 with one of these challenges (RFC 9110 section 11.6.1). */
+export function unauthorized(...challenges: readonly string[]): JsonObject {
+  return textResponse('The credentials are missing or wrong.', 'Unauthorized', {
+    'WWW-Authenticate': header('The credentials that the route requires.', {
+      type: 'string',
+      enum: challenges,
+    }),
+  });
+}
+
+/** 415 of a route that takes these media types (RFC 9110 section 15.5.16). */
+export function unsupported(accepted: string, isPatch: boolean): JsonObject {
+  const types = optional('Media types that the route takes.', only(accepted));
+  return textResponse(
+    'The body has another media type, charset or content coding, or no `Content-Type`.',
+    `The body must be ${accepted.replace(', ', ' or ')}, in UTF-8.`,
+    {
+      Accept: types,
+      ...(isPatch && { 'Accept-Patch': types }),
+      'Accept-Encoding': ref('headers', 'AcceptEncoding'),
+    },
+  );
+}
+
+/** A JSON response. */
+export function jsonResponse(
+  description: string,
+  schema: JsonObject,
+  example: unknown,
+  headers?: JsonObject,
+): JsonObject {
+  return response(description, 'application/json', schema, example, headers);
+}
+
+/** A plain-text response. */
+export function textResponse(
+  description: string,
+  example: string,
+  headers?: JsonObject,
+): JsonObject {
+  const type = 'text/plain; charset=utf-8';
+  return response(description, type, { type: 'string' }, example, headers);
+}
+
+/** A page. */
+export function htmlResponse(description: string, headers: JsonObject): JsonObject {
+  const page = '<!doctype html>';
+  return response(description, 'text/html; charset=utf-8', { type: 'string' }, page, headers);
+}
+
+function response(
+  description: string,
+  type: string,
+  schema: JsonObject,
+  example: unknown,
+  headers: JsonObject | undefined,
+): JsonObject {
+  const content = { [type]: { schema, example } };
+  return { description, ...(headers && { headers }), content };
+}

@@ -1,0 +1,103 @@
+// The journey with the client that openapi-generator makes for Java's HttpClient. Prints it as JSON.
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.regex.Pattern;
+import org.openapitools.client.ApiClient;
+import org.openapitools.client.ApiException;
+import org.openapitools.client.ApiResponse;
+import org.openapitools.client.api.AccessApi;
+import org.openapitools.client.api.NotesApi;
+import org.openapitools.client.api.ServiceApi;
+import org.openapitools.client.api.UsersApi;
+import org.openapitools.client.model.Credentials;
+import org.openapitools.client.model.User;
+import org.openapitools.client.model.UserChange;
+import org.openapitools.client.model.UserFields;
+
+class Journey {
+  private static final Pattern AFTER = Pattern.compile("[?&]after=(\\d+)");
+
+  private interface Call {
+    Object run() throws ApiException;
+  }
+
+  private static List<Object> refused(Call call) {
+    try {
+      return List.of(200, call.run());
+    } catch (ApiException e) {
+      return List.of(e.getCode(), e.getResponseBody());
+    }
+  }
+
+  private static String header(ApiResponse<?> response, String name) {
+    return response.getHeaders().getOrDefault(name, List.of("")).get(0);
+  }
+
+  private static ApiClient client(String url, String authorization) {
+    ApiClient client = new ApiClient();
+    client.updateBaseUri(url);
+    if (authorization != null) {
+      client.setRequestInterceptor(request -> request.header("Authorization", authorization));
+    }
+    return client;
+  }
+
+  public static void main(String[] args) throws Exception {
+    String url = args[0];
+    String user = args[1];
+    String password = args[2];
+    String pair = user + ":" + password;
+    String basic = Base64.getEncoder().encodeToString(pair.getBytes(StandardCharsets.UTF_8));
+    ApiClient anyone = client(url, null);
+
+    AccessApi access = new AccessApi(anyone);
+    Map<String, Object> journey = new LinkedHashMap<>();
+    journey.put("greeting", new ServiceApi(anyone).greet(null));
+    journey.put(
+        "wrong", refused(() -> access.issueToken(new Credentials().id(user).pw("wrong"), null)));
+    journey.put("noNote", refused(() -> new NotesApi(anyone).readNote(null)));
+    String token = access.issueToken(new Credentials().id(user).pw(password), null).getToken();
+    ApiClient bearer = client(url, "Bearer " + token);
+    journey.put("note", new NotesApi(bearer).readNote(null).getTitle());
+    journey.put("protected", new AccessApi(client(url, "Basic " + basic)).greetCaller(null));
+
+    UsersApi users = new UsersApi(bearer);
+    UserFields fields = new UserFields().name("Ada").email("ada@example.com");
+    ApiResponse<User> created = users.createUserWithHttpInfo(fields, null);
+    Long ada = created.getData().getId();
+    String tag = header(created, "etag");
+    journey.put("created", List.of(created.getStatusCode(), created.getData().getEmail(), tag));
+    journey.put("taken", refused(() -> users.createUser(fields, null)));
+    for (String name : List.of("Grace", "Alan")) {
+      users.createUser(new UserFields().name(name).email(name.toLowerCase() + "@example.com"), null);
+    }
+    ApiResponse<User> read = users.readUserWithHttpInfo(ada, null, null, null);
+    journey.put("read", List.of(read.getStatusCode(), read.getData().getName(), header(read, "etag")));
+    UserChange change = new UserChange().name("Ada Lovelace");
+    ApiResponse<User> patched = users.patchUserWithHttpInfo(ada, change, tag, null, null);
+    journey.put(
+        "patched",
+        List.of(patched.getStatusCode(), patched.getData().getName(), header(patched, "etag")));
+    journey.put("stale", refused(() -> users.patchUser(ada, change, tag, null, null)));
+
+    List<List<String>> pages = new ArrayList<>();
+    Long after = null;
+    do {
+      ApiResponse<List<User>> page = users.listUsersWithHttpInfo(2, after, null, null);
+      pages.add(page.getData().stream().map(User::getName).toList());
+      var next = AFTER.matcher(header(page, "link"));
+      after = next.find() ? Long.valueOf(next.group(1)) : null;
+    } while (after != null);
+    journey.put("pages", pages);
+
+    ApiResponse<User> deleted = users.deleteUserWithHttpInfo(ada, null, null, null);
+    journey.put("deleted", List.of(deleted.getStatusCode(), deleted.getData().getName()));
+    journey.put("gone", refused(() -> users.readUser(ada, null, null, null)));
+    System.out.println(new ObjectMapper().writeValueAsString(journey));
+  }
+}

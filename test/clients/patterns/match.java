@@ -1,0 +1,21 @@
+// Whether each pattern matches its text: lines of two base64 texts in, lines of 0 or 1 out.
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.Base64;
+import java.util.regex.Pattern;
+
+class Match {
+  private static String text(String part) {
+    return new String(Base64.getDecoder().decode(part), StandardCharsets.UTF_8);
+  }
+
+  public static void main(String[] args) throws Exception {
+    BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
+    for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+      String[] parts = line.split("\t", 2);
+      boolean found = Pattern.compile(text(parts[0])).matcher(text(parts[1])).find();
+      System.out.println(found ? 1 : 0);
+    }
+  }
+}

@@ -1,0 +1,87 @@
+// schemathesis derives valid and invalid requests from openapi.json and checks every response against
+// it, on both stores, with and without PROTECT_USERS. All of its checks are on by default.
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { send } from '../support/client.ts';
+import { newDatabase, newFolder, STORES, start } from '../support/program.ts';
+import { ABSENT, IS_FULL, run, SCHEMATHESIS } from './toolbox.ts';
+
+const PATH = join(import.meta.dirname, '../../openapi.json');
+const { id: USER, pw: PASSWORD } = JSON.parse(readFileSync(PATH, 'utf8')).paths['/token'].post
+  .requestBody.content['application/json'].example;
+
+/** Requests for each operation in one phase of three. */
+const EXAMPLES = IS_FULL ? 300 : 30;
+/** The full form tries others each time; schemathesis prints the seed of a failure. */
+const SEED = IS_FULL ? [] : ['--seed', '16'];
+
+const TOKEN = 'token';
+
+/** `positive_data_acceptance` is replaced by the check in checks/hooks.py. */
+const configuration = (token: string) => `
+hooks = "hooks"
+color = false
+continue-on-failure = true
+request-timeout = 10
+workers = 1
+
+[cache]
+enabled = false
+
+[generation]
+database = "none"
+max-examples = ${EXAMPLES}
+
+[checks.positive_data_acceptance]
+enabled = false
+expected-statuses = ["2xx", "304", "401", "404", "412"]
+
+[auth.openapi.bearer]
+bearer = "${token}"
+
+[auth.openapi.basic]
+username = "${USER}"
+password = "${PASSWORD}"
+`;
+
+describe('schemathesis', { skip: ABSENT.python, concurrency: 2 }, () => {
+  for (const store of STORES) {
+    for (const isProtected of [false, true]) {
+      test(`8.1 it finds no fault (${store}, PROTECT_USERS=${isProtected})`, async (t) => {
+        await using program = await start({
+          PROTECT_USERS: String(isProtected),
+          DATABASE_URL: await newDatabase(store),
+          AUTH_USER: USER,
+          AUTH_PASSWORD: PASSWORD,
+          // Invalid credentials are part of what it sends.
+          AUTH_FAILURES_PER_MINUTE: '0',
+        });
+        const pair = { id: USER, pw: PASSWORD };
+        const answer = await send(`${program.url}/token`, { method: 'POST', body: pair });
+        const folder = newFolder();
+        const config = join(folder, 'schemathesis.toml');
+        writeFileSync(config, configuration(JSON.parse(answer.body)[TOKEN]));
+        const args = ['run', PATH, '--url', program.url, ...SEED];
+        const output = await run(SCHEMATHESIS, ['--config-file', config, ...args], {
+          cwd: folder,
+          env: { PYTHONPATH: join(import.meta.dirname, 'checks') },
+        });
+        assert.match(output, /Tested: 12$/m);
+        assert.doesNotMatch(output, /\d (?:failed|errored)/);
+        t.diagnostic(/Test cases:\n *(.*)/.exec(output)?.[1] ?? '');
+        const requests = program.log.filter(({ message }) => message === 'request');
+        assert.ok(requests.length > 12 * EXAMPLES, `${requests.length} requests`);
+        const failures = requests.filter(({ status }) => Number(status) >= 500);
+        assert.deepEqual(failures, []);
+        for (const expected of [200, 201, 204, 400, 401, 404, 405, 412, 415]) {
+          assert.ok(
+            requests.some(({ status }) => status === expected),
+            `no ${expected}`,
+          );
+        }
+      });
+    }
+  }
+});

@@ -1,0 +1,128 @@
+// Programs that others wrote, at pinned versions, installed by their own package managers into one
+// cache folder. Nothing is written to the tree or to the home folder.
+import { execFile, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir, userInfo } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { find } from '../support/daemon.ts';
+
+/** CLIENTS=full takes minutes more than the short form. */
+export const IS_FULL = process.env.CLIENTS === 'full';
+
+const CACHE = process.env.CLIENTS_CACHE ?? join(tmpdir(), `notes-users-clients-${userInfo().uid}`);
+const TOOLS = join(import.meta.dirname, 'tools');
+const TIMEOUT_MS = 1_500_000;
+
+const GO_PACKAGE = 'github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2';
+const SWAGGER_UI = 'swagger-ui-dist@5.35.0';
+const DEPENDENCY_PLUGIN = 'org.apache.maven.plugins:maven-dependency-plugin:3.9.0';
+
+/** Why the tests of a language are skipped; `false` if the machine has it. */
+export const ABSENT = {
+  java: absent('java', 'javac', 'mvn'),
+  go: absent('go'),
+  python: absent('python3') || (hasVenv() ? false : 'python3 has no venv'),
+  chromium: process.env.CHROMIUM ? false : absent('chromium'),
+} as const;
+
+function absent(...programs: readonly string[]): string | false {
+  const missing = programs.filter((program) => find(program) === undefined);
+  return missing.length > 0 && `not installed: ${missing.join(', ')}`;
+}
+
+function hasVenv(): boolean {
+  const check = 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))';
+  return spawnSync('python3', ['-c', check]).status === 0;
+}
+
+/** Where each tool is, by a name that changes with its version. */
+const FOLDERS = {
+  jars: folderOf('jars', readFileSync(join(TOOLS, 'pom.xml'))),
+  venv: folderOf('venv', readFileSync(join(TOOLS, 'requirements.txt'))),
+  gobin: folderOf('gobin', GO_PACKAGE),
+  npm: folderOf('npm', SWAGGER_UI),
+};
+
+function folderOf(name: string, pin: string | Buffer): string {
+  return join(CACHE, `${name}-${createHash('sha256').update(pin).digest('hex').slice(0, 12)}`);
+}
+
+export const GENERATOR_JAR = join(FOLDERS.jars, 'openapi-generator-cli-7.25.0.jar');
+export const CLASS_PATH = join(FOLDERS.jars, 'libraries', '*');
+export const OAPI_CODEGEN = join(FOLDERS.gobin, 'oapi-codegen');
+export const PYTHON = join(FOLDERS.venv, 'bin/python');
+export const OPENAPI_PYTHON_CLIENT = join(FOLDERS.venv, 'bin/openapi-python-client');
+export const SCHEMATHESIS = join(FOLDERS.venv, 'bin/schemathesis');
+export const SWAGGER_UI_FOLDER = join(FOLDERS.npm, 'node_modules/swagger-ui-dist');
+
+const { NODE_TEST_CONTEXT: _, GOFLAGS = '', ...inherited } = process.env;
+
+/** With the caches of all package managers in the cache folder. */
+export const ENV = {
+  ...inherited,
+  GOPATH: join(CACHE, 'go'),
+  GOCACHE: join(CACHE, 'go-build'),
+  GOFLAGS: `${GOFLAGS} -modcacherw -buildvcs=false`.trim(),
+  PIP_CACHE_DIR: join(CACHE, 'pip'),
+  PYTHONDONTWRITEBYTECODE: '1',
+  npm_config_cache: join(CACHE, 'npm-cache'),
+};
+
+export interface Options {
+  readonly cwd?: string;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/** Runs a program. @returns stdout @throws an Error with all of its output if it fails */
+export async function run(
+  program: string,
+  args: readonly string[],
+  { cwd = tmpdir(), env = {} }: Options = {},
+): Promise<string> {
+  const options = { cwd, env: { ...ENV, ...env }, timeout: TIMEOUT_MS, maxBuffer: 2 ** 26 };
+  try {
+    return (await promisify(execFile)(program, args, options)).stdout;
+  } catch (err) {
+    const { message, stdout, stderr } = err as Error & { stdout: string; stderr: string };
+    throw new Error(`${message}\n${stdout}${stderr}`);
+  }
+}
+
+/** Installs what is not in the cache yet. */
+export async function install(): Promise<void> {
+  const { jars, venv, gobin, npm } = FOLDERS;
+  await Promise.all([
+    ABSENT.java ||
+      once(jars, async () => {
+        const goal = [`${DEPENDENCY_PLUGIN}:copy-dependencies`, `-Dmaven.repo.local=${CACHE}/m2`];
+        const maven = ['-q', '-B', '-f', join(TOOLS, 'pom.xml'), ...goal];
+        const generator = '-DincludeArtifactIds=openapi-generator-cli';
+        await run('mvn', [...maven, generator, `-DoutputDirectory=${jars}`]);
+        const libraries = '-DexcludeArtifactIds=openapi-generator-cli';
+        await run('mvn', [...maven, libraries, `-DoutputDirectory=${jars}/libraries`]);
+      }),
+    ABSENT.python ||
+      once(venv, async () => {
+        await run('python3', ['-m', 'venv', venv]);
+        await run(PYTHON, ['-m', 'pip', 'install', '-q', '-r', join(TOOLS, 'requirements.txt')]);
+      }),
+    ABSENT.go || once(gobin, () => run('go', ['install', GO_PACKAGE], { env: { GOBIN: gobin } })),
+    ABSENT.chromium ||
+      once(npm, async () => {
+        const flags = ['--ignore-scripts', '--no-audit', '--no-fund', '--silent'];
+        await run('npm', ['install', '--prefix', npm, ...flags, SWAGGER_UI], { cwd: npm });
+      }),
+  ]);
+}
+
+/** Fills a folder; one that was not filled to the end is filled again. */
+async function once(folder: string, fill: () => Promise<unknown>): Promise<void> {
+  const marker = join(folder, '.complete');
+  if (existsSync(marker)) return;
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  await fill();
+  writeFileSync(marker, '');
+}

@@ -1,0 +1,18 @@
+// The journey that every generated client makes with a running service, whose users are protected.
+
+/** What each client prints as JSON. */
+export const JOURNEY = {
+  greeting: 'Hello! This is the Notes and Users API.\n',
+  wrong: [401, 'Unauthorized'],
+  noNote: [401, 'Unauthorized'],
+  note: 'Welcome',
+  protected: 'Welcome, Administrator.\n',
+  created: [201, 'ada@example.com', '"1"'],
+  taken: [400, 'Another user has this email.'],
+  read: [200, 'Ada', '"1"'],
+  patched: [200, 'Ada Lovelace', '"2"'],
+  stale: [412, "If-Match or If-None-Match rules out the user's version."],
+  pages: [['Ada Lovelace', 'Grace'], ['Alan']],
+  deleted: [200, 'Ada Lovelace'],
+  gone: [404, 'No user has this id.'],
+};
