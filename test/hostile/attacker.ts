@@ -1,0 +1,13 @@
+// The process of an attacker: starts one attack and goes on until it is killed. In between it tells
+// its parent what it has done.
+import { ATTACKS } from './attacks.ts';
+import { Connections } from './connections.ts';
+
+const REPORT_EVERY_MS = 100;
+
+const connections = new Connections(JSON.parse(process.argv[2]!));
+const attack = ATTACKS.find(({ name }) => name === connections.target.attack);
+if (attack === undefined) throw new Error(`no attack is called ${connections.target.attack}`);
+attack.run(connections);
+setInterval(() => process.send?.(connections.counts), REPORT_EVERY_MS);
+process.on('disconnect', () => process.exit());

@@ -1,0 +1,464 @@
+// The attacks. Each is a function that goes on until its process ends.
+import { createHmac, randomBytes } from 'node:crypto';
+import type { Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
+import type { Connections } from './connections.ts';
+import type { HonestRequest } from './honest.ts';
+import { LONG_NAME } from './users.ts';
+
+/** An attack, and the service that it needs. */
+export interface Attack {
+  /** What the attacker does. */
+  readonly name: string;
+  readonly run: (connections: Connections) => void;
+  /** Whether it is about users: it then runs on both stores, and honest clients read a user too. */
+  readonly hasUsers?: boolean;
+  /** The one transport that it makes sense on. */
+  readonly transport?: 'plain' | 'tls';
+  /** Its transport where each attack runs once; else plain. */
+  readonly shortTransport?: 'tls';
+  /** The one store that it makes sense on. */
+  readonly store?: 'sqlite' | 'postgres';
+  readonly settings?: Readonly<Record<string, string>>;
+  /** What honest clients ask for instead of `GET /`. */
+  readonly honest?: readonly HonestRequest[];
+  /** How many of its connections must stay open, as they do no harm. */
+  readonly keeps?: number;
+  /** Whether Postgres stands still meanwhile. */
+  readonly freezesStore?: boolean;
+  /** Whether nobody reads the log. */
+  readonly leavesLogUnread?: boolean;
+}
+
+const JSON_TYPE = 'application/json';
+const FORM_TYPE = 'application/x-www-form-urlencoded';
+
+/** Just below the default limit of a body. */
+const BODY_BYTES = 99_000;
+
+/** Just below the limit of a head. */
+const HEAD_BYTES = 15_000;
+
+/** How long an unread connection is kept before another takes its place. */
+const UNREAD_MS = 4_000;
+
+function get(path: string, headers = '', method = 'GET'): string {
+  return `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n${headers}\r\n`;
+}
+
+function post(path: string, type: string, body: string, headers = ''): string {
+  const length = Buffer.byteLength(body);
+  const head = `Content-Type: ${type}\r\nContent-Length: ${length}\r\n${headers}`;
+  return get(path, head, 'POST') + body;
+}
+
+/** A request whose body never comes whole. */
+function unfinished(method: string, path: string, body: string): string {
+  const head = `Content-Type: ${JSON_TYPE}\r\nContent-Length: ${body.length + 1}\r\n`;
+  return get(path, head, method) + body;
+}
+
+/** Text repeated up to a length. */
+function fill(bytes: number, text = 'x'): string {
+  return text.repeat(Math.floor(bytes / text.length));
+}
+
+/** Writes once and keeps still. */
+function say(text: string): (socket: Socket) => void {
+  const bytes = Buffer.from(text, 'latin1');
+  return (socket) => socket.write(bytes);
+}
+
+/** Requests of one connection whose responses nobody reads: more than the kernel takes. */
+function unread(text: string, times: number): (socket: Socket) => void {
+  return say(text.repeat(times));
+}
+
+/** Writes one byte at a time. */
+function drip(start: string, byte: () => string, everyMs: number): (socket: Socket) => void {
+  return (socket) => {
+    socket.write(start);
+    const timer = setInterval(() => socket.write(byte()), everyMs);
+    socket.once('close', () => clearInterval(timer));
+  };
+}
+
+/** Names as long as a form of this many bytes has room for, each nested to the deepest level. */
+function nestedForm(): string {
+  const names: string[] = [];
+  for (let i = 0, bytes = 0; bytes < BODY_BYTES - 200; i++) {
+    const name = `a${i.toString(36)}${'[999]'.repeat(31)}=`;
+    names.push(name);
+    bytes += name.length + 1;
+  }
+  return names.join('&');
+}
+
+const FORM = post('/token', FORM_TYPE, nestedForm());
+const PARAMETERS = Array.from({ length: 1000 }, (_, i) => `${fill(90)}${i}=1`).join('&');
+
+/** A token of the service's own key; each is another. */
+function token(secret: string, claims: object): string {
+  const encode = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url');
+  const iat = Math.floor(Date.now() / 1000);
+  const user = { id: 'admin', name: 'Administrator', iat, exp: iat + 3600 };
+  const text = `${encode({ alg: 'HS256', typ: 'JWT' })}.${encode({ ...user, ...claims })}`;
+  return `${text}.${createHmac('sha256', secret).update(text).digest('base64url')}`;
+}
+
+function bearer(text: string): string {
+  return `Authorization: Bearer ${text}\r\n`;
+}
+
+function newUser(run: string, i: number, extra = ''): string {
+  const email = `${run}-${process.pid}-${i}@example.com`;
+  return JSON.stringify({ name: LONG_NAME, email, extra });
+}
+
+/** Starts TLS and goes silent: the first bytes of a client's offer. */
+const HALF_HELLO = '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03';
+
+/** An address of one /48, each time of another /64. */
+function nextAddress(i: number): string {
+  return `2001:db8:1:${(i % 65_536).toString(16)}::1`;
+}
+
+/** Those of the issue that asked for this laboratory come first, then others. */
+export const ATTACKS: readonly Attack[] = [
+  {
+    name: 'forms of 99 kB that nest indices of 999',
+    run: (c) => setInterval(() => c.open(say(FORM)), 250),
+  },
+  {
+    name: '1,000 clients that never read pages of 1,000 users',
+    hasUsers: true,
+    run: (c) =>
+      c.hold(1000, unread(get('/users?limit=1000'), 20), { isRead: false, lifeMs: UNREAD_MS }),
+  },
+  {
+    name: '1,000 clients that never read a list of all users',
+    shortTransport: 'tls',
+    hasUsers: true,
+    run: (c) => c.hold(1000, unread(get('/users'), 1), { isRead: false, lifeMs: UNREAD_MS }),
+  },
+  {
+    name: '1,200 clients that never read /openapi.json',
+    shortTransport: 'tls',
+    settings: { PROTECT_USERS: 'true' },
+    run: (c) =>
+      c.hold(1200, unread(get('/openapi.json'), 60), { isRead: false, lifeMs: UNREAD_MS }),
+  },
+  {
+    name: '900 bodies of 100 kB for /token that lack a byte',
+    run: (c) => c.hold(900, say(unfinished('POST', '/token', fill(BODY_BYTES)))),
+  },
+  {
+    name: '900 bodies of 100 kB for GET / that lack a byte',
+    shortTransport: 'tls',
+    run: (c) => c.hold(900, say(unfinished('GET', '/', fill(BODY_BYTES)))),
+  },
+  {
+    name: '3,000 unfinished heads of 12 kB',
+    run: (c) => c.hold(3000, say(get('/', `X: ${fill(12_000)}\r\n`).slice(0, -2))),
+  },
+  {
+    name: '4,000 requests with 2,400 headers each',
+    run: (c) =>
+      c.hold(
+        4000,
+        say(
+          unfinished('POST', '/token', '').replace('\r\n\r\n', `\r\n${fill(9600, 'a:\r\n')}\r\n`),
+        ),
+      ),
+  },
+  {
+    name: '200 connections with 1,500 pipelined requests, never read',
+    run: (c) => c.hold(200, unread(get('/'), 1500), { isRead: false, lifeMs: UNREAD_MS }),
+  },
+  {
+    name: '10,050 connections that send half a head',
+    run: (c) => c.hold(10_050, say('GET / HTTP/1.1\r\nHost: loc')),
+  },
+  {
+    name: '10,050 connections that stall in a body',
+    run: (c) => c.hold(10_050, say(unfinished('POST', '/token', '{'))),
+  },
+  {
+    name: '10,050 silent connections',
+    run: (c) => c.hold(10_050, () => {}, { isRaw: true }),
+  },
+  {
+    name: 'failed logins from the /64s of one /48',
+    settings: { TRUST_PROXY: '1', AUTH_FAILURES_PER_MINUTE: '5' },
+    honest: [loginFrom('192.0.2.9'), loginFrom('2001:db8:2::9')],
+    run: (c) => {
+      let sent = 0;
+      const requests = () =>
+        Array.from({ length: 50 }, () =>
+          post(
+            '/token',
+            JSON_TYPE,
+            '{"id":"admin","pw":"wrong"}',
+            `X-Forwarded-For: ${nextAddress(sent++)}\r\n`,
+          ),
+        ).join('');
+      c.flood(10, requests, 100);
+    },
+  },
+  // From here on, attacks of our own.
+  {
+    name: '500 bodies in chunks of one byte',
+    run: (c) =>
+      c.hold(500, (socket) =>
+        drip(
+          get('/token', `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`, 'POST'),
+          () => fill(1000, '1\r\nx\r\n'),
+          100,
+        )(socket),
+      ),
+  },
+  {
+    name: '500 chunked bodies with extensions of 15 kB',
+    run: (c) =>
+      c.hold(500, (socket) =>
+        drip(
+          get('/token', `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`, 'POST'),
+          () => `1;${fill(HEAD_BYTES)}\r\nx\r\n`,
+          200,
+        )(socket),
+      ),
+  },
+  {
+    name: 'pipelines of 1,000 requests that end with FIN',
+    run: (c) =>
+      c.hold(100, (socket) => socket.end(get('/').repeat(1000)), {
+        isRead: false,
+        allowHalfOpen: true,
+        lifeMs: UNREAD_MS,
+      }),
+  },
+  {
+    name: '5,000 clients that wait for 100 Continue and send nothing',
+    run: (c) =>
+      c.hold(
+        5000,
+        say(
+          get(
+            '/token',
+            `Content-Type: ${JSON_TYPE}\r\nContent-Length: ${BODY_BYTES}\r\nExpect: 100-continue\r\n`,
+            'POST',
+          ),
+        ),
+      ),
+  },
+  {
+    name: 'a flood of HEAD, OPTIONS and unknown paths',
+    hasUsers: true,
+    run: (c) => {
+      const requests = Buffer.from(
+        [
+          get('/users', '', 'HEAD'),
+          get('/openapi.json', '', 'HEAD'),
+          get('/users/1', '', 'OPTIONS'),
+          get(`/${fill(5000, 'a/')}`),
+        ].join(''),
+      );
+      c.flood(50, () => requests, 20);
+    },
+  },
+  {
+    name: '500 clients that never read /metrics',
+    run: (c) =>
+      c.hold(500, unread(get('/metrics'), 500), {
+        isRead: false,
+        isAdmin: true,
+        lifeMs: UNREAD_MS,
+      }),
+  },
+  {
+    name: 'handshakes that are ended once they are done',
+    transport: 'tls',
+    run: (c) => c.hold(100, (socket) => socket.destroy()),
+  },
+  {
+    name: '5,000 handshakes that stop half-way',
+    transport: 'tls',
+    run: (c) => c.hold(5000, say(HALF_HELLO), { isRaw: true }),
+  },
+  {
+    name: 'renegotiation without an end',
+    transport: 'tls',
+    run: (c) =>
+      c.hold(
+        50,
+        (socket) => {
+          const again = () => {
+            if (socket.destroyed) return;
+            (socket as TLSSocket).renegotiate({ rejectUnauthorized: false }, (err) =>
+              err ? socket.destroy() : again(),
+            );
+          };
+          again();
+        },
+        { maxVersion: 'TLSv1.2' },
+      ),
+  },
+  {
+    name: '20,000 forged tokens of 10 kB',
+    run: (c) => {
+      const head = Buffer.from('{"alg":"HS256","typ":"JWT"}').toString('base64url');
+      const forged = () => `${head}.${fill(10_000)}.${randomBytes(32).toString('base64url')}`;
+      c.flood(50, () => get('/notes', bearer(forged())).repeat(10), 100);
+    },
+  },
+  {
+    name: '20,000 different valid tokens of 10 kB',
+    run: (c) => {
+      let sent = 0;
+      const next = () => token(c.target.secret, { jti: sent++, text: fill(7000) });
+      c.flood(50, () => get('/notes', bearer(next())), 20);
+    },
+  },
+  {
+    name: 'a flood of requests while nobody reads the log',
+    leavesLogUnread: true,
+    run: (c) => {
+      const requests = Buffer.from(
+        get(`/${fill(100)}`, `X-Request-Id: ${fill(128)}\r\n`).repeat(20),
+      );
+      c.flood(20, () => requests, 20);
+    },
+  },
+  {
+    name: '500 clients with JSON of 99 kB that only nests',
+    run: (c) => {
+      const request = Buffer.from(post('/token', JSON_TYPE, fill(BODY_BYTES, '[')));
+      const closed = Buffer.from(
+        post('/token', JSON_TYPE, fill(BODY_BYTES / 2, '[') + fill(BODY_BYTES / 2, ']')),
+      );
+      c.flood(250, () => request, 500);
+      c.flood(250, () => closed, 500);
+    },
+  },
+  {
+    name: '500 clients with JSON of 99 kB of empty objects',
+    shortTransport: 'tls',
+    run: (c) => {
+      const items = fill(BODY_BYTES, '{},').slice(0, -1);
+      const request = Buffer.from(post('/token', JSON_TYPE, `[${items}]`));
+      c.flood(500, () => request, 500);
+    },
+  },
+  {
+    name: '500 clients with forms of 1,000 parameters',
+    run: (c) => {
+      const request = Buffer.from(post('/token', FORM_TYPE, PARAMETERS));
+      c.flood(500, () => request, 500);
+    },
+  },
+  {
+    name: 'queries of 15 kB',
+    hasUsers: true,
+    run: (c) => {
+      const query = `${fill(5000, '%41=%42&')}email=${fill(HEAD_BYTES - 6000, '%61')}`;
+      const request = Buffer.from(get(`/users?${query}`).repeat(4));
+      c.flood(50, () => request, 50);
+    },
+  },
+  {
+    name: 'X-Forwarded-For of 15 kB',
+    settings: { TRUST_PROXY: '1' },
+    run: (c) => {
+      const request = Buffer.from(
+        get('/', `X-Forwarded-For: ${fill(HEAD_BYTES, '1,')}2001:db8::1\r\n`).repeat(4),
+      );
+      c.flood(50, () => request, 50);
+    },
+  },
+  {
+    name: 'connections that come, ask and reset',
+    run: (c) =>
+      c.hold(50, (socket) => {
+        socket.write(get('/'));
+        socket.once('data', () => socket.resetAndDestroy());
+      }),
+  },
+  {
+    name: '600 clients that never read /docs',
+    run: (c) => c.hold(600, unread(get('/docs'), 60), { isRead: false, lifeMs: UNREAD_MS }),
+  },
+  {
+    name: '500 clients that never read 304s',
+    hasUsers: true,
+    run: (c) =>
+      c.hold(500, unread(get('/users/1', 'If-None-Match: *\r\n'), 2000), {
+        isRead: false,
+        lifeMs: UNREAD_MS,
+      }),
+  },
+  {
+    name: '500 clients that read a list of all users a little at a time',
+    hasUsers: true,
+    run: (c) =>
+      c.hold(
+        500,
+        (socket) => {
+          socket.write(get('/users'));
+          // One piece of what has arrived at each turn.
+          const timer = setInterval(() => socket.read(), 500);
+          socket.once('close', () => clearInterval(timer));
+        },
+        { isRead: false },
+      ),
+  },
+  {
+    name: '2,000 heads that come a byte at a time',
+    run: (c) =>
+      c.hold(
+        2000,
+        drip('GET / HTTP/1.1\r\nX: ', () => 'x', 500),
+      ),
+  },
+  {
+    name: 'half heads from 1,000 addresses',
+    run: (c) => c.hold(10_050, say('GET / HTTP/1.1\r\nHost: loc'), { addresses: 1000 }),
+  },
+  {
+    name: '6,000 idle connections, all of which are kept',
+    keeps: 6000,
+    run: (c) => c.hold(6000, say(get('/'))),
+  },
+  {
+    name: '10,050 idle connections that have had a response',
+    run: (c) => c.hold(10_050, say(get('/'))),
+  },
+  {
+    name: 'a flood of new users with bodies of 99 kB',
+    hasUsers: true,
+    run: (c) => {
+      let sent = 0;
+      const extra = fill(BODY_BYTES - 1000);
+      c.flood(200, () => post('/users', JSON_TYPE, newUser(c.target.run, sent++, extra)), 200);
+    },
+  },
+  {
+    name: 'a flood of new users while Postgres stands still',
+    store: 'postgres',
+    freezesStore: true,
+    run: (c) => {
+      let sent = 0;
+      const extra = fill(BODY_BYTES - 1000);
+      c.hold(5000, (socket) =>
+        socket.write(post('/users', JSON_TYPE, newUser(c.target.run, sent++, extra))),
+      );
+    },
+  },
+];
+
+/** A right login of one who is behind a proxy. */
+function loginFrom(address: string): HonestRequest {
+  return {
+    ...{ path: '/token', method: 'POST', body: '{"id":"admin","pw":"correct horse"}' },
+    headers: { 'content-type': JSON_TYPE, 'x-forwarded-for': address },
+  };
+}

@@ -1,0 +1,138 @@
+// Memory control groups of Linux, version 1 and 2: a limit for the processes in a group, without swap.
+import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+
+/** The files of each version, and the names of what they count. */
+const VERSIONS = {
+  1: {
+    limit: 'memory.limit_in_bytes',
+    // Memory and swap together.
+    swap: 'memory.memsw.limit_in_bytes',
+    usage: 'memory.usage_in_bytes',
+    cache: 'cache',
+    events: 'memory.oom_control',
+  },
+  2: {
+    limit: 'memory.max',
+    swap: 'memory.swap.max',
+    usage: 'memory.current',
+    cache: 'file',
+    events: 'memory.events',
+  },
+} as const;
+
+interface Hierarchy {
+  readonly version: 1 | 2;
+  readonly root: string;
+}
+
+/** Attempts to remove a group whose last process has just ended. */
+const REMOVE_ATTEMPTS = 100;
+
+/** A memory control group. */
+export class MemoryGroup {
+  static #count = 0;
+  readonly #folder: string;
+  readonly #version: 1 | 2;
+
+  private constructor(folder: string, version: 1 | 2) {
+    this.#folder = folder;
+    this.#version = version;
+  }
+
+  /** Creates a group. @throws the system's error without the right to */
+  static create(limitBytes: number): MemoryGroup {
+    const { version, root } = hierarchy();
+    const name = `notes-users-hostile-${process.pid}-${MemoryGroup.#count++}`;
+    const group = new MemoryGroup(join(root, name), version);
+    const { limit, swap } = VERSIONS[version];
+    if (version === 2) writeFileSync(join(root, 'cgroup.subtree_control'), '+memory');
+    mkdirSync(group.#folder);
+    try {
+      group.#write(limit, limitBytes);
+      // Absent where the kernel does not account for swap.
+      if (existsSync(join(group.#folder, swap))) group.#write(swap, version === 1 ? limitBytes : 0);
+    } catch (err) {
+      rmdirSync(group.#folder);
+      throw err;
+    }
+    return group;
+  }
+
+  /** The group of a running process, such as a container's. */
+  static of(pid: number): MemoryGroup {
+    const { version, root } = hierarchy();
+    const lines = readFileSync(`/proc/${pid}/cgroup`, 'utf8').split('\n');
+    const line = lines.find((text) => /^\d+:(?:[^:]*,)?memory[,:]/.test(text) || version === 2)!;
+    return new MemoryGroup(join(root, line.split(':').slice(2).join(':')), version);
+  }
+
+  /** The command that enters the group and becomes this command, so that all its memory counts. */
+  wrap(command: readonly string[]): [string, string[]] {
+    const script = 'echo $$ > "$0" && exec "$@"';
+    return ['/bin/sh', ['-c', script, join(this.#folder, 'cgroup.procs'), ...command]];
+  }
+
+  /** Memory that the kernel cannot take back by dropping its page cache. */
+  get usedBytes(): number {
+    const { usage, cache } = VERSIONS[this.#version];
+    const stat = this.#read('memory.stat');
+    const of = (key: string) => Number(new RegExp(`^${key} (\\d+)$`, 'm').exec(stat)?.[1] ?? 0);
+    return Number(this.#read(usage)) - of(cache) + of('shmem');
+  }
+
+  /** How many processes the kernel has killed here for want of memory. */
+  get kills(): number {
+    const { events } = VERSIONS[this.#version];
+    return Number(/^oom_kill (\d+)$/m.exec(this.#read(events))?.[1] ?? 0);
+  }
+
+  /** Removes the group, whose processes must have ended. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        rmdirSync(this.#folder);
+        return;
+      } catch (err) {
+        if (attempt === REMOVE_ATTEMPTS) throw err;
+        await pause(10);
+      }
+    }
+  }
+
+  /** Empty once the group is gone, as a container's is with it. */
+  #read(name: string): string {
+    const path = join(this.#folder, name);
+    return existsSync(path) ? readFileSync(path, 'utf8') : '';
+  }
+
+  #write(name: string, value: number): void {
+    writeFileSync(join(this.#folder, name), String(value));
+  }
+}
+
+/** Why no group can be created here; undefined where it can. */
+export async function reasonWithoutGroups(): Promise<string | undefined> {
+  try {
+    await using group = MemoryGroup.create(2 ** 27);
+    group.kills;
+    return undefined;
+  } catch (err) {
+    return (err as Error).message;
+  }
+}
+
+/** Where the kernel keeps memory groups: version 1 where its controller is mounted, else 2. */
+function hierarchy(): Hierarchy {
+  const mounts = readFileSync('/proc/self/mounts', 'utf8')
+    .split('\n')
+    .map((line) => line.split(' '));
+  const first = mounts.find(
+    ([, , type, options]) => type === 'cgroup' && options?.split(',').includes('memory'),
+  );
+  if (first) return { version: 1, root: first[1]! };
+  const second = mounts.find(([, , type]) => type === 'cgroup2');
+  if (second) return { version: 2, root: second[1]! };
+  throw new Error('no memory controller is mounted');
+}

@@ -1,0 +1,140 @@
+// Connections of an attacker: raw sockets of one process, bounded in number and in pace.
+import { connect, type Socket } from 'node:net';
+import { connect as connectTls, createSecureContext, type SecureVersion } from 'node:tls';
+
+/** What is attacked, and what the attacker knows. */
+export interface Target {
+  readonly attack: string;
+  readonly port: number;
+  readonly adminPort: number;
+  readonly isTls: boolean;
+  /** A name of the attack's own for what it writes. */
+  readonly run: string;
+  /** The key of tokens, for attackers who have valid ones. */
+  readonly secret: string;
+}
+
+/** What an attacker did. */
+export interface Counts {
+  /** Connections that were open, TLS included. */
+  opened: number;
+  /** Connections that have ended since. */
+  closed: number;
+  /** Connections that failed to open or broke. */
+  failed: number;
+  writtenBytes: number;
+  readBytes: number;
+}
+
+/** How connections are made. */
+export interface ConnectionOptions {
+  /** Whether responses are read; otherwise nothing ever is. */
+  readonly isRead?: boolean;
+  /** The admin listener instead of the API. */
+  readonly isAdmin?: boolean;
+  /** No TLS, whatever the listener speaks. */
+  readonly isRaw?: boolean;
+  /** How many addresses the connections come from. */
+  readonly addresses?: number;
+  /** Half-open connections: our end does not follow theirs. */
+  readonly allowHalfOpen?: boolean;
+  /** The newest version of TLS that is offered. */
+  readonly maxVersion?: SecureVersion;
+}
+
+export interface HoldOptions extends ConnectionOptions {
+  /** After this time a connection is replaced by a new one. */
+  readonly lifeMs?: number;
+}
+
+/** New connections of each 10 ms: a TLS handshake costs us as much as the service. */
+const PACE = { plain: 30, tls: 3 };
+const TICK_MS = 10;
+
+/** One for all connections: each would read the certificates of all authorities anew. */
+const TRUST = createSecureContext();
+
+/** Every connection of an attacker. */
+export class Connections {
+  readonly target: Target;
+  readonly counts: Counts = { opened: 0, closed: 0, failed: 0, writtenBytes: 0, readBytes: 0 };
+  #made = 0;
+
+  constructor(target: Target) {
+    this.target = target;
+  }
+
+  /** Opens one and calls `act` when it is open. */
+  open(
+    act: (socket: Socket) => void,
+    {
+      isRead = true,
+      isAdmin,
+      isRaw,
+      addresses = 1,
+      allowHalfOpen = false,
+      maxVersion = 'TLSv1.3',
+    }: ConnectionOptions = {},
+  ): Socket {
+    const { port, adminPort, isTls } = this.target;
+    const number = this.#made++ % addresses;
+    const options = {
+      host: '127.0.0.1',
+      port: isAdmin ? adminPort : port,
+      localAddress: `127.0.${1 + Math.floor(number / 250)}.${2 + (number % 250)}`,
+      allowHalfOpen,
+    };
+    const isSecure = isTls && !isAdmin && !isRaw;
+    const secure = { secureContext: TRUST, rejectUnauthorized: false };
+    const socket = isSecure ? connectTls({ ...options, ...secure, maxVersion }) : connect(options);
+    if (!isRead && !isSecure) socket.pause();
+    socket.on('error', () => {
+      this.counts.failed++;
+    });
+    socket.once(isSecure ? 'secureConnect' : 'connect', () => {
+      this.counts.opened++;
+      socket.once('close', () => {
+        this.counts.closed++;
+      });
+      if (isRead) {
+        socket.on('data', (chunk) => {
+          this.counts.readBytes += chunk.length;
+        });
+      }
+      act(socket);
+    });
+    socket.once('close', () => {
+      this.counts.writtenBytes += socket.bytesWritten;
+    });
+    return socket;
+  }
+
+  /** Keeps so many open: those that close are replaced. */
+  hold(count: number, act: (socket: Socket) => void, options: HoldOptions = {}): void {
+    const { lifeMs } = options;
+    const isSecure = this.target.isTls && !options.isAdmin && !options.isRaw;
+    const pace = isSecure ? PACE.tls : PACE.plain;
+    let open = 0;
+    setInterval(() => {
+      for (let i = 0; i < pace && open < count; i++) {
+        open++;
+        const socket = this.open(act, options);
+        const timer = lifeMs && setTimeout(() => socket.destroy(), lifeMs);
+        socket.once('close', () => {
+          open--;
+          clearTimeout(timer);
+        });
+      }
+    }, TICK_MS);
+  }
+
+  /** Writes these bytes on so many connections again and again, as fast as they are taken. */
+  flood(count: number, bytes: () => Buffer | string, everyMs: number): void {
+    this.hold(count, (socket) => {
+      const timer = setInterval(() => {
+        if (socket.writableLength === 0) socket.write(bytes());
+      }, everyMs);
+      socket.once('close', () => clearInterval(timer));
+    });
+  }
+}

@@ -1,0 +1,65 @@
+// The image under attack, with the memory limit of `docker run --memory 128m`.
+import { existsSync } from 'node:fs';
+import { after, describe, test } from 'node:test';
+import { Container, engine, IMAGE, inspect } from '../image/engine.ts';
+import { freePort } from '../support/postgres.ts';
+import { PASSWORD } from '../support/program.ts';
+import { ATTACKS } from './attacks.ts';
+import { MemoryGroup } from './cgroup.ts';
+import { reported, table } from './results.ts';
+import { Process } from './service.ts';
+import { besiege } from './siege.ts';
+
+const LIMIT_BYTES = 128 * 2 ** 20;
+
+/** One that takes memory for requests, one for responses, one for connections. */
+const NAMES = [
+  'forms of 99 kB that nest indices of 999',
+  '1,200 clients that never read /openapi.json',
+  '10,050 connections that send half a head',
+];
+
+after(() => {
+  process.stdout.write(`\n${table(reported())}\n`);
+});
+
+describe('docker run --memory 128m', { skip: IMAGE === '' && 'no image was built' }, () => {
+  for (const name of NAMES) {
+    test(`survives ${name}`, { timeout: 240_000 }, async (t) => {
+      const attack = ATTACKS.find((each) => each.name === name)!;
+      const [port, adminPort] = [await freePort(), await freePort()];
+      await using container = new Container();
+      // The network of this machine, so that addresses of clients are their own.
+      await container.run(
+        ...['--network=host', '--memory-swap=128m'],
+        ...['-e', `PORT=${port}`, '-e', `ADMIN_PORT=${adminPort}`],
+        ...['-e', `AUTH_PASSWORD=${PASSWORD}`],
+        ...Object.entries(attack.settings ?? {}).flatMap(([key, value]) => [
+          '-e',
+          `${key}=${value}`,
+        ]),
+      );
+      await container.answers(`http://127.0.0.1:${port}`);
+      const pid = Number(await inspect('container', container.name, '{{.State.Pid}}'));
+      const service = new Contained(pid, container.name, port, adminPort);
+      await besiege(t, service, attack, {
+        ...{ transport: 'image', store: 'sqlite', limitBytes: LIMIT_BYTES, spareDescriptors: 0 },
+      });
+    });
+  }
+});
+
+/** The service's process in a container. */
+class Contained extends Process {
+  readonly ended: Promise<unknown>;
+
+  constructor(pid: number, name: string, port: number, adminPort: number) {
+    const [url, adminUrl] = [`http://127.0.0.1:${port}`, `http://127.0.0.1:${adminPort}`];
+    super(pid, MemoryGroup.of(pid), url, adminUrl);
+    this.ended = engine('wait', name);
+  }
+
+  get end(): string | undefined {
+    return existsSync(`/proc/${this.pid}`) ? undefined : 'the container ended';
+  }
+}

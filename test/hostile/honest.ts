@@ -1,0 +1,136 @@
+// A client that asks for little: requests at a fixed pace from an address of its own, by turns over
+// connections that are kept and over new ones.
+import { Agent, type ClientRequest, request } from 'node:http';
+import { Agent as TlsAgent, request as tlsRequest } from 'node:https';
+import { createSecureContext } from 'node:tls';
+
+/** A request that must return 200. */
+export interface HonestRequest {
+  readonly path: string;
+  readonly method?: string;
+  readonly headers?: Record<string, string>;
+  readonly body?: string;
+}
+
+/** Where requests go. */
+export interface Endpoint {
+  readonly port: number;
+  readonly isTls: boolean;
+}
+
+const ADDRESS = '127.0.0.9';
+const EVERY_MS = 100;
+/** A request without a response after this time has failed. */
+const PATIENCE_MS = 5_000;
+
+/** One for all connections: each would read the certificates of all authorities anew. */
+const TRUST = { secureContext: createSecureContext(), rejectUnauthorized: false };
+
+/** Sends each request ten times a second until it is stopped. */
+export class HonestClient {
+  readonly #endpoint: Endpoint;
+  readonly #requests: readonly HonestRequest[];
+  readonly #kept: Agent;
+  readonly #timer: NodeJS.Timeout;
+  readonly #pending = new Set<Promise<void>>();
+  readonly #durations: number[] = [];
+  readonly #failures = new Map<string, number>();
+  #turns = 0;
+
+  constructor(endpoint: Endpoint, requests: readonly HonestRequest[]) {
+    this.#endpoint = endpoint;
+    this.#requests = requests;
+    this.#kept = endpoint.isTls
+      ? new TlsAgent({ keepAlive: true, ...TRUST })
+      : new Agent({ keepAlive: true });
+    this.#timer = setInterval(() => this.#turn(), EVERY_MS);
+  }
+
+  /** Ends the pace; resolves when the last request has its response or has failed. */
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await Promise.all(this.#pending);
+    this.#kept.destroy();
+  }
+
+  /** Resolves when that many more requests have ended. */
+  async ended(count: number): Promise<void> {
+    const goal = this.#durations.length + count;
+    while (this.#durations.length < goal) {
+      await Promise.race([...this.#pending, new Promise((done) => setTimeout(done, EVERY_MS))]);
+    }
+  }
+
+  /** Forgets what was counted so far. */
+  reset(): void {
+    this.#durations.length = 0;
+    this.#failures.clear();
+  }
+
+  /** Requests that have ended, well or not. */
+  get total(): number {
+    return this.#durations.length;
+  }
+
+  /** What went wrong, and how often. */
+  get failures(): Readonly<Record<string, number>> {
+    return Object.fromEntries(this.#failures);
+  }
+
+  /** Share of the requests that got 200, from 0 to 1. */
+  get successRate(): number {
+    const failed = [...this.#failures.values()].reduce((sum, count) => sum + count, 0);
+    return this.total === 0 ? 0 : 1 - failed / this.total;
+  }
+
+  /** The time within which 99 % of the requests ended. */
+  get p99Ms(): number {
+    const sorted = this.#durations.toSorted((a, b) => a - b);
+    return sorted[Math.ceil(sorted.length * 0.99) - 1] ?? 0;
+  }
+
+  #turn(): void {
+    const isKept = this.#turns++ % 2 === 0;
+    for (const each of this.#requests) {
+      const began = performance.now();
+      const pending = this.#send(each, isKept).then((failure) => {
+        this.#pending.delete(pending);
+        this.#durations.push(performance.now() - began);
+        if (failure !== undefined) {
+          this.#failures.set(failure, (this.#failures.get(failure) ?? 0) + 1);
+        }
+      });
+      this.#pending.add(pending);
+    }
+  }
+
+  /** Resolves with what went wrong. */
+  #send(
+    { path, method = 'GET', headers = {}, body }: HonestRequest,
+    isKept: boolean,
+  ): Promise<string | undefined> {
+    const { port, isTls } = this.#endpoint;
+    return new Promise((resolve) => {
+      const options = {
+        ...{ host: '127.0.0.1', port, localAddress: ADDRESS, path, method, headers },
+        ...{ agent: isKept ? this.#kept : false, ...(isTls ? TRUST : {}) },
+      };
+      const req: ClientRequest = (isTls ? tlsRequest : request)(options);
+      const timer = setTimeout(() => {
+        resolve('timeout');
+        req.destroy();
+      }, PATIENCE_MS);
+      const end = (failure?: string) => {
+        clearTimeout(timer);
+        resolve(failure);
+      };
+      req.on('error', (err: NodeJS.ErrnoException) => end(err.code ?? err.message));
+      req.on('response', (res) => {
+        res.on('error', (err: NodeJS.ErrnoException) => end(err.code ?? err.message));
+        res.on('end', () => end(res.statusCode === 200 ? undefined : String(res.statusCode)));
+        res.resume();
+      });
+      req.end(body);
+    });
+  }
+}

@@ -1,0 +1,86 @@
+// A list of a million users streams in 128 MiB: to one client, and to ten slow ones at once.
+import assert from 'node:assert/strict';
+import { connect, type Socket } from 'node:net';
+import { after, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { createDatabase } from '../support/postgres.ts';
+import { newDatabase, STORES } from '../support/program.ts';
+import { Server } from '../support/server.ts';
+import { HonestClient } from './honest.ts';
+import { IS_FULL, report, reported, table } from './results.ts';
+import { peakDuring, Service } from './service.ts';
+import { addUsers } from './users.ts';
+
+const LIMIT_BYTES = 128 * 2 ** 20;
+const USERS = 1_000_000;
+const MIN_SUCCESS_RATE = 0.98;
+
+/** A slow client takes a piece of up to 64 KiB this often: at most 3.2 MB a second. */
+const SLOW_MS = 20;
+
+const stores = IS_FULL ? STORES : (['sqlite'] as const);
+const postgres = IS_FULL ? await Server.create('-c', 'fsync=off') : undefined;
+
+after(async () => {
+  process.stdout.write(`\n${table(reported())}\n`);
+  await postgres?.[Symbol.asyncDispose]();
+});
+
+for (const store of stores) {
+  test(`a list of a million users streams (${store})`, { timeout: 600_000 }, async (t) => {
+    const url =
+      store === 'postgres' ? await createDatabase(postgres!.url) : await newDatabase(store);
+    await using service = await Service.start({
+      limitBytes: LIMIT_BYTES,
+      settings: { DATABASE_URL: url },
+    });
+    await addUsers(url, USERS, 'listed');
+    for (const { name, count, everyMs } of [
+      { name: 'a client that reads a million users', count: 1, everyMs: 0 },
+      { name: 'ten slow clients that read a million users', count: 10, everyMs: SLOW_MS },
+    ]) {
+      await t.test(name, async () => {
+        const { usedBytes: restBytes } = service.usage();
+        const honest = new HonestClient(service, [{ path: '/' }, { path: '/users/1' }]);
+        let read: number[] = [];
+        const peakBytes = await peakDuring(service.group, async () => {
+          const readers = Array.from({ length: count }, () => usersRead(service.port, everyMs));
+          read = await Promise.all(readers);
+          await honest.stop();
+        });
+        const { successRate, p99Ms, total: requests, failures } = honest;
+        report({
+          ...{ attack: name, transport: 'plain', store, limitBytes: LIMIT_BYTES, restBytes },
+          ...{ peakBytes, requests, successRate, p99Ms },
+          ...{ isAlive: service.end === undefined },
+          afterBytes: service.end === undefined ? service.usage().usedBytes : 0,
+        });
+        assert.equal(service.end, undefined);
+        assert.deepEqual(
+          read,
+          Array.from({ length: count }, () => USERS),
+        );
+        assert.ok(successRate >= MIN_SUCCESS_RATE, JSON.stringify(failures));
+      });
+    }
+  });
+}
+
+/** Reads the whole list, a piece every so many milliseconds; resolves with the number of users. */
+async function usersRead(port: number, everyMs: number): Promise<number> {
+  const socket: Socket = connect({ host: '127.0.0.1', port, localAddress: '127.0.0.3' });
+  socket.write('GET /users HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n');
+  let count = 0;
+  let rest = '';
+  for await (const chunk of socket) {
+    const text = rest + chunk.toString('latin1');
+    // Each user has one; what is cut in two is put together with the next piece.
+    const parts = text.split('"id":');
+    count += parts.length - 1;
+    rest = parts.at(-1)!.slice(-4);
+    if (everyMs > 0) await pause(everyMs);
+  }
+  // Without the last chunk the list is not whole.
+  assert.ok(rest.endsWith('\r\n'), 'the list was cut');
+  return count;
+}

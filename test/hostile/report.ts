@@ -1,0 +1,15 @@
+// Prints the results that HOSTILE_RESULTS has gathered as a Markdown table, for docs/operations.md.
+// `npm run hostile:report` calls it after a full run.
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { type Result, table } from './results.ts';
+
+const folder = process.argv[2] ?? process.env.HOSTILE_RESULTS;
+if (folder === undefined) throw new Error('usage: node test/hostile/report.ts FOLDER');
+
+const results = readFileSync(join(folder, 'results.jsonl'), 'utf8')
+  .split('\n')
+  .filter((line) => line !== '')
+  .map((line): Result => JSON.parse(line));
+
+process.stdout.write(table(results));

@@ -1,0 +1,65 @@
+// What the laboratory has found: figures for the manual.
+import { appendFileSync, mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+
+/** HOSTILE=full asks for every attack on each transport, store and limit. */
+export const IS_FULL = process.env.HOSTILE === 'full';
+
+/** What one attack has done to the service. */
+export interface Result {
+  readonly attack: string;
+  readonly transport: string;
+  readonly store: string;
+  readonly limitBytes: number;
+  readonly isAlive: boolean;
+  /** Memory without page cache: at rest, at its highest, and when it had fallen back. */
+  readonly restBytes: number;
+  readonly peakBytes: number;
+  readonly afterBytes: number;
+  readonly requests: number;
+  /** Share of the honest requests that got 200. */
+  readonly successRate: number;
+  readonly p99Ms: number;
+}
+
+const results: Result[] = [];
+
+/** Keeps a result for the table, and writes it to the folder that HOSTILE_RESULTS names. */
+export function report(result: Result): void {
+  results.push(result);
+  const folder = process.env.HOSTILE_RESULTS;
+  if (!folder) return;
+  mkdirSync(folder, { recursive: true });
+  appendFileSync(join(folder, 'results.jsonl'), `${JSON.stringify(result)}\n`);
+}
+
+/** The results of this process. */
+export function reported(): readonly Result[] {
+  return results;
+}
+
+/** A Markdown table, one row for each result. */
+export function table(of: readonly Result[]): string {
+  const rows = of.map((result) => {
+    const { attack, transport, store, isAlive, limitBytes } = result;
+    const columns = [
+      attack,
+      [transport, store].filter((part) => part !== '').join(', '),
+      mebibytes(limitBytes),
+      isAlive ? 'yes' : '**no**',
+      mebibytes(result.restBytes),
+      mebibytes(result.peakBytes),
+      mebibytes(result.afterBytes),
+      `${(100 * result.successRate).toFixed(1)} %`,
+      `${result.p99Ms.toFixed(0)} ms`,
+    ];
+    return `| ${columns.join(' | ')} |\n`;
+  });
+  return `| attack | | limit, MiB | alive | at rest | peak | after | honest 200s | p99 |
+|---|---|--:|---|--:|--:|--:|--:|--:|
+${rows.join('')}`;
+}
+
+function mebibytes(bytes: number): string {
+  return (bytes / 2 ** 20).toFixed(0);
+}

@@ -1,0 +1,197 @@
+// The service as it ships, in a memory control group: dist/main.cjs with the flags of the image's
+// entry point, or `npm start`.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+import { newFolder, PASSWORD, SECRET, USER } from '../support/program.ts';
+import { MemoryGroup } from './cgroup.ts';
+import type { Endpoint } from './honest.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+
+/** A way to start the service that the repository ships. */
+export type Form = 'image' | 'npm start';
+
+/** What a service is started with. */
+export interface ServiceOptions {
+  readonly limitBytes: number;
+  readonly form?: Form;
+  readonly settings?: Readonly<Record<string, string>>;
+  /** Whether someone reads its log. */
+  readonly isLogRead?: boolean;
+}
+
+/** A process of the service, whoever started it. */
+export class Process implements Endpoint {
+  readonly pid: number;
+  readonly group: MemoryGroup;
+  readonly port: number;
+  readonly adminPort: number;
+  readonly isTls: boolean;
+  /** Memory and descriptors of the process at rest, before anyone came. */
+  readonly atRest: Usage;
+
+  constructor(pid: number, group: MemoryGroup, url: string, adminUrl: string) {
+    this.pid = pid;
+    this.group = group;
+    this.port = Number(new URL(url).port);
+    this.adminPort = Number(new URL(adminUrl).port);
+    this.isTls = url.startsWith('https:');
+    this.atRest = this.usage();
+  }
+
+  /** What it holds now. @throws when it has ended */
+  usage(): Usage {
+    return {
+      usedBytes: this.group.usedBytes,
+      descriptors: readdirSync(`/proc/${this.pid}/fd`).length,
+    };
+  }
+}
+
+/** Memory and open descriptors of a process. */
+export interface Usage {
+  readonly usedBytes: number;
+  readonly descriptors: number;
+}
+
+/** A running service, killed with its scope. */
+export class Service extends Process {
+  readonly #child: ChildProcess;
+  readonly #errors: () => string;
+  /** Resolves when it has ended. */
+  readonly ended: Promise<unknown>;
+
+  private constructor(
+    child: ChildProcess,
+    group: MemoryGroup,
+    listening: { url: string; adminUrl: string },
+    errors: () => string,
+  ) {
+    super(child.pid!, group, listening.url, listening.adminUrl);
+    this.#child = child;
+    this.ended = once(child, 'exit');
+    this.#errors = errors;
+  }
+
+  /** Starts one on free ports of all interfaces, with a known credential and else the defaults. */
+  static async start({
+    limitBytes,
+    form = 'image',
+    settings = {},
+    isLogRead = true,
+  }: ServiceOptions): Promise<Service> {
+    const group = MemoryGroup.create(limitBytes);
+    const [command, args] = group.wrap(form === 'image' ? imageCommand(settings) : startCommand());
+    const env = {
+      ...{ PORT: '0', ADMIN_PORT: '0', DATABASE_URL: 'sqlite::memory:' },
+      ...{ AUTH_USER: USER, AUTH_PASSWORD: PASSWORD, SIGNING_SECRET: SECRET },
+      ...settings,
+    };
+    const child = spawn(command, args, { cwd: ROOT, env, stdio: ['ignore', 'pipe', 'pipe'] });
+    process.once('exit', () => child.kill('SIGKILL'));
+    let errors = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      if (errors.length < 10_000) errors += text;
+    });
+    let output = '';
+    child.stdout.setEncoding('utf8');
+    while (!output.includes('"listening"') || !output.endsWith('\n')) {
+      const [text] = await Promise.race([once(child.stdout, 'data'), once(child, 'close')]);
+      if (typeof text !== 'string') throw new Error(`the service ended:\n${output}${errors}`);
+      output += text;
+    }
+    if (isLogRead) child.stdout.resume();
+    else child.stdout.pause();
+    const line = output.split('\n').find((text) => text.includes('"listening"'))!;
+    const listening = JSON.parse(line);
+    await ready(listening.adminUrl);
+    return new Service(child, group, listening, () => errors);
+  }
+
+  /** How it ended; undefined while it lives. */
+  get end(): string | undefined {
+    const { exitCode, signalCode } = this.#child;
+    if (exitCode === null && signalCode === null) return undefined;
+    const kills = this.group.kills === 0 ? '' : ', killed by the kernel for want of memory';
+    return `exit status ${exitCode}, signal ${signalCode}${kills}\n${this.#errors().slice(0, 1000)}`;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#child.kill('SIGKILL');
+    await this.ended;
+    await this.group[Symbol.asyncDispose]();
+  }
+}
+
+/** The highest memory while an action runs, looked at every few milliseconds. */
+export async function peakDuring(group: MemoryGroup, action: () => Promise<void>): Promise<number> {
+  let peak = group.usedBytes;
+  const timer = setInterval(() => {
+    peak = Math.max(peak, group.usedBytes);
+  }, 20);
+  try {
+    await action();
+  } finally {
+    clearInterval(timer);
+  }
+  return peak;
+}
+
+const SETTLE_ATTEMPTS = 200;
+const SETTLE_EVERY_MS = 200;
+
+/** Waits until the condition holds of what the process holds; returns the last look at it. */
+export async function settled(
+  service: Process,
+  condition: (usage: Usage) => boolean,
+): Promise<Usage> {
+  for (let attempt = 1; ; attempt++) {
+    const usage = service.usage();
+    if (condition(usage) || attempt === SETTLE_ATTEMPTS) return usage;
+    await pause(SETTLE_EVERY_MS);
+  }
+}
+
+/** Resolves once the store has its schema and can be read. */
+async function ready(adminUrl: string): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    const { status } = await fetch(`${adminUrl}/ready`, { headers: { connection: 'close' } });
+    if (status === 200) return;
+    if (attempt === SETTLE_ATTEMPTS) throw new Error('the service does not become ready');
+    await pause(SETTLE_EVERY_MS);
+  }
+}
+
+/** The image's entry point, with its folders where they are on this machine. */
+function imageCommand(settings: Readonly<Record<string, string>>): string[] {
+  const text = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
+  const entry: string[] = JSON.parse(
+    /^ENTRYPOINT (\[[^\]]*\])/m.exec(text)![1]!.replaceAll('\\\n', ''),
+  );
+  const [node, ...args] = entry;
+  if (node !== '/usr/local/bin/node') throw new Error(`the entry point is ${node}`);
+  const data = settings.DATABASE_URL?.startsWith('sqlite:/')
+    ? join(settings.DATABASE_URL.slice('sqlite:'.length), '..')
+    : newFolder();
+  const secrets = join(settings.TLS_CERT_FILE ?? data, '..');
+  const folders: Readonly<Record<string, string>> = {
+    '/app': ROOT,
+    '/data': data,
+    '/run/secrets': secrets,
+  };
+  const placed = args.map((arg) =>
+    arg.replace(/(^|=)(\/app|\/data|\/run\/secrets)\//, (_, before, path) => {
+      return `${before}${folders[path]}/`;
+    }),
+  );
+  return [process.execPath, ...placed];
+}
+
+/** `npm start` without npm. */
+function startCommand(): string[] {
+  const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+  return ['/bin/sh', '-c', scripts.start.replace(/\bnode\b/, process.execPath)];
+}
