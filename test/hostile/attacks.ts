@@ -22,6 +22,8 @@ export interface Attack {
   readonly settings?: Readonly<Record<string, string>>;
   /** What honest clients ask for instead of `GET /`. */
   readonly honest?: readonly HonestRequest[];
+  /** How long it takes to have an effect. */
+  readonly lastsMs?: number;
   /** How many of its connections must stay open, as they do no harm. */
   readonly keeps?: number;
   /** Whether Postgres stands still meanwhile. */
@@ -118,9 +120,12 @@ function newUser(run: string, i: number, extra = ''): string {
 /** Starts TLS and goes silent: the first bytes of a client's offer. */
 const HALF_HELLO = '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03';
 
-/** An address of one /48, each time of another /64. */
+/** Failures that lock an address where they are limited for these attacks. */
+const FAILURES = 5;
+
+/** An address of one /48; each /64 has as many turns as lock it. */
 function nextAddress(i: number): string {
-  return `2001:db8:1:${(i % 65_536).toString(16)}::1`;
+  return `2001:db8:1:${(Math.floor(i / FAILURES) % 65_536).toString(16)}::1`;
 }
 
 /** Those of the issue that asked for this laboratory come first, then others. */
@@ -189,7 +194,9 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: 'failed logins from the /64s of one /48',
-    settings: { TRUST_PROXY: '1', AUTH_FAILURES_PER_MINUTE: '5' },
+    settings: { TRUST_PROXY: '1', AUTH_FAILURES_PER_MINUTE: String(FAILURES) },
+    // Time for 50,000 failures, which lock 10,000 addresses.
+    lastsMs: 17_000,
     honest: [loginFrom('192.0.2.9'), loginFrom('2001:db8:2::9')],
     run: (c) => {
       let sent = 0;
@@ -202,7 +209,7 @@ export const ATTACKS: readonly Attack[] = [
             `X-Forwarded-For: ${nextAddress(sent++)}\r\n`,
           ),
         ).join('');
-      c.flood(10, requests, 100);
+      c.flood(20, requests, 100);
     },
   },
   // From here on, attacks of our own.

@@ -16,6 +16,8 @@ export interface Target {
 
 /** What an attacker did. */
 export interface Counts {
+  /** Connections that it means to hold. */
+  goal: number;
   /** Connections that were open, TLS included. */
   opened: number;
   /** Connections that have ended since. */
@@ -57,7 +59,14 @@ const TRUST = createSecureContext();
 /** Every connection of an attacker. */
 export class Connections {
   readonly target: Target;
-  readonly counts: Counts = { opened: 0, closed: 0, failed: 0, writtenBytes: 0, readBytes: 0 };
+  readonly counts: Counts = {
+    goal: 0,
+    opened: 0,
+    closed: 0,
+    failed: 0,
+    writtenBytes: 0,
+    readBytes: 0,
+  };
   #made = 0;
 
   constructor(target: Target) {
@@ -114,6 +123,7 @@ export class Connections {
     const { lifeMs } = options;
     const isSecure = this.target.isTls && !options.isAdmin && !options.isRaw;
     const pace = isSecure ? PACE.tls : PACE.plain;
+    this.counts.goal += count;
     let open = 0;
     setInterval(() => {
       for (let i = 0; i < pace && open < count; i++) {

@@ -2,7 +2,7 @@
 // entry point, or `npm start`.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { newFolder, PASSWORD, SECRET, USER } from '../support/program.ts';
@@ -42,11 +42,13 @@ export class Process implements Endpoint {
     this.atRest = this.usage();
   }
 
-  /** What it holds now. @throws when it has ended */
+  /** What it holds now: nothing when it has ended. */
   usage(): Usage {
+    const folder = `/proc/${this.pid}/fd`;
+    if (!existsSync(folder)) return { usedBytes: 0, descriptors: 0 };
     return {
       usedBytes: this.group.usedBytes,
-      descriptors: readdirSync(`/proc/${this.pid}/fd`).length,
+      descriptors: readdirSync(folder).length,
     };
   }
 }
@@ -91,7 +93,9 @@ export class Service extends Process {
       ...settings,
     };
     const child = spawn(command, args, { cwd: ROOT, env, stdio: ['ignore', 'pipe', 'pipe'] });
-    process.once('exit', () => child.kill('SIGKILL'));
+    const kill = () => child.kill('SIGKILL');
+    process.once('exit', kill);
+    child.once('exit', () => process.off('exit', kill));
     let errors = '';
     child.stderr.setEncoding('utf8').on('data', (text: string) => {
       if (errors.length < 10_000) errors += text;
@@ -140,17 +144,19 @@ export async function peakDuring(group: MemoryGroup, action: () => Promise<void>
   return peak;
 }
 
-const SETTLE_ATTEMPTS = 200;
+/** How long a service has for coming to rest. */
+const SETTLE_MS = 40_000;
 const SETTLE_EVERY_MS = 200;
 
 /** Waits until the condition holds of what the process holds; returns the last look at it. */
 export async function settled(
   service: Process,
   condition: (usage: Usage) => boolean,
+  ms = SETTLE_MS,
 ): Promise<Usage> {
   for (let attempt = 1; ; attempt++) {
     const usage = service.usage();
-    if (condition(usage) || attempt === SETTLE_ATTEMPTS) return usage;
+    if (condition(usage) || attempt * SETTLE_EVERY_MS >= ms) return usage;
     await pause(SETTLE_EVERY_MS);
   }
 }
@@ -160,7 +166,8 @@ async function ready(adminUrl: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     const { status } = await fetch(`${adminUrl}/ready`, { headers: { connection: 'close' } });
     if (status === 200) return;
-    if (attempt === SETTLE_ATTEMPTS) throw new Error('the service does not become ready');
+    if (attempt * SETTLE_EVERY_MS >= SETTLE_MS)
+      throw new Error('the service does not become ready');
     await pause(SETTLE_EVERY_MS);
   }
 }

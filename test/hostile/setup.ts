@@ -5,7 +5,7 @@ import { ENGINE, run } from '../../image/unpack.ts';
 import { reasonWithoutGroups } from './cgroup.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
-const TAG = 'notes-users:test';
+const TAG = 'notes-users:hostile';
 
 export async function globalSetup(): Promise<void> {
   const reason = await reasonWithoutGroups();
