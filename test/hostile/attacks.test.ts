@@ -8,7 +8,7 @@ import { newDatabase } from '../support/program.ts';
 import { Server } from '../support/server.ts';
 import { ATTACKS, type Attack } from './attacks.ts';
 import { IS_FULL, reported, table } from './results.ts';
-import { Service } from './service.ts';
+import { type Form, Service } from './service.ts';
 import { besiege } from './siege.ts';
 import { addUsers, LONG_NAME } from './users.ts';
 
@@ -21,9 +21,21 @@ interface Case {
   readonly transport: 'plain' | 'tls';
   readonly store: 'sqlite' | 'postgres';
   readonly limitBytes: number;
+  readonly form: Form;
 }
 
-const CASES = ATTACKS.flatMap((attack, i) => (IS_FULL ? everyCase(attack) : [oneCase(attack, i)]));
+/** Attacks that also meet `npm start`. */
+const STARTED = [
+  'forms of 99 kB that nest indices of 999',
+  '10,050 connections that send half a head',
+];
+
+const CASES = [
+  ...ATTACKS.flatMap((attack, i) => (IS_FULL ? everyCase(attack) : [oneCase(attack, i)])),
+  ...ATTACKS.filter(({ name }) => STARTED.includes(name)).map((attack, i): Case => {
+    return { ...oneCase(attack, i), form: 'npm start' };
+  }),
+];
 
 const postgres = CASES.some(({ store }) => store === 'postgres')
   ? await Server.create('-c', 'fsync=off')
@@ -34,13 +46,14 @@ after(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });
 
-for (const { attack, transport, store, limitBytes } of CASES) {
-  const place = `${transport}, ${store}, ${limitBytes / MIB} MiB`;
+for (const { attack, transport, store, limitBytes, form } of CASES) {
+  const place = `${form}, ${transport}, ${store}, ${limitBytes / MIB} MiB`;
   test(`survives ${attack.name} (${place})`, { timeout: 240_000 }, async (t) => {
     const url =
       store === 'postgres' ? await createDatabase(postgres!.url) : await newDatabase(store);
     await using service = await Service.start({
       limitBytes,
+      form,
       isLogRead: !attack.leavesLogUnread,
       settings: {
         DATABASE_URL: url,
@@ -66,6 +79,7 @@ function oneCase(attack: Attack, i: number): Case {
     transport: attack.transport ?? attack.shortTransport ?? 'plain',
     store: attack.store ?? (attack.hasUsers && i % 2 === 0 ? 'postgres' : 'sqlite'),
     limitBytes: 128 * MIB,
+    form: 'image',
   };
 }
 
@@ -75,7 +89,9 @@ function everyCase(attack: Attack): Case[] {
   const stores = attack.store ? [attack.store] : users;
   return [128, 256].flatMap((mebibytes) =>
     transports.flatMap((transport) =>
-      stores.map((store) => ({ attack, transport, store, limitBytes: mebibytes * MIB })),
+      stores.map((store): Case => {
+        return { attack, transport, store, limitBytes: mebibytes * MIB, form: 'image' };
+      }),
     ),
   );
 }

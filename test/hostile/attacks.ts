@@ -76,11 +76,13 @@ function unread(text: string, times: number): (socket: Socket) => void {
   return say(text.repeat(times));
 }
 
-/** Writes one byte at a time. */
-function drip(start: string, byte: () => string, everyMs: number): (socket: Socket) => void {
+/** Writes a piece at a time, when the one before has been taken. */
+function drip(start: string, piece: () => string, everyMs: number): (socket: Socket) => void {
   return (socket) => {
     socket.write(start);
-    const timer = setInterval(() => socket.write(byte()), everyMs);
+    const timer = setInterval(() => {
+      if (socket.writableLength === 0) socket.write(piece());
+    }, everyMs);
     socket.once('close', () => clearInterval(timer));
   };
 }
@@ -98,6 +100,13 @@ function nestedForm(): string {
 
 const FORM = post('/token', FORM_TYPE, nestedForm());
 const PARAMETERS = Array.from({ length: 1000 }, (_, i) => `${fill(90)}${i}=1`).join('&');
+
+/** The head of a body whose length nobody knows. */
+const CHUNKED = get(
+  '/token',
+  `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`,
+  'POST',
+);
 
 /** A token of the service's own key; each is another. */
 function token(secret: string, claims: object): string {
@@ -214,25 +223,19 @@ export const ATTACKS: readonly Attack[] = [
   },
   // From here on, attacks of our own.
   {
-    name: '500 bodies in chunks of one byte',
+    name: '200 bodies in chunks of one byte',
     run: (c) =>
-      c.hold(500, (socket) =>
-        drip(
-          get('/token', `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`, 'POST'),
-          () => fill(1000, '1\r\nx\r\n'),
-          100,
-        )(socket),
+      c.hold(
+        200,
+        drip(CHUNKED, () => fill(60_000, '1\r\nx\r\n'), 1000),
       ),
   },
   {
     name: '500 chunked bodies with extensions of 15 kB',
     run: (c) =>
-      c.hold(500, (socket) =>
-        drip(
-          get('/token', `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`, 'POST'),
-          () => `1;${fill(HEAD_BYTES)}\r\nx\r\n`,
-          200,
-        )(socket),
+      c.hold(
+        500,
+        drip(CHUNKED, () => `1;${fill(HEAD_BYTES)}\r\nx\r\n`, 200),
       ),
   },
   {
