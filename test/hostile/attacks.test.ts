@@ -65,7 +65,9 @@ for (const { attack, transport, store, limitBytes, form } of CASES) {
     if (attack.freezesStore) postgres!.suspend();
     try {
       const spareDescriptors = store === 'postgres' ? POOL_SIZE : 0;
-      await besiege(t, service, attack, { transport, store, limitBytes, spareDescriptors });
+      await besiege(t, service, attack, {
+        ...{ form, transport, store, limitBytes, spareDescriptors },
+      });
     } finally {
       if (attack.freezesStore) postgres!.resume();
     }

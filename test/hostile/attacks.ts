@@ -199,6 +199,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: '10,050 silent connections',
+    shortTransport: 'tls',
     run: (c) => c.hold(10_050, () => {}, { isRaw: true }),
   },
   {
@@ -310,7 +311,7 @@ export const ATTACKS: readonly Attack[] = [
           };
           again();
         },
-        { maxVersion: 'TLSv1.2' },
+        { tlsVersion: 'TLSv1.2' },
       ),
   },
   {

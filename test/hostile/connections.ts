@@ -1,6 +1,6 @@
 // Connections of an attacker: raw sockets of one process, bounded in number and in pace.
 import { connect, type Socket } from 'node:net';
-import { connect as connectTls, createSecureContext, type SecureVersion } from 'node:tls';
+import { connect as connectTls, createSecureContext } from 'node:tls';
 
 /** What is attacked, and what the attacker knows. */
 export interface Target {
@@ -41,7 +41,7 @@ export interface ConnectionOptions {
   /** Half-open connections: our end does not follow theirs. */
   readonly allowHalfOpen?: boolean;
   /** The newest version of TLS that is offered. */
-  readonly maxVersion?: SecureVersion;
+  readonly tlsVersion?: keyof typeof CONTEXTS;
 }
 
 export interface HoldOptions extends ConnectionOptions {
@@ -53,8 +53,11 @@ export interface HoldOptions extends ConnectionOptions {
 const PACE = { plain: 30, tls: 3 };
 const TICK_MS = 10;
 
-/** One for all connections: each would read the certificates of all authorities anew. */
-const TRUST = createSecureContext();
+/** Shared by connections: each would read the certificates of all authorities anew. */
+const CONTEXTS = {
+  'TLSv1.2': createSecureContext({ maxVersion: 'TLSv1.2' }),
+  'TLSv1.3': createSecureContext(),
+};
 
 /** Every connection of an attacker. */
 export class Connections {
@@ -82,7 +85,7 @@ export class Connections {
       isRaw,
       addresses = 1,
       allowHalfOpen = false,
-      maxVersion = 'TLSv1.3',
+      tlsVersion = 'TLSv1.3',
     }: ConnectionOptions = {},
   ): Socket {
     const { port, adminPort, isTls } = this.target;
@@ -94,8 +97,8 @@ export class Connections {
       allowHalfOpen,
     };
     const isSecure = isTls && !isAdmin && !isRaw;
-    const secure = { secureContext: TRUST, rejectUnauthorized: false };
-    const socket = isSecure ? connectTls({ ...options, ...secure, maxVersion }) : connect(options);
+    const secure = { secureContext: CONTEXTS[tlsVersion], rejectUnauthorized: false };
+    const socket = isSecure ? connectTls({ ...options, ...secure }) : connect(options);
     if (!isRead && !isSecure) socket.pause();
     socket.on('error', () => {
       this.counts.failed++;

@@ -43,7 +43,8 @@ describe('docker run --memory 128m', { skip: IMAGE === '' && 'no image was built
       const pid = Number(await inspect('container', container.name, '{{.State.Pid}}'));
       const service = new Contained(pid, container.name, port, adminPort);
       await besiege(t, service, attack, {
-        ...{ transport: 'image', store: 'sqlite', limitBytes: LIMIT_BYTES, spareDescriptors: 0 },
+        ...{ form: 'docker run', transport: 'plain', store: 'sqlite' },
+        ...{ limitBytes: LIMIT_BYTES, spareDescriptors: 0 },
       });
     });
   }

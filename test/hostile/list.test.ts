@@ -50,8 +50,8 @@ for (const store of stores) {
         });
         const { successRate, p99Ms, total: requests, failures } = honest;
         report({
-          ...{ attack: name, transport: 'plain', store, limitBytes: LIMIT_BYTES, restBytes },
-          ...{ peakBytes, requests, successRate, p99Ms },
+          ...{ attack: name, form: 'image', transport: 'plain', store, limitBytes: LIMIT_BYTES },
+          ...{ restBytes, peakBytes, requests, successRate, p99Ms },
           ...{ isAlive: service.end === undefined },
           afterBytes: service.end === undefined ? service.usage().usedBytes : 0,
         });

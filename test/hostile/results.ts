@@ -8,6 +8,8 @@ export const IS_FULL = process.env.HOSTILE === 'full';
 /** What one attack has done to the service. */
 export interface Result {
   readonly attack: string;
+  /** How the service was started. */
+  readonly form: string;
   readonly transport: string;
   readonly store: string;
   readonly limitBytes: number;
@@ -41,10 +43,10 @@ export function reported(): readonly Result[] {
 /** A Markdown table, one row for each result. */
 export function table(of: readonly Result[]): string {
   const rows = of.map((result) => {
-    const { attack, transport, store, isAlive, limitBytes } = result;
+    const { attack, form, transport, store, isAlive, limitBytes } = result;
     const columns = [
       attack,
-      [transport, store].filter((part) => part !== '').join(', '),
+      [form, transport, store].join(', '),
       mebibytes(limitBytes),
       isAlive ? 'yes' : '**no**',
       mebibytes(result.restBytes),

@@ -1,9 +1,10 @@
 // The service as it ships, in a memory control group: dist/main.cjs with the flags of the image's
 // entry point, or `npm start`.
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Readable } from 'node:stream';
 import { setTimeout as pause } from 'node:timers/promises';
 import { newFolder, PASSWORD, SECRET, USER } from '../support/program.ts';
 import { MemoryGroup } from './cgroup.ts';
@@ -100,19 +101,16 @@ export class Service extends Process {
     child.stderr.setEncoding('utf8').on('data', (text: string) => {
       if (errors.length < 10_000) errors += text;
     });
-    let output = '';
-    child.stdout.setEncoding('utf8');
-    while (!output.includes('"listening"') || !output.endsWith('\n')) {
-      const [text] = await Promise.race([once(child.stdout, 'data'), once(child, 'close')]);
-      if (typeof text !== 'string') throw new Error(`the service ended:\n${output}${errors}`);
-      output += text;
+    try {
+      const listening = await listens(child);
+      if (!isLogRead) child.stdout.pause();
+      await ready(listening.adminUrl);
+      return new Service(child, group, listening, () => errors);
+    } catch (err) {
+      kill();
+      await group[Symbol.asyncDispose]();
+      throw new Error(`the service did not start: ${errors}`, { cause: err });
     }
-    if (isLogRead) child.stdout.resume();
-    else child.stdout.pause();
-    const line = output.split('\n').find((text) => text.includes('"listening"'))!;
-    const listening = JSON.parse(line);
-    await ready(listening.adminUrl);
-    return new Service(child, group, listening, () => errors);
   }
 
   /** How it ended; undefined while it lives. */
@@ -159,6 +157,22 @@ export async function settled(
     if (condition(usage) || attempt * SETTLE_EVERY_MS >= ms) return usage;
     await pause(SETTLE_EVERY_MS);
   }
+}
+
+/** Resolves with the line that tells where it listens; whatever it writes then is dropped. */
+async function listens(
+  child: ChildProcessByStdio<null, Readable, Readable>,
+): Promise<{ url: string; adminUrl: string }> {
+  const { stdout } = child;
+  let output = '';
+  stdout.setEncoding('utf8');
+  while (!output.includes('"listening"') || !output.endsWith('\n')) {
+    const [text] = await Promise.race([once(stdout, 'data'), once(child, 'close')]);
+    if (typeof text !== 'string') throw new Error(output);
+    output += text;
+  }
+  stdout.resume();
+  return JSON.parse(output.split('\n').find((text) => text.includes('"listening"'))!);
 }
 
 /** Resolves once the store has its schema and can be read. */

@@ -38,6 +38,7 @@ export interface Besieged extends Process {
 
 /** Where an attack runs. */
 export interface Setting {
+  readonly form: string;
   readonly transport: string;
   readonly store: string;
   readonly limitBytes: number;
@@ -50,7 +51,7 @@ export async function besiege(
   t: TestContext,
   service: Besieged,
   attack: Attack,
-  { transport, store, limitBytes, spareDescriptors }: Setting,
+  { form, transport, store, limitBytes, spareDescriptors }: Setting,
 ): Promise<void> {
   const requests = attack.honest ?? [
     GREETING,
@@ -80,8 +81,8 @@ export async function besiege(
   const { successRate, p99Ms, failures, total } = honest;
   const isAlive = service.end === undefined;
   report({
-    ...{ attack: attack.name, transport, store, limitBytes, isAlive, peakBytes, afterBytes },
-    ...{ restBytes: rest.usedBytes, requests: total, successRate, p99Ms },
+    ...{ attack: attack.name, form, transport, store, limitBytes, isAlive },
+    ...{ restBytes: rest.usedBytes, peakBytes, afterBytes, requests: total, successRate, p99Ms },
   });
   t.diagnostic(`attacker: ${JSON.stringify(counts)}; honest failures: ${JSON.stringify(failures)}`);
   assert.equal(service.end, undefined);
