@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 
 /** The page as it is sent. */
 export interface DocsPage {
-  readonly html: string;
+  readonly html: Buffer;
   /** Value of Content-Security-Policy (CSP level 3). */
   readonly policy: string;
 }
@@ -16,7 +16,7 @@ const FILE = new URL('../src/docs.html', import.meta.url);
 /** Reads the page. @throws whatever node:fs throws when it cannot be read */
 export function readPage(): DocsPage {
   const html = readFileSync(FILE, 'utf8');
-  return { html, policy: policyOf(html) };
+  return { html: Buffer.from(html), policy: policyOf(html) };
 }
 
 /**

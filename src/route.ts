@@ -1,8 +1,8 @@
 // The vocabulary of the route table.
-import type { IncomingHttpHeaders } from 'node:http';
 import type { Access, AuthServices } from './auth/access.ts';
 import type { DocsPage } from './docs.ts';
 import type { MediaType } from './http/body.ts';
+import type { Exchange } from './http/exchange.ts';
 import type { Reply } from './http/reply.ts';
 import type { UserStore } from './user.ts';
 
@@ -12,34 +12,26 @@ export interface Services extends AuthServices {
   /** The one note, as JSON. */
   readonly note: string;
   /** The API's OpenAPI document, as JSON. */
-  readonly description: () => string;
+  readonly description: () => Buffer;
   /** The page of GET /docs. */
   readonly page: DocsPage;
 }
 
-/** One request, as a handler sees it. */
-export interface Context {
-  readonly headers: IncomingHttpHeaders;
-  /** The value of the path's `{…}`, percent-decoded. */
-  readonly parameter: string;
-  /** The raw query without its `?`. */
-  readonly query: string;
-  /** The parsed body; undefined when there is none. */
-  readonly body: unknown;
-  /** The client's address. */
-  readonly client: string;
-  readonly services: Services;
-}
+/** What a handler sees of a request. */
+export type Context = Pick<Exchange, 'headers' | 'parameters' | 'query' | 'body' | 'client'>;
 
-/** Turns a request into a reply, at once where it can, as a promise costs a microtask. */
-export type Handler = (context: Context) => Reply | Promise<Reply>;
+/**
+ * Turns a request into a reply: at once where possible, as a promise costs a microtask. An
+ * asynchronous handler reads the body before it waits, so that the body is not kept meanwhile.
+ */
+export type Handler = (context: Context, services: Services) => Reply | Promise<Reply>;
 
 /** One row of the table. */
 export interface Route {
   readonly access: Access;
-  /** Media types of the body; empty: a body has no meaning here. */
+  /** Media types of the body; empty if a body has no meaning here. */
   readonly accepts: readonly MediaType[];
-  /** Statuses that the handler answers with; what precedes it answers too, see openapi.ts. */
+  /** Statuses that the handler returns; for those of the pipeline see openapi.ts. */
   readonly answers: readonly number[];
   readonly handle: Handler;
   /** What the route is for, in a few words of Markdown. */

@@ -1,29 +1,32 @@
 // The parts wired together: settings in, a running service out. The program and `start` of the
 // package call the same function. Reads no environment and prints nothing by itself.
 import { randomBytes } from 'node:crypto';
+import { totalmem } from 'node:os';
 import { performance } from 'node:perf_hooks';
+import { constrainedMemory } from 'node:process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { App, type Exchange } from './app.ts';
+import { type Answered, App } from './app.ts';
 import type { AuthServices } from './auth/access.ts';
 import { Credential } from './auth/credential.ts';
 import { Failures } from './auth/failures.ts';
 import { Tokens } from './auth/jwt.ts';
 import { type Config, readTls } from './config.ts';
 import { readPage } from './docs.ts';
+import { Budget, memoryLimits } from './http/budget.ts';
+import { STOP_GRACE_MS } from './http/limits.ts';
+import { Server } from './http/server.ts';
 import { openapi } from './openapi.ts';
 import { Admin } from './ops/admin.ts';
-import { STOP_GRACE_MS } from './ops/limits.ts';
 import type { Log } from './ops/log.ts';
 import { MeasuredStore } from './ops/measured.ts';
 import { Metrics } from './ops/metrics.ts';
-import { Server } from './ops/server.ts';
 import type { Services } from './route.ts';
 import { routes } from './routes.ts';
 import { openStore, type Store } from './store/index.ts';
 import { describe } from './store/url.ts';
 import { StoreUnavailable, type UserStore } from './user.ts';
 
-/** How long a client may leave its answer unread, at least. */
+/** Minimum time a client has to read a response before we close the connection. */
 const READER_TIMEOUT_MS = 60_000;
 
 /** A running service. */
@@ -70,7 +73,7 @@ export async function startService(
     ...authServices(config, password),
     store,
     note: JSON.stringify({ title: config.noteTitle, contents: config.noteContents }),
-    description: once(() => openapi(routes)),
+    description: once(() => Buffer.from(openapi(routes))),
     page,
   };
   const app = new App({
@@ -81,18 +84,25 @@ export async function startService(
     corsOrigin: config.corsOrigin,
     now,
     isStopping: () => isStopping,
-    begin: ({ method }) => metrics?.begin(method),
+    begin: (method) => metrics?.begin(method),
     record: (exchange) => {
       const ms = now() - exchange.startMs;
       logExchange(exchange, ms, log);
       metrics?.end(exchange, ms);
     },
   });
-  // A request that waits for the store moves nothing either.
-  const inactivityMs = READER_TIMEOUT_MS + config.databaseTimeoutMs; // 6.3
-  const api = new Server(app, inactivityMs, tls);
+  // A request that waits for the store makes no progress either.
+  const inactivityMs = READER_TIMEOUT_MS + config.databaseTimeoutMs;
+  const limits = memoryLimits(
+    config.memoryLimitBytes,
+    constrainedMemory(),
+    totalmem(),
+    tls !== undefined,
+  );
+  const budget = new Budget(limits, inactivityMs, now);
+  const api = new Server(app, budget, tls);
   const adminPages = new Admin({ reasonNotReady, metrics: () => metrics?.page() ?? '' });
-  const admin = new Server(adminPages, inactivityMs);
+  const admin = new Server(adminPages, budget);
 
   async function reasonNotReady(): Promise<string | undefined> {
     // 7.2
@@ -114,6 +124,7 @@ export async function startService(
     const isInTime = await Promise.race([stopped, tooLate]); // 6.2
     api.destroy();
     admin.destroy();
+    budget.close();
     metrics?.close();
     await store.close(Math.max(deadline - now(), 0));
     log.info('stopped');
@@ -139,6 +150,7 @@ export async function startService(
   } catch (err) {
     api.destroy();
     admin.destroy();
+    budget.close();
     metrics?.close();
     await store.close();
     throw err;
@@ -185,7 +197,7 @@ function once<T>(make: () => T): () => T {
   };
 }
 
-function logExchange(exchange: Exchange, ms: number, log: Log): void {
+function logExchange(exchange: Answered, ms: number, log: Log): void {
   log.request(exchange, ms);
   const { fault, requestId } = exchange;
   if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9

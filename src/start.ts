@@ -49,6 +49,8 @@ export interface Settings {
   readonly AUTH_FAILURES_PER_MINUTE?: number | undefined;
   /** Larger request bodies answer 413; in bytes, 1 to 16777216. Default: 102400. */
   readonly BODY_LIMIT_BYTES?: number | undefined;
+  /** Memory of the process, from which the limits of clients follow. Default: 536870912. */
+  readonly MEMORY_LIMIT_BYTES?: number | undefined;
   /** An origin, or `*`, that browsers may call from. Default: none. */
   readonly CORS_ORIGIN?: string | undefined;
   /** How long `close` goes on taking connections, in milliseconds, 0 to 3600000. Default: 0. */

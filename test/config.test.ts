@@ -61,6 +61,7 @@ test('without variables every setting has its default', () => {
     trustProxy: 0,
     authFailuresPerMinute: 60,
     bodyLimitBytes: 102_400,
+    memoryLimitBytes: undefined,
     corsOrigin: undefined,
     logLevel: 'info',
     shutdownDelayMs: 0,

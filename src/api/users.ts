@@ -2,8 +2,8 @@
 import { condition, entityTag, isUnchanged, isWanted } from '../http/conditional.ts';
 import { HttpError } from '../http/errors.ts';
 import { parseQuery } from '../http/query.ts';
-import { empty, json, type Reply } from '../http/reply.ts';
-import type { Context } from '../route.ts';
+import { empty, json, type Pieces, type Reply } from '../http/reply.ts';
+import type { Context, Services } from '../route.ts';
 import {
   type Changed,
   FIELDS,
@@ -15,70 +15,75 @@ import {
   type UserStore,
 } from '../user.ts';
 
-/** Users that one page of the streamed list takes from the store. */
+/** Lists of this many users and more are streamed, and read from the store in pages of this size. */
 const STREAM_PAGE = 500; // 4.1
+/** The size of a page for a client that reads slowly: most of a larger one would be read in vain. */
+const SLOW_PAGE = 100;
+/** Length of a piece of a stream, about. */
+const PIECE_CHARACTERS = 32 * 1024;
 const MAX_LIMIT = 1000;
 
 /** GET /users: all of them, a page of them, or the one with an email (contract 4.1, 4.2). */
-export async function listUsers({ query, services: { store } }: Context): Promise<Reply> {
+export async function listUsers({ query }: Context, { store }: Services): Promise<Reply> {
   const values = parseQuery(query, ['limit', 'after', 'email']);
   const limit = parseInteger('limit', values.limit, 1, MAX_LIMIT);
   const after = parseInteger('after', values.after, 0, Number.MAX_SAFE_INTEGER) ?? 0;
   if (values.email !== undefined) return withEmail(values.email, after, store);
   if (limit !== undefined) return page(limit, after, store);
-  const first = await store.list({ after, limit: STREAM_PAGE });
-  // A list that ends with its first page is sent whole, with its length.
-  if (first.length < STREAM_PAGE) return json(jsonArray(first)); // 4.1
-  return { status: 200, type: 'application/json', body: pages(first, store) };
+  return list(await store.list({ after, limit: STREAM_PAGE }), Number.POSITIVE_INFINITY, store);
 }
 
 /** POST /users (contract 4.4, 4.10, 4.11). */
-export async function createUser({ body, services: { store } }: Context): Promise<Reply> {
-  // 4.4
-  const user = await store.create(parseNewUser(body));
-  return json(
-    representation(user),
-    ['Location', `/users/${user.id}`, 'ETag', entityTag(user)],
-    201,
+export function createUser({ body }: Context, { store }: Services): Promise<Reply> {
+  return store.create(parseNewUser(body)).then((user) =>
+    json(
+      representation(user),
+      ['Location', `/users/${user.id}`, 'ETag', entityTag(user)], // 4.4
+      201,
+    ),
   );
 }
 
 /** GET /users/{id} (contract 4.3). */
-export async function readUser(context: Context): Promise<Reply> {
+export async function readUser(
+  { parameters, headers }: Context,
+  { store }: Services,
+): Promise<Reply> {
+  const found = await store.find(parseId(parameters.id!));
   // 4.3
-  const found = await context.services.store.find(parseId(context.parameter));
-  const user = existing(found && !isWanted(found, context.headers) ? 'stale' : found);
-  const headers = ['ETag', entityTag(user)];
-  if (isUnchanged(user, context.headers)) return empty(304, headers);
-  return json(representation(user), headers);
+  const user = existing(found && !isWanted(found, headers) ? 'stale' : found);
+  const tag = ['ETag', entityTag(user)];
+  if (isUnchanged(user, headers)) return empty(304, tag);
+  return json(representation(user), tag);
 }
 
 /** PUT /users/{id} (contract 4.5): replaces both fields, never creates. */
-export function replaceUser(context: Context): Promise<Reply> {
-  // 4.5
-  return change(context, parseNewUser(context.body));
+export function replaceUser(context: Context, services: Services): Promise<Reply> {
+  return change(context, services, parseNewUser(context.body));
 }
 
 /** PATCH /users/{id} (contract 4.6): JSON Merge Patch, RFC 7396. */
-export function patchUser(context: Context): Promise<Reply> {
-  return change(context, parseChange(context.body));
+export function patchUser(context: Context, services: Services): Promise<Reply> {
+  return change(context, services, parseChange(context.body));
 }
 
-/** DELETE /users/{id} (contract 4.7): answers with the user as it was. */
-export async function deleteUser(context: Context): Promise<Reply> {
-  // 4.7
-  const id = parseId(context.parameter);
-  const removed = await context.services.store.remove(id, condition(context.headers));
+/** DELETE /users/{id} (contract 4.7): returns the user as it was. */
+export async function deleteUser(
+  { parameters, headers }: Context,
+  { store }: Services,
+): Promise<Reply> {
+  const removed = await store.remove(parseId(parameters.id!), condition(headers));
   return json(representation(existing(removed)));
 }
 
-async function change(context: Context, fields: UserChange): Promise<Reply> {
-  // 2.5
-  const id = parseId(context.parameter);
-  const user = existing(
-    await context.services.store.change(id, fields, condition(context.headers)),
-  );
-  // Against RFC 9110 §9.3.4 the tag is sent: clients need it for the next If-Match (contract 4.8).
+async function change(
+  { parameters, headers }: Context,
+  { store }: Services,
+  fields: UserChange,
+): Promise<Reply> {
+  const id = parseId(parameters.id!); // 2.5
+  const user = existing(await store.change(id, fields, condition(headers)));
+  // Against RFC 9110 §9.3.4 the tag is sent: clients need it for the next If-Match.
   return json(representation(user), [
     'ETag',
     entityTag(user),
@@ -111,33 +116,87 @@ async function withEmail(email: string, after: number, store: UserStore): Promis
 
 /** One page; one user more than asked for shows whether another follows. */
 async function page(limit: number, after: number, store: UserStore): Promise<Reply> {
-  // 4.2
   const users = await store.list({ after, limit: limit + 1 });
-  if (users.length <= limit) return json(jsonArray(users));
+  if (users.length <= limit) return list(users, users.at(-1)?.id ?? 0, store);
   const shown = users.slice(0, limit);
-  const next = `</users?limit=${limit}&after=${shown.at(-1)!.id}>; rel="next"`; // 4.2
-  return json(jsonArray(shown), ['Link', next]);
+  const last = shown.at(-1)!.id;
+  const next = `</users?limit=${limit}&after=${last}>; rel="next"`; // 4.2
+  return list(shown, last, store, ['Link', next]);
 }
 
-/** The whole list in keyset pages. The store holds nothing while the client reads. */
-async function* pages(first: readonly User[], store: UserStore): AsyncGenerator<string> {
-  // 4.1
-  let users = first;
-  yield `[${users.map(representation).join(',')}`;
-  while (users.length === STREAM_PAGE) {
-    users = await store.list({ after: users.at(-1)!.id, limit: STREAM_PAGE });
-    if (users.length > 0) yield `,${users.map(representation).join(',')}`;
+/** The users up to `last`, of which these are the first: a short list whole, with its length. */
+function list(
+  users: readonly User[],
+  last: number,
+  store: UserStore,
+  headers: readonly string[] = [],
+): Reply {
+  if (users.length < STREAM_PAGE) return json(jsonArray(users), headers); // 4.1
+  const body = new UserPieces(users, last, store);
+  return { status: 200, type: 'application/json', body, headers };
+}
+
+/**
+ * A JSON array of users in pieces. What the store returned is kept while the client reads it at
+ * once; for a client that does not, it is dropped, and the next users are read when they are needed.
+ */
+class UserPieces implements Pieces {
+  #users: readonly User[];
+  readonly #last: number;
+  readonly #store: UserStore;
+  #next = 0;
+  #after = 0;
+  #pageSize = STREAM_PAGE;
+  #separator = '[';
+
+  constructor(users: readonly User[], last: number, store: UserStore) {
+    this.#users = users;
+    this.#last = last;
+    this.#store = store;
   }
-  yield ']';
+
+  async next(): Promise<Buffer | undefined> {
+    if (this.#separator === '') return undefined;
+    if (this.#next === this.#users.length && this.#after < this.#last) {
+      const page = { after: this.#after, limit: this.#pageSize };
+      this.#users = await this.#store.list(page);
+      this.#next = 0;
+    }
+    let text = '';
+    while (this.#next < this.#users.length && text.length < PIECE_CHARACTERS) {
+      const user = this.#users[this.#next]!;
+      if (user.id > this.#last) break;
+      this.#next++;
+      this.#after = user.id;
+      text += this.#separator + representation(user);
+      this.#separator = ',';
+    }
+    if (text !== '') return Buffer.from(text);
+    this.#separator = '';
+    return Buffer.from(']');
+  }
+
+  release(): number {
+    this.#users = [];
+    this.#next = 0;
+    this.#pageSize = SLOW_PAGE;
+    return 0;
+  }
 }
 
-/** Callers that shared a statement have got the same array, which is then written once. */
-const texts = new WeakMap<readonly User[], string>();
+/** Callers that shared a statement have the same array, which is then serialised once. */
+const serialised = new WeakMap<readonly User[], string | Buffer>();
 
-function jsonArray(users: readonly User[]): string {
-  const text = texts.get(users) ?? `[${users.map(representation).join(',')}]`;
-  texts.set(users, text);
-  return text;
+/** From this length, bytes that all responses share are cheaper than a text copied for each. */
+const SHARED_CHARACTERS = 16 * 1024;
+
+function jsonArray(users: readonly User[]): string | Buffer {
+  const known = serialised.get(users);
+  if (known !== undefined) return known;
+  const text = `[${users.map(representation).join(',')}]`;
+  const body = text.length < SHARED_CHARACTERS ? text : Buffer.from(text);
+  serialised.set(users, body);
+  return body;
 }
 
 /** What a client sees of a user: these keys in this order, nothing else. */

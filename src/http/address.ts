@@ -1,5 +1,5 @@
 // Who sent a request: the address for the log, and the key under which its failures are counted.
-import { isIP } from 'node:net';
+import { isIP, isIPv4 } from 'node:net';
 
 /**
  * The client's address: the socket's, or, behind proxies, the entry of `X-Forwarded-For` that is
@@ -14,9 +14,9 @@ export function clientAddress(
   if (proxies > 0 && forwardedFor !== undefined) {
     const entry = forwardedFor.split(',').at(-proxies) ?? '';
     const address = withoutPort(entry.trim());
-    if (isIP(address) !== 0) return unmapped(address);
+    if (isIP(address) !== 0) return plainAddress(address);
   }
-  return unmapped(socketAddress ?? '');
+  return plainAddress(socketAddress ?? '');
 }
 
 /** One counter for each IPv4 address and each IPv6 /64, which is what one client commonly holds. */
@@ -40,10 +40,13 @@ function withoutPort(entry: string): string {
   return /^[0-9.]+:[0-9]+$/.test(entry) ? entry.slice(0, entry.indexOf(':')) : entry;
 }
 
-// On "::" IPv4 clients are ::ffff:192.0.2.1 (RFC 4291 §2.5.5.2); proxies write it in
-// longer ways too, which URL brings to the one form ::ffff:c000:201.
-function unmapped(address: string): string {
+/**
+ * The address with an IPv4-mapped one in its IPv4 form: on "::" IPv4 clients are ::ffff:192.0.2.1
+ * (RFC 4291 §2.5.5.2). Proxies write it in longer ways too, which URL brings to one.
+ */
+export function plainAddress(address: string): string {
   // 3.13
+  if (address.startsWith('::ffff:') && isIPv4(address.slice(7))) return address.slice(7);
   if (!/:ffff:/i.test(address) || isIP(address) !== 6 || address.includes('%')) return address;
   const { hostname } = new URL(`http://[${address}]`);
   const hex = /^\[::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})\]$/.exec(hostname);

@@ -1,8 +1,8 @@
-// Reads a request's body: its size, its media type, its syntax. What the values mean is the
-// handler's business.
+// Reads a request's body and checks its size, media type and syntax. Handlers check the values.
 import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { HttpError } from './errors.ts';
+import type { Exchange } from './exchange.ts';
 import { parseForm } from './form.ts';
 import { expectsContinue } from './reply.ts';
 
@@ -24,29 +24,68 @@ export function hasBody(req: IncomingMessage): boolean {
 }
 
 /**
- * The parsed body: undefined for an empty one. A route that takes no body gets undefined too: what
- * the client sent has no meaning there (RFC 9110 §9.3.1), but its size is limited all the same.
- * The checks are in the contract's order, and `proceed` is called once the body is wanted from a
- * client that waits for 100.
- * @throws HttpError 413, 415 or 400
+ * Reads and parses the body, then calls `done`: with undefined for an empty one, and on a route that
+ * takes none, where it has no meaning (RFC 9110 §9.3.1) and is dropped as it arrives, within the same
+ * limit. Checks come in the order of rule 2.5. Sends 100 to a client that waits for it.
+ * Throws, or calls `fail` with, an HttpError 413, 415 or 400.
  */
-export async function readBody(
-  // 2.5
-  req: IncomingMessage,
+// 2.5
+export function readBody(
+  exchange: Exchange,
   accepts: readonly MediaType[],
   limitBytes: number,
-  proceed: () => void,
-): Promise<unknown> {
+  done: (body: unknown) => void,
+  fail: (err: unknown) => void,
+): void {
+  const { req, res, connection } = exchange;
   const declared = req.headers['content-length'];
   if (Number(declared ?? 0) > limitBytes) throw tooLarge(limitBytes); // 2.8
   const isAwaited = expectsContinue(req);
   // A body of unknown length can still turn out too large, which is the check before this one; but
   // a client that waits is not told to send what is refused (2.14).
   let type = declared === undefined && !isAwaited ? undefined : mediaType(req, accepts);
-  if (isAwaited) proceed(); // 2.14
-  const bytes = await read(req, limitBytes);
-  if (bytes.length === 0 || accepts.length === 0) return undefined; // 2.15
-  type ??= mediaType(req, accepts);
+  if (isAwaited) res.writeContinue(); // 2.14
+  const isKept = accepts.length > 0; // 2.15
+  let buffer: Buffer = EMPTY;
+  let length = 0;
+  let isFinished = false;
+  /** Calls once, and gives back what the body held: node keeps the request and its listeners. */
+  const finish = (call: (bytes: Buffer) => void) => {
+    if (isFinished) return;
+    isFinished = true;
+    const bytes = buffer.subarray(0, length);
+    connection.hold(-buffer.length);
+    buffer = EMPTY;
+    call(bytes);
+  };
+  req.on('data', (chunk: Buffer) => {
+    if (length + chunk.length > limitBytes) return finish(() => fail(tooLarge(limitBytes))); // 2.8
+    if (isKept && !isFinished) {
+      const larger = append(buffer, length, chunk, limitBytes);
+      connection.hold(larger.length - buffer.length);
+      buffer = larger;
+    }
+    length += chunk.length;
+  });
+  req.on('end', () =>
+    finish((bytes) => {
+      let body: unknown;
+      try {
+        if (bytes.length > 0) {
+          type ??= mediaType(req, accepts);
+          body = parse(bytes, type);
+        }
+      } catch (err) {
+        return fail(err);
+      }
+      done(body);
+    }),
+  );
+  // Emitted when the client has gone, or when node's parser has rejected the rest of the body.
+  req.on('error', (err) => finish(() => fail(err instanceof HttpError ? err : new HttpError(400))));
+}
+
+function parse(bytes: Buffer, type: MediaType | undefined): unknown {
   if (!isUtf8(bytes)) throw new HttpError(400, 'The body is not valid UTF-8.'); // 2.8
   const text = bytes.toString();
   return type === 'form' ? parseForm(text) : parseJson(text);
@@ -65,33 +104,20 @@ const EMPTY = Buffer.alloc(0);
 /** Of a buffer for a body in pieces. */
 const MIN_BUFFER_BYTES = 4096;
 
-function read(req: IncomingMessage, limitBytes: number): Promise<Buffer> {
-  return new Promise((resolve, reject) => {
-    // One buffer: the objects of chunks of a byte each would be hundreds of times as large.
-    let buffer: Buffer = EMPTY;
-    let length = 0;
-    req.on('data', (chunk: Buffer) => {
-      const end = length + chunk.length;
-      if (end > limitBytes) return reject(tooLarge(limitBytes)); // 2.8
-      if (end > buffer.length) {
-        if (length === 0) buffer = chunk;
-        else
-          buffer = Buffer.concat(
-            [buffer.subarray(0, length)],
-            Math.min(Math.max(2 * end, MIN_BUFFER_BYTES), limitBytes),
-          );
-      }
-      if (buffer !== chunk) chunk.copy(buffer, length);
-      length = end;
-    });
-    req.on('end', () => {
-      resolve(buffer.subarray(0, length));
-      // The request is kept until the next one of its connection, and this function with it.
-      buffer = EMPTY;
-    });
-    // Emitted when the client has gone, or when node's parser has refused the rest of the body.
-    req.on('error', (err) => reject(err instanceof HttpError ? err : new HttpError(400)));
-  });
+/**
+ * The buffer with the chunk behind its first `length` bytes. One buffer per body: a list of chunks
+ * of one byte each would be hundreds of times as large.
+ */
+function append(buffer: Buffer, length: number, chunk: Buffer, limitBytes: number): Buffer {
+  if (length === 0) return chunk;
+  const end = length + chunk.length;
+  let larger = buffer;
+  if (end > buffer.length) {
+    const size = Math.min(Math.max(2 * end, MIN_BUFFER_BYTES), limitBytes);
+    larger = Buffer.concat([buffer.subarray(0, length)], size);
+  }
+  chunk.copy(larger, length);
+  return larger;
 }
 
 function tooLarge(limitBytes: number): HttpError {

@@ -18,8 +18,8 @@ const FEW_HEADERS = 100;
  */
 export function checkMessage(req: IncomingMessage): void {
   if (req.httpVersionMajor !== 1) throw new HttpError(505); // 2.4
+  // 6.3
   if (req.rawHeaders.length > FEW_HEADERS && headerBytes(req) > MAX_HEADER_BYTES) {
-    // 6.3
     throw new HttpError(431);
   }
   const coding = req.headers['transfer-encoding'];

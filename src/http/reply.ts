@@ -1,28 +1,45 @@
-// How a reply becomes bytes. Handlers return a Reply; nothing else writes the answer to a request.
-import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+// Writes replies to the socket. Handlers return a Reply; nothing else writes a response.
+import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
+import type { Exchange } from './exchange.ts';
 
-/** What a request is answered with. */
+/** A response as a handler returns it. */
 export interface Reply {
   readonly status: number;
-  /** Content-Type; absent when there is no body (204, 304). */
+  /** Content-Type; absent if there is no body (204, 304). */
   readonly type?: string;
-  /** Whole, or in pieces whose number and length are not known before. */
-  readonly body: string | AsyncIterable<string>;
+  /** A text; bytes, which many responses can share without a copy; or pieces of unknown length. */
+  readonly body: string | Buffer | Pieces;
+  /** The body is the same for every request and kept anyway, so that no client is charged for it. */
+  readonly isStatic?: boolean;
   /** Flat list of further header names and values. */
   readonly headers?: readonly string[];
 }
 
+/** A body that is produced as the client reads it. */
+export interface Pieces {
+  /** The next piece, undefined after the last. */
+  next(): Promise<Buffer | undefined>;
+  /**
+   * Called when the client stops reading: drops what can be produced again.
+   * @returns bytes that are still held for the pieces to come
+   */
+  release(): number;
+}
+
+/** A longer body is sent in slices, so that a slow client's progress is seen. */
+const SLICE_BYTES = 32 * 1024;
+
 /** A JSON reply. */
-export function json(body: string, headers: readonly string[] = [], status = 200): Reply {
-  // 2.1
+// 2.1
+export function json(body: string | Buffer, headers: readonly string[] = [], status = 200): Reply {
   return { status, type: 'application/json', body, headers };
 }
 
 /** A plain-text reply. */
+// 2.1
 export function text(status: number, body: string, headers: readonly string[] = []): Reply {
-  // 2.1
   return { status, type: 'text/plain; charset=utf-8', body, headers };
 }
 
@@ -31,38 +48,52 @@ export function empty(status: 204 | 304, headers: readonly string[]): Reply {
   return { status, body: '', headers };
 }
 
-/** How long a closing connection is still read, so that the client gets to read its answer. */
-const LINGER_MS = 2_000; // 2.13
-
 /**
- * Writes the reply: one head, one body. Resolves with the bytes of the body that were written;
- * a whole body's at once, a streamed one's when its last piece has been taken.
- * `headers` are those of every reply, and this reply's are appended to them; `isLast` closes the
- * connection.
- * @throws whatever a streamed body throws; the connection has been reset then, so that no client
- * takes a part for the whole.
+ * Writes the reply: one head, one body. `headers` are those of every reply, and this reply's are
+ * appended to them; `isLast` closes the connection. Calls `done` when the body has been handed to
+ * the socket: at once, unless it comes in pieces. If a piece fails, the connection is reset, so that
+ * no client takes a part for the whole (4.14), and `exchange.fault` is set.
  */
 export function send(
-  req: IncomingMessage,
-  res: ServerResponse,
+  exchange: Exchange,
   reply: Reply,
   headers: string[],
   isLast: boolean,
-): number | Promise<number> {
+  done: (exchange: Exchange) => void,
+): void {
+  const { req, res, connection } = exchange;
+  const { status, type, body } = reply;
+  exchange.status = status;
   if (reply.headers !== undefined) headers.push(...reply.headers);
-  if (reply.type !== undefined) headers.push('Content-Type', reply.type);
-  if (isLast) closeAfter(req, res, headers);
-  if (typeof reply.body !== 'string') return stream(req, res, reply, headers);
-  const length = Buffer.byteLength(reply.body);
-  if (reply.type !== undefined) headers.push('Content-Length', String(length)); // 2.2
-  res.writeHead(reply.status, headers);
-  res.end(reply.body);
-  // After this turn, in which node goes on reading at the end of the request (contract 6.3).
-  if (req.socket.writableLength > 0) setImmediate(() => taken(req, res, 'finish'));
-  return req.method === 'HEAD' ? 0 : length;
+  if (type !== undefined) headers.push('Content-Type', type);
+  if (isLast) {
+    headers.push('Connection', 'close');
+    connection.endAfter(exchange);
+  }
+  const length = isWhole(body) ? Buffer.byteLength(body) : undefined;
+  if (type !== undefined && length !== undefined) headers.push('Content-Length', String(length)); // 2.2
+  if (!isWhole(body) || body.length > 2 * SLICE_BYTES) {
+    const pieces = isWhole(body) ? slices(Buffer.from(body), reply.isStatic === true) : body;
+    stream(exchange, pieces, length, headers).then(() => {
+      connection.settle(exchange);
+      done(exchange);
+    });
+    return;
+  }
+  res.writeHead(status, headers);
+  res.end(body);
+  const bytes = length!;
+  exchange.bytes = req.method === 'HEAD' ? 0 : bytes;
+  connection.settle(exchange);
+  // The client does not read as fast.
+  if (req.socket.writableLength > 0 && !reply.isStatic) {
+    connection.hold(bytes);
+    res.once('close', () => connection.hold(-bytes));
+  }
+  done(exchange);
 }
 
-/** The bytes of a reply for a request that node's parser has refused (RFC 9112 §2.2). */
+/** The bytes of a reply to input that node's parser has rejected (RFC 9112 §2.2). */
 export function rawReply(reply: Reply, common: readonly string[]): string {
   const body = String(reply.body);
   const headers = [...common, ...(reply.headers ?? []), 'Content-Type', reply.type ?? ''];
@@ -73,128 +104,108 @@ export function rawReply(reply: Reply, common: readonly string[]): string {
   return `${head}\r\n${body}`;
 }
 
-async function stream(
-  req: IncomingMessage,
-  res: ServerResponse,
-  reply: Reply,
-  headers: string[],
-): Promise<number> {
-  if (req.method === 'HEAD') {
-    // 2.6
-    if (req.httpVersionMinor === 1) headers.push('Transfer-Encoding', 'chunked'); // 2.4
-    res.writeHead(reply.status, headers).end();
-    return 0;
-  }
-  // Node would send chunks to a client that says TE: chunked (contract 2.4).
-  if (req.httpVersionMinor === 0) res.useChunkedEncodingByDefault = false;
-  res.writeHead(reply.status, headers);
-  let bytes = 0;
-  try {
-    for await (const piece of reply.body) {
-      bytes += Buffer.byteLength(piece);
-      if (!res.write(piece)) await taken(req, res, 'drain'); // 4.1
-      // A turn of the event loop for other requests: the kernel may take all of it at once.
-      await turn(); // 4.1
-      if (res.destroyed) return bytes;
-    }
-  } catch (err) {
-    reset(req.socket);
-    throw err;
-  }
-  res.end();
-  return bytes;
+/** The body in slices. One that is kept anyway holds nothing for this client. */
+function slices(body: Buffer, isStatic: boolean): Pieces {
+  let start = 0;
+  return {
+    next: async () => {
+      const slice = body.subarray(start, start + SLICE_BYTES);
+      start += slice.length;
+      return slice.length > 0 ? slice : undefined;
+    },
+    release: () => (isStatic ? 0 : body.length - start),
+  };
 }
 
-/**
- * Resolves when the client has taken what was written, or has gone. Nothing is read meanwhile: each
- * byte that it sends would let it stand still for longer (contract 6.3).
- */
-function taken(
-  { socket }: IncomingMessage,
-  res: ServerResponse,
-  event: 'drain' | 'finish',
+/** `length` is the sum of the pieces, if it is known. */
+async function stream(
+  exchange: Exchange,
+  pieces: Pieces,
+  length: number | undefined,
+  headers: string[],
 ): Promise<void> {
+  const { req, res, connection, status } = exchange;
+  // 2.6
+  if (req.method === 'HEAD') {
+    if (req.httpVersionMinor === 1 && length === undefined) {
+      headers.push('Transfer-Encoding', 'chunked'); // 2.4
+    }
+    res.writeHead(status, headers).end();
+    return;
+  }
+  // Node would send chunks to a client that says TE: chunked (2.4).
+  if (req.httpVersionMinor === 0) res.useChunkedEncodingByDefault = false;
+  res.writeHead(status, headers);
+  try {
+    for (let piece = await pieces.next(); piece !== undefined; piece = await pieces.next()) {
+      exchange.bytes += piece.length;
+      // 4.1
+      if (!res.write(piece)) {
+        const held = piece.length + pieces.release();
+        connection.hold(held);
+        await drained(exchange);
+        connection.hold(-held);
+      }
+      // Other requests have their turn of the event loop: the kernel may take all of it at once.
+      await turn();
+      if (res.destroyed) return;
+    }
+  } catch (err) {
+    exchange.fault = err;
+    reset(req.socket);
+    return;
+  }
+  res.end();
+}
+
+/** Resolves when the client has taken what was written, or has gone. */
+function drained({ res }: Exchange): Promise<void> {
   return new Promise((resolve) => {
-    const isRead = !socket.isPaused();
-    if (isRead) socket.pause();
     const done = () => {
-      res.off(event, done).off('close', done);
-      socket.off(event, done);
-      if (isRead) socket.resume();
+      res.off('drain', done).off('close', done);
       resolve();
     };
-    res.on(event, done).on('close', done);
-    // After CONNECT node does not hand it on from the socket.
-    socket.on(event, done);
-    if (res.destroyed || res.writableFinished) done();
+    res.on('drain', done).on('close', done);
+    if (res.destroyed) done();
   });
 }
 
 /** RST where the transport can send it; under TLS the missing last chunk says the same. */
 function reset(socket: Socket & { encrypted?: boolean }): void {
-  // 4.14
   // Node 26 keeps the descriptor of a socket that is reset after its end.
   if (socket.encrypted || socket.writableEnded) socket.destroy();
-  else socket.resetAndDestroy();
+  else socket.resetAndDestroy(); // 4.14
 }
 
-/** Longer bodies that no one wants are not read to the end for the sake of the connection. */
-const UNREAD_LIMIT_BYTES = 102_400;
+/** Longer bodies that no route takes are not read to the end for the sake of the connection. */
+const UNREAD_LIMIT_BYTES = 102_400; // 2.13
 
 /**
- * Whether the connection has to end with this answer. It may go out before the request's body has
- * come in: node reads on and drops a body of known length, but one without an end in sight, or one
+ * Whether the connection has to end with this response. It may be sent before the request's body
+ * has arrived: node reads on and drops a body of known length, but one of unknown length, or one
  * that the client may never send because it waits for 100 (RFC 9110 §10.1.1), ends it.
  */
-// 2.13
-export function endsConnection(req: IncomingMessage, res: ServerResponse, reply: Reply): boolean {
-  // The client asked for it, or its version does not know better (RFC 9112 §9.3).
+export function endsConnection({ req, res }: Exchange, reply: Reply): boolean {
+  // The client asked for it, or its version has no other way (RFC 9112 §9.3).
   if (!res.shouldKeepAlive) return true;
-  // HTTP/1.0 has no chunks: without a length the end of the connection is the end of the answer.
-  // 2.4
-  if (req.httpVersionMinor === 0 && !(typeof reply.body === 'string' && reply.type)) return true;
+  // HTTP/1.0 has no chunks: without a length the end of the connection is the end of the body.
+  if (req.httpVersionMinor === 0 && !(isWhole(reply.body) && reply.type)) return true; // 2.4
   if (reply.status === 413 || reply.status === 408) return true; // 2.8
-  // We take no upgrade, and node drops what came behind the offer of one.
+  // No upgrade is taken, and node drops what followed the offer of one.
   if (req.headers.upgrade !== undefined) return true; // 2.12
   if (req.complete) return false;
   const { 'transfer-encoding': coding, 'content-length': length } = req.headers;
   return coding !== undefined || expectsContinue(req) || Number(length ?? 0) > UNREAD_LIMIT_BYTES;
 }
 
+function isWhole(body: Reply['body']): body is string | Buffer {
+  return typeof body === 'string' || Buffer.isBuffer(body);
+}
+
 /**
- * Whether the client waits for 100 before it sends the body: never in HTTP/1.0, and no other
- * expectation is one that a body waits for (RFC 9110 §10.1.1).
+ * Whether the client waits for 100 before it sends the body: never in HTTP/1.0, and for no other
+ * expectation (RFC 9110 §10.1.1).
  */
 export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
-  // 2.14
-  return httpVersionMinor === 1 && headers.expect?.toLowerCase() === '100-continue';
-}
-
-/**
- * Closes the connection after the answer in two steps (RFC 9112 §9.6): our side at once, the
- * client's when it is done or LINGER_MS later. Closing both with unread bytes in the kernel would
- * send RST, which can take the answer away from the client before it has read it.
- */
-function closeAfter(req: IncomingMessage, res: ServerResponse, headers: string[]): void {
-  headers.push('Connection', 'close');
-  const { socket } = req;
-  res.once('finish', () => req.resume());
-  // Node calls this when the last answer of a connection has been written.
-  socket.destroySoon = () => lingeringClose(socket);
-}
-
-/** Sends FIN, reads on and drops what comes, and closes when the client does, or in LINGER_MS. */
-export function lingeringClose(socket: Socket): void {
-  // 2.13
-  socket.end();
-  // Not to node's parser, which would make a request of it and keep that (contract 2.11).
-  socket.removeAllListeners('data').on('data', () => {}); // 2.11
-  socket.resume();
-  destroyIn(socket, LINGER_MS);
-}
-
-/** Closes it that many milliseconds later, unless it is closed by then. */
-export function destroyIn(socket: Socket, ms: number): void {
-  const timer = setTimeout(() => socket.destroy(), ms);
-  socket.once('close', () => clearTimeout(timer));
+  return httpVersionMinor === 1 && headers.expect?.toLowerCase() === '100-continue'; // 2.14
 }

@@ -14,11 +14,16 @@ export interface Resource<Route> {
   readonly allow: string;
 }
 
+/** Path parameters by name. */
+export type Parameters = Readonly<Record<string, string>>;
+
+const NONE: Parameters = {};
+
 /** What a request target names. */
 export interface Match<Route> {
   readonly resource: Resource<Route>;
-  /** The value of the pattern's `{…}`, percent-decoded; empty when it has none. */
-  readonly parameter: string;
+  /** The values of the pattern's `{name}` segments, percent-decoded. */
+  readonly parameters: Parameters;
   /** What follows the first `?`, not decoded. */
   readonly query: string;
 }
@@ -45,7 +50,7 @@ export class Router<Route> {
     }));
     for (const resource of this.#resources) {
       if (resource.pattern.includes('{')) continue;
-      this.#literal.set(resource.pattern, { resource, parameter: '', query: '' });
+      this.#literal.set(resource.pattern, { resource, parameters: NONE, query: '' });
     }
   }
 
@@ -68,9 +73,9 @@ export class Router<Route> {
     const segments = split(path);
     if (segments === undefined) return undefined;
     for (const resource of this.#resources) {
-      const parameter = matchSegments(resource.segments, segments);
-      if (parameter === undefined) continue;
-      return { resource, parameter, query: mark === -1 ? '' : target.slice(mark + 1) };
+      const parameters = matchSegments(resource.segments, segments);
+      if (parameters === undefined) continue;
+      return { resource, parameters, query: mark === -1 ? '' : target.slice(mark + 1) };
     }
     return undefined;
   }
@@ -107,13 +112,20 @@ function decodePart(part: string): string {
   }
 }
 
-/** @returns the value of the pattern's parameter, '' when it has none, undefined without a match */
-function matchSegments(expected: readonly string[], given: readonly string[]): string | undefined {
+/** @returns undefined if the segments do not match */
+function matchSegments(
+  expected: readonly string[],
+  given: readonly string[],
+): Parameters | undefined {
   if (expected.length !== given.length) return undefined;
-  let parameter = '';
+  let parameters: Record<string, string> | undefined;
   for (let i = 0; i < expected.length; i++) {
-    if (expected[i]!.startsWith('{')) parameter = given[i]!;
-    else if (expected[i] !== given[i]) return undefined;
+    if (expected[i]!.startsWith('{')) {
+      parameters ??= {};
+      parameters[expected[i]!.slice(1, -1)] = given[i]!;
+    } else if (expected[i] !== given[i]) {
+      return undefined;
+    }
   }
-  return parameter;
+  return parameters ?? NONE;
 }

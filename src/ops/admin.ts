@@ -1,9 +1,9 @@
-// The admin listener (contract section 7): whether the process lives, whether it would serve, and
-// what it has measured. On a port of its own, which is not for the public.
-import type { IncomingMessage, ServerResponse } from 'node:http';
+// The admin listener (contract section 7): liveness, readiness and metrics, on a port of its own that
+// is not for the public.
+import type { Handler } from '../http/connection.ts';
 import { errorReply, HttpError } from '../http/errors.ts';
+import type { Exchange } from '../http/exchange.ts';
 import { endsConnection, type Reply, rawReply, send, text } from '../http/reply.ts';
-import type { Connection, Handler } from './server.ts';
 
 /** What the admin listener asks. */
 export interface AdminOptions {
@@ -28,12 +28,12 @@ export class Admin implements Handler {
     this.#options = options;
   }
 
-  handle(req: IncomingMessage, res: ServerResponse, connection: Connection): void {
-    this.#reply(req)
+  handle(exchange: Exchange): void {
+    this.#reply(exchange)
       .catch(errorReply)
       .then((reply) => {
-        connection.isClosing = endsConnection(req, res, reply);
-        return send(req, res, reply, COMMON.slice(), connection.isClosing);
+        const isLast = exchange.connection.isBroken || endsConnection(exchange, reply);
+        send(exchange, reply, COMMON.slice(), isLast, () => {});
       });
   }
 
@@ -41,7 +41,7 @@ export class Admin implements Handler {
     return rawReply(errorReply(err), COMMON);
   }
 
-  async #reply(req: IncomingMessage): Promise<Reply> {
+  async #reply({ req }: Exchange): Promise<Reply> {
     const pages: Record<string, () => Promise<Reply>> = {
       '/live': async () => text(200, 'live\n'), // 7.1
       '/ready': () => this.#ready(),

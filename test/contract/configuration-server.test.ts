@@ -9,6 +9,7 @@ import { connect, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 import postgres from 'postgres';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
@@ -120,6 +121,27 @@ describe('1 configuration: bodies, origins, log, stop', {
       assert.deepEqual(statuses, [200, 413]);
     });
   }
+
+  test('1 MEMORY_LIMIT_BYTES: clients that hold the most are closed first, others are served', async () => {
+    // A budget of 32 MiB, and 40 MB of bodies that stop before their end.
+    await using program = await start({ MEMORY_LIMIT_BYTES: '67108864' });
+    const { hostname, port } = new URL(program.url);
+    const head = `POST /token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n`;
+    const patient = connect(Number(port), hostname).on('error', () => {});
+    const hoarders = Array.from({ length: 400 }, () =>
+      connect(Number(port), hostname)
+        .on('error', () => {})
+        .on('connect', function (this: Socket) {
+          this.write(head + 'x'.repeat(99_999));
+        }),
+    );
+    while (!hoarders.some(({ closed }) => closed)) await pause(10);
+    assert.equal((await send(program.url)).status, 200);
+    assert.equal(patient.closed, false);
+    patient.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    assert.match(String((await once(patient, 'data'))[0]), /^HTTP\/1\.1 200 /);
+    for (const client of [patient, ...hoarders]) client.destroy();
+  });
 
   const cors = (answer: Answer) =>
     [...answer.headers.keys()].filter((name) => /^access-c/.test(name));

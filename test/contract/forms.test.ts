@@ -28,10 +28,13 @@ for (const store of STORES) {
       { why: 'with empty parts around', body: `&&${RIGHT}&&` },
       { why: 'with nested values beside it', body: `user[name]=x&a[b][c]=1&${RIGHT}` },
       { why: 'with lists beside it', body: `a[]=1&a[]=2&b=1&b=2&c[1]=x&c[0]=y&${RIGHT}` },
-      { why: 'with a string and an object of one name beside it', body: `a=1&a[b]=2&${RIGHT}` },
+      { why: 'with objects in lists beside it', body: `a[][b]=1&c[0][d]=2&c[1][d]=3&${RIGHT}` },
+      {
+        why: 'with a member and an index twice beside it',
+        body: `a[b]=1&a[b]=2&c[0]=3&c[0]=4&${RIGHT}`,
+      },
       { why: 'with names without a value beside it', body: `a&b=&${RIGHT}` },
-      { why: 'with an empty name beside it', body: `=x&[]=y&${RIGHT}` },
-      { why: 'with unclosed brackets beside it', body: `a[=1&a[b=2&a]=3&${RIGHT}` },
+      { why: 'with an empty name beside it', body: `=x&=&${RIGHT}` },
       { why: 'with id inside another name', body: `user[id]=root&${RIGHT}` },
       {
         why: 'with names of Object.prototype beside it',
@@ -63,8 +66,6 @@ for (const store of STORES) {
       { why: 'id a list of one', body: 'id[]=admin&pw=correct+horse' },
       { why: 'id a list of one by index', body: 'id[0]=admin&pw=correct+horse' },
       { why: 'id twice', body: 'id=admin&id=admin&pw=correct+horse' },
-      { why: 'id as string and as list', body: 'id=admin&id[]=admin&pw=correct+horse' },
-      { why: 'id as string and as object', body: 'id=admin&id[x]=1&pw=correct+horse' },
       { why: 'pw twice', body: 'id=admin&pw=wrong&pw=correct+horse' },
       { why: 'pw nested', body: 'id=admin&pw[a][b]=correct+horse' },
       { why: 'pw empty', body: 'id=admin&pw=' },
@@ -89,6 +90,36 @@ for (const store of STORES) {
       test(`3.14 ${why} answers 401`, async () => {
         const answer = await post(program, body);
         assert.deepEqual(summary(answer), { status: 401, type: TEXT, body: 'Unauthorized' });
+      });
+    }
+
+    for (const { why, body } of [
+      { why: 'a value and an object', body: 'a=1&a[b]=2' },
+      { why: 'an object and a value', body: 'a[b]=1&a=2' },
+      { why: 'a value and a list', body: 'id=admin&id[]=admin' },
+      { why: 'a value and a list below another name', body: 'a[b]=1&a[b][]=2' },
+      { why: 'a key and an index', body: 'a[b]=1&a[0]=2' },
+      { why: 'a key and []', body: 'a[]=1&a[b]=2' },
+      { why: 'an index and []', body: 'a[0]=1&a[]=2' },
+      { why: 'a first index of 1', body: 'a[1]=x' },
+      { why: 'a gap', body: 'a[0]=x&a[2]=y' },
+      { why: 'index 999 alone', body: 'a[999]=1' },
+      { why: 'index 1000 alone', body: 'a[b][1000]=1' },
+      { why: 'index 4294967295 alone', body: 'a[4294967295]=1' },
+      { why: 'index 9007199254740991 alone', body: 'a[9007199254740991]=1' },
+      { why: 'an unclosed bracket', body: 'a[b=1' },
+      { why: 'an unclosed bracket without a value', body: 'a[' },
+      { why: 'an unclosed encoded bracket', body: 'a%5Bb=1' },
+      { why: 'a closing bracket alone', body: 'a]=1' },
+      { why: 'brackets in brackets', body: 'a[b[c]]=1' },
+      { why: 'text after a bracket', body: 'a[b]c=1' },
+      { why: 'nothing before a bracket', body: '[a]=1' },
+      { why: 'an equals sign before a bracket', body: 'a=[b]=1' },
+    ]) {
+      test(`3.14 ${why} returns 400: ${body}`, async () => {
+        const answer = await post(program, `${body}&${RIGHT}`);
+        assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
+        assert.match(answer.body, /^The form \P{Cc}+\.$/u);
       });
     }
 
@@ -129,11 +160,10 @@ for (const store of STORES) {
       { why: 'depth 33 of lists', extra: `a${'[]'.repeat(33)}=1&`, status: 400 },
       { why: 'depth 33 with escaped brackets', extra: `a${'%5Bb%5D'.repeat(33)}=1&`, status: 400 },
       { why: 'depth 20,000', extra: `a${'[b]'.repeat(20_000)}=1&`, status: 400 },
-      { why: 'array index 999', extra: 'a[999]=1&', status: 200 },
-      { why: 'array index 1000', extra: 'a[1000]=1&', status: 400 },
-      { why: 'array index 1000 below another name', extra: 'a[b][1000]=1&', status: 400 },
-      { why: 'array index 4294967295', extra: 'a[4294967295]=1&', status: 400 },
-      { why: 'array index 9007199254740991', extra: 'a[9007199254740991]=1&', status: 400 },
+      { why: '1,000 indices', extra: indices(998), status: 200 },
+      { why: '1,001 indices', extra: indices(999), status: 413 },
+      { why: '4,000 segments', extra: segments(3_998), status: 200 },
+      { why: '4,001 segments', extra: segments(3_999), status: 400 },
     ]) {
       test(`3.15 ${why} answers ${status}`, async () => {
         const answer = await post(program, `${extra}${RIGHT}`);
@@ -167,8 +197,16 @@ for (const store of STORES) {
       });
     }
 
+    test('3.15 the service serves after forms of 99 kB that name index 999 in each bracket', async () => {
+      const names = Array.from({ length: 990 }, (_, i) => `${100 + i}${'[999]'.repeat(19)}=`);
+      const attack = names.join('&').slice(0, 99_000);
+      const answers = await Promise.all(Array.from({ length: 20 }, () => post(program, attack)));
+      assert.deepEqual(new Set(answers.map((answer) => answer.status)), new Set([400]));
+      assert.equal((await post(program, RIGHT)).status, 200);
+    });
+
     test('3.15 413 and 400 beyond a limit are one plain sentence', async () => {
-      const bodies = [parameters(1001), `a${'[b]'.repeat(33)}=1`, 'a[1000]=1'];
+      const bodies = [parameters(1001), `a${'[b]'.repeat(33)}=1`, segments(4_001)];
       const answers = await Promise.all(bodies.map((body) => post(program, body)));
       assert.deepEqual(
         answers.map((answer) => [answer.status, answer.headers.get('content-type')]),
@@ -190,6 +228,19 @@ function post(program: Program, body: string | Uint8Array): Promise<Answer> {
 
 function parameters(count: number): string {
   return Array.from({ length: count }, (_, i) => `p${i}=${i}&`).join('');
+}
+
+function indices(count: number): string {
+  return Array.from({ length: count }, (_, i) => `a[${i}]=${i}&`).join('');
+}
+
+/** Parameters with that many segments in their names, at most 25 in each. */
+function segments(count: number): string {
+  const names = Array.from({ length: Math.ceil(count / 25) }, (_, i) => {
+    const levels = Math.min(25, count - 25 * i) - 1;
+    return `p${i}${'[b]'.repeat(levels)}=1&`;
+  });
+  return names.join('');
 }
 
 function percent(text: string): string {

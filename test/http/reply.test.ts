@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, test } from 'node:test';
+import type { Exchange } from '../../src/http/exchange.ts';
 import { empty, endsConnection, json, rawReply, text } from '../../src/http/reply.ts';
 
 test('a JSON reply is 200 unless told otherwise', () => {
@@ -105,7 +106,8 @@ describe('an answer ends its connection', () => {
     test(`${why}: ${isEnd ? 'yes' : 'no'}`, () => {
       const req = { complete, headers, httpVersionMinor: 1 } as IncomingMessage;
       const res = { shouldKeepAlive: true } as ServerResponse;
-      assert.equal(endsConnection(req, res, { status, body: '' }), isEnd);
+      const exchange = { req, res } as Exchange;
+      assert.equal(endsConnection(exchange, { status, body: '' }), isEnd);
     });
   }
 });

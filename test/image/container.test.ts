@@ -6,7 +6,7 @@ import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { STOP_GRACE_MS } from '../../src/ops/limits.ts';
+import { STOP_GRACE_MS } from '../../src/http/limits.ts';
 import { freePort } from '../support/postgres.ts';
 import { Container, engine, inspect, NO_IMAGE } from './engine.ts';
 

@@ -1,0 +1,179 @@
+// Bounds the memory that clients make the process hold, over all connections of all listeners. The
+// limit of one client times the number of clients has to stay below what the process may use.
+//
+// A connection costs a fixed amount. Its account adds requests in progress, request bodies and
+// unsent responses. Above the budget, the connections that hold the most are closed first, so that
+// clients that hold little keep working. Unfinished heads are kept by node's parser, which reports
+// no event for them: a timer looks at the process's memory, and at what every connection has
+// received only while memory is short. The same timer ends connections that stand still, so that no
+// connection needs one of its own.
+import { memoryUsage } from 'node:process';
+import type { Connection } from './connection.ts';
+
+const MEBIBYTE = 1024 * 1024;
+
+/** Limit of the process without a control group and without a setting. */
+export const DEFAULT_LIMIT_BYTES = 512 * MEBIBYTE;
+
+/** Memory of the service itself: 14 MB idle, and its compiled code and garbage under load. */
+const RESERVED_BYTES = 32 * MEBIBYTE;
+
+/** Connections at most, whatever the memory (6.3). */
+const MAX_CONNECTIONS = 10_000;
+
+/** Memory of an idle connection, measured with 6,000 (plain) and 1,000 (TLS) of them. */
+const PLAIN_BYTES = 16 * 1024;
+const TLS_BYTES = 80 * 1024;
+
+/** Connections closed at once when slots run out, so that choosing them stays rare. */
+const EVICTION_BATCH_SIZE = 100;
+
+/** After an eviction this part of the budget is in use at most, for the same reason. */
+const AFTER_EVICTION = 0.9;
+
+const TICK_MS = 100;
+
+/** How long a closing connection is still read, so that the client gets to read its response. */
+const LINGER_MS = 2_000;
+
+/** What clients may make the process hold. */
+export interface MemoryLimits {
+  readonly budgetBytes: number;
+  readonly maxConnections: number;
+  /** Cost of one idle connection of the API. */
+  readonly connectionBytes: number;
+}
+
+/**
+ * Derives the limits from the memory that the process may use. `constrained` is the control group's
+ * limit as node reports it: 0 or more than the machine has if there is none.
+ */
+export function memoryLimits(
+  setting: number | undefined,
+  constrained: number,
+  total: number,
+  isTls: boolean,
+): MemoryLimits {
+  const isConstrained = constrained > 0 && constrained < total;
+  const limit = setting ?? (isConstrained ? constrained : DEFAULT_LIMIT_BYTES);
+  const budgetBytes = Math.max(limit - RESERVED_BYTES, limit / 4);
+  const connectionBytes = isTls ? TLS_BYTES : PLAIN_BYTES;
+  const maxConnections = Math.min(MAX_CONNECTIONS, Math.floor(budgetBytes / connectionBytes));
+  return { budgetBytes, maxConnections, connectionBytes };
+}
+
+/** All connections, and what they hold. */
+export class Budget {
+  readonly #limits: MemoryLimits;
+  readonly #inactivityMs: number;
+  readonly #now: () => number;
+  /** All connections in the order of their arrival. */
+  readonly #connections = new Set<Connection>();
+  readonly #perAddress = new Map<string, number>();
+  /** Closing connections, the earliest deadline first. */
+  readonly #lingering: Connection[] = [];
+  readonly #timer: NodeJS.Timeout;
+  /** Above this, memory is short enough to look at the connections. */
+  readonly #shortRssBytes: number;
+  #sweepAt = 0;
+  #heldBytes = 0;
+
+  /**
+   * Connections that take nothing of a response for `inactivityMs` milliseconds are closed. `now` is
+   * a monotonic clock in milliseconds.
+   */
+  constructor(limits: MemoryLimits, inactivityMs: number, now: () => number) {
+    this.#limits = limits;
+    this.#inactivityMs = inactivityMs;
+    this.#now = now;
+    this.#shortRssBytes = memoryUsage.rss() + limits.budgetBytes / 4;
+    this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
+  }
+
+  /** Ends the timer. */
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  /**
+   * Takes a new connection, closing others if there is no slot for it.
+   * @returns false if none could be closed
+   */
+  add(connection: Connection): boolean {
+    if (this.#connections.size >= this.#limits.maxConnections && !this.#makeRoom()) return false;
+    this.#connections.add(connection);
+    const { address } = connection;
+    this.#perAddress.set(address, (this.#perAddress.get(address) ?? 0) + 1);
+    this.hold(this.#limits.connectionBytes);
+    return true;
+  }
+
+  /** Gives back all that a closed connection held. */
+  delete(connection: Connection): void {
+    if (!this.#connections.delete(connection)) return;
+    const count = this.#perAddress.get(connection.address)! - 1;
+    if (count > 0) this.#perAddress.set(connection.address, count);
+    else this.#perAddress.delete(connection.address);
+    this.#heldBytes -= this.#limits.connectionBytes + connection.heldBytes;
+  }
+
+  /** Adds to what connections hold; negative to give back. */
+  hold(bytes: number): void {
+    this.#heldBytes += bytes;
+    if (this.#heldBytes > this.#limits.budgetBytes) this.#closeLargest();
+  }
+
+  /** Destroys the connection unless it has closed by itself after LINGER_MS milliseconds. */
+  linger(connection: Connection): void {
+    connection.deadlineMs = this.#now() + LINGER_MS;
+    this.#lingering.push(connection);
+  }
+
+  #tick(): void {
+    const now = this.#now();
+    while (this.#lingering.length > 0 && this.#lingering[0]!.deadlineMs <= now) {
+      this.#lingering.shift()!.destroy();
+    }
+    if (memoryUsage.rss() > this.#shortRssBytes) this.#closeLargest();
+    if (now < this.#sweepAt) return;
+    this.#sweepAt = now + this.#inactivityMs / 4;
+    for (const connection of this.#connections) connection.checkProgress(now, this.#inactivityMs);
+  }
+
+  /** Closes the connections that hold the most until the others fit into the budget (6.17). */
+  #closeLargest(): void {
+    const { budgetBytes, connectionBytes } = this.#limits;
+    const holders = Array.from(this.#connections, (connection) => ({
+      connection,
+      bytes: connection.measure(),
+    }));
+    let total = holders.length * connectionBytes;
+    for (const { bytes } of holders) total += bytes;
+    if (total <= budgetBytes) return;
+    holders.sort((a, b) => b.bytes - a.bytes);
+    for (const { connection, bytes } of holders) {
+      if (total <= budgetBytes * AFTER_EVICTION || bytes === 0) return;
+      total -= connectionBytes + bytes;
+      connection.destroy();
+    }
+  }
+
+  /**
+   * Closes some connections for new ones (6.3): of the address that has more than half of all, else
+   * of any. Unfinished handshakes and requests go first, then idle connections; those of the address
+   * with the most before others, and the oldest before younger ones.
+   */
+  #makeRoom(): boolean {
+    const [largest, count] = [...this.#perAddress].reduce((a, b) => (b[1] > a[1] ? b : a));
+    const isDominant = count > this.#connections.size / 2;
+    const candidates = [...this.#connections].filter(
+      (connection) => !isDominant || connection.address === largest,
+    );
+    const counted = (connection: Connection) => this.#perAddress.get(connection.address)!;
+    const unfinished = candidates.filter((connection) => connection.isUnfinished);
+    const chosen = unfinished.length > 0 ? unfinished : candidates.filter(({ isIdle }) => isIdle);
+    chosen.sort((a, b) => counted(b) - counted(a));
+    for (const connection of chosen.slice(0, EVICTION_BATCH_SIZE)) connection.close();
+    return chosen.length > 0;
+  }
+}

@@ -1,0 +1,51 @@
+// One request and its response, from the head of the request to the line in the log.
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import type { Connection } from './connection.ts';
+
+/** Made once per request and passed through the whole pipeline. */
+export class Exchange {
+  readonly connection: Connection;
+  readonly req: IncomingMessage;
+  readonly res: ServerResponse;
+  /** Memory that the request is accounted for until its response is handed to the socket. */
+  readonly heldBytes: number;
+  requestId = '';
+  /** The client's address. */
+  client = '';
+  startMs = 0;
+  /** The route's pattern, empty if no route was found. */
+  route = '';
+  /** Values of the pattern's `{name}` segments, percent-decoded. */
+  parameters: Readonly<Record<string, string>> = NONE;
+  /** The raw query without its `?`. */
+  query = '';
+  /** The parsed body; undefined if there is none. */
+  body: unknown = undefined;
+  status = 0;
+  /** Length of the response's body. */
+  bytes = 0;
+  /** The error behind a 500. */
+  fault: unknown = undefined;
+
+  constructor(
+    connection: Connection,
+    req: IncomingMessage,
+    res: ServerResponse,
+    heldBytes: number,
+  ) {
+    this.connection = connection;
+    this.req = req;
+    this.res = res;
+    this.heldBytes = heldBytes;
+  }
+
+  get method(): string {
+    return this.req.method!;
+  }
+
+  get headers(): IncomingHttpHeaders {
+    return this.req.headers;
+  }
+}
+
+const NONE: Readonly<Record<string, string>> = {};

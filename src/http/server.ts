@@ -1,0 +1,164 @@
+// HTTP(S) listener: accepts connections within the budget, hands their input to connection.ts, and
+// shuts down gracefully.
+import { once } from 'node:events';
+import {
+  createServer as createHttpServer,
+  type Server as HttpServer,
+  type IncomingMessage,
+  type ServerResponse,
+} from 'node:http';
+import type * as Https from 'node:https';
+import { createRequire } from 'node:module';
+import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
+import { plainAddress } from './address.ts';
+import type { Budget } from './budget.ts';
+import { Connection, type Handler } from './connection.ts';
+import { BACKLOG, HTTP_OPTIONS, TLS_OPTIONS } from './limits.ts';
+import type { ParseError } from './message.ts';
+
+/** A certificate chain and its private key, as PEM texts. */
+export interface KeyPair {
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** The connection of a socket, on the socket. */
+const CONNECTION = Symbol('connection');
+type OwnedSocket = Socket & { [CONNECTION]?: Connection };
+
+/** A server of HTTP/1.0 and HTTP/1.1, over TLS if it is given a certificate. */
+export class Server {
+  readonly #server: HttpServer | Https.Server;
+  readonly #handler: Handler;
+  readonly #budget: Budget;
+  readonly #isTls: boolean;
+  readonly #connections = new Set<Connection>();
+  /** Connections in a TLS handshake, by the client's address and port. */
+  readonly #handshakes = new Map<string, Connection>();
+  #accepted = 0;
+  #onEmpty: (() => void) | undefined;
+
+  constructor(handler: Handler, budget: Budget, tls?: KeyPair) {
+    this.#handler = handler;
+    this.#budget = budget;
+    this.#isTls = tls !== undefined;
+    const receive = (req: IncomingMessage, res: ServerResponse) =>
+      (req.socket as OwnedSocket)[CONNECTION]?.receive(req, res);
+    this.#server = tls
+      ? https().createServer({ ...HTTP_OPTIONS, ...TLS_OPTIONS, ...tls }, receive)
+      : createHttpServer(HTTP_OPTIONS, receive);
+    // The size is the limit (6.3), not the number of fields, beyond which node would drop some silently.
+    this.#server.maxHeadersCount = 0;
+    // Progress is checked for all connections together, see Budget.
+    this.#server.timeout = 0;
+    // 2.16: clients that close their side after the last request; @types/node lacks the option.
+    Object.assign(this.#server, { httpAllowHalfOpen: true });
+    this.#server.on('connection', (socket: Socket) => this.#accept(socket));
+    if (tls) this.#server.on('secureConnection', (socket: Socket) => this.#secure(socket));
+    this.#server.on('checkContinue', receive);
+    this.#server.on('checkExpectation', receive);
+    this.#server.on('clientError', (err: ParseError, duplex: unknown) => {
+      const socket = duplex as OwnedSocket;
+      if (socket[CONNECTION]) socket[CONNECTION].reject(err);
+      else socket.destroy();
+    });
+    this.#server.on('connect', ({ socket }: IncomingMessage) =>
+      (socket as OwnedSocket)[CONNECTION]?.refuseTunnel(),
+    );
+  }
+
+  /**
+   * Listens, on all interfaces without a host. Resolves with the port.
+   * @throws the system's error if the address is not available
+   */
+  async listen(port: number, host: string | undefined): Promise<number> {
+    this.#server.listen({ port, host, backlog: BACKLOG });
+    await once(this.#server, 'listening');
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** Uses this certificate for new connections; open ones keep theirs. */
+  reloadTls(tls: KeyPair): void {
+    (this.#server as Https.Server).setSecureContext({ ...tls });
+  }
+
+  /**
+   * Accepts only the connections that the kernel has queued already; resolves when the last
+   * connection has closed. The handler ends each with its last response. Idle connections may send
+   * one more request for `graceMs` milliseconds, as it can be on its way.
+   */
+  async stop(graceMs: number, acceptMs: number): Promise<void> {
+    // Empties the kernel's queue, one turn of the event loop at a time. Clients that reconnect all
+    // the time delay this for `acceptMs` milliseconds at most (6.2).
+    const most = this.#accepted + BACKLOG;
+    const latest = performance.now() + acceptMs;
+    let accepted: number;
+    do {
+      accepted = this.#accepted;
+      await new Promise((resolve) => setImmediate(resolve));
+    } while (this.#accepted > accepted && this.#accepted < most && performance.now() < latest);
+    const closed = new Promise<void>((resolve) => {
+      this.#onEmpty = resolve;
+      // Not http.Server's own close(), which would close idle connections at once.
+      NetServer.prototype.close.call(this.#server);
+    });
+    // 6.15; a turn later, so that input which has arrived by then is read first.
+    const grace = setInterval(() => setImmediate(() => this.#closeIdle()), graceMs);
+    if (this.#connections.size > 0) await closed;
+    clearInterval(grace);
+  }
+
+  /** Destroys every connection. */
+  destroy(): void {
+    this.#server.close();
+    for (const connection of this.#connections) connection.destroy();
+  }
+
+  #accept(socket: OwnedSocket): void {
+    this.#accepted++;
+    const address = plainAddress(socket.remoteAddress ?? '');
+    const connection = new Connection(socket, address, this.#isTls, this.#handler, this.#budget);
+    if (!this.#budget.add(connection)) {
+      socket.destroy();
+      return;
+    }
+    this.#connections.add(connection);
+    const key = this.#isTls ? endpoint(socket) : '';
+    if (this.#isTls) this.#handshakes.set(key, connection);
+    else socket[CONNECTION] = connection;
+    socket.once('close', () => {
+      connection.closed();
+      this.#handshakes.delete(key);
+      this.#connections.delete(connection);
+      if (this.#connections.size === 0) this.#onEmpty?.();
+    });
+  }
+
+  #secure(socket: OwnedSocket): void {
+    const key = endpoint(socket);
+    const connection = this.#handshakes.get(key);
+    this.#handshakes.delete(key);
+    if (connection === undefined || socket.destroyed) {
+      socket.destroy();
+      return;
+    }
+    // Not before the handshake is done: half-open it would never end.
+    socket.allowHalfOpen = true;
+    socket[CONNECTION] = connection;
+    connection.secure(socket);
+  }
+
+  #closeIdle(): void {
+    for (const connection of this.#connections) if (connection.isIdle) connection.close();
+  }
+}
+
+/** Loaded only if TLS is set, so that the service starts sooner and is smaller without. */
+function https(): typeof Https {
+  return createRequire(import.meta.url)('node:https');
+}
+
+/** The client's address and port, which a TLS socket and the socket below it share. */
+function endpoint({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
+}

@@ -1,0 +1,153 @@
+// The memory budget: limits derived from the process's memory, and which connections are closed
+// when connection slots or memory run out.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { Budget, type MemoryLimits, memoryLimits } from '../../src/http/budget.ts';
+import type { Exchange } from '../../src/http/exchange.ts';
+import { send } from '../../src/http/reply.ts';
+import { Server } from '../../src/http/server.ts';
+
+const MIB = 1024 * 1024;
+
+describe('limits', () => {
+  for (const { why, setting, constrained, isTls = false, budget, connections } of [
+    { why: 'a control group of 128 MiB', constrained: 128 * MIB, budget: 96, connections: 6144 },
+    {
+      why: 'a control group of 128 MiB, with TLS',
+      constrained: 128 * MIB,
+      isTls: true,
+      budget: 96,
+      connections: 1228,
+    },
+    { why: 'no control group', constrained: 0, budget: 480, connections: 10_000 },
+    {
+      why: 'a control group without a limit',
+      constrained: 2 ** 63,
+      budget: 480,
+      connections: 10_000,
+    },
+    {
+      why: 'a setting, whatever the control group',
+      setting: 256 * MIB,
+      constrained: 128 * MIB,
+      budget: 224,
+      connections: 10_000,
+    },
+    { why: 'a control group of 40 MiB', constrained: 40 * MIB, budget: 10, connections: 640 },
+  ]) {
+    test(why, () => {
+      const limits = memoryLimits(setting, constrained, 8192 * MIB, isTls);
+      assert.equal(limits.budgetBytes, budget * MIB);
+      assert.equal(limits.maxConnections, connections);
+    });
+  }
+});
+
+const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
+
+/** A service of one-word answers, and clients that say when they were closed. */
+async function serve(limits: Partial<MemoryLimits>) {
+  const all = { budgetBytes: 100 * MIB, maxConnections: 1000, connectionBytes: 16 * 1024 };
+  const budget = new Budget({ ...all, ...limits }, 60_000, () => performance.now());
+  const handle = (exchange: Exchange) => {
+    exchange.startMs = performance.now();
+    send(exchange, { status: 200, type: 'text/plain', body: 'x' }, [], false, () => {});
+  };
+  const server = new Server({ handle, refusal: () => '', allow: '' }, budget);
+  const port = await server.listen(0, '127.0.0.1');
+  const clients: Socket[] = [];
+  const open = async (localAddress: string, text: string) => {
+    const client = connect({ port, host: '127.0.0.1', localAddress }).on('error', () => {});
+    clients.push(client);
+    await once(client, 'connect');
+    if (text !== '') client.write(text);
+    if (text === GET) await once(client, 'data');
+    return client.resume();
+  };
+  const dispose = async () => {
+    for (const client of clients) client.destroy();
+    server.destroy();
+    budget.close();
+  };
+  return { open, [Symbol.asyncDispose]: dispose };
+}
+
+const HALF = 'GET / HTTP/1.1\r\nHost';
+
+describe('6.3 slots for connections', () => {
+  for (const { why, others, evicted } of [
+    {
+      why: 'unfinished requests are closed before idle connections that have been served',
+      others: [
+        ['127.0.0.2', GET],
+        ['127.0.0.3', HALF],
+        ['127.0.0.4', GET],
+      ],
+      evicted: [1],
+    },
+    {
+      why: 'silent connections are closed before idle ones that have been served',
+      others: [
+        ['127.0.0.2', GET],
+        ['127.0.0.3', ''],
+        ['127.0.0.4', GET],
+      ],
+      evicted: [1],
+    },
+    {
+      why: 'a second request that stopped half way counts as unfinished',
+      others: [
+        ['127.0.0.2', GET],
+        ['127.0.0.3', GET, HALF],
+        ['127.0.0.4', GET],
+      ],
+      evicted: [1],
+    },
+    {
+      why: 'an address with more than half of all connections loses its own only',
+      others: [
+        ['127.0.0.2', HALF],
+        ['127.0.0.3', GET],
+        ['127.0.0.3', GET],
+      ],
+      evicted: [1, 2],
+    },
+  ] as { why: string; others: string[][]; evicted: number[] }[]) {
+    test(`6.3 ${why}`, async () => {
+      await using service = await serve({ maxConnections: others.length });
+      const clients: Socket[] = [];
+      for (const [address, ...texts] of others) {
+        const [first = '', second = ''] = texts;
+        const client = await service.open(address!, first);
+        client.write(second);
+        clients.push(client);
+      }
+      // The server has read all of it.
+      await pause(50);
+      const late = await service.open('127.0.0.9', GET);
+      const closed = evicted.map((i) => clients[i]!);
+      await Promise.all(closed.map((client) => client.closed || once(client, 'close')));
+      const open = [...clients, late].filter((client) => !closed.includes(client));
+      for (const client of open) assert.equal(client.closed, false);
+    });
+  }
+});
+
+test('6.17 unfinished heads count: the connections with the longest are closed', async () => {
+  await using service = await serve({ budgetBytes: 2 * MIB });
+  const small = await service.open('127.0.0.2', GET);
+  // No event reports an unfinished head, so that it takes a body to look at the connections.
+  const heads = [];
+  for (let i = 0; i < 100; i++) {
+    heads.push(await service.open('127.0.0.3', `${HALF}: x\r\nX: ${'y'.repeat(12_000)}`));
+  }
+  await pause(50);
+  for (let i = 0; i < 60; i++) heads.push(await service.open('127.0.0.3', HALF));
+  while (!heads.some(({ closed }) => closed)) await pause(5);
+  assert.equal(small.closed, false);
+  small.write(GET);
+  await once(small, 'data');
+});

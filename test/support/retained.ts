@@ -1,0 +1,29 @@
+// Measures the heap that parsed forms retain, in a process of its own with --expose-gc. Takes an
+// array of forms as JSON on stdin and prints, as JSON, the bytes that their results retain together
+// and the bytes that parsing them allocates, garbage included.
+import { json } from 'node:stream/consumers';
+import { getHeapStatistics } from 'node:v8';
+import { parseForm } from '../../src/http/form.ts';
+
+const forms = (await json(process.stdin)) as string[];
+const results: unknown[] = new Array(forms.length).fill(undefined);
+
+parseForm('a[b][0][]=1&a[b][0][]=2'); // Compiles the parser.
+const before = measure();
+for (const [i, form] of forms.entries()) {
+  try {
+    results[i] = parseForm(form);
+  } catch (err) {
+    results[i] = (err as Error).message;
+  }
+}
+const allocated = getHeapStatistics().total_allocated_bytes - before.allocated;
+const retained = measure().used - before.used;
+const refusals = results.filter((result) => typeof result === 'string');
+process.stdout.write(JSON.stringify({ retained, allocated, refusals }));
+
+function measure() {
+  for (let i = 0; i < 3; i++) globalThis.gc?.();
+  const { used_heap_size: used, total_allocated_bytes: allocated } = getHeapStatistics();
+  return { used, allocated };
+}
