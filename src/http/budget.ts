@@ -23,7 +23,13 @@ const MAX_CONNECTIONS = 10_000;
 
 /** Memory of an idle connection, measured with 6,000 (plain) and 1,000 (TLS) of them. */
 const PLAIN_BYTES = 16 * 1024;
-const TLS_BYTES = 80 * 1024;
+const TLS_BYTES = 96 * 1024;
+
+/** What clients hold takes this many times its size: garbage until it is collected, fragmentation. */
+const OVERHEAD = 2;
+
+/** A connection that holds less is never closed for the memory of the process. */
+const LARGE_BYTES = 8 * 1024;
 
 /** Connections closed at once when slots run out, so that choosing them stays rare. */
 const EVICTION_BATCH_SIZE = 100;
@@ -73,8 +79,8 @@ export class Budget {
   /** Closing connections, the earliest deadline first. */
   readonly #lingering: Connection[] = [];
   readonly #timer: NodeJS.Timeout;
-  /** Above this, memory is short enough to look at the connections. */
-  readonly #shortRssBytes: number;
+  /** Memory of the process before there were clients. */
+  readonly #ownRssBytes = memoryUsage.rss();
   #sweepAt = 0;
   #heldBytes = 0;
 
@@ -86,7 +92,6 @@ export class Budget {
     this.#limits = limits;
     this.#inactivityMs = inactivityMs;
     this.#now = now;
-    this.#shortRssBytes = memoryUsage.rss() + limits.budgetBytes / 4;
     this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
@@ -104,7 +109,7 @@ export class Budget {
     this.#connections.add(connection);
     const { address } = connection;
     this.#perAddress.set(address, (this.#perAddress.get(address) ?? 0) + 1);
-    this.hold(this.#limits.connectionBytes);
+    this.#heldBytes += this.#limits.connectionBytes;
     return true;
   }
 
@@ -114,12 +119,12 @@ export class Budget {
     const count = this.#perAddress.get(connection.address)! - 1;
     if (count > 0) this.#perAddress.set(connection.address, count);
     else this.#perAddress.delete(connection.address);
-    this.#heldBytes -= this.#limits.connectionBytes + connection.heldBytes;
+    this.#heldBytes -= this.#limits.connectionBytes + OVERHEAD * connection.heldBytes;
   }
 
   /** Adds to what connections hold; negative to give back. */
   hold(bytes: number): void {
-    this.#heldBytes += bytes;
+    this.#heldBytes += OVERHEAD * bytes;
     if (this.#heldBytes > this.#limits.budgetBytes) this.#closeLargest();
   }
 
@@ -134,26 +139,33 @@ export class Budget {
     while (this.#lingering.length > 0 && this.#lingering[0]!.deadlineMs <= now) {
       this.#lingering.shift()!.destroy();
     }
-    if (memoryUsage.rss() > this.#shortRssBytes) this.#closeLargest();
+    const grownBytes = memoryUsage.rss() - this.#ownRssBytes;
+    const { budgetBytes } = this.#limits;
+    if (grownBytes > budgetBytes / 4) this.#closeLargest(grownBytes - budgetBytes);
     if (now < this.#sweepAt) return;
     this.#sweepAt = now + this.#inactivityMs / 4;
     for (const connection of this.#connections) connection.checkProgress(now, this.#inactivityMs);
   }
 
-  /** Closes the connections that hold the most until the others fit into the budget (6.17). */
-  #closeLargest(): void {
+  /**
+   * Closes the connections that hold the most until the others fit into the budget (6.17).
+   * `excessBytes` is what the process has beyond it, whatever the accounts say.
+   */
+  #closeLargest(excessBytes = 0): void {
     const { budgetBytes, connectionBytes } = this.#limits;
-    const holders = Array.from(this.#connections, (connection) => ({
-      connection,
-      bytes: connection.measure(),
-    }));
-    let total = holders.length * connectionBytes;
-    for (const { bytes } of holders) total += bytes;
-    if (total <= budgetBytes) return;
+    let total = this.#connections.size * connectionBytes;
+    const holders = Array.from(this.#connections, (connection) => {
+      const bytes = OVERHEAD * connection.measure();
+      total += bytes;
+      return { connection, bytes };
+    });
+    let surplus = total > budgetBytes ? total - AFTER_EVICTION * budgetBytes : 0;
+    surplus = Math.max(surplus, excessBytes);
+    if (surplus <= 0) return;
     holders.sort((a, b) => b.bytes - a.bytes);
     for (const { connection, bytes } of holders) {
-      if (total <= budgetBytes * AFTER_EVICTION || bytes === 0) return;
-      total -= connectionBytes + bytes;
+      if (surplus <= 0 || bytes < LARGE_BYTES) return;
+      surplus -= connectionBytes + bytes;
       connection.destroy();
     }
   }
