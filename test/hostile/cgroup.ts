@@ -9,15 +9,16 @@ const VERSIONS = {
     limit: 'memory.limit_in_bytes',
     // Memory and swap together.
     swap: 'memory.memsw.limit_in_bytes',
-    usage: 'memory.usage_in_bytes',
-    cache: 'cache',
+    // All but page cache: what the kernel holds for the group has a file of its own.
+    used: ['rss', 'shmem'],
+    kernel: 'memory.kmem.usage_in_bytes',
     events: 'memory.oom_control',
   },
   2: {
     limit: 'memory.max',
     swap: 'memory.swap.max',
-    usage: 'memory.current',
-    cache: 'file',
+    used: ['anon', 'shmem', 'kernel', 'sock'],
+    kernel: undefined,
     events: 'memory.events',
   },
 } as const;
@@ -76,10 +77,11 @@ export class MemoryGroup {
 
   /** Memory that the kernel cannot take back by dropping its page cache. */
   get usedBytes(): number {
-    const { usage, cache } = VERSIONS[this.#version];
+    const { used, kernel } = VERSIONS[this.#version];
     const stat = this.#read('memory.stat');
     const of = (key: string) => Number(new RegExp(`^${key} (\\d+)$`, 'm').exec(stat)?.[1] ?? 0);
-    return Number(this.#read(usage)) - of(cache) + of('shmem');
+    const kernelBytes = kernel === undefined ? 0 : Number(this.#read(kernel));
+    return used.reduce((sum, key) => sum + of(key), kernelBytes);
   }
 
   /** How many processes the kernel has killed here for want of memory. */

@@ -89,6 +89,7 @@ export class Service extends Process {
     const group = MemoryGroup.create(limitBytes);
     const [command, args] = group.wrap(form === 'image' ? imageCommand(settings) : startCommand());
     const env = {
+      ...(form === 'image' ? imageEnvironment() : {}),
       ...{ PORT: '0', ADMIN_PORT: '0', DATABASE_URL: 'sqlite::memory:' },
       ...{ AUTH_USER: USER, AUTH_PASSWORD: PASSWORD, SIGNING_SECRET: SECRET },
       ...settings,
@@ -184,6 +185,14 @@ async function ready(adminUrl: string): Promise<void> {
       throw new Error('the service does not become ready');
     await pause(SETTLE_EVERY_MS);
   }
+}
+
+/** The variables that the image sets. */
+function imageEnvironment(): Record<string, string> {
+  const text = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').replaceAll(/\\\n\s*/g, '');
+  const lines = [...text.matchAll(/^ENV (.*)$/gm)].map(([, line]) => line!);
+  const pairs = lines.flatMap((line) => line.match(/\w+=\S+/g) ?? []);
+  return Object.fromEntries(pairs.map((pair) => pair.split('=', 2)));
 }
 
 /** The image's entry point, with its folders where they are on this machine. */

@@ -13,7 +13,7 @@ import { IS_FULL, report } from './results.ts';
 import { type Process, peakDuring, settled } from './service.ts';
 
 /** How long an attack goes on once all its connections were made. */
-const ATTACK_MS = IS_FULL ? 12_000 : 6_000;
+const ATTACK_MS = IS_FULL ? 12_000 : 5_000;
 /** How long an attacker has for making them. */
 const RAMP_MS = 20_000;
 const MIN_SUCCESS_RATE = 0.98;
