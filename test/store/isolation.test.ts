@@ -33,6 +33,10 @@ describe('changes to taken emails', () => {
   before(async () => {
     const url = new URL(await createDatabase());
     direct = postgres(url.href, { max: 1, onnotice: () => {} });
+    // Makes the schema, so that the store under test does not look for it in vain.
+    const first = await openStore(parseDatabaseUrl(url.href)!, OPTIONS);
+    await first.list({ after: 0, limit: 1 });
+    await first.close();
     proxy = await TcpProxy.listen(Number(url.port));
     proxy.delayMs = ROUND_TRIP_MS / 2;
     url.port = String(proxy.port);
@@ -91,9 +95,8 @@ describe('changes to taken emails', () => {
     const attacked = await campaign(t, (n) => {
       store.change(victim, { name: `${n}`, email: 'taken@x' }, ALWAYS).catch(() => {});
     });
-    assert.equal(normal.failures, 0);
-    assert.equal(attacked.failures, 0);
-    assert.equal(attacked.rolledBack, 0);
+    assert.deepEqual([normal.failures, normal.rolledBack], [0, 0]);
+    assert.deepEqual([attacked.failures, attacked.rolledBack], [0, 0]);
     // 10 full batches, and some that are not full. One call at a time would be 500 for each attack.
     assert.ok(attacked.statements < 100, `${attacked.statements} statements`);
   });
