@@ -25,7 +25,9 @@ LABEL org.opencontainers.image.title="notes-users" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-ENV ADMIN_PORT=3001 \
+# glibc returns freed buffers from this size on to the system; by default the size grows by itself.
+ENV MALLOC_MMAP_THRESHOLD_=131072 \
+    ADMIN_PORT=3001 \
     DATABASE_URL=sqlite:/data/service.db
 USER 65532:65532
 EXPOSE 3000 3001
@@ -36,7 +38,7 @@ HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
 # --disable-warning hides that --allow-net is experimental. node:sqlite goes past the permission
 # model: there the user, the read-only root and the dropped capabilities are the wall.
 ENTRYPOINT ["/usr/local/bin/node", \
-  "--max-old-space-size-percentage=50", "--max-semi-space-size=4", \
+  "--expose-gc", "--max-old-space-size-percentage=50", "--max-semi-space-size=4", \
   "--disable-warning=ExperimentalWarning", \
   "--disable-proto=delete", \
   "--disallow-code-generation-from-strings", \

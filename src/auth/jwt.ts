@@ -15,6 +15,9 @@ export interface Subject {
 
 const HEADER = Buffer.from('{"alg":"HS256","typ":"JWT"}').toString('base64url');
 
+/** Longer tokens are verified each time, so that memory stays bounded. Ours have about 200. */
+const MAX_REMEMBERED_CHARACTERS = 1024;
+
 /** Verified tokens that are remembered, twice this many at most. */
 const MAX_TOKENS_PER_GENERATION = 8192;
 
@@ -99,6 +102,7 @@ export class Tokens {
   }
 
   #remember(token: string, end: number): void {
+    if (token.length > MAX_REMEMBERED_CHARACTERS) return;
     if (this.#young.size >= MAX_TOKENS_PER_GENERATION) {
       this.#old = this.#young;
       this.#young = new Map();

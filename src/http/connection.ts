@@ -55,6 +55,7 @@ export class Connection {
   #latest: Exchange | undefined;
   /** Requests that wait for the current one. */
   readonly #queue: Exchange[] = [];
+  #isYielding = false;
   /** What the socket had received when the last response was handed over. */
   #settledBytes = 0;
   /** What the client had taken at the latest look, and when it last took something. */
@@ -82,6 +83,22 @@ export class Connection {
     this.#current = undefined;
     this.#latest = undefined;
     this.#budget.delete(this);
+  }
+
+  /** Runs a piece of work in a later turn of the event loop. */
+  later(work: () => void): void {
+    this.#budget.turns.add(work);
+  }
+
+  /** Reads nothing until other clients have had their turn. */
+  pauseForTurn(): void {
+    if (this.#isYielding) return;
+    this.#isYielding = true;
+    this.#socket.pause();
+    this.later(() => {
+      this.#isYielding = false;
+      if (this.#queue.length === 0) this.#socket.resume();
+    });
   }
 
   /** Adds bytes to the account; negative to give them back. */
@@ -203,18 +220,14 @@ export class Connection {
   /** Bytes that the client makes the process hold beside an idle connection. */
   measure(): number {
     if (!this.#isAnswered) return this.heldBytes;
+    this.#forget();
     return this.heldBytes + HEAD_FACTOR * (this.#socket.bytesRead - this.#settledBytes);
   }
 
   /** Destroys a connection whose client has taken nothing of a response for that long (6.3). */
   checkProgress(nowMs: number, inactivityMs: number): void {
     if (this.#current === undefined) return;
-    if (this.#isAnswered && this.#queue.length === 0) {
-      // An idle connection keeps nothing of its last request.
-      this.#current = undefined;
-      this.#latest = undefined;
-      return;
-    }
+    if (this.#isAnswered && this.#queue.length === 0) return this.#forget();
     const taken = this.#socket.bytesWritten - this.#socket.writableLength;
     if (taken !== this.#takenBytes) {
       this.#takenBytes = taken;
@@ -244,13 +257,20 @@ export class Connection {
     else socket.resetAndDestroy();
   }
 
+  /** An idle connection keeps nothing of its last request: 3 kB. */
+  #forget(): void {
+    if (this.#queue.length > 0) return;
+    this.#current = undefined;
+    this.#latest = undefined;
+  }
+
   get #isAnswered(): boolean {
     return this.#current === undefined || this.#current.res.writableFinished;
   }
 
-  /** Answers the next request of the pipeline, in a turn of its own. */
+  /** Answers the next request of the pipeline in a later turn. */
   #advance(): void {
-    setImmediate(() => {
+    this.later(() => {
       const next = this.#queue.shift();
       if (next === undefined) return;
       if (this.#queue.length === 0) this.#socket.resume();

@@ -22,7 +22,7 @@ function parsed(
   limitBytes: number,
   writeContinue = () => {},
 ): Promise<unknown> {
-  const connection = { hold: () => {} };
+  const connection = { hold: () => {}, later: setImmediate, pauseForTurn: () => {} };
   const exchange = { req, res: { writeContinue }, connection } as unknown as Exchange;
   return new Promise((resolve, reject) => {
     readBody(exchange, accepts, limitBytes, resolve, reject);

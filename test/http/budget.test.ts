@@ -20,7 +20,7 @@ describe('limits', () => {
       constrained: 128 * MIB,
       isTls: true,
       budget: 96,
-      connections: 1024,
+      connections: 768,
     },
     { why: 'no control group', constrained: 0, budget: 480, connections: 10_000 },
     {

@@ -47,6 +47,7 @@ export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
     'postgres',
     'engine',
   ],
+  'Several processes on one port': [{ notRun: 'changes a setting of the kernel' }],
   'Backup and restore': ['engine', 'engine', 'compose', 'compose'],
   Metrics: ['promtool', 'promtool'],
 };
