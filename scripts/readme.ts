@@ -81,6 +81,7 @@ const ORDER = [
   'route.ts',
   'app.ts',
   'user.ts',
+  'turns.ts',
   'api/*.ts',
   'docs.ts',
   'docs.html',

@@ -25,6 +25,7 @@ import type { Services } from './route.ts';
 import { routes } from './routes.ts';
 import { openStore, type Store } from './store/index.ts';
 import { describe } from './store/url.ts';
+import { Turns } from './turns.ts';
 import { StoreUnavailable, type UserStore } from './user.ts';
 
 /** Minimum time a client has to read a response before we close the connection. */
@@ -59,7 +60,9 @@ export async function startService(
   const tls = config.tls && readTls(config.tls);
   const page = readPage();
   let isStopping = false;
+  const turns = new Turns(now);
   const opened = await openStore(config.database, {
+    turns,
     poolSize: config.databasePoolSize,
     timeoutMs: config.databaseTimeoutMs,
     now,
@@ -100,7 +103,7 @@ export async function startService(
     totalmem(),
     tls !== undefined,
   );
-  const budget = new Budget(limits, inactivityMs, now);
+  const budget = new Budget(limits, inactivityMs, now, turns);
   const api = new Server(app, budget, tls);
   const adminPages = new Admin({ reasonNotReady, metrics: () => metrics?.page() ?? '' });
   const admin = new Server(adminPages, budget);

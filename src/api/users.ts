@@ -150,6 +150,8 @@ class UserPieces implements Pieces {
   #after = 0;
   #pageSize = STREAM_PAGE;
   #separator = '[';
+  /** Whether the next piece can be made without the store. */
+  #isLoaded = true;
 
   constructor(users: readonly User[], last: number, store: UserStore) {
     this.#users = users;
@@ -157,13 +159,24 @@ class UserPieces implements Pieces {
     this.#store = store;
   }
 
-  async next(): Promise<Buffer | undefined> {
+  next(): Buffer | undefined | Promise<void> {
     if (this.#separator === '') return undefined;
-    if (this.#next === this.#users.length && this.#after < this.#last) {
-      const page = { after: this.#after, limit: this.#pageSize };
-      this.#users = await this.#store.list(page);
+    if (this.#isLoaded) return this.#piece();
+    return this.#store.list({ after: this.#after, limit: this.#pageSize }).then((users) => {
+      this.#users = users;
       this.#next = 0;
-    }
+      this.#isLoaded = true;
+    });
+  }
+
+  release(): number {
+    this.#users = [];
+    this.#isLoaded = this.#after >= this.#last;
+    this.#pageSize = SLOW_PAGE;
+    return 0;
+  }
+
+  #piece(): Buffer {
     let text = '';
     while (this.#next < this.#users.length && text.length < PIECE_CHARACTERS) {
       const user = this.#users[this.#next]!;
@@ -173,16 +186,12 @@ class UserPieces implements Pieces {
       text += this.#separator + representation(user);
       this.#separator = ',';
     }
-    if (text !== '') return Buffer.from(text);
-    this.#separator = '';
-    return Buffer.from(']');
-  }
-
-  release(): number {
-    this.#users = [];
-    this.#next = 0;
-    this.#pageSize = SLOW_PAGE;
-    return 0;
+    if (text === '') {
+      this.#separator = '';
+      return Buffer.from(']');
+    }
+    this.#isLoaded = this.#next < this.#users.length || this.#after >= this.#last;
+    return Buffer.from(text);
   }
 }
 

@@ -8,8 +8,8 @@
 // received only while memory is short. The same timer ends connections that stand still, so that no
 // connection needs one of its own.
 import { memoryUsage } from 'node:process';
+import type { Turns } from '../turns.ts';
 import type { Connection } from './connection.ts';
-import { Turns } from './turns.ts';
 
 const MEBIBYTE = 1024 * 1024;
 
@@ -27,10 +27,13 @@ const PLAIN_BYTES = 16 * 1024;
 const TLS_BYTES = 128 * 1024;
 
 /** What clients hold takes this many times its size: garbage until it is collected, fragmentation. */
-const OVERHEAD = 2;
+const OVERHEAD = 4;
+
+/** Above this part of the budget, the growth of the process counts, whatever the accounts say. */
+const TIGHT = 0.75;
 
 /** A connection that holds less is never closed for the memory of the process. */
-const LARGE_BYTES = 8 * 1024;
+const LARGE_BYTES = 32 * 1024;
 
 /** Connections closed at once when slots run out, so that choosing them stays rare. */
 const EVICTION_BATCH_SIZE = 100;
@@ -95,11 +98,11 @@ export class Budget {
    * Connections that take nothing of a response for `inactivityMs` milliseconds are closed. `now` is
    * a monotonic clock in milliseconds.
    */
-  constructor(limits: MemoryLimits, inactivityMs: number, now: () => number) {
+  constructor(limits: MemoryLimits, inactivityMs: number, now: () => number, turns: Turns) {
     this.#limits = limits;
     this.#inactivityMs = inactivityMs;
     this.#now = now;
-    this.turns = new Turns(now);
+    this.turns = turns;
     this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
@@ -158,7 +161,7 @@ export class Budget {
     const grownBytes = memoryUsage.rss() - this.#ownRssBytes;
     const { budgetBytes } = this.#limits;
     if (grownBytes < budgetBytes / 4) return;
-    this.#closeLargest(grownBytes - budgetBytes);
+    this.#closeLargest(grownBytes - TIGHT * budgetBytes);
     // V8 collects when it allocates. After an attack nothing does, and its garbage would stay.
     if (this.#heldBytes > grownBytes / 2 || now < this.#collectAt) return;
     this.#collectAt = now + COLLECTION_PAUSE_MS;
@@ -167,7 +170,7 @@ export class Budget {
 
   /**
    * Closes the connections that hold the most until the others fit into the budget (6.17).
-   * `excessBytes` is what the process has beyond it, whatever the accounts say.
+   * `excessBytes` is what the process has grown beyond what is safe.
    */
   #closeLargest(excessBytes = 0): void {
     const { budgetBytes, connectionBytes } = this.#limits;

@@ -219,7 +219,7 @@ export class Connection {
 
   /** Bytes that the client makes the process hold beside an idle connection. */
   measure(): number {
-    if (!this.#isAnswered) return this.heldBytes;
+    if (this.#state === 'handshake' || !this.#isAnswered) return this.heldBytes;
     this.#forget();
     return this.heldBytes + HEAD_FACTOR * (this.#socket.bytesRead - this.#settledBytes);
   }
@@ -227,7 +227,10 @@ export class Connection {
   /** Destroys a connection whose client has taken nothing of a response for that long (6.3). */
   checkProgress(nowMs: number, inactivityMs: number): void {
     if (this.#current === undefined) return;
-    if (this.#isAnswered && this.#queue.length === 0) return this.#forget();
+    if (this.#isAnswered && this.#queue.length === 0) {
+      this.#forget();
+      return;
+    }
     const taken = this.#socket.bytesWritten - this.#socket.writableLength;
     if (taken !== this.#takenBytes) {
       this.#takenBytes = taken;

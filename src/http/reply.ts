@@ -1,7 +1,6 @@
 // Writes replies to the socket. Handlers return a Reply; nothing else writes a response.
 import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
-import { setImmediate as turn } from 'node:timers/promises';
 import type { Exchange } from './exchange.ts';
 
 /** A response as a handler returns it. */
@@ -19,8 +18,11 @@ export interface Reply {
 
 /** A body that is produced as the client reads it. */
 export interface Pieces {
-  /** The next piece, undefined after the last. */
-  next(): Promise<Buffer | undefined>;
+  /**
+   * The next piece, undefined after the last. A promise if something has to be loaded first: call
+   * again once it has resolved.
+   */
+  next(): Buffer | undefined | Promise<void>;
   /**
    * Called when the client stops reading: drops what can be produced again.
    * @returns bytes that are still held for the pieces to come
@@ -74,7 +76,7 @@ export function send(
   if (type !== undefined && length !== undefined) headers.push('Content-Length', String(length)); // 2.2
   if (!isWhole(body) || body.length > 2 * SLICE_BYTES) {
     const pieces = isWhole(body) ? slices(Buffer.from(body), reply.isStatic === true) : body;
-    stream(exchange, pieces, length, headers).then(() => {
+    stream(exchange, pieces, length, headers, () => {
       connection.settle(exchange);
       done(exchange);
     });
@@ -108,7 +110,7 @@ export function rawReply(reply: Reply, common: readonly string[]): string {
 function slices(body: Buffer, isStatic: boolean): Pieces {
   let start = 0;
   return {
-    next: async () => {
+    next: () => {
       const slice = body.subarray(start, start + SLICE_BYTES);
       start += slice.length;
       return slice.length > 0 ? slice : undefined;
@@ -117,13 +119,17 @@ function slices(body: Buffer, isStatic: boolean): Pieces {
   };
 }
 
-/** `length` is the sum of the pieces, if it is known. */
-async function stream(
+/**
+ * Writes the pieces, each in a turn of the event loop that other requests share, and calls `done`
+ * once. `length` is the sum of the pieces, if it is known.
+ */
+function stream(
   exchange: Exchange,
   pieces: Pieces,
   length: number | undefined,
   headers: string[],
-): Promise<void> {
+  done: () => void,
+): void {
   const { req, res, connection, status } = exchange;
   // 2.6
   if (req.method === 'HEAD') {
@@ -131,43 +137,48 @@ async function stream(
       headers.push('Transfer-Encoding', 'chunked'); // 2.4
     }
     res.writeHead(status, headers).end();
+    done();
     return;
   }
   // Node would send chunks to a client that says TE: chunked (2.4).
   if (req.httpVersionMinor === 0) res.useChunkedEncodingByDefault = false;
   res.writeHead(status, headers);
-  try {
-    for (let piece = await pieces.next(); piece !== undefined; piece = await pieces.next()) {
-      exchange.bytes += piece.length;
-      // 4.1
-      if (!res.write(piece)) {
-        const held = piece.length + pieces.release();
-        connection.hold(held);
-        await drained(exchange);
-        connection.hold(-held);
-      }
-      // Other requests have their turn of the event loop: the kernel may take all of it at once.
-      await turn();
-      if (res.destroyed) return;
-    }
-  } catch (err) {
+  const fail = (err: unknown) => {
     exchange.fault = err;
     reset(req.socket);
-    return;
-  }
-  res.end();
+    done();
+  };
+  const writeNext = () => {
+    if (res.destroyed) return done();
+    const piece = pieces.next();
+    if (piece instanceof Promise) {
+      piece.then(() => connection.later(writeNext), fail);
+      return;
+    }
+    if (piece === undefined) {
+      res.end();
+      return done();
+    }
+    exchange.bytes += piece.length;
+    // 4.1
+    if (res.write(piece)) return connection.later(writeNext);
+    const held = piece.length + pieces.release();
+    connection.hold(held);
+    onceDrained(exchange, () => {
+      connection.hold(-held);
+      connection.later(writeNext);
+    });
+  };
+  writeNext();
 }
 
-/** Resolves when the client has taken what was written, or has gone. */
-function drained({ res }: Exchange): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => {
-      res.off('drain', done).off('close', done);
-      resolve();
-    };
-    res.on('drain', done).on('close', done);
-    if (res.destroyed) done();
-  });
+/** Calls back when the client has taken what was written, or has gone. */
+function onceDrained({ res }: Exchange, callback: () => void): void {
+  const done = () => {
+    res.off('drain', done).off('close', done);
+    callback();
+  };
+  res.on('drain', done).on('close', done);
 }
 
 /** RST where the transport can send it; under TLS the missing last chunk says the same. */

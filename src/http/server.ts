@@ -118,6 +118,7 @@ export class Server {
 
   #accept(socket: OwnedSocket): void {
     this.#accepted++;
+    this.#budget.turns.accepted();
     const address = plainAddress(socket.remoteAddress ?? '');
     const connection = new Connection(socket, address, this.#isTls, this.#handler, this.#budget);
     if (!this.#budget.add(connection)) {

@@ -1,4 +1,5 @@
 // Opens the store that DATABASE_URL names. Loads only that engine's driver.
+import type { Turns } from '../turns.ts';
 import type { UserStore } from '../user.ts';
 import { openPostgres } from './postgres.ts';
 import { openSqlite } from './sqlite.ts';
@@ -18,6 +19,8 @@ export interface StoreOptions {
   readonly timeoutMs: number;
   /** A monotonic clock in milliseconds. */
   readonly now: () => number;
+  /** For reads that can take milliseconds. */
+  readonly turns: Turns;
   /** Called once when the store stops working. */
   readonly onUnavailable: (cause: unknown) => void;
   /** Called once when the store works again. */

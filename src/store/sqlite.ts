@@ -25,9 +25,6 @@ import {
 import { isLocked, openFile, primaryCode, retry } from './file.ts';
 import type { StoreOptions } from './index.ts';
 
-/** Batches of one queue start in a turn of the event loop until this time has passed. */
-const TURN_MS = 1; // 5.2
-
 // SQLite's result codes (sqlite.org/rescode.html).
 const SQLITE_CONSTRAINT = 19;
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
@@ -83,19 +80,24 @@ class SqliteStore implements UserStore {
     this.#availability = new Availability(options);
     const queue = <Item, Result>(
       operation: Omit<BatchOperation<Statements, Item, Result>, 'outcomeAfter'>,
+      later: (task: () => void) => void,
     ) =>
       new Queue<Statements, Item, Result>(
-        // Each queue has turns of its own: readers don't wait for a lock that stops writers.
-        new Turns(this.#statements, options.now),
+        // One for each queue: readers don't wait for a lock that stops writers.
+        new Batches(this.#statements, options.now, later),
         { ...operation, outcomeAfter },
         options.timeoutMs,
         options.now,
       );
-    this.#lists = queue({
-      statement: this.#list.bind(this),
-      sharedKey: ({ after, limit }) => `${after} ${limit}`,
-    });
-    this.#writes = queue<Write, Changed>({ statement: this.#commit.bind(this) });
+    this.#lists = queue(
+      {
+        statement: this.#list.bind(this),
+        sharedKey: ({ after, limit }) => `${after} ${limit}`,
+      },
+      // 5.2: a page can take milliseconds.
+      (task) => options.turns.add(task),
+    );
+    this.#writes = queue<Write, Changed>({ statement: this.#commit.bind(this) }, setImmediate);
   }
 
   find(id: number): Promise<User | undefined> {
@@ -199,34 +201,33 @@ class SqliteStore implements UserStore {
   }
 }
 
-/** Runs the batches of one queue after the turn of the event loop that brought its first call. */
-class Turns implements Scheduler {
+/** Runs the batches of one queue, each in a later turn of the event loop. */
+class Batches implements Scheduler {
   readonly #statements: Statements;
   readonly #now: () => number;
+  readonly #later: (task: () => void) => void;
   #isScheduled = false;
 
-  constructor(statements: Statements, now: () => number) {
+  constructor(statements: Statements, now: () => number, later: (task: () => void) => void) {
     this.#statements = statements;
     this.#now = now;
+    this.#later = later;
   }
 
   schedule(queue: BatchSource): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    setImmediate(() => this.#run(queue));
+    this.#later(() => this.#run(queue));
   }
 
   async #run(queue: BatchSource): Promise<void> {
-    const ends = this.#now() + TURN_MS;
-    do {
-      const batch = queue.take(this.#now());
-      if (batch === undefined) {
-        this.#isScheduled = false;
-        return;
-      }
-      await batch.run(this.#statements);
-    } while (this.#now() < ends);
-    setImmediate(() => this.#run(queue));
+    const batch = queue.take(this.#now());
+    if (batch === undefined) {
+      this.#isScheduled = false;
+      return;
+    }
+    await batch.run(this.#statements);
+    this.#later(() => this.#run(queue));
   }
 }
 

@@ -9,6 +9,7 @@ import { Budget, type MemoryLimits, memoryLimits } from '../../src/http/budget.t
 import type { Exchange } from '../../src/http/exchange.ts';
 import { send } from '../../src/http/reply.ts';
 import { Server } from '../../src/http/server.ts';
+import { Turns } from '../../src/turns.ts';
 
 const MIB = 1024 * 1024;
 
@@ -51,7 +52,12 @@ const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 /** A service of one-word answers, and clients that say when they were closed. */
 async function serve(limits: Partial<MemoryLimits>) {
   const all = { budgetBytes: 100 * MIB, maxConnections: 1000, connectionBytes: 16 * 1024 };
-  const budget = new Budget({ ...all, ...limits }, 60_000, () => performance.now());
+  const budget = new Budget(
+    { ...all, ...limits },
+    60_000,
+    () => performance.now(),
+    new Turns(() => performance.now()),
+  );
   const handle = (exchange: Exchange) => {
     exchange.startMs = performance.now();
     send(exchange, { status: 200, type: 'text/plain', body: 'x' }, [], false, () => {});

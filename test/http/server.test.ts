@@ -16,6 +16,7 @@ import type { Handler } from '../../src/http/connection.ts';
 import type { Exchange } from '../../src/http/exchange.ts';
 import { type Pieces, type Reply, send } from '../../src/http/reply.ts';
 import { type KeyPair, Server } from '../../src/http/server.ts';
+import { Turns } from '../../src/turns.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 
 const INACTIVITY_MS = 1500;
@@ -46,7 +47,12 @@ async function listen(
     tls?: KeyPair | undefined;
   } = {},
 ) {
-  const budget = new Budget({ ...LIMITS, ...limits }, inactivityMs, () => performance.now());
+  const budget = new Budget(
+    { ...LIMITS, ...limits },
+    inactivityMs,
+    () => performance.now(),
+    new Turns(() => performance.now()),
+  );
   const start = (exchange: Exchange) => {
     exchange.startMs = performance.now();
     handle(exchange);
@@ -67,7 +73,7 @@ function answer(exchange: Exchange, body: Reply['body'] = '', isLast = false): v
 
 function piecesOf(parts: readonly string[]): Pieces {
   const left = parts.map((part) => Buffer.from(part));
-  return { next: async () => left.shift(), release: () => 0 };
+  return { next: () => left.shift(), release: () => 0 };
 }
 
 /** Answers with pieces, each when the one before is taken; tells the server's connections. */

@@ -19,6 +19,7 @@ import {
 } from '../../src/store/batch.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
+import { Turns } from '../../src/turns.ts';
 import {
   ALWAYS,
   type Condition,
@@ -640,6 +641,7 @@ const OPTIONS: StoreOptions = {
   onUnavailable: () => {},
   onAvailable: () => {},
   debug: () => {},
+  turns: new Turns(() => performance.now()),
   onFatal: () => {},
 };
 const open = (url: string) => openStore(parseDatabaseUrl(url)!, OPTIONS);

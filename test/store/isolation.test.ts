@@ -5,6 +5,7 @@ import { after, before, describe, type TestContext, test } from 'node:test';
 import postgres from 'postgres';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
+import { Turns } from '../../src/turns.ts';
 import { ALWAYS, type UserStore } from '../../src/user.ts';
 import { TcpProxy } from '../faults/proxy.ts';
 import { createDatabase } from '../support/postgres.ts';
@@ -21,6 +22,7 @@ const OPTIONS: StoreOptions = {
   onUnavailable: () => {},
   onAvailable: () => {},
   debug: () => {},
+  turns: new Turns(() => performance.now()),
   onFatal: () => {},
 };
 

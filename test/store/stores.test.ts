@@ -13,6 +13,7 @@ import { openFile } from '../../src/store/file.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { migrations, missing, parseMigration, UnusableDatabase } from '../../src/store/migrate.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
+import { Turns } from '../../src/turns.ts';
 import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
 import { createDatabase } from '../support/postgres.ts';
 
@@ -37,6 +38,7 @@ const QUIET: StoreOptions = {
   onUnavailable: () => {},
   onAvailable: () => {},
   debug: () => {},
+  turns: new Turns(() => performance.now()),
   onFatal: () => {},
 };
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { Turns } from '../../src/http/turns.ts';
+import { Turns } from '../src/turns.ts';
 
 test('6.18 tasks run in their order, as many in a turn as fit into 2 ms', async () => {
   let now = 0;
@@ -41,4 +41,21 @@ test('6.18 a task that takes longer has a turn of its own', async () => {
     await turn();
     assert.equal(done, count);
   }
+});
+
+test('6.18 while connections are accepted, work waits for 10 ms at most', async () => {
+  let now = 100;
+  const turns = new Turns(() => now);
+  let done = 0;
+  turns.add(() => done++);
+  await turn();
+  assert.equal(done, 1);
+  turns.add(() => done++);
+  turns.accepted();
+  await turn();
+  assert.equal(done, 1);
+  turns.accepted();
+  now += 10;
+  await turn();
+  assert.equal(done, 2);
 });
