@@ -9,6 +9,7 @@ import type { Budget } from './budget.ts';
 import { HttpError } from './errors.ts';
 import { Exchange } from './exchange.ts';
 import { type ParseError, statusOfParseError } from './message.ts';
+import { endOfOffer } from './upgrade.ts';
 
 /** Answers requests. */
 export interface Handler {
@@ -119,6 +120,7 @@ export class Connection {
       return;
     }
     const exchange = new Exchange(this, req, res, bytes);
+    if (req.headers.upgrade !== undefined) exchange.offerEnd = endOfOffer(req);
     this.#latest = exchange;
     const current = this.#current;
     const isFree = current === undefined || current.res.writableFinished;

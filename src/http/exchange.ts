@@ -10,6 +10,8 @@ export class Exchange {
   /** Memory that the request is accounted for until its response is handed to the socket. */
   readonly heldBytes: number;
   requestId = '';
+  /** What the socket has read at the end of a request that offers an upgrade; see upgrade.ts. */
+  offerEnd = 0;
   /** The client's address. */
   client = '';
   startMs = 0;

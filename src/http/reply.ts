@@ -196,14 +196,15 @@ const UNREAD_LIMIT_BYTES = 102_400; // 2.13
  * has arrived: node reads on and drops a body of known length, but one of unknown length, or one
  * that the client may never send because it waits for 100 (RFC 9110 §10.1.1), ends it.
  */
-export function endsConnection({ req, res }: Exchange, reply: Reply): boolean {
+export function endsConnection(exchange: Exchange, reply: Reply): boolean {
+  const { req, res, offerEnd } = exchange;
   // The client asked for it, or its version has no other way (RFC 9112 §9.3).
   if (!res.shouldKeepAlive) return true;
   // HTTP/1.0 has no chunks: without a length the end of the connection is the end of the body.
   if (req.httpVersionMinor === 0 && !(isWhole(reply.body) && reply.type)) return true; // 2.4
   if (reply.status === 413 || reply.status === 408) return true; // 2.8
-  // No upgrade is taken, and node drops what followed the offer of one.
-  if (req.headers.upgrade !== undefined) return true; // 2.12
+  // Something may have followed the offer of an upgrade, and node drops it.
+  if (req.headers.upgrade !== undefined && req.socket.bytesRead !== offerEnd) return true; // 2.12
   if (req.complete) return false;
   const { 'transfer-encoding': coding, 'content-length': length } = req.headers;
   return coding !== undefined || expectsContinue(req) || Number(length ?? 0) > UNREAD_LIMIT_BYTES;

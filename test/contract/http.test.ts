@@ -387,15 +387,6 @@ for (const store of STORES) {
       );
     });
 
-    test('2.12 an upgrade that is not taken closes the connection with its answer', async () => {
-      const offer =
-        'GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n';
-      const answers = parse(await raw(program.url, `${offer}GET / HTTP/1.1\r\nHost: x\r\n\r\n`));
-      assert.equal(answers[0]?.status, 200);
-      assert.equal(answers[0]?.headers.get('connection'), 'close');
-      assert.equal(answers.length, 1);
-    });
-
     test('2.12 CONNECT answers 405 with Allow and closes', async () => {
       const text = await raw(program.url, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n');
       const answers = parse(text);
