@@ -23,14 +23,15 @@ email. \`POST /token\`, whose body holds the credentials, checks them last.
 
 Any request can get these responses, which the operations do not list: 404 for an unknown path, 405 with
 \`Allow\` for a method that the path does not have, 408 for a request that arrives too slowly, 413 for
-a body above \`BODY_LIMIT_BYTES\`, 431 for headers above 16 KiB, 503 for too many pipelined requests,
+a body above \`BODY_LIMIT_BYTES\`, 431 for headers above 16 KiB,
 and 505 for an HTTP version other than 1.0 and 1.1. All but 404 and 405 close the connection.
 
-Every response has \`X-Content-Type-Options: nosniff\` and an \`X-Request-Id\`, which the log has too. A
-request can set its value to 1 to 128 letters, digits, dots, hyphens or underscores; any other value is
-replaced. Every body has a \`Content-Length\`, except a long list of users, which is streamed.
-If \`CORS_ORIGIN\` is set, every response has \`Access-Control-Allow-Origin\` and
-\`Access-Control-Expose-Headers\`.
+Every response has \`X-Content-Type-Options: nosniff\` and an \`X-Request-Id\`, which the log has too.
+It is the value of the request if that has 1 to 128 letters, digits, dots, hyphens or underscores,
+else a new one. \`Cache-Control\` is \`private, no-cache\`, so that no cache returns a stale response;
+\`no-store\` with a token, and \`no-cache\` with this document and its page. Every body has a
+\`Content-Length\`, except a long list of users, which is streamed. If \`CORS_ORIGIN\` is set, every response has
+\`Access-Control-Allow-Origin\` and \`Access-Control-Expose-Headers\`.
 
 \`HEAD\` works wherever \`GET\` does, and \`OPTIONS\` everywhere. A body that a route does not take is
 dropped, within the same size limit.`;
@@ -110,6 +111,7 @@ function responsesOf(key: string, route: Route, operation: Operation): JsonObjec
   if (route.accepts.length > 0) for (const status of [413, 415]) statuses.add(status);
   const response = (status: number): JsonObject => {
     if (status < 300) return operation.success;
+    if (status === 304 && operation.notModified) return operation.notModified;
     if (status === 401 && operation.unauthorized) return operation.unauthorized;
     if (status === 415) return unsupported(mediaTypes(route).join(', '), key.startsWith('PATCH '));
     return ref('responses', SHARED[status as keyof typeof SHARED]);

@@ -2,28 +2,25 @@
 // policy that lets a browser run its one script and apply its one style sheet, and nothing else.
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-
-/** The page as it is sent. */
-export interface DocsPage {
-  readonly html: Buffer;
-  /** Value of Content-Security-Policy (CSP level 3). */
-  readonly policy: string;
-}
+import { StaticDocument } from './http/static.ts';
 
 // Relative to the root: dist/ has the modules alone.
 const PAGE = new URL('../src/docs.html', import.meta.url);
 const OPENAPI = new URL('../openapi.json', import.meta.url);
 
-/** Reads the document, which `npm run openapi` wrote. @throws whatever node:fs throws when it cannot be read */
-export function readOpenapi(): Buffer {
+/** Reads the document, which `npm run openapi` wrote. @throws an error of node:fs if it cannot */
+export function readOpenapi(): Promise<StaticDocument> {
   // 8.1
-  return readFileSync(OPENAPI);
+  return StaticDocument.compress(readFileSync(OPENAPI), 'application/json');
 }
 
-/** Reads the page. @throws whatever node:fs throws when it cannot be read */
-export function readPage(): DocsPage {
-  const html = readFileSync(PAGE, 'utf8');
-  return { html: Buffer.from(html), policy: policyOf(html) };
+/** Reads the page. @throws an error of node:fs if it cannot */
+export function readPage(): Promise<StaticDocument> {
+  const html = readFileSync(PAGE);
+  // 8.2
+  const headers = ['Content-Security-Policy', policyOf(html.toString())];
+  headers.push('Referrer-Policy', 'no-referrer');
+  return StaticDocument.compress(html, 'text/html; charset=utf-8', headers);
 }
 
 /**

@@ -1,9 +1,9 @@
 // The vocabulary of the route table.
 import type { Access, AuthServices } from './auth/access.ts';
-import type { DocsPage } from './docs.ts';
 import type { MediaType } from './http/body.ts';
 import type { Exchange } from './http/exchange.ts';
 import type { Reply } from './http/reply.ts';
+import type { StaticDocument } from './http/static.ts';
 import type { UserStore } from './user.ts';
 
 /** What handlers work with; the same for all requests. */
@@ -11,10 +11,10 @@ export interface Services extends AuthServices {
   readonly store: UserStore;
   /** The one note, as JSON. */
   readonly note: string;
-  /** The bytes of openapi.json. */
-  readonly openapi: Buffer;
+  /** The document of GET /openapi.json. */
+  readonly openapi: StaticDocument;
   /** The page of GET /docs. */
-  readonly page: DocsPage;
+  readonly page: StaticDocument;
 }
 
 /** What a handler sees of a request. */

@@ -30,6 +30,6 @@ export const routes = {
   'PUT /users/{id}':    { access: 'users',  accepts: ['json'],               answers: [200, 404, 412, 500],      handle: replaceUser, summary: "Replaces a user's name and email" },
   'PATCH /users/{id}':  { access: 'users',  accepts: ['json', 'mergePatch'], answers: [200, 404, 412, 500],      handle: patchUser,   summary: 'Changes what the body names (JSON Merge Patch)' },
   'DELETE /users/{id}': { access: 'users',  accepts: [],                     answers: [200, 404, 412, 500],      handle: deleteUser,  summary: 'Deletes a user and answers with it' },
-  'GET /openapi.json':  { access: 'public', accepts: [],                     answers: [200],                     handle: describeApi, summary: 'This API as an OpenAPI 3.1 document' },
-  'GET /docs':          { access: 'public', accepts: [],                     answers: [200],                     handle: showDocs,    summary: 'This API as a page to read and to try' },
+  'GET /openapi.json':  { access: 'public', accepts: [],                     answers: [200, 304],                handle: describeApi, summary: 'This API as an OpenAPI 3.1 document' },
+  'GET /docs':          { access: 'public', accepts: [],                     answers: [200, 304],                handle: showDocs,    summary: 'This API as a page to read and to try' },
 } satisfies RouteTable;

@@ -58,7 +58,8 @@ export async function startService(
 ): Promise<Service> {
   const now = () => performance.now();
   const tls = config.tls && readTls(config.tls);
-  const page = readPage();
+  // Compressed while the store opens.
+  const documents = Promise.all([readOpenapi(), readPage()]);
   let isStopping = false;
   const turns = new Turns(now);
   const opened = await openStore(config.database, {
@@ -73,11 +74,12 @@ export async function startService(
   });
   const { metrics, store } = measured(opened, config, now);
   const password = config.authPassword ?? randomBytes(15).toString('base64url');
+  const [openapi, page] = await documents;
   const services: Services = {
     ...authServices(config, password),
     store,
     note: JSON.stringify({ title: config.noteTitle, contents: config.noteContents }),
-    openapi: readOpenapi(),
+    openapi,
     page,
   };
   const app = new App({

@@ -7,7 +7,7 @@ const TAG = { type: 'string', pattern: '^"[!#-~]+"$', examples: [FIRST_TAG] };
 
 /** Headers by component name. */
 export const HEADERS = {
-  ETag: header('Strong entity tag of the user, for `If-Match` and `If-None-Match`.', TAG),
+  ETag: header('Strong entity tag, for `If-None-Match` and, of users, `If-Match`.', TAG),
   Location: header('Path of the new user.', USER_PATH),
   ContentLocation: header('Path of the user in the body.', USER_PATH),
   Link: optional('Next page, if more users follow (RFC 8288).', {
@@ -15,11 +15,11 @@ export const HEADERS = {
     pattern: '^</users\\?limit=[0-9]+&after=[0-9]+>; rel="next"$',
     examples: ['</users?limit=100&after=100>; rel="next"'],
   }),
-  NoStore: header('No cache may keep a token (RFC 6749 section 5.1).', only('no-store')),
   Policy: header('Lets the page run its own script and nothing else.', { type: 'string' }),
   NoReferrer: header('Links on the page send no `Referer`.', only('no-referrer')),
-  NoCache: header('Browsers request the page again each time.', only('no-cache')),
   AcceptEncoding: optional('Sent instead if the body has a content coding.', only('identity')),
+  ContentEncoding: optional('Coding of the body.', { type: 'string', enum: ['br', 'gzip'] }),
+  Vary: header('What the body and the tag depend on.', only('Accept-Encoding')),
   RetryAfter: header('Seconds until the next attempt.', { type: 'integer', minimum: 1 }),
 } as const;
 

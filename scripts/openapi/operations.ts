@@ -16,6 +16,8 @@ export interface Operation {
   readonly body?: { readonly schema: keyof typeof SCHEMAS; readonly example: JsonObject };
   /** The response with status 200 or 201. */
   readonly success: JsonObject;
+  /** The response with status 304, unless it is that of a user. */
+  readonly notModified?: JsonObject;
   /** The response with status 401. */
   readonly unauthorized?: JsonObject;
 }
@@ -37,8 +39,13 @@ const NEW_ADA = { name: ADA.name, email: ADA.email };
 const PAGE = {
   'Content-Security-Policy': ref('headers', 'Policy'),
   'Referrer-Policy': ref('headers', 'NoReferrer'),
-  'Cache-Control': ref('headers', 'NoCache'),
 };
+const ENCODED = {
+  ETag: ref('headers', 'ETag'),
+  Vary: ref('headers', 'Vary'),
+  'Content-Encoding': ref('headers', 'ContentEncoding'),
+};
+const DOCUMENT_NOT_MODIFIED = ref('responses', 'DocumentNotModified');
 const TOKEN =
   'eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpZCI6ImFkbWluIiwibmFtZSI6IkFkbWluaXN0cmF0b3IiLCJpYXQiOjE3OTUyMjc2NzYsImV4cCI6MTc5NTIzMTI3Nn0.R-6cYmQRHu3fKUgmpTPQflAgjF6_jD2YS9aNkoK3Rco';
 
@@ -53,12 +60,7 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
     id: 'issueToken',
     tag: 'access',
     body: { schema: 'Credentials', example: { id: 'admin', pw: 'correct horse battery staple' } },
-    success: jsonResponse(
-      'The token.',
-      ref('schemas', 'Token'),
-      { token: TOKEN },
-      { 'Cache-Control': ref('headers', 'NoStore') },
-    ),
+    success: jsonResponse('The token.', ref('schemas', 'Token'), { token: TOKEN }),
     unauthorized: unauthorized('Bearer realm="token"'),
   },
   'GET /notes': {
@@ -144,16 +146,23 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
   'GET /openapi.json': {
     id: 'describeApi',
     tag: 'service',
-    success: jsonResponse('This document.', ref('schemas', 'Description'), {
-      openapi: '3.1.0',
-      info: { title: 'Notes and Users', version: VERSION },
-      paths: {},
-      components: {},
-    }),
+    success: jsonResponse(
+      'This document.',
+      ref('schemas', 'Description'),
+      {
+        openapi: '3.1.0',
+        info: { title: 'Notes and Users', version: VERSION },
+        paths: {},
+        components: {},
+      },
+      ENCODED,
+    ),
+    notModified: DOCUMENT_NOT_MODIFIED,
   },
   'GET /docs': {
     id: 'showDocs',
     tag: 'service',
-    success: htmlResponse('The page.', PAGE),
+    success: htmlResponse('The page.', { ...PAGE, ...ENCODED }),
+    notModified: DOCUMENT_NOT_MODIFIED,
   },
 };

@@ -19,6 +19,10 @@ export const RESPONSES = {
     description: "`If-None-Match` lists the user's entity tag.",
     headers: { ETag: ref('headers', 'ETag') },
   },
+  DocumentNotModified: {
+    description: '`If-None-Match` lists the entity tag.',
+    headers: { ETag: ref('headers', 'ETag'), Vary: ref('headers', 'Vary') },
+  },
   BadRequest: textResponse(
     'The request is malformed or has an invalid value. The body is one sentence that says what was wrong.',
     'The body is not valid JSON.',

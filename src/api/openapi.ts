@@ -1,9 +1,8 @@
 // GET /openapi.json (contract 8.1): the API's description for programs.
-import { json, type Reply } from '../http/reply.ts';
+import type { Reply } from '../http/reply.ts';
 import type { Context, Services } from '../route.ts';
 
-/** 200, the OpenAPI document. */
-export function describeApi(_context: Context, services: Services): Reply {
-  // 8.1
-  return { ...json(services.openapi), isStatic: true };
+/** 200 or 304. */
+export function describeApi({ headers }: Context, { openapi }: Services): Reply {
+  return openapi.reply(headers); // 8.1, 8.3
 }

@@ -11,7 +11,7 @@ export function issueToken({ body, client }: Context, services: Services): Reply
   // 3.2
   if (!isRightPair(body, client, services)) throw unauthorized('Bearer realm="token"'); // 3.11
   const token = services.tokens.issue();
-  return json(JSON.stringify({ token }), ['Cache-Control', 'no-store']);
+  return { ...json(JSON.stringify({ token })), cacheControl: 'no-store' };
 }
 
 function isRightPair(

@@ -9,6 +9,13 @@ export function entityTag(user: User): string {
   return `"${user.version}"`;
 }
 
+/** Whether the value of an `If-None-Match` lists the tag. */
+export function matches(header: string, tag: string): boolean {
+  // 8.3
+  const tags = opaqueTags(header, 'weak');
+  return tags === 'any' || tags.includes(tag.slice(1, -1));
+}
+
 /** What `If-Match` and `If-None-Match` demand of the user that a request changes. */
 export function condition(headers: IncomingHttpHeaders): Condition {
   // 4.8
@@ -42,18 +49,25 @@ export function isUnchanged(user: User, headers: IncomingHttpHeaders): boolean {
 const ENTITY_TAG = /[ \t,]*(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*(?=,|$)/y;
 const VERSION = /^[1-9][0-9]{0,15}$/;
 
-/**
- * The versions that a list of tags names; a weak tag only in a weak comparison (§8.8.3.2). What is
- * not a tag matches nothing and ends the list.
- */
+/** The versions that a list of tags names. */
 function versions(header: string, comparison: 'strong' | 'weak'): Versions {
   // 4.8
+  const tags = opaqueTags(header, comparison);
+  if (tags === 'any') return tags;
+  return tags.filter((tag) => VERSION.test(tag)).map(Number);
+}
+
+/**
+ * The tags of a list, without quotes; a weak tag only in a weak comparison (§8.8.3.2). What is
+ * not a tag matches nothing and ends the list.
+ */
+function opaqueTags(header: string, comparison: 'strong' | 'weak'): 'any' | string[] {
   if (header.trim() === '*') return 'any';
-  const found: number[] = [];
+  const found: string[] = [];
   ENTITY_TAG.lastIndex = 0;
   for (let tag = ENTITY_TAG.exec(header); tag !== null; tag = ENTITY_TAG.exec(header)) {
     const [, weak, opaque = ''] = tag;
-    if ((comparison === 'weak' || !weak) && VERSION.test(opaque)) found.push(Number(opaque));
+    if (comparison === 'weak' || !weak) found.push(opaque);
   }
   return found;
 }

@@ -12,6 +12,8 @@ export interface Reply {
   readonly body: string | Buffer | Pieces;
   /** The body is the same for every request and kept anyway, so that no client is charged for it. */
   readonly isStatic?: boolean;
+  /** Cache-Control; by default caches ask us before each use and share nothing. */
+  readonly cacheControl?: string;
   /** Flat list of further header names and values. */
   readonly headers?: readonly string[];
 }
@@ -29,6 +31,8 @@ export interface Pieces {
    */
   release(): number;
 }
+
+const PRIVATE = 'private, no-cache'; // 2.17
 
 /** A longer body is sent in slices, so that a slow client's progress is seen. */
 const SLICE_BYTES = 32 * 1024;
@@ -67,6 +71,7 @@ export function send(
   const { status, type, body } = reply;
   exchange.status = status;
   if (reply.headers !== undefined) headers.push(...reply.headers);
+  headers.push('Cache-Control', reply.cacheControl ?? PRIVATE);
   if (type !== undefined) headers.push('Content-Type', type);
   if (isLast) {
     headers.push('Connection', 'close');
@@ -98,7 +103,8 @@ export function send(
 /** The bytes of a reply to input that node's parser has rejected (RFC 9112 §2.2). */
 export function rawReply(reply: Reply, common: readonly string[]): string {
   const body = String(reply.body);
-  const headers = [...common, ...(reply.headers ?? []), 'Content-Type', reply.type ?? ''];
+  const headers = [...common, ...(reply.headers ?? []), 'Cache-Control', PRIVATE];
+  headers.push('Content-Type', reply.type ?? '');
   headers.push('Content-Length', String(Buffer.byteLength(body)), 'Connection', 'close');
   headers.push('Date', new Date().toUTCString());
   let head = `HTTP/1.1 ${reply.status} ${STATUS_CODES[reply.status]}\r\n`;

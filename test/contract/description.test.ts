@@ -109,6 +109,7 @@ async function newToken({ url }: Program, pair: Credentials): Promise<string> {
 }
 
 describe('8 every declared answer', { concurrency: true }, () => {
+  const ENCODED = ['br', 'gzip'].map((coding) => ({ fields: [`Accept-Encoding: ${coding}`] }));
   const AUTH_FAILURES = 2;
   const names = new Set<string>();
   let program: Program;
@@ -188,7 +189,11 @@ describe('8 every declared answer', { concurrency: true }, () => {
 
   /** Requests by status. Each shows something else; the last one gets the status. */
   const REQUESTS: Readonly<Record<string, (operation: Operation) => readonly Change[]>> = {
-    200: ({ path }) => (path === '/users' ? [{}, { target: '/users?limit=1' }] : [{}]),
+    200: ({ path }) => [
+      {},
+      ...(path === '/users' ? [{ target: '/users?limit=1' }] : []),
+      ...(['/openapi.json', '/docs'].includes(path) ? ENCODED : []),
+    ],
     201: () => [{}],
     304: () => [{ fields: ['If-None-Match: *'] }],
     400: () => [{ host: '' }],

@@ -1,10 +1,11 @@
-// Row 8.2 of the contract: the page of GET /docs, as far as it can be seen without a browser.
+// Rules 8.2 and 8.3 of the contract: the page of GET /docs, as far as it can be seen without a browser,
+// and the encodings and tags of the page and the document.
 // test/docs.test.ts uses it in one.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
-import { raw, send } from '../support/client.ts';
-import { type Program, start } from '../support/program.ts';
+import { firstExchange, raw, send } from '../support/client.ts';
+import { PASSWORD, type Program, start, USER } from '../support/program.ts';
 
 describe('8.2 the page', { timeout: 300_000 }, () => {
   let program: Program;
@@ -18,7 +19,6 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
       const { status, headers, body } = await send(program.url + path);
       assert.equal(status, 200);
       assert.equal(headers.get('content-type'), 'text/html; charset=utf-8');
-      assert.equal(headers.get('content-length'), String(Buffer.byteLength(body)));
       assert.match(body, /^<!doctype html>\n/);
       assert.match(body, /<\/html>\n$/);
     }
@@ -41,7 +41,6 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
     assert.equal(headers.get('content-security-policy'), policy.join('; '));
     assert.equal(headers.get('referrer-policy'), 'no-referrer');
     assert.equal(headers.get('x-content-type-options'), 'nosniff');
-    assert.equal(headers.get('cache-control'), 'no-cache');
   });
 
   test('8.2 it has one script, one style, and nothing from elsewhere', async () => {
@@ -56,7 +55,9 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
       program.url,
       'HEAD /docs HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n',
     );
-    const { headers } = await send(`${program.url}/docs`);
+    const { headers } = await send(`${program.url}/docs`, {
+      headers: { 'accept-encoding': 'identity' },
+    });
     assert.match(head, /^HTTP\/1\.1 200 OK\r\n/);
     assert.ok(head.includes(`\r\nContent-Length: ${headers.get('content-length')}\r\n`));
     assert.ok(
@@ -71,6 +72,155 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
   test('8.2 other answers than the page carry no policy', async () => {
     const { headers } = await send(`${program.url}/`);
     assert.equal(headers.get('content-security-policy'), null);
+  });
+});
+
+/** Values of Accept-Encoding by the Content-Encoding that they select. */
+const SELECTIONS: Readonly<Record<string, readonly (string | undefined)[]>> = {
+  br: [
+    'br',
+    'gzip, deflate, br',
+    'BR;q=1.000',
+    '*',
+    'gzip;q=0.8, br;q=0.9',
+    'identity;q=0, *',
+    'br,',
+  ],
+  gzip: [
+    'gzip',
+    'x-gzip',
+    'gzip;q=0.001',
+    'br;q=0.5, gzip',
+    'br;q=0, *',
+    '*;q=0.1, gzip',
+    'deflate , gzip',
+  ],
+  identity: [
+    undefined,
+    '',
+    'identity',
+    'deflate',
+    'br;q=0',
+    'br;q=0.4, identity;q=0.5',
+    // Malformed: they count for nothing.
+    'br;q=2',
+    'gzip;q=high',
+    'br gzip',
+    // Nothing is allowed.
+    '*;q=0',
+    'identity;q=0',
+  ],
+};
+
+describe('8.3 encodings and tags', { timeout: 300_000 }, () => {
+  let program: Program;
+  before(async () => {
+    program = await start();
+  });
+  after(() => program?.[Symbol.asyncDispose]());
+
+  async function get(path: string, fields: Record<string, string | undefined>, method = 'GET') {
+    const lines = Object.entries(fields).map(([name, value]) =>
+      value === undefined ? '' : `${name}: ${value}\r\n`,
+    );
+    const request = `${method} ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${lines.join('')}\r\n`;
+    const text = await raw(program.url, request);
+    const { status, headers, body } = firstExchange(Buffer.from(request), text)!;
+    return {
+      status,
+      coding: headers.get('content-encoding') ?? 'identity',
+      tag: headers.get('etag') ?? '',
+      vary: headers.get('vary'),
+      cache: headers.get('cache-control'),
+      length: Number(headers.get('content-length')),
+      body,
+    };
+  }
+
+  for (const path of ['/openapi.json', '/docs']) {
+    test(`8.3 ${path}: Accept-Encoding selects the encoding, and all have one content`, async () => {
+      const plain = await get(path, {});
+      assert.equal(plain.length, Buffer.byteLength(plain.body));
+      for (const [coding, values] of Object.entries(SELECTIONS)) {
+        for (const value of values) {
+          const answer = await get(path, { 'Accept-Encoding': value });
+          assert.deepEqual([value, answer.status, answer.coding], [value, 200, coding]);
+          assert.equal(answer.body, plain.body);
+          assert.equal(answer.vary, 'Accept-Encoding');
+          assert.equal(answer.cache, 'no-cache'); // 2.17
+          if (coding !== 'identity') assert.ok(answer.length < plain.length / 2);
+        }
+      }
+    });
+
+    test(`8.3 ${path}: each encoding has a strong tag of its own, and HEAD the same`, async () => {
+      const tags = new Set<string>();
+      for (const coding of ['br', 'gzip', 'identity']) {
+        const answer = await get(path, { 'Accept-Encoding': coding });
+        assert.match(answer.tag, /^"[\w-]{22}"$/);
+        tags.add(answer.tag);
+        const head = await get(path, { 'Accept-Encoding': coding }, 'HEAD');
+        assert.deepEqual({ ...head, body: '' }, { ...answer, body: '' });
+        assert.equal(head.body, '');
+      }
+      assert.equal(tags.size, 3);
+    });
+
+    test(`8.3 ${path}: If-None-Match with the tag of the encoding returns 304`, async () => {
+      for (const coding of ['br', 'gzip', 'identity']) {
+        const { tag } = await get(path, { 'Accept-Encoding': coding });
+        for (const condition of [tag, `W/${tag}`, `"x", ${tag}`, '*']) {
+          for (const method of ['GET', 'HEAD']) {
+            const fields = { 'Accept-Encoding': coding, 'If-None-Match': condition };
+            const answer = await get(path, fields, method);
+            assert.deepEqual(
+              [answer.status, answer.tag, answer.vary, answer.cache, answer.body],
+              [304, tag, 'Accept-Encoding', 'no-cache', ''],
+            );
+          }
+        }
+        for (const condition of ['"x"', tag.slice(1, -1), `${tag.slice(0, -1)}x"`]) {
+          const fields = { 'Accept-Encoding': coding, 'If-None-Match': condition };
+          assert.equal((await get(path, fields)).status, 200);
+        }
+        const other = coding === 'br' ? 'gzip' : 'br';
+        const fields = { 'Accept-Encoding': other, 'If-None-Match': tag };
+        assert.equal((await get(path, fields)).status, 200);
+      }
+    });
+  }
+
+  test('8.3 a restart keeps the tags', async () => {
+    await using other = await start();
+    for (const path of ['/openapi.json', '/docs']) {
+      const [one, two] = await Promise.all(
+        [program, other].map(async ({ url }) => (await send(url + path)).headers.get('etag')),
+      );
+      assert.equal(one, two);
+    }
+  });
+
+  test('2.17 every other response is private, and one with a token is not stored', async () => {
+    const json = { 'Content-Type': 'application/json' };
+    for (const [path, method, cache] of [
+      ['/', 'GET', 'private, no-cache'],
+      ['/nowhere', 'GET', 'private, no-cache'],
+      ['/users', 'GET', 'private, no-cache'],
+      ['/users/1', 'GET', 'private, no-cache'],
+      ['/users', 'OPTIONS', 'private, no-cache'],
+      ['/notes', 'DELETE', 'private, no-cache'],
+    ] as const) {
+      const { headers } = await send(program.url + path, { method });
+      assert.equal(headers.get('cache-control'), cache);
+    }
+    const body = { id: USER, pw: PASSWORD };
+    const login = await send(`${program.url}/token`, { method: 'POST', headers: json, body });
+    assert.equal(login.headers.get('cache-control'), 'no-store');
+    const authorization = `Bearer ${JSON.parse(login.body).token}`;
+    const note = await send(`${program.url}/notes`, { headers: { authorization } });
+    assert.deepEqual([note.status, note.headers.get('cache-control')], [200, 'private, no-cache']);
+    const refusal = await raw(program.url, 'nonsense\r\n\r\n');
+    assert.match(refusal, /^Cache-Control: private, no-cache\r$/m);
   });
 });
 

@@ -1,6 +1,7 @@
 // Speaks HTTP to a URL: `fetch` for what it can send, raw sockets for what it refuses to send.
 // Every answer must be one that openapi.json declares (contract 8.1).
 import { connect } from 'node:net';
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { type Exchange, seen } from './openapi.ts';
 
 /** An answer read whole: status, headers in lower case, body as text. */
@@ -59,9 +60,16 @@ export function firstExchange(sent: Buffer, received: string): Exchange | undefi
   );
   const status = Number(line.split(' ')[1]);
   const hasBody = method !== 'HEAD' && headers.has('content-type');
-  const bytes = hasBody ? contentOf(headers, rest ?? '') : '';
-  if (rest === undefined || bytes === undefined) return undefined;
-  return { method, target, status, headers, body: Buffer.from(bytes, 'latin1').toString() };
+  const content = hasBody ? contentOf(headers, rest ?? '') : '';
+  if (rest === undefined || content === undefined) return undefined;
+  const body = decode(Buffer.from(content, 'latin1'), headers.get('content-encoding'));
+  return { method, target, status, headers, body: body.toString() };
+}
+
+function decode(bytes: Buffer, coding: string | null): Buffer {
+  if (bytes.length === 0) return bytes;
+  if (coding === 'br') return brotliDecompressSync(bytes);
+  return coding === 'gzip' ? gunzipSync(bytes) : bytes;
 }
 
 /** The body at the beginning of `rest`; undefined when it is cut off. */

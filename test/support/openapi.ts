@@ -38,6 +38,7 @@ export const UNROUTED_STATUSES = [400, 404, 405];
 export const COMMON_HEADERS: Readonly<Record<string, { value: RegExp; setting?: string }>> = {
   'x-request-id': { value: /^[A-Za-z0-9._-]{1,128}$/ },
   'x-content-type-options': { value: /^nosniff$/ },
+  'cache-control': { value: /^(?:private, no-cache|no-cache|no-store)$/ },
   'access-control-allow-origin': { value: /./, setting: 'CORS_ORIGIN' },
   'access-control-expose-headers': { value: /./, setting: 'CORS_ORIGIN' },
 };
