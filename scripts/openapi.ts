@@ -1,8 +1,8 @@
-// Generates openapi.json from the route table (contract 8.1): `npm run openapi` writes the file that
-// the service serves. A route's row lists the statuses of its handler; the statuses that the
+// Generates openapi.json from the route table (contract 8.1), and the introduction of docs.html (8.2):
+// `npm run openapi` writes the files that the service serves. A route's row lists the statuses of its handler; the statuses that the
 // pipeline returns first follow from the row's access and body. HEAD and OPTIONS follow from the
 // methods of a path and are not in the document.
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Access } from '../src/auth/access.ts';
 import { MEDIA_TYPES } from '../src/http/body.ts';
@@ -124,6 +124,32 @@ function mediaTypes({ accepts }: Route): readonly string[] {
   return accepts.map((type) => MEDIA_TYPES[type]);
 }
 
+/** The page of GET /docs with the title and the introduction of the document. */
+export function withIntroduction(html: string): string {
+  // 8.2
+  const { title, version, summary, description } = JSON.parse(openapi()).info;
+  const head = [`<title>${markup(title)}</title>`];
+  head.push(`<meta name="description" content="${markup(summary)}">`);
+  const paragraphs = description
+    .split(/\n\s*\n/)
+    .map((text: string) => `    <p>${markup(text.replaceAll('\n', ' '))}</p>`);
+  const heading = `  <h1>${markup(title)} <small>${markup(version)}</small></h1>`;
+  const intro = [heading, '  <div id="intro">', ...paragraphs, '  </div>'].join('\n');
+  const marked = /<!-- (title|intro) -->.*?<!-- \/\1 -->/gs;
+  return html.replace(marked, (_all, name) => {
+    const text = name === 'title' ? head.join('\n') : intro;
+    return `<!-- ${name} -->\n${text}\n<!-- /${name} -->`;
+  });
+}
+
+/** Text as HTML, in which `code` is the one markup. */
+function markup(text: string): string {
+  const escaped = text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;');
+  return escaped.replace(/`([^`]+)`/g, '<code>$1</code>');
+}
+
 if (import.meta.main) {
   writeFileSync(join(import.meta.dirname, '../openapi.json'), openapi());
+  const page = join(import.meta.dirname, '../src/docs.html');
+  writeFileSync(page, withIntroduction(readFileSync(page, 'utf8')));
 }

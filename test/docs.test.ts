@@ -1,10 +1,12 @@
 // The page of GET /docs in a browser (contract 8.2): what is on it, the flows of a visitor with
 // mouse and keyboard, and what it must never do. Needs Chromium, which CHROMIUM may name.
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { userInfo } from 'node:os';
 import { after, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
 import {
   type Browser,
   type BrowserContextOptions,
@@ -18,7 +20,7 @@ import { find } from './support/daemon.ts';
 
 const CHROMIUM = process.env.CHROMIUM ?? find('chromium');
 const PASSWORD = 'correct: hörse';
-const MAX_LINES = 400;
+const MAX_LINES = 450;
 
 const HTML = readFileSync(new URL('../src/docs.html', import.meta.url), 'utf8');
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -81,6 +83,8 @@ describe('the page in a browser', { skip, timeout: 300_000 }, () => {
     });
     await page.goto(service.url + (options.path ?? '/docs'));
     await page.locator('details').first().waitFor();
+    // The closed parts too.
+    await page.locator('.inside:empty').first().waitFor({ state: 'detached' });
     return {
       page,
       async [Symbol.asyncDispose]() {
@@ -119,12 +123,12 @@ describe('the page in a browser', { skip, timeout: 300_000 }, () => {
   }
 
   async function statusOf(form: Locator): Promise<string> {
-    const status = form.getByRole('status').filter({ hasText: /^(\d{3}|No answer)/ });
+    const status = form.getByRole('status').filter({ hasText: /^(\d{3}|No response)/ });
     return (await status.textContent()) ?? '';
   }
 
-  const bodyOf = (form: Locator) => form.getByRole('region', { name: 'Body of the answer' });
-  const headersOf = (form: Locator) => form.getByRole('region', { name: 'Headers of the answer' });
+  const bodyOf = (form: Locator) => form.getByRole('region', { name: 'Response body' });
+  const headersOf = (form: Locator) => form.getByRole('region', { name: 'Response headers' });
 
   test('every operation is on it, with parameters, fields, media types, answers and headers', async () => {
     await using opened = await open();
@@ -178,7 +182,7 @@ describe('the page in a browser', { skip, timeout: 300_000 }, () => {
     await page.getByLabel('User', { exact: true }).fill('admin');
     await page.getByLabel('Password', { exact: true }).fill(PASSWORD);
     await page.getByRole('button', { name: 'Get a token' }).click();
-    await page.getByText('There is a token now.').waitFor();
+    await page.getByText('Token received.').waitFor();
     assert.match(
       await page.getByLabel('Token', { exact: true }).inputValue(),
       /^[\w-]+\.[\w-]+\.[\w-]+$/,
@@ -211,7 +215,7 @@ describe('the page in a browser', { skip, timeout: 300_000 }, () => {
     await keyboard.press('Tab');
     await keyboard.type(PASSWORD);
     await keyboard.press('Enter');
-    await page.getByText('There is a token now.').waitFor();
+    await page.getByText('Token received.').waitFor();
     await tabTo('GET/notes');
     await keyboard.press('Enter');
     await tabTo('Send');
@@ -219,6 +223,8 @@ describe('the page in a browser', { skip, timeout: 300_000 }, () => {
     const note = page.getByRole('form', { name: 'GET /notes' });
     assert.match(await statusOf(note), /^200 OK/);
     assert.equal(await focused(), 'Send');
+    await keyboard.press('Tab');
+    assert.equal(await focused(), 'Copy as curl');
     await keyboard.press('Tab');
     assert.match(await focused(), /"contents"/);
   });
@@ -254,6 +260,7 @@ describe('the page in a browser', { skip, timeout: 300_000 }, () => {
     await patch.getByLabel('body', { exact: true }).fill('{"name": "Ada King"}');
     assert.match(await sendForm(patch), /^412 Precondition Failed/);
     assert.match((await bodyOf(patch).textContent())!, /rules out the user's version/);
+    // The tag that the 201 gave is that of this user.
     await patch.getByRole('button', { name: 'Use "1"' }).first().click();
     assert.equal(await patch.getByLabel('If-Match', { exact: true }).inputValue(), '"1"');
     await patch.getByRole('button', { name: 'Send' }).click();
@@ -261,6 +268,81 @@ describe('the page in a browser', { skip, timeout: 300_000 }, () => {
     const user = JSON.parse((await send(`${service.url}/users/${id}`)).body);
     assert.deepEqual(user, { id, name: 'Ada King', email });
     assert.equal(await patch.getByRole('button', { name: 'Use "2"' }).count(), 2);
+  });
+
+  test('a tag is offered for its own user only, and not after a deletion', async () => {
+    const [one, two] = await createUsers('One', 'Two');
+    await using opened = await open();
+    const { page } = opened;
+    const get = await operation(page, 'GET /users/{id}');
+    const remove = await operation(page, 'DELETE /users/{id}');
+    const offered = () => remove.getByRole('button', { name: /^Use / }).count();
+    await get.getByLabel('id', { exact: true }).fill(String(one));
+    assert.match(await sendForm(get), /^200 OK/);
+    const id = remove.getByLabel('id', { exact: true });
+    await id.fill(String(two));
+    assert.equal(await offered(), 0);
+    await id.fill(String(one));
+    assert.equal(await offered(), 2);
+    await remove.getByRole('button', { name: 'Use "1"' }).first().click();
+    assert.match(await sendForm(remove), /^200 OK/);
+    assert.equal(await offered(), 0);
+  });
+
+  test('a copied curl command does in a shell what the form does', async () => {
+    const permissions = ['clipboard-read', 'clipboard-write'];
+    await using opened = await open({ permissions });
+    const { page } = opened;
+    await page.getByLabel('User', { exact: true }).fill('admin');
+    await page.getByLabel('Password', { exact: true }).fill(PASSWORD);
+    /** The status line and the body that the command prints. */
+    const run = async (form: Locator) => {
+      await form.getByRole('button', { name: 'Copy as curl' }).click();
+      await form.getByText(/^Copied/).waitFor();
+      const command = await page.evaluate<string>('navigator.clipboard.readText()');
+      assert.equal(await bodyOf(form).textContent(), command);
+      // Not a synchronous call: the service is in this process.
+      const { stdout } = await promisify(execFile)('bash', ['-c', command]);
+      const [head = '', body = ''] = stdout.split('\r\n\r\n');
+      return [head.split('\r\n')[0], body];
+    };
+    const protectedRoute = await operation(page, 'GET /protected');
+    assert.deepEqual(await run(protectedRoute), ['HTTP/1.1 200 OK', 'Welcome, Administrator.\n']);
+
+    const create = await operation(page, 'POST /users');
+    const name = `@'"\\ $HOME $(id) \`id\` !! \n\t%s ';id;' ${crypto.randomUUID()}`;
+    const email = `o'neil+${crypto.randomUUID()}@example.com`;
+    const body = create.getByLabel('body', { exact: true });
+    // Begins with a line break, and has a character of two UTF-16 units.
+    await body.fill(`\n${JSON.stringify({ name: `${name}😀`, email }, null, 2)}`);
+    const [status, created] = await run(create);
+    assert.equal(status, 'HTTP/1.1 201 Created');
+    const user = JSON.parse(created!);
+    assert.equal(user.name, `${name}😀`);
+
+    const list = await operation(page, 'GET /users');
+    await list.getByLabel('email', { exact: true }).fill(email);
+    assert.deepEqual(JSON.parse((await run(list))[1]!), [user]);
+
+    const patch = await operation(page, 'PATCH /users/{id}');
+    await patch.getByLabel('id', { exact: true }).fill(String(user.id));
+    await patch.getByLabel('If-Match', { exact: true }).fill('"1"');
+    await patch
+      .getByLabel('Content-Type', { exact: true })
+      .selectOption('application/merge-patch+json');
+    await patch.getByLabel('body', { exact: true }).fill(`{"name": "It's"}`);
+    assert.equal((await run(patch))[0], 'HTTP/1.1 200 OK');
+    assert.equal((await run(patch))[0], 'HTTP/1.1 412 Precondition Failed');
+  });
+
+  test('without a clipboard the command is shown', async () => {
+    await using opened = await open();
+    const { page } = opened;
+    await page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })");
+    const form = await operation(page, 'GET /');
+    await form.getByRole('button', { name: 'Copy as curl' }).click();
+    await form.getByText('Copy this command:').waitFor();
+    assert.equal(await bodyOf(form).textContent(), `curl -i -X GET '${service.url}/'`);
   });
 
   test('the chosen media type is sent, with an example that fits it', async () => {
@@ -426,10 +508,10 @@ describe('the page in a browser', { skip, timeout: 300_000 }, () => {
     assert.match(await sendForm(list), /^200 OK/);
     const text = (await bodyOf(list).textContent())!;
     assert.ok(text.length < 201_000);
-    assert.match(text, /[1,]\n… and more, which is not read here\.$/);
+    assert.match(text, /[1,]\n… and more, not read here\.$/);
     await page.route('**/users', (route) => route.abort());
     await list.getByRole('button', { name: 'Send' }).click();
-    await list.getByText(/^No answer: /).waitFor();
+    await list.getByText(/^No response: /).waitFor();
     assert.equal(await bodyOf(list).isVisible(), false);
     await page.context().close();
   });

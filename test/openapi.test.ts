@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import fc from 'fast-check';
-import { openapi } from '../scripts/openapi.ts';
+import { openapi, withIntroduction } from '../scripts/openapi.ts';
 import { routes } from '../src/routes.ts';
 import { isEmail, parseChange, parseNewUser } from '../src/user.ts';
 import {
@@ -27,6 +27,14 @@ const PATH = join(ROOT, 'openapi.json');
 describe('the document', () => {
   test('openapi.json is what npm run openapi makes', () => {
     assert.equal(readFileSync(PATH, 'utf8'), openapi());
+  });
+
+  test('8.2 the page has its title and introduction', () => {
+    const html = readFileSync(join(ROOT, 'src/docs.html'), 'utf8');
+    assert.equal(withIntroduction(html), html);
+    for (const text of [DOCUMENT.info!.title, DOCUMENT.info!.version, DOCUMENT.info!.summary]) {
+      assert.ok(html.includes(String(text)));
+    }
   });
 
   test('every route of the table is in it, and nothing else', () => {
