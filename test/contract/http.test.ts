@@ -387,6 +387,36 @@ for (const store of STORES) {
       );
     });
 
+    test('2.17 a response is private, except the documents, and a token is not stored', async () => {
+      for (const [method, path, status, headers = {}] of [
+        ['GET', '/', 200],
+        ['GET', '/notes', 200, { authorization }],
+        ['GET', '/notes', 401],
+        ['GET', '/users', 200],
+        ['HEAD', '/users/1', 200],
+        ['GET', '/users/1', 304, { 'if-none-match': '*' }],
+        ['GET', '/users/999999', 404],
+        ['OPTIONS', '/users', 204],
+        ['DELETE', '/notes', 405],
+        ['GET', '/nowhere', 404],
+      ] as const) {
+        const answer = await send(program.url + path, { method, headers, cache: 'no-store' });
+        const cache = answer.headers.get('cache-control');
+        assert.deepEqual([path, answer.status, cache], [path, status, 'private, no-cache']);
+      }
+      const login = await send(`${program.url}/token`, {
+        method: 'POST',
+        body: { id: USER, pw: PASSWORD },
+      });
+      assert.equal(login.headers.get('cache-control'), 'no-store');
+      for (const path of ['/openapi.json', '/docs']) {
+        const { headers } = await send(program.url + path);
+        assert.equal(headers.get('cache-control'), 'no-cache');
+      }
+      const refusal = await raw(program.url, 'nonsense\r\n\r\n');
+      assert.match(refusal, /^Cache-Control: private, no-cache\r$/m);
+    });
+
     test('2.12 CONNECT answers 405 with Allow and closes', async () => {
       const text = await raw(program.url, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n');
       const answers = parse(text);

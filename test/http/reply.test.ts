@@ -40,6 +40,7 @@ test('the bytes of a refusal are one whole answer that closes', () => {
   assert.deepEqual(fields.slice(0, -1), [
     'X-Request-Id: r1',
     'Retry-After: 1',
+    'Cache-Control: private, no-cache',
     'Content-Type: text/plain',
     'Content-Length: 8',
     'Connection: close',
