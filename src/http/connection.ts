@@ -120,11 +120,12 @@ export class Connection {
       return;
     }
     const exchange = new Exchange(this, req, res, bytes);
-    if (req.headers.upgrade !== undefined) exchange.offerEnd = endOfOffer(req);
     this.#latest = exchange;
     const current = this.#current;
     const isFree = current === undefined || current.res.writableFinished;
     if (isFree && this.#queue.length === 0) {
+      // Copies the read: once, not for each request of a pipeline.
+      if (req.headers.upgrade !== undefined) exchange.offerEnd = endOfOffer(req);
       this.#current = exchange;
       this.#handler.handle(exchange);
       return;

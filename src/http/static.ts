@@ -17,7 +17,7 @@ interface Variant {
   readonly tag: string;
 }
 
-/** 5 makes openapi.json 13 % of its size. 11 makes it 11 % and takes 70 times as long. */
+/** 5 makes openapi.json 13 % of its size. 11 makes it 11 % and takes about 70 times as long. */
 const BROTLI_QUALITY = 5;
 /** A window of 64 KiB is as good for a document of that size, and the process keeps 2 MB less. */
 const BROTLI_WINDOW_BITS = 16;
