@@ -80,7 +80,9 @@ export function send(
   const length = isWhole(body) ? Buffer.byteLength(body) : undefined;
   if (type !== undefined && length !== undefined) headers.push('Content-Length', String(length)); // 2.2
   if (!isWhole(body) || body.length > 2 * SLICE_BYTES) {
-    const pieces = isWhole(body) ? slices(Buffer.from(body), reply.isStatic === true) : body;
+    const isShared = reply.isStatic === true;
+    const bytes = typeof body === 'string' ? Buffer.from(body) : body;
+    const pieces = Buffer.isBuffer(bytes) ? slices(bytes, isShared) : bytes;
     stream(exchange, pieces, length, headers, () => {
       connection.settle(exchange);
       done(exchange);

@@ -13,7 +13,7 @@ export interface AdminOptions {
   readonly metrics: () => string;
 }
 
-const COMMON = ['X-Content-Type-Options', 'nosniff', 'Cache-Control', 'no-store'];
+const COMMON = ['X-Content-Type-Options', 'nosniff'];
 const ALLOW = 'GET, HEAD';
 
 /** Prometheus' text exposition format. */
@@ -33,7 +33,8 @@ export class Admin implements Handler {
       .catch(errorReply)
       .then((reply) => {
         const isLast = exchange.connection.isBroken || endsConnection(exchange, reply);
-        send(exchange, reply, COMMON.slice(), isLast, () => {});
+        const uncached = { ...reply, cacheControl: 'no-store' };
+        send(exchange, uncached, COMMON.slice(), isLast, () => {});
       });
   }
 

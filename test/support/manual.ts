@@ -49,6 +49,7 @@ export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
   ],
   'Several processes on one port': [{ notRun: 'changes a setting of the kernel' }],
   'Backup and restore': ['engine', 'engine', 'compose', 'compose'],
+  'Behind a cache or a compressing proxy': [{ notRun: 'test/proxies/cache.test.ts runs it' }],
   Metrics: ['promtool', 'promtool'],
 };
 

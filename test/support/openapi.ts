@@ -29,7 +29,7 @@ export const DOCUMENT: JsonObject = JSON.parse(text.replaceAll('"$ref": "#', `"$
 const paths = DOCUMENT.paths!;
 
 /** Statuses that any request can get and no route declares, and with which the connection ends. */
-export const TRANSPORT_STATUSES = [408, 413, 431, 503, 505];
+export const TRANSPORT_STATUSES = [408, 413, 431, 505];
 
 /** Further statuses of requests that match no operation. */
 export const UNROUTED_STATUSES = [400, 404, 405];
