@@ -57,6 +57,8 @@ describe('failover to a synchronous standby', { timeout: 900_000 }, () => {
       program.log.filter(({ message }) => message === 'connected').map(({ host }) => host);
     await program.until(() => connected().length === 1);
     await standby.start();
+    // A connection that is lost within 100 ms counts as a failed attempt (MIN_LIFETIME_MS).
+    await new Promise((resolve) => setTimeout(resolve, 300));
     const rows = await primary.query(
       `select pg_terminate_backend(pid) as "isEnded" from pg_stat_activity
       where application_name = 'notes-users'`,
