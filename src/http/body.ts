@@ -53,21 +53,24 @@ export function readBody(
   const finish = (call: (bytes: Buffer) => void) => {
     if (isFinished) return;
     isFinished = true;
-    const bytes = buffer.subarray(0, length);
-    connection.hold(-buffer.length);
+    const bytes = buffer;
     buffer = EMPTY;
-    call(bytes);
+    connection.hold(-bytes.length);
+    call(bytes.subarray(0, length));
+    free(bytes);
   };
   req.on('data', (chunk: Buffer) => {
     // 6.18: each read brings up to 10,000 chunks of one byte.
     if (declared === undefined && !req.complete) connection.pauseForTurn();
     if (length + chunk.length > limitBytes) return finish(() => fail(tooLarge(limitBytes))); // 2.8
     if (isKept && !isFinished) {
-      const larger = append(buffer, length, chunk, limitBytes);
+      const larger = append(buffer, length, chunk, Number(declared ?? limitBytes));
       connection.hold(larger.length - buffer.length);
+      if (larger !== buffer) free(buffer);
       buffer = larger;
     }
     length += chunk.length;
+    if (buffer !== chunk) free(chunk);
   });
   const parsed = (bytes: Buffer) => {
     let body: unknown;
@@ -81,14 +84,18 @@ export function readBody(
     }
     done(body);
   };
+  const abandon = (err?: Error) =>
+    finish(() => fail(err instanceof HttpError ? err : new HttpError(400)));
   req.on('end', () => {
-    const parseNow = () => finish(parsed);
-    if (buffer.length > LARGE_BYTES)
-      connection.later(parseNow); // 6.18
-    else parseNow();
+    if (buffer.length <= LARGE_BYTES) return finish(parsed);
+    res.once('close', abandon);
+    connection.later(() => {
+      res.off('close', abandon);
+      finish(parsed);
+    }); // 6.18
   });
   // Emitted when the client has gone, or when node's parser has rejected the rest of the body.
-  req.on('error', (err) => finish(() => fail(err instanceof HttpError ? err : new HttpError(400))));
+  req.on('error', abandon);
 }
 
 function parse(bytes: Buffer, type: MediaType | undefined): unknown {
@@ -114,19 +121,27 @@ const LARGE_BYTES = 8 * 1024;
 const MIN_BUFFER_BYTES = 4096;
 
 /**
- * The buffer with the chunk behind its first `length` bytes. One buffer per body: a list of chunks
- * of one byte each would be hundreds of times as large.
+ * Returns the buffer with the chunk after its first `length` bytes. One buffer per body: a list of
+ * chunks of one byte each would be hundreds of times as large.
  */
-function append(buffer: Buffer, length: number, chunk: Buffer, limitBytes: number): Buffer {
+function append(buffer: Buffer, length: number, chunk: Buffer, maxBytes: number): Buffer {
   if (length === 0) return chunk;
   const end = length + chunk.length;
   let larger = buffer;
   if (end > buffer.length) {
-    const size = Math.min(Math.max(2 * end, MIN_BUFFER_BYTES), limitBytes);
-    larger = Buffer.concat([buffer.subarray(0, length)], size);
+    larger = Buffer.allocUnsafe(Math.min(Math.max(2 * end, MIN_BUFFER_BYTES), maxBytes));
+    buffer.copy(larger, 0, 0, length);
   }
   chunk.copy(larger, length);
   return larger;
+}
+
+/**
+ * Frees the memory of a large buffer at once. V8 sees only the small object that refers to it, and
+ * lets 50 MB of such memory pile up before it collects.
+ */
+function free({ buffer, length }: Buffer): void {
+  if (length > LARGE_BYTES && length === buffer.byteLength) (buffer as ArrayBuffer).transfer(0);
 }
 
 function tooLarge(limitBytes: number): HttpError {

@@ -1,6 +1,7 @@
 // Which bodies a request announces, and how their media type is read. Limits and order of checks
 // are the contract tests' business.
 import assert from 'node:assert/strict';
+import { EventEmitter, once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
@@ -23,7 +24,8 @@ function parsed(
   writeContinue = () => {},
 ): Promise<unknown> {
   const connection = { hold: () => {}, later: setImmediate, pauseForTurn: () => {} };
-  const exchange = { req, res: { writeContinue }, connection } as unknown as Exchange;
+  const res = Object.assign(new EventEmitter(), { writeContinue });
+  const exchange = { req, res, connection } as unknown as Exchange;
   return new Promise((resolve, reject) => {
     readBody(exchange, accepts, limitBytes, resolve, reject);
   });
@@ -205,5 +207,49 @@ describe('limits', () => {
   test('an empty body is undefined, whatever its type', async () => {
     const req = request({ 'transfer-encoding': 'chunked' }, []);
     assert.equal(await parsed(req, ['json'], 1000), undefined);
+  });
+});
+
+describe('large bodies', () => {
+  const BODY = Buffer.from(JSON.stringify('x'.repeat(98_000)));
+  const headers = { 'content-type': 'application/json', 'content-length': String(BODY.length) };
+
+  test('their memory is freed without a garbage collection', async () => {
+    const before = process.memoryUsage().arrayBuffers;
+    for (let i = 0; i < 50; i++) {
+      const pieces = [BODY.subarray(0, 65_000), BODY.subarray(65_000)];
+      const text = await parsed(request(headers, pieces), ['json'], 100_000);
+      assert.equal(String(text).length, 98_000);
+    }
+    const grownBytes = process.memoryUsage().arrayBuffers - before;
+    assert.ok(grownBytes < 5 * BODY.length, `${grownBytes} bytes are left of 50 bodies`);
+  });
+
+  test('one whose client has gone is freed before its turn and never parsed', async () => {
+    const turns: (() => void)[] = [];
+    let heldBytes = 0;
+    const connection = {
+      hold: (bytes: number) => {
+        heldBytes += bytes;
+      },
+      later: (task: () => void) => turns.push(task),
+      pauseForTurn: () => {},
+    };
+    const req = request(headers, [BODY]);
+    const res = new EventEmitter();
+    const failures: unknown[] = [];
+    readBody(
+      { req, res, connection } as unknown as Exchange,
+      ['json'],
+      100_000,
+      () => assert.fail('parsed'),
+      (err) => failures.push(err),
+    );
+    await once(req, 'end');
+    assert.equal(heldBytes, BODY.length);
+    res.emit('close');
+    assert.equal(heldBytes, 0);
+    for (const turn of turns) turn();
+    assert.deepEqual([turns.length, failures.length], [1, 1]);
   });
 });
