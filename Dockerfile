@@ -38,7 +38,7 @@ HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
 # --disable-warning hides that --allow-net is experimental. node:sqlite goes past the permission
 # model: there the user, the read-only root and the dropped capabilities are the wall.
 ENTRYPOINT ["/usr/local/bin/node", \
-  "--expose-gc", "--max-old-space-size-percentage=40", "--max-semi-space-size=4", \
+  "--expose-gc", "--max-old-space-size-percentage=60", "--max-semi-space-size=4", \
   "--disable-warning=ExperimentalWarning", \
   "--disable-proto=delete", \
   "--disallow-code-generation-from-strings", \

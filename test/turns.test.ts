@@ -10,7 +10,7 @@ test('6.18 tasks run in their order, as many in a turn as fit into 2 ms', async 
   const order: number[] = [];
   const done = () => order.length;
   for (let i = 0; i < 5; i++) {
-    turns.add(() => {
+    turns.add('', () => {
       now += 1;
       order.push(i);
     });
@@ -22,7 +22,7 @@ test('6.18 tasks run in their order, as many in a turn as fit into 2 ms', async 
   assert.deepEqual(order, [0, 1, 2, 3]);
   await turn();
   assert.deepEqual(order, [0, 1, 2, 3, 4]);
-  turns.add(() => order.push(5));
+  turns.add('', () => order.push(5));
   await turn();
   assert.equal(done(), 6);
 });
@@ -32,7 +32,7 @@ test('6.18 a task that takes longer has a turn of its own', async () => {
   const turns = new Turns(() => now);
   let done = 0;
   for (let i = 0; i < 3; i++) {
-    turns.add(() => {
+    turns.add('', () => {
       now += 50;
       done++;
     });
@@ -47,10 +47,10 @@ test('6.18 while connections are accepted, work waits for 10 ms at most', async 
   let now = 100;
   const turns = new Turns(() => now);
   let done = 0;
-  turns.add(() => done++);
+  turns.add('', () => done++);
   await turn();
   assert.equal(done, 1);
-  turns.add(() => done++);
+  turns.add('', () => done++);
   turns.accepted();
   await turn();
   assert.equal(done, 1);
@@ -58,4 +58,42 @@ test('6.18 while connections are accepted, work waits for 10 ms at most', async 
   now += 10;
   await turn();
   assert.equal(done, 2);
+});
+
+test('6.18 clients take turns, whoever has more tasks', async () => {
+  const turns = new Turns(() => 0);
+  const order: string[] = [];
+  for (const name of ['a1', 'a2', 'a3', 'b1', 'c1', 'c2']) {
+    turns.add(name[0]!, () => order.push(name));
+  }
+  await turn();
+  assert.equal(order.join(' '), 'a1 b1 c1 a2 c2 a3');
+  assert.equal(turns.isBusy, false);
+});
+
+test('6.18 a task that adds another waits its turn again', async () => {
+  const turns = new Turns(() => 0);
+  const order: string[] = [];
+  turns.add('a', () => {
+    order.push('a1');
+    turns.add('a', () => order.push('a2'));
+  });
+  turns.add('b', () => order.push('b1'));
+  await turn();
+  assert.equal(order.join(' '), 'a1 b1 a2');
+});
+
+test('6.18 a task that lets a socket be read is the last of its turn', async () => {
+  const turns = new Turns(() => 0);
+  let done = 0;
+  for (let i = 0; i < 3; i++) {
+    turns.add('', () => {
+      done++;
+      if (i === 1) turns.end();
+    });
+  }
+  await turn();
+  assert.equal(done, 2);
+  await turn();
+  assert.equal(done, 3);
 });

@@ -24,16 +24,23 @@ const MAX_CONNECTIONS = 10_000;
 
 /** Memory of an idle connection, and over TLS of a handshake that stops half way, with a margin. */
 const PLAIN_BYTES = 16 * 1024;
-const TLS_BYTES = 128 * 1024;
+const TLS_BYTES = 160 * 1024;
 
 /** What clients hold takes this many times its size: garbage until it is collected, fragmentation. */
 const OVERHEAD = 4;
 
-/** Above this part of the budget, the growth of the process counts, whatever the accounts say. */
-const TIGHT = 0.75;
+/** Growth of the process above this part of the budget closes connections, whatever they hold. */
+const TIGHT = 0.9;
 
-/** A connection that holds less is never closed for the memory of the process. */
+/** A connection that holds this much can be closed at any time. */
 const LARGE_BYTES = 32 * 1024;
+
+/** One that holds this much, a request at least, is closed if the request has lasted long. */
+const SMALL_BYTES = 8 * 1024;
+const LONG_MS = 1_000;
+
+/** Connections are looked at again when they hold this part of the budget more, or at the next tick. */
+const NEXT_LOOK = 1 / 16;
 
 /** Connections closed at once when slots run out, so that choosing them stays rare. */
 const EVICTION_BATCH_SIZE = 100;
@@ -93,6 +100,9 @@ export class Budget {
   #sweepAt = 0;
   #collectAt = 0;
   #heldBytes = 0;
+  /** The most that connections have held at a tick since the last collection. */
+  #mostHeldBytes = 0;
+  #lookAboveBytes: number;
 
   /**
    * Connections that take nothing of a response for `inactivityMs` milliseconds are closed. `now` is
@@ -100,6 +110,7 @@ export class Budget {
    */
   constructor(limits: MemoryLimits, inactivityMs: number, now: () => number, turns: Turns) {
     this.#limits = limits;
+    this.#lookAboveBytes = limits.budgetBytes;
     this.#inactivityMs = inactivityMs;
     this.#now = now;
     this.turns = turns;
@@ -136,7 +147,7 @@ export class Budget {
   /** Adds to what connections hold; negative to give back. */
   hold(bytes: number): void {
     this.#heldBytes += OVERHEAD * bytes;
-    if (this.#heldBytes > this.#limits.budgetBytes) this.#closeLargest();
+    if (this.#heldBytes > this.#lookAboveBytes) this.#closeLargest();
   }
 
   /** Destroys the connection unless it has closed by itself after LINGER_MS milliseconds. */
@@ -158,13 +169,17 @@ export class Budget {
 
   /** Acts if the process has grown: closes connections, or collects what closed ones have left. */
   #look(now: number): void {
-    const grownBytes = memoryUsage.rss() - this.#ownRssBytes;
     const { budgetBytes } = this.#limits;
+    this.#lookAboveBytes = budgetBytes;
+    this.#mostHeldBytes = Math.max(this.#mostHeldBytes, this.#heldBytes);
+    const grownBytes = memoryUsage.rss() - this.#ownRssBytes;
     if (grownBytes < budgetBytes / 4) return;
-    this.#closeLargest(grownBytes - TIGHT * budgetBytes);
+    if (grownBytes > TIGHT * budgetBytes) this.#closeLargest(grownBytes - TIGHT * budgetBytes);
     // V8 collects when it allocates. After an attack nothing does, and its garbage would stay.
-    if (this.#heldBytes > grownBytes / 2 || now < this.#collectAt) return;
+    const releasedBytes = this.#mostHeldBytes - this.#heldBytes;
+    if (releasedBytes < NEXT_LOOK * budgetBytes || now < this.#collectAt) return;
     this.#collectAt = now + COLLECTION_PAUSE_MS;
+    this.#mostHeldBytes = this.#heldBytes;
     globalThis.gc?.();
   }
 
@@ -174,6 +189,7 @@ export class Budget {
    */
   #closeLargest(excessBytes = 0): void {
     const { budgetBytes, connectionBytes } = this.#limits;
+    const longSince = this.#now() - LONG_MS;
     let total = this.#connections.size * connectionBytes;
     const holders = Array.from(this.#connections, (connection) => {
       const bytes = OVERHEAD * connection.measure();
@@ -182,13 +198,15 @@ export class Budget {
     });
     let surplus = total > budgetBytes ? total - AFTER_EVICTION * budgetBytes : 0;
     surplus = Math.max(surplus, excessBytes);
-    if (surplus <= 0) return;
     holders.sort((a, b) => b.bytes - a.bytes);
     for (const { connection, bytes } of holders) {
-      if (surplus <= 0 || bytes < LARGE_BYTES) return;
+      if (surplus <= 0 || bytes < SMALL_BYTES) break;
+      if (bytes < LARGE_BYTES && connection.busySinceMs > longSince) continue;
       surplus -= connectionBytes + bytes;
+      total -= connectionBytes + bytes;
       connection.destroy();
     }
+    this.#lookAboveBytes = Math.max(budgetBytes, total + NEXT_LOOK * budgetBytes);
   }
 
   /**

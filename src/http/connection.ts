@@ -32,7 +32,7 @@ export interface Handler {
 type State = 'handshake' | 'open' | 'broken' | 'refused' | 'closing' | 'closed';
 
 /** Memory of a request in progress, and of each name and each value of its header fields. */
-const REQUEST_BYTES = 6 * 1024;
+const REQUEST_BYTES = 3 * 1024;
 const HEADER_TEXT_BYTES = 64;
 
 /** Memory per byte of an unfinished head: four times its bytes if it has 2,400 tiny fields. */
@@ -88,7 +88,7 @@ export class Connection {
 
   /** Runs a piece of work in a later turn of the event loop. */
   later(work: () => void): void {
-    this.#budget.turns.add(work);
+    this.#budget.turns.add(this.address, work);
   }
 
   /** Reads nothing until other clients have had their turn. */
@@ -98,7 +98,7 @@ export class Connection {
     this.#socket.pause();
     this.later(() => {
       this.#isYielding = false;
-      if (this.#queue.length === 0) this.#socket.resume();
+      if (this.#queue.length === 0) this.#resume();
     });
   }
 
@@ -220,6 +220,11 @@ export class Connection {
     return (this.#state === 'open' || this.#state === 'handshake') && this.#isAnswered;
   }
 
+  /** When the request in progress began, in milliseconds of the clock. */
+  get busySinceMs(): number {
+    return this.#current?.startMs ?? 0;
+  }
+
   /** Bytes that the client makes the process hold beside an idle connection. */
   measure(): number {
     if (this.#state === 'handshake' || !this.#isAnswered) return this.heldBytes;
@@ -279,7 +284,7 @@ export class Connection {
     this.later(() => {
       const next = this.#queue.shift();
       if (next === undefined) return;
-      if (this.#queue.length === 0) this.#socket.resume();
+      if (this.#queue.length === 0) this.#resume();
       this.#current = next;
       // Its body is part of the input that was refused.
       const isCut = this.#state === 'refused' && !next.req.complete;
@@ -290,6 +295,12 @@ export class Connection {
       if (this.#queue.length > 0) next.res.once('finish', () => this.#advance());
       this.#handler.handle(next);
     });
+  }
+
+  /** Reads on, alone in this turn: one read can bring 1,800 requests, or 10,000 chunks of a body. */
+  #resume(): void {
+    this.#socket.resume();
+    this.#budget.turns.end();
   }
 
   /** After node, which resumes reading at the end of each request, and before the next read. */

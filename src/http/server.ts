@@ -128,7 +128,10 @@ export class Server {
     this.#connections.add(connection);
     const key = this.#isTls ? endpoint(socket) : '';
     if (this.#isTls) this.#handshakes.set(key, connection);
-    else socket[CONNECTION] = connection;
+    else {
+      socket[CONNECTION] = connection;
+      if (this.#budget.turns.isBusy) connection.pauseForTurn(); // 6.18
+    }
     socket.once('close', () => {
       connection.closed();
       this.#handshakes.delete(key);

@@ -95,7 +95,7 @@ class SqliteStore implements UserStore {
         sharedKey: ({ after, limit }) => `${after} ${limit}`,
       },
       // 5.2: a page can take milliseconds.
-      (task) => options.turns.add(task),
+      (task) => options.turns.add('', task),
     );
     this.#writes = queue<Write, Changed>({ statement: this.#commit.bind(this) }, setImmediate);
   }

@@ -6,6 +6,7 @@ import { connect, type Socket } from 'node:net';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { Budget, type MemoryLimits, memoryLimits } from '../../src/http/budget.ts';
+import type { Connection } from '../../src/http/connection.ts';
 import type { Exchange } from '../../src/http/exchange.ts';
 import { send } from '../../src/http/reply.ts';
 import { Server } from '../../src/http/server.ts';
@@ -21,7 +22,7 @@ describe('limits', () => {
       constrained: 128 * MIB,
       isTls: true,
       budget: 96,
-      connections: 768,
+      connections: 614,
     },
     { why: 'no control group', constrained: 0, budget: 480, connections: 10_000 },
     {
@@ -156,4 +157,60 @@ test('6.17 unfinished heads count: the connections with the longest are closed',
   assert.equal(small.closed, false);
   small.write(GET);
   await once(small, 'data');
+});
+
+describe('6.17 connections without sockets', () => {
+  const KIB = 1024;
+
+  /** A budget for 100 connections of 16 KiB, and connections that hold what they are told to. */
+  function account(count: number, heldBytes: number) {
+    let now = 10_000;
+    const limits = { budgetBytes: 1600 * KIB, maxConnections: 1000, connectionBytes: 16 * KIB };
+    const budget = new Budget(limits, 60_000, () => now, new Turns(() => now));
+    budget.close(); // the timer
+    const closed = new Set<number>();
+    let looks = 0;
+    for (let i = 0; i < count; i++) {
+      const connection = {
+        address: '127.0.0.2',
+        heldBytes,
+        busySinceMs: now,
+        measure: () => {
+          looks++;
+          return heldBytes;
+        },
+        destroy: () => closed.add(i),
+      };
+      budget.add(connection as unknown as Connection);
+      budget.hold(heldBytes);
+    }
+    return {
+      ...{ budget, closed, looks: () => looks },
+      wait: (ms: number) => {
+        now += ms;
+      },
+    };
+  }
+
+  test('a request that holds little is closed once it has lasted for a second', () => {
+    const { budget, closed, wait } = account(90, 3 * KIB);
+    assert.equal(closed.size, 0);
+    wait(1001);
+    budget.hold(200 * KIB);
+    assert.ok(closed.size > 20, `${closed.size} are closed`);
+  });
+
+  test('a request that holds much is closed at once', () => {
+    const { closed } = account(90, 9 * KIB);
+    assert.ok(closed.size > 20, `${closed.size} are closed`);
+  });
+
+  test('above the budget, each further request does not look at all connections', () => {
+    const { budget, looks } = account(100, 0);
+    for (let i = 0; i < 1000; i++) {
+      budget.hold(3 * KIB);
+      budget.hold(-3 * KIB);
+    }
+    assert.ok(looks() <= 200, `${looks()} looks`);
+  });
 });
