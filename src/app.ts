@@ -23,9 +23,9 @@ export interface AppOptions {
   readonly corsOrigin: string | undefined;
   /** A monotonic clock in milliseconds. */
   readonly now: () => number;
-  /** Whether connections end with their last response. */
+  /** True while stopping: each connection closes after its last response. */
   readonly isStopping: () => boolean;
-  /** Called once for every request, before anything is done for it. */
+  /** Called once for every request, before it is processed. */
   readonly begin: (method: string) => void;
   /** Called once for every response. */
   readonly record: (answered: Answered) => void;
@@ -37,19 +37,19 @@ export type Answered = Pick<
   'requestId' | 'method' | 'client' | 'startMs' | 'route' | 'status' | 'bytes' | 'fault'
 >;
 
-// A caller's own request id is used if it is harmless in a log line.
+// A client's request id is accepted only if it is harmless in a log line.
 const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/; // 2.2
 
 const CORS_EXPOSED = 'ETag, Link, Location, Retry-After, X-Request-Id';
 const CORS_ALLOWED = 'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id';
 const CORS_MAX_AGE_SECONDS = 7200;
 
-/** Answers requests. */
+/** The pipeline of the API. */
 export class App implements Handler {
   readonly #options: AppOptions;
   readonly #router: Router<Route>;
   readonly #common: readonly string[];
-  // Unique among all processes and restarts; a UUID per request would cost 3 % of a short one.
+  // Unique across processes and restarts. A UUID per request would cost 3 % of a short one.
   readonly #requestIdPrefix = randomBytes(12).toString('base64url');
   #requests = 0;
 
@@ -77,7 +77,6 @@ export class App implements Handler {
     }
   }
 
-  /** They carry the headers of every response. */
   refusal(err: HttpError, connection: Connection): string {
     const requestId = this.#newRequestId();
     const reply = errorReply(err);
@@ -126,7 +125,7 @@ export class App implements Handler {
     try {
       checkMessage(req);
     } catch (err) {
-      // Where the next request begins is unknown (RFC 9112 §6.3).
+      // The start of the next request is unknown (RFC 9112 §6.3).
       res.shouldKeepAlive = false; // 2.10
       throw err;
     }
@@ -175,7 +174,7 @@ export class App implements Handler {
       this.#respond(exchange, reply);
       return;
     }
-    // While the store works, a large body must not be kept.
+    // Don't keep a large body while the store works.
     exchange.body = undefined;
     reply.then(
       (settled) => this.#respond(exchange, settled),
@@ -183,7 +182,7 @@ export class App implements Handler {
     );
   }
 
-  /** OPTIONS, or 405 (RFC 9110 §9.3.7, §15.5.6). */
+  /** Responds to OPTIONS; any other method gets 405 (RFC 9110 §9.3.7, §15.5.6). */
   #withoutRoute({ req, query }: Exchange, resource: Resource<Route>): Reply {
     // 2.6
     if (req.method !== 'OPTIONS') throw new HttpError(405, undefined, ['Allow', resource.allow]);
@@ -209,8 +208,8 @@ export class App implements Handler {
   }
 
   #respond(exchange: Exchange, reply: Reply): void {
-    // 6.2: while stopping, the last response of a connection says so. Requests that came in the same
-    // packet are answered too, and are known only after this turn.
+    // 6.2: while stopping, the last response of a connection closes it. Requests of the same packet
+    // get responses too, and are known only after this turn.
     if (this.#options.isStopping()) {
       setImmediate(() => this.#send(exchange, reply, exchange.connection.isLatest(exchange)));
     } else {

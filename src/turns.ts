@@ -1,19 +1,19 @@
-// Expensive work, a little in each turn of the event loop, so that cheap requests are answered in
-// between (contract 6.18). Clients take turns: one that causes a lot of work delays mostly itself.
-// Node accepts one connection per turn: while connections arrive, turns are kept short, or a client
-// that connects would wait behind all who came before.
+// Fair scheduler for expensive work: does a little in each turn of the event loop, so that cheap
+// requests get their responses in between (contract 6.18). Clients take turns by address: one that
+// causes a lot of work delays mostly itself. Node accepts one connection per turn, so turns stay
+// short while connections arrive: otherwise a new client would wait behind all earlier ones.
 
-/** Time for such work in one turn. One piece of work is never divided. */
+/** Time for such work in one turn. A task is never divided. */
 const TURN_MS = 2;
 
-/** How long arriving connections can put it off. */
+/** Longest time that arriving connections can delay it. */
 const MAX_WAIT_MS = 10;
 
 type Task = () => void;
 
-/** Runs the tasks of each client in the order of their arrival, one client after another. */
+/** Runs one task of each client in turn, in the order of their arrival. */
 export class Turns {
-  /** Waiting tasks by client, the next client first. */
+  /** Waiting tasks by client; the next client comes first. */
   readonly #waiting = new Map<string, Task[]>();
   readonly #now: () => number;
   #hasAccepted = false;
@@ -25,7 +25,7 @@ export class Turns {
     this.#now = now;
   }
 
-  /** Runs the task in a later turn. It must not throw. `client` is an address, or empty for our own. */
+  /** Runs the task in a later turn; it must not throw. `client` is an address, or empty for our own. */
   add(client: string, task: Task): void {
     const tasks = this.#waiting.get(client);
     if (tasks !== undefined) {
@@ -41,12 +41,12 @@ export class Turns {
     return this.#waiting.size > 0;
   }
 
-  /** Called by a task that lets a socket be read: what that costs is known only in the next turn. */
+  /** Ends the current turn. A task that resumes a socket calls it: the read comes next, at any cost. */
   end(): void {
     this.#hasEnded = true;
   }
 
-  /** A connection was accepted in this turn. */
+  /** Notes that a connection was accepted in this turn. */
   accepted(): void {
     this.#hasAccepted = true;
   }
@@ -68,7 +68,7 @@ export class Turns {
     const [[client, tasks]] = this.#waiting as unknown as [[string, Task[]]];
     const task = tasks.shift()!;
     task();
-    // Behind the others.
+    // Move the client behind the others.
     this.#waiting.delete(client);
     if (tasks.length > 0) this.#waiting.set(client, tasks);
   }

@@ -6,14 +6,13 @@ import type { Exchange } from './exchange.ts';
 import { parseForm } from './form.ts';
 import { expectsContinue } from './reply.ts';
 
-/** The media types that routes take, by the short names of the route table. */
+/** Media types by their short names in the route table. */
 export const MEDIA_TYPES = {
   json: 'application/json',
   form: 'application/x-www-form-urlencoded',
   mergePatch: 'application/merge-patch+json',
 } as const;
 
-/** A media type that some route takes. */
 export type MediaType = keyof typeof MEDIA_TYPES;
 
 /** Whether a request announces a body (RFC 9112 §6.3). */
@@ -24,10 +23,10 @@ export function hasBody(req: IncomingMessage): boolean {
 }
 
 /**
- * Reads and parses the body, then calls `done`: with undefined for an empty one, and on a route that
- * takes none, where it has no meaning (RFC 9110 §9.3.1) and is dropped as it arrives, within the same
- * limit. Checks come in the order of rule 2.5. Sends 100 to a client that waits for it.
- * Throws, or calls `fail` with, an HttpError 413, 415 or 400.
+ * Reads and parses the body, then calls `done`. An empty body is undefined, and so is one on a route
+ * that takes none, where it has no meaning (RFC 9110 §9.3.1) and is dropped as it arrives. Checks
+ * come in the order of rule 2.5. Sends 100 to a client that waits for it. Throws HttpError 413, 415
+ * or 400, or calls `fail` with it.
  */
 // 2.5
 export function readBody(
@@ -41,15 +40,15 @@ export function readBody(
   const declared = req.headers['content-length'];
   if (Number(declared ?? 0) > limitBytes) throw tooLarge(limitBytes); // 2.8
   const isAwaited = expectsContinue(req);
-  // A body of unknown length can still turn out too large, which is the check before this one; but
-  // a client that waits is not told to send what is refused (2.14).
+  // The size is checked before the type, and a body of unknown length can turn out too large. A
+  // client that waits must not be told to send what is refused (2.14).
   let type = declared === undefined && !isAwaited ? undefined : mediaType(req, accepts);
   if (isAwaited) res.writeContinue(); // 2.14
   const isKept = accepts.length > 0; // 2.15
   let buffer: Buffer = EMPTY;
   let length = 0;
   let isFinished = false;
-  /** Calls once, and gives back what the body held: node keeps the request and its listeners. */
+  /** Calls once, then frees the body: node keeps the request and its listeners. */
   const finish = (call: (bytes: Buffer) => void) => {
     if (isFinished) return;
     isFinished = true;
@@ -94,7 +93,7 @@ export function readBody(
       finish(parsed);
     }); // 6.18
   });
-  // Emitted when the client has gone, or when node's parser has rejected the rest of the body.
+  // The client has gone, or node's parser rejected the rest of the body.
   req.on('error', abandon);
 }
 
@@ -114,10 +113,10 @@ function parseJson(text: string): unknown {
 
 const EMPTY = Buffer.alloc(0);
 
-/** A larger body is parsed in a turn of its own: 100 kB can take 10 ms. */
+/** A larger body is parsed in its own turn: 100 kB can take 10 ms. */
 const LARGE_BYTES = 8 * 1024;
 
-/** Of a buffer for a body in pieces. */
+/** Smallest buffer for a body that arrives in pieces. */
 const MIN_BUFFER_BYTES = 4096;
 
 /**
@@ -149,8 +148,8 @@ function tooLarge(limitBytes: number): HttpError {
 }
 
 /**
- * Which of the accepted media types the body is in.
- * @throws HttpError 415, with what is accepted (RFC 9110 §15.5.16, §12.5.3)
+ * Returns the body's media type.
+ * @throws HttpError 415 with the accepted types (RFC 9110 §15.5.16, §12.5.3)
  */
 function mediaType(req: IncomingMessage, accepts: readonly MediaType[]): MediaType | undefined {
   if (accepts.length === 0) return undefined;

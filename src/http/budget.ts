@@ -1,62 +1,61 @@
-// Bounds the memory that clients make the process hold, over all connections of all listeners. The
-// limit of one client times the number of clients has to stay below what the process may use.
+// Bounds the memory that clients make the process hold, over all connections of all listeners.
 //
 // A connection costs a fixed amount. Its account adds requests in progress, request bodies and
 // unsent responses. Above the budget, the connections that hold the most are closed first, so that
-// clients that hold little keep working. Unfinished heads are kept by node's parser, which reports
-// no event for them: a timer looks at the process's memory, and at what every connection has
-// received only while memory is short. The same timer ends connections that stand still, so that no
-// connection needs one of its own.
+// clients that hold little keep working. Node's parser keeps unfinished heads and reports no event
+// for them: a timer watches the memory of the process, and checks what each connection has received
+// only while memory is short. The same timer closes connections that make no progress, so that no
+// connection needs its own.
 import { memoryUsage } from 'node:process';
 import type { Turns } from '../turns.ts';
 import type { Connection } from './connection.ts';
 
 const MEBIBYTE = 1024 * 1024;
 
-/** Limit of the process without a control group and without a setting. */
+/** Memory limit without a control group and without a setting. */
 export const DEFAULT_LIMIT_BYTES = 512 * MEBIBYTE;
 
-/** Memory of the service itself: 14 MB idle, and its compiled code and garbage under load. */
+/** Memory of the service itself: 14 MB idle, plus compiled code and garbage under load. */
 const RESERVED_BYTES = 32 * MEBIBYTE;
 
-/** Connections at most, whatever the memory (6.3). */
+/** Maximum number of connections (6.3). */
 const MAX_CONNECTIONS = 10_000;
 
-/** Memory of an idle connection, and over TLS of a handshake that stops half way, with a margin. */
+/** Memory of an idle connection; over TLS, of a handshake that stops half way. With a margin. */
 const PLAIN_BYTES = 16 * 1024;
 const TLS_BYTES = 160 * 1024;
 
-/** What clients hold takes this many times its size: garbage until it is collected, fragmentation. */
+/** Memory per byte that clients hold: garbage that is not collected yet, fragmentation. */
 const OVERHEAD = 4;
 
-/** Growth of the process above this part of the budget closes connections, whatever they hold. */
+/** If the process grows by more than this part of the budget, connections are closed. */
 const TIGHT = 0.9;
 
-/** A connection that holds this much can be closed at any time. */
+/** A connection that holds this much can be closed at once. */
 const LARGE_BYTES = 32 * 1024;
 
-/** One that holds this much, a request at least, is closed if the request has lasted long. */
+/** One that holds this much, one request, can be closed once the request has lasted for LONG_MS. */
 const SMALL_BYTES = 8 * 1024;
 const LONG_MS = 1_000;
 
-/** Connections are looked at again when they hold this part of the budget more, or at the next tick. */
+/** Connections are checked again once they hold this part of the budget more, or at the next tick. */
 const NEXT_LOOK = 1 / 16;
 
 /** Connections closed at once when slots run out, so that choosing them stays rare. */
 const EVICTION_BATCH_SIZE = 100;
 
-/** After an eviction this part of the budget is in use at most, for the same reason. */
+/** Part of the budget that may be in use after an eviction, for the same reason. */
 const AFTER_EVICTION = 0.9;
 
 const TICK_MS = 100;
 
-/** Pause between two garbage collections that are forced because connections have closed. */
+/** Shortest pause between two forced garbage collections. */
 const COLLECTION_PAUSE_MS = 5_000;
 
-/** How long a closing connection is still read, so that the client gets to read its response. */
+/** Time for which a closing connection is still read, so that the client can read its response. */
 const LINGER_MS = 2_000;
 
-/** What clients may make the process hold. */
+/** Limits on what clients make the process hold. */
 export interface MemoryLimits {
   readonly budgetBytes: number;
   readonly maxConnections: number;
@@ -82,9 +81,8 @@ export function memoryLimits(
   return { budgetBytes, maxConnections, connectionBytes };
 }
 
-/** All connections, and what they hold. */
+/** Accounts for all connections. */
 export class Budget {
-  /** Work for clients that is done a little at a time. */
   readonly turns: Turns;
   readonly #limits: MemoryLimits;
   readonly #inactivityMs: number;
@@ -95,7 +93,7 @@ export class Budget {
   /** Closing connections, the earliest deadline first. */
   readonly #lingering: Connection[] = [];
   readonly #timer: NodeJS.Timeout;
-  /** Memory of the process before there were clients. */
+  /** Memory of the process before the first client. */
   readonly #ownRssBytes = memoryUsage.rss();
   #sweepAt = 0;
   #collectAt = 0;
@@ -105,8 +103,8 @@ export class Budget {
   #lookAboveBytes: number;
 
   /**
-   * Connections that take nothing of a response for `inactivityMs` milliseconds are closed. `now` is
-   * a monotonic clock in milliseconds.
+   * Closes connections whose client reads nothing of a response for `inactivityMs` milliseconds. `now`
+   * is a monotonic clock in milliseconds.
    */
   constructor(limits: MemoryLimits, inactivityMs: number, now: () => number, turns: Turns) {
     this.#limits = limits;
@@ -117,13 +115,13 @@ export class Budget {
     this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
-  /** Ends the timer. */
+  /** Stops the timer. */
   close(): void {
     clearInterval(this.#timer);
   }
 
   /**
-   * Takes a new connection, closing others if there is no slot for it.
+   * Adds a connection, and evicts others if no slot is free.
    * @returns false if none could be closed
    */
   add(connection: Connection): boolean {
@@ -135,7 +133,7 @@ export class Budget {
     return true;
   }
 
-  /** Gives back all that a closed connection held. */
+  /** Removes a closed connection and all that it held. */
   delete(connection: Connection): void {
     if (!this.#connections.delete(connection)) return;
     const count = this.#perAddress.get(connection.address)! - 1;
@@ -144,7 +142,7 @@ export class Budget {
     this.#heldBytes -= this.#limits.connectionBytes + OVERHEAD * connection.heldBytes;
   }
 
-  /** Adds to what connections hold; negative to give back. */
+  /** Adds to what connections hold; a negative number gives back. */
   hold(bytes: number): void {
     this.#heldBytes += OVERHEAD * bytes;
     if (this.#heldBytes > this.#lookAboveBytes) this.#closeLargest();
@@ -167,7 +165,7 @@ export class Budget {
     for (const connection of this.#connections) connection.checkProgress(now, this.#inactivityMs);
   }
 
-  /** Acts if the process has grown: closes connections, or collects what closed ones have left. */
+  /** If the process has grown, closes connections or collects the garbage of closed ones. */
   #look(now: number): void {
     const { budgetBytes } = this.#limits;
     this.#lookAboveBytes = budgetBytes;
@@ -175,7 +173,7 @@ export class Budget {
     const grownBytes = memoryUsage.rss() - this.#ownRssBytes;
     if (grownBytes < budgetBytes / 4) return;
     if (grownBytes > TIGHT * budgetBytes) this.#closeLargest(grownBytes - TIGHT * budgetBytes);
-    // V8 collects when it allocates. After an attack nothing does, and its garbage would stay.
+    // V8 collects when it allocates. After an attack nothing allocates, and the garbage would stay.
     const releasedBytes = this.#mostHeldBytes - this.#heldBytes;
     if (releasedBytes < NEXT_LOOK * budgetBytes || now < this.#collectAt) return;
     this.#collectAt = now + COLLECTION_PAUSE_MS;
@@ -210,9 +208,9 @@ export class Budget {
   }
 
   /**
-   * Closes some connections for new ones (6.3): of the address that has more than half of all, else
-   * of any. Unfinished handshakes and requests go first, then idle connections; those of the address
-   * with the most before others, and the oldest before younger ones.
+   * Evicts connections for new ones (6.3): of the address that has more than half of all, else of
+   * any. Unfinished handshakes and requests go first, then idle connections; those of the address
+   * with the most connections before others, and older before younger ones.
    */
   #makeRoom(): boolean {
     const [largest, count] = [...this.#perAddress].reduce((a, b) => (b[1] > a[1] ? b : a));

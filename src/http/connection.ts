@@ -1,8 +1,8 @@
-// One client connection: which requests it takes, in which order they are answered, how it ends, and
-// what it makes the process hold. The only owner of this state.
+// State of one client connection: the order of its responses, how it ends, and the memory that it
+// makes the process hold. No other module keeps such state.
 //
-// Requests of a pipeline are answered one after another, each in a turn of the event loop of its
-// own, so that a long pipeline delays no other client. Nothing more is read while requests wait.
+// Pipelined requests are processed one after another, each in its own turn of the event loop, so
+// that a long pipeline delays no other client. Reading pauses while requests wait.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Budget } from './budget.ts';
@@ -11,55 +11,54 @@ import { Exchange } from './exchange.ts';
 import { type ParseError, statusOfParseError } from './message.ts';
 import { endOfOffer } from './upgrade.ts';
 
-/** Answers requests. */
+/** Processes the requests of a listener. */
 export interface Handler {
-  /** Answers one request; never throws. */
+  /** Processes one request; never throws. */
   handle(exchange: Exchange): void;
-  /** The bytes that refuse input which is not a request. */
+  /** Returns the response to input that is not a valid request. */
   refusal(err: HttpError, connection: Connection): string;
-  /** Every method, for `Allow`. */
+  /** Value of `Allow`: every method. */
   readonly allow: string;
 }
 
 /**
- * - `handshake`: TLS is not established yet.
- * - `open`: takes requests.
- * - `broken`: the body of the latest request is malformed; its response is the last.
- * - `refused`: malformed input follows the latest request; its response is followed by a refusal.
- * - `closing`: the last response has been handed to the socket.
+ * - `handshake`: establishing TLS.
+ * - `open`: receives requests.
+ * - `broken`: the body of the latest request is malformed; its response closes the connection.
+ * - `refused`: malformed input followed the latest request; a refusal follows its response.
+ * - `closing`: the socket has the last response.
  * - `closed`.
  */
 type State = 'handshake' | 'open' | 'broken' | 'refused' | 'closing' | 'closed';
 
-/** Memory of a request in progress, and of each name and each value of its header fields. */
+/** Memory of a request in progress, and of each name or value of its header fields. */
 const REQUEST_BYTES = 3 * 1024;
 const HEADER_TEXT_BYTES = 64;
 
-/** Memory per byte of an unfinished head: four times its bytes if it has 2,400 tiny fields. */
+/** Memory per byte of an unfinished head. A head of 2,400 tiny fields takes four times its bytes. */
 const HEAD_FACTOR = 4;
 
-/** A connection from its acceptance to its end. */
 export class Connection {
   /** The client's address; IPv4 in its plain form. */
   readonly address: string;
-  /** What the account holds: requests in progress, bodies, unsent responses. */
+  /** Bytes in the account: requests in progress, bodies, unsent responses. */
   heldBytes = 0;
-  /** When a closing connection is destroyed; see Budget. */
+  /** Time at which a closing connection is destroyed; see Budget. */
   deadlineMs = 0;
   #state: State;
   #socket: Socket;
   readonly #handler: Handler;
   readonly #budget: Budget;
-  /** The request that is being answered, or was answered last. */
+  /** The request in progress, or the last one that got a response. */
   #current: Exchange | undefined;
-  /** The request that was read last. */
+  /** The request read last. */
   #latest: Exchange | undefined;
-  /** Requests that wait for the current one. */
+  /** Requests waiting for the current one. */
   readonly #queue: Exchange[] = [];
   #isYielding = false;
-  /** What the socket had received when the last response was handed over. */
+  /** Bytes received when the socket got the last response. */
   #settledBytes = 0;
-  /** What the client had taken at the latest look, and when it last took something. */
+  /** Bytes the client had read at the last check, and when it last read any. */
   #takenBytes = 0;
   #takenAtMs = 0;
 
@@ -71,7 +70,7 @@ export class Connection {
     this.#budget = budget;
   }
 
-  /** TLS is established: requests come over this socket. */
+  /** TLS is established; requests arrive on this socket. */
   secure(socket: Socket): void {
     this.#socket = socket;
     this.#state = 'open';
@@ -91,7 +90,7 @@ export class Connection {
     this.#budget.turns.add(this.address, work);
   }
 
-  /** Reads nothing until other clients have had their turn. */
+  /** Stops reading until other clients have had their turn. */
   pauseForTurn(): void {
     if (this.#isYielding) return;
     this.#isYielding = true;
@@ -109,12 +108,12 @@ export class Connection {
     this.#budget.hold(bytes);
   }
 
-  /** A request has been read up to its body. */
+  /** Takes a request whose head has been read. */
   receive(req: IncomingMessage, res: ServerResponse): void {
     const bytes = REQUEST_BYTES + HEADER_TEXT_BYTES * req.rawHeaders.length;
     this.hold(bytes);
-    // Requests that arrived together with the one that ends the connection. Node keeps them until
-    // it is closed, so they stay in the account.
+    // The request arrived together with one that ends the connection. Node keeps it until the
+    // connection closes, so it stays in the account.
     if (this.#state !== 'open') {
       this.#stopReading();
       return;
@@ -136,7 +135,7 @@ export class Connection {
     if (this.#queue.length === 1) current!.res.once('finish', () => this.#advance());
   }
 
-  /** The response that is sent next is the last. */
+  /** Closes the connection after the response to this request. */
   endAfter({ req, res }: Exchange): void {
     this.#state = 'closing';
     res.once('finish', () => req.resume());
@@ -150,7 +149,7 @@ export class Connection {
     this.#settledBytes = this.#socket.bytesRead;
   }
 
-  /** Whether the rest of the latest request is malformed, so that its response is the last. */
+  /** Whether the body of the latest request is malformed; its response closes the connection. */
   get isBroken(): boolean {
     return this.#state === 'broken';
   }
@@ -160,7 +159,7 @@ export class Connection {
     return exchange === this.#latest;
   }
 
-  /** Node's parser has rejected the input, or a request took too long to arrive. */
+  /** Handles input that node's parser rejected, and requests that took too long to arrive. */
   reject(err: ParseError): void {
     if (this.#state !== 'open') return;
     if (!this.#socket.writable || err.code === 'ECONNRESET') {
@@ -169,7 +168,7 @@ export class Connection {
     }
     const refusal = new HttpError(statusOfParseError(err));
     const { req } = this.#latest ?? {};
-    // The body of a request whose head was valid: its own response is the refusal.
+    // The head was valid and the body is not: its own response is the refusal.
     if (req !== undefined && !req.complete && req.listenerCount('error') > 0) {
       this.#state = 'broken';
       req.emit('error', refusal);
@@ -183,7 +182,7 @@ export class Connection {
     if (this.#state !== 'open') return;
     this.#state = 'refused';
     const latest = this.#latest;
-    // The rest of a request that has its response already is not refused a second time.
+    // The rest of a request that already has its response isn't refused again.
     const isAnswered = latest !== undefined && !latest.req.complete;
     const end = () => {
       if (this.#state !== 'refused') return;
@@ -196,11 +195,11 @@ export class Connection {
       return;
     }
     latest.res.once('finish', end); // 2.3
-    // Closed without being finished: the client has gone.
+    // Closed without 'finish': the client has gone.
     latest.res.once('close', () => this.#state === 'refused' && this.#socket.destroySoon());
   }
 
-  /** `CONNECT`: node has taken its listeners off the socket. */
+  /** Refuses `CONNECT`, for which node has removed its listeners from the socket. */
   refuseTunnel(): void {
     const socket = this.#socket;
     socket.on('error', () => socket.destroy());
@@ -208,7 +207,7 @@ export class Connection {
     this.refuse(new HttpError(405, undefined, ['Allow', this.#handler.allow])); // 2.12
   }
 
-  /** Whether the TLS handshake or a request is still to be received in full. */
+  /** Whether the client has yet to complete the TLS handshake or a request. */
   get isUnfinished(): boolean {
     if (this.#state === 'handshake' || this.#settledBytes === 0) return true;
     if (!this.#isAnswered) return !this.#current!.req.complete;
@@ -225,14 +224,14 @@ export class Connection {
     return this.#current?.startMs ?? 0;
   }
 
-  /** Bytes that the client makes the process hold beside an idle connection. */
+  /** Bytes that the client makes the process hold, without the idle connection itself. */
   measure(): number {
     if (this.#state === 'handshake' || !this.#isAnswered) return this.heldBytes;
     this.#forget();
     return this.heldBytes + HEAD_FACTOR * (this.#socket.bytesRead - this.#settledBytes);
   }
 
-  /** Destroys a connection whose client has taken nothing of a response for that long (6.3). */
+  /** Destroys the connection if the client has read nothing of a response for that long (6.3). */
   checkProgress(nowMs: number, inactivityMs: number): void {
     if (this.#current === undefined) return;
     if (this.#isAnswered && this.#queue.length === 0) {
@@ -248,7 +247,7 @@ export class Connection {
     if (nowMs - Math.max(this.#takenAtMs, this.#current.startMs) > inactivityMs) this.destroy();
   }
 
-  /** Closes in order, as far as there is something to finish. */
+  /** Closes gracefully. */
   close(): void {
     if (this.#state === 'handshake') {
       this.destroy();
@@ -259,7 +258,7 @@ export class Connection {
     this.#socket.destroySoon();
   }
 
-  /** Closes at once; RST also frees what the kernel has not sent yet. */
+  /** Closes at once. RST also frees what the kernel has not sent yet. */
   destroy(): void {
     const socket: Socket & { encrypted?: boolean } = this.#socket;
     // Node 26 keeps the descriptor of a socket that is reset after its end.
@@ -268,7 +267,7 @@ export class Connection {
     else socket.resetAndDestroy();
   }
 
-  /** An idle connection keeps nothing of its last request: 3 kB. */
+  /** Drops the last request of an idle connection: 3 kB. */
   #forget(): void {
     if (this.#queue.length > 0) return;
     this.#current = undefined;
@@ -279,14 +278,14 @@ export class Connection {
     return this.#current === undefined || this.#current.res.writableFinished;
   }
 
-  /** Answers the next request of the pipeline in a later turn. */
+  /** Processes the next request of the pipeline in a later turn. */
   #advance(): void {
     this.later(() => {
       const next = this.#queue.shift();
       if (next === undefined) return;
       if (this.#queue.length === 0) this.#resume();
       this.#current = next;
-      // Its body is part of the input that was refused.
+      // Its body is part of the refused input.
       const isCut = this.#state === 'refused' && !next.req.complete;
       if (this.#state === 'closing' || isCut) {
         this.#socket.destroySoon();
@@ -303,7 +302,7 @@ export class Connection {
     this.#budget.turns.end();
   }
 
-  /** After node, which resumes reading at the end of each request, and before the next read. */
+  /** Pauses after node, which resumes at the end of each request, and before the next read. */
   #stopReading(): void {
     queueMicrotask(() => {
       if (this.#queue.length > 0 || this.#state === 'refused') this.#socket.pause();
@@ -311,14 +310,14 @@ export class Connection {
   }
 
   /**
-   * Closes in two steps (RFC 9112 §9.6): our side at once, the client's when it is done or after a
-   * while. Closing both with unread bytes in the kernel would send RST, which can take the response
-   * away from the client before it has read it.
+   * Closes in two steps (RFC 9112 §9.6): our side now, the client's when it closes or after LINGER_MS.
+   * Closing both with unread bytes in the kernel would send RST, which can discard the response
+   * before the client reads it.
    */
   #linger(): void {
     const socket = this.#socket;
     socket.end();
-    // Not read by node's parser, which would make requests of it and keep them (2.10).
+    // Node's parser would make requests of the rest and keep them (2.10).
     socket.removeAllListeners('data').on('data', () => {});
     socket.resume();
     this.#budget.linger(this);

@@ -2,20 +2,20 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import type { Connection } from './connection.ts';
 
-/** Made once per request and passed through the whole pipeline. */
+/** One object per request, passed through the whole pipeline. */
 export class Exchange {
   readonly connection: Connection;
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
-  /** Memory that the request is accounted for until its response is handed to the socket. */
+  /** Bytes in the connection's account until the socket has the response. */
   readonly heldBytes: number;
   requestId = '';
-  /** What the socket has read at the end of a request that offers an upgrade; see upgrade.ts. */
+  /** Bytes the socket had received at the end of a request that offers an upgrade; see upgrade.ts. */
   offerEnd = 0;
   /** The client's address. */
   client = '';
   startMs = 0;
-  /** The route's pattern, empty if no route was found. */
+  /** The route's pattern; empty if no route matched. */
   route = '';
   /** Values of the pattern's `{name}` segments, percent-decoded. */
   parameters: Readonly<Record<string, string>> = NONE;

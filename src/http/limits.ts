@@ -6,7 +6,7 @@ import { MAX_HEADER_BYTES } from './message.ts';
 /** Connections that the kernel queues before we accept them. */
 export const BACKLOG = 4096;
 
-/** How long an idle connection of a stopping server may send one more request. */
+/** While stopping, time that an idle connection has to send one more request. */
 export const STOP_GRACE_MS = 500;
 
 /** Every limit of node:http(s), written out. */
@@ -16,18 +16,18 @@ export const HTTP_OPTIONS: ServerOptions = {
   headersTimeout: 10_000, // 6.3
   requestTimeout: 30_000, // 6.3
   connectionsCheckingInterval: 1_000,
-  // Longer than the 60 s after which load balancers commonly drop an idle connection: the side that
-  // sends the next request should be the one that closes.
+  // Longer than the 60 s after which most load balancers drop an idle connection: the side that sends
+  // the next request should be the one that closes.
   keepAliveTimeout: 65_000, // 6.14
-  // The pipeline refuses it with the headers of every response.
+  // The pipeline checks it and adds the headers of every response.
   requireHostHeader: false,
   joinDuplicateHeaders: false,
   noDelay: true,
-  // A request without a body gets no stream.
+  // Don't make a stream for a request without a body.
   optimizeEmptyRequests: true,
 };
 
-/** Added by TLS; HTTP/1.0 is offered by its name too (RFC 7301). */
+/** Options for TLS. HTTP/1.0 is offered too (RFC 7301). */
 export const TLS_OPTIONS: TlsOptions = {
   handshakeTimeout: 10_000, // 6.13
   // TLS 1.3, and of TLS 1.2 only forward-secret AEAD ciphers (contract 1 TLS_CERT_FILE).

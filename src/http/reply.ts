@@ -1,4 +1,4 @@
-// Writes replies to the socket. Handlers return a Reply; nothing else writes a response.
+// Writes responses. Handlers return a Reply; only this module writes it to the socket.
 import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Exchange } from './exchange.ts';
@@ -6,35 +6,35 @@ import type { Exchange } from './exchange.ts';
 /** A response as a handler returns it. */
 export interface Reply {
   readonly status: number;
-  /** Content-Type; absent if there is no body (204, 304). */
+  /** Content-Type; absent without a body (204, 304). */
   readonly type?: string;
-  /** A text; bytes, which many responses can share without a copy; or pieces of unknown length. */
+  /** Text; bytes, which many responses share without a copy; or pieces of unknown length. */
   readonly body: string | Buffer | Pieces;
-  /** The body is the same for every request and kept anyway, so that no client is charged for it. */
+  /** The body is shared by all responses and kept anyway: no client's account is charged for it. */
   readonly isStatic?: boolean;
-  /** Cache-Control; by default caches ask us before each use and share nothing. */
+  /** Cache-Control. By default caches must revalidate and must not share. */
   readonly cacheControl?: string;
   /** Flat list of further header names and values. */
   readonly headers?: readonly string[];
 }
 
-/** A body that is produced as the client reads it. */
+/** A body that is produced while the client reads it. */
 export interface Pieces {
   /**
-   * The next piece, undefined after the last. A promise if something has to be loaded first: call
-   * again once it has resolved.
+   * Returns the next piece, undefined after the last, or a promise if something must be loaded
+   * first: call again once it has resolved.
    */
   next(): Buffer | undefined | Promise<void>;
   /**
-   * Called when the client stops reading: drops what can be produced again.
-   * @returns bytes that are still held for the pieces to come
+   * Drops what can be produced again; called when the client stops reading.
+   * @returns bytes still held for further pieces
    */
   release(): number;
 }
 
 const PRIVATE = 'private, no-cache'; // 2.17
 
-/** A longer body is sent in slices, so that a slow client's progress is seen. */
+/** A longer body is sent in slices, which show the progress of a slow client. */
 const SLICE_BYTES = 32 * 1024;
 
 /** A JSON reply. */
@@ -55,10 +55,10 @@ export function empty(status: 204 | 304, headers: readonly string[]): Reply {
 }
 
 /**
- * Writes the reply: one head, one body. `headers` are those of every reply, and this reply's are
- * appended to them; `isLast` closes the connection. Calls `done` when the body has been handed to
- * the socket: at once, unless it comes in pieces. If a piece fails, the connection is reset, so that
- * no client takes a part for the whole (4.14), and `exchange.fault` is set.
+ * Writes the reply. `headers` are those of every response; this reply's are appended. `isLast` closes
+ * the connection. Calls `done` when the socket has the body: at once, unless it comes in pieces. If
+ * a piece fails, resets the connection, so that no client takes a part for the whole (4.14), and
+ * sets `exchange.fault`.
  */
 export function send(
   exchange: Exchange,
@@ -94,7 +94,7 @@ export function send(
   const bytes = length!;
   exchange.bytes = req.method === 'HEAD' ? 0 : bytes;
   connection.settle(exchange);
-  // The client does not read as fast.
+  // The client reads more slowly than we write.
   if (req.socket.writableLength > 0 && !reply.isStatic) {
     connection.hold(bytes);
     res.once('close', () => connection.hold(-bytes));
@@ -102,7 +102,7 @@ export function send(
   done(exchange);
 }
 
-/** The bytes of a reply to input that node's parser has rejected (RFC 9112 §2.2). */
+/** Formats the response to input that node's parser rejected (RFC 9112 §2.2). */
 export function rawReply(reply: Reply, common: readonly string[]): string {
   const body = String(reply.body);
   const headers = [...common, ...(reply.headers ?? []), 'Cache-Control', PRIVATE];
@@ -114,7 +114,7 @@ export function rawReply(reply: Reply, common: readonly string[]): string {
   return `${head}\r\n${body}`;
 }
 
-/** The body in slices. One that is kept anyway holds nothing for this client. */
+/** Divides a body into slices. */
 function slices(body: Buffer, isStatic: boolean): Pieces {
   let start = 0;
   return {
@@ -128,8 +128,7 @@ function slices(body: Buffer, isStatic: boolean): Pieces {
 }
 
 /**
- * Writes the pieces, each in a turn of the event loop that other requests share, and calls `done`
- * once. `length` is the sum of the pieces, if it is known.
+ * Writes each piece in its own turn, then calls `done`. `length` is the sum of the pieces, if known.
  */
 function stream(
   exchange: Exchange,
@@ -180,7 +179,7 @@ function stream(
   writeNext();
 }
 
-/** Calls back when the client has taken what was written, or has gone. */
+/** Calls back when the client has read what was written, or has gone. */
 function onceDrained({ res }: Exchange, callback: () => void): void {
   const done = () => {
     res.off('drain', done).off('close', done);
@@ -189,29 +188,29 @@ function onceDrained({ res }: Exchange, callback: () => void): void {
   res.on('drain', done).on('close', done);
 }
 
-/** RST where the transport can send it; under TLS the missing last chunk says the same. */
+/** Sends RST. Over TLS, which can't, the missing last chunk tells the client. */
 function reset(socket: Socket & { encrypted?: boolean }): void {
   // Node 26 keeps the descriptor of a socket that is reset after its end.
   if (socket.encrypted || socket.writableEnded) socket.destroy();
   else socket.resetAndDestroy(); // 4.14
 }
 
-/** Longer bodies that no route takes are not read to the end for the sake of the connection. */
+/** A longer body that no route takes ends the connection instead of being read to its end. */
 const UNREAD_LIMIT_BYTES = 102_400; // 2.13
 
 /**
- * Whether the connection has to end with this response. It may be sent before the request's body
- * has arrived: node reads on and drops a body of known length, but one of unknown length, or one
- * that the client may never send because it waits for 100 (RFC 9110 §10.1.1), ends it.
+ * Whether the connection must close after this response. The request's body may still be on its way.
+ * Node reads and drops a body of known length. A body of unknown length closes the connection, and
+ * so does one that the client may never send because it waits for 100 (RFC 9110 §10.1.1).
  */
 export function endsConnection(exchange: Exchange, reply: Reply): boolean {
   const { req, res, offerEnd } = exchange;
-  // The client asked for it, or its version has no other way (RFC 9112 §9.3).
+  // The client asked for it, or speaks HTTP/1.0 without keep-alive (RFC 9112 §9.3).
   if (!res.shouldKeepAlive) return true;
-  // HTTP/1.0 has no chunks: without a length the end of the connection is the end of the body.
+  // HTTP/1.0 has no chunks: without a length, closing the connection ends the body.
   if (req.httpVersionMinor === 0 && !(isWhole(reply.body) && reply.type)) return true; // 2.4
   if (reply.status === 413 || reply.status === 408) return true; // 2.8
-  // Something may have followed the offer of an upgrade, and node drops it.
+  // Node drops what follows the offer of an upgrade.
   if (req.headers.upgrade !== undefined && req.socket.bytesRead !== offerEnd) return true; // 2.12
   if (req.complete) return false;
   const { 'transfer-encoding': coding, 'content-length': length } = req.headers;
@@ -223,7 +222,7 @@ function isWhole(body: Reply['body']): body is string | Buffer {
 }
 
 /**
- * Whether the client waits for 100 before it sends the body: never in HTTP/1.0, and for no other
+ * Whether the client waits for 100 before it sends the body. Only HTTP/1.1 has this, and no other
  * expectation (RFC 9110 §10.1.1).
  */
 export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {

@@ -1,4 +1,4 @@
-// HTTP(S) listener: accepts connections within the budget, hands their input to connection.ts, and
+// HTTP(S) listener: accepts connections within the budget, passes their input to connection.ts, and
 // shuts down gracefully.
 import { once } from 'node:events';
 import {
@@ -22,11 +22,11 @@ export interface KeyPair {
   readonly key: string;
 }
 
-/** The connection of a socket, on the socket. */
+/** Property of a socket that holds its connection. */
 const CONNECTION = Symbol('connection');
 type OwnedSocket = Socket & { [CONNECTION]?: Connection };
 
-/** A server of HTTP/1.0 and HTTP/1.1, over TLS if it is given a certificate. */
+/** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */
 export class Server {
   readonly #server: HttpServer | Https.Server;
   readonly #handler: Handler;
@@ -47,11 +47,11 @@ export class Server {
     this.#server = tls
       ? https().createServer({ ...HTTP_OPTIONS, ...TLS_OPTIONS, ...tls }, receive)
       : createHttpServer(HTTP_OPTIONS, receive);
-    // The size is the limit (6.3), not the number of fields, beyond which node would drop some silently.
+    // Only the size is limited (6.3): beyond a number of fields node would silently drop some.
     this.#server.maxHeadersCount = 0;
     // Progress is checked for all connections together, see Budget.
     this.#server.timeout = 0;
-    // 2.16: clients that close their side after the last request; @types/node lacks the option.
+    // 2.16: clients may close their side after the last request. @types/node lacks the option.
     Object.assign(this.#server, { httpAllowHalfOpen: true });
     this.#server.on('connection', (socket: Socket) => this.#accept(socket));
     if (tls) this.#server.on('secureConnection', (socket: Socket) => this.#secure(socket));
@@ -68,8 +68,9 @@ export class Server {
   }
 
   /**
-   * Listens, on all interfaces without a host. Resolves with the port. With `reusePort`, other
-   * processes can listen on the same port (SO_REUSEPORT).
+   * Listens on `host`, or on all interfaces. With `reusePort`, other processes can listen on the
+   * same port (SO_REUSEPORT).
+   * @returns the port
    * @throws the system's error if the address is not available
    */
   async listen(port: number, host: string | undefined, reusePort = false): Promise<number> {
@@ -78,20 +79,20 @@ export class Server {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** Uses this certificate for new connections; open ones keep theirs. */
+  /** Uses this certificate for new connections. Open ones keep theirs. */
   reloadTls(tls: KeyPair): void {
-    // Node forgets the ciphers unless it is told again.
+    // Without the options, node would use its default ciphers.
     (this.#server as Https.Server).setSecureContext({ ...TLS_OPTIONS, ...tls });
   }
 
   /**
-   * Accepts only the connections that the kernel has queued already; resolves when the last
-   * connection has closed. The handler ends each with its last response. Idle connections may send
-   * one more request for `graceMs` milliseconds, as it can be on its way.
+   * Accepts the connections that the kernel has already queued, then none. Resolves when the last
+   * connection has closed. The handler closes each with its last response. Idle connections stay
+   * open for `graceMs` milliseconds, as a request can be on its way.
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
-    // Empties the kernel's queue, one turn of the event loop at a time. Clients that reconnect all
-    // the time delay this for `acceptMs` milliseconds at most (6.2).
+    // Node accepts one connection per turn of the event loop. Clients that keep reconnecting delay
+    // this for `acceptMs` milliseconds at most (6.2).
     const most = this.#accepted + BACKLOG;
     const latest = performance.now() + acceptMs;
     let accepted: number;
@@ -104,7 +105,7 @@ export class Server {
       // Not http.Server's own close(), which would close idle connections at once.
       NetServer.prototype.close.call(this.#server);
     });
-    // 6.15; a turn later, so that input which has arrived by then is read first.
+    // 6.15; a turn later, so that input that has arrived is read first.
     const grace = setInterval(() => setImmediate(() => this.#closeIdle()), graceMs);
     if (this.#connections.size > 0) await closed;
     clearInterval(grace);
@@ -148,7 +149,7 @@ export class Server {
       socket.destroy();
       return;
     }
-    // Not before the handshake is done: half-open it would never end.
+    // During the handshake, a half-open connection would never end.
     socket.allowHalfOpen = true;
     socket[CONNECTION] = connection;
     connection.secure(socket);
@@ -159,12 +160,12 @@ export class Server {
   }
 }
 
-/** Loaded only if TLS is set, so that the service starts sooner and is smaller without. */
+/** Loads the module only with TLS: the service starts sooner and is smaller without it. */
 function https(): typeof Https {
   return createRequire(import.meta.url)('node:https');
 }
 
-/** The client's address and port, which a TLS socket and the socket below it share. */
+/** The client's address and port: a TLS socket and the socket below it have them in common. */
 function endpoint({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`;
 }
