@@ -50,15 +50,15 @@ async function verify(image: string, folder: string, list: string | undefined): 
     ...settingsChanged(await settingsOf(id), dockerfile),
   ];
   if (problems.length > 0) throw new Error(problems.join('\n'));
-  process.stdout.write(`${expected.size} files, each as in the list\n`);
-  process.stdout.write(`${Object.keys(dockerfile).length} settings, each as in the Dockerfile\n`);
+  process.stdout.write(`${expected.size} files match the list\n`);
+  process.stdout.write(`${Object.keys(dockerfile).length} settings match the Dockerfile\n`);
 
   const version = nodeVersion(readFileSync(join(root, BOM_PATH), 'utf8'));
   const published = await fetchNode(version, architecture, folder);
   const cut = readFileSync(join(root, 'usr/local/bin/node'));
   const zeroed = comparePrefix(cut, published);
   process.stdout.write(
-    `node ${version}: the first ${cut.length} of ${published.length} published bytes, but for ${zeroed} of the header\n`,
+    `node ${version}: the first ${cut.length} of ${published.length} published bytes, except ${zeroed} header bytes\n`,
   );
 }
 
