@@ -58,7 +58,7 @@ describe('clients that misbehave', { concurrency: true, timeout: 300_000 }, () =
       const written = rows.filter(({ email }) => !email.startsWith('listed'));
       assert.deepEqual(ledger.check(written), { lost: [], duplicated: [] });
       const { acknowledged } = ledger;
-      const fault = 'clients that abort, are slow or idle';
+      const fault = 'clients that abort, read slowly or idle';
       const injected = aborted + 2 * (2 * SLOW + IDLE);
       report(t, { fault, store, injected, acknowledged, lost: 0, duplicated: 0 });
     });

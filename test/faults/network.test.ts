@@ -88,7 +88,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
       },
     }),
     (proxy) => ({
-      ...{ fault: 'one connection falls silent', times: TIMES.network, refuses: true },
+      ...{ fault: 'one connection hangs', times: TIMES.network, refuses: true },
       async inject(writers) {
         const { silenced } = proxy.counts;
         const { acknowledged } = writers;
@@ -101,7 +101,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
       },
     }),
     (proxy) => ({
-      fault: 'connections that end, or fall silent, while they start',
+      fault: 'connections that end or hang while connecting',
       ...{ times: STARTING.length, refuses: true },
       // A connection that was being made waits up to 2 s for an answer.
       healSeconds: 4,
@@ -115,7 +115,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
       },
     }),
     (proxy) => ({
-      ...{ fault: 'answers dropped', times: TIMES.network, refuses: true },
+      ...{ fault: 'responses dropped', times: TIMES.network, refuses: true },
       // A connection that was being made waits its 2 s for the answer that was thrown away.
       healSeconds: 4,
       async inject(writers) {

@@ -19,7 +19,7 @@ import { through, usersIn } from './users.ts';
 const WRITES_PER_SECOND = 1000;
 const EVERY_MS = 10;
 
-const FAULT = 'outage under clients that do not wait';
+const FAULT = 'outage under open-loop clients';
 
 test(FAULT, { timeout: 300_000 }, async (t) => {
   await using server = await Server.create();

@@ -31,7 +31,7 @@ const ON_POSTGRES = '([(]|, )postgres([)]|$)|the stores side by side';
 const IGNORED = 'statement_timeout,plan_cache_mode,enable_seqscan,enable_hashjoin,enable_mergejoin';
 
 const SETTINGS: Record<string, Record<string, string>> = {
-  'as it comes': {},
+  'with its defaults': {},
   'with ignore_startup_parameters': { ignore_startup_parameters: IGNORED },
 };
 
@@ -101,7 +101,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       const database = new URL(directUrl).pathname.slice(1);
       const ours = `from pg_stat_activity where datname = '${database}' and pid <> pg_backend_pid()`;
       await run(t, {
-        fault: `PgBouncer ${why}: its connections ended`,
+        fault: `PgBouncer ${why}: connections terminated`,
         ...{ times: TIMES.storms * 5, refuses: true, directUrl, isPooled: true },
         databaseUrl: through(bouncer.port, directUrl),
         async inject(writers) {
@@ -118,7 +118,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       const { port } = bouncer;
       try {
         await run(t, {
-          fault: `PgBouncer ${why}: kill -9 of it`,
+          fault: `PgBouncer ${why}: kill -9`,
           ...{ times: TIMES.network, refuses: true, directUrl, isPooled: true },
           databaseUrl: through(port, directUrl),
           async inject(writers) {

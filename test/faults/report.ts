@@ -25,7 +25,7 @@ const rows = [...Map.groupBy(results, ({ fault, store }) => `${fault} | ${store}
 );
 
 process.stdout.write(
-  `| fault | store | injected | writes acknowledged | lost | done twice | healed within |
+  `| fault | store | injected | writes acknowledged | lost | duplicated | recovered within |
 |---|---|--:|--:|--:|--:|--:|
 ${rows.join('')}`,
 );

@@ -33,7 +33,7 @@ export interface Result {
 /** Writes the figures to the test's output, and to the folder that FAULTS_RESULTS names. */
 export function report(t: TestContext, result: Result): void {
   const { fault, store, injected, acknowledged, lost, duplicated, healSeconds } = result;
-  const healed = healSeconds === undefined ? '' : `, healed within ${healSeconds.toFixed(2)} s`;
+  const healed = healSeconds === undefined ? '' : `, recovered within ${healSeconds.toFixed(2)} s`;
   t.diagnostic(
     `${fault} (${store}): injected ${injected}, acknowledged ${acknowledged}, lost ${lost}, duplicated ${duplicated}${healed}`,
   );

@@ -24,8 +24,8 @@ test('rolling restart of two replicas behind haproxy', { skip: SKIP, timeout: 30
   restart(t, 'haproxy', startHaproxy),
 );
 
-test('rolling restart of two replicas behind a balancer of ours', { timeout: 300_000 }, (t) =>
-  restart(t, 'a balancer of ours', startBalancer),
+test('rolling restart of two replicas behind our own balancer', { timeout: 300_000 }, (t) =>
+  restart(t, 'our own balancer', startBalancer),
 );
 
 async function restart(t: TestContext, name: string, startIn: typeof startBalancer): Promise<void> {

@@ -112,7 +112,7 @@ for (const store of STORES) {
   });
 }
 
-test('a start before Postgres is there', { timeout: 60_000 }, async (t) => {
+test('a start without Postgres is there', { timeout: 60_000 }, async (t) => {
   await using server = await Server.create();
   const DATABASE_URL = await createDatabase(server.url);
   await server.stop();
@@ -130,7 +130,7 @@ test('a start before Postgres is there', { timeout: 60_000 }, async (t) => {
   assert.ok(healSeconds < HEAL_SECONDS, `served ${healSeconds} s after Postgres`);
   assert.deepEqual(ledger.check(await usersIn(DATABASE_URL)), NOTHING);
   report(t, {
-    ...{ fault: 'start before Postgres', store: 'postgres', injected: 1, lost: 0, duplicated: 0 },
+    ...{ fault: 'start without Postgres', store: 'postgres', injected: 1, lost: 0, duplicated: 0 },
     ...{ acknowledged: ledger.acknowledged, healSeconds },
   });
 });
