@@ -15,7 +15,7 @@ const PATH = find('haproxy');
 const SKIP = PATH === undefined && 'haproxy is not installed: apt-get install haproxy';
 
 const WRITERS = 16;
-/** Many times the 100 ms after which haproxy looks at /ready again, as the machine can be busy. */
+/** Many times haproxy's /ready interval of 100 ms, because the machine can be busy. */
 const SHUTDOWN_DELAY_MS = '1500';
 
 after(releaseServer);
