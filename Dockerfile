@@ -1,5 +1,5 @@
-# Builds alike with Docker's classic builder, BuildKit, podman and buildah, for amd64 and arm64: so no
-# syntax line (it would be pulled), no --mount, no heredoc, no --chmod, and no TARGETARCH.
+# Works with Docker's classic builder, BuildKit, podman and buildah, for amd64 and arm64. So it has no
+# syntax line (a builder would pull it), no --mount, no heredoc, no --chmod, and no TARGETARCH.
 ARG NODE_IMAGE=node:26-bookworm-slim
 
 FROM ${NODE_IMAGE} AS build
@@ -15,7 +15,7 @@ COPY image ./image
 ARG SOURCE_DATE_EPOCH=0
 RUN npm run build && node image/rootfs.ts /rootfs > /rootfs.sha256 && cat /rootfs.sha256
 
-# No WORKDIR here: BuildKit would make a layer of it.
+# No WORKDIR here: BuildKit would add a layer for it.
 FROM scratch
 COPY --from=build /rootfs/ /
 ARG VERSION=0.1.0
@@ -25,7 +25,7 @@ LABEL org.opencontainers.image.title="notes-users" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# glibc returns freed buffers from this size on to the system; by default the size grows by itself.
+# glibc returns freed buffers of this size or more to the system. By default it raises the threshold by itself.
 ENV MALLOC_MMAP_THRESHOLD_=131072 \
     ADMIN_PORT=3001 \
     DATABASE_URL=sqlite:/data/service.db
@@ -35,8 +35,8 @@ VOLUME ["/data"]
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
   CMD ["/usr/local/bin/node", "/app/dist/main.cjs", "--live"]
-# --disable-warning hides that --allow-net is experimental. node:sqlite goes past the permission
-# model: there the user, the read-only root and the dropped capabilities are the wall.
+# --disable-warning hides that --allow-net is experimental. The permission model does not cover
+# node:sqlite: there the user, the read-only root and the dropped capabilities are the limits.
 ENTRYPOINT ["/usr/local/bin/node", \
   "--expose-gc", "--max-old-space-size-percentage=60", "--max-semi-space-size=4", \
   "--disable-warning=ExperimentalWarning", \

@@ -1,5 +1,5 @@
-// The load generator where wrk is not installed: `node autocannon.ts job.json` runs the job and
-// prints what wrk.ts's script prints. SIGINT ends it early.
+// The load generator without wrk: `node autocannon.ts job.json` runs the job and
+// prints the same as wrk.ts's script. SIGINT ends it early.
 import { readFileSync } from 'node:fs';
 import autocannon from 'autocannon';
 import type { Job } from './load.ts';

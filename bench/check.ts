@@ -1,4 +1,4 @@
-// Sends each contestant the scenario's request, and requests that it must refuse, and throws unless
+// Sends each contestant the scenario's request, and requests that it must refuse. Throws unless
 // every response is right.
 import assert from 'node:assert/strict';
 import type { Contestant } from './contestants.ts';
@@ -7,7 +7,7 @@ import type { Scenario } from './scenarios.ts';
 
 const TIMEOUT_MS = 10_000;
 
-/** @throws when a status, a content type or a body is wrong, as far as the contestant checks */
+/** @throws if a status, a content type or a body is wrong, within the contestant's checks */
 export async function check(
   url: string,
   { traffic, status, type, body, refused = [] }: Scenario,

@@ -1,4 +1,4 @@
-// Two checkouts side by side: what a request costs before and after a change, with the defaults of
+// Compares two checkouts: the CPU cost of a request before and after a change, with the defaults of
 // `npm start`.
 import { shipped } from './contestants.ts';
 import { measure, type Setup } from './measure.ts';
@@ -21,21 +21,21 @@ const ROWS: readonly (readonly [id: string, store: 'none' | 'postgres' | 'sqlite
   ['patch', 'sqlite'],
 ];
 
-/** Fresh processes a row: two processes of one program differ by 1 to 2 % for as long as they run. */
+/** Fresh processes per row: two processes of one program differ by 1 to 2 % as long as they run. */
 const STARTS = 4;
 
 /** Scenarios that `compare` knows. */
 export const COMPARED: readonly string[] = [...new Set(ROWS.map(([id]) => id))];
 
-/** How much CPU time the rows will take with this setup, about, in seconds. */
+/** Approximate CPU time of the rows with this setup, in seconds. */
 export function compareSeconds(isWanted: (id: string) => boolean, setup: Setup): number {
   const rows = ROWS.filter(([id]) => isWanted(id)).length;
   return rows * STARTS * 2 * ((setup.rounds + 1) * (setup.seconds + 0.2) + 0.5);
 }
 
 /**
- * Prints one row a scenario: CPU per request of the checkout `before`, of `after`, and the ratio.
- * @returns how many rows failed
+ * Prints one row per scenario: CPU per request of the checkout `before`, of `after`, and the ratio.
+ * @returns the number of failed rows
  */
 export async function compare(
   before: string,

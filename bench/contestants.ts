@@ -1,4 +1,4 @@
-// Who takes part, and how each is started: one process on the server's core, the same settings for
+// The contestants and their commands: one process on the server's core, the same settings for
 // all, as environment variables.
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,9 +15,9 @@ const HERE = import.meta.dirname;
 const ROOT = join(HERE, '..');
 const BUN = join(HERE, 'node_modules/.bin/bun');
 const PEERS = join(HERE, 'peers');
-/** In node_modules, so that the peers' imports are found there and no tool reads the files. */
+/** In node_modules, so the peers' imports resolve and no tool reads the files. */
 const BUILD = join(HERE, 'node_modules/.peers');
-/** What compilers make; kept from run to run. */
+/** Output of compilers, kept between runs. */
 const COMPILED = join(HERE, 'dist');
 const COMPILERS: Readonly<Record<string, readonly [compiler: string, ...args: string[]]>> = {
   go: ['go', 'build', '-o', join(COMPILED, 'go'), '.'],
@@ -26,7 +26,7 @@ const COMPILERS: Readonly<Record<string, readonly [compiler: string, ...args: st
 };
 const START_TIMEOUT_MS = 20_000;
 
-/** The settings that every contestant gets. */
+/** The settings of every contestant. */
 export const SETTINGS = {
   AUTH_USER: 'admin',
   AUTH_PASSWORD: 'correct horse battery',
@@ -36,29 +36,29 @@ export const SETTINGS = {
   NOTE_CONTENTS: 'This note is what a valid token opens.',
 } as const;
 
-/** The image sets it; the port is free instead of 3001. */
+/** The image sets ADMIN_PORT. Here it is a free port instead of 3001. */
 const IMAGE_ENV = { ADMIN_PORT: '0' };
 
 /** One program to measure. */
 export interface Contestant {
   readonly command: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** How many processes share the port; one unless given. */
+  /** Number of processes on the port. Default: one. */
   readonly processes?: number;
-  /** Where it keeps users; Postgres unless given. */
+  /** Its store. Default: Postgres. */
   readonly store?: 'sqlite';
-  /** It creates its table itself; for the others the benchmark does. */
+  /** Whether it creates its table itself. Otherwise the benchmark does. */
   readonly createsTable?: boolean;
   /** Name of that table in SQLite, if not `users`. */
   readonly table?: string;
-  /** How much of a request it checks: nothing, only what its statement says, or all. */
+  /** Its checks of a request: none, only those of its statement, or all. */
   readonly checks?: 'nothing' | 'statement' | 'all';
 }
 
-/** A contestant that answers. */
+/** A running contestant. */
 export interface Running {
   readonly url: string;
-  /** Of its processes; mostly one. */
+  /** Its processes, mostly one. */
   readonly pids: readonly number[];
   /** From the spawn to the first 200. */
   readonly startMs: number;
@@ -94,7 +94,7 @@ export const CONTESTANTS: Readonly<Record<string, Contestant>> = {
   'image-log': { ...image(), env: IMAGE_ENV, store: 'sqlite' },
 };
 
-/** What `npm start` runs in that checkout, with the defaults that it has there. */
+/** The command of `npm start` in that checkout, with its defaults. */
 export function shipped(checkout: string): Contestant {
   const { scripts } = JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8'));
   // "exec node --flag … src/main.ts"
@@ -103,14 +103,14 @@ export function shipped(checkout: string): Contestant {
   return { command: [process.execPath, ...args], createsTable: true };
 }
 
-/** The file that `npm run build` makes, with the flags of `npm start`. */
+/** The output of `npm run build`, with the flags of `npm start`. */
 function built(): Contestant {
   const [node = '', ...args] = shipped(ROOT).command;
   const flags = args.filter((arg) => arg.startsWith('-'));
   return { command: [node, ...flags, join(ROOT, 'dist/main.cjs')], createsTable: true };
 }
 
-/** Names that cannot run here, with the reason in a plain line. */
+/** Names that cannot run here, with the reason. */
 export function unavailable(): Record<string, string> {
   const missing = { ...notBuilt };
   if (!existsSync(BUN)) missing.elysia = 'skipped: bun is not installed';
@@ -119,7 +119,7 @@ export function unavailable(): Record<string, string> {
 
 const notBuilt: Record<string, string> = {};
 
-/** Strips the types of the peers once, so that no contestant pays for that at its start. */
+/** Strips the types of the peers once, so no contestant pays for that at its start. */
 export function stripPeers(): void {
   mkdirSync(BUILD, { recursive: true });
   for (const file of readdirSync(PEERS).filter((name) => name.endsWith('.ts'))) {
@@ -128,7 +128,7 @@ export function stripPeers(): void {
   }
 }
 
-/** Makes all peers ready that can be: those in Go and Rust need their compilers. */
+/** Builds all peers if possible. Those in Go and Rust need their compilers. */
 export function buildPeers(): void {
   stripPeers();
   for (const [name, [compiler, ...args]] of Object.entries(COMPILERS)) {
@@ -215,7 +215,7 @@ function compiled(name: string): string {
   return join(COMPILED, name === 'axum' ? 'axum/release/axum' : name);
 }
 
-/** What the image runs, with its folders where they are here. */
+/** The image's command, with this machine's folders. */
 function image(): Contestant {
   const file = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
   const text = /^ENTRYPOINT (\[.*?\])/ms.exec(file)?.[1]?.replaceAll('\\\n', '') ?? '[]';

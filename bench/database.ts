@@ -1,4 +1,4 @@
-// The databases: one durable Postgres for all contestants, a database for each, filled anew before
+// The databases: one durable Postgres for all contestants, a database for each, refilled before
 // every run, and the emulated slow fsync.
 import { execFileSync } from 'node:child_process';
 import { chmodSync, readFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { has, move } from './machine.ts';
 import { newFolder, removeAtExit } from './temp.ts';
 
 const FSYNC_DELAY_US = '2000';
-/** How long ours may take to create its table after it listens. */
+/** Time for our service to create its table after it listens. */
 const SCHEMA_TIMEOUT_MS = 10_000;
 
 /** A running Postgres with default durability (`fsync` and `synchronous_commit` on). */
@@ -32,7 +32,7 @@ export interface Database {
   readonly drop: () => Promise<void>;
 }
 
-/** Environment that makes each fsync take 2 ms longer; undefined where there is no gcc. */
+/** Environment that makes each fsync take 2 ms longer; undefined without gcc. */
 export function slowFsync(): Record<string, string> | undefined {
   if (!has('gcc')) return undefined;
   const folder = newFolder();
@@ -43,12 +43,12 @@ export function slowFsync(): Record<string, string> | undefined {
   return { LD_PRELOAD: library, FSYNC_DELAY_US };
 }
 
-/** Starts a Postgres of its own on those cores, with `env` added to its environment. */
+/** Starts a new Postgres on those cores, with `env` added to its environment. */
 export async function startServer(
   cores: string,
   env: Record<string, string> = {},
 ): Promise<Server> {
-  // The server takes over this process's environment: its helper has no argument for it.
+  // The server inherits this process's environment, because its helper has no argument for it.
   Object.assign(process.env, env);
   const server = await startPostgres().finally(() => {
     for (const name of Object.keys(env)) delete process.env[name];

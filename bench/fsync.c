@@ -1,5 +1,5 @@
-/* Makes every fsync and fdatasync of a process take FSYNC_DELAY_US longer, for LD_PRELOAD: what a
-   disk costs that really waits for its platter or its replica. The call itself is still made. */
+/* Makes every fsync and fdatasync of a process take FSYNC_DELAY_US longer, by LD_PRELOAD. Emulates a
+   disk that really waits for its platter or its replica. The call itself is still made. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// The guard: what a request costs next to bare node:http (and one statement), against ratios kept
+// The guard: the cost of a request relative to bare node:http (and one statement), against the ratios
 // in guard.json. It finds a slower request path before the tables do.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,10 +8,10 @@ import { median, table } from './report.ts';
 import { SCENARIOS } from './scenarios.ts';
 
 const FILE = join(import.meta.dirname, 'guard.json');
-/** How far above its ratio a scenario may be. */
+/** Maximum excess over a scenario's ratio. */
 const TOLERANCE = 0.1;
 const GUARDED = ['greeting', 'token', 'user-by-id', 'create'];
-/** Two processes of one program differ for as long as they run, so each is started anew. */
+/** Two processes of one program differ as long as they run, so each round starts new ones. */
 const STARTS = 2;
 
 type Ratios = Record<string, number>;
@@ -19,7 +19,7 @@ type Ratios = Record<string, number>;
 /**
  * Measures, and prints each ratio next to the kept one.
  * @param isWritten keeps the measured ratios instead of comparing
- * @returns how many scenarios failed or cost more than allowed
+ * @returns the number of scenarios that failed or cost more than allowed
  */
 export async function guard(isWritten: boolean, setup: Setup): Promise<number> {
   const kept: Ratios = isWritten ? {} : JSON.parse(readFileSync(FILE, 'utf8'));
@@ -48,7 +48,7 @@ export async function guard(isWritten: boolean, setup: Setup): Promise<number> {
   return failures;
 }
 
-/** The samples of the baseline and of ours, one of each a round. */
+/** The samples of the baseline and of our service, one per round. */
 async function samples(
   id: string,
   baseline: string,

@@ -1,4 +1,4 @@
-// The load: closed-loop connections from a core of its own, by wrk where it is installed, else by
+// The load: closed-loop connections from a separate core, by wrk if it is installed, otherwise by
 // autocannon. A request is a template; `{id}`, `{n}`, `{run}` and `{token}` in it vary.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -31,7 +31,7 @@ export interface Job {
   readonly run: string;
 }
 
-/** What the load generator saw. Errors are answers from 400 on, resets and timeouts. */
+/** The figures of the load generator. Errors are responses from 400 on, resets and timeouts. */
 export interface Seen {
   readonly requests: number;
   readonly seconds: number;
@@ -40,12 +40,12 @@ export interface Seen {
   readonly p99Ms: number;
 }
 
-/** The two generators; `wrk` by far costs less of the core that it shares with Postgres. */
+/** The two generators. `wrk` uses far less of the core that it shares with Postgres. */
 export type Generator = 'wrk' | 'autocannon';
 
 /** The generator that this machine has. */
 export const GENERATOR: Generator = has('wrk') ? 'wrk' : 'autocannon';
-/** How much longer than its duration a run may take before it is killed. */
+/** Time beyond its duration after which a run is killed. */
 const GRACE_MS = 20_000;
 
 /** Runs the job on those cores. An aborted `signal` ends it early, with the figures so far. */
@@ -68,7 +68,7 @@ function wrk(job: Job, folder: string): string[] {
   const file = join(folder, 'job.lua');
   writeFileSync(join(folder, 'tokens'), (job.traffic.tokens ?? []).join('\n'));
   writeFileSync(file, script(job, join(folder, 'tokens')));
-  // One second more than asked: `run` ends it to the millisecond.
+  // One second more than requested. `run` ends it to the millisecond.
   const duration = `-d${Math.ceil(job.seconds) + 1}s`;
   return ['wrk', '-t1', `-c${job.connections}`, duration, '--timeout=10s', '-s', file, job.url];
 }
@@ -79,7 +79,7 @@ function autocannon(job: Job, folder: string): string[] {
   return [process.execPath, join(import.meta.dirname, 'autocannon.ts'), file];
 }
 
-/** Ends the program by SIGINT after `ms`: wrk's own clock knows whole seconds only. */
+/** Ends the program by SIGINT after `ms`, because wrk's own clock has only whole seconds. */
 async function run(
   [file, ...args]: readonly [string, ...string[]],
   ms: number,

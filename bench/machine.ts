@@ -1,18 +1,18 @@
-// The machine under the benchmark: which core runs what, and what Linux says about a process.
+// The machine of the benchmark: assignment of cores, and Linux's figures of a process.
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism, cpus, release, tmpdir, totalmem } from 'node:os';
 
 const CPUS = availableParallelism();
 const HAS_TASKSET = has('taskset');
-/** Cores as `taskset -c` takes them: the contestant's own, the load's, and Postgres's. */
+/** Cores in `taskset -c` syntax: of the contestant, of the load, and of Postgres. */
 export interface Cores {
   readonly server: string;
   readonly load: string;
   readonly postgres: string;
 }
 
-/** Every core, as `taskset -c` takes them. */
+/** Every core, in `taskset -c` syntax. */
 export const ALL_CORES = `0-${CPUS - 1}`;
 
 /** Core 0 for the contestant, core 1 for the load, all but core 0 for Postgres. */
@@ -32,20 +32,20 @@ export function has(command: string): boolean {
   }
 }
 
-/** The command line that runs `command` on those cores, or anywhere where there is no taskset. */
+/** The command line that runs `command` on those cores, or on any without taskset. */
 export function on(cores: string, command: readonly string[]): readonly [string, ...string[]] {
   const line = HAS_TASKSET ? ['taskset', '-c', cores, ...command] : command;
   return line as [string, ...string[]];
 }
 
-/** Moves a running process, all its threads and its children of today, to those cores. */
+/** Moves a running process with its threads and current children to those cores. */
 export function move(pid: number, cores: string): void {
   if (!HAS_TASKSET) return;
   for (const each of [pid, ...childrenOf(pid)]) {
     try {
       execFileSync('taskset', ['-a', '-c', '-p', cores, String(each)], { stdio: 'ignore' });
     } catch {
-      // A child of a moment ago may have ended.
+      // A child may have exited meanwhile.
     }
   }
 }
@@ -60,7 +60,7 @@ export function cpuSeconds(pid: number): number {
     try {
       return Number(readFileSync(`${folder}/${thread}/schedstat`, 'utf8').split(' ')[0]);
     } catch {
-      return 0; // It has ended since.
+      return 0; // It has exited.
     }
   });
   return ns.reduce((sum, each) => sum + each, 0) / 1e9;
@@ -72,7 +72,7 @@ export function memoryMb(pid: number, field: 'VmRSS' | 'VmHWM'): number {
   return (Number(new RegExp(`${field}:\\s+(\\d+)`).exec(status)?.[1]) * 1024) / 1e6;
 }
 
-/** What a reader needs to know of the machine to read the figures. */
+/** The properties of the machine that a reader of the figures needs. */
 export function describeMachine(): Record<string, string | number> {
   return {
     cpu: cpus()[0]?.model ?? 'unknown',
@@ -100,6 +100,6 @@ function parentOf(pid: string): number {
   try {
     return Number(/^PPid:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
   } catch {
-    return 0; // It has ended.
+    return 0; // It has exited.
   }
 }

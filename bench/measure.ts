@@ -1,5 +1,5 @@
 // Runs one scenario: all its contestants side by side, each checked first, then in interleaved
-// rounds, every contestant once a round, beginning with another one each time.
+// rounds, every contestant once per round, starting with another one each time.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { check } from './check.ts';
 import { type Contestant, type Running, start } from './contestants.ts';
@@ -9,33 +9,33 @@ import { ALL_CORES, type Cores, cpuSeconds, memoryMb } from './machine.ts';
 import type { Scenario } from './scenarios.ts';
 import { NO_DATABASE, sqliteFile } from './sqlite.ts';
 
-/** What holds for the whole benchmark. */
+/** Settings of the whole benchmark. */
 export interface Setup {
   readonly rounds: number;
   readonly seconds: number;
   readonly isSmoke: boolean;
   readonly generator: Generator;
   readonly cores: Cores;
-  /** Durable, and fast or slow as the disk is. */
+  /** Durable, as fast as the disk. */
   readonly postgres: Server;
-  /** The same with slow fsyncs, and the environment that makes a process's fsyncs slow. */
+  /** The same with slow fsyncs, and the environment that slows a process's fsyncs. */
   readonly slow?: { readonly postgres: Server; readonly env: Readonly<Record<string, string>> };
 }
 
 /** One run of one contestant. Times are the load's, CPU and memory the contestant's process's. */
 export interface Sample {
-  /** Requests a second. */
+  /** Requests per second. */
   readonly rate: number;
   readonly p50Ms: number;
   readonly p99Ms: number;
-  /** Microseconds of CPU time a request. */
+  /** Microseconds of CPU time per request. */
   readonly cpuUs: number;
   /** CPU time by elapsed time: 1 is a whole core. */
   readonly busy: number;
   readonly rssMb: number;
 }
 
-/** The samples of a contestant, one a round, or why there are none. */
+/** The samples of a contestant, one per round, or the reason why there are none. */
 export interface Result {
   readonly name: string;
   readonly samples: readonly Sample[];
@@ -52,7 +52,7 @@ interface Entry {
 
 let runs = 0;
 
-/** Measures these contestants. One that fails sits out the later rounds; its result says why. */
+/** Measures these contestants. One that fails skips the later rounds; its result has the reason. */
 export async function measure(
   id: string,
   scenario: Scenario,
@@ -70,7 +70,7 @@ export async function measure(
         failures.set(name, String(err));
       }
     }
-    // Round 0 warms everyone up and is not counted.
+    // Round 0 warms up and is not counted.
     for (let round = setup.isSmoke ? 1 : 0; round <= setup.rounds; round++) {
       for (const entry of rotated(entries, round)) {
         if (failures.has(entry.name)) continue;
@@ -95,7 +95,7 @@ export async function measure(
   });
 }
 
-/** An empty database of the contestant's own. */
+/** The contestant's own empty database. */
 export async function newDatabase(
   scenario: string,
   name: string,
@@ -144,7 +144,7 @@ async function run({ scenario, running, database }: Entry, setup: Setup): Promis
   const cpu = cpuOf(running) - cpuBefore;
   if (seen.errors > 0) throw new Error(`${seen.errors} errors in ${seen.requests} requests`);
   if (seen.requests === 0) throw new Error('no request was answered');
-  await sleep(50); // What was in flight when the load ended is done by then.
+  await sleep(50); // By then the requests in flight at the end of the load are done.
   const changed = effect ? ((await database.count()) - countBefore) * effect : 0;
   if (effect && changed < seen.requests) {
     throw new Error(`${seen.requests} writes acknowledged, ${changed} in the table`);

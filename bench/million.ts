@@ -1,5 +1,5 @@
-// GET /users with a million rows: how soon the first byte comes, how long the whole list takes, how
-// much memory it costs at its peak, and how long other requests wait meanwhile.
+// GET /users with a million rows: time to the first byte, time of the whole list,
+// peak memory, and latency of other requests meanwhile.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
@@ -9,7 +9,7 @@ import { load } from './load.ts';
 import { memoryMb } from './machine.ts';
 import { newDatabase, type Setup } from './measure.ts';
 
-/** Connections that ask for single users, without a pause, while the list runs. */
+/** Connections that request single users without a pause during the list. */
 const OTHER_CONNECTIONS = 8;
 const ROWS = 1_000_000;
 const SMOKE_ROWS = 20_000;
@@ -21,7 +21,7 @@ export const MILLION = [
   ...['raw-pg', 'express', 'fastify', 'hono', 'elysia', 'go', 'axum', 'ours', 'ours-sqlite'],
 ];
 
-/** One fresh process: the list alone, then the list beside other requests. */
+/** One fresh process: only the list, then the list with other requests. */
 export interface MillionSample {
   readonly firstByteMs: number;
   readonly totalMs: number;
@@ -33,7 +33,7 @@ export interface MillionSample {
   readonly peakMb: number;
 }
 
-/** The samples of a contestant, one a round, or why there are none. */
+/** The samples of a contestant, one per round, or the reason why there are none. */
 export interface MillionResult {
   readonly name: string;
   readonly samples: readonly MillionSample[];
@@ -53,7 +53,7 @@ export async function million(names: readonly string[], setup: Setup): Promise<M
   return results;
 }
 
-/** A fresh process a round, so that the peak is the round's own. */
+/** A fresh process per round, so the peak is the round's own. */
 async function rounds(name: string, setup: Setup): Promise<MillionSample[]> {
   const contestant = CONTESTANTS[name];
   if (contestant === undefined) throw new Error(`no contestant ${name}`);
@@ -97,7 +97,7 @@ async function sample(
     stop.signal,
   );
   others.catch(() => {}); // Awaited below.
-  await sleep(500); // The others are under way.
+  await sleep(500); // The other requests are running.
   const beside = await list(`${url}/users`, rows).finally(() => stop.abort());
   const seen = await others;
   assert.equal(seen.errors, 0, 'other requests failed meanwhile');

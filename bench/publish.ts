@@ -34,7 +34,7 @@ const README_ROWS: readonly string[] = [
   ...['patch', 'delete'],
 ];
 
-/** Who is shown in each table. */
+/** The columns of the tables. */
 const COLUMNS: readonly (readonly [name: string, head: string])[] = [
   ['express', 'express'],
   ['fastify', 'fastify'],
@@ -64,7 +64,7 @@ const AS_SHIPPED: Readonly<Record<string, string>> = {
 
 /**
  * Writes both files.
- * @throws an Error that names what the run lacks
+ * @throws an Error that names the missing parts of the run
  */
 export function publish(report: Report): void {
   const missing = Object.keys(SCENARIOS).filter((id) => !report.measured.some((m) => m.id === id));

@@ -4,7 +4,7 @@ import type { Result, Sample } from './measure.ts';
 import type { MillionResult, MillionSample } from './million.ts';
 import type { StartResult, StartSample } from './startup.ts';
 
-/** The contestants that do nothing but answer. */
+/** The contestants that only respond. */
 const BARE: readonly string[] = ['raw', 'raw-pg'];
 
 /** The middle of the values, or the mean of the two in the middle; NaN of none. */
@@ -27,7 +27,7 @@ export function ratios(result: Result, baseline: Result | undefined): number[] {
   return pairs.flatMap(([rate, base]) => (rate && base ? [rate / base] : []));
 }
 
-/** One row a contestant: medians over the rounds. */
+/** One row per contestant: medians over the rounds. */
 export function scenarioTable(results: readonly Result[], baseline: string): string {
   const base = results.find(({ name }) => name === baseline);
   const rows = results.map((result) => {
@@ -51,7 +51,7 @@ export function scenarioTable(results: readonly Result[], baseline: string): str
   );
 }
 
-/** One row a contestant for the list of a million users. */
+/** One row per contestant for the list of a million users. */
 export function millionTable(results: readonly MillionResult[]): string {
   const rows = results.map(({ name, samples, failure }) => {
     if (failure !== undefined) return [name, `failed: ${failure}`];
@@ -83,7 +83,7 @@ export function millionTable(results: readonly MillionResult[]): string {
   );
 }
 
-/** One row a contestant for start and idle memory; ratios of medians to the first row. */
+/** One row per contestant for start and idle memory; ratios of medians to the first row. */
 export function startTable(results: readonly StartResult[]): string {
   const middle = (samples: readonly StartSample[] = [], field: keyof StartSample) =>
     median(samples.map((sample) => sample[field]));

@@ -1,5 +1,5 @@
 // The benchmark's command. `node bench/run.ts --help` prints the options; README.md tells how to
-// read what comes out. Exit status 1 when any contestant failed its check or its load.
+// read the output. Exit status 1 if any contestant failed its check or its load.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -18,7 +18,7 @@ import { STARTS, startup } from './startup.ts';
 
 const ALL = [...Object.keys(SCENARIOS), 'million', 'start'];
 const RESULTS = join(import.meta.dirname, 'results');
-/** What a run takes besides its load, a contestant to start and check, and its million rows. */
+/** Time of a run besides its load, of starting and checking a contestant, and of its million rows. */
 const OVERHEAD_SECONDS = 0.3;
 const START_SECONDS = 1;
 const MILLION_SECONDS = 45;
@@ -54,7 +54,7 @@ const { values: options } = parseArgs({
     help: { type: 'boolean', default: false },
   },
 });
-/** Everything that was measured, as it is written to the JSON file. */
+/** All measurements, as written to the JSON file. */
 const report: Report = options.resume ? saved() : emptyReport();
 let failures = 0;
 
@@ -101,7 +101,7 @@ async function guarded(): Promise<void> {
   process.exit(failures > 0 ? 1 : 0);
 }
 
-/** The setup that the options describe; these are the defaults of what they leave out. */
+/** The setup from the options, with defaults. */
 function setupOf(postgres: Server, defaults: { rounds: number; seconds: number }): Setup {
   const { rounds, seconds } = options.smoke ? { rounds: 1, seconds: 0.5 } : defaults;
   return {
@@ -148,12 +148,12 @@ async function runAll(setup: Setup): Promise<void> {
   if (options.publish) publish(report);
 }
 
-/** Wanted, and not measured by the run that is resumed. */
+/** Requested, but not measured by the resumed run. */
 function isMissing(id: string): boolean {
   return isWanted(id) && !report.measured.some((one) => one.id === id);
 }
 
-/** How long the rest of the run takes, about: starts, fills and checks included. */
+/** Approximate time of the rest of the run, with starts, fills and checks. */
 function expectedSeconds({ rounds, seconds }: Setup): number {
   const runs = Object.entries(SCENARIOS)
     .filter(([id]) => isMissing(id))
@@ -165,7 +165,7 @@ function expectedSeconds({ rounds, seconds }: Setup): number {
   return sum + million + (isWanted('start') && !report.start ? present(STARTS).length * rounds : 0);
 }
 
-/** Prints a table, counts what failed, and saves what there is so far. */
+/** Prints a table, counts failures, and saves the results so far. */
 function finish(title: string, table: string, results: readonly { failure?: string }[]): void {
   console.log(`\n${title}\n\n${table}`);
   failures += results.filter(({ failure }) => failure !== undefined).length;
@@ -197,7 +197,7 @@ function isWanted(id: string): boolean {
   return options.scenario === undefined || options.scenario.split(',').includes(id);
 }
 
-/** Those of the names that can run here and that `--only` lets through; the baseline always. */
+/** The names that can run here and that `--only` selects, with the baseline. */
 function present(names: readonly string[], baseline?: string): string[] {
   const only = options.only?.split(',') ?? names;
   const missing = unavailable();

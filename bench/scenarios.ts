@@ -1,4 +1,4 @@
-// The scenarios: which request, to whom, over what data, and what the right answer is. A scenario
+// The scenarios: request, contestants, data, and the right response. A scenario
 // is data; measure.ts runs it. `million` and `start` are of another kind and have their own files.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
@@ -20,20 +20,20 @@ export interface Scenario {
   readonly isOnAllCores?: boolean;
   /** Users in the table before a run; with `perSecond`, that many for each second of the run. */
   readonly rows?: number | { readonly perSecond: number };
-  /** What a request does to the number of users: checked against the table after the run. */
+  /** Change of the number of users by a request; checked against the table after the run. */
   readonly effect?: 1 | -1;
-  /** True: the table is filled anew before every run. */
+  /** Whether the table is refilled before every run. */
   readonly writes?: boolean;
   readonly traffic: Traffic;
   readonly status: number;
   readonly type: 'text/plain' | 'application/json';
-  /** Throws when the body is not the right response to the request's first instance. */
+  /** @throws if the body is not the right response to the first request */
   readonly body: (body: string) => void;
-  /** Requests that differ from the traffic in this, and the status that refuses them. */
+  /** Requests that must be refused, as changes to the scenario's request, with their status. */
   readonly refused?: readonly Refused[];
 }
 
-/** A request that is refused. `isByStatement`: a statement's result alone says so. */
+/** A refused request. `isByStatement`: a statement's result is enough to refuse it. */
 type Refused = Partial<Pick<Traffic, 'path' | 'headers' | 'body'>> & {
   readonly status: number;
   readonly isByStatement?: boolean;
@@ -44,7 +44,7 @@ const USERS = [
   ...['raw-pg', 'raw-sqlite', 'express', 'fastify', 'hono', 'elysia', 'go', 'axum'],
   ...['pocketbase', 'ours', 'ours-sqlite'],
 ];
-/** PocketBase makes its system calls itself, so its fsyncs cannot be made slow. */
+/** PocketBase makes its system calls itself, so they can't be slowed. */
 const SLOW_FSYNC = USERS.filter((name) => name !== 'pocketbase');
 const AS_SHIPPED = ['ours', 'ours-log', 'source', 'source-log', 'image', 'image-log'];
 const ROWS = 10_000;
@@ -115,7 +115,7 @@ const create: Scenario = {
 };
 const basic = Buffer.from(`${SETTINGS.AUTH_USER}:${SETTINGS.AUTH_PASSWORD}`).toString('base64');
 
-/** All scenarios by the name that `--scenario` takes, in the order of the report. */
+/** All scenarios by their name for `--scenario`, in the order of the report. */
 export const SCENARIOS: Readonly<Record<string, Scenario>> = {
   greeting,
   protected: {
@@ -221,7 +221,7 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
   },
 };
 
-/** A token that differs from every other by its times, as tokens issued one after another do. */
+/** A token that differs from every other by its times, like tokens issued one after another. */
 function token(i: number): string {
   const iat = Math.floor(Date.now() / 1000) - i;
   const claims = { id: SETTINGS.AUTH_USER, name: SETTINGS.AUTH_NAME, iat, exp: iat + 86_400 };

@@ -1,4 +1,4 @@
-// A SQLite file for one contestant, in a folder of its own. The contestants create the table
+// A SQLite file for one contestant, in its own folder. The contestants create the table
 // themselves.
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -44,7 +44,7 @@ export function sqliteFile(table = 'users'): Database {
   };
 }
 
-/** What a scenario without users gives to a contestant that insists on a store. */
+/** The store of a contestant that requires one, in a scenario without users. */
 export const NO_DATABASE: Database = {
   url: 'sqlite::memory:',
   async reset() {},

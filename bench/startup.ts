@@ -1,5 +1,5 @@
-// From the spawn of a process to its first 200, and what an idle process weighs, against the least
-// node:http server there is.
+// Time from the spawn of a process to its first 200, and memory of an idle process, relative to the smallest
+// possible node:http server.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CONTESTANTS, type Contestant, start } from './contestants.ts';
 import type { Database } from './database.ts';
@@ -17,7 +17,7 @@ export const STARTS = [
 /** One start. */
 export interface StartSample {
   readonly startMs: number;
-  /** Resident memory half a second after the first answer. */
+  /** Resident memory half a second after the first response. */
   readonly idleMb: number;
 }
 

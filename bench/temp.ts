@@ -1,4 +1,4 @@
-// What must not outlive the benchmark, however it ends: its folders and the processes it started.
+// Folders and processes that are removed when the benchmark ends, in any way.
 import type { ChildProcess } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -12,7 +12,7 @@ process.once('exit', () => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
 });
 
-/** A new empty folder that is gone when the benchmark has ended. */
+/** A new empty folder that is removed when the benchmark ends. */
 export function newFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-bench-'));
   removeAtExit(folder);
@@ -24,13 +24,13 @@ export function removeAtExit(folder: string): void {
   folders.add(folder);
 }
 
-/** Removes a folder before that. */
+/** Removes a folder earlier. */
 export function remove(folder: string): void {
   folders.delete(folder);
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** Kills the process at the end if it still runs then. */
+/** Kills the process at the end if it still runs. */
 export function killAtExit(child: ChildProcess): void {
   processes.add(child);
   child.once('exit', () => processes.delete(child));

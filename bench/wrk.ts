@@ -27,7 +27,7 @@ export function script(job: Job, tokensFile: string): string {
     return [...parts, `wrk.body = ${text}`, ...lines, ''].join('\n');
   }
 
-  // The bytes are put together here: wrk.format costs four times as much of the load's core.
+  // The bytes are assembled here, because wrk.format costs four times as much of the load's core.
   function varying({ url, rows, run }: Job, tokens: string): string {
     const head = [`Host: ${new URL(url).host}`];
     for (const [name, value] of Object.entries(headers)) head.push(`${name}: ${value}`);

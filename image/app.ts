@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { NpmPackage } from './bom.ts';
 import type { Tree } from './tree.ts';
 
-/** The only npm package in the image, and of it only what is loaded: its CommonJS form. */
+/** The only npm package in the image. Only its CommonJS form is copied. */
 const DRIVER = 'postgres';
 
 /** Copies the service from its built source tree. @returns the npm packages that are in it */

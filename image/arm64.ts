@@ -1,7 +1,7 @@
 // Builds the image for arm64 and runs it, on arm64 or under qemu:
 //   npm run image:arm64 [-- FLAG …]
-// The flags go to the engine's build. On another processor it needs qemu's user mode (Debian's
-// qemu-user-static) and the kernel's binfmt_misc. Prints figures; exit status 0 when all works.
+// The flags go to the engine's build. On other processors it needs qemu's user mode (Debian's
+// qemu-user-static) and the kernel's binfmt_misc. Prints figures; exit status 0 if everything works.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -17,8 +17,8 @@ const QEMU = '/proc/sys/fs/binfmt_misc/qemu-aarch64';
 const START_TIMEOUT_MS = 120_000;
 
 /**
- * As docs/operations.md recommends, with memory for qemu: within 128 MB the health check, a second
- * emulated process, gets both killed.
+ * As docs/operations.md recommends, with memory for qemu. With 128 MB the kernel kills the service and
+ * the health check, a second emulated process.
  */
 const HARDENED = [
   ...['--read-only', '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges'],
@@ -52,7 +52,7 @@ async function main(flags: readonly string[]): Promise<void> {
   }
 }
 
-/** Builds the image and shows the output, which has the list of files. @returns the output */
+/** Builds the image and prints the output, which has the list of files. @returns the output */
 async function build(flags: readonly string[]): Promise<string> {
   const args = ['build', ...PLATFORM, '-t', IMAGE, ...flags, SOURCE];
   const child = spawn(ENGINE, args, { stdio: ['ignore', 'pipe', 'pipe'] });
@@ -68,7 +68,7 @@ async function build(flags: readonly string[]): Promise<string> {
   return output;
 }
 
-/** Runs a container, creates a user and reads it back, asks for its health, and stops it. */
+/** Runs a container, creates a user and reads it back, checks its health, and stops it. */
 async function check(): Promise<void> {
   const began = performance.now();
   const flags = ['-d', ...PLATFORM, ...HARDENED, '-p', '127.0.0.1::3000'];

@@ -4,7 +4,7 @@
 import { type DebianPackage, field } from './debian.ts';
 import { sha256 } from './tree.ts';
 
-/** Where it lies in the image. */
+/** Its path in the image. */
 export const BOM_PATH = '/usr/share/sbom/bom.cdx.json';
 
 /** An npm package as package-lock.json describes it. */
@@ -16,7 +16,7 @@ export interface NpmPackage {
   readonly integrity: string;
 }
 
-/** What is in the image. */
+/** The contents of the image. */
 export interface Materials {
   readonly service: { readonly name: string; readonly version: string; readonly license: string };
   /** `process.versions`: node itself and the libraries bundled in its binary. */
@@ -49,13 +49,13 @@ export function billOfMaterials(materials: Materials): string {
     ...bundled,
     ...libraries,
     ...drivers,
-    // Without it scanners do not know whose advisories apply to the Debian packages.
+    // Scanners need it to choose the advisories for the Debian packages.
     { component: { type: 'operating-system', name: 'debian', version: release }, needs: [] },
   ];
   const document = {
     metadata: {
-      // Builders take a layer from their cache when its contents are the same, whatever its times:
-      // with this line, another time is another content.
+      // Builders reuse a cached layer with the same contents, even if its times differ.
+      // With this line, another time changes the contents.
       timestamp: new Date(seconds * 1000).toISOString(),
       component: {
         'bom-ref': service.name,
@@ -105,7 +105,7 @@ function nodePart({ versions, nodeHash }: Materials, needs: readonly string[]): 
 /**
  * The libraries in node's binary that vulnerability databases know, by their names in
  * `process.versions`: vendor and product in the National Vulnerability Database, and the software
- * that the entry is for. Those without an entry there have a generic purl alone.
+ * of the entry. Libraries without an entry there have only a generic purl.
  */
 const PRODUCTS: Readonly<Record<string, readonly [product: string, software?: string]>> = {
   ares: ['c-ares:c-ares'],
@@ -130,9 +130,9 @@ const NO_LIBRARIES = ['node', 'modules', 'napi', 'cldr', 'tz', 'unicode'];
 
 function bundledParts(versions: NodeJS.ProcessVersions): readonly Part[] {
   return Object.entries(versions).flatMap(([name, version]) => {
-    // An empty version is of a library that is not built in.
+    // An empty version means that the library is not built in.
     if (NO_LIBRARIES.includes(name) || !version) return [];
-    // "14.6.202.34-node.34", "1.3.2.1-motley-285e94b": advisories name the number alone.
+    // "14.6.202.34-node.34", "1.3.2.1-motley-285e94b": advisories have only the number.
     const number = /^\d+(?:\.\d+)*/.exec(version)?.[0] ?? version;
     const [product, software] = PRODUCTS[name] ?? [];
     const component = {
@@ -155,7 +155,7 @@ function debianPart(
   release: string,
   all: readonly DebianPackage[],
 ): Part {
-  // "gcc-12 (12.2.0-13)" where the source has a version of its own.
+  // "gcc-12 (12.2.0-13)" if the source has its own version.
   const [source = name, sourceVersion] = field(stanza, 'Source')?.split(/ \(|\)/) ?? [];
   const upstream = encodeURIComponent([source, sourceVersion].filter(Boolean).join('@'));
   const qualifiers = `arch=${architecture}&distro=debian-${release}&upstream=${upstream}`;

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, realpathSync } from 'node:fs';
 
 const DATABASE = '/var/lib/dpkg';
 
-/** node 26 loads eight; far fewer means that the report has changed. */
+/** node 26 loads eight. Far fewer means that the report has changed. */
 const FEWEST_LIBRARIES = 3;
 
 /** A package that is in the image, at least in part. */
@@ -18,8 +18,8 @@ export interface DebianPackage {
 }
 
 /**
- * Paths of the libraries in this very process, by the dynamic loader's own account, itself
- * included: right on every architecture, and nothing that is only linked is forgotten.
+ * Paths of the libraries in this process, as the dynamic loader reports them, with itself
+ * included. This works on every architecture and includes indirectly linked ones.
  */
 export function loadedLibraries(): readonly string[] {
   const { sharedObjects } = process.report.getReport() as { sharedObjects: string[] };
@@ -35,7 +35,7 @@ export function loadedLibraries(): readonly string[] {
 
 /**
  * The packages that own these files, in order of name.
- * @throws an Error when a file belongs to none
+ * @throws an Error if a file belongs to none
  */
 export function packagesOf(files: readonly string[]): readonly DebianPackage[] {
   const owners = readOwners();

@@ -1,8 +1,8 @@
 // Cuts an ELF file after the last byte that the loader maps (System V ABI, chapters 4 and 5).
-// Behind it lie symbol tables and section names, which only debuggers and linkers read: a fifth of
+// After it are symbol tables and section names, which only debuggers and linkers read: a fifth of
 // node's binary. JavaScript stack traces do not need them.
 
-/** Where the header of a 64-bit file keeps what describes the part cut off: first byte, length. */
+/** The fields in the header of a 64-bit file that describe the removed part: first byte, length. */
 export const SECTION_FIELDS = { offset: [40, 8], count: [60, 2], names: [62, 2] } as const;
 
 const MAGIC = 0x7f454c46;
@@ -10,9 +10,9 @@ const CLASS_64 = 2;
 const LITTLE_ENDIAN = 1;
 
 /**
- * The bytes up to the end of the last segment. All but the section fields of the header, which are
- * zero, are those of the file.
- * @throws an Error when it is no 64-bit little-endian ELF file
+ * The bytes up to the end of the last segment. They equal those of the file, except the section fields
+ * of the header, which are zero.
+ * @throws an Error if it is not a 64-bit little-endian ELF file
  */
 export function loadedPart(elf: Buffer): Buffer {
   if (elf.readUInt32BE(0) !== MAGIC || elf[4] !== CLASS_64 || elf[5] !== LITTLE_ENDIAN) {

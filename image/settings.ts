@@ -1,11 +1,11 @@
-// The settings of an image, which decide what runs as much as its files do: an image with the right
-// files and NODE_OPTIONS=--require=… runs other code. Expected are those of the Dockerfile.
+// The settings of an image, which matter as much as its files: an image with the right
+// files and NODE_OPTIONS=--require=… runs other code. They must match the Dockerfile.
 import { ENGINE, run } from './unpack.ts';
 
-/** What every builder sets for an image FROM scratch. */
+/** Settings of every builder for an image FROM scratch. */
 const PATH = 'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-/** Fields that describe the build or are empty in what they allow; labels run nothing. */
+/** Fields that only describe the build, or are empty. Labels run nothing. */
 const INERT = [
   'ArgsEscaped',
   'AttachStderr',
@@ -20,13 +20,13 @@ const INERT = [
   'Tty',
 ];
 
-/** Settings by the names that the engine gives them, as JSON values; empty ones are absent. */
+/** Settings by the engine's names, as JSON values. Empty ones are absent. */
 export type Settings = Readonly<Record<string, unknown>>;
 
 /** The settings of an image as the engine reports them. */
 export async function settingsOf(id: string): Promise<Settings> {
   const [image] = JSON.parse(await run(ENGINE, ['image', 'inspect', id]));
-  // Podman reports the health check beside the settings.
+  // Podman reports the health check outside the settings.
   const { HealthCheck: check } = image;
   const { Healthcheck = check, Env, ...config } = image.Config as Record<string, unknown>;
   const settings = {
@@ -39,7 +39,7 @@ export async function settingsOf(id: string): Promise<Settings> {
   );
 }
 
-/** The settings that the last stage of a Dockerfile makes. */
+/** The settings of the last stage of a Dockerfile. */
 export function settingsIn(dockerfile: string): Settings {
   const stage = dockerfile.slice(dockerfile.lastIndexOf('\nFROM ') + 1);
   const lines = stage.replace(/^#.*\n/gm, '').replace(/\\\n\s*/g, '');
@@ -59,7 +59,7 @@ export function settingsIn(dockerfile: string): Settings {
   };
 }
 
-/** A line for each setting that is not as expected. */
+/** One line per unexpected setting. */
 export function settingsChanged(found: Settings, expected: Settings): readonly string[] {
   const names = [...new Set([...Object.keys(expected), ...Object.keys(found)])].sort();
   return names

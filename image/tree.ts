@@ -1,5 +1,5 @@
 // A folder that becomes the one layer of the image. The same files give the same bytes of layer:
-// order, times and modes are set here, not by whoever runs the build.
+// order, times and modes are set here and don't depend on the builder.
 import { createHash } from 'node:crypto';
 import {
   chmodSync,
@@ -15,7 +15,7 @@ import { dirname, join } from 'node:path';
 const FILE_MODE = 0o644;
 const FOLDER_MODE = 0o755;
 
-/** Paths given to it are absolute, as they will be in the image. */
+/** Paths are absolute, as in the image. */
 export class Tree {
   readonly #root: string;
 
@@ -47,13 +47,13 @@ export class Tree {
 
   /**
    * Gives all files and folders one time, in seconds since 1970 UTC.
-   * @returns a line for each file, in order of path, as sha256sum writes and checks them
+   * @returns one line per file, in order of path, in the format of sha256sum
    */
   seal(seconds: number): readonly string[] {
     const paths = readdirSync(this.#root, { recursive: true, withFileTypes: true })
       .map((entry) => ({ entry, full: join(entry.parentPath, entry.name) }))
       .sort((a, b) => (a.full < b.full ? -1 : 1));
-    // From the deepest up: writing below a folder changes the folder's time.
+    // From the deepest up, because writing below a folder changes the folder's time.
     for (const { full } of paths.toReversed()) lutimesSync(full, seconds, seconds);
     lutimesSync(this.#root, seconds, seconds);
     return paths

@@ -1,15 +1,15 @@
-// Takes an image apart on this machine: the layers of `docker save`, not the file system of a
-// container, in which the engine has already put files of its own.
+// Unpacks an image on this machine: the layers of `docker save`, not the file system of a
+// container, where the engine has already added files.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { sha256 } from './tree.ts';
 
-/** The engine's command: `docker`, or what CONTAINER_ENGINE names, such as `podman`. */
+/** The engine's command: `docker`, or CONTAINER_ENGINE, such as `podman`. */
 export const ENGINE = process.env.CONTAINER_ENGINE || 'docker';
 
-/** An image taken apart. */
+/** An unpacked image. */
 export interface Unpacked {
   /** Folder with the files of all layers. */
   readonly root: string;
@@ -18,8 +18,8 @@ export interface Unpacked {
 }
 
 /**
- * The ID of the one image that a name, a tag, a digest or an ID means.
- * @throws an Error when it means none, or when it has no tag and its tags are of several images
+ * The ID of the one image of a name, a tag, a digest or an ID.
+ * @throws an Error if there is none, or if it has no tag and its tags belong to several images
  */
 export async function resolveImage(image: string): Promise<string> {
   const id = (await run(ENGINE, ['image', 'inspect', '-f', '{{.Id}}', image])).trim();
@@ -41,7 +41,7 @@ export interface Entry {
   readonly path: string;
 }
 
-/** What a layer holds. */
+/** The contents of a layer. */
 export async function entriesOf(layer: string): Promise<readonly Entry[]> {
   const lines = (await run('tar', ['-tvf', layer, '--numeric-owner'])).trimEnd().split('\n');
   return lines.map((line) => {
@@ -52,8 +52,8 @@ export async function entriesOf(layer: string): Promise<readonly Entry[]> {
 }
 
 /**
- * Unpacks an image, by its ID, into an empty folder. By a name the engine would save every tag.
- * @throws an Error when the archive holds another image, or more than the one, or when a layer has an
+ * Unpacks an image, by its ID, into an empty folder. With a name the engine would save every tag.
+ * @throws an Error if the archive has another image or more than one, or if a layer has an
  *   entry that is neither a file nor a folder: a link could lead to a file of this machine
  */
 export async function unpack(id: string, folder: string): Promise<Unpacked> {
@@ -93,7 +93,7 @@ function indexed(parts: string): readonly string[] {
 /**
  * Runs a command to its end.
  * @returns its standard output
- * @throws an Error with its standard error when it fails
+ * @throws an Error with its standard error if it fails
  */
 export async function run(
   command: string,

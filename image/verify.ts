@@ -2,8 +2,8 @@
 // published binary.
 //   npm run image:verify -- IMAGE [LIST]
 // LIST is the output of a build, or the part of it with the lines of SHA-256. Without it the first
-// stage is built here. Exit status 0 when nothing differs. The ID on the first line is the image
-// that was compared: run that one.
+// stage is built here. Exit status 0 if nothing differs. The ID on the first line is the image
+// that was compared. Run that one.
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
@@ -50,19 +50,19 @@ async function verify(image: string, folder: string, list: string | undefined): 
     ...settingsChanged(await settingsOf(id), dockerfile),
   ];
   if (problems.length > 0) throw new Error(problems.join('\n'));
-  process.stdout.write(`${expected.size} files, each as in the list\n`);
-  process.stdout.write(`${Object.keys(dockerfile).length} settings, each as in the Dockerfile\n`);
+  process.stdout.write(`${expected.size} files match the list\n`);
+  process.stdout.write(`${Object.keys(dockerfile).length} settings match the Dockerfile\n`);
 
   const version = nodeVersion(readFileSync(join(root, BOM_PATH), 'utf8'));
   const published = await fetchNode(version, architecture, folder);
   const cut = readFileSync(join(root, 'usr/local/bin/node'));
   const zeroed = comparePrefix(cut, published);
   process.stdout.write(
-    `node ${version}: the first ${cut.length} of ${published.length} published bytes, but for ${zeroed} of the header\n`,
+    `node ${version}: the first ${cut.length} of ${published.length} published bytes, except ${zeroed} header bytes\n`,
   );
 }
 
-/** Makes the first stage and returns the list that it prints. */
+/** Builds the first stage and returns the list that it prints. */
 async function build(architecture: string): Promise<string> {
   const platform = ['--platform', `linux/${architecture}`];
   const flags = ['-q', '--target', 'build', ...platform];
@@ -83,7 +83,7 @@ function filesOf(root: string): Map<string, string> {
   return new Map(paths.map((path) => [relative(root, path), sha256(readFileSync(path))]));
 }
 
-/** A line for each file that is changed, missing or in excess. */
+/** One line per changed, missing or extra file. */
 function differences(found: Map<string, string>, expected: Map<string, string>): string[] {
   return [...new Set([...expected.keys(), ...found.keys()])].sort().flatMap((path) => {
     if (!found.has(path)) return [`${path}: missing in the image`];
@@ -92,7 +92,7 @@ function differences(found: Map<string, string>, expected: Map<string, string>):
   });
 }
 
-/** A line for each entry that someone but root may write, or that runs as someone else. */
+/** One line per entry that another user than root can write, or that runs as another user. */
 async function strangeModes(layer: string): Promise<string[]> {
   return (await entriesOf(layer))
     .filter(({ mode, owner, path }) =>

@@ -1,11 +1,11 @@
-// Makes dist/, in two forms that do the same. `node scripts/build.ts FOLDER` names another.
+// Builds dist/ in two equivalent forms. `node scripts/build.ts FOLDER` writes to another folder.
 //
-// - `main.js` and the modules below it: the source with its types blanked out, file by file, with
-//   the same line numbers. Only the specifiers of imports change, from .ts to .js.
-// - `main.cjs`: all of it in one CommonJS file, which node starts in half the time that it needs
-//   for the modules, and which idles with 10 MB less. The image and the npm package hold this one.
-//   It is the program when it is run, and `start` when it is imported. It can be read: nothing is
-//   minified, comments stay, and each module is preceded by its path (contract 9.8).
+// - `main.js` and its modules: the source with its types blanked out, file by file, with the same
+//   line numbers. Only the specifiers of imports change, from .ts to .js.
+// - `main.cjs`: the same in one CommonJS file. Node starts it in half the time of the modules, and it
+//   idles with 10 MB less. The image and the npm package contain this one. Run, it is the program;
+//   imported, it exports `start`. It is readable: not minified, with comments, and with its path
+//   before each module (contract 9.8).
 import { chmodSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
 import { dirname, join, relative } from 'node:path';
@@ -19,12 +19,12 @@ export { start } from './src/start.ts';
 import './src/main.ts';
 `;
 
-/** A comment of an interface or a type, which leaves nothing behind. */
+/** The comment of an interface or a type. Both vanish from the output. */
 const OF_A_TYPE = /^( *)\/\*\*(?:[^*]|\*(?!\/))*\*\/\n(?=(?:export )?(?:interface|type) )/gm;
 
 /**
- * What the bundler does not do by itself: modules find files relative to where they lie in the
- * source tree, also in CommonJS, and comments marked `//!` and `/*!` are the ones that it keeps.
+ * Adapts modules for the bundle. `import.meta.url` keeps its meaning relative to the source tree, and
+ * comments become `//!` and `/*!`, because the bundler keeps only those.
  */
 const modules: Plugin = {
   name: 'modules',
@@ -52,7 +52,7 @@ const { outputFiles } = await build({
   external: ['postgres'],
   platform: 'node',
   format: 'cjs',
-  // So that an old node can read the file and say that it is too old.
+  // An old node must be able to parse the file, so that it can say that it is too old.
   target: 'node18',
   charset: 'utf8',
   legalComments: 'inline',
@@ -62,7 +62,7 @@ const { outputFiles } = await build({
   logLevel: 'warning',
 });
 const [output] = outputFiles;
-if (output === undefined) throw new Error('esbuild made no file');
+if (output === undefined) throw new Error('esbuild wrote no file');
 
 const dist = process.argv[2] ?? join(ROOT, 'dist');
 rmSync(dist, { recursive: true, force: true });

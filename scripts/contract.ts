@@ -5,7 +5,7 @@ import { join } from 'node:path';
 
 const ROOT = join(import.meta.dirname, '..');
 
-/** A place that cites rules: a comment in the code, or the name of a test. */
+/** A comment or a test name that cites rules. */
 export interface Citation {
   /** Relative to the root. */
   readonly file: string;
@@ -13,13 +13,12 @@ export interface Citation {
   readonly rules: readonly string[];
 }
 
-/** The rules by id, each with its citations; `faults` says what is missing or unknown. */
+/** The rules by id, each with its citations. `faults` lists missing and unknown ones. */
 export interface RuleMap {
   readonly rules: ReadonlyMap<string, { readonly code: Citation[]; readonly tests: Citation[] }>;
   readonly faults: readonly string[];
 }
 
-/** Matches every citation with its rule. */
 export function mapRules(
   contract: string,
   code: readonly Citation[],
@@ -47,12 +46,12 @@ export function mapRules(
   return { rules, faults };
 }
 
-/** The ids of the rules in order; a variable's is `1 NAME`. */
+/** Returns the ids of the rules in order. A variable's is `1 NAME`. */
 export function ruleIds(contract: string): readonly string[] {
   return [...contract.matchAll(/^- \*\*(\d\.\d+|1 [A-Z_]+)\*\* /gm)].map(([, id]) => id!);
 }
 
-/** Citations in src, scripts and db. A variable's rule is cited by its row in src/config.ts. */
+/** Returns the citations in src, scripts and db. A row of src/config.ts cites its variable's rule. */
 export function findCode(): readonly Citation[] {
   return globSync(['src/**/*.ts', 'scripts/**/*.ts', 'db/**/*.sql'], { cwd: ROOT })
     .sort()
@@ -67,7 +66,7 @@ export function findCode(): readonly Citation[] {
     .filter(({ rules }) => rules.length > 0);
 }
 
-/** Named tests: those that begin with a rule's number, and all of test/contract. */
+/** Returns the tests whose names start with a rule's number, and all of test/contract. */
 export function findTests(): readonly (Citation & { readonly name: string })[] {
   return globSync('test/**/*.test.ts', { cwd: ROOT })
     .sort()
@@ -90,7 +89,7 @@ function citedRules(line: string): readonly string[] {
   return [...comment.matchAll(CITATION)].flatMap(([, list]) => list!.match(/\d\.\d+/g)!);
 }
 
-// The first line of a test's call may end after the parenthesis.
+// A test's name may be on the line after the parenthesis.
 const TEST = /^ *(?:test|it)\(\s*(['"`])(.*?)\1/gm;
 
 // "4.10 and 4.11 …", "2.1, 2.2 …", "3.6 3.8 …", "1 AUTH_USER, AUTH_NAME: …"

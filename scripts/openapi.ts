@@ -1,7 +1,7 @@
-// Generates openapi.json from the route table (contract 8.1), and the introduction of docs.html (8.2):
-// `npm run openapi` writes the files that the service serves. A route's row lists the statuses of its handler; the statuses that the
-// pipeline returns first follow from the row's access and body. HEAD and OPTIONS follow from the
-// methods of a path and are not in the document.
+// `npm run openapi` generates openapi.json from the route table (contract 8.1), and the introduction
+// of docs.html (8.2). The service serves both files. A route's row lists the statuses of its handler.
+// The statuses that the pipeline returns earlier follow from the row's access and body. HEAD and
+// OPTIONS follow from the methods of a path and are not in the document.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Access } from '../src/auth/access.ts';
@@ -19,21 +19,21 @@ const DESCRIPTION = `Tokens (HS256 JWT), a note behind Bearer, a greeting behind
 
 Errors are \`text/plain\`: the status text, or one sentence that says what was wrong. Checks run in
 this order: 404 path, 405, 401 or 429, 413, 415, 400 syntax, 400 fields, 404 user, 412, 400 taken
-email. \`POST /token\`, whose body holds the credentials, checks them last.
+email. \`POST /token\` checks the credentials last, because they are in its body.
 
 Any request can get these responses, which the operations do not list: 404 for an unknown path, 405 with
 \`Allow\` for a method that the path does not have, 408 for a request that arrives too slowly, 413 for
-a body above \`BODY_LIMIT_BYTES\`, 431 for headers above 16 KiB,
-and 505 for an HTTP version other than 1.0 and 1.1. All but 404 and 405 close the connection.
+a body above \`BODY_LIMIT_BYTES\`, 431 for headers above 16 KiB, and 505 for an HTTP version other than
+1.0 and 1.1. All but 404 and 405 close the connection.
 
 Every response has \`X-Content-Type-Options: nosniff\` and an \`X-Request-Id\`, which the log has too.
 It is the value of the request if that has 1 to 128 letters, digits, dots, hyphens or underscores,
-else a new one. \`Cache-Control\` is \`private, no-cache\`, so that no cache returns a stale response;
-\`no-store\` with a token, and \`no-cache\` with this document and its page. Every body has a
-\`Content-Length\`, except a long list of users, which is streamed. If \`CORS_ORIGIN\` is set, every response has
-\`Access-Control-Allow-Origin\` and \`Access-Control-Expose-Headers\`.
+otherwise a new one. \`Cache-Control\` is \`private, no-cache\`, so no cache returns a stale response.
+It is \`no-store\` with a token, and \`no-cache\` with this document and its page. Every body has a
+\`Content-Length\`, except a long list of users, which is streamed. If \`CORS_ORIGIN\` is set, every
+response has \`Access-Control-Allow-Origin\` and \`Access-Control-Expose-Headers\`.
 
-\`HEAD\` works wherever \`GET\` does, and \`OPTIONS\` everywhere. A body that a route does not take is
+\`HEAD\` works wherever \`GET\` does, and \`OPTIONS\` everywhere. A body on a route that takes none is
 dropped, within the same size limit.`;
 
 const SECURITY: { readonly [access in Access]: readonly JsonObject[] } = {
@@ -43,7 +43,7 @@ const SECURITY: { readonly [access in Access]: readonly JsonObject[] } = {
   users: [{}, { bearer: [] }],
 };
 
-/** The document as JSON in ASCII, so that the white space in its patterns can be read. */
+/** Returns the document as JSON in ASCII, so the white space in its patterns is readable. */
 export function openapi(): string {
   // 8.1
   const paths: { [path: string]: { [method: string]: JsonObject } } = {};
@@ -124,7 +124,7 @@ function mediaTypes({ accepts }: Route): readonly string[] {
   return accepts.map((type) => MEDIA_TYPES[type]);
 }
 
-/** The page of GET /docs with the title and the introduction of the document. */
+/** Returns the page of GET /docs with the title and the introduction of the document. */
 export function withIntroduction(html: string): string {
   // 8.2
   const { title, version, summary, description } = JSON.parse(openapi()).info;
@@ -142,7 +142,7 @@ export function withIntroduction(html: string): string {
   });
 }
 
-/** Text as HTML, in which `code` is the one markup. */
+/** Returns text as HTML. The only markup is `code`. */
 function markup(text: string): string {
   const escaped = text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;');
   return escaped.replace(/`([^`]+)`/g, '<code>$1</code>');

@@ -1,5 +1,5 @@
-// Keeps README.md true: `npm run readme` writes the parts that are made from the source and runs
-// the console session again. The tests call `renew` and compare.
+// Keeps README.md true: `npm run readme` generates its tables from the source and replays its
+// console session. The tests call `renew` and compare.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -12,8 +12,9 @@ import { stablePort } from '../test/support/daemon.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const README = join(ROOT, 'README.md');
+const SRC = join(ROOT, 'src');
 
-/** The README with every generated part made anew. */
+/** Returns the README with every generated part up to date. */
 export async function renew(readme: string): Promise<string> {
   const withTables = replace(replace(readme, 'routes', routeTable()), 'files', fileTable());
   const [session = ''] = /<!-- session -->.*<!-- \/session -->/s.exec(withTables) ?? [];
@@ -25,7 +26,7 @@ export async function renew(readme: string): Promise<string> {
 
 const BLOCK = /```console\n(.*?)```/gs;
 
-/** What differs from run to run, by a word that does not. */
+/** Replaces the values that differ between runs by fixed words. */
 export function masked(text: string): string {
   return text
     .replace(/eyJ[\w-]+\.[\w-]+\.[\w-]+/g, 'TOKEN')
@@ -57,42 +58,61 @@ function routeTable(): string {
 }
 
 function fileTable(): string {
-  const files = ORDER.flatMap((pattern) => globSync(pattern, { cwd: join(ROOT, 'src') }).sort());
-  const unlisted = globSync('**/*.{ts,html}', { cwd: join(ROOT, 'src') }).filter(
-    (f) => !files.includes(f),
-  );
-  if (unlisted.length > 0) throw new Error(`not in the reading order: ${unlisted}`);
-  const rows = files.map((file) => {
-    const text = readFileSync(join(ROOT, 'src', file), 'utf8');
-    const comment = text.replace(/^<!doctype html>\n<!--/, '//').replace(/\n(?:\/\/| {4}) /g, ' ');
-    const sentence = /^\/\/ (.*?[.:])(?:\s|$)/s.exec(comment)?.[1] ?? '';
-    return `| [\`${file}\`](src/${file}) | ${sentence.replace(/:$/, '.')} |`;
+  const left = new Set(globSync('**/*.{ts,html}', { cwd: SRC }));
+  const rows = READING_ORDER.flatMap(({ title, patterns }) => {
+    const files = patterns.flatMap((pattern) => {
+      const found = globSync(pattern, { cwd: SRC }).sort();
+      if (found.length === 0) throw new Error(`src has no file ${pattern}`);
+      return found.filter((file) => left.delete(file));
+    });
+    const texts = files.map((file) => readFileSync(join(SRC, file), 'utf8'));
+    const lineCount = texts.reduce((sum, text) => sum + text.split('\n').length - 1, 0);
+    const rounded = Math.round(lineCount / 100) * 100;
+    return [
+      `| **${title}** | about ${rounded.toLocaleString('en')} lines |`,
+      ...files.map((file, i) => `| [\`${file}\`](src/${file}) | ${firstSentence(texts[i]!)} |`),
+    ];
   });
   return ['| File | |', '|---|---|', ...rows].join('\n');
 }
 
-/** The order in which an auditor reads. */
-const ORDER = [
-  'main.ts',
-  'config.ts',
-  'service.ts',
-  'start.ts',
-  'routes.ts',
-  'route.ts',
-  'app.ts',
-  'user.ts',
-  'turns.ts',
-  'api/*.ts',
-  'docs.ts',
-  'docs.html',
-  'version.ts',
-  'http/*.ts',
-  'auth/*.ts',
-  'store/*.ts',
-  'ops/*.ts',
-];
+/** The first sentence of the comment at the top of a file. */
+function firstSentence(text: string): string {
+  const comment = text.replace(/^<!doctype html>\n<!--/, '//').replace(/\n(?:\/\/| {4}) /g, ' ');
+  const sentence = /^\/\/ (.*?[.:])(?:\s|$)/s.exec(comment)?.[1] ?? '';
+  return sentence.replace(/:$/, '.');
+}
 
-/** Runs the commands of all blocks in one shell and puts the output of each below it. */
+/** The order in which an auditor reads. A file belongs to the first part that has it. */
+const READING_ORDER = [
+  { title: 'The API on one page', patterns: ['routes.ts', 'route.ts', 'user.ts'] },
+  {
+    title: 'Security core: a morning',
+    patterns: [
+      'http/server.ts',
+      'http/connection.ts',
+      'app.ts',
+      'http/router.ts',
+      'auth/*.ts',
+      'http/body.ts',
+    ],
+  },
+  { title: 'Stores: an afternoon', patterns: ['store/*.ts'] },
+  {
+    title: 'The rest, by interest',
+    patterns: [
+      'main.ts',
+      'config.ts',
+      'service.ts',
+      'api/*.ts',
+      'http/*.ts',
+      'ops/*.ts',
+      '**/*.{ts,html}',
+    ],
+  },
+] as const;
+
+/** Runs the commands of all blocks in one shell and puts each output below its command. */
 async function replay(blocks: readonly string[]): Promise<string[]> {
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-session-'));
   const port = await stablePort();
@@ -138,7 +158,7 @@ async function replay(blocks: readonly string[]): Promise<string[]> {
 
 const END = '-- end of the output --';
 
-/** A command ends with the first line that has no backslash at its end. */
+/** A command ends at the first line that does not end with a backslash. */
 function commandOf(block: string): string {
   const lines = block.split('\n');
   return lines.slice(0, lines.findIndex((line) => !line.endsWith('\\')) + 1).join('\n');

@@ -1,5 +1,5 @@
-// image/bom.ts: the bill of materials has the names that scanners match, says which part needs which,
-// and is the same at every build.
+// image/bom.ts: the bill of materials has the names that scanners match, a dependency graph,
+// and the same bytes at every build.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { billOfMaterials, type Materials } from '../image/bom.ts';
@@ -49,13 +49,13 @@ const bom = parse(MATERIALS);
 const components: readonly Component[] = bom.components;
 const named = (name: string) => components.find((component) => component.name === name)!;
 
-/** NISTIR 7695 section 6.2.3: 11 attributes behind the prefix, with `\` before punctuation. */
+/** NISTIR 7695 section 6.2.3: 11 attributes after the prefix, with `\` before punctuation. */
 const CPE = /^cpe:2\.3:a(:(\*|-|([\w.-]|\\[^\w\s])+)){10}$/;
 /** The purl specification: type, perhaps namespaces, name, version, perhaps qualifiers. */
 const PURL = /^pkg:[a-z]+(\/[\w.%-]+)+@[\w.%~-]+(\?[a-z]+=[\w.%-]+(&[a-z]+=[\w.%-]+)*)?$/;
 
 describe('the bill of materials', () => {
-  test('names what scanners look for in node: openssl, sqlite, v8, undici and others', () => {
+  test('names the parts of node that scanners know: openssl, sqlite, v8, undici and others', () => {
     const { openssl, sqlite, undici, v8, zlib } = process.versions;
     const [number] = /^[\d.]+/.exec(v8)!;
     assert.equal(named('openssl').cpe, `cpe:2.3:a:openssl:openssl:${openssl}:*:*:*:*:*:*:*`);
@@ -63,7 +63,7 @@ describe('the bill of materials', () => {
     assert.equal(named('v8').cpe, `cpe:2.3:a:google:v8:${number}:*:*:*:*:*:*:*`);
     assert.equal(named('undici').cpe, `cpe:2.3:a:nodejs:undici:${undici}:*:*:*:*:node.js:*:*`);
     assert.equal(named('undici').purl, `pkg:npm/undici@${undici}`);
-    // Chromium's suffix is no part of a version that an advisory names.
+    // Advisories name versions without Chromium's suffix.
     const [release] = /^\d+\.\d+\.\d+/.exec(zlib)!;
     assert.ok(named('zlib').cpe?.startsWith(`cpe:2.3:a:zlib:zlib:${release}`));
     assert.doesNotMatch(named('zlib').cpe!, /motley/);
@@ -106,7 +106,7 @@ describe('the bill of materials', () => {
     assert.deepEqual(needs(named('libgcc-s1')['bom-ref']), [named('libc6')['bom-ref']]);
   });
 
-  test('the serial number is one of its contents: the same twice, another for another', () => {
+  test('the serial number follows from the contents: same for the same, different for others', () => {
     const uuid = /^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
     assert.match(bom.serialNumber, uuid);
     assert.equal(billOfMaterials(MATERIALS), billOfMaterials(MATERIALS));

@@ -1,5 +1,5 @@
-// The built form, dist/main.cjs: one file that can be read, that runs from wherever it lies beside
-// db/ and node_modules/, and that loads only what the settings ask for.
+// The built form, dist/main.cjs: one readable file that runs from any folder next to
+// db/ and node_modules/, and loads only the modules that the settings need.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, globSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -9,10 +9,10 @@ import { newFolder } from './support/program.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 
-/** Modules that hold only types leave nothing behind. */
+/** Modules with only types produce no output. */
 const TYPES_ONLY = ['route.ts'];
 
-/** Ends the program once it listens and writes what it has loaded to the file LOADED. */
+/** Ends the program once it listens, and writes its loaded modules to the file LOADED. */
 const PRELOAD = `
 const { writeFileSync } = require('node:fs');
 const { Server } = require('node:net');
@@ -56,12 +56,12 @@ describe('dist/main.cjs', () => {
     writeFileSync(join(folder, 'preload.cjs'), PRELOAD);
   });
 
-  /** Runs it to its end, from the root as in the image, with no variables but these. */
+  /** Runs it until it exits, from the root as in the image, with only these variables. */
   function run(env: Record<string, string>, ...flags: readonly string[]) {
     return spawnSync(process.execPath, [...flags, file], { cwd: '/', env, encoding: 'utf8' });
   }
 
-  /** What a start with these variables has loaded when it begins to listen. */
+  /** The modules that a start with these variables has loaded when it listens. */
   function loaded(env: Record<string, string>, flags: readonly string[] = []): string {
     const list = join(folder, 'data/loaded');
     const all = { LOADED: list, PORT: '0', HOST: '127.0.0.1', ...env };
@@ -89,7 +89,7 @@ describe('dist/main.cjs', () => {
     assert.doesNotMatch(text, /^ *(?:\/\/!|\/\*!)/m);
   });
 
-  test('it loads node:sqlite, the driver of Postgres and TLS only where they are chosen', () => {
+  test('it loads node:sqlite, the Postgres driver and TLS only if the settings need them', () => {
     const sqlite = loaded({ DATABASE_URL: 'sqlite::memory:' });
     assert.match(sqlite, /^NativeModule sqlite$/m);
     assert.doesNotMatch(sqlite, /^NativeModule (?:https|tls)$|postgres/m);
@@ -110,7 +110,7 @@ describe('dist/main.cjs', () => {
     });
   }
 
-  test('an older node is told in one line which one it needs', () => {
+  test('on an older node it prints one line with the required version', () => {
     const preload = join(folder, 'older.cjs');
     writeFileSync(
       preload,
@@ -121,7 +121,7 @@ describe('dist/main.cjs', () => {
     assert.deepEqual([status, stdout], [1, '']);
   });
 
-  test('imported it starts nothing and exports `start` alone', async () => {
+  test('imported, it starts nothing and exports only `start`', async () => {
     assert.deepEqual(Object.keys(await import(file)).sort(), [
       'default',
       'module.exports',

@@ -1,5 +1,5 @@
-// A client that openapi-typescript generates from openapi.json: a program that uses it compiles and
-// completes the journey on both stores, and one that misuses it does not compile. test/clients does it
+// A client that openapi-typescript generates from openapi.json. A program that uses it compiles and
+// completes the journey on both stores. One that misuses it does not compile. test/clients does it
 // with other generators.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -50,7 +50,7 @@ describe('a client made by openapi-typescript', () => {
   });
 
   for (const store of STORES) {
-    test(`8.1 its program completes the journey (${store})`, async () => {
+    test(`8.1 a program with it completes the journey (${store})`, async () => {
       await using program = await start({
         PROTECT_USERS: 'true',
         DATABASE_URL: await newDatabase(store),
@@ -62,7 +62,7 @@ describe('a client made by openapi-typescript', () => {
   }
 });
 
-/** The lines of the file with an error of the compiler, each once. */
+/** The lines of the file with a compiler error, each once. */
 function compile(folder: string, file: string): number[] {
   const config = join(folder, `${file}.json`);
   writeFileSync(config, JSON.stringify({ compilerOptions: OPTIONS, files: [file] }));

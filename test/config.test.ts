@@ -90,7 +90,7 @@ test('the variables are those of the contract', () => {
   ]);
 });
 
-describe('values that are taken', () => {
+describe('valid values', () => {
   for (const { name, value, setting } of [
     { name: 'PORT', value: '0', setting: { port: 0 } },
     { name: 'PORT', value: '65535', setting: { port: 65_535 } },
@@ -156,7 +156,7 @@ describe('values that are taken', () => {
   }
 });
 
-describe('values that are not taken', () => {
+describe('invalid values', () => {
   const integers = {
     DATABASE_POOL_SIZE: [1, 100],
     DATABASE_TIMEOUT_MS: [100, 600_000],
@@ -283,7 +283,7 @@ describe('values from files', () => {
     { why: 'space around stays', text: ' a \n', value: ' a ' },
     { why: 'UTF-8', text: 'å😀', value: 'å😀' },
     { why: 'an empty file counts as unset', text: '', value: 'Welcome' },
-    { why: 'a newline alone counts as unset', text: '\n', value: 'Welcome' },
+    { why: 'only a newline counts as unset', text: '\n', value: 'Welcome' },
   ]) {
     test(why, () =>
       assert.equal(readConfig({ NOTE_TITLE_FILE: file('title', text) }).noteTitle, value),
@@ -306,12 +306,12 @@ describe('values from files', () => {
     });
   }
 
-  test('an empty value beside its file is unset', () => {
+  test('an empty value next to its file is unset', () => {
     const env = { NOTE_TITLE: '', NOTE_TITLE_FILE: file('title', 'x') };
     assert.equal(readConfig(env).noteTitle, 'x');
   });
 
-  test('a folder in place of a file is a problem', () => {
+  test('a folder instead of a file is a problem', () => {
     const [problem, ...rest] = problems({ AUTH_PASSWORD_FILE: folder });
     assert.match(problem!, /^AUTH_PASSWORD_FILE: EISDIR: .*; accepts the path of a file/);
     assert.deepEqual(rest, []);
@@ -338,30 +338,30 @@ describe('TLS', () => {
     }
   });
 
-  test('both paths are taken', () => {
+  test('both paths are accepted', () => {
     const env = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile };
     assert.deepEqual(readConfig(env).tls, { certFile, keyFile });
   });
 
-  test('TLS_CERT_FILE alone: the other is missing', () => {
+  test('only TLS_CERT_FILE: the other is missing', () => {
     const missing =
       'TLS_KEY_FILE: missing, as TLS_CERT_FILE is set; accepts the path of a PEM file';
     assert.deepEqual(problems({ TLS_CERT_FILE: certFile }), [missing]);
   });
 
-  test('TLS_KEY_FILE alone: the other is missing', () => {
+  test('only TLS_KEY_FILE: the other is missing', () => {
     const missing =
       'TLS_CERT_FILE: missing, as TLS_KEY_FILE is set; accepts the path of a PEM file';
     assert.deepEqual(problems({ TLS_KEY_FILE: keyFile }), [missing]);
   });
 
-  test('a key that is not the certificate’s is a problem', () => {
+  test('a key of another certificate is a problem', () => {
     const [problem, ...rest] = problems({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: otherKeyFile });
     assert.match(problem!, /^TLS_CERT_FILE: .*; accepts .*TLS_KEY_FILE/);
     assert.deepEqual(rest, []);
   });
 
-  test('a certificate that is no PEM is a problem', () => {
+  test('a certificate that is not PEM is a problem', () => {
     const env = { TLS_CERT_FILE: file('no.pem', 'secret'), TLS_KEY_FILE: keyFile };
     const [problem, ...rest] = problems(env);
     assert.match(problem!, /^TLS_CERT_FILE: /);
@@ -420,19 +420,19 @@ describe('problems', () => {
     assert.ok(found.every((line) => line.includes('; accepts ') && !line.includes('\n')));
   });
 
-  test('no message holds a value', () => {
+  test('no message contains a value', () => {
     const value = 'hunter2:\n';
     const names = VARIABLES.filter((name) => !/^(TLS_|HOST|ADMIN_HOST|AUTH_NAME|NOTE_)/.test(name));
     const direct = problems(Object.fromEntries(names.map((name) => [name, value])));
     const path = file('value', `${value}\n`);
     const fromFiles = problems(Object.fromEntries(names.map((name) => [`${name}_FILE`, path])));
-    // AUTH_PASSWORD takes it: it has nine characters.
+    // Valid for AUTH_PASSWORD: it has nine characters.
     assert.equal(direct.length, names.length - 1);
     assert.deepEqual(fromFiles, direct);
     assert.ok(!direct.join().includes('hunter2'));
   });
 
-  test('no message holds the password of a URL', () => {
+  test('no message contains the password of a URL', () => {
     const env = {
       DATABASE_URL: 'postgres://user:hunter2@h:99999/d',
       CORS_ORIGIN: 'https://hunter2/',
@@ -441,7 +441,7 @@ describe('problems', () => {
     assert.equal(problems(env).length, 2);
   });
 
-  test('a private key in the place of the certificate does not get into a message', () => {
+  test('a private key instead of the certificate does not get into a message', () => {
     const key = file(
       'hunter2.txt',
       '-----BEGIN PRIVATE KEY-----\nhunter3\n-----END PRIVATE KEY-----\n',
@@ -456,7 +456,7 @@ describe('problems', () => {
     ));
 });
 
-describe('where the probes ask', () => {
+describe('the address of the probes', () => {
   for (const { why, env, address } of [
     { why: 'by default', env: {}, address: { host: '127.0.0.1', port: 3001 } },
     { why: 'ADMIN_PORT', env: { ADMIN_PORT: '81' }, address: { host: '127.0.0.1', port: 81 } },

@@ -60,7 +60,7 @@ describe('citations', () => {
   }
 });
 
-describe('a fault in the map is reported', () => {
+describe('an error in the map is reported', () => {
   const rule = '- **2.1** A claim.\n';
   const code = { file: 'src/a.ts', line: 3, rules: ['2.1'] };
   const named = { file: 'test/a.test.ts', line: 7, rules: ['2.1'] };

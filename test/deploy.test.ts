@@ -1,6 +1,6 @@
-// deploy/ and compose.yaml: the dashboard and the alerts ask for metrics that the service has, in a
-// language that Prometheus understands, and the alerts are raised by what they are meant for; what a
-// stranger can reach without a token is nothing that changes data.
+// deploy/ and compose.yaml. The dashboard and the alerts use metrics that the service has, in valid
+// PromQL, and the alerts fire when they should. A stranger without a token can't change
+// data.
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -38,12 +38,12 @@ const alerts = [
   ...readFileSync(ALERTS, 'utf8').matchAll(/^ {8}expr: (?:\|\n((?: {10}.*\n)+)|(.*)\n)/gm),
 ].map(([, lines, line]) => lines ?? line!);
 
-/** What the dashboard's variables stand for. */
+/** Values of the dashboard's variables. */
 function filledIn(expression: string): string {
   return expression.replaceAll('$__rate_interval', '5m').replaceAll('$', '');
 }
 
-/** The metrics that an expression asks for: its names that are no label, function or operator. */
+/** The metrics of an expression: its names that are not labels, functions or operators. */
 function metricsOf(expression: string): string[] {
   const bare = expression
     .replace(/\{[^}]*\}/g, ' ')
@@ -93,7 +93,7 @@ describe('names', () => {
         const names = metricsOf(expression);
         assert.ok(names.length > 0, expression);
         for (const name of names) {
-          // Prometheus itself makes `up`.
+          // Prometheus itself adds `up`.
           assert.ok(name === 'up' || page.names.has(name), `${name} in ${expression}`);
         }
       }
@@ -101,14 +101,14 @@ describe('names', () => {
 
     test(`every label that ${what} for is on the page, or Prometheus' own`, () => {
       for (const label of expressions.flatMap(labelsOf)) {
-        // error_type comes with the store's first failure; test/contract/admin.test.ts has one.
+        // error_type appears with the store's first failure, as in test/contract/admin.test.ts.
         const isKnown = ['job', 'instance', 'error_type'].includes(label);
         assert.ok(isKnown || page.text.includes(`${label}="`), label);
       }
     });
   }
 
-  test("the dashboard's variables ask for a metric of the page", () => {
+  test("the dashboard's variables use a metric of the page", () => {
     const queries = variables.filter(({ type }) => type === 'query');
     assert.ok(queries.length > 0);
     for (const { definition } of queries) {
@@ -131,7 +131,7 @@ describe('the dashboard', () => {
     assert.ok(!('id' in dashboard) && !('__inputs' in dashboard));
   });
 
-  test('every panel asks the data source that its reader picks', () => {
+  test('every panel uses the data source that its reader picks', () => {
     assert.deepEqual(variables[0]?.name, 'datasource');
     assert.deepEqual(variables[0]?.type, 'datasource');
     const source = { type: 'prometheus', uid: '$' + '{datasource}' };
@@ -151,7 +151,7 @@ describe('the dashboard', () => {
     }
   });
 
-  test('no two panels have one id or one place', () => {
+  test('no two panels have the same id or position', () => {
     assert.equal(new Set(panels.map(({ id }) => id)).size, panels.length);
     const places = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
       Array.from({ length: w * h }, (_, i) => `${x + (i % w)} ${y + Math.floor(i / w)}`),
@@ -177,19 +177,19 @@ describe('the dashboard', () => {
 describe('the alerts', () => {
   test('there are five', () => assert.equal(alerts.length, 5));
 
-  test('every share has a minimum of traffic, without which one failure of one raises it', () => {
+  test('every failure rate has a minimum of traffic, so a single failure does not fire it', () => {
     const shares = alerts.filter((expression) => expression.includes(' / '));
     assert.equal(shares.length, 2);
     for (const expression of shares) assert.match(expression, /\band sum by .+> 0\.05\n$/s);
   });
 
-  test('promtool finds nothing wrong with them', PROMTOOL, () => {
+  test('promtool finds no problem', PROMTOOL, () => {
     const { status, output } = promtool(['check', 'rules', ALERTS]);
     assert.equal(status, 0, output);
     assert.match(output, /SUCCESS: 5 rules found/);
   });
 
-  test('what raises each, and what does not quite: ops/alerts.yaml', PROMTOOL, () => {
+  test('each alert fires, and not just below its limit: ops/alerts.yaml', PROMTOOL, () => {
     const { status, output } = promtool(['test', 'rules', join(ROOT, 'test/ops/alerts.yaml')]);
     assert.equal(status, 0, output);
   });
@@ -201,16 +201,16 @@ describe('compose.yaml', () => {
 
   test('users need a token', () => assert.match(service, /^ {6}PROTECT_USERS: "true"/m));
 
-  test('every port is of this machine alone', () => {
+  test('every port is published on the loopback interface only', () => {
     const ports = [...text.matchAll(/^ {6}- "?([\d.:]+:\d+)"?/gm)].map(([, port]) => port);
     assert.deepEqual(ports, ['127.0.0.1:3000:3000', '127.0.0.1:3001:3001']);
   });
 
-  test('the image is built, as no registry has it', () => {
+  test('the image is built, because no registry has it', () => {
     assert.match(service, /^ {4}build: \.\n {4}image: notes-users\n {4}pull_policy: build/m);
   });
 
-  test('the previous signing key has its place, so that a rotation changes files alone', () => {
+  test('the previous signing key has a file, so a rotation changes only files', () => {
     assert.match(
       service,
       /^ {6}SIGNING_SECRET_PREVIOUS_FILE: \/run\/secrets\/signing_secret_previous\b/m,
@@ -236,12 +236,12 @@ describe('kubernetes.yaml', () => {
 
   test('users need a token', () => assert.equal(variable('PROTECT_USERS'), '"true"'));
 
-  test('the previous signing key has its place, so that a rotation changes the secret alone', () => {
+  test('the previous signing key has an entry, so a rotation changes only the secret', () => {
     const path = '/run/secrets/notes-users/signing_secret_previous';
     assert.equal(variable('SIGNING_SECRET_PREVIOUS_FILE'), path);
   });
 
-  test('only a namespace of the cluster reaches the admin port, and all reach the API', () => {
+  test('only one namespace reaches the admin port, and all reach the API', () => {
     const [, rules = ''] = kind('NetworkPolicy').split('\n  ingress:\n');
     const [api, admin, ...rest] = rules.split(/^ {4}- /m).slice(1);
     assert.deepEqual(rest, []);
@@ -250,12 +250,12 @@ describe('kubernetes.yaml', () => {
     assert.match(kind('NetworkPolicy'), /^ {2}policyTypes: \[Ingress\]$/m);
   });
 
-  test('a database outage, when no replica is ready, does not block the drain of a node', () => {
+  test('a database outage, when no replica is ready, does not block draining a node', () => {
     const budget = kind('PodDisruptionBudget');
     assert.match(budget, /^ {2}unhealthyPodEvictionPolicy: AlwaysAllow$/m);
   });
 
-  test('every resource that a node can run out of is requested', () => {
+  test('every resource that a node can run out of has a request', () => {
     const requests = /\n {12}requests:\n((?: {14}.*\n)+)/.exec(kind('Deployment'))?.[1] ?? '';
     const names = [...requests.matchAll(/^ +([a-z-]+):/gm)].map(([, name]) => name);
     assert.deepEqual(names, ['cpu', 'memory', 'ephemeral-storage']);

@@ -1,5 +1,5 @@
-// The page of GET /docs in a browser (contract 8.2): what is on it, the flows of a visitor with
-// mouse and keyboard, and what it must never do. Needs Chromium, which CHROMIUM may name.
+// The page of GET /docs in a browser (contract 8.2): its contents, the flows of a visitor with
+// mouse and keyboard, and its security. Needs Chromium; CHROMIUM can name it.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -27,20 +27,20 @@ const HTML = readFileSync(new URL('../src/docs.html', import.meta.url), 'utf8');
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 /** A part of the OpenAPI document. */
-// biome-ignore lint/suspicious/noExplicitAny: the document's shape is what other tests hold
+// biome-ignore lint/suspicious/noExplicitAny: other tests check the document's shape
 type Part = any;
 
 describe('the file of the page', () => {
   test(`it has less than ${MAX_LINES} lines`, () =>
     assert.ok(HTML.trimEnd().split('\n').length < MAX_LINES));
 
-  test('it names no route but its own source', () => {
+  test('it names no route except its own source', () => {
     const script = /<script.*<\/script>/s.exec(HTML)?.[0] ?? '';
     assert.match(script, /openapi\.json/);
     assert.doesNotMatch(script, /\/(?:users|notes|protected|token)\b/);
   });
 
-  test('it keeps nothing and makes no markup from strings', () =>
+  test('it stores nothing and makes no markup from strings', () =>
     assert.doesNotMatch(
       HTML,
       /Storage|cookie|indexedDB|innerHTML|outerHTML|insertAdjacent|write\(/,
@@ -66,7 +66,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     await service.close();
   });
 
-  /** The page in a context of its own. Disposing it fails on whatever the page must never do. */
+  /** The page in its own context. Disposing it fails if the page did something forbidden. */
   async function open(options: BrowserContextOptions & { path?: string } = {}) {
     const context = await browser.newContext(options);
     const page = await context.newPage();
@@ -74,7 +74,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     page.on('pageerror', (err) => faults.push(String(err.stack)));
     page.on('dialog', (dialog) => faults.push(`dialog: ${dialog.message()}`));
     page.on('console', (message) => {
-      // The browser itself notes each answer of 4xx and 5xx, which are what the page is there for.
+      // The browser reports each 4xx and 5xx response as an error. The page shows them on purpose.
       const isAnswer = message.text().startsWith('Failed to load resource: the server responded');
       if (message.type() !== 'log' && !isAnswer) faults.push(message.text());
     });
@@ -131,7 +131,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
   const bodyOf = (form: Locator) => form.getByRole('region', { name: 'Response body' });
   const headersOf = (form: Locator) => form.getByRole('region', { name: 'Response headers' });
 
-  test('every operation is on it, with parameters, fields, media types, answers and headers', async () => {
+  test('it shows every operation with parameters, fields, media types, responses and headers', async () => {
     await using opened = await open();
     const { page } = opened;
     const resolve = (part: Part): Part =>
@@ -175,7 +175,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.ok(count >= 12);
   });
 
-  test('with the mouse: a token is got and reads the note, and Basic credentials are sent', async () => {
+  test('with the mouse: it gets a token, reads the note, and sends Basic credentials', async () => {
     await using opened = await open();
     const { page } = opened;
     const note = await operation(page, 'GET /notes');
@@ -196,12 +196,12 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.equal(await bodyOf(greeting).textContent(), 'Welcome, Administrator.\n');
   });
 
-  test('with the keyboard alone: a token, and the note', async () => {
+  test('with only the keyboard: a token, and the note', async () => {
     await using opened = await open();
     const { page } = opened;
     const { keyboard } = page;
     const focused = () => page.evaluate<string>('document.activeElement.textContent');
-    /** Presses Tab until the focus is on what begins with these words. */
+    /** Presses Tab until the focus is on an element that starts with these words. */
     const tabTo = async (start: string) => {
       for (let i = 0; i < 40; i++) {
         await keyboard.press('Tab');
@@ -240,7 +240,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.match(text, /^GET/);
   });
 
-  test('a user is created, and a stale tag changes nothing while the tag seen last does', async () => {
+  test('it creates a user; a stale tag changes nothing, the latest tag does', async () => {
     await using opened = await open();
     const { page } = opened;
     const email = `${crypto.randomUUID()}@example.com`;
@@ -261,7 +261,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     await patch.getByLabel('body', { exact: true }).fill('{"name": "Ada King"}');
     assert.match(await sendForm(patch), /^412 Precondition Failed/);
     assert.match((await bodyOf(patch).textContent())!, /rules out the user's version/);
-    // The tag that the 201 gave is that of this user.
+    // The tag of the 201 is this user's.
     await patch.getByRole('button', { name: 'Use "1"' }).first().click();
     assert.equal(await patch.getByLabel('If-Match', { exact: true }).inputValue(), '"1"');
     await patch.getByRole('button', { name: 'Send' }).click();
@@ -271,7 +271,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.equal(await patch.getByRole('button', { name: 'Use "2"' }).count(), 2);
   });
 
-  test('a tag is offered for its own user only, and not after a deletion', async () => {
+  test('it offers a tag for its own user only, and not after a deletion', async () => {
     const [one, two] = await createUsers('One', 'Two');
     await using opened = await open();
     const { page } = opened;
@@ -290,7 +290,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.equal(await offered(), 0);
   });
 
-  test('a copied curl command does in a shell what the form does', async () => {
+  test('a copied curl command has the same effect in a shell as the form', async () => {
     const permissions = ['clipboard-read', 'clipboard-write'];
     await using opened = await open({ permissions });
     const { page } = opened;
@@ -314,7 +314,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     const name = `@'"\\ $HOME $(id) \`id\` !! \n\t%s ';id;' ${crypto.randomUUID()}`;
     const email = `o'neil+${crypto.randomUUID()}@example.com`;
     const body = create.getByLabel('body', { exact: true });
-    // Begins with a line break, and has a character of two UTF-16 units.
+    // Starts with a line break, and has a character of two UTF-16 units.
     await body.fill(`\n${JSON.stringify({ name: `${name}😀`, email }, null, 2)}`);
     const [status, created] = await run(create);
     assert.equal(status, 'HTTP/1.1 201 Created');
@@ -336,7 +336,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.equal((await run(patch))[0], 'HTTP/1.1 412 Precondition Failed');
   });
 
-  test('without a clipboard the command is shown', async () => {
+  test('without a clipboard it shows the command', async () => {
     await using opened = await open();
     const { page } = opened;
     await page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })");
@@ -346,7 +346,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.equal(await bodyOf(form).textContent(), `curl -i -X GET '${service.url}/'`);
   });
 
-  test('the chosen media type is sent, with an example that fits it', async () => {
+  test('it sends the chosen media type, with a matching example', async () => {
     await using opened = await open();
     const form = await operation(opened.page, 'POST /token');
     await form
@@ -360,7 +360,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.match(await opened.page.getByLabel('Token', { exact: true }).inputValue(), /^ey/);
   });
 
-  test('"Next page" walks through all users by Enter alone, tells where it is, and ends', async () => {
+  test('"Next page" with only Enter walks through all users, shows its position, and ends', async () => {
     const ids = await createUsers('One', 'Two', 'Three', 'Four', 'Five');
     await using opened = await open();
     const { page } = opened;
@@ -381,11 +381,11 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
       assert.equal(after, String(ids[start - 1]));
     }
     assert.equal(await next.isVisible(), false);
-    // The focus is not lost with the button that had it.
+    // The focus is not lost when its button disappears.
     assert.equal(await page.evaluate('document.activeElement.textContent'), 'Send');
   });
 
-  test('of two requests under way, the answer of the second is shown', async () => {
+  test('of two concurrent requests, it shows the response of the second', async () => {
     const page = await (await browser.newContext()).newPage();
     await page.goto(`${service.url}/docs`);
     const form = await operation(page, 'GET /');
@@ -403,7 +403,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     const late = page.waitForResponse(`${service.url}/`);
     first.resolve();
     await (await late).finished();
-    // Another answer has come all the way by then.
+    // By then another response has arrived.
     await page.evaluate("fetch('docs').then((res) => res.text())");
     assert.equal(await bodyOf(form).textContent(), 'second');
     await page.context().close();
@@ -443,7 +443,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     await page.context().close();
   });
 
-  test('credentials go with "Forget" and with the page, and nothing is stored', async () => {
+  test('"Forget" and closing the page drop credentials, and nothing is stored', async () => {
     await using opened = await open();
     const { page } = opened;
     const values = () =>
@@ -467,7 +467,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.deepEqual(await page.context().cookies(), []);
   });
 
-  test('wrong credentials get no token, and it says so', async () => {
+  test('wrong credentials get no token and a message', async () => {
     await using opened = await open();
     const { page } = opened;
     await page.getByLabel('User', { exact: true }).fill('admin');
@@ -498,7 +498,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     await page.context().close();
   });
 
-  test('a long answer is cut, and a request without an answer says so', async () => {
+  test('it truncates a long response, and reports a request without a response', async () => {
     const page = await (await browser.newContext()).newPage();
     await page.goto(`${service.url}/docs`);
     const list = await operation(page, 'GET /users');
@@ -517,7 +517,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     await page.context().close();
   });
 
-  test('Lighthouse gives at least 95, 100, 100 and 100 on mobile', async (context) => {
+  test('Lighthouse scores at least 95, 100, 100 and 100 on mobile', async (context) => {
     const command = await install().catch((err) => String(err.message).split('\n')[0]!);
     if (!command.startsWith('/')) {
       context.skip(`Lighthouse cannot be installed: ${command}`);
@@ -540,7 +540,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
 
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const width of [320, 390, 1280]) {
-      test(`axe finds nothing in ${colorScheme} at ${width} px, and nothing sticks out`, async () => {
+      test(`axe finds nothing in ${colorScheme} at ${width} px, and nothing overflows`, async () => {
         const [id] = await createUsers('Ada');
         await using opened = await open({
           bypassCSP: true,

@@ -1,5 +1,5 @@
-// docs/operations.md: every command block is run, or stands with a reason in test/support/manual.ts.
-// Those that need a container engine are in test/image/operations.test.ts.
+// docs/operations.md: every command block runs, or test/support/manual.ts has the reason.
+// Blocks that need a container engine are in test/image/operations.test.ts.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ const VALIDATOR = find('kubernetes-validate');
 const LANGUAGES = { engine: 'sh', compose: 'sh', kubectl: 'sh', postgres: 'sql', promtool: 'yaml' };
 
 describe('the manual', () => {
-  test('every block stands in the list, and no other', () => {
+  test('the list has every block, and no other', () => {
     const found = Object.groupBy(blocks(), ({ heading }) => heading);
     const counts = Object.entries(found).map(([heading, own]) => [heading, own!.length]);
     const listed = Object.entries(TREATMENTS).map(([heading, own]) => [heading, own.length]);
@@ -34,11 +34,11 @@ describe('the manual', () => {
     }
   });
 
-  test('the scrape configurations are what Prometheus reads', { skip: WITHOUT_PROMTOOL }, () => {
+  test('the scrape configurations are valid for Prometheus', { skip: WITHOUT_PROMTOOL }, () => {
     const file = join(newFolder(), 'prometheus.yaml');
     const configurations = blocks().filter(({ language }) => language === 'yaml');
     for (const { text } of configurations) {
-      // Debian's Prometheus is built without the discovery of Kubernetes.
+      // Debian's Prometheus lacks Kubernetes discovery.
       const known = text.replace(/kubernetes_sd_configs: .*/, 'static_configs: [{ targets: [] }]');
       writeFileSync(file, known.replace('HOST', 'localhost'));
       const { status, output } = promtool(['check', 'config', file]);
@@ -50,7 +50,7 @@ describe('the manual', () => {
 });
 
 describe('the manual: roles and database of Postgres', () => {
-  test('the service runs as the first role, then as the second, then as it alone', async () => {
+  test('the service runs as the first role, then as either, then only as the second', async () => {
     const server = process.env.TEST_DATABASE_URL;
     if (!server) throw new Error('TEST_DATABASE_URL is not set: run the tests with npm test');
     const name = `notes_${process.pid}`;
@@ -97,7 +97,7 @@ describe('the manual: Kubernetes', {
     readonly applied?: { readonly kind: string; readonly data?: Readonly<Record<string, string>> };
   }
 
-  /** Runs a block in a folder with secrets, and returns what the cluster was asked for. */
+  /** Runs a block in a folder with secrets, and returns the calls to the cluster. */
   function runs(heading: string, words: string): { folder: string; calls: Call[] } {
     const folder = newFolder();
     const bin = join(folder, 'bin');
@@ -140,7 +140,7 @@ describe('the manual: Kubernetes', {
     assert.deepEqual(keys.sort(), mounted.map(([, name]) => name).sort());
   });
 
-  test('a new signing key takes three roll-outs, with an hour before the last', () => {
+  test('a signing key rotation takes three roll-outs, with an hour before the last', () => {
     const { calls } = runs('Rotation', 'roll_out()');
     const steps = calls.map(({ applied, asked, slept }) => applied?.kind ?? asked ?? slept);
     const rollOut = ['Secret', 'restart', 'status --timeout=10m'];

@@ -1,5 +1,5 @@
-// openapi.json: it is what the generator makes, public validators accept it, its schemas and the
-// validation of users agree, and it is fit for generators of clients. test/clients generates them.
+// openapi.json: it is up to date, public validators accept it, its schemas agree with
+// the validation of users, and client generators can use it. test/clients runs generators.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -25,7 +25,7 @@ const ROOT = join(import.meta.dirname, '..');
 const PATH = join(ROOT, 'openapi.json');
 
 describe('the document', () => {
-  test('openapi.json is what npm run openapi makes', () => {
+  test('openapi.json is the output of npm run openapi', () => {
     assert.equal(readFileSync(PATH, 'utf8'), openapi());
   });
 
@@ -37,7 +37,7 @@ describe('the document', () => {
     }
   });
 
-  test('every route of the table is in it, and nothing else', () => {
+  test('it has every route of the table, and no other', () => {
     const described = Object.entries(DOCUMENT.paths!).flatMap(([path, methods]) =>
       Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
     );
@@ -57,7 +57,7 @@ describe('the document', () => {
   });
 });
 
-describe('it is fit for generators and viewers', () => {
+describe('generators and viewers', () => {
   const text = openapi();
 
   test('8.1 it has at most 40 KB, all of it in ASCII', () => {
@@ -88,7 +88,7 @@ describe('it is fit for generators and viewers', () => {
     }
   });
 
-  test('8.1 patterns have no escape that some engine refuses', () => {
+  test('8.1 patterns have only escapes that every engine accepts', () => {
     const patterns = Array.from(text.matchAll(/"pattern": (".*")/g), ([, json]) =>
       JSON.parse(json!),
     );
@@ -116,7 +116,7 @@ describe('it is fit for generators and viewers', () => {
     assert.equal(count, 2);
   });
 
-  test('8.1 a viewer fills in no optional parameter, and any X-Request-Id is valid', () => {
+  test('8.1 no optional parameter has an example, and any X-Request-Id is valid', () => {
     const parameters = operations().flatMap(([, part]) => Object.values(part.parameters!));
     for (const parameter of parameters.map(resolve)) {
       const { required, example, examples, schema } = parameter;
@@ -157,12 +157,12 @@ describe('public validators', () => {
     assert.deepEqual(totals, { errors: 0, warnings: 0, ignored: 0 }, text);
   });
 
-  test('the JSON Schema of OpenAPI 3.1 takes it', async () => {
+  test('the JSON Schema of OpenAPI 3.1 accepts it', async () => {
     const { valid, errors } = await new Validator().validate(JSON.parse(openapi()));
     assert.deepEqual({ valid, errors }, { valid: true, errors: undefined });
   });
 
-  test('the JSON Schema of OpenAPI 3.1 refuses it without an answer’s description', async () => {
+  test('the JSON Schema of OpenAPI 3.1 refuses it without a response’s description', async () => {
     const broken = openapi().replace('"description": "A greeting.",', '');
     const { valid } = await new Validator().validate(JSON.parse(broken));
     assert.equal(valid, false);
@@ -184,7 +184,7 @@ describe('validation and the schemas agree', () => {
     JsonObject
   >;
 
-  // Texts near the rules' edges: their lengths, code points of two units, and what patterns refuse.
+  // Texts near the edges of the rules: lengths, code points of two units, and refused characters.
   const unit = fc.constantFrom('a', 'é', '😀', '@', ' ', '\t', '\0', '\x7f', '\u0085', '\u2028');
   const odd = fc.constantFrom('\ud800', '\udfff', '\u3000', '\ufeff', '\u200b', '.', '\n');
   const few = fc.array(fc.oneof({ weight: 4, arbitrary: unit }, odd), { maxLength: 6 });
@@ -234,7 +234,7 @@ test('4.11 the white space and control characters of the pattern are those of Un
   assert.deepEqual(wrong, []);
 });
 
-test('4.11 validation refuses lone surrogates, which no portable pattern does', () => {
+test('4.11 validation refuses lone surrogates, which no portable pattern can', () => {
   for (const lone of ['\ud800', '\udfff', '\udc00\ud800']) {
     assert.equal(isEmail(`a${lone}@b`), false);
     assert.equal(doesNotThrow(parseChange)({ name: `a${lone}` }), false);

@@ -10,7 +10,7 @@ import { newFolder } from './support/program.ts';
 const ROOT = join(import.meta.dirname, '..');
 const TIMEOUT_MS = 30_000;
 
-/** What would change the service if it were read. */
+/** Variables that would change the service if it read them. */
 const HOSTILE = {
   PORT: 'none',
   HOST: '192.0.2.1',
@@ -39,7 +39,7 @@ describe('the package', { timeout: 120_000 }, () => {
     npm(folder, 'install', '--no-audit', '--no-fund', '--prefer-offline', join(folder, filename));
   });
 
-  /** Runs node in the folder, in a hostile environment, until it ends by itself. */
+  /** Runs node in the folder, with a hostile environment, until it exits. */
   function run(...args: readonly string[]) {
     const { NODE_TEST_CONTEXT: _, ...env } = process.env;
     return spawnSync(process.execPath, args, {
@@ -50,14 +50,14 @@ describe('the package', { timeout: 120_000 }, () => {
     });
   }
 
-  /** Runs a module that prints one JSON value and nothing else, and parses that. */
+  /** Runs a module that prints only one JSON value, and parses that. */
   function evaluate(code: string, type: 'module' | 'commonjs' = 'module'): unknown {
     const { status, stdout, stderr } = run(`--input-type=${type}`, '--eval', code);
     assert.deepEqual([status, stderr], [0, '']);
     return JSON.parse(stdout);
   }
 
-  test('9.1 start() is the same service on a free port with no users, held by await using', () => {
+  test('9.1 start() runs the same service on a free port with no users, with await using', () => {
     const code = `
       import { start } from 'notes-users';
       let url;
@@ -77,18 +77,18 @@ describe('the package', { timeout: 120_000 }, () => {
     assert.deepEqual(seen, [200, 200, 401, 404, [], 'ECONNREFUSED']);
   });
 
-  test('9.2 the suite of examples/node-test uses what npm pack makes, not a name of the registry', () => {
+  test('9.2 the suite of examples/node-test uses the output of npm pack, not a registry name', () => {
     const manifest = readFileSync(join(ROOT, 'examples/node-test/package.json'), 'utf8');
     assert.equal(JSON.parse(manifest).devDependencies['notes-users'], `file:../../${tarball}`);
   });
 
-  test('9.2 the suite of examples/node-test passes in an environment that is not read', () => {
+  test('9.2 the suite of examples/node-test passes with hostile environment variables', () => {
     const { status, stdout } = run('--test', '--test-reporter=tap', '*.test.ts');
     assert.equal(status, 0, stdout);
     assert.match(stdout, /^# pass 4$/m);
   });
 
-  test('9.2 nothing is printed, with failed and refused requests either', () => {
+  test('9.2 nothing is printed, even with failed and refused requests', () => {
     const { status, stdout, stderr } = run(
       '--input-type=module',
       '--eval',
@@ -105,7 +105,7 @@ describe('the package', { timeout: 120_000 }, () => {
     assert.deepEqual([status, stdout, stderr], [0, '', '']);
   });
 
-  test('9.3 ten run side by side, each with users and a password of its own', () => {
+  test('9.3 ten run side by side, each with its own users and password', () => {
     const code = `
       import { start } from 'notes-users';
       const services = await Promise.all(Array.from({ length: 10 }, () => start()));
@@ -132,14 +132,14 @@ describe('the package', { timeout: 120_000 }, () => {
       await (await fetch(service.url)).text();
       await (await fetch(service.adminUrl + '/ready')).text();
       await service.close();
-      // What the client keeps of its sockets goes in the next turns.
+      // The client releases its sockets in the next turns.
       for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
       const handles = process.getActiveResourcesInfo().filter((name) => /TCP|Timeout|FS/.test(name));
       process.once('exit', () => console.log(JSON.stringify(handles)));`;
     assert.deepEqual(evaluate(code), []);
   });
 
-  test('9.5 a setting that is none, or whose value is not accepted, is refused by name', () => {
+  test('9.5 an unknown setting or an invalid value is refused by name', () => {
     const code = `
       import { start } from 'notes-users';
       const refusals = [{ PROT: 1 }, { PORT: -1, AUTH_PASSWORD: 'short' }].map((settings) =>
@@ -151,13 +151,13 @@ describe('the package', { timeout: 120_000 }, () => {
     ]);
   });
 
-  test('9.6 its types: what is right compiles, what is wrong does not, in both kinds of modules', () => {
+  test('9.6 its types: valid settings compile, invalid ones do not, in both kinds of modules', () => {
     mkdirSync(join(folder, 'node_modules/@types'), { recursive: true });
     for (const name of ['@types/node', 'undici-types']) {
       symlinkSync(join(ROOT, 'node_modules', name), join(folder, 'node_modules', name));
     }
     const rest = `
-      // @ts-expect-error a name that is none
+      // @ts-expect-error an unknown name
       start({ PROT: 1 });
       // @ts-expect-error a number, not a text
       start({ PORT: '0' });
@@ -169,7 +169,7 @@ describe('the package', { timeout: 120_000 }, () => {
         const url: string = service.url;
         // @ts-expect-error absent without ADMIN_PORT
         const adminUrl: string = service.adminUrl;
-        // @ts-expect-error no part of the package
+        // @ts-expect-error not exported by the package
         service.stop();
         return [url, adminUrl, service.close()];
       });\n`;
@@ -188,7 +188,7 @@ describe('the package', { timeout: 120_000 }, () => {
     assert.deepEqual([status, stdout], [0, '']);
   });
 
-  test('9.6 require() gives it too, in two lines', () => {
+  test('9.6 require() works too, in two lines', () => {
     const code = `
       const { start } = require('notes-users');
       start().then(async ({ url, close }) => {
@@ -215,7 +215,7 @@ describe('the package', { timeout: 120_000 }, () => {
     assert.equal(invalid.status, 78);
   });
 
-  test('9.8 it holds what a user needs, and nothing else', () => {
+  test('9.8 it contains what a user needs, and nothing else', () => {
     const schema = globSync('db/*/*.sql', { cwd: ROOT });
     const rest = [
       'LICENSE',

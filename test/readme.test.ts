@@ -1,4 +1,4 @@
-// The README is true: its tables are those of the source, and its session goes as it says.
+// The README's tables match the source, and its session has the printed output.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
@@ -7,11 +7,11 @@ import { VARIABLES } from '../src/config.ts';
 
 const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
 
-test('the generated parts are new and the session goes as written: npm run readme', async () => {
+test('the generated parts and the session are up to date (npm run readme)', async () => {
   assert.equal(masked(readme), masked(await renew(readme)));
 });
 
-test('every variable stands in the configuration table, and nothing else does', () => {
+test('the configuration table has every variable, and no other', () => {
   const section = /## Configuration\n(.*?)\n## /s.exec(readme)![1]!;
   const rows = [...section.matchAll(/^\| `([A-Z_]+)`/gm)].map(([, name]) => name);
   assert.deepEqual(rows, VARIABLES);

@@ -1,4 +1,4 @@
-// `start` from the source; the packed form has its tests in package.test.ts.
+// `start` from the source. package.test.ts tests the packed form.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
@@ -13,11 +13,11 @@ import { newFolder } from './support/program.ts';
 
 type Variable = Exclude<(typeof VARIABLES)[number], 'LOG_LEVEL'>;
 
-// These two do not compile when a variable has no setting, or a setting no variable.
+// These two don't compile if a variable has no setting, or a setting no variable.
 [] satisfies Exclude<Variable, keyof Settings>[] as never[];
 [] satisfies Exclude<keyof Settings, Variable>[] as never[];
 
-/** Every setting but the two of TLS, with a value of its type that is not its default. */
+/** Every setting except the two of TLS, with a value that is not its default. */
 const ALL: Required<Omit<Settings, 'TLS_CERT_FILE' | 'TLS_KEY_FILE'>> = {
   PORT: 0,
   HOST: '127.0.0.1',
@@ -45,7 +45,7 @@ const ALL: Required<Omit<Settings, 'TLS_CERT_FILE' | 'TLS_KEY_FILE'>> = {
 };
 
 describe('settings', () => {
-  test('every setting is taken', async () => {
+  test('every setting is accepted', async () => {
     await using service = await start(ALL);
     assert.deepEqual(service.credential, { user: 'ann', password: 'correct horse' });
     assert.equal((await fetch(`${service.url}/users`)).status, 401);
@@ -55,14 +55,14 @@ describe('settings', () => {
     assert.equal(res.headers.get('access-control-allow-origin'), '*');
   });
 
-  test('undefined is as good as absent', async () => {
+  test('undefined counts as absent', async () => {
     await using service = await start({ PORT: undefined, AUTH_USER: undefined });
     assert.match(service.url, /^http:\/\/127\.0\.0\.1:\d+$/);
     assert.equal(service.adminUrl, undefined);
     assert.equal(service.credential.user, 'admin');
   });
 
-  test('9.1 1.5 an empty text is as good as absent', async (t) => {
+  test('9.1 1.5 an empty text counts as absent', async (t) => {
     const folder = newFolder();
     const cwd = process.cwd();
     process.chdir(folder);
@@ -76,7 +76,7 @@ describe('settings', () => {
   const names = VARIABLES.filter((name) => name !== 'LOG_LEVEL').join(', ');
   for (const { why, settings, problems } of [
     {
-      why: 'names that are none, all at once',
+      why: 'unknown names, all at once',
       settings: { PROT: 1, LOG_LEVEL: 'info', toString: 'x' },
       problems: ['PROT', 'LOG_LEVEL', 'toString'].map(
         (name) => `${name}: is not a setting of start(); accepts ${names}`,
@@ -91,7 +91,7 @@ describe('settings', () => {
       ],
     },
     {
-      why: 'values beyond the limits',
+      why: 'values outside the limits',
       settings: { PORT: 65_536, TRUST_PROXY: 1.5 },
       problems: [
         'PORT: not accepted; accepts an integer from 0 to 65535',
@@ -105,7 +105,7 @@ describe('settings', () => {
 });
 
 describe('close', () => {
-  test('twice is the same as once, and nothing answers any more', async () => {
+  test('twice is the same as once, and nothing responds any more', async () => {
     const service = await start();
     await Promise.all([service.close(), service.close()]);
     await service.close();
@@ -114,7 +114,7 @@ describe('close', () => {
     });
   });
 
-  test('a request in flight is answered first', async () => {
+  test('a request in flight finishes first', async () => {
     const service = await start();
     const body = '{"name":"Ann","email":"ann@example.com"}';
     const headers = {
@@ -134,7 +134,7 @@ describe('close', () => {
     await closed;
   });
 
-  test('a TLS handshake that does not go on ends with it', { skip: NO_OPENSSL }, async () => {
+  test('a stalled TLS handshake ends with it', { skip: NO_OPENSSL }, async () => {
     const service = await start(certificate());
     const { hostname, port } = new URL(service.url);
     const socket = connect(Number(port), hostname);

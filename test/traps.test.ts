@@ -1,4 +1,4 @@
-// Traps of the drivers: calls that look right and lose a failed commit, a connection or a request.
+// Traps of the drivers: calls that look right but lose a failed commit, a connection or a request.
 // Which folder may import which is in biome.json.
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';

@@ -1,10 +1,10 @@
-// Expensive work is divided among turns of the event loop.
+// Expensive work is split over turns of the event loop.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Turns } from '../src/turns.ts';
 
-test('6.18 tasks run in their order, as many in a turn as fit into 2 ms', async () => {
+test('6.18 tasks run in order, as many per turn as fit into 2 ms', async () => {
   let now = 0;
   const turns = new Turns(() => now);
   const order: number[] = [];
@@ -27,7 +27,7 @@ test('6.18 tasks run in their order, as many in a turn as fit into 2 ms', async 
   assert.equal(done(), 6);
 });
 
-test('6.18 a task that takes longer has a turn of its own', async () => {
+test('6.18 a task that takes longer has its own turn', async () => {
   let now = 0;
   const turns = new Turns(() => now);
   let done = 0;
@@ -43,7 +43,7 @@ test('6.18 a task that takes longer has a turn of its own', async () => {
   }
 });
 
-test('6.18 while connections are accepted, work waits for 10 ms at most', async () => {
+test('6.18 while connections are accepted, work waits for at most 10 ms', async () => {
   let now = 100;
   const turns = new Turns(() => now);
   let done = 0;

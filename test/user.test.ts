@@ -1,4 +1,4 @@
-// Which values a user can have (contract 4.6, 4.11, 4.12).
+// Valid values of a user (contract 4.6, 4.11, 4.12).
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { FIELDS, isEmail, parseChange, parseNewUser } from '../src/user.ts';
@@ -11,7 +11,7 @@ function invalid(message: string) {
   return { name: 'InvalidUser', message };
 }
 
-// PropList.txt of Unicode 16: White_Space. Written out, as the code asks the engine for it.
+// PropList.txt of Unicode 16: White_Space. Written out, because the code asks the engine for it.
 const WHITE_SPACE = [
   0x9, 0xa, 0xb, 0xc, 0xd, 0x20, 0x85, 0xa0, 0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005,
   0x2006, 0x2007, 0x2008, 0x2009, 0x200a, 0x2028, 0x2029, 0x202f, 0x205f, 0x3000,
@@ -29,14 +29,14 @@ describe('names', () => {
     { why: 'an at sign', name: 'a@b' },
     { why: 'U+0001', name: '\u0001' },
     { why: 'a line feed', name: 'a\nb' },
-    { why: 'a combining mark alone', name: '\u0301' },
+    { why: 'a lone combining mark', name: '\u0301' },
     { why: 'a right-to-left override', name: '\u202e' },
     { why: 'a non-character', name: '\uffff' },
     { why: 'U+10FFFF', name: '\u{10ffff}' },
     { why: 'a family, one shape of seven code points', name: '👨‍👩‍👧‍👦' },
     { why: 'quotes, backslashes and SQL', name: `'"\\; drop table users --` },
   ]) {
-    test(`${why}: taken as it is`, () =>
+    test(`${why}: accepted unchanged`, () =>
       assert.deepEqual(parseNewUser({ ...user, name }), { ...user, name }));
   }
 
@@ -54,8 +54,8 @@ describe('names', () => {
     { why: '1 MiB', name: 'x'.repeat(2 ** 20) },
     { why: 'U+0000', name: '\0' },
     { why: 'U+0000 at the end', name: 'Ada\0' },
-    { why: 'a high surrogate alone', name: '\ud83d' },
-    { why: 'a low surrogate alone', name: '\ude00' },
+    { why: 'a lone high surrogate', name: '\ud83d' },
+    { why: 'a lone low surrogate', name: '\ude00' },
     { why: 'a high surrogate at the end', name: 'Ada\udbff' },
     { why: 'surrogates in the wrong order', name: '\ude00\ud83d' },
     { why: 'a pair and a half', name: '😀\ud83d' },
@@ -76,13 +76,13 @@ describe('emails', () => {
     { why: 'quotes and backslashes', email: `"a\\b"'@c` },
     { why: 'no dot', email: 'root@localhost' },
     { why: 'dots at the ends', email: '.a.@.b.' },
-    { why: 'a zero width space, which is no White_Space', email: 'a\u200b@b' },
-    { why: 'a zero width no-break space, which is none', email: 'a@\ufeffb' },
-    { why: 'a Mongolian vowel separator, which is none', email: 'a\u180e@b' },
+    { why: 'a zero width space, which is not White_Space', email: 'a\u200b@b' },
+    { why: 'a zero width no-break space, which is not either', email: 'a@\ufeffb' },
+    { why: 'a Mongolian vowel separator, which is not either', email: 'a\u180e@b' },
     { why: 'U+00A1, which follows the last control and space', email: '\u00a1@b' },
-    { why: 'a fullwidth at sign, which is none', email: 'a@b＠c' },
+    { why: 'a fullwidth at sign, which is not @', email: 'a@b＠c' },
   ]) {
-    test(`${why}: taken as it is`, () => {
+    test(`${why}: accepted unchanged`, () => {
       assert.deepEqual(parseNewUser({ ...user, email }), { ...user, email });
       assert.equal(isEmail(email), true);
     });
@@ -103,9 +103,9 @@ describe('emails', () => {
     { why: 'two at signs together', email: 'a@@b' },
     { why: 'nothing before the at sign', email: '@example.org' },
     { why: 'nothing after the at sign', email: 'ada@' },
-    { why: 'an at sign alone', email: '@' },
-    { why: 'a high surrogate alone', email: 'a\ud83d@b' },
-    { why: 'a low surrogate alone', email: 'a@b\ude00' },
+    { why: 'only an at sign', email: '@' },
+    { why: 'a lone high surrogate', email: 'a\ud83d@b' },
+    { why: 'a lone low surrogate', email: 'a@b\ude00' },
     { why: 'surrogates around the at sign', email: 'a\ud83d@\ude00b' },
     ...[...new Set([...WHITE_SPACE, ...CONTROLS])].flatMap((code) => [
       { why: `${hex(code)} in the middle`, email: `a${String.fromCodePoint(code)}a@b` },
@@ -118,7 +118,7 @@ describe('emails', () => {
     });
   }
 
-  test('of all code points an email takes those that are no White_Space, control, surrogate or @', () => {
+  test('an email may have any code point except White_Space, controls, surrogates and @', () => {
     const refused: number[] = [];
     for (let code = 0; code <= 0x10ffff; code++) {
       if (!isEmail(`a${String.fromCodePoint(code)}@b`)) refused.push(code);
@@ -133,20 +133,20 @@ describe('emails', () => {
 });
 
 describe('a new user', () => {
-  test('both fields that are wrong are named in one message', () =>
+  test('one message names both invalid fields', () =>
     assert.throws(() => parseNewUser({}), invalid(`${NAME}; ${EMAIL}.`)));
 
-  test('other members are left out, id and version included', () => {
+  test('other members are dropped, id and version included', () => {
     const body = { id: 7, version: 3, ...user, role: 'root' };
     assert.deepEqual(parseNewUser(body), user);
   });
 
-  test('a member called __proto__ is left out', () => {
+  test('a member called __proto__ is dropped', () => {
     const body = JSON.parse('{"__proto__":{"name":"x"},"name":"Ada","email":"ada@example.org"}');
     assert.deepEqual(parseNewUser(body), user);
   });
 
-  test('fields are not looked for on a prototype that JSON made', () => {
+  test('fields on a prototype from JSON are ignored', () => {
     const body = JSON.parse('{"__proto__":{"name":"Ada","email":"a@b"}}');
     assert.throws(() => parseNewUser(body), invalid(`${NAME}; ${EMAIL}.`));
   });
@@ -176,17 +176,17 @@ describe('a new user', () => {
 describe('a change', () => {
   for (const { why, body, change } of [
     { why: 'both fields', body: user, change: user },
-    { why: 'the name alone', body: { name: 'B' }, change: { name: 'B' } },
-    { why: 'the email alone', body: { email: 'b@c' }, change: { email: 'b@c' } },
+    { why: 'only the name', body: { name: 'B' }, change: { name: 'B' } },
+    { why: 'only the email', body: { email: 'b@c' }, change: { email: 'b@c' } },
     { why: 'nothing', body: {}, change: {} },
-    { why: 'other members alone', body: { id: 1, version: 2 }, change: {} },
+    { why: 'only other members', body: { id: 1, version: 2 }, change: {} },
     {
       why: 'a member called __proto__',
       body: JSON.parse('{"__proto__":{"name":"x"}}'),
       change: {},
     },
   ]) {
-    test(`${why}: what is there and nothing else`, () => {
+    test(`${why}: only the present fields`, () => {
       const parsed = parseChange(body);
       assert.deepEqual(parsed, change);
       assert.deepEqual(Object.keys(parsed), Object.keys(change));
@@ -197,11 +197,11 @@ describe('a change', () => {
     { why: 'RFC 7396: null would remove the name', body: { name: null }, message: `${NAME}.` },
     { why: 'RFC 7396: null would remove the email', body: { email: null }, message: `${EMAIL}.` },
     {
-      why: 'a wrong name beside a right email',
+      why: 'an invalid name with a valid email',
       body: { name: '', email: 'a@b' },
       message: `${NAME}.`,
     },
-    { why: 'both wrong', body: { name: 1, email: 2 }, message: `${NAME}; ${EMAIL}.` },
+    { why: 'both invalid', body: { name: 1, email: 2 }, message: `${NAME}; ${EMAIL}.` },
   ]) {
     test(`${why}: refused`, () => assert.throws(() => parseChange(body), invalid(message)));
   }

@@ -1,4 +1,4 @@
-// .github/workflows: actionlint reads them, with its own check of the shell scripts where shellcheck is.
+// .github/workflows: actionlint checks them, and their shell scripts if shellcheck is installed.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
@@ -28,7 +28,7 @@ describe('the workflows', {
     program = join(folder, 'actionlint');
   });
 
-  test('actionlint finds nothing in them, and finds a fault', () => {
+  test('actionlint finds no problem in them, and finds one that is added', () => {
     assert.deepEqual(files, ['.github/workflows/ci.yml', '.github/workflows/release.yml']);
     const { status, stdout } = lint(files);
     assert.equal(status, 0, stdout);
@@ -38,7 +38,7 @@ describe('the workflows', {
     assert.match(lint([wrong]).stdout, /property "reef" is not defined/);
   });
 
-  test('every command of npm that they run is a script of package.json', () => {
+  test('every npm command that they run is a script of package.json', () => {
     const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
     const text = files.map((file) => readFileSync(join(ROOT, file), 'utf8')).join('\n');
     const names = [...text.matchAll(/npm (?:run(?: --silent)? ([\w:]+)|test\b)/g)];

@@ -1,5 +1,5 @@
-// Bare node:http and one `postgres` query a request: no routing library, no validation.
-// What the usual way, one statement a request, can reach at best with this driver.
+// Bare node:http and one `postgres` query per request: no routing library, no validation.
+// The best that the usual way, one statement per request, can reach with this driver.
 import { createServer, type IncomingMessage } from 'node:http';
 import postgres from 'postgres';
 

@@ -1,5 +1,5 @@
 // Bare node:http and node:sqlite, durable (WAL, synchronous=FULL): no routing library, no
-// validation, one statement and one commit a request.
+// validation, one statement and one commit per request.
 import { createServer, type IncomingMessage } from 'node:http';
 import { DatabaseSync } from 'node:sqlite';
 

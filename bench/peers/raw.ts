@@ -1,4 +1,4 @@
-// Bare node:http: answers fixed bytes of the size that the services answer, and checks nothing.
+// Bare node:http: responds with fixed bytes of the services' size, and checks nothing.
 // The upper bound of what a service on node:http can reach.
 import { createServer } from 'node:http';
 

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { start } from 'notes-users';
 import { Newsletter } from './newsletter.ts';
 
-test('who subscribes twice is one subscriber', async () => {
+test('subscribing twice makes one subscriber', async () => {
   await using service = await start();
   const newsletter = new Newsletter(service.url);
   const first = await newsletter.subscribe('Ada Lovelace', 'ada@example.com');
@@ -11,7 +11,7 @@ test('who subscribes twice is one subscriber', async () => {
   assert.deepEqual(await newsletter.subscribe('Ada King', 'ada@example.com'), first);
 });
 
-test('the service’s reason reaches who cannot subscribe', async () => {
+test('a refused subscriber gets the reason of the service', async () => {
   await using service = await start();
   const newsletter = new Newsletter(service.url);
   await assert.rejects(
@@ -21,7 +21,7 @@ test('the service’s reason reaches who cannot subscribe', async () => {
   assert.equal(await newsletter.find('ada@example.com'), undefined);
 });
 
-test('who has left is not found, and cannot leave again', async () => {
+test('an unsubscribed email is not found and cannot unsubscribe again', async () => {
   await using service = await start();
   const newsletter = new Newsletter(service.url);
   const ada = await newsletter.subscribe('Ada Lovelace', 'ada@example.com');
@@ -30,7 +30,7 @@ test('who has left is not found, and cannot leave again', async () => {
   assert.equal(await newsletter.unsubscribe(ada), false);
 });
 
-test('the editor reads the issue with the password alone', async () => {
+test('the editor reads the issue with only the password', async () => {
   await using service = await start({ NOTE_CONTENTS: 'Spring is here.', AUTH_USER: 'editor' });
   const newsletter = new Newsletter(service.url);
   const { user, password } = service.credential;

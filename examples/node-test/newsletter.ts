@@ -1,13 +1,12 @@
-// An application's own code that talks to the service: what its test suite is about.
+// Code of an application that calls the service. The suite tests it.
 
-/** One who gets the newsletter. */
 export interface Subscriber {
   readonly id: number;
   readonly name: string;
   readonly email: string;
 }
 
-/** A client of the service at that base URL. */
+/** A client of the service at a base URL. */
 export class Newsletter {
   readonly #url: string;
 
@@ -15,7 +14,7 @@ export class Newsletter {
     this.#url = url;
   }
 
-  /** Resolves with the one who has the email, whether new or known before. */
+  /** Resolves with the subscriber who has the email, creating one if necessary. */
   async subscribe(name: string, email: string): Promise<Subscriber> {
     const res = await fetch(`${this.#url}/users`, {
       method: 'POST',
@@ -29,7 +28,7 @@ export class Newsletter {
     return known;
   }
 
-  /** Resolves with the one who has the email. */
+  /** Resolves with undefined if no subscriber has the email. */
   async find(email: string): Promise<Subscriber | undefined> {
     const res = await fetch(`${this.#url}/users?email=${encodeURIComponent(email)}`);
     if (!res.ok) throw new Error(await res.text());
@@ -37,14 +36,14 @@ export class Newsletter {
     return found;
   }
 
-  /** Whether there was such a subscriber. */
+  /** Resolves with false if the subscriber did not exist. */
   async unsubscribe({ id }: Subscriber): Promise<boolean> {
     const res = await fetch(`${this.#url}/users/${id}`, { method: 'DELETE' });
     if (!res.ok && res.status !== 404) throw new Error(await res.text());
     return res.ok;
   }
 
-  /** Resolves with the text of the current issue, for the editor who knows the password. */
+  /** Resolves with the text of the current issue. */
   async preview(id: string, pw: string): Promise<string> {
     const login = await fetch(`${this.#url}/token`, {
       method: 'POST',

@@ -1,14 +1,14 @@
-// The part of each operation that the route table lacks: its name in generated clients, parameters,
-// the schema of its body, and the response of its success.
+// The parts of each operation that the route table lacks: its name in generated clients, parameters,
+// the schema of its body, and its successful response.
 import type { routes } from '../../src/routes.ts';
 import { VERSION } from '../../src/version.ts';
 import type { PARAMETERS } from './parameters.ts';
 import { htmlResponse, jsonResponse, textResponse, unauthorized } from './responses.ts';
 import { ADA, type JsonObject, ref, type SCHEMAS } from './schemas.ts';
 
-/** What only this operation has. */
+/** The part of an operation that follows from no other source. */
 export interface Operation {
-  /** `operationId`: the name of a method in generated clients. */
+  /** `operationId`: the name of the method in generated clients. */
   readonly id: string;
   readonly tag: keyof typeof TAGS;
   readonly parameters?: readonly (keyof typeof PARAMETERS)[];
@@ -16,7 +16,7 @@ export interface Operation {
   readonly body?: { readonly schema: keyof typeof SCHEMAS; readonly example: JsonObject };
   /** The response with status 200 or 201. */
   readonly success: JsonObject;
-  /** The response with status 304, unless it is that of a user. */
+  /** The response with status 304, unless it is a user's. */
   readonly notModified?: JsonObject;
   /** The response with status 401. */
   readonly unauthorized?: JsonObject;

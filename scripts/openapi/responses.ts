@@ -1,8 +1,8 @@
-// Responses of the OpenAPI document (contract sections 2 to 4), except each route's success.
+// Responses of the OpenAPI document (contract sections 2 to 4), except the successful ones.
 import { header, only, optional } from './headers.ts';
 import { type JsonObject, ref } from './schemas.ts';
 
-/** Component names by status, for statuses with the same response on every route. */
+/** Component names of the responses that are the same on every route, by status. */
 export const SHARED = {
   304: 'NotModified',
   400: 'BadRequest',
@@ -24,7 +24,7 @@ export const RESPONSES = {
     headers: { ETag: ref('headers', 'ETag'), Vary: ref('headers', 'Vary') },
   },
   BadRequest: textResponse(
-    'The request is malformed or has an invalid value. The body is one sentence that says what was wrong.',
+    'The request is malformed or has an invalid value. The body says what was wrong, in one sentence.',
     'The body is not valid JSON.',
   ),
   UsersUnauthorized: unauthorized(

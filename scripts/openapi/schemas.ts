@@ -1,5 +1,5 @@
-// Schemas of the OpenAPI document: request and response bodies (contract sections 3 and 4). The rules
-// of a user's fields are the ones that validation uses.
+// Schemas of the request and response bodies (contract sections 3 and 4). Validation uses the same
+// schemas for a user's fields.
 import { FIELDS } from '../../src/user.ts';
 
 /** A JSON object of the document. */
@@ -12,13 +12,13 @@ export function ref(type: ComponentType, name: string): JsonObject {
   return { $ref: `#/components/${type}/${name}` };
 }
 
-/** The user of the examples: the first user of a new service, created from its example. */
+/** The user of the examples: the first user that the example of `POST /users` creates. */
 export const ADA = { id: 1, name: 'Ada Lovelace', email: 'ada@example.com' };
 
 /** Entity tag of a user that has never changed. */
 export const FIRST_TAG = '"1"';
 
-/** Without the format, generators for Go and Java make a 32-bit number. */
+/** Without the format, generators for Go and Java produce a 32-bit number. */
 export const INT64 = { type: 'integer', format: 'int64', maximum: Number.MAX_SAFE_INTEGER };
 
 /** Schemas by component name. `NewUser` would collide with the constructor of `User` in Go. */

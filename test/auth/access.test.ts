@@ -1,4 +1,4 @@
-// Authentication: who is let in, and with which challenge the others are refused.
+// Authentication: accepted credentials, and the challenges of refusals.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Access, authenticate } from '../../src/auth/access.ts';
@@ -18,7 +18,7 @@ function services({ protectUsers = false, limit = 0 } = {}) {
   return { credential, tokens, limiter: new FailureLimiter(limit, () => 0), protectUsers };
 }
 
-/** The answer that refuses, or undefined when the request is let in. */
+/** The refusal, or undefined if the request is accepted. */
 function refusal(access: Access, header: string | undefined, auth = services()) {
   try {
     authenticate(access, header, CLIENT, auth);
@@ -107,8 +107,8 @@ describe('access', () => {
     { why: 'bearer, wrong', access: 'bearer', header: `${bearer}x`, answer: invalid(NOTES) },
     { why: 'bearer, without credentials', access: 'bearer', header: undefined, answer: NOTES },
     { why: 'bearer, with Basic', access: 'bearer', header: basic, answer: NOTES },
-    { why: 'bearer, of no form', access: 'bearer', header: 'Bearer a"b', answer: NOTES },
-    { why: 'bearer, with a space behind', access: 'bearer', header: `${bearer} `, answer: NOTES },
+    { why: 'bearer, malformed', access: 'bearer', header: 'Bearer a"b', answer: NOTES },
+    { why: 'bearer, with a trailing space', access: 'bearer', header: `${bearer} `, answer: NOTES },
   ] as const) {
     test(`${why}: ${answer === undefined ? 'let in' : answer.at(-1)}`, () => {
       const auth = services({ protectUsers: protectUsers ?? false });
@@ -120,7 +120,7 @@ describe('access', () => {
 describe('failed credentials', () => {
   const LOCKED = [429, 'Too Many Requests', 'Retry-After', '60'];
 
-  test('wrong Basic credentials count, and lock out the right ones too', () => {
+  test('wrong Basic credentials count, and lock out correct ones too', () => {
     const auth = services({ limit: 2 });
     assert.deepEqual(refusal('basic', wrongBasic, auth), BASIC);
     assert.deepEqual(refusal('basic', wrongBasic, auth), BASIC);

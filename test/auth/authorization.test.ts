@@ -8,7 +8,7 @@ import {
   unauthorized,
 } from '../../src/auth/authorization.ts';
 
-describe('an Authorization header of two parts split by one space', () => {
+describe('an Authorization header with two parts and one space between them', () => {
   for (const { why, header, parts } of [
     { why: 'Basic', header: 'Basic QWxh==', parts: { scheme: 'basic', credentials: 'QWxh==' } },
     { why: 'Bearer', header: 'Bearer a.b.c', parts: { scheme: 'bearer', credentials: 'a.b.c' } },
@@ -30,12 +30,12 @@ describe('an Authorization header of two parts split by one space', () => {
   for (const { why, header } of [
     { why: 'nothing', header: '' },
     { why: 'a space', header: ' ' },
-    { why: 'the scheme alone', header: 'Bearer' },
+    { why: 'only the scheme', header: 'Bearer' },
     { why: 'the scheme and a space', header: 'Bearer ' },
     { why: 'no scheme', header: ' token' },
     { why: 'two spaces between', header: 'Bearer  token' },
-    { why: 'a space behind', header: 'Bearer token ' },
-    { why: 'a space in front', header: ' Bearer token' },
+    { why: 'a trailing space', header: 'Bearer token ' },
+    { why: 'a leading space', header: ' Bearer token' },
     { why: 'three parts', header: 'Bearer token more' },
     { why: 'a tab between', header: 'Bearer\ttoken' },
     { why: 'a no-break space between', header: 'Bearer\u00a0token' },
@@ -55,12 +55,12 @@ describe('the Bearer challenge', () => {
       challenge: 'Bearer realm="notes"',
     },
     {
-      why: 'a credential of wrong form was sent',
+      why: 'a malformed credential was sent',
       sent: bearer('a"b'),
       challenge: 'Bearer realm="notes"',
     },
-    { why: 'padding alone was sent', sent: bearer('='), challenge: 'Bearer realm="notes"' },
-    { why: 'padding stands inside', sent: bearer('a=b'), challenge: 'Bearer realm="notes"' },
+    { why: 'only padding was sent', sent: bearer('='), challenge: 'Bearer realm="notes"' },
+    { why: 'padding is inside', sent: bearer('a=b'), challenge: 'Bearer realm="notes"' },
     {
       why: 'a token68 was refused',
       sent: bearer('aZ09-._~+/=='),

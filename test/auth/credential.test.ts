@@ -16,7 +16,7 @@ describe('a secret equals', () => {
     { why: '257 bytes', value: 'x'.repeat(257) },
     { why: '10,000 bytes', value: 'x'.repeat(10_000) },
   ]) {
-    test(`${why}: itself and nothing near it`, () => {
+    test(`${why}: equals itself and no similar value`, () => {
       const secret = new Secret(value);
       assert.equal(secret.equals(value), true);
       for (const other of [
@@ -27,7 +27,7 @@ describe('a secret equals', () => {
       ]) {
         assert.equal(secret.equals(other), false);
       }
-      // What was compared before leaves no trace.
+      // An earlier comparison has no effect.
       assert.equal(secret.equals(value), true);
     });
   }
@@ -40,20 +40,20 @@ describe('a secret equals', () => {
     { why: 'another case', value: 'correct horse', given: 'Correct horse' },
     { why: 'another normal form', value: '\u00e9', given: 'e\u0301' },
     { why: 'Latin-1 of the same byte', value: '\u00e9', given: 'Ã©' },
-    { why: 'the first block alone', value: 'x'.repeat(257), given: 'x'.repeat(256) },
+    { why: 'only the first block', value: 'x'.repeat(257), given: 'x'.repeat(256) },
     { why: 'a block of zero bytes', value: '', given: '\0'.repeat(256) },
     { why: 'a text with zero bytes up to the block', value: 'a', given: `a${'\0'.repeat(255)}` },
   ]) {
     test(`not ${why}`, () => assert.equal(new Secret(value).equals(given), false));
   }
 
-  test('itself, after a longer text was compared', () => {
+  test('itself, after a comparison with a longer text', () => {
     const secret = new Secret('a');
     assert.equal(secret.equals('ab'.repeat(5000)), false);
     assert.equal(secret.equals('a'), true);
   });
 
-  test('nothing that is shown: neither JSON nor text nor keys hold it', () => {
+  test('the value is never shown: not in JSON, text or keys', () => {
     const secret = new Secret('correct horse');
     const shown = [JSON.stringify(secret), String(secret), Reflect.ownKeys(secret).join()];
     assert.ok(
@@ -76,7 +76,7 @@ describe('user and password', () => {
     { why: 'the display name', user: 'Ada', password: 'pass:wörd', isRight: false },
     { why: 'the boundary moved', user: 'ådmin:pass', password: 'wörd', isRight: false },
   ]) {
-    test(`${why}: ${isRight ? 'taken' : 'refused'}`, () =>
+    test(`${why}: ${isRight ? 'accepted' : 'refused'}`, () =>
       assert.equal(credential.matches(user, password), isRight));
   }
 });
@@ -84,7 +84,7 @@ describe('user and password', () => {
 describe('Basic credentials', () => {
   const right = Buffer.from('ådmin:pass:wörd').toString('base64');
 
-  test('the right pair in canonical base64 is taken', () =>
+  test('the right pair in canonical base64 is accepted', () =>
     assert.equal(credential.matchesBasic(right), true));
 
   test('RFC 7617 2: Aladdin and open sesame', () => {
@@ -113,11 +113,11 @@ describe('Basic credentials', () => {
     },
     { why: 'Latin-1', credentials: Buffer.from('ådmin:pass:wörd', 'latin1').toString('base64') },
     { why: 'more padding', credentials: `${right}=` },
-    { why: 'a space behind', credentials: `${right} ` },
+    { why: 'a trailing space', credentials: `${right} ` },
     { why: 'a line feed inside', credentials: `${right.slice(0, 4)}\n${right.slice(4)}` },
     { why: 'base64url in place of base64', credentials: `${right.slice(0, -1)}_` },
     {
-      why: 'a zero byte behind the pair',
+      why: 'a zero byte after the pair',
       credentials: Buffer.from('ådmin:pass:wörd\0').toString('base64'),
     },
     { why: 'base64 twice', credentials: Buffer.from(right).toString('base64') },
@@ -126,7 +126,7 @@ describe('Basic credentials', () => {
   }
 });
 
-test('3.12 both secrets are compared whatever is given, in a time that does not tell of them', (t) => {
+test('3.12 both secrets are always compared, in a time that does not depend on them', (t) => {
   const { timingSafeEqual } = crypto;
   const lengths: number[] = [];
   t.mock.method(crypto, 'timingSafeEqual', (given: Buffer, expected: Buffer) => {

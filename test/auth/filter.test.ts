@@ -14,7 +14,7 @@ test('a key is kept for at least the time, and at most twice the time', () => {
   assert.equal(filter.remainingMs('last', 2 * KEEP_MS), 0);
 });
 
-test('a key that is added again is kept from then on', () => {
+test('a key that is added again is kept from that time', () => {
   const filter = new ExpiringFilter(KEEP_MS);
   for (let now = 0; now < 10 * KEEP_MS; now += KEEP_MS / 4) {
     filter.add('key', now);
@@ -40,7 +40,7 @@ test('a third generation replaces the first', () => {
   );
 });
 
-test('of half a million keys none is missed, and of 100,000 others at most 10 are found', () => {
+test('none of half a million keys is missed, and at most 10 of 100,000 others are found', () => {
   const filter = new ExpiringFilter(KEEP_MS);
   for (let i = 0; i < 500_000; i++) filter.add(`in ${i}`, 0);
   for (let i = 0; i < 500_000; i += 10) assert.ok(filter.remainingMs(`in ${i}`, 0) > 0);

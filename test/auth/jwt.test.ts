@@ -15,12 +15,12 @@ const SUBJECT = { id: 'admin', name: 'Administrator' };
 const HEADER = { alg: 'HS256', typ: 'JWT' };
 const CLAIMS = { ...SUBJECT, iat: NOW, exp: NOW + 60 };
 
-/** Tokens at a time that stands still. */
+/** Tokens at a fixed time. */
 function at(nowSeconds: number, secrets: readonly string[] = [SECRET], subject = SUBJECT): Tokens {
   return new Tokens(subject, secrets, () => nowSeconds);
 }
 
-/** The parts with a good HMAC, whatever they say. Strings and bytes go in as they are. */
+/** The parts with a valid HMAC. Strings and bytes are used unchanged. */
 function signed(header: unknown, payload: unknown, secret: string | Buffer = SECRET): string {
   return signedText(`${encode(header)}.${encode(payload)}`, secret);
 }
@@ -60,7 +60,7 @@ describe('issued tokens', () => {
     assert.match(at(NOW, [SECRET], subject).issue(), /^[\w-]+\.[\w-]+\.[\w-]+$/);
   });
 
-  test('each second has a token of its own', () => {
+  test('each second has its own token', () => {
     let now = NOW;
     const tokens = new Tokens(SUBJECT, [SECRET], () => now);
     const first = tokens.issue();
@@ -68,7 +68,7 @@ describe('issued tokens', () => {
     assert.equal(tokens.issue(), first);
     now = NOW + 1;
     assert.equal(claimsOf(tokens.issue()).iat, NOW + 1);
-    // A clock that is set back gives what it says.
+    // After the clock is set back, the token has the earlier time.
     now = NOW;
     assert.equal(tokens.issue(), first);
   });
@@ -84,8 +84,8 @@ describe('issued tokens', () => {
 });
 
 describe('RFC 7515 A.1', () => {
-  // The vector's key is 64 bytes that are no UTF-8, and its payload names no subject.
-  // createSecretKey takes bytes as well as a text, so the casts bring both to the code as they are.
+  // The vector's key is 64 bytes that are not UTF-8, and its payload has no subject.
+  // createSecretKey accepts bytes as well as text, so the casts pass both to the code unchanged.
   const key = Buffer.from(
     'AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow',
     'base64url',
@@ -97,15 +97,15 @@ describe('RFC 7515 A.1', () => {
   const signature = 'dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk';
   const token = `${header}.${payload}.${signature}`;
 
-  test('RFC 7515 A.1: the token is good in the second before its exp', () =>
+  test('RFC 7515 A.1: the token is valid in the second before its exp', () =>
     assert.equal(at(1_300_819_379, [key], nobody).verify(token), true));
   test('RFC 7515 A.1: the token is refused at its exp', () =>
     assert.equal(at(1_300_819_380, [key], nobody).verify(token), false));
   test('RFC 7515 A.1: the token is refused with another key', () =>
     assert.equal(at(1_300_819_379, [SECRET], nobody).verify(token), false));
-  test('RFC 7515 A.1: the token is refused for a subject, which it does not name', () =>
+  test('RFC 7515 A.1: the token is refused if a subject is required, because it has none', () =>
     assert.equal(at(1_300_819_379, [key]).verify(token), false));
-  test('RFC 7515 A.1: the token is refused with its header written in another way', () => {
+  test('RFC 7515 A.1: the token is refused with another spelling of its header', () => {
     const other = Buffer.from('{"typ":"JWT","alg":"HS256"}').toString('base64url');
     assert.equal(
       at(1_300_819_379, [key], nobody).verify(`${other}.${payload}.${signature}`),
@@ -134,7 +134,7 @@ describe('jose', () => {
   });
 
   for (const { why, header, more } of [
-    { why: 'with alg alone', header: { alg: 'HS256' }, more: {} },
+    { why: 'with only alg', header: { alg: 'HS256' }, more: {} },
     { why: 'with another typ', header: { alg: 'HS256', typ: 'at+jwt' }, more: {} },
     {
       why: 'with kid, jku, x5u and x5c',
@@ -148,7 +148,7 @@ describe('jose', () => {
       more: {},
     },
     {
-      why: 'with a jwk of its own',
+      why: 'with its own jwk',
       header: { alg: 'HS256', jwk: { kty: 'oct', k: 'AAAA' } as object },
       more: {},
     },
@@ -159,9 +159,9 @@ describe('jose', () => {
     },
     { why: 'with iat in the future', header: HEADER, more: { iat: NOW + 1000 } },
     { why: 'with nbf now', header: HEADER, more: { nbf: NOW } },
-    { why: 'with claims of its own', header: HEADER, more: { admin: true, __proto__: { x: 1 } } },
+    { why: 'with its own claims', header: HEADER, more: { admin: true, __proto__: { x: 1 } } },
   ]) {
-    test(`a token of jose ${why} is good`, async () => {
+    test(`a token of jose ${why} is valid`, async () => {
       const token = await new SignJWT({ ...CLAIMS, ...more })
         .setProtectedHeader(header as { alg: string })
         .sign(key);
@@ -203,12 +203,12 @@ describe('jsonwebtoken', () => {
       options: { audience: 'x', issuer: 'y', subject: 'z', jwtid: '1' },
     },
     {
-      why: 'with a header of its own',
+      why: 'with its own header',
       options: { header: { alg: 'HS256', typ: 'x', cty: 'JWT' } },
     },
     { why: 'without iat', options: { noTimestamp: true } },
   ]) {
-    test(`a token of jsonwebtoken ${why} is good`, () => {
+    test(`a token of jsonwebtoken ${why} is valid`, () => {
       const token = jsonwebtoken.sign(CLAIMS, SECRET, { algorithm: 'HS256', ...options });
       assert.equal(at(NOW).verify(token), true);
     });
@@ -222,11 +222,11 @@ describe('jsonwebtoken', () => {
   }
 });
 
-test('the token that the attacks below start from is good', () => {
+test('the token on which the attacks below are based is valid', () => {
   assert.equal(at(NOW).verify(signed(HEADER, CLAIMS)), true);
 });
 
-describe('tokens that are refused', () => {
+describe('refused tokens', () => {
   const good = signed(HEADER, CLAIMS);
   const [header = '', payload = '', signature = ''] = good.split('.');
   const bytes = Buffer.from(signature, 'base64url');
@@ -259,7 +259,7 @@ describe('tokens that are refused', () => {
         why: `alg ${JSON.stringify(alg)} without a signature`,
         token: `${encode({ alg })}.${payload}.`,
       },
-      { why: `alg ${JSON.stringify(alg)} with a good HMAC`, token: signed({ alg }, CLAIMS) },
+      { why: `alg ${JSON.stringify(alg)} with a valid HMAC`, token: signed({ alg }, CLAIMS) },
       {
         why: `alg ${JSON.stringify(alg)} with our signature`,
         token: `${encode({ alg })}.${payload}.${signature}`,
@@ -278,22 +278,22 @@ describe('tokens that are refused', () => {
       'EdDSA',
       'dir',
     ].map((alg) => ({
-      why: `alg ${JSON.stringify(alg)} with a good HMAC`,
+      why: `alg ${JSON.stringify(alg)} with a valid HMAC`,
       token: signed({ alg }, CLAIMS),
     })),
     {
-      why: 'HS384 as it is',
+      why: 'HS384',
       token: signedText(`${encode({ alg: 'HS384' })}.${payload}`, SECRET, 'sha384'),
     },
     {
-      why: 'HS512 as it is',
+      why: 'HS512',
       token: signedText(`${encode({ alg: 'HS512' })}.${payload}`, SECRET, 'sha512'),
     },
     {
       why: 'SHA-512 under the name HS256',
       token: signedText(`${header}.${payload}`, SECRET, 'sha512'),
     },
-    { why: 'RS256 as it is', token: rsa('RS256', 'sha256') },
+    { why: 'RS256', token: rsa('RS256', 'sha256') },
     { why: 'RSA under the name HS256', token: rsa('HS256', 'sha256') },
     ...[
       { why: 'a header without alg', header: { typ: 'JWT' } },
@@ -306,12 +306,12 @@ describe('tokens that are refused', () => {
       { why: 'an empty crit', header: { ...HEADER, crit: [] } },
       { why: 'crit null', header: { ...HEADER, crit: null } },
       { why: 'crit b64', header: { ...HEADER, crit: ['b64'], b64: true } },
-      { why: 'a header that is no JSON', header: 'HS256' },
+      { why: 'a header that is not JSON', header: 'HS256' },
       { why: 'a header that is an array', header: [HEADER] },
       { why: 'a header that is a string', header: '"HS256"' },
       { why: 'a header that is null', header: 'null' },
       { why: 'a header that is a number', header: '1' },
-      { why: 'a header with text behind it', header: '{"alg":"HS256"}x' },
+      { why: 'a header with text after it', header: '{"alg":"HS256"}x' },
       { why: 'a header with a byte order mark', header: '\ufeff{"alg":"HS256"}' },
       { why: 'a header with a trailing comma', header: '{"alg":"HS256",}' },
       { why: 'a header in Latin-1', header: Buffer.from('{"alg":"HS256","x":"\xe9"}', 'latin1') },
@@ -347,7 +347,7 @@ describe('tokens that are refused', () => {
       { why: 'another id', payload: { ...CLAIMS, id: 'root' } },
       { why: 'another name', payload: { ...CLAIMS, name: 'Root' } },
       { why: 'an id in another case', payload: { ...CLAIMS, id: 'Admin' } },
-      { why: 'an id with a space behind', payload: { ...CLAIMS, id: 'admin ' } },
+      { why: 'an id with a trailing space', payload: { ...CLAIMS, id: 'admin ' } },
       { why: 'no id', payload: { name: CLAIMS.name, exp: CLAIMS.exp } },
       { why: 'no name', payload: { id: CLAIMS.id, exp: CLAIMS.exp } },
       { why: 'id null', payload: { ...CLAIMS, id: null } },
@@ -359,15 +359,15 @@ describe('tokens that are refused', () => {
       { why: 'a payload that is null', payload: 'null' },
       { why: 'a payload that is a number', payload: '1' },
       { why: 'a payload that is true', payload: 'true' },
-      { why: 'a payload that is no JSON', payload: 'id=admin' },
-      { why: 'a payload with text behind', payload: `${JSON.stringify(CLAIMS)};` },
+      { why: 'a payload that is not JSON', payload: 'id=admin' },
+      { why: 'a payload with text after it', payload: `${JSON.stringify(CLAIMS)};` },
       { why: 'a payload with a byte order mark', payload: `\ufeff${JSON.stringify(CLAIMS)}` },
       {
         why: 'a payload in Latin-1',
         payload: Buffer.from(JSON.stringify({ ...CLAIMS, x: '\xe9' }), 'latin1'),
       },
       {
-        why: 'claims that stand on a prototype',
+        why: 'claims on a prototype',
         payload: `{"__proto__":${JSON.stringify(CLAIMS)}}`,
       },
     ].map(({ why, payload: other }) => ({ why, token: signed(HEADER, other) })),
@@ -375,7 +375,7 @@ describe('tokens that are refused', () => {
     { why: 'another key', token: signed(HEADER, CLAIMS, PREVIOUS) },
     { why: 'an empty key', token: signed(HEADER, CLAIMS, '') },
     {
-      why: 'the key with a zero byte behind the hash block',
+      why: 'the key with a zero byte after the hash block',
       token: signed(HEADER, CLAIMS, SECRET.padEnd(65, '\0')),
     },
     {
@@ -407,13 +407,13 @@ describe('tokens that are refused', () => {
     { why: 'a bit in the middle of the signature changed', token: flipped(130) },
     { why: 'the last bit of the signature changed', token: flipped(255) },
 
-    { why: 'padding behind the signature', token: `${good}=` },
+    { why: 'padding after the signature', token: `${good}=` },
     { why: 'base64 with plus and slash', token: nonUrl() },
-    { why: 'a space in front', token: ` ${good}` },
-    { why: 'a space behind', token: `${good} ` },
-    { why: 'a line feed behind', token: `${good}\n` },
+    { why: 'a leading space', token: ` ${good}` },
+    { why: 'a trailing space', token: `${good} ` },
+    { why: 'a trailing line feed', token: `${good}\n` },
     { why: 'a line feed in the signature', token: `${good.slice(0, -4)}\n${good.slice(-4)}` },
-    { why: 'a zero byte behind', token: `${good}\0` },
+    { why: 'a trailing zero byte', token: `${good}\0` },
     {
       why: 'a character beyond ASCII in the signature',
       token: `${good.slice(0, -4)}é${good.slice(-4)}`,
@@ -461,9 +461,9 @@ describe('tokens that are refused', () => {
     },
     { why: 'an empty header segment', token: signedText(`.${payload}`) },
     { why: 'an empty payload segment', token: signedText(`${header}.`) },
-    { why: 'a dot in front', token: `.${good}` },
+    { why: 'a leading dot', token: `.${good}` },
     { why: 'JWS in JSON form', token: JSON.stringify({ protected: header, payload, signature }) },
-    { why: 'the payload alone', token: JSON.stringify(CLAIMS) },
+    { why: 'only the payload', token: JSON.stringify(CLAIMS) },
     { why: '100 KB of dots', token: '.'.repeat(100_000) },
     { why: '100 KB of nested JSON', token: signed(HEADER, '['.repeat(100_000)) },
   ];
@@ -471,13 +471,13 @@ describe('tokens that are refused', () => {
     test(`a token with ${why} is refused`, () => {
       const tokens = at(NOW);
       assert.equal(tokens.verify(token), false);
-      // Nor is it remembered as a good one.
+      // It is not cached as valid either.
       assert.equal(tokens.verify(token), false);
       assert.equal(tokens.verify(good), true);
     });
   }
 
-  /** A good token whose signature holds "-" or "_", with "+" and "/" there. */
+  /** A valid token whose signature has "-" or "_", replaced by "+" and "/". */
   function nonUrl(): string {
     for (let i = 0; ; i++) {
       const token = signed(HEADER, { ...CLAIMS, i });
@@ -487,7 +487,7 @@ describe('tokens that are refused', () => {
     }
   }
 
-  /** Claims in base64url that ends in two characters for one byte: four of its bits are unused. */
+  /** Claims in base64url that end in two characters for one byte, with four unused bits. */
   function payloadWithUnusedBits(): string {
     const text = JSON.stringify(CLAIMS);
     return encode(text.padEnd(text.length + ((4 - (text.length % 3)) % 3)));
@@ -500,7 +500,7 @@ describe('tokens that are refused', () => {
   }
 });
 
-describe('tokens that look odd and are good', () => {
+describe('odd but valid tokens', () => {
   for (const { why, token } of [
     { why: 'a float exp', token: signed(HEADER, { ...CLAIMS, exp: NOW + 0.5 }) },
     {
@@ -509,18 +509,18 @@ describe('tokens that look odd and are good', () => {
     },
     { why: 'the largest finite exp', token: signed(HEADER, { ...CLAIMS, exp: Number.MAX_VALUE }) },
     { why: 'nbf negative', token: signed(HEADER, { ...CLAIMS, nbf: -1 }) },
-    { why: 'iat that is no number', token: signed(HEADER, { ...CLAIMS, iat: 'yesterday' }) },
+    { why: 'iat that is not a number', token: signed(HEADER, { ...CLAIMS, iat: 'yesterday' }) },
     { why: 'white space in the header', token: signed(' { "alg" : "HS256" } ', CLAIMS) },
     { why: 'alg with an escape', token: signed('{"alg":"\\u0048S256"}', CLAIMS) },
     { why: 'a typ of another kind', token: signed({ alg: 'HS256', typ: 7 }, CLAIMS) },
     { why: 'b64 without crit, which is ignored', token: signed({ ...HEADER, b64: false }, CLAIMS) },
   ]) {
-    test(`a token with ${why} is good`, () => assert.equal(at(NOW).verify(token), true));
+    test(`a token with ${why} is valid`, () => assert.equal(at(NOW).verify(token), true));
   }
 });
 
 describe('keys', () => {
-  test('a token of the previous secret is good', () => {
+  test('a token of the previous secret is valid', () => {
     const old = at(NOW, [PREVIOUS]).issue();
     assert.equal(at(NOW, [SECRET, PREVIOUS]).verify(old), true);
     assert.equal(at(NOW, [SECRET]).verify(old), false);
@@ -538,7 +538,7 @@ describe('keys', () => {
     assert.equal(at(NOW, [secret]).verify(token), true);
   });
 
-  test('a secret that looks like base64 or hexadecimal is taken as text', () => {
+  test('a secret that looks like base64 or hexadecimal is used as text', () => {
     const secret = '00112233445566778899aabbccddeeff';
     assert.equal(
       at(NOW, [secret]).verify(signed(HEADER, CLAIMS, Buffer.from(secret, 'hex'))),
@@ -548,8 +548,8 @@ describe('keys', () => {
   });
 });
 
-describe('tokens that are remembered', () => {
-  test('a token that was good is refused from the moment of its exp', () => {
+describe('cached tokens', () => {
+  test('a token that was valid is refused from its exp on', () => {
     let now = NOW;
     const tokens = new Tokens(SUBJECT, [SECRET], () => now);
     const token = tokens.issue();
@@ -565,7 +565,7 @@ describe('tokens that are remembered', () => {
     }
   });
 
-  test('a token that was refused before its nbf is good after it', () => {
+  test('a token that was refused before its nbf is valid after it', () => {
     let now = NOW;
     const tokens = new Tokens(SUBJECT, [SECRET], () => now);
     const token = signed(HEADER, { ...CLAIMS, nbf: NOW + 10 });
@@ -574,7 +574,7 @@ describe('tokens that are remembered', () => {
     assert.equal(tokens.verify(token), true);
   });
 
-  test('a changed copy of a remembered token is refused', () => {
+  test('a changed copy of a cached token is refused', () => {
     const tokens = at(NOW);
     const token = tokens.issue();
     assert.equal(tokens.verify(token), true);
@@ -584,7 +584,7 @@ describe('tokens that are remembered', () => {
     }
   });
 
-  test('of 40,000 tokens, more than are remembered, each keeps its own exp', () => {
+  test('each of 40,000 tokens, more than the cache holds, keeps its own exp', () => {
     let now = NOW;
     const tokens = new Tokens(SUBJECT, [SECRET], () => now);
     const all = Array.from({ length: 40_000 }, (_, i) =>
@@ -601,7 +601,7 @@ describe('tokens that are remembered', () => {
     assert.ok(verified().every((isGood) => !isGood));
   });
 
-  test('what is remembered belongs to one service', () => {
+  test('the cache belongs to one service', () => {
     const token = at(NOW).issue();
     const [ours, others] = [at(NOW), at(NOW, [PREVIOUS])];
     assert.equal(ours.verify(token), true);
@@ -609,7 +609,7 @@ describe('tokens that are remembered', () => {
   });
 });
 
-test('3.12 signatures are compared in a time that does not tell how much of one is right', (t) => {
+test('3.12 signatures are compared in a time that does not depend on how much is right', (t) => {
   const { timingSafeEqual } = crypto;
   let compared = 0;
   t.mock.method(crypto, 'timingSafeEqual', (given: Buffer, expected: Buffer) => {

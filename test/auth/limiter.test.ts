@@ -1,4 +1,4 @@
-// The limit of failed credential checks, on a clock that is passed in.
+// The limit on failed credential checks, with an injected clock.
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
@@ -10,11 +10,11 @@ import { HttpError } from '../../src/http/errors.ts';
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
 const CLIENT = '192.0.2.1';
 
-/** A limiter under a clock that the test sets. */
+/** A limiter with a clock that the test sets. */
 function limited(limit: number) {
   const clock = { ms: 1_000_000 };
   const limiter = new FailureLimiter(limit, () => clock.ms);
-  /** 'right' or 'wrong' as checked, or the seconds of Retry-After when nothing was checked. */
+  /** 'right' or 'wrong' after a check, or the seconds of Retry-After without one. */
   const attempt = (isRight: boolean, client = CLIENT): 'right' | 'wrong' | number => {
     try {
       return limiter.attempt(client, () => isRight) ? 'right' : 'wrong';
@@ -31,13 +31,13 @@ function limited(limit: number) {
 }
 
 describe('the limit', () => {
-  test('3.13 as many failures as the limit are checked, the next attempt is not', () => {
+  test('3.13 failures up to the limit are checked, the next attempt is not', () => {
     const { attempt, fail } = limited(3);
     assert.deepEqual(fail(3), ['wrong', 'wrong', 'wrong']);
     assert.equal(attempt(false), 60);
   });
 
-  test('3.13 right credentials are refused too while the lock holds', () => {
+  test('3.13 correct credentials are refused too during the lock', () => {
     const { attempt, fail } = limited(1);
     fail(1);
     assert.equal(attempt(true), 60);
@@ -64,19 +64,19 @@ describe('the limit', () => {
     assert.equal(attempt(true), 60);
   });
 
-  test('3.13 0 switches it off', () => {
+  test('3.13 0 disables it', () => {
     const { attempt, fail } = limited(0);
     assert.deepEqual(new Set(fail(10_000)), new Set(['wrong']));
     assert.equal(attempt(true), 'right');
   });
 
-  test('3.13 nothing is checked while the lock holds', () => {
+  test('3.13 nothing is checked during the lock', () => {
     const limiter = new FailureLimiter(1, () => 0);
     limiter.attempt(CLIENT, () => false);
     assert.throws(() => limiter.attempt(CLIENT, () => assert.fail('checked')), { status: 429 });
   });
 
-  test('3.13 a check that throws counts for nothing', () => {
+  test('3.13 a check that throws does not count', () => {
     const limiter = new FailureLimiter(1, () => 0);
     const broken = () => {
       throw new RangeError('broken');
@@ -117,7 +117,7 @@ describe('time', () => {
     assert.equal(attempt(true), 'right');
   });
 
-  test('3.13 attempts during the lock do not make it longer', () => {
+  test('3.13 attempts during the lock do not extend it', () => {
     const { clock, attempt, fail } = limited(1);
     fail(1);
     clock.ms += 59_999;
@@ -126,7 +126,7 @@ describe('time', () => {
     assert.equal(attempt(true), 'right');
   });
 
-  test('3.13 after the lock, counting begins anew', () => {
+  test('3.13 after the lock, counting starts again', () => {
     const { clock, attempt, fail } = limited(2);
     fail(2);
     clock.ms += 60_000;
@@ -161,7 +161,7 @@ describe('time', () => {
     clock.ms += 59_999;
     fail(1);
     assert.equal(attempt(true), 60);
-    // In the next slice each of them ends on its own.
+    // In the next slice each of them expires separately.
     const other = '192.0.2.2';
     clock.ms = 2_009_999;
     fail(1, other);
@@ -172,7 +172,7 @@ describe('time', () => {
     assert.equal(attempt(true, other), 'right');
   });
 
-  test('3.13 no minute holds more failures than the limit, however they come', (t: TestContext) => {
+  test('3.13 no minute has more failures than the limit, in any pattern', (t: TestContext) => {
     t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
     const step = fc.record({
       pause: fc.oneof(fc.constant(0), fc.nat(5_000), fc.constantFrom(59_999, 60_000, 60_001)),
@@ -188,7 +188,7 @@ describe('time', () => {
         if (answer === 'wrong') times.push(clock.ms);
         const inMinute = times.filter((time) => time > clock.ms - 60_000).length;
         assert.ok(inMinute <= limit);
-        // And nobody below the limit is ever refused.
+        // And no address below the limit is ever refused.
         if (typeof answer === 'number')
           assert.ok(answer >= 1 && answer <= 60 && times.length >= limit);
       }
@@ -220,7 +220,7 @@ describe('addresses', () => {
     { why: 'an IPv4 address and ::1', one: '0.0.0.1', other: '::1' },
     { why: 'no address and an address', one: '', other: '192.0.2.1' },
   ]) {
-    test(`3.13 ${why} have counters of their own`, () => {
+    test(`3.13 ${why} have separate counters`, () => {
       const { attempt, fail } = limited(1);
       fail(1, one);
       assert.equal(attempt(true, other), 'right');
@@ -233,7 +233,7 @@ describe('addresses', () => {
 const subnet = (i: number) => `2001:db8:7:${i.toString(16)}::1`;
 
 describe('an IPv6 /48', () => {
-  test('3.13 as many failures as 64 times the limit are checked', () => {
+  test('3.13 failures up to 64 times the limit are checked', () => {
     const { attempt, fail } = limited(5);
     const answers = Array.from({ length: 50_006 }, (_, i) => fail(1, subnet(i % 65_536))[0]);
     assert.equal(answers.filter((answer) => answer === 'wrong').length, 64 * 5);
@@ -241,7 +241,7 @@ describe('an IPv6 /48', () => {
     assert.equal(attempt(true, '2001:db8:8::1'), 'right');
   });
 
-  test('3.13 64 addresses may use up the limit, and the 65th is refused without a check', () => {
+  test('3.13 64 addresses can use up the limit, and the 65th is refused without a check', () => {
     const { attempt, fail } = limited(2);
     for (let i = 0; i < 64; i++) {
       assert.equal(attempt(true, subnet(64)), 'right', String(i));
@@ -250,7 +250,7 @@ describe('an IPv6 /48', () => {
     assert.equal(attempt(true, subnet(64)), 60);
   });
 
-  test('3.13 its lock ends after a minute, and counting begins anew', () => {
+  test('3.13 its lock ends after a minute, and counting starts again', () => {
     const { clock, attempt, fail } = limited(1);
     for (let i = 0; i < 64; i++) fail(1, subnet(i));
     clock.ms += 59_999;
@@ -267,7 +267,7 @@ describe('an IPv6 /48', () => {
     assert.equal(attempt(true, subnet(1)), 'right');
   });
 
-  test('3.13 what is refused without a check does not count for it', () => {
+  test('3.13 a refusal without a check does not count for it', () => {
     const { attempt, fail } = limited(1);
     fail(1_000, subnet(0));
     for (let i = 1; i < 63; i++) fail(1, subnet(i));
@@ -276,7 +276,7 @@ describe('an IPv6 /48', () => {
     assert.equal(attempt(true, subnet(64)), 60);
   });
 
-  test('3.13 no minute holds more than 64 times the limit, however they come', (t: TestContext) => {
+  test('3.13 no minute has more than 64 times the limit, in any pattern', (t: TestContext) => {
     t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
     const step = fc.record({ pause: fc.nat(30_000), addresses: fc.nat(64) });
     const steps = fc.array(step, { minLength: 10, maxLength: 40, size: 'max' });
@@ -301,7 +301,7 @@ describe('an IPv6 /48', () => {
 });
 
 const ipv4 = (i: number) => `10.${(i >> 16) & 255}.${(i >> 8) & 255}.${i & 255}`;
-/** Each in a /48 of its own. */
+/** Each in its own /48. */
 const ipv6 = (i: number) => `2001:${(i >> 16).toString(16)}:${(i & 0xffff).toString(16)}::1`;
 
 describe('many addresses', () => {
@@ -320,10 +320,10 @@ describe('many addresses', () => {
       });
     }
 
-    test(`3.13 full tables of ${why} addresses take less than 16 MB, whatever the limit`, () => {
+    test(`3.13 full tables of ${why} addresses take less than 16 MB, with any limit`, () => {
       const before = usedBytes();
       const { clock, fail } = limited(1000);
-      // Half of the table at a time, each address with failures in seven slices.
+      // Half of the table at a time. Each address has failures in seven slices.
       for (const half of [0, 5_000]) {
         for (let slice = 0; slice < 7; slice++) {
           for (let i = half; i < half + 5_000; i++) fail(2, address(i));
@@ -335,18 +335,18 @@ describe('many addresses', () => {
       assert.equal(fail(1)[0], 'wrong');
     });
 
-    test(`3.13 ${why}: a clean address gets in while 50,000 others are locked`, () => {
+    test(`3.13 ${why}: a clean address is accepted while 50,000 others are locked`, () => {
       const { attempt, fail } = limited(1);
       for (let i = 0; i < 50_000; i++) fail(1, address(i));
       for (const clean of ['192.0.2.1', '2001:ffff::1', address(50_000)]) {
         assert.equal(attempt(true, clean), 'right', clean);
       }
-      // A wrong guess counts for it as ever.
+      // A wrong guess counts for it as usual.
       assert.deepEqual(fail(1, '192.0.2.1'), ['wrong']);
       assert.equal(attempt(true, '192.0.2.1'), 60);
     });
 
-    test(`3.13 ${why}: of 50,000 addresses none gets past the limit within the minute`, () => {
+    test(`3.13 ${why}: none of 50,000 addresses exceeds the limit within the minute`, () => {
       const { clock, attempt, fail } = limited(1);
       for (let i = 0; i < 50_000; i++) fail(1, address(i));
       for (const ms of [0, 59_999]) {
@@ -357,7 +357,7 @@ describe('many addresses', () => {
       }
     });
 
-    test(`3.13 ${why}: addresses in rotation do not get past the limit either`, () => {
+    test(`3.13 ${why}: addresses in rotation do not exceed the limit either`, () => {
       const { fail } = limited(2);
       const wrong = new Map<number, number>();
       for (let i = 0; i < 60_000; i++) {
@@ -367,7 +367,7 @@ describe('many addresses', () => {
       assert.equal(Math.max(...wrong.values()), 2);
     });
 
-    test(`3.13 ${why}: after two minutes everyone may try again`, () => {
+    test(`3.13 ${why}: after two minutes every address may try again`, () => {
       const { clock, attempt, fail } = limited(1);
       for (let i = 0; i < 20_000; i++) fail(1, address(i));
       clock.ms += 120_000;
@@ -375,7 +375,7 @@ describe('many addresses', () => {
     });
   }
 
-  test('3.13 Retry-After is at most a minute, and two for an address that lost its place', () => {
+  test('3.13 Retry-After is at most a minute, or two for an address that lost its counter', () => {
     const { clock, attempt, fail } = limited(2);
     fail(1);
     clock.ms += 1_000;
@@ -390,13 +390,13 @@ describe('many addresses', () => {
     assert.equal(attempt(true), 'right');
   });
 
-  test('3.13 the 5,000 addresses that failed last keep their counts', () => {
+  test('3.13 the 5,000 addresses with the latest failures keep their counts', () => {
     const { attempt, fail } = limited(2);
     for (let i = 0; i < 20_000; i++) fail(1, ipv4(i));
     for (let i = 15_000; i < 20_000; i++) assert.equal(attempt(true, ipv4(i)), 'right', ipv4(i));
   });
 
-  test('3.13 a locked /48 stays locked whatever 30,000 others do', () => {
+  test('3.13 a locked /48 stays locked while 30,000 others fail', () => {
     const { clock, attempt, fail } = limited(1);
     for (let i = 0; i < 64; i++) fail(1, subnet(i));
     for (let i = 0; i < 30_000; i++) fail(1, ipv6(i));
@@ -415,7 +415,7 @@ describe('many addresses', () => {
   });
 });
 
-/** What the heap and buffers take after garbage collection. */
+/** Bytes of the heap and buffers after garbage collection. */
 function usedBytes(): number {
   setFlagsFromString('--expose-gc');
   runInNewContext('gc')();

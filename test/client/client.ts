@@ -1,4 +1,4 @@
-// The journey with openapi-fetch. Everything it knows of the API comes from `api.ts`, which
+// The journey with openapi-fetch. Everything it knows about the API comes from `api.ts`, which
 // openapi-typescript generates from openapi.json. Prints the journey as JSON.
 import createClient from 'openapi-fetch';
 import type { components, paths } from './api.ts';

@@ -1,4 +1,4 @@
-// What the types of a client do not let through: each line that says so, and no other.
+// Errors that the types of a client catch: each marked line, and no other.
 import createClient from 'openapi-fetch';
 import type { components, paths } from './api.ts';
 

@@ -1,4 +1,4 @@
-// openapi.json in the hands of generators that others wrote: each makes a client, the client compiles,
+// openapi.json with third-party generators. Each generates a client, the client compiles,
 // and a program that uses it completes the journey on both stores. test/client.test.ts does the same
 // with openapi-typescript.
 import assert from 'node:assert/strict';
@@ -142,7 +142,7 @@ const CLIENTS: readonly Client[] = [
   },
 ];
 
-describe('clients that others generate', { concurrency: 2 }, () => {
+describe('generated clients', { concurrency: 2 }, () => {
   for (const client of CLIENTS) {
     describe(client.name, { skip: client.skip, concurrency: 1 }, () => {
       const folder = newFolder();
@@ -159,7 +159,7 @@ describe('clients that others generate', { concurrency: 2 }, () => {
       });
 
       for (const store of STORES) {
-        test(`8.1 its program completes the journey (${store})`, async () => {
+        test(`8.1 a program with it completes the journey (${store})`, async () => {
           await using program = await start({
             PROTECT_USERS: 'true',
             DATABASE_URL: await newDatabase(store),

@@ -13,7 +13,7 @@ const patterns = [
   ...new Set(Array.from(DOCUMENT.matchAll(/"pattern": (".*")/g), ([, json]) => JSON.parse(json!))),
 ] as readonly string[];
 
-// White space, controls and their neighbours. Text that ends with a line feed is left out: `$` is
+// White space, controls and their neighbours. No text ends with a line feed: `$` is
 // also before it in Python, Java and PCRE, and has no portable replacement.
 const CODES = [
   ...[0x00, 0x01, 0x08, 0x09, 0x0a, 0x0d, 0x0e, 0x1f, 0x20, 0x21, 0x3f, 0x40, 0x41, 0x7e, 0x7f],
@@ -47,7 +47,7 @@ const TEXTS = [
 
 const PAIRS = patterns.flatMap((pattern) => TEXTS.map((text) => ({ pattern, text })));
 
-/** The verdicts of this engine; JSON Schema asks for the `u` flag, and some validators leave it out. */
+/** The verdicts of this engine. JSON Schema requires the `u` flag, but some validators omit it. */
 const verdicts = (flags: string) =>
   PAIRS.map(({ pattern, text }) => new RegExp(pattern, flags).test(text));
 

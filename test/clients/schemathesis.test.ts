@@ -14,7 +14,7 @@ const { id: USER, pw: PASSWORD } = JSON.parse(readFileSync(PATH, 'utf8')).paths[
 
 /** Requests for each operation in one phase of three. */
 const EXAMPLES = IS_FULL ? 300 : 30;
-/** The full form tries others each time; schemathesis prints the seed of a failure. */
+/** The full form uses new requests each time. schemathesis prints the seed of a failure. */
 const SEED = IS_FULL ? [] : ['--seed', '16'];
 
 const TOKEN = 'token';
@@ -49,13 +49,13 @@ password = "${PASSWORD}"
 describe('schemathesis', { skip: ABSENT.python, concurrency: 2 }, () => {
   for (const store of STORES) {
     for (const isProtected of [false, true]) {
-      test(`8.1 it finds no fault (${store}, PROTECT_USERS=${isProtected})`, async (t) => {
+      test(`8.1 it finds no failure (${store}, PROTECT_USERS=${isProtected})`, async (t) => {
         await using program = await start({
           PROTECT_USERS: String(isProtected),
           DATABASE_URL: await newDatabase(store),
           AUTH_USER: USER,
           AUTH_PASSWORD: PASSWORD,
-          // Invalid credentials are part of what it sends.
+          // It also sends invalid credentials.
           AUTH_FAILURES_PER_MINUTE: '0',
         });
         const pair = { id: USER, pw: PASSWORD };

@@ -1,4 +1,4 @@
-// Before the tests of the clients: installs the tools and starts the Postgres.
+// Runs before the client tests: installs the tools and starts Postgres.
 import * as postgres from '../support/postgres.ts';
 import { install } from './toolbox.ts';
 

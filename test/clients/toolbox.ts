@@ -1,5 +1,5 @@
-// Programs that others wrote, at pinned versions, installed by their own package managers into one
-// cache folder. Nothing is written to the tree or to the home folder.
+// Third-party programs at pinned versions, installed by their own package managers into one
+// cache folder. They write nothing to the tree or to the home folder.
 import { execFile, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { find } from '../support/daemon.ts';
 
-/** CLIENTS=full takes minutes more than the short form. */
+/** CLIENTS=full takes some minutes longer. */
 export const IS_FULL = process.env.CLIENTS === 'full';
 
 const CACHE = process.env.CLIENTS_CACHE ?? join(tmpdir(), `notes-users-clients-${userInfo().uid}`);
@@ -19,7 +19,7 @@ const GO_PACKAGE = 'github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.
 const SWAGGER_UI = 'swagger-ui-dist@5.35.0';
 const DEPENDENCY_PLUGIN = 'org.apache.maven.plugins:maven-dependency-plugin:3.9.0';
 
-/** Why the tests of a language are skipped; `false` if the machine has it. */
+/** Reason to skip the tests of a language; `false` if the machine has it. */
 export const ABSENT = {
   java: absent('java', 'javac', 'mvn'),
   go: absent('go'),
@@ -37,7 +37,7 @@ function hasVenv(): boolean {
   return spawnSync('python3', ['-c', check]).status === 0;
 }
 
-/** Where each tool is, by a name that changes with its version. */
+/** The path of each tool. It changes with the version. */
 const FOLDERS = {
   jars: folderOf('jars', readFileSync(join(TOOLS, 'pom.xml'))),
   venv: folderOf('venv', readFileSync(join(TOOLS, 'requirements.txt'))),
@@ -59,7 +59,7 @@ export const SWAGGER_UI_FOLDER = join(FOLDERS.npm, 'node_modules/swagger-ui-dist
 
 const { NODE_TEST_CONTEXT: _, GOFLAGS = '', ...inherited } = process.env;
 
-/** With the caches of all package managers in the cache folder. */
+/** The environment, with the caches of all package managers in the cache folder. */
 export const ENV = {
   ...inherited,
   GOPATH: join(CACHE, 'go'),
@@ -90,7 +90,7 @@ export async function run(
   }
 }
 
-/** Installs what is not in the cache yet. */
+/** Installs the tools that are not in the cache yet. */
 export async function install(): Promise<void> {
   const { jars, venv, gobin, npm } = FOLDERS;
   await Promise.all([
@@ -117,7 +117,7 @@ export async function install(): Promise<void> {
   ]);
 }
 
-/** Fills a folder; one that was not filled to the end is filled again. */
+/** Fills a folder. An incomplete folder is filled again. */
 async function once(folder: string, fill: () => Promise<unknown>): Promise<void> {
   const marker = join(folder, '.complete');
   if (existsSync(marker)) return;

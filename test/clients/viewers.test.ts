@@ -1,5 +1,5 @@
-// Swagger UI shows openapi.json and sends every operation as it fills it in: the request leaves the
-// browser, and nothing in it came from an example that the visitor did not choose.
+// Swagger UI shows openapi.json and sends every operation with its prefilled values: the request leaves the
+// browser, and has no value from an example that the visitor did not choose.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -29,7 +29,7 @@ const operations = Object.entries(DOCUMENT.paths!).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, part]) => ({ method, path, part })),
 );
 
-/** Without credentials these refuse, which is a response too. */
+/** Without credentials these return a refusal, which is a response too. */
 const UNAUTHORIZED = ['issueToken', 'readNote', 'greetCaller'];
 
 describe('Swagger UI', { skip: ABSENT.chromium, timeout: 300_000 }, () => {
@@ -73,7 +73,7 @@ describe('Swagger UI', { skip: ABSENT.chromium, timeout: 300_000 }, () => {
 
   for (const { method, path, part } of operations) {
     const id = String(part.operationId);
-    test(`8.1 sends ${method.toUpperCase()} ${path} as it fills it in`, async () => {
+    test(`8.1 sends ${method.toUpperCase()} ${path} with its prefilled values`, async () => {
       await using program = await start({ CORS_ORIGIN: '*' });
       if (path.includes('{id}')) await fetch(`${program.url}/users`, exampleOf('createUser'));
       const request = await execute(program, id);

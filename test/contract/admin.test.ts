@@ -40,7 +40,7 @@ for (const store of STORES) {
         ['/ready', TEXT, /^ready\n$/],
         ['/metrics', 'text/plain; version=0.0.4; charset=utf-8', /^# HELP [\s\S]*\n$/],
       ] as const) {
-        test(`7.1, 7.2 and 7.3 GET ${path} answers 200 whatever its query, and is not kept by caches`, async () => {
+        test(`7.1, 7.2 and 7.3 GET ${path} returns 200 with any query, and caches don't store it`, async () => {
           const answer = await send(`${program.adminUrl}${path}`);
           assert.equal(answer.status, 200);
           assert.equal(answer.headers.get('content-type'), type);
@@ -50,13 +50,13 @@ for (const store of STORES) {
           assert.deepEqual([withQuery.status, withQuery.headers.get('content-type')], [200, type]);
         });
 
-        test(`7.1, 7.2 and 7.3 HEAD ${path} answers 200 without a body`, async () => {
+        test(`7.1, 7.2 and 7.3 HEAD ${path} returns 200 without a body`, async () => {
           const answer = await send(`${program.adminUrl}${path}`, { method: 'HEAD' });
           assert.deepEqual([answer.status, answer.body], [200, '']);
           assert.equal(answer.headers.get('content-type'), type);
         });
 
-        test(`7.1, 7.2 and 7.3 POST ${path} answers 405 with Allow`, async () => {
+        test(`7.1, 7.2 and 7.3 POST ${path} returns 405 with Allow`, async () => {
           const answer = await send(`${program.adminUrl}${path}`, { method: 'POST' });
           assert.deepEqual([answer.status, answer.body], [405, 'Method Not Allowed']);
           assert.equal(answer.headers.get('allow'), 'GET, HEAD');
@@ -64,13 +64,13 @@ for (const store of STORES) {
 
         test(`7.1, 7.2 and 7.3 the API has no ${path}, and the admin listener no /users`, async () => {
           assert.equal((await send(`${program.url}${path}`)).status, 404);
-          // Not by `send`: openapi.json declares the answers of the API alone.
+          // Without `send`: openapi.json declares only the API's responses.
           assert.equal((await fetch(`${program.adminUrl}/users`)).status, 404);
         });
       }
     });
 
-    test('7.1, 7.2 and 7.3 bytes that are no request answer 400, and the connection ends', async () => {
+    test('7.1, 7.2 and 7.3 input that is not a request returns 400 and closes the connection', async () => {
       await using program = await start();
       const { hostname, port } = new URL(program.adminUrl);
       const socket = connect(Number(port), hostname);
@@ -80,7 +80,7 @@ for (const store of STORES) {
       assert.match(text, /^Connection: close\r$/m);
     });
 
-    test('7.1 and 7.2 without the store /live answers 200, and /ready 503 with the reason', async () => {
+    test('7.1 and 7.2 without the store /live returns 200, and /ready 503 with the reason', async () => {
       const url = await newDatabase(store);
       await using program = await start({ DATABASE_URL: url });
       await ready(program);
@@ -91,7 +91,7 @@ for (const store of STORES) {
       assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
     });
 
-    test('7.1 and 7.2 while it stops /live answers 200, and /ready 503 with the reason', async () => {
+    test('7.1 and 7.2 during a stop /live returns 200, and /ready 503 with the reason', async () => {
       const DATABASE_URL = await newDatabase(store);
       await using program = await start({ DATABASE_URL, SHUTDOWN_DELAY_MS: '60000' });
       program.process.kill('SIGTERM');
@@ -101,7 +101,7 @@ for (const store of STORES) {
       assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
     });
 
-    test('7.3 what is counted equals what was sent', async () => {
+    test('7.3 the counts equal the requests sent', async () => {
       await using program = await start({ DATABASE_URL: await newDatabase(store) });
       await ready(program);
       const { url } = program;
@@ -173,7 +173,7 @@ for (const store of STORES) {
       assert.deepEqual(active, Array(active.length).fill(0));
     });
 
-    test('7.3 a bucket holds all below it, and the last one every request', async () => {
+    test('7.3 a bucket includes all smaller ones, and the last one every request', async () => {
       await using program = await start({ DATABASE_URL: await newDatabase(store) });
       await Promise.all(Array.from({ length: 20 }, () => send(`${program.url}/users`)));
       const page = await Page.of(program.adminUrl);
@@ -193,7 +193,7 @@ for (const store of STORES) {
       }
     });
 
-    test('7.3 a request in flight is active until it is answered', async () => {
+    test('7.3 a request is active until its response', async () => {
       await using program = await start({ DATABASE_URL: await newDatabase(store) });
       const posts = async () =>
         (await Page.of(program.adminUrl)).series(ACTIVE)['http_request_method="POST"'];
@@ -209,7 +209,7 @@ for (const store of STORES) {
       socket.destroy();
     });
 
-    test('7.3 a client that goes away in the middle of its request is counted, and not active', async () => {
+    test('7.3 a client that disconnects during its request is counted, and is no longer active', async () => {
       await using program = await start({ DATABASE_URL: await newDatabase(store) });
       const { hostname, port } = new URL(program.url);
       const socket = connect(Number(port), hostname);
@@ -224,7 +224,7 @@ for (const store of STORES) {
       assert.deepEqual(Object.values(counts), [1]);
     });
 
-    test('7.3 operations of the store are counted by name, a taken email as no failure', async () => {
+    test('7.3 store operations are counted by name, and a taken email is not a failure', async () => {
       await using program = await start({ DATABASE_URL: await newDatabase(store) });
       await ready(program);
       const earlier = await operations(program, store);
@@ -252,7 +252,7 @@ for (const store of STORES) {
       });
     });
 
-    test('7.3 a failure of the store is counted by operation, as what it is', async () => {
+    test('7.3 a store failure is counted by operation and error type', async () => {
       const url = await newDatabase(store);
       await using program = await start({
         DATABASE_URL: url,
@@ -275,7 +275,7 @@ for (const store of STORES) {
       });
     });
 
-    test('7.3 the page tells the version, the connections, and how the process is', async () => {
+    test('7.3 the page has the version, the connections, and the state of the process', async () => {
       await using program = await start({
         DATABASE_URL: await newDatabase(store),
         DATABASE_POOL_SIZE: '3',
@@ -303,7 +303,7 @@ for (const store of STORES) {
       }
     });
 
-    test('7.3 nothing of a request is in it but what the table knows', async () => {
+    test('7.3 no label has a value from a request, except those of the route table', async () => {
       await using program = await start({ DATABASE_URL: await newDatabase(store) });
       await ready(program);
       const body = { name: 'NEEDLE', email: 'needle@example.com' };
@@ -321,7 +321,7 @@ for (const store of STORES) {
       for (const secret of [PASSWORD, USER]) assert.ok(!text.includes(secret));
     });
 
-    test('7.3 promtool finds nothing wrong with it', { skip: WITHOUT_PROMTOOL }, async () => {
+    test('7.3 promtool finds no problem', { skip: WITHOUT_PROMTOOL }, async () => {
       await using program = await start({ DATABASE_URL: await newDatabase(store) });
       const fresh = await Page.of(program.adminUrl);
       assert.deepEqual(promtool(['check', 'metrics'], fresh.text), { status: 0, output: '' });
@@ -335,7 +335,7 @@ for (const store of STORES) {
   });
 }
 
-/** Counts by operation, those that failed under `NAME FAILURE`. */
+/** Counts by operation; failures are under `NAME FAILURE`. */
 async function operations(program: Program, store: StoreName): Promise<Record<string, number>> {
   const series = (await Page.of(program.adminUrl)).series(`${OPERATIONS}_count`);
   const labels = `db_system_name="${SYSTEMS[store]}",db_operation_name="(\\w+)"(?:,error_type="(\\w+)")?`;
@@ -362,7 +362,7 @@ async function execute(url: string, store: StoreName, ...statements: string[]): 
   await sql.end();
 }
 
-/** The store fails for the service from now on. */
+/** Makes the store fail for the service. */
 function takeAway(url: string, store: StoreName): Promise<void> {
   if (store === 'sqlite') return execute(url, store, 'drop table users');
   const name = new URL(url).pathname.slice(1);
@@ -374,7 +374,7 @@ function takeAway(url: string, store: StoreName): Promise<void> {
   );
 }
 
-/** Keeps writers waiting. @returns what lets them go on */
+/** Blocks writers. @returns a function that releases them */
 async function lock(url: string, store: StoreName): Promise<() => Promise<void>> {
   if (store === 'sqlite') {
     const db = new DatabaseSync(url.slice('sqlite:'.length));

@@ -14,7 +14,7 @@ const FORM = new URLSearchParams({ id: USER, pw: PASSWORD }).toString();
 const FORM_TYPE = 'application/x-www-form-urlencoded';
 const PATCH_TYPES = ['application/json', 'application/merge-patch+json'];
 
-/** Each route that takes a body, with the types that it takes and a body of the first of them. */
+/** Each route that takes a body, with its media types and a body of the first of them. */
 const ROUTES = [
   ['POST', '/token', ['application/json', FORM_TYPE], CREDENTIALS, 200],
   ['POST', '/users', ['application/json'], '{"name":"Ann","email":"EMAIL"}', 201],
@@ -22,7 +22,7 @@ const ROUTES = [
   ['PATCH', '/users/1', PATCH_TYPES, '{"name":"Ann"}', 200],
 ] as const;
 
-/** Spellings of Content-Type that each route above takes as JSON. */
+/** Spellings of Content-Type that each route above accepts as JSON. */
 const SPELLINGS = [
   ['application/json', 'plain'],
   ['Application/JSON', 'another case'],
@@ -32,7 +32,7 @@ const SPELLINGS = [
   ['application/json; version=1', 'another parameter'],
 ] as const;
 
-/** Content-Types that no route takes. */
+/** Content-Types that no route accepts. */
 const FOREIGN = [
   ['text/plain', 'text'],
   ['text/json', 'text that claims to be JSON'],
@@ -92,13 +92,13 @@ for (const store of STORES) {
 
     for (const [method, path, types, body, status] of ROUTES) {
       for (const [type, why] of SPELLINGS) {
-        test(`2.8 ${method} ${path} takes Content-Type: ${type} (${why})`, async () => {
+        test(`2.8 ${method} ${path} accepts Content-Type: ${type} (${why})`, async () => {
           assert.equal((await ask(method, path, body, { 'content-type': type })).status, status);
         });
       }
 
       for (const [type, why] of FOREIGN) {
-        test(`2.8 ${method} ${path} with Content-Type: ${type} (${why}) answers 415`, async () => {
+        test(`2.8 ${method} ${path} with Content-Type: ${type} (${why}) returns 415`, async () => {
           const answer = await ask(method, path, body, { 'content-type': type });
           assert.equal(answer.status, 415);
           assert.equal(answer.headers.get('content-type'), TEXT);
@@ -112,7 +112,7 @@ for (const store of STORES) {
         'text/plain',
         '',
       ];
-      test(`2.8 ${method} ${path} names what it takes, with any other type and with none`, async () => {
+      test(`2.8 ${method} ${path} lists its types in the 415 for another type and for none`, async () => {
         const refused = others.filter((type) => !(types as readonly string[]).includes(type));
         assert.ok(refused.length >= 3);
         for (const type of refused) {
@@ -127,7 +127,7 @@ for (const store of STORES) {
       });
 
       for (const coding of ['gzip', 'br', 'deflate', 'identity, gzip', 'zstd']) {
-        test(`2.8 ${method} ${path} with Content-Encoding: ${coding} answers 415`, async () => {
+        test(`2.8 ${method} ${path} with Content-Encoding: ${coding} returns 415`, async () => {
           const headers = { 'content-type': 'application/json', 'content-encoding': coding };
           const answer = await ask(method, path, body, headers);
           assert.deepEqual(
@@ -142,20 +142,20 @@ for (const store of STORES) {
       }
 
       for (const coding of ['identity', 'Identity']) {
-        test(`2.8 ${method} ${path} takes Content-Encoding: ${coding}`, async () => {
+        test(`2.8 ${method} ${path} accepts Content-Encoding: ${coding}`, async () => {
           const headers = { 'content-type': 'application/json', 'content-encoding': coding };
           assert.equal((await ask(method, path, body, headers)).status, status);
         });
       }
 
       for (const [text, why] of MALFORMED_JSON) {
-        test(`2.8 ${method} ${path} with malformed JSON (${why}) answers 400`, async () => {
+        test(`2.8 ${method} ${path} with malformed JSON (${why}) returns 400`, async () => {
           const answer = await ask(method, path, text);
           assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
         });
       }
 
-      test(`2.8 ${method} ${path} takes ${LIMIT} bytes, with a length and in chunks`, async () => {
+      test(`2.8 ${method} ${path} accepts ${LIMIT} bytes, with a length and in chunks`, async () => {
         for (const framing of [request, chunked]) {
           const padded = body.replace('EMAIL', email()).padEnd(LIMIT);
           const bytes = framing(method, path, 'Content-Type: application/json\r\n', padded);
@@ -163,7 +163,7 @@ for (const store of STORES) {
         }
       });
 
-      test(`2.8 ${method} ${path} answers ${LIMIT + 1} bytes with 413 and Connection: close`, async () => {
+      test(`2.8 ${method} ${path} refuses ${LIMIT + 1} bytes with 413 and Connection: close`, async () => {
         for (const framing of [request, chunked]) {
           const padded = body.replace('EMAIL', email()).padEnd(LIMIT + 1);
           const bytes = framing(method, path, 'Content-Type: application/json\r\n', padded, '');
@@ -171,7 +171,7 @@ for (const store of STORES) {
         }
       });
 
-      test(`2.8 ${method} ${path} refuses a declared length over the limit before any of the body`, async () => {
+      test(`2.8 ${method} ${path} refuses a Content-Length over the limit before reading the body`, async () => {
         const head = `${method} ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n`;
         const length = `Content-Length: ${LIMIT + 1}\r\n`;
         for (const expect of ['', 'Expect: 100-continue\r\n']) {
@@ -183,7 +183,7 @@ for (const store of STORES) {
         { why: 'HTTP/1.0', version: '1.0', expect: '100-continue' },
         { why: 'another expectation', version: '1.1', expect: 'the-impossible' },
       ]) {
-        test(`2.8 ${method} ${path} never answers 100 to ${why}`, async () => {
+        test(`2.8 ${method} ${path} never sends 100 to ${why}`, async () => {
           const head = `${method} ${path} HTTP/${version}\r\nHost: x\r\nExpect: ${expect}\r\n`;
           const rest =
             'Connection: close\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}';
@@ -193,7 +193,7 @@ for (const store of STORES) {
         });
       }
 
-      test(`2.8 ${method} ${path} answers Expect: 100-continue with 100 within the limit`, async () => {
+      test(`2.8 ${method} ${path} sends 100 for Expect: 100-continue within the limit`, async () => {
         const text = body.replace('EMAIL', email());
         await using client = await open(program.url);
         const [head, content] = request(
@@ -215,7 +215,7 @@ for (const store of STORES) {
     }
 
     for (const framing of ['Content-Length: 2', 'Transfer-Encoding: chunked']) {
-      test(`2.14 a type that is refused gets 415 and never 100, with ${framing}`, async () => {
+      test(`2.14 a refused type gets 415 and never 100, with ${framing}`, async () => {
         const head = 'POST /users HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n';
         const answer = await answerTo(
           program.url,
@@ -229,7 +229,7 @@ for (const store of STORES) {
       ['with its length', request],
       ['in chunks', chunked],
     ] as const) {
-      test(`2.8, 2.13 a client that sends 1 MiB ${declared} before it reads gets to read the 413`, async () => {
+      test(`2.8, 2.13 a client that sends 1 MiB ${declared} before it reads can read the 413`, async () => {
         await using client = await open(program.url);
         client.socket.pause();
         const text = JSON.stringify({ name: 'x'.repeat(2 ** 20), email: 'x@example.com' });
@@ -237,7 +237,7 @@ for (const store of STORES) {
         const half = bytes.length / 2;
         for (const part of [bytes.slice(0, half), bytes.slice(half)]) {
           await new Promise((resolve) => client.socket.write(part, resolve));
-          // Another connection's answer: by then the service has read the first half.
+          // After another connection's response, the service has read the first half.
           assert.equal((await send(program.url)).status, 200);
         }
         client.socket.resume();
@@ -246,7 +246,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.8 a body in chunks of a byte takes memory for its bytes alone', async () => {
+    test('2.8 a body in chunks of one byte takes memory only for its bytes', async () => {
       await using own = await start();
       const resident = async () => {
         const { body } = await send(`${own.adminUrl}/metrics`);
@@ -260,7 +260,7 @@ for (const store of STORES) {
       for (const { socket } of clients) {
         await new Promise((resolve) => socket.write(head + type + chunks, resolve));
       }
-      // Another connection's answer: by then the service holds all of them.
+      // After another connection's response, the service holds all of them.
       assert.equal((await send(own.url)).status, 200);
       const grown = (await resident()) - before;
       assert.ok(grown < 100e6, `${grown} bytes more`);
@@ -273,7 +273,7 @@ for (const store of STORES) {
       );
     });
 
-    test('2.8 POST /token takes a form, with parameters of its type', async () => {
+    test('2.8 POST /token accepts a form, with parameters in its media type', async () => {
       for (const type of [FORM_TYPE, `${FORM_TYPE}; charset=UTF-8`, FORM_TYPE.toUpperCase()]) {
         assert.equal(
           (await ask('POST', '/token', FORM, { 'content-type': type })).status,
@@ -286,13 +286,13 @@ for (const store of STORES) {
     });
 
     for (const [text, why] of MALFORMED_FORMS) {
-      test(`2.8 POST /token with a malformed form (${why}) answers 400`, async () => {
+      test(`2.8 POST /token with a malformed form (${why}) returns 400`, async () => {
         const answer = await ask('POST', '/token', text, { 'content-type': FORM_TYPE });
         assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
       });
     }
 
-    test('2.8 PATCH takes application/merge-patch+json', async () => {
+    test('2.8 PATCH accepts application/merge-patch+json', async () => {
       for (const type of [
         'application/merge-patch+json',
         'Application/Merge-Patch+JSON; charset=utf-8',
@@ -318,7 +318,7 @@ for (const store of STORES) {
     for (const { why, bytes, statuses } of [
       { why: 'that was refused', bytes: tooLong, statuses: [413] },
       {
-        why: 'that was refused behind an answer',
+        why: 'refused after a response',
         bytes: 'GET /users HTTP/1.1\r\nHost: x\r\n\r\nno HTTP\r\n\r\n',
         statuses: [200, 400],
       },
@@ -336,7 +336,7 @@ for (const store of STORES) {
         socket.write(bytes);
         await once(socket, 'end');
         assert.deepEqual(seen().map(Number), statuses);
-        // Our half stays open, and what it brings is dropped until the service gives up.
+        // Our half stays open. The service drops its data, then gives up.
         const more = setInterval(() => socket.write('x'.repeat(100)), 100);
         await new Promise((resolve) => socket.once('close', resolve));
         clearInterval(more);
@@ -349,7 +349,7 @@ for (const store of STORES) {
       { why: 'HTTP/1.1 with Connection: close', version: '1.1', fields: 'Connection: close\r\n' },
       { why: 'HTTP/1.0', version: '1.0', fields: '' },
     ]) {
-      test(`2.13 a client of ${why} that sends all of its body before it reads gets its answer`, async () => {
+      test(`2.13 a client of ${why} that sends its whole body before it reads gets its response`, async () => {
         for (const [target, status] of [
           ['/users', 415],
           ['/nowhere', 404],
@@ -360,7 +360,7 @@ for (const store of STORES) {
           const rest = 'Content-Type: text/plain\r\nContent-Length: 90000\r\n\r\n';
           client.socket.write(head + rest);
           for (let i = 0; i < 9; i++) {
-            // Another connection's answer: by then this request has had its own.
+            // After another connection's response, this request has had its own.
             assert.equal((await send(program.url)).status, 200);
             await new Promise((resolve) => client.socket.write('x'.repeat(10_000), resolve));
           }
@@ -375,7 +375,7 @@ for (const store of STORES) {
       [LIMIT, 'keep-alive', 'at the limit'],
       [LIMIT + 1, 'close', 'over it'],
     ] as const) {
-      test(`2.13 a refusal before a body of known length ${why}: Connection: ${close}`, async () => {
+      test(`2.13 a refusal before a body of known length ${why} has Connection: ${close}`, async () => {
         const { hostname, port } = new URL(program.url);
         const socket = connect(Number(port), hostname);
         socket.write(`POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`);
@@ -393,14 +393,14 @@ for (const store of STORES) {
       ['GET', '/users/1', 200],
       ['DELETE', '/users/999', 404],
     ] as const) {
-      test(`2.15 ${method} ${path} drops a body, whatever it is`, async () => {
+      test(`2.15 ${method} ${path} drops a body of any type`, async () => {
         for (const head of ['', 'Content-Type: text/plain\r\n', 'Content-Encoding: gzip\r\n']) {
           const small = await answerTo(program.url, request(method, path, head, '{\xff'));
           assert.equal(small.status, status, head);
         }
       });
 
-      test(`2.15 ${method} ${path} with a body over the limit answers 413`, async () => {
+      test(`2.15 ${method} ${path} with a body over the limit returns 413`, async () => {
         const large = 'x'.repeat(LIMIT + 1);
         for (const bytes of [request(method, path, '', large), chunked(method, path, '', large)]) {
           assert.equal((await answerTo(program.url, bytes)).status, 413);
@@ -408,7 +408,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.13 after a refusal with an unread body the connection stays in step, or closes', async () => {
+    test('2.13 after a refusal with an unread body the connection stays in sync, or closes', async () => {
       const smuggled = 'GET /users/1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
       const rows = [
         ['POST', '/users', 'Content-Type: text/plain\r\n', 415],
@@ -428,12 +428,12 @@ for (const store of STORES) {
 
 let emails = 0;
 
-/** An email that no user has. */
+/** Returns an email that no user has. */
 function email(): string {
   return `user-${++emails}@example.com`;
 }
 
-/** The bytes of a request with Content-Length; the connection closes unless `close` is empty. */
+/** The bytes of a request with Content-Length. The connection closes unless `close` is empty. */
 function request(
   method: string,
   path: string,
@@ -460,12 +460,12 @@ function chunked(
   return `${method} ${path} HTTP/1.1\r\nHost: x\r\n${close}${head}${coding}\r\n${coded}`;
 }
 
-/** The one answer to those bytes, read until the server closes. */
+/** The only response to those bytes, read until the server closes. */
 async function answerTo(url: string, bytes: string): Promise<Answer> {
   return parse(await raw(url, bytes));
 }
 
-/** One answer, its body to the end of the text. */
+/** One response, with its body up to the end of the text. */
 function parse(text: string): Answer {
   const end = text.indexOf('\r\n\r\n');
   const [line, ...fields] = text.slice(0, end).split('\r\n');
@@ -477,7 +477,7 @@ function parse(text: string): Answer {
   };
 }
 
-/** A connection that collects what it receives. */
+/** A connection that collects the bytes it receives. */
 async function open(url: string) {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname)

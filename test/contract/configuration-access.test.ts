@@ -1,4 +1,4 @@
-// Section 1 of the contract: who is let in (AUTH_*, SIGNING_SECRET*, PROTECT_USERS, TRUST_PROXY),
+// Section 1 of the contract: access (AUTH_*, SIGNING_SECRET*, PROTECT_USERS, TRUST_PROXY),
 // and the note.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
@@ -15,7 +15,7 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, (
     assert.deepEqual([id, name], ['admin', 'Administrator']);
   });
 
-  test('1 AUTH_USER, AUTH_PASSWORD, AUTH_NAME: the given ones count, the default user does not', async () => {
+  test('1 AUTH_USER, AUTH_PASSWORD, AUTH_NAME: the given ones are valid, the default user is not', async () => {
     const env = { AUTH_USER: 'Zoë', AUTH_PASSWORD: `${EMOJI.repeat(7)}:`, AUTH_NAME: 'Zoë Ω' };
     await using program = await start(env);
     const { id, name } = claims(await token(program, env.AUTH_PASSWORD, env.AUTH_USER));
@@ -56,7 +56,7 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, (
     assert.equal(jwt, resign(jwt, secret));
   });
 
-  test('1 SIGNING_SECRET: unset, one is generated with a warning, and tokens end with the process', async () => {
+  test('1 SIGNING_SECRET: unset, one is generated with a warning, and a restart invalidates tokens', async () => {
     await using first = await start({ SIGNING_SECRET: '' });
     await using second = await start({ SIGNING_SECRET: '' });
     await first.until(({ stdout, stderr }) => /SIGNING_SECRET.*\n/.test(stdout + stderr));
@@ -98,7 +98,7 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, (
     assert.deepEqual(notes[1], { title: 'T "1"', contents: 'line 1\nline 2 \u2028' });
   });
 
-  test('1 PROTECT_USERS: true asks for the bearer token on every /users route', async () => {
+  test('1 PROTECT_USERS: true requires the bearer token on every /users route', async () => {
     await using program = await start({ PROTECT_USERS: 'true' });
     const authorization = `Bearer ${await token(program)}`;
     const body = { name: 'Ann', email: 'ann@example.com' };
@@ -152,7 +152,7 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, (
     assert.deepEqual(statuses, [...Array(60).fill(401), 429]);
   });
 
-  test('1 AUTH_FAILURES_PER_MINUTE: 0 switches the limit off', async () => {
+  test('1 AUTH_FAILURES_PER_MINUTE: 0 disables the limit', async () => {
     await using program = await start({ AUTH_FAILURES_PER_MINUTE: '0' });
     const statuses = new Set<number>();
     for (let i = 0; i < 200; i++) statuses.add((await login(program, 'wrong')).status);

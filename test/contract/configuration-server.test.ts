@@ -1,5 +1,5 @@
-// Section 1 of the contract: where and how it is served (PORT, HOST, ADMIN_PORT, TLS_*), bodies,
-// origins, the log, and how it stops.
+// Section 1 of the contract: listeners (PORT, HOST, ADMIN_PORT, TLS_*), bodies,
+// origins, the log, and stopping.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
@@ -19,7 +19,7 @@ import { type Answer, raw, send } from '../support/client.ts';
 import { createDatabase, freePort } from '../support/postgres.ts';
 import { newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/program.ts';
 
-/** What a start needs so that nothing is generated and nothing is left behind. */
+/** Settings with which a start generates no secret and leaves no file. */
 const COMPLETE = {
   PORT: '0',
   HOST: '127.0.0.1',
@@ -28,11 +28,11 @@ const COMPLETE = {
   SIGNING_SECRET: SECRET,
 };
 
-/** Node passes the option on to few systems. */
+/** Node supports the option on few systems. */
 const NO_REUSE = process.platform !== 'linux' && 'SO_REUSEPORT spreads connections on Linux';
 
 describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
-  test('1 PORT: 0 picks a free one, which the start-up line names', async () => {
+  test('1 PORT: 0 picks a free port, and the start line names it', async () => {
     await using first = await start();
     await using second = await start();
     assert.notEqual(first.url, second.url);
@@ -52,7 +52,7 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
   test('1 PORT: the default is 3000', async () => {
     const { PORT: _, ...rest } = COMPLETE;
     await using program = new Program(rest);
-    // Where another process has the port, the one line about the address in use names it.
+    // If another process has the port, the line about the address in use names it.
     await Promise.race([program.logged('listening'), program.exited]).catch(() => {});
     assert.match(program.stdout + program.stderr, /127\.0\.0\.1:3000\b/);
   });
@@ -64,7 +64,7 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
     assert.equal(second.url, first.url);
     const taken = (program: Program) =>
       program.log.filter(({ message }) => message === 'request').length;
-    // A new connection each; by a chance of 2 to the power of -199 one process gets all.
+    // A new connection each. One process gets all of them with a probability of 2^-199.
     for (let i = 1; taken(first) === 0 || taken(second) === 0; i++) {
       assert.ok(i <= 200, 'one process got all connections');
       const text = await raw(first.url, 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
@@ -79,7 +79,7 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
     ['true', 'false'],
     ['', ''],
   ] as const) {
-    test(`1 REUSE_PORT: ${other || 'unset'} beside ${mine || 'unset'} is refused`, async () => {
+    test(`1 REUSE_PORT: ${other || 'unset'} next to ${mine || 'unset'} is refused`, async () => {
       const PORT = String(await freePort());
       await using first = await start({ PORT, REUSE_PORT: mine });
       await using second = new Program({ ...COMPLETE, PORT, REUSE_PORT: other });
@@ -98,7 +98,7 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
     assert.equal((await send(first.url)).status, 200);
   });
 
-  test('1 HOST: only that address is bound, and the start-up line names it', async () => {
+  test('1 HOST: the API binds only that address, and the start line names it', async () => {
     await using program = await start({ HOST: '127.0.0.2' });
     const { port } = new URL(program.url);
     assert.equal(program.url, `http://127.0.0.2:${port}`);
@@ -121,7 +121,7 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
     !Object.values(networkInterfaces()).some((all) =>
       all?.some(({ address }) => address === '::1'),
     ) && 'no IPv6 here';
-  test('1 HOST: an IPv6 address stands in brackets in the start-up line', {
+  test('1 HOST: an IPv6 address is in brackets in the start line', {
     skip: noIpv6,
   }, async () => {
     await using program = await start({ HOST: '::1' });
@@ -178,7 +178,7 @@ describe('1 configuration: bodies, origins, log, stop', {
     ['', 102_400],
     ['100', 100],
   ] as const) {
-    test(`1 BODY_LIMIT_BYTES: "${value}" takes ${limit} bytes and answers 413 to one more`, async () => {
+    test(`1 BODY_LIMIT_BYTES: "${value}" accepts ${limit} bytes and returns 413 for one more`, async () => {
       await using program = await start({ BODY_LIMIT_BYTES: value });
       const statuses = [];
       for (const length of [limit, limit + 1]) {
@@ -192,8 +192,8 @@ describe('1 configuration: bodies, origins, log, stop', {
     });
   }
 
-  test('1 MEMORY_LIMIT_BYTES: clients that hold the most are closed first, others are served', async () => {
-    // A budget of 32 MiB, and 40 MB of bodies that stop before their end.
+  test('1 MEMORY_LIMIT_BYTES: the clients that hold the most are closed first, others are served', async () => {
+    // A budget of 32 MiB, and 40 MB of unfinished bodies.
     await using program = await start({ MEMORY_LIMIT_BYTES: '67108864' });
     const { hostname, port } = new URL(program.url);
     const head = `POST /token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n`;
@@ -224,7 +224,7 @@ describe('1 configuration: bodies, origins, log, stop', {
     },
   };
 
-  test('1 CORS_ORIGIN: unset, no answer speaks of origins', async () => {
+  test('1 CORS_ORIGIN: unset, no response has a CORS header', async () => {
     await using program = await start();
     const headers = { origin: 'https://app.example' };
     assert.deepEqual(cors(await send(`${program.url}/users`, { headers })), []);
@@ -246,7 +246,7 @@ describe('1 configuration: bodies, origins, log, stop', {
         ['/users', 401],
         ['/nowhere', 404],
       ] as const) {
-        test(`1 CORS_ORIGIN: "${origin}" has a ${status} allow it and expose our headers`, async () => {
+        test(`1 CORS_ORIGIN: "${origin}" a ${status} allows it and exposes our headers`, async () => {
           const headers = { origin: 'https://app.example' };
           const answer = await send(program.url + path, { headers });
           assert.equal(answer.status, status);
@@ -261,7 +261,7 @@ describe('1 configuration: bodies, origins, log, stop', {
         });
       }
 
-      test(`1 CORS_ORIGIN: "${origin}" has a preflight pass, without the token that is asked for`, async () => {
+      test(`1 CORS_ORIGIN: "${origin}" a preflight passes without the required token`, async () => {
         const answer = await send(`${program.url}/users/1`, preflight);
         assert.deepEqual([answer.status, answer.body], [204, '']);
         assert.equal(answer.headers.get('access-control-allow-origin'), origin);
@@ -274,7 +274,7 @@ describe('1 configuration: bodies, origins, log, stop', {
         }
       });
 
-      test(`1 CORS_ORIGIN: "${origin}" never has another origin named`, async () => {
+      test(`1 CORS_ORIGIN: "${origin}" no response names another origin`, async () => {
         const headers = { ...preflight.headers, origin: 'https://evil.example' };
         for (const method of ['GET', 'OPTIONS']) {
           const { headers: answered } = await send(`${program.url}/users/1`, { method, headers });
@@ -285,7 +285,7 @@ describe('1 configuration: bodies, origins, log, stop', {
     });
   }
 
-  /** Starts at that level, has one success and one failure of the store, stops. */
+  /** Starts at that level, causes one success and one store failure, and stops. */
   async function lifetime(LOG_LEVEL: string): Promise<Program> {
     const port = String(await freePort());
     const DATABASE_URL = `postgres://127.0.0.1:${await freePort()}/none`;
@@ -332,7 +332,7 @@ describe('1 configuration: bodies, origins, log, stop', {
     });
   }
 
-  test('1 LOG_LEVEL: debug also tells each connection to Postgres that is made, lost or refused', async () => {
+  test('1 LOG_LEVEL: debug also writes each connection to Postgres that is made, lost or refused', async () => {
     const url = new URL(await createDatabase());
     const env = { DATABASE_URL: url.href, DATABASE_POOL_SIZE: '1', LOG_LEVEL: 'debug' };
     await using program = await start(env);
@@ -352,7 +352,7 @@ describe('1 configuration: bodies, origins, log, stop', {
     assert.match(String((await away.logged('cannot connect')).cause), /ECONNREFUSED/);
   });
 
-  test('1 SHUTDOWN_DELAY_MS: new connections are taken that long while /ready already fails', async () => {
+  test('1 SHUTDOWN_DELAY_MS: new connections are accepted that long while /ready already fails', async () => {
     await using program = await start({ SHUTDOWN_DELAY_MS: '3000' });
     const began = performance.now();
     program.process.kill('SIGTERM');
@@ -364,7 +364,7 @@ describe('1 configuration: bodies, origins, log, stop', {
     assert.ok(performance.now() - began >= 2_990);
   });
 
-  test('1 SHUTDOWN_DELAY_MS: by default there is none', async () => {
+  test('1 SHUTDOWN_DELAY_MS: the default is no delay', async () => {
     await using program = await start({ SHUTDOWN_TIMEOUT_MS: '60000' });
     await using held = await halfSent(program);
     program.process.kill('SIGTERM');
@@ -391,7 +391,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     second = pair();
   });
 
-  test('1 TLS_CERT_FILE, TLS_KEY_FILE: both set, the API speaks HTTPS on PORT, the admin listener HTTP', async () => {
+  test('1 TLS_CERT_FILE, TLS_KEY_FILE: both set, the API uses HTTPS on PORT, the admin listener HTTP', async () => {
     await using program = await start({ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: first.key });
     assert.match(program.url, /^https:\/\/127\.0\.0\.1:\d+$/);
     const answer = await askTls(program.url, first);
@@ -401,7 +401,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     assert.doesNotMatch(plain, /^HTTP\/1\.1 200/);
   });
 
-  test('1 TLS_CERT_FILE, TLS_KEY_FILE: a wrong pair ends the start with 78 and names its variable', async () => {
+  test('1 TLS_CERT_FILE, TLS_KEY_FILE: a wrong pair exits with 78 and names its variable', async () => {
     const missing = join(newFolder(), 'missing');
     const rows = [
       [{ TLS_CERT_FILE: first.cert }, /^TLS_(CERT|KEY)_FILE: /],
@@ -422,7 +422,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     }
   });
 
-  test('1 TLS_CERT_FILE, TLS_KEY_FILE: SIGHUP reads them again without dropping a connection', async () => {
+  test('1 TLS_CERT_FILE, TLS_KEY_FILE: SIGHUP reloads them without dropping a connection', async () => {
     const used = copy(first, join(newFolder(), 'tls'));
     await using program = await start({ TLS_CERT_FILE: used.cert, TLS_KEY_FILE: used.key });
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -437,7 +437,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     agent.destroy();
   });
 
-  test('1 TLS_CERT_FILE, TLS_KEY_FILE: unreadable at SIGHUP, the old ones stay, with one error line', async () => {
+  test('1 TLS_CERT_FILE, TLS_KEY_FILE: invalid at SIGHUP, the old ones stay in use, with one error line', async () => {
     const used = copy(first, join(newFolder(), 'tls'));
     await using program = await start({ TLS_CERT_FILE: used.cert, TLS_KEY_FILE: used.key });
     const spoil = [
@@ -478,7 +478,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
       ],
     },
   ] as const) {
-    test(`1 TLS_CERT_FILE: TLS 1.2 takes ECDHE with AES-GCM or ChaCha20 only, ${kind} key`, async () => {
+    test(`1 TLS_CERT_FILE: TLS 1.2 accepts only ECDHE with AES-GCM or ChaCha20, ${kind} key`, async () => {
       await using program = await start(certificate(kind));
       for (const when of ['at the start', 'after SIGHUP']) {
         for (const cipher of taken) {
@@ -499,7 +499,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
   }
 
   for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
-    test(`2.16 over ${version} too a client that closes its side gets its answers`, async () => {
+    test(`2.16 over ${version} a client that closes its side gets its responses`, async () => {
       await using program = await start({ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: first.key });
       const socket = await openTls(program.url, first, {
         minVersion: version,
@@ -527,7 +527,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
   }
 });
 
-/** Runs the program until it ends by itself; one that listens instead fails the test. */
+/** Runs the program until it exits. Fails the test if it listens instead. */
 async function run(env: Record<string, string>) {
   await using program = new Program(env);
   const listens = program.logged('listening').then(() => assert.fail('it listens'));
@@ -536,7 +536,7 @@ async function run(env: Record<string, string>) {
   return { exit, stdout, output: stdout + stderr, lines: stderr.split('\n').filter(Boolean) };
 }
 
-/** A new file with that text, by its path. */
+/** Returns the path of a new file with that text. */
 function file(text: string): string {
   const path = join(newFolder(), 'value');
   writeFileSync(path, text);
@@ -612,9 +612,9 @@ function copy(pair: Pair, path: string): Pair {
   return { path, cert, key, fingerprint: pair.fingerprint };
 }
 
-/** The cipher that openssl agrees on when it offers this one alone; empty if that fails. */
+/** The cipher that openssl agrees on when it offers only this one; empty if that fails. */
 async function handshake(url: string, version: string, cipher: string): Promise<string> {
-  // At level 0 openssl offers what is weak, so that the refusal is the service's.
+  // At level 0 openssl offers weak ciphers, so the service has to refuse them.
   const offer =
     version === '-tls1_3' ? ['-ciphersuites', cipher] : ['-cipher', `${cipher}:@SECLEVEL=0`];
   const client = spawn('openssl', ['s_client', '-connect', new URL(url).host, version, ...offer], {
@@ -624,7 +624,7 @@ async function handshake(url: string, version: string, cipher: string): Promise<
   return agreed === undefined || agreed === '(NONE)' ? '' : agreed;
 }
 
-/** A TLS connection that may close its side alone. */
+/** A TLS connection that can close only its side. */
 async function openTls(url: string, { cert }: Pair, options: ConnectionOptions) {
   const { hostname: host, port } = new URL(url);
   const all = { host, port: Number(port), ca: readFileSync(cert), allowHalfOpen: true, ...options };
@@ -633,7 +633,7 @@ async function openTls(url: string, { cert }: Pair, options: ConnectionOptions) 
   return socket;
 }
 
-/** `GET /` over TLS, with what the connection was. */
+/** `GET /` over TLS, with the parameters of the connection. */
 async function askTls(url: string, pair: Pair, agent: Agent | false = false) {
   const req = request(url, { ca: readFileSync(pair.cert), agent }).end();
   const [res] = await once(req, 'response');

@@ -52,7 +52,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       execFileSync('openssl', ['req', '-x509', ...`${subject} ${files}`.split(' ')], {
         stdio: 'ignore',
       });
-      // The server's own user must own its key.
+      // The server's user must own its key.
       const { uid, gid } = OWNER;
       if (uid !== undefined && gid !== undefined) chownSync(key, uid, gid);
       const options = ['ssl=on', `ssl_cert_file=${cert}`, `ssl_key_file=${key}`, 'fsync=off'];
@@ -60,7 +60,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     });
     after(() => server?.stop());
 
-    // Another way to write 127.0.0.1, that the certificate does not name.
+    // Another spelling of 127.0.0.1, which the certificate does not name.
     const OTHER_NAME = '127.1';
     const modes = [
       ['disable', '127.0.0.1', '', 'plain', 200],
@@ -80,10 +80,10 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       ['require', 'localhost', 'another sslrootcert', 'verified as with verify-ca', 500],
     ] as const;
     for (const [mode, host, authority, why, status] of modes) {
-      test(`1 DATABASE_URL: sslmode=${mode} to ${host} (${why}${authority && `, by ${authority}`}) answers ${status}`, async () => {
+      test(`1 DATABASE_URL: sslmode=${mode} to ${host} (${why}${authority && `, by ${authority}`}) returns ${status}`, async () => {
         const url = new URL(await createDatabase(server.url));
         url.hostname = host;
-        // As it is typed, a path with its slashes.
+        // With unescaped slashes, as people type a path.
         const path = authority === 'another sslrootcert' ? certificate().TLS_CERT_FILE : cert;
         const root = authority.endsWith('sslrootcert') ? `&sslrootcert=${path}` : '';
         await using program = await start({
@@ -106,7 +106,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     }
   });
 
-  test('1 DATABASE_URL: the default is data/service.db in the working folder', async () => {
+  test('1 DATABASE_URL: the default is data/service.db in the working directory', async () => {
     const folder = newFolder();
     const env = { PORT: '0', HOST: '127.0.0.1', AUTH_PASSWORD: PASSWORD, SIGNING_SECRET: SECRET };
     const child = spawn(process.execPath, [ENTRY], {
@@ -134,7 +134,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     assert.equal(`[${bodies[0]}]`, bodies[1]);
   });
 
-  test('1 DATABASE_URL: sqlite::memory: begins empty', async () => {
+  test('1 DATABASE_URL: sqlite::memory: starts empty', async () => {
     const found = [];
     for (const email of ['ann@example.com', 'ben@example.com']) {
       await using program = await start({ DATABASE_URL: 'sqlite::memory:' });
@@ -160,7 +160,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     });
   }
 
-  test('1 DATABASE_URL: the environment of libpq, as PGPASSWORD, counts for nothing', async () => {
+  test('1 DATABASE_URL: libpq environment variables such as PGPASSWORD, are ignored', async () => {
     const url = new URL(await createDatabase());
     const env = {
       PGPASSWORD: url.password,
@@ -181,7 +181,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     ['?target_session_attrs=read-only', 'the server takes writes'],
   ] as const;
   for (const [options, why] of failing) {
-    test(`1 DATABASE_URL: postgres://…${options} is not served (${why})`, async () => {
+    test(`1 DATABASE_URL: postgres://…${options} is refused (${why})`, async () => {
       const DATABASE_URL = (await createDatabase()) + options;
       await using program = await start({ DATABASE_URL, DATABASE_TIMEOUT_MS: '500' });
       await program.logged('store unavailable');
@@ -190,7 +190,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     });
   }
 
-  test('1 DATABASE_URL: of several hosts the one that answers is taken', async () => {
+  test('1 DATABASE_URL: of several hosts, the one that responds is used', async () => {
     const url = new URL(await createDatabase());
     const hosts = `127.0.0.1:${await freePort()},127.0.0.1:${url.port}`;
     await using program = await start({
@@ -200,7 +200,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     assert.deepEqual([answer.status, answer.body], [200, '[]']);
   });
 
-  test('1 DATABASE_POOL_SIZE: no more connections than that, whatever waits', async () => {
+  test('1 DATABASE_POOL_SIZE: no more connections than that, however many requests wait', async () => {
     const url = await createDatabase();
     await using program = await start({ DATABASE_URL: url, DATABASE_POOL_SIZE: '2' });
     const user = await create(program);
@@ -224,7 +224,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     await using sql = database(url);
     const lock = await sql.lockUsers();
     const waiting: Promise<unknown>[] = [];
-    // Each turn sends another kind of request, so that no two rounds share a statement.
+    // Each turn sends another kind of request, so no two rounds share a statement.
     for (let i = 0; i < 10; i++) {
       waiting.push(send(`${program.url}/users/${user.id}`), create(program));
       waiting.push(send(`${program.url}/users?limit=${i + 1}`), send(`${program.url}/users`));
@@ -238,14 +238,14 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
   });
 });
 
-/** Resolves once the store answers. */
+/** Resolves once the store responds. */
 async function ready(program: Program): Promise<void> {
   while ((await send(`${program.adminUrl}/ready`)).status !== 200);
 }
 
 let users = 0;
 
-/** Creates a user with an email of its own and returns it as the API answered it. */
+/** Creates a user with a new email and returns the API's response. */
 async function create(program: Program): Promise<{ id: number; name: string; email: string }> {
   const body = { name: 'Ann', email: `ann-${++users}@example.com` };
   const answer = await send(`${program.url}/users`, { method: 'POST', body });
@@ -257,7 +257,7 @@ async function create(program: Program): Promise<{ id: number; name: string; ema
 function database(url: string) {
   const sql = postgres(url, { max: 2, onnotice: () => {} });
   return {
-    /** Has every other statement on `users` wait. */
+    /** Makes every other statement on `users` wait. */
     async lockUsers() {
       const held = await sql.reserve();
       await held.unsafe('begin; lock table users in access exclusive mode');

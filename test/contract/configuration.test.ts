@@ -1,5 +1,5 @@
-// Section 1 of the contract: which values the variables take, values from files, and secrets. What
-// the variables do is in configuration-store, -access and -server.
+// Section 1 of the contract: valid values of the variables, values from files, and secrets. The
+// effects of the variables are in configuration-store, -access and -server.
 import assert from 'node:assert/strict';
 import { once as event } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/pr
 
 type Row = readonly [name: string, value: string, why: string];
 
-/** What a start needs so that nothing is generated and nothing is left behind. */
+/** Settings with which a start generates no secret and leaves no file. */
 const COMPLETE = {
   PORT: '0',
   HOST: '127.0.0.1',
@@ -51,7 +51,7 @@ const VARIABLES = [
 
 const EMOJI = '\u{1F600}';
 
-/** Values that end the program with 78, and why each is wrong. */
+/** Values that make the program exit with 78, and why each is invalid. */
 const REFUSED: readonly Row[] = [
   ['PORT', '65536', 'one more than the highest port'],
   ['PORT', '-1', 'negative'],
@@ -106,7 +106,7 @@ const REFUSED: readonly Row[] = [
   ['REUSE_PORT', 'yes', 'neither true nor false'],
 ];
 
-/** Values at the edge of what is taken. */
+/** Valid values at the edge of the range. */
 const ACCEPTED: readonly Row[] = [
   ['PORT', '65535', 'the highest port'],
   ['ADMIN_PORT', '65535', 'the highest port'],
@@ -136,7 +136,7 @@ const ACCEPTED: readonly Row[] = [
 
 describe('1 configuration: values', { concurrency: 2, timeout: 300_000 }, () => {
   for (const batch of batches(REFUSED)) {
-    // All problems are reported together, so that one run shows many.
+    // All problems are reported together, so one run tests many.
     const ended = once(() => run({ ...COMPLETE, ...Object.fromEntries(batch) }));
     for (const [name, value, why] of batch) {
       test(`1.6 ${name}: "${value}" is refused (${why})`, async () => {
@@ -150,11 +150,11 @@ describe('1 configuration: values', { concurrency: 2, timeout: 300_000 }, () => 
   }
 
   for (const batch of batches(ACCEPTED)) {
-    // A wrong LOG_LEVEL ends the program before it listens, and its line stands alone.
+    // An invalid LOG_LEVEL ends the program before it listens, with a line of its own.
     const env = { ...COMPLETE, ...Object.fromEntries(batch), LOG_LEVEL: 'verbose' };
     const ended = once(() => run(env));
     for (const [name, value, why] of batch) {
-      test(`1.6 ${name}: "${value}" is taken (${why})`, async () => {
+      test(`1.6 ${name}: "${value}" is accepted (${why})`, async () => {
         const { exit, lines } = await ended();
         assert.deepEqual(exit, { code: 78, signal: null });
         assert.deepEqual(
@@ -198,14 +198,14 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
     );
   });
 
-  test('1.6 a folder as NAME_FILE is a problem with a line', async () => {
+  test('1.6 a folder as NAME_FILE is an error with its own line', async () => {
     const { exit, lines } = await run({ ...COMPLETE, NOTE_TITLE_FILE: newFolder() });
     assert.deepEqual(exit, { code: 78, signal: null });
     assert.equal(lines.length, 1, lines.join('\n'));
     assert.match(lines[0]!, /^NOTE_TITLE(_FILE)?: /);
   });
 
-  test('1.2 a file that is no UTF-8 is a problem with a line', async () => {
+  test('1.2 a file that is not UTF-8 is an error with its own line', async () => {
     const path = join(newFolder(), 'key');
     writeFileSync(path, Buffer.alloc(32, 0xff));
     const { exit, lines } = await run({
@@ -219,7 +219,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
     ]);
   });
 
-  test('1.4 NAME and NAME_FILE at once is an error that prints neither value', async () => {
+  test('1.4 NAME together with NAME_FILE is an error that prints neither value', async () => {
     const secret = 'a file that holds a secret of many bytes';
     const { exit, lines, output } = await run({ ...COMPLETE, SIGNING_SECRET_FILE: file(secret) });
     assert.deepEqual(exit, { code: 78, signal: null });
@@ -247,12 +247,12 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
     });
   });
 
-  test('1.3 TLS_CERT_FILE and TLS_KEY_FILE have no _FILE of their own', async () => {
+  test('1.3 TLS_CERT_FILE and TLS_KEY_FILE have no _FILE variant', async () => {
     await using program = await start({ TLS_CERT_FILE_FILE: '/missing', TLS_KEY_FILE_FILE: '/no' });
     assert.match(program.url, /^http:/);
   });
 
-  test('1.5 an empty value counts as unset, in a file and beside a file too', async () => {
+  test('1.5 an empty value counts as unset, also in a file and together with a file', async () => {
     await using program = await start({
       AUTH_NAME: '',
       AUTH_NAME_FILE: file('By file'),
@@ -292,7 +292,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
     { why: 'an @', url: 'postgres://app:s3cr@t-tail@127.0.0.1:1/d' },
     { why: 'a slash', url: 'postgres://app:12/t-tail@127.0.0.1:1/d' },
   ]) {
-    test(`1.7 a DATABASE_URL whose password has ${why} as it is, is refused`, async () => {
+    test(`1.7 a DATABASE_URL whose password has an unencoded ${why} is refused`, async () => {
       const { exit, output } = await run({ ...COMPLETE, DATABASE_URL: url });
       assert.equal(exit.code, 78);
       assert.match(output, /^DATABASE_URL: /);
@@ -328,7 +328,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
   });
 });
 
-/** Runs the program until it ends by itself; one that listens instead fails the test. */
+/** Runs the program until it exits. Fails the test if it listens instead. */
 async function run(env: Record<string, string>) {
   await using program = new Program(env);
   const listens = program.logged('listening').then(() => assert.fail('it listens'));
@@ -337,14 +337,14 @@ async function run(env: Record<string, string>) {
   return { exit, stdout, output: stdout + stderr, lines: stderr.split('\n').filter(Boolean) };
 }
 
-/** A new file with that text, by its path. */
+/** Returns the path of a new file with that text. */
 function file(text: string): string {
   const path = join(newFolder(), 'value');
   writeFileSync(path, text);
   return path;
 }
 
-/** The rows in as few lists as hold no variable twice. */
+/** Groups the rows into as few lists as possible, with no variable twice in a list. */
 function batches(rows: readonly Row[]): Row[][] {
   const lists: Row[][] = [];
   for (const row of rows) {
@@ -355,7 +355,7 @@ function batches(rows: readonly Row[]): Row[][] {
   return lists;
 }
 
-/** A function that calls the other at the first call only. */
+/** Returns a function that calls the given one only once. */
 function once<T>(make: () => T): () => T {
   let made: { readonly value: T } | undefined;
   return () => {
@@ -364,7 +364,7 @@ function once<T>(make: () => T): () => T {
   };
 }
 
-/** A port that this process listens on until disposed. */
+/** A port on which this process listens until disposed. */
 async function listener() {
   const server = createServer().listen(0, '127.0.0.1');
   await event(server, 'listening');

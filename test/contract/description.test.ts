@@ -1,5 +1,5 @@
-// Section 8 of the contract: the API's own description. That what the other tests are answered is
-// declared is held by the client that most of them use; here every declared answer is provoked.
+// Section 8 of the contract: the API's own description. The client that most other tests use checks
+// that each response is declared. These tests provoke every declared response.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
@@ -30,7 +30,7 @@ const operations: Operation[] = Object.entries(DOCUMENT.paths!).flatMap(([path, 
 
 for (const store of STORES) {
   describe(`8 the description (${store})`, () => {
-    test('8.1 GET /openapi.json answers the committed document, whatever the host and settings', async () => {
+    test('8.1 GET /openapi.json returns the committed document, with any host and settings', async () => {
       const settings = [{}, { PROTECT_USERS: 'true', CORS_ORIGIN: '*', BODY_LIMIT_BYTES: '9' }];
       for (const env of settings) {
         await using program = await start({ DATABASE_URL: await newDatabase(store), ...env });
@@ -90,7 +90,7 @@ for (const store of STORES) {
   });
 }
 
-/** Routes whose answer is another one with every service or call. */
+/** Routes whose response differs between services or calls. */
 const VARYING = ['/token', '/openapi.json', '/docs'];
 
 interface Credentials {
@@ -98,7 +98,7 @@ interface Credentials {
   readonly pw: string;
 }
 
-/** The one example of a body or an answer; all its media types have the same. */
+/** The example of a body or a response, which all its media types share. */
 function exampleOf({ content }: JsonObject): unknown {
   return Object.values(content!)[0]!.example;
 }
@@ -108,7 +108,7 @@ async function newToken({ url }: Program, pair: Credentials): Promise<string> {
   return JSON.parse(body).token;
 }
 
-describe('8 every declared answer', { concurrency: true }, () => {
+describe('8 every declared response', { concurrency: true }, () => {
   const ENCODED = ['br', 'gzip'].map((coding) => ({ fields: [`Accept-Encoding: ${coding}`] }));
   const AUTH_FAILURES = 2;
   const names = new Set<string>();
@@ -137,7 +137,7 @@ describe('8 every declared answer', { concurrency: true }, () => {
     await storeless?.[Symbol.asyncDispose]();
   });
 
-  /** What a request differs in from one that succeeds. */
+  /** The difference between a request and one that succeeds. */
   interface Change {
     readonly to?: Program;
     readonly target?: string;
@@ -150,7 +150,7 @@ describe('8 every declared answer', { concurrency: true }, () => {
     readonly end?: string;
   }
 
-  /** Sends the request and notes what its response has shown. @returns the status */
+  /** Sends the request and records the declared parts that its response has. @returns the status */
   async function ask({ method, path, part }: Operation, change: Change = {}): Promise<number> {
     const { to = program, version = '1.1', host = 'Host: x', fields = [] } = change;
     const hasId = change.target === undefined && path.includes('{id}');
@@ -170,7 +170,7 @@ describe('8 every declared answer', { concurrency: true }, () => {
     return exchange.status;
   }
 
-  /** A body that the route takes: the right pair, or a user with an email of its own. */
+  /** A body that the route accepts: the right credentials, or a user with a new email. */
   function bodyOf(requestBody: JsonObject): string {
     const example = exampleOf(requestBody) as object;
     if ('pw' in example) return JSON.stringify({ id: USER, pw: PASSWORD });
@@ -187,7 +187,7 @@ describe('8 every declared answer', { concurrency: true }, () => {
   // 503 takes 10,000 pipelined requests: 2.11.
   const TRANSPORT = TRANSPORT_STATUSES.filter((status) => status !== 503);
 
-  /** Requests by status. Each shows something else; the last one gets the status. */
+  /** Requests by status. Each gets another variant of the response; the last one gets the status. */
   const REQUESTS: Readonly<Record<string, (operation: Operation) => readonly Change[]>> = {
     200: ({ path }) => [
       {},
@@ -224,7 +224,7 @@ describe('8 every declared answer', { concurrency: true }, () => {
 
   for (const operation of operations) {
     const { method, path, part } = operation;
-    test(`8.1 ${method} ${path} gives each response that it declares, those of any request, and no other`, async () => {
+    test(`8.1 ${method} ${path} returns each declared response, those of any request, and no other`, async () => {
       for (const status of new Set([...Object.keys(part.responses!), ...TRANSPORT.map(String)])) {
         let given: number | undefined;
         for (const change of REQUESTS[status]!(operation)) given = await ask(operation, change);
@@ -240,7 +240,7 @@ describe('8 every declared answer', { concurrency: true }, () => {
   }
 });
 
-test('8.1 every example of the document is what its schema takes', () => {
+test('8.1 every example of the document is valid for its schema', () => {
   const bodies = operations.flatMap(({ part }) => [
     part.requestBody,
     ...Object.values(part.responses!),

@@ -1,4 +1,4 @@
-// Rules 8.2 and 8.3 of the contract: the page of GET /docs, as far as it can be seen without a browser,
+// Rules 8.2 and 8.3 of the contract: the page of GET /docs, as far as it shows without a browser,
 // and the encodings and tags of the page and the document.
 // test/docs.test.ts uses it in one.
 import assert from 'node:assert/strict';
@@ -14,7 +14,7 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
   });
   after(() => program?.[Symbol.asyncDispose]());
 
-  test('8.2 GET /docs answers 200 and HTML that ends, whoever asks, also with a slash', async () => {
+  test('8.2 GET /docs returns 200 and complete HTML, with any credentials, also with a slash', async () => {
     for (const path of ['/docs', '/docs/', '/docs?a=b']) {
       const { status, headers, body } = await send(program.url + path);
       assert.equal(status, 200);
@@ -24,7 +24,7 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
     }
   });
 
-  test('8.2 its policy lets in its own script, its own style and its own origin alone', async () => {
+  test('8.2 its policy allows only its own script, its own style and its own origin', async () => {
     const { headers, body } = await send(`${program.url}/docs`);
     const policy = [
       "default-src 'none'",
@@ -43,14 +43,14 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
     assert.equal(headers.get('x-content-type-options'), 'nosniff');
   });
 
-  test('8.2 it has one script, one style, and nothing from elsewhere', async () => {
+  test('8.2 it has one script, one style, and nothing from other origins', async () => {
     const { body } = await send(`${program.url}/docs`);
     assert.equal(body.match(/<script/g)?.length, 1);
     assert.equal(body.match(/<style/g)?.length, 1);
     assert.doesNotMatch(body, /https?:|\bsrc=|@import|url\(| on\w+=| style=/);
   });
 
-  test('8.2 HEAD answers with the same headers and no body; POST with 405', async () => {
+  test('8.2 HEAD returns the same headers and no body; POST returns 405', async () => {
     const head = await raw(
       program.url,
       'HEAD /docs HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n',
@@ -69,7 +69,7 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
     assert.equal(post.headers.get('allow'), 'GET, HEAD, OPTIONS');
   });
 
-  test('8.2 other answers than the page carry no policy', async () => {
+  test('8.2 only the page has a policy', async () => {
     const { headers } = await send(`${program.url}/`);
     assert.equal(headers.get('content-security-policy'), null);
   });
@@ -102,7 +102,7 @@ const SELECTIONS: Readonly<Record<string, readonly (string | undefined)[]>> = {
     'deflate',
     'br;q=0',
     'br;q=0.4, identity;q=0.5',
-    // Malformed: they count for nothing.
+    // Malformed: ignored.
     'br;q=2',
     'gzip;q=high',
     'br gzip',
@@ -138,7 +138,7 @@ describe('8.3 encodings and tags', { timeout: 300_000 }, () => {
   }
 
   for (const path of ['/openapi.json', '/docs']) {
-    test(`8.3 ${path}: Accept-Encoding selects the encoding, and all have one content`, async () => {
+    test(`8.3 ${path}: Accept-Encoding selects the encoding, and all decode to the same bytes`, async () => {
       const plain = await get(path, {});
       assert.equal(plain.length, Buffer.byteLength(plain.body));
       for (const [coding, values] of Object.entries(SELECTIONS)) {
@@ -153,7 +153,7 @@ describe('8.3 encodings and tags', { timeout: 300_000 }, () => {
       }
     });
 
-    test(`8.3 ${path}: each encoding has a strong tag of its own, and HEAD the same`, async () => {
+    test(`8.3 ${path}: each encoding has its own strong tag, also with HEAD`, async () => {
       const tags = new Set<string>();
       for (const coding of ['br', 'gzip', 'identity']) {
         const answer = await get(path, { 'Accept-Encoding': coding });
@@ -201,7 +201,7 @@ describe('8.3 encodings and tags', { timeout: 300_000 }, () => {
   });
 });
 
-/** What a browser computes: SHA-256 of all that stands between the tags. */
+/** SHA-256 of everything between the tags, as a browser computes it. */
 function hashOf(html: string, element: string): string {
   const start = html.indexOf('>', html.indexOf(`<${element}`)) + 1;
   const text = html.slice(start, html.indexOf(`</${element}>`));

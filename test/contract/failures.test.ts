@@ -1,5 +1,5 @@
-// Rule 3.13 of the contract: the limit of failed credential checks that one client address may make
-// in a minute. Each test has client addresses of its own, given through X-Forwarded-For.
+// Rule 3.13 of the contract: the limit on failed credential checks from one client address
+// per minute. Each test has its own client addresses, set through X-Forwarded-For.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
@@ -44,7 +44,7 @@ for (const store of STORES) {
       { why: 'POST /token', check: wrongToken },
       { why: 'GET /protected', check: wrongBasic },
     ]) {
-      test(`3.13 ${why} answers 401 up to the limit and 429 after it`, async () => {
+      test(`3.13 ${why} returns 401 up to the limit and 429 after it`, async () => {
         const from = address();
         const statuses = [];
         for (let i = 0; i < LIMIT; i++) statuses.push((await check(program, from)).status);
@@ -66,7 +66,7 @@ for (const store of STORES) {
       assert.deepEqual(statuses, [401, 401, 401, 429, 429]);
     });
 
-    test('3.13 right credentials answer 429 too while the address is locked', async () => {
+    test('3.13 correct credentials return 429 too while the address is locked', async () => {
       const from = address();
       await lock(program, from);
       const answers = [await rightToken(program, from), await rightBasic(program, from)];
@@ -111,7 +111,7 @@ for (const store of STORES) {
       assert.deepEqual(statuses, [401, 401, 200, 200, 200, 200, 200, 401, 429]);
     });
 
-    test('3.13 checks at the same time do not pass the limit', async () => {
+    test('3.13 concurrent checks do not exceed the limit', async () => {
       const from = address();
       const answers = await Promise.all(
         Array.from({ length: 20 }, (_, i) => [wrongToken, wrongBasic][i % 2]!(program, from)),
@@ -151,13 +151,13 @@ for (const store of STORES) {
         other: '2001:db8:5::1',
       },
       {
-        why: 'v4-mapped counts as v4',
+        why: 'IPv4-mapped counts as IPv4',
         locked: '::ffff:198.51.100.1',
         same: '198.51.100.1',
         other: '::ffff:198.51.100.2',
       },
       {
-        why: 'v4-mapped in hex counts as v4',
+        why: 'IPv4-mapped in hex counts as IPv4',
         locked: '::ffff:c633:6403',
         same: '198.51.100.3',
         other: '198.51.100.4',
@@ -175,7 +175,7 @@ for (const store of STORES) {
         other: '[2001:db8:8::1]:1',
       },
       {
-        why: 'the right-most address counts',
+        why: 'the rightmost address counts',
         locked: '192.0.2.1, 198.51.100.7',
         same: '192.0.2.2,198.51.100.7',
         other: '198.51.100.7, 192.0.2.1',
@@ -206,21 +206,21 @@ describe('3.13 failed credential checks with other settings', () => {
     assert.deepEqual(statusesOf(answers), [...Array(60).fill(401), 429]);
   });
 
-  test('3.13 AUTH_FAILURES_PER_MINUTE=0 switches the limit off', async () => {
+  test('3.13 AUTH_FAILURES_PER_MINUTE=0 disables the limit', async () => {
     await using program = await start({ AUTH_FAILURES_PER_MINUTE: '0' });
     const answers = [];
     for (let i = 0; i < 150; i++) answers.push(await wrongBasic(program, ''));
     assert.deepEqual(statusesOf(answers), Array(150).fill(401));
   });
 
-  test('3.13 without TRUST_PROXY the socket address counts, whatever the header says', async () => {
+  test('3.13 without TRUST_PROXY the socket address counts, with any header', async () => {
     await using program = await start({ AUTH_FAILURES_PER_MINUTE: '3' });
     const answers = [];
     for (let i = 0; i < 4; i++) answers.push(await wrongBasic(program, address()));
     assert.deepEqual(statusesOf(answers), [401, 401, 401, 429]);
   });
 
-  test('3.13 a list shorter than TRUST_PROXY, and none, count for the socket address', async () => {
+  test('3.13 with a list shorter than TRUST_PROXY, or none, the socket address counts', async () => {
     await using program = await start({ AUTH_FAILURES_PER_MINUTE: '3', TRUST_PROXY: '2' });
     const lists = [address(), address(), '', address()];
     const answers = [];
@@ -240,7 +240,7 @@ describe('3.13 failed credential checks with other settings', () => {
       for (const check of checks) answers.push(await check(program, clean));
       assert.deepEqual(statusesOf(answers), [200, 200, 401], clean);
     }
-    // Never used by the flood, but one of its /48.
+    // In the flood's /48, but not used by it.
     const neighbour = await rightBasic(program, '2001:db8:7:ffff::1');
     assert.deepEqual([neighbour.status, neighbour.body], [429, 'Too Many Requests']);
   });
@@ -249,7 +249,7 @@ describe('3.13 failed credential checks with other settings', () => {
     { why: 'IPv4 addresses', from: floodAddress },
     { why: 'IPv6 /48s', from: (i: number) => `2001:${hex(i)}:9::1` },
   ]) {
-    test(`3.13 a clean address gets in while 30,000 ${why} are locked`, async () => {
+    test(`3.13 a clean address is accepted while 30,000 ${why} are locked`, async () => {
       await using program = await start({ AUTH_FAILURES_PER_MINUTE: '1', TRUST_PROXY: '1' });
       assert.deepEqual(Object.fromEntries(await flood(program, 30_000, from)), { 401: 30_000 });
       for (const clean of [address(), '2001:db8:9:1::1']) {
@@ -262,7 +262,7 @@ describe('3.13 failed credential checks with other settings', () => {
     });
   }
 
-  test('3.13 a flood of addresses does not free a locked one', async () => {
+  test('3.13 a flood of addresses does not unlock a locked one', async () => {
     await using program = await start({ AUTH_FAILURES_PER_MINUTE: '1', TRUST_PROXY: '1' });
     const from = address();
     assert.deepEqual(await failures(program, from, 2), [401, 429]);
@@ -312,7 +312,7 @@ async function rawBasic(program: Program, lines: readonly string[]): Promise<num
   return Number(answer.slice(9, 12));
 }
 
-// `count` failed checks, each from an address of its own, pipelined on one connection; counts the
+// `count` failed checks, each from its own address, pipelined on one connection; counts the
 // statuses.
 async function flood(
   program: Program,

@@ -1,5 +1,5 @@
-// Rules 3.14 to 3.17 of the contract: what POST /token reads from a form.
-// Only strings can be the right id and pw, so a 401 tells that a value was nested or absent.
+// Rules 3.14 to 3.17 of the contract: POST /token parses forms.
+// Only strings can be the right id and pw, so a 401 means that a value was nested or absent.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type Answer, send } from '../support/client.ts';
@@ -26,31 +26,31 @@ for (const store of STORES) {
       },
       { why: 'with escapes in lower case', body: 'id=%61%64min&pw=correct%20h%6frse' },
       { why: 'with empty parts around', body: `&&${RIGHT}&&` },
-      { why: 'with nested values beside it', body: `user[name]=x&a[b][c]=1&${RIGHT}` },
-      { why: 'with lists beside it', body: `a[]=1&a[]=2&b=1&b=2&c[1]=x&c[0]=y&${RIGHT}` },
-      { why: 'with objects in lists beside it', body: `a[][b]=1&c[0][d]=2&c[1][d]=3&${RIGHT}` },
+      { why: 'with nested values next to it', body: `user[name]=x&a[b][c]=1&${RIGHT}` },
+      { why: 'with lists next to it', body: `a[]=1&a[]=2&b=1&b=2&c[1]=x&c[0]=y&${RIGHT}` },
+      { why: 'with objects in lists next to it', body: `a[][b]=1&c[0][d]=2&c[1][d]=3&${RIGHT}` },
       {
-        why: 'with a member and an index twice beside it',
+        why: 'with a member and an index twice next to it',
         body: `a[b]=1&a[b]=2&c[0]=3&c[0]=4&${RIGHT}`,
       },
-      { why: 'with names without a value beside it', body: `a&b=&${RIGHT}` },
-      { why: 'with an empty name beside it', body: `=x&=&${RIGHT}` },
+      { why: 'with names without a value next to it', body: `a&b=&${RIGHT}` },
+      { why: 'with an empty name next to it', body: `=x&=&${RIGHT}` },
       { why: 'with id inside another name', body: `user[id]=root&${RIGHT}` },
       {
-        why: 'with names of Object.prototype beside it',
+        why: 'with names of Object.prototype next to it',
         body: `toString=1&valueOf[x]=2&hasOwnProperty=3&${RIGHT}`,
       },
       {
-        why: 'with __proto__ beside it',
+        why: 'with __proto__ next to it',
         body: `__proto__[id]=root&__proto__=x&a[__proto__][b]=1&${RIGHT}`,
       },
       {
-        why: 'with constructor beside it',
+        why: 'with constructor next to it',
         body: `constructor[prototype][id]=root&constructor=x&${RIGHT}`,
       },
-      { why: 'with escaped brackets beside it', body: `user%5Bname%5D=x&${RIGHT}` },
+      { why: 'with escaped brackets next to it', body: `user%5Bname%5D=x&${RIGHT}` },
     ]) {
-      test(`3.14 the right pair ${why} answers 200`, async () => {
+      test(`3.14 the right pair ${why} returns 200`, async () => {
         const answer = await post(program, body);
         assert.deepEqual(
           [answer.status, answer.headers.get('content-type')],
@@ -87,7 +87,7 @@ for (const store of STORES) {
       { why: 'only separators', body: '&&&' },
       { why: 'only =', body: '=' },
     ]) {
-      test(`3.14 ${why} answers 401`, async () => {
+      test(`3.14 ${why} returns 401`, async () => {
         const answer = await post(program, body);
         assert.deepEqual(summary(answer), { status: 401, type: TEXT, body: 'Unauthorized' });
       });
@@ -123,7 +123,7 @@ for (const store of STORES) {
       });
     }
 
-    test('3.17 no prototype is reached: what a form said is not there for the next request', async () => {
+    test('3.17 no prototype is reached: the next request sees nothing of a form', async () => {
       const names = [
         '__proto__',
         'constructor[prototype]',
@@ -165,7 +165,7 @@ for (const store of STORES) {
       { why: '4,000 segments', extra: segments(3_998), status: 200 },
       { why: '4,001 segments', extra: segments(3_999), status: 400 },
     ]) {
-      test(`3.15 ${why} answers ${status}`, async () => {
+      test(`3.15 ${why} returns ${status}`, async () => {
         const answer = await post(program, `${extra}${RIGHT}`);
         assert.equal(answer.status, status, answer.body);
       });
@@ -175,7 +175,7 @@ for (const store of STORES) {
       { why: 'a lone %', body: `a=%&${RIGHT}` },
       { why: 'a % at the end', body: `${RIGHT}&a=%` },
       { why: 'half an escape', body: `a=%4&${RIGHT}` },
-      { why: 'an escape of letters that are no digits', body: `a=%zz&${RIGHT}` },
+      { why: 'an escape without hexadecimal digits', body: `a=%zz&${RIGHT}` },
       { why: 'a broken escape in a name', body: `a%=1&${RIGHT}` },
       { why: 'a broken escape in a nested name', body: `a[%f]=1&${RIGHT}` },
       { why: 'an escaped byte that is not UTF-8', body: `a=%ff&${RIGHT}` },
@@ -190,14 +190,14 @@ for (const store of STORES) {
         body: Buffer.from(`a=%e2\x82%ac&${RIGHT}`, 'latin1'),
       },
     ]) {
-      test(`3.16 ${why} answers 400`, async () => {
+      test(`3.16 ${why} returns 400`, async () => {
         const answer = await post(program, body);
         assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
         assert.match(answer.body, /^\P{Cc}+$/u);
       });
     }
 
-    test('3.15 the service serves after forms of 99 kB that name index 999 in each bracket', async () => {
+    test('3.15 the service works after forms of 99 kB that have index 999 in each bracket', async () => {
       const names = Array.from({ length: 990 }, (_, i) => `${100 + i}${'[999]'.repeat(19)}=`);
       const attack = names.join('&').slice(0, 99_000);
       const answers = await Promise.all(Array.from({ length: 20 }, () => post(program, attack)));
@@ -205,7 +205,7 @@ for (const store of STORES) {
       assert.equal((await post(program, RIGHT)).status, 200);
     });
 
-    test('3.15 413 and 400 beyond a limit are one plain sentence', async () => {
+    test('3.15 413 and 400 above a limit are one plain sentence', async () => {
       const bodies = [parameters(1001), `a${'[b]'.repeat(33)}=1`, segments(4_001)];
       const answers = await Promise.all(bodies.map((body) => post(program, body)));
       assert.deepEqual(

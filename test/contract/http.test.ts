@@ -1,5 +1,5 @@
-// Section 2 of the contract: what every response carries, refusals of bytes that no route saw,
-// and failures on our side. Paths are in paths.test.ts, bodies in bodies.test.ts.
+// Section 2 of the contract: headers of every response, refusals of input that reached no route,
+// and failures of the service. Paths are in paths.test.ts, bodies in bodies.test.ts.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { STATUS_CODES } from 'node:http';
@@ -20,11 +20,11 @@ import {
 
 const TEXT = 'text/plain; charset=utf-8';
 
-/** Words of ours that no client may read: stacks, SQL, modules, drivers, tables. */
+/** Internal words that no client may see: stacks, SQL, modules, drivers, tables. */
 const INTERNALS =
   /\bat \S+ \(|\.[jt]s\b|node:|\/src\/|\b(select|insert|update|delete) .*\b(from|into|set)\b|sqlite|postgres|constraint|relation|econn|undefined|\[object/i;
 
-/** Requests that are refused, as method, path, status, and headers and body of `fetch`. */
+/** Refused requests: method, path, status, and headers and body for `fetch`. */
 const REFUSALS: readonly (readonly [
   method: string,
   path: string,
@@ -55,7 +55,7 @@ const REFUSALS: readonly (readonly [
   ['POST', '/users', 415, 'text', { headers: { 'content-type': 'text/plain' }, body: 'x' }],
 ];
 
-/** Requests that succeed with JSON, in order; ID stands for the id of the user last created. */
+/** Requests that succeed with JSON, in order. ID is replaced by the id of the last created user. */
 const JSON_SUCCESSES: readonly (readonly [
   method: string,
   path: string,
@@ -74,7 +74,7 @@ const JSON_SUCCESSES: readonly (readonly [
   ['DELETE', '/users/ID', 200],
 ];
 
-/** Bytes that no route sees, and how they are refused. */
+/** Input that reaches no route, and its refusal. */
 const UNROUTED: readonly (readonly [bytes: string, status: number, why: string])[] = [
   ['nonsense\r\n\r\n', 400, 'no request line'],
   ['GET / http/1.1\r\nHost: x\r\n\r\n', 400, 'HTTP in small letters'],
@@ -135,7 +135,7 @@ for (const store of STORES) {
     });
 
     for (const [method, path, status, why, init] of REFUSALS) {
-      test(`2.1 ${method} ${path} (${why}) answers ${status} in plain text`, async () => {
+      test(`2.1 ${method} ${path} (${why}) returns ${status} in plain text`, async () => {
         const answer = await send(program.url + path, { method, ...init });
         assert.equal(answer.status, status);
         assertError(answer);
@@ -144,7 +144,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.1, 2.2 a JSON success is application/json, a text text/plain, each with its length', async () => {
+    test('2.1, 2.2 successful JSON is application/json, text is text/plain, each with its length', async () => {
       let id = 0;
       for (const [method, path, status, body] of JSON_SUCCESSES) {
         const target = program.url + path.replace('ID', String(id));
@@ -194,7 +194,7 @@ for (const store of STORES) {
       ['ABCXYZabcxyz0189._-', 'every kind of character'],
     ] as const;
     for (const [id, why] of ids) {
-      test(`2.2 X-Request-Id of the caller is kept (${why}), in success, error and log`, async () => {
+      test(`2.2 the request's X-Request-Id is kept (${why}), in success, error and log`, async () => {
         for (const [path, status] of [
           ['/', 200],
           ['/nowhere', 404],
@@ -221,7 +221,7 @@ for (const store of STORES) {
       ['', 'none'],
     ] as const;
     for (const [field, why] of replaced) {
-      test(`2.2 X-Request-Id is a new one for each request instead of ${why}, in the log too`, async () => {
+      test(`2.2 X-Request-Id is new for each request with ${why}, also in the log`, async () => {
         const head = `GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${field}\r\n`;
         const made = [];
         for (let i = 0; i < 2; i++) {
@@ -238,7 +238,7 @@ for (const store of STORES) {
     }
 
     for (const [bytes, status, why] of UNROUTED) {
-      test(`2.2, 2.4 ${why} answers ${status} with the same headers, and the connection closes`, async () => {
+      test(`2.2, 2.4 ${why} returns ${status} with the same headers, and the connection closes`, async () => {
         const answers = parse(await raw(program.url, Buffer.from(bytes, 'latin1')));
         assert.equal(answers.length, 1);
         const answer = answers[0]!;
@@ -253,7 +253,7 @@ for (const store of STORES) {
     }
 
     for (const [bytes, status, why] of UNROUTED) {
-      test(`2.2, 2.4 ${why} on a connection already used answers ${status}`, async () => {
+      test(`2.2, 2.4 ${why} on a connection already used returns ${status}`, async () => {
         const text = await afterOneAnswer(program.url, Buffer.from(bytes, 'latin1'));
         const answers = parse(text);
         assert.deepEqual(
@@ -277,7 +277,7 @@ for (const store of STORES) {
     });
 
     for (const [bytes, status, why] of UNROUTED) {
-      test(`2.3 ${why} behind a request is refused after that one's answer`, async () => {
+      test(`2.3 ${why} after a request is refused after that request's response`, async () => {
         const first = 'GET /users/1 HTTP/1.1\r\nHost: x\r\n\r\n';
         const answers = parse(await raw(program.url, Buffer.from(first + bytes, 'latin1')));
         const statuses = answers.map((answer) => answer.status);
@@ -286,7 +286,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.3 a refusal is never inside a streamed list', async () => {
+    test('2.3 a refusal is never sent inside a streamed list', async () => {
       const first = 'GET /users HTTP/1.1\r\nHost: x\r\n\r\n';
       const text = await raw(program.url, first, 'nonsense\r\n\r\n');
       assert.match(text, /^HTTP\/1\.1 200 /);
@@ -296,7 +296,7 @@ for (const store of STORES) {
     });
 
     for (const [i, [bytes, status, why]] of UNROUTED.entries()) {
-      test(`2.3 ${why} behind a write that waits for the store never comes before its answer`, async () => {
+      test(`2.3 ${why} after a write that waits for the store is never refused before its response`, async () => {
         const body = JSON.stringify({ name: 'Ben', email: `waits-${i}@example.com` });
         const head = `POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n`;
         const first = `${head}Content-Length: ${body.length}\r\n\r\n${body}`;
@@ -306,7 +306,7 @@ for (const store of STORES) {
           Buffer.from(first, 'latin1'),
           Buffer.from(bytes, 'latin1'),
         );
-        // Both have arrived by the time that later connections are answered.
+        // Both have arrived once later connections get their responses.
         for (let i = 0; i < 3; i++) assert.equal((await send(program.url)).status, 200);
         await database.run('rollback');
         const statuses = parse(await answered).map((answer) => answer.status);
@@ -314,7 +314,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.4 an HTTP/1.1 request with one Host is served, an empty one too', async () => {
+    test('2.4 an HTTP/1.1 request with one Host is served, also with an empty one', async () => {
       for (const host of ['example.com', '']) {
         const head = `GET /users/1 HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`;
         assert.equal(parse(await raw(program.url, head))[0]?.status, 200);
@@ -322,13 +322,13 @@ for (const store of STORES) {
     });
 
     for (const host of ['a b', 'x/y', 'x@y', '[::1', 'a:b']) {
-      test(`2.4 the Host "${host}" answers 400`, async () => {
+      test(`2.4 the Host "${host}" returns 400`, async () => {
         const head = `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`;
         assert.equal(parse(await raw(program.url, head))[0]?.status, 400);
       });
     }
 
-    test('2.11 what is pipelined behind a write sees what it has written', async () => {
+    test('2.11 a request pipelined after a write sees its result', async () => {
       const post = (method: string, path: string, body: string) =>
         `${method} ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
       const get = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
@@ -354,7 +354,7 @@ for (const store of STORES) {
       ]);
     });
 
-    test('2.11 a client that does not read does not have all of its pipeline worked on', async () => {
+    test('2.11 the pipeline of a client that does not read is not processed to its end', async () => {
       const count = 800;
       const { hostname, port } = new URL(program.url);
       const socket = openSocket(Number(port), hostname).pause();
@@ -364,7 +364,7 @@ for (const store of STORES) {
       );
       socket.write(requests.join(''));
       await program.until(({ log }) => log.some(({ requestId }) => requestId === 'unread-0'));
-      // All have arrived by the time that later requests have had their turn at the store.
+      // All have arrived once later requests have used the store.
       for (const id of ['later-0', 'later-1', 'later-2']) {
         const headers = { 'x-request-id': id };
         assert.equal((await send(`${program.url}/users?limit=1000`, { headers })).status, 200);
@@ -373,12 +373,12 @@ for (const store of STORES) {
       const done = program.log.filter(({ requestId }) => String(requestId).startsWith('unread-'));
       assert.ok(done.length < count, `${done.length} of ${count}`);
       socket.destroy();
-      // What was worked on for it gets its line before the next test looks at the log.
+      // Its processed requests get their lines before the next test reads the log.
       const idle = /^http_server_active_requests\{http_request_method="GET"\} 0$/m;
       while (!idle.test((await send(`${program.adminUrl}/metrics`)).body));
     });
 
-    test('2.3, 2.11 every request before a refusal is answered, then the refusal', async () => {
+    test('2.3, 2.11 every request before a refusal gets its response, then the refusal is sent', async () => {
       const get = 'GET /users/1 HTTP/1.1\r\nHost: x\r\n\r\n';
       const answers = parse(await raw(program.url, `${get}${get}${get}nonsense\r\n\r\n`));
       assert.deepEqual(
@@ -417,7 +417,7 @@ for (const store of STORES) {
       assert.match(refusal, /^Cache-Control: private, no-cache\r$/m);
     });
 
-    test('2.12 CONNECT answers 405 with Allow and closes', async () => {
+    test('2.12 CONNECT returns 405 with Allow and closes', async () => {
       const text = await raw(program.url, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n');
       const answers = parse(text);
       assert.equal(answers.length, 1);
@@ -434,7 +434,7 @@ for (const store of STORES) {
       ['1.1', 'gzip, chunked', 400],
       ['1.0', 'chunked', 400],
     ] as const) {
-      test(`2.10 HTTP/${version} with Transfer-Encoding: ${coding} answers ${status} and closes`, async () => {
+      test(`2.10 HTTP/${version} with Transfer-Encoding: ${coding} returns ${status} and closes`, async () => {
         const head = `POST /token HTTP/${version}\r\nHost: x\r\nConnection: keep-alive\r\nContent-Type: application/json\r\n`;
         const text = await raw(
           program.url,
@@ -461,7 +461,7 @@ for (const store of STORES) {
       ],
       ['another version', 505, 'POST /token HTTP/2.0', ['Transfer-Encoding: chunked']],
     ] as const) {
-      test(`2.10 ${why} in a pipeline answers ${status} and closes, and nothing behind it is answered`, async () => {
+      test(`2.10 ${why} in a pipeline returns ${status} and closes, and nothing after it is processed`, async () => {
         const get = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
         const head = [line, 'Host: x', 'Connection: keep-alive', ...fields].join('\r\n');
         const text = await raw(program.url, `${get}${head}\r\n\r\n0\r\n\r\n${get}`);
@@ -480,7 +480,7 @@ for (const store of STORES) {
       ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 'CONNECT'],
       ['nonsense\r\n\r\n', 'what is no HTTP'],
     ] as const) {
-      test(`2.10 behind a last request ${why} is no request, in the log neither`, async () => {
+      test(`2.10 after a last request ${why} is not a request, not even in the log`, async () => {
         for (const path of ['/', '/users/1']) {
           const from = await logged();
           const last = `GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`;
@@ -502,7 +502,7 @@ for (const store of STORES) {
       });
     }
 
-    /** Resolves once the log has the lines of all requests so far, with the number of its lines. */
+    /** Resolves with the number of log lines once the log has those of all requests so far. */
     async function logged(): Promise<number> {
       const { headers } = await send(program.url);
       const id = headers.get('x-request-id');
@@ -511,7 +511,7 @@ for (const store of STORES) {
       return index() + 1;
     }
 
-    test('2.9 a client that resets after CONNECT is no fault of ours', async () => {
+    test('2.9 a client that resets after CONNECT causes no error line', async () => {
       const { hostname, port } = new URL(program.url);
       for (let i = 0; i < 5; i++) {
         const socket = openSocket(Number(port), hostname);
@@ -523,12 +523,12 @@ for (const store of STORES) {
       assert.ok(!program.log.some(({ message }) => message === 'fault outside a request'));
     });
 
-    test('2.4 two equal Hosts answer 400', async () => {
+    test('2.4 two equal Host headers return 400', async () => {
       const head = 'GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\nConnection: close\r\n\r\n';
       assert.equal(parse(await raw(program.url, head))[0]?.status, 400);
     });
 
-    test('2.4 a Host behind 2,500 other fields is seen, and so is a second one', async () => {
+    test('2.4 a Host after 2,500 other headers is seen, and so is a second one', async () => {
       const fields = 'a:\r\n'.repeat(2500);
       const statuses = [];
       for (const hosts of [`${fields}Host: x\r\n`, `Host: x\r\n${fields}Host: y\r\n`]) {
@@ -551,13 +551,13 @@ for (const store of STORES) {
     for (const { why, fields } of [
       { why: 'two Hosts', fields: 'Host: x\r\nHost: y\r\n' },
       { why: 'two equal Hosts', fields: 'Host: x\r\nHost: x\r\n' },
-      { why: 'a Host that is no host', fields: 'Host: x/y\r\n' },
+      { why: 'an invalid Host', fields: 'Host: x/y\r\n' },
       {
-        why: 'two Hosts to keep it alive',
+        why: 'two Host headers and keep-alive',
         fields: 'Connection: keep-alive\r\nHost:\r\nhost: x\r\n',
       },
     ]) {
-      test(`2.4 HTTP/1.0 with ${why} answers 400 and ends the connection`, async () => {
+      test(`2.4 HTTP/1.0 with ${why} returns 400 and closes the connection`, async () => {
         const head = `GET /users/1 HTTP/1.0\r\n${fields}\r\n`;
         const answers = parse(await raw(program.url, head + head));
         assert.deepEqual(
@@ -583,7 +583,7 @@ for (const store of STORES) {
       );
     });
 
-    test('2.4 HTTP/1.0 a streamed list ends the connection, and nothing behind it is done', async () => {
+    test('2.4 HTTP/1.0 a streamed list closes the connection, and nothing after it is processed', async () => {
       const body = '{"name":"Behind","email":"behind@example.com"}';
       const list = 'GET /users HTTP/1.0\r\nConnection: keep-alive\r\n\r\n';
       const head = `POST /users HTTP/1.0\r\nContent-Type: application/json\r\n`;
@@ -598,7 +598,7 @@ for (const store of STORES) {
       ['GET', '/users/1', 304],
       ['OPTIONS', '/', 204],
     ] as const) {
-      test(`2.4 HTTP/1.0 a ${status} ends the connection, and nothing behind it is done`, async () => {
+      test(`2.4 HTTP/1.0 a ${status} closes the connection, and nothing after it is processed`, async () => {
         const body = JSON.stringify({ name: 'Behind', email: `behind-${status}@example.com` });
         const first = `${method} ${target} HTTP/1.0\r\nConnection: keep-alive\r\nIf-None-Match: *\r\n\r\n`;
         const head = `POST /users HTTP/1.0\r\nContent-Type: application/json\r\n`;
@@ -614,7 +614,7 @@ for (const store of STORES) {
     }
 
     for (const field of ['Connection: close', 'Connection: keep-alive', 'TE: chunked']) {
-      test(`2.4 HTTP/1.0 never gets chunked coding, with ${field} neither`, async () => {
+      test(`2.4 HTTP/1.0 never gets chunked coding, not even with ${field}`, async () => {
         const head = `GET /users HTTP/1.0\r\n${field}\r\n\r\n`;
         const [answer] = parse(await raw(program.url, head));
         assert.equal(answer?.status, 200);
@@ -626,7 +626,7 @@ for (const store of STORES) {
     }
   });
 
-  describe(`2.9 failures on our side, ${store}`, { timeout: 300_000 }, () => {
+  describe(`2.9 failures of the service, ${store}`, { timeout: 300_000 }, () => {
     let program: Program;
     let database: Awaited<ReturnType<typeof connect>>;
     before(async () => {
@@ -654,7 +654,7 @@ for (const store of STORES) {
       ['DELETE', '/users/1', undefined, '/users/{id}'],
     ] as const;
     for (const [method, path, body, route] of requests) {
-      test(`2.9 ${method} ${path} answers 500, with one log line that has the cause and the id`, async () => {
+      test(`2.9 ${method} ${path} returns 500, with one log line that has the cause and the id`, async () => {
         const requestId = `fails-${method}-${path.replace(/[^a-z0-9]/g, '-')}`;
         const headers = { 'x-request-id': requestId };
         const answer = await send(program.url + path, { method, body, headers });
@@ -680,7 +680,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.9 the process goes on, and serves again once the cause is gone', async () => {
+    test('2.9 the process keeps running, and works again once the cause is gone', async () => {
       assert.equal((await send(`${program.url}/users/1`)).status, 500);
       assert.equal((await send(program.url)).status, 200);
       await database.run('alter table gone rename to users');
@@ -693,7 +693,7 @@ for (const store of STORES) {
   });
 }
 
-/** Plain text: the status text, or one sentence, without a word of our insides. */
+/** Plain text: the status text or one sentence, without internal words. */
 function assertError({ status, headers, body }: Answer): void {
   assert.equal(headers.get('content-type'), TEXT);
   if (body === STATUS_CODES[status]) return;
@@ -701,13 +701,13 @@ function assertError({ status, headers, body }: Answer): void {
   assert.doesNotMatch(body, INTERNALS);
 }
 
-/** What every response carries. */
+/** The headers of every response. */
 function assertCommon({ headers }: Answer): void {
   assert.equal(headers.get('x-content-type-options'), 'nosniff');
   assert.match(String(headers.get('x-request-id')), /^[A-Za-z0-9._-]{1,128}$/);
 }
 
-/** The answers in raw bytes: each has a Content-Length, or ends with the connection. */
+/** The responses in raw bytes: each has a Content-Length, or ends with the connection. */
 function parse(text: string): Answer[] {
   const answers: Answer[] = [];
   let rest = text;
@@ -729,7 +729,7 @@ function parse(text: string): Answer[] {
   return answers;
 }
 
-/** Sends the bytes on a connection that has had the answer to one request; resolves at its end. */
+/** Sends the bytes on a connection that has had one response; resolves when it closes. */
 async function afterOneAnswer(url: string, bytes: Buffer): Promise<string> {
   const { hostname, port } = new URL(url);
   const socket = openSocket(Number(port), hostname).setEncoding('latin1');
@@ -746,7 +746,7 @@ async function afterOneAnswer(url: string, bytes: Buffer): Promise<string> {
   return text;
 }
 
-/** A connection of the test's own to the program's database. */
+/** The test's own connection to the program's database. */
 function connect(store: StoreName, url: string) {
   if (store === 'sqlite') {
     const database = new DatabaseSync(url.slice('sqlite:'.length));

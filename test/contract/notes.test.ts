@@ -1,5 +1,5 @@
 // Rules 3.5 to 3.8 of the contract: the note and its bearer
-// token. Every attack on the token is a row of a table; all of them are signed by hand.
+// token. Each attack on the token is a row of a table, signed by hand.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
@@ -29,7 +29,7 @@ for (const store of STORES) {
     });
     after(() => program?.[Symbol.asyncDispose]());
 
-    test('3.5 GET /notes with the token of POST /token answers 200 and the note', async () => {
+    test('3.5 GET /notes with the token of POST /token returns 200 and the note', async () => {
       const authorization = `Bearer ${await newToken(program)}`;
       const answer = await send(`${program.url}/notes`, { headers: { authorization } });
       assert.deepEqual(summary(answer), {
@@ -41,7 +41,7 @@ for (const store of STORES) {
     });
 
     for (const scheme of ['Bearer', 'bearer', 'BEARER', 'bEaReR']) {
-      test(`3.6 the scheme's word in the case ${scheme} is accepted`, async () => {
+      test(`3.6 the scheme's name in the case ${scheme} is accepted`, async () => {
         const headers = { authorization: `${scheme} ${sign(claims())}` };
         const answer = await send(`${program.url}/notes`, { headers });
         assert.equal(answer.status, 200);
@@ -81,7 +81,7 @@ for (const store of STORES) {
         lines: () => [`Proxy-Authorization: Bearer ${sign(claims())}`],
       },
     ]) {
-      test(`3.6 3.8 GET /notes with ${why} answers 401 without error`, async () => {
+      test(`3.6 3.8 GET /notes with ${why} returns 401 without error`, async () => {
         const answer = await rawNotes(program, lines());
         assert.deepEqual(answer, { status: 401, challenge: PLAIN_CHALLENGE, body: 'Unauthorized' });
       });
@@ -188,7 +188,7 @@ for (const store of STORES) {
 }
 
 describe('3.5 the default note', () => {
-  test('3.5 without NOTE_TITLE and NOTE_CONTENTS there is a welcome', async () => {
+  test('3.5 the note without NOTE_TITLE and NOTE_CONTENTS is a welcome', async () => {
     await using program = await start();
     const headers = { authorization: `Bearer ${sign(claims())}` };
     const answer = await send(`${program.url}/notes`, { headers });
@@ -212,7 +212,7 @@ describe('3.7 rotation of the secret', () => {
     { why: 'any other secret', secret: `${PREVIOUS}!`, status: 401 },
     { why: 'an empty secret', secret: '', status: 401 },
   ]) {
-    test(`3.7 a token signed with ${why} answers ${status}`, async () => {
+    test(`3.7 a token signed with ${why} returns ${status}`, async () => {
       const headers = { authorization: `Bearer ${sign(claims(), { secret })}` };
       const answer = await send(`${program.url}/notes`, { headers });
       assert.equal(answer.status, status);
@@ -253,7 +253,7 @@ function accepted(): TokenCase[] {
     { why: 'only the claims that count', token: () => sign({ ...claims(), iat: undefined }) },
     { why: 'no typ', token: () => sign(claims(), header({})) },
     { why: 'typ of another kind', token: () => sign(claims(), header({ typ: 'at+jwt' })) },
-    { why: 'typ that is no string', token: () => sign(claims(), header({ typ: 1 })) },
+    { why: 'typ that is not a string', token: () => sign(claims(), header({ typ: 1 })) },
     { why: 'kid', token: () => sign(claims(), header({ kid: '../../etc/passwd' })) },
     { why: 'jku', token: () => sign(claims(), header({ jku: 'https://evil.example/keys' })) },
     { why: 'jwk', token: () => sign(claims(), header({ jwk: { kty: 'oct', k: 'AAAA' } })) },
@@ -263,7 +263,7 @@ function accepted(): TokenCase[] {
       token: () => sign(claims(), { header: '{ "typ":"JWT",\n"alg":"HS256" }' }),
     },
     { why: 'iat in the future', token: () => sign({ ...claims(), iat: now() + 9999 }) },
-    { why: 'iat that is no number', token: () => sign({ ...claims(), iat: 'yesterday' }) },
+    { why: 'iat that is not a number', token: () => sign({ ...claims(), iat: 'yesterday' }) },
     { why: 'aud', token: () => sign({ ...claims(), aud: 'someone else' }) },
     { why: 'nbf in the past', token: () => sign({ ...claims(), nbf: now() - 1 }) },
     { why: 'nbf now', token: () => sign({ ...claims(), nbf: now() }) },
@@ -338,7 +338,7 @@ function attacks(): TokenCase[] {
       why: 'alg under __proto__',
       token: () => sign(claims(), { header: '{"__proto__":{"alg":"HS256"}}' }),
     },
-    // RFC 7515 4.1.11: what is critical and not understood is refused.
+    // RFC 7515 4.1.11: a critical parameter that we don't understand is refused.
     member('crit of nothing', { crit: [] }),
     member('crit of exp', { crit: ['exp'], exp: 1 }),
     member('crit of b64', { crit: ['b64'], b64: true }),
@@ -395,15 +395,15 @@ function attacks(): TokenCase[] {
     claim('nbf null', () => ({ nbf: null })),
     claim('nbf true', () => ({ nbf: true })),
     text('nbf beyond every number', () => `${JSON.stringify(claims()).slice(0, -1)},"nbf":1e400}`),
-    // RFC 7515 5.2: the signature, and nothing but this signature.
+    // RFC 7515 5.2: only exactly this signature is valid.
     { why: 'a signature of another secret', token: () => sign(claims(), { secret: `${SECRET}!` }) },
     { why: 'a signature of the empty secret', token: () => sign(claims(), { secret: '' }) },
     {
-      why: 'a signature of the header alone',
+      why: 'a signature of only the header',
       token: () => `${cut()[0]}.${cut()[1]}.${hmac(SECRET, cut()[0])}`,
     },
     {
-      why: 'a signature of the payload alone',
+      why: 'a signature of only the payload',
       token: () => `${cut()[0]}.${cut()[1]}.${hmac(SECRET, cut()[1])}`,
     },
     { why: 'the first bit of the signature changed', token: () => flip(0, 0x80) },
@@ -481,7 +481,7 @@ function attacks(): TokenCase[] {
   ];
 }
 
-// Equals signs before the end make it no token68 (RFC 9110 11.2): a credential of wrong form.
+// With equals signs before the end it is not a token68 (RFC 9110 11.2), so it is malformed.
 function padded(): TokenCase[] {
   const [header, payload] = sign(claims()).split('.');
   return [
@@ -545,19 +545,19 @@ function flip(index: number, mask: number): string {
   });
 }
 
-// Base64url of a text whose length leaves two or four bits of the last character over.
+// Base64url of a text whose last character has two or four unused bits.
 function loosePayload(): string {
   const json = JSON.stringify(claims());
   return part(json.length % 3 === 0 ? ` ${json}` : json);
 }
 
-// Base64url of the claims without any bit left over.
+// Base64url of the claims without unused bits.
 function tight(): string {
   const json = JSON.stringify(claims());
   return part(json.padStart(Math.ceil(json.length / 3) * 3));
 }
 
-// The same bytes for a lenient decoder, the lowest bit of the last character set.
+// The same bytes for a lenient decoder: the lowest bit of the last character is set.
 function loosen(encoded: string): string {
   const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
   const last = alphabet.indexOf(encoded.at(-1) ?? '');

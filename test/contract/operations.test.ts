@@ -1,5 +1,5 @@
-// Rules 6.8 to 6.16 of the contract: what the log holds and who may stop reading it, arguments and
-// exit statuses, what connections are told and how long they wait, faults outside a request.
+// Rules 6.8 to 6.16 of the contract: the log and readers that stop, arguments and
+// exit statuses, connection headers and timeouts, errors outside a request.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,7 +15,7 @@ import { newFolder, PASSWORD, Program, start, USER } from '../support/program.ts
 const ENTRY = join(import.meta.dirname, '../../src/main.ts');
 const USAGE = 'usage: notes-users [--json | --live | --ready | --help | --version]';
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
-/** What does not happen by then does not happen. */
+/** Time after which a test concludes that an event won't happen. */
 const soon = () => ({ signal: AbortSignal.timeout(20_000) });
 
 describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
@@ -42,7 +42,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     assert.equal(lost?.route, '');
   });
 
-  test('6.8 the bytes of an answer to HEAD are 0', async () => {
+  test('6.8 the bytes of a HEAD response are 0', async () => {
     await using program = await start();
     for (const path of ['/', '/users', '/nowhere']) {
       const answer = await send(program.url + path, { method: 'HEAD' });
@@ -54,7 +54,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     }
   });
 
-  test('6.8 no line holds a body, an email, a token, a credential or a query', async () => {
+  test('6.8 no line contains a body, an email, a token, a credential or a query', async () => {
     await using program = await start({ LOG_LEVEL: 'debug' });
     const token = await send(`${program.url}/token`, {
       method: 'POST',
@@ -89,7 +89,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     );
   });
 
-  test('6.10 a reader of the log that has gone does not end the service', async () => {
+  test('6.10 the service survives the exit of a log reader', async () => {
     await using program = await start();
     program.process.stdout?.destroy();
     for (let i = 0; i < 20; i++) assert.equal((await send(program.url)).status, 200);
@@ -99,7 +99,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     assert.equal(code, 0);
   });
 
-  test('6.6 6.10 lines for a file are not written synchronously', async () => {
+  test('6.6 6.10 a log file is written asynchronously', async () => {
     await using logging = await intoFile();
     for (let i = 0; i < 5; i++) assert.equal((await send(logging.url)).status, 200);
     assert.deepEqual(await logging.stop(), [0, null]);
@@ -112,22 +112,22 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     assert.doesNotMatch(logging.stderr(), /writeSync/);
   });
 
-  test('6.10 a log file that takes no more has lines again when there is room', async () => {
+  test('6.10 logging to a full disk resumes when there is room', async () => {
     await using logging = await intoFile(8 * 512);
     for (let i = 0; i < 50; i++) assert.equal((await send(logging.url)).status, 200);
     assert.ok(logging.messages().length < 50);
     truncateSync(logging.file);
     assert.equal((await send(logging.url)).status, 200);
     assert.deepEqual(await logging.stop(), [0, null]);
-    // The line of a request before can come after it.
+    // The line of an earlier request can come after it.
     assert.deepEqual(logging.messages().slice(-3), ['request', 'stopping', 'stopped']);
   });
 
-  test('6.7 6.10 a line that a full disk has cut is followed by whole ones', async () => {
+  test('6.7 6.10 a line cut by a full disk is followed by whole ones', async () => {
     await using logging = await intoFile(8 * 512);
     for (let i = 0; i < 50; i++) assert.equal((await send(logging.url)).status, 200);
     const [first = ''] = logging.lines();
-    // Room again, behind a line without its end.
+    // Room again, after a line without its end.
     truncateSync(logging.file, first.length + '\n{"time":'.length);
     assert.equal((await send(logging.url)).status, 200);
     assert.deepEqual(await logging.stop(), [0, null]);
@@ -137,10 +137,10 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     assert.deepEqual(messages.slice(-3), ['request', 'stopping', 'stopped']);
   });
 
-  test('6.12 a reader of the log that stands still does not hold a stop', async () => {
+  test('6.12 a log reader that stops reading does not block a stop', async () => {
     await using program = await start();
     program.process.stdout?.pause();
-    // More than the pipe between the processes takes.
+    // More than the pipe between the processes holds.
     await fill(program, 1_000_000);
     const began = performance.now();
     program.process.kill('SIGTERM');
@@ -151,7 +151,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   });
 
   for (const { why, args } of [
-    { why: 'an argument that is not known', args: ['--verbose'] },
+    { why: 'an unknown argument', args: ['--verbose'] },
     { why: 'a port as an argument', args: ['3000'] },
     { why: 'two arguments', args: ['--json', '--live'] },
   ]) {
@@ -175,7 +175,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     });
   }
 
-  test('6.13 a TLS handshake that does not go on ends after 10 s', {
+  test('6.13 a stalled TLS handshake is closed after 10 s', {
     skip: NO_OPENSSL,
   }, async () => {
     await using program = await start(certificate());
@@ -186,7 +186,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     assert.ok(took > 9_000 && took < 13_000, `after ${took} ms`);
   });
 
-  test('6.14 a connection that stays is told that it is kept for 65 s when idle', async () => {
+  test('6.14 responses on a kept connection announce the idle timeout of 65 s', async () => {
     await using program = await start();
     const socket = await open(program.url);
     socket.write(GET);
@@ -195,7 +195,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     socket.destroy();
   });
 
-  test('6.15 while stopping, an idle connection may bring one more request', async () => {
+  test('6.15 during a stop, an idle connection may send one more request', async () => {
     await using program = await start();
     const socket = await open(program.url);
     socket.write(GET);
@@ -209,7 +209,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     assert.deepEqual(await program.exited, { code: 0, signal: null });
   });
 
-  test('6.15 while stopping, an idle connection is closed after half a second', async () => {
+  test('6.15 during a stop, an idle connection is closed after half a second', async () => {
     await using program = await start();
     const socket = await open(program.url);
     socket.write(GET);
@@ -224,17 +224,17 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   for (const { why, fault, name } of [
     { why: 'thrown', fault: "throw new Error('stray')", name: 'Error: stray' },
     { why: 'rejected', fault: "Promise.reject(new Error('stray'))", name: 'Error: stray' },
-    { why: 'that is no Error', fault: "throw 'stray'", name: 'stray' },
+    { why: 'that is not an Error', fault: "throw 'stray'", name: 'stray' },
     { why: 'that is undefined', fault: 'Promise.reject()', name: 'undefined' },
     {
-      why: 'of a function that the driver calls',
+      why: 'thrown by a function that the driver calls',
       fault: `const write = () => { throw new Error('stray'); };
         const socket = () => Object.assign(new EventEmitter(), { write });
         postgres({ socket }).unsafe('select 1').catch(() => {})`,
       name: 'Error: stray',
     },
   ]) {
-    test(`6.16 after a fault outside a request, ${why}, it stops gracefully with 70`, async () => {
+    test(`6.16 after an error outside a request, ${why}, the process stops gracefully with 70`, async () => {
       await using program = await startWith(fault);
       const body = '{"name":"Ann","email":"ann@example.com"}';
       const fields = `Content-Type: application/json\r\nContent-Length: ${body.length}`;
@@ -247,7 +247,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
       assert.deepEqual([message, level], ['fault outside a request', 'error']);
       assert.ok(String(cause).startsWith(name), String(cause));
       if (name.startsWith('Error')) assert.match(String(cause), /\n +at /);
-      // The first signal of an operator finds it stopping already, and cuts nothing.
+      // An operator's first signal finds it stopping already, and ends nothing early.
       program.process.kill('SIGTERM');
       socket.write(body.slice(9));
       const answer = await answered(socket);
@@ -258,7 +258,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     });
   }
 
-  test('6.16 after a fault outside a request a late stop ends with 70 too', async () => {
+  test('6.16 after an error outside a request a late stop exits with 70 too', async () => {
     await using program = await startWith("throw new Error('stray')", {
       SHUTDOWN_TIMEOUT_MS: '100',
     });
@@ -269,7 +269,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     assert.deepEqual(await program.exited, { code: 70, signal: null });
   });
 
-  test('6.16 after a fault outside a request a second signal ends it at once with 1', async () => {
+  test('6.16 after an error outside a request a second signal exits at once with 1', async () => {
     await using program = await startWith("throw new Error('stray')");
     const socket = await open(program.url);
     socket.write('POST /users HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n');
@@ -284,7 +284,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   for (const { why, fault, cause } of [
     {
       why: 'thrown by the driver',
-      // The driver writes to a socket that cannot be written to, in a turn of its own.
+      // The driver writes to an unwritable socket, in a turn of its own.
       fault: `postgres({ socket: () => new EventEmitter() }).unsafe('select 1').catch(() => {})`,
       cause: /^TypeError: .*write.*\n +at .*[/\\]postgres[/\\]/,
     },
@@ -299,7 +299,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
       cause: new RegExp(`^Error: ${code}`),
     })),
   ]) {
-    test(`6.16 a fault outside a request is survived: ${why}`, async () => {
+    test(`6.16 the process survives an error outside a request: ${why}`, async () => {
       await using program = await startWith(fault);
       for (let i = 1; i <= 2; i++) {
         program.process.kill('SIGUSR2');
@@ -317,7 +317,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   }
 });
 
-/** Starts the program with that code in it, which runs in a turn of its own at SIGUSR2. */
+/** Starts the program with extra code that runs in a turn of its own at SIGUSR2. */
 function startWith(fault: string, env: Record<string, string> = {}): Promise<Program> {
   const code = `import { EventEmitter } from 'node:events';
     import { createRequire } from 'node:module';
@@ -327,7 +327,7 @@ function startWith(fault: string, env: Record<string, string> = {}): Promise<Pro
   return start({ NODE_OPTIONS: `--import=${url}`, ...env });
 }
 
-/** Has requests logged until their lines are so many bytes. */
+/** Sends requests until their log lines have that many bytes. */
 async function fill(program: Program, bytes: number): Promise<void> {
   const line = 150;
   const url = `${program.url}/nowhere`;
@@ -345,14 +345,14 @@ async function open(url: string): Promise<Socket> {
   return socket;
 }
 
-/** The next answer with its body, which `GET /` gives in one piece. */
+/** The next response with its body, which `GET /` sends in one piece. */
 async function answered(socket: Socket): Promise<string> {
   let text = '';
   while (!/\r\n\r\n./.test(text)) text += (await once(socket, 'data'))[0];
   return text;
 }
 
-/** The program with its standard output in a file, of at most so many bytes. */
+/** The program with its standard output in a file of at most that many bytes. */
 async function intoFile(limit?: number) {
   const file = join(newFolder(), 'service.log');
   const shell = `${limit === undefined ? '' : `ulimit -f ${limit / 512}; `}exec "$0" "$@" >>${file}`;
@@ -365,7 +365,7 @@ async function intoFile(limit?: number) {
     stderr += text;
   });
   const exited = once(child, 'close', soon());
-  // What did not fit ends the file in the middle of a line.
+  // The file ends in the middle of the line that didn't fit.
   const lines = () => (existsSync(file) ? readFileSync(file, 'utf8').split('\n').slice(0, -1) : []);
   while (lines().length === 0 && child.exitCode === null) await pause(20);
   const stop = () => {

@@ -33,7 +33,7 @@ const METHODS: readonly (readonly [path: string, methods: readonly string[]])[] 
   ['/users/no-id', ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH', 'PUT']],
 ];
 
-/** Requests with two faults, on a service that protects its users; the earlier check answers. */
+/** Requests with two faults, with PROTECT_USERS. The earlier check decides. */
 const ORDER: readonly (readonly [
   why: string,
   status: number,
@@ -59,7 +59,7 @@ const ORDER: readonly (readonly [
   ['415 before 400 syntax', 415, 'POST', '/token', TEXT_TYPE, '{'],
 ];
 
-/** Requests with two faults on `/users`; TAKEN stands for another user's email. */
+/** Requests with two faults on `/users`. TAKEN is replaced by another user's email. */
 const USERS_ORDER: readonly (readonly [
   why: string,
   status: number,
@@ -106,7 +106,7 @@ const USERS_ORDER: readonly (readonly [
   ['400 taken email at the end', 400, 'PATCH', '/users/1', JSON_TYPE, '{"email":"TAKEN"}'],
 ];
 
-/** Targets of GET as they stand in the request line; the last column is the body. */
+/** Targets of GET, exactly as in the request line. The last column is the body. */
 const TARGETS: readonly (readonly [target: string, status: number, why: string, body?: string])[] =
   [
     ['/', 200, 'the greeting', 'GREETING'],
@@ -186,7 +186,7 @@ for (const store of STORES) {
     }
 
     for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'PROPFIND']) {
-      test(`2.6 ${method} of an unknown path answers 404`, async () => {
+      test(`2.6 ${method} on an unknown path returns 404`, async () => {
         for (const path of ['/nowhere', '/users/1/2', '/token/x', '/favicon.ico']) {
           const answer = await ask(program, method, path);
           assert.deepEqual(
@@ -199,7 +199,7 @@ for (const store of STORES) {
     }
 
     for (const [path, methods] of METHODS) {
-      test(`2.6 ${path} with another method answers 405 with Allow`, async () => {
+      test(`2.6 ${path} with another method returns 405 with Allow`, async () => {
         const all = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'TRACE', 'PROPFIND', 'LOCK'];
         const others = all.filter((method) => !methods.includes(method));
         assert.ok(others.length >= 4);
@@ -213,7 +213,7 @@ for (const store of STORES) {
         }
       });
 
-      test(`2.6 OPTIONS ${path} answers 204 with Allow, and Accept-Patch where PATCH is`, async () => {
+      test(`2.6 OPTIONS ${path} returns 204 with Allow, and Accept-Patch if it has PATCH`, async () => {
         const answer = await ask(program, 'OPTIONS', path);
         assert.deepEqual([answer.status, answer.body], [204, '']);
         assert.deepEqual(items(answer.headers.get('allow')), methods);
@@ -224,7 +224,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.6 OPTIONS * answers 204 with the methods of all paths', async () => {
+    test('2.6 OPTIONS * returns 204 with the methods of all paths', async () => {
       const answer = await ask(program, 'OPTIONS', '*');
       assert.deepEqual([answer.status, answer.body], [204, '']);
       const all = [...new Set(METHODS.flatMap(([, methods]) => methods))].sort();
@@ -246,7 +246,7 @@ for (const store of STORES) {
       ['/nowhere', 404, {}, 'an unknown path'],
     ] as const;
     for (const [path, status, given, why] of heads) {
-      test(`2.6 HEAD ${path} (${why}) answers ${status} with the headers of GET and no body`, async () => {
+      test(`2.6 HEAD ${path} (${why}) returns ${status} with the headers of GET and no body`, async () => {
         const headers =
           given === 'bearer'
             ? { authorization: `Bearer ${await token(program)}` }
@@ -261,7 +261,7 @@ for (const store of STORES) {
         const head = await ask(program, 'HEAD', path, headers);
         assert.deepEqual([get.status, head.status], [status, status]);
         assert.deepEqual(comparable(head), comparable(get));
-        // Bytes behind the head would stand in the raw answer.
+        // The raw response would show bytes after the head.
         const fields = Object.entries({ ...headers, host: 'x', connection: 'close' });
         const text = fields.map(([name, value]) => `${name}: ${value}\r\n`).join('');
         assert.match(
@@ -272,7 +272,7 @@ for (const store of STORES) {
     }
 
     for (const [target, status, why, body] of TARGETS) {
-      test(`2.7 GET ${target} answers ${status} (${why})`, async () => {
+      test(`2.7 GET ${target} returns ${status} (${why})`, async () => {
         const answer = await ask(program, 'GET', target);
         assert.equal(answer.status, status, answer.body);
         if (body !== undefined) assert.equal(answer.body, bodies[body]);
@@ -281,7 +281,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.7 a target in absolute form means the path in it (RFC 9112 3.2.2)', async () => {
+    test('2.7 a target in absolute form is routed by its path (RFC 9112 3.2.2)', async () => {
       const answer = await ask(program, 'GET', 'http://elsewhere.example/users/1?x');
       assert.deepEqual([answer.status, answer.body], [200, bodies.ONE]);
     });
@@ -291,20 +291,20 @@ for (const store of STORES) {
       '?email=taken%2B1%40example.com',
       '?%65mail=%74aken+1@example.com',
     ]) {
-      test(`2.7 in ${query} parts are percent-decoded, and + is itself`, async () => {
+      test(`2.7 in ${query} parts are percent-decoded, and + is a plus sign`, async () => {
         const answer = await ask(program, 'GET', `/users${query}`);
         assert.equal(answer.status, 200);
         assert.deepEqual(JSON.parse(answer.body), [{ id: 2, name: 'User 2', email: taken }]);
       });
     }
 
-    test('2.7 a query is decoded once: %252B is no +', async () => {
+    test('2.7 a query is decoded once: %252B is not +', async () => {
       const answer = await ask(program, 'GET', '/users?email=taken%252B1@example.com');
       assert.deepEqual([answer.status, answer.body], [200, '[]']);
     });
 
     for (const query of ['?email=%zz', '?email=%FF@example.com', '?limit=%']) {
-      test(`2.7 ${query} is bad encoding in a query and answers 400`, async () => {
+      test(`2.7 ${query} is invalid encoding in a query and returns 400`, async () => {
         const answer = await ask(program, 'GET', `/users${query}`);
         assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
       });
@@ -322,7 +322,7 @@ for (const store of STORES) {
       ['GET', '/notes?%zz', 401, 'without a token'],
       ['POST', '/token?%zz', 415, 'with text'],
     ] as const) {
-      test(`2.5, 2.7 bad encoding in a query ${why}: ${method} ${path} answers ${status}`, async () => {
+      test(`2.5, 2.7 invalid encoding in a query ${why}: ${method} ${path} returns ${status}`, async () => {
         const headers = { 'content-type': 'text/plain' };
         const body = method === 'POST' ? 'x' : '';
         const answer = await ask(program, method, path, headers, body);
@@ -330,7 +330,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.7 a query never changes which route is meant, on routes that take none', async () => {
+    test('2.7 a query never changes which route matches, on routes that take none', async () => {
       assert.equal((await ask(program, 'GET', '/notes?path=/users')).status, 401);
       assert.equal((await ask(program, 'DELETE', '/users?id=1')).status, 405);
       assert.equal((await ask(program, 'POST', '/token?id=admin&pw=x')).status, 401);
@@ -362,7 +362,7 @@ for (const store of STORES) {
     });
     after(() => program[Symbol.asyncDispose]());
 
-    test('2.5 field errors need no store', async () => {
+    test('2.5 field checks do not need the store', async () => {
       const rows = [
         ['POST', '/users', '{"name":"","email":"x"}', 400],
         ['PUT', '/users/1', '{"name":"Ann"}', 400],
@@ -393,7 +393,7 @@ async function startBroken(store: StoreName): Promise<Program> {
   return program;
 }
 
-/** Sends a request whose target goes out as it is, unlike with `fetch`. */
+/** Sends a request with exactly that target, unlike `fetch`. */
 function ask(
   program: Program,
   method: string,
@@ -428,7 +428,7 @@ function items(value: string | null): string[] {
   return (value ?? '').split(/\s*,\s*/).sort();
 }
 
-/** The headers but those that tell one answer, or one framing, from another. */
+/** The headers except those that differ between responses and framings. */
 function comparable({ headers }: Answer): Record<string, string> {
   const others = ['date', 'x-request-id', 'transfer-encoding', 'connection', 'keep-alive'];
   return Object.fromEntries([...headers].filter(([name]) => !others.includes(name)));

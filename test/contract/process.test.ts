@@ -1,4 +1,4 @@
-// Section 6 of the contract: start, stop, slow clients, health checks and what a request may cost.
+// Section 6 of the contract: start, stop, slow clients, health checks and the cost of a request.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -34,7 +34,7 @@ import {
 const TEXT = 'text/plain; charset=utf-8';
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
-// Lanes side by side: what waits for real seconds, what waits for the store, and all else in turn.
+// Parallel groups: tests that wait for real seconds, tests that wait for the store, and the others.
 describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
   describe('6.3 slow or idle clients', { concurrency: true }, () => {
     let program: Program;
@@ -72,7 +72,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       });
     }
 
-    test('6.3 headers that stop on a connection already used: 408 behind the first answer', async () => {
+    test('6.3 unfinished headers on a used connection: 408 after the first response', async () => {
       await using client = await open(program.url);
       client.socket.write(GET + half);
       await client.closed;
@@ -130,7 +130,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
   });
 
   describe('6.1 a Postgres that cannot be reached', { concurrency: 2 }, () => {
-    test('6.1 it listens, /users answers 500, /ready 503, and one line is logged', async () => {
+    test('6.1 it listens, /users returns 500, /ready 503, and the log has one line', async () => {
       const url = `postgres://127.0.0.1:${await freePort()}/none`;
       await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '500' });
       const unavailable = await program.logged('store unavailable');
@@ -149,7 +149,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       assert.deepEqual(storeLines(program), ['store unavailable']);
     });
 
-    test('6.1 a name with two addresses: the line has the fault of each', async () => {
+    test('6.1 a name with two addresses: the line has the error of each', async () => {
       const lookup = `import dns from 'node:dns';
         dns.lookup = (_name, _options, done) =>
           done(null, [1, 2].map((n) => ({ address: '127.0.0.' + n, family: 4 })));`;
@@ -163,7 +163,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       assert.equal(cause, faults.join('; '));
     });
 
-    test('6.1 a server that takes connections and never speaks: the same', async () => {
+    test('6.1 a server that accepts connections and never responds: the same', async () => {
       await using silent = await listener();
       const { port } = silent;
       const url = `postgres://127.0.0.1:${port}/none`;
@@ -176,7 +176,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       assert.deepEqual(await program.stop(), { code: 0, signal: null });
     });
 
-    test('6.1 it keeps trying, logs no line a try, serves once it is back, and logs each change once', async () => {
+    test('6.1 it keeps trying, logs no line per attempt, works once Postgres is back, and logs each change once', async () => {
       const url = new URL(await createDatabase());
       await using door = await openDoor(Number(url.port));
       url.port = String(door.port);
@@ -185,7 +185,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       for (let round = 1; round <= 2; round++) {
         expected.push('store unavailable');
         await program.until(() => storeLines(program).length >= expected.length);
-        // Nobody sends a request here: the attempts are the program's own.
+        // Without requests: the attempts are the program's own.
         await door.attempts(5);
         assert.deepEqual(storeLines(program), expected);
         assert.equal((await send(`${program.url}/users`)).status, 500);
@@ -207,18 +207,18 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       assert.equal(level, 'info');
     });
 
-    test('6.1 it stops with 0 while the store is away', async () => {
+    test('6.1 it exits with 0 while the store is down', async () => {
       const url = `postgres://127.0.0.1:${await freePort()}/none`;
       await using program = await start({ DATABASE_URL: url });
       assert.deepEqual(await program.stop(), { code: 0, signal: null });
     });
   });
 
-  describe('6 what does not wait', { concurrency: 1 }, () => {
+  describe('6 without waiting', { concurrency: 1 }, () => {
     for (const store of STORES) {
       describe(`6.2 stopping, ${store}`, { concurrency: 3 }, () => {
         for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-          test(`6.2 ${signal} with nothing in flight exits with 0 and logs it`, async () => {
+          test(`6.2 ${signal} with no request in flight exits with 0 and logs it`, async () => {
             await using program = await start({ DATABASE_URL: await newDatabase(store) });
             assert.equal((await send(`${program.url}/users`)).status, 200);
             assert.deepEqual(await program.stop(signal), { code: 0, signal: null });
@@ -229,7 +229,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
             ]);
           });
 
-          test(`6.2 ${signal} before it serves ends it at once`, {
+          test(`6.2 ${signal} during startup ends it at once`, {
             skip:
               (store !== 'sqlite' || process.platform !== 'linux') &&
               'waits for a lock, seen in /proc',
@@ -241,7 +241,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
             assert.equal(program.stdout, '');
           });
 
-          test(`6.2 ${signal}: a request in flight finishes, is told Connection: close, then exit 0`, async () => {
+          test(`6.2 ${signal}: a request in flight finishes with Connection: close, then exit 0`, async () => {
             const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '60000' };
             await using program = await start(env);
             await using held = await halfSent(program.url);
@@ -278,10 +278,10 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           assert.deepEqual(await program.stop('SIGTERM'), { code: 1, signal: null });
         });
 
-        test('6.2 a SHUTDOWN_TIMEOUT_MS shorter than idle connections are kept ends it with 0', async () => {
+        test('6.2 a SHUTDOWN_TIMEOUT_MS below the grace time of idle connections exits with 0', async () => {
           const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '400' };
           const codes: (number | null)[] = [];
-          // A machine that stands still for 200 ms meanwhile makes it 1.
+          // A machine that hangs for 200 ms meanwhile makes it 1.
           while (codes.at(-1) !== 0 && codes.length < 3) {
             await using program = await start(env);
             const { hostname, port } = new URL(program.url);
@@ -293,14 +293,14 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           assert.equal(codes.at(-1), 0);
         });
 
-        test('6.2 SHUTDOWN_TIMEOUT_MS with a request still in flight ends it with 1', async () => {
+        test('6.2 SHUTDOWN_TIMEOUT_MS with a request still in flight exits with 1', async () => {
           const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '300' };
           await using program = await start(env);
           await using _held = await halfSent(program.url);
           assert.deepEqual(await program.stop(), { code: 1, signal: null });
         });
 
-        test('6.2 idle connections do not hold it, used or never used', async () => {
+        test('6.2 idle connections do not delay it, used or never used', async () => {
           const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '600000' };
           await using program = await start(env);
           await using used = await open(program.url);
@@ -335,12 +335,12 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           assert.deepEqual(await program.exited, { code: 0, signal: null });
         });
 
-        test('6.2 connections that the kernel has already taken are answered', async () => {
+        test('6.2 connections that the kernel has already queued are served', async () => {
           await using program = await start({ DATABASE_URL: await newDatabase(store) });
           await using used = await open(program.url);
           used.socket.write(GET);
           await used.received(/\r\n\r\n.+$/s);
-          // While the process stands still, the kernel takes the connections and their requests.
+          // While the process is frozen, the kernel queues the connections and their requests.
           program.process.kill('SIGSTOP');
           const waiting = await Promise.all(Array.from({ length: 50 }, () => open(program.url)));
           for (const { socket } of [used, ...waiting]) {
@@ -364,7 +364,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           assert.deepEqual(await program.exited, { code: 0, signal: null });
         });
 
-        test('6.2 a list that is being streamed is sent to its end', async () => {
+        test('6.2 a streamed list in progress is sent to its end', async () => {
           const url = await newDatabase(store);
           await using program = await start({ DATABASE_URL: url, SHUTDOWN_TIMEOUT_MS: '60000' });
           assert.equal((await send(`${program.url}/users`)).status, 200);
@@ -385,7 +385,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       });
     }
 
-    test('6.9 SIGHUP before it serves changes nothing', {
+    test('6.9 SIGHUP during startup changes nothing', {
       skip: process.platform !== 'linux' && 'a lock that is waited for is seen in /proc',
     }, async () => {
       const path = join(newFolder(), 'service.db');
@@ -397,7 +397,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       assert.deepEqual(await program.stop(), { code: 0, signal: null });
     });
 
-    describe('6.4 a start that cannot be', { concurrency: 1 }, () => {
+    describe('6.4 a failed start', { concurrency: 1 }, () => {
       for (const name of ['PORT', 'ADMIN_PORT']) {
         test(`6.4 an address in use (${name}) is one clear line and exit 1`, async () => {
           await using busy = await listener();
@@ -439,7 +439,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
     });
 
     describe('6.5 --live and --ready', { concurrency: 2 }, () => {
-      test('6.5 both exit with 0 for a service that serves, and print nothing wrong', async () => {
+      test('6.5 both exit with 0 for a working service, and print no error', async () => {
         await using program = await start();
         const ADMIN_PORT = new URL(program.adminUrl).port;
         for (const argument of ['--live', '--ready']) {
@@ -449,7 +449,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         }
       });
 
-      test('6.5 both find a service that HOST binds to one address', async () => {
+      test('6.5 both find a service with HOST set to one address', async () => {
         const HOST = '127.0.0.2';
         await using program = await start({ HOST });
         const ADMIN_PORT = new URL(program.adminUrl).port;
@@ -457,7 +457,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         assert.deepEqual(await ask('--ready', { HOST, ADMIN_PORT }), { code: 0, signal: null });
       });
 
-      test('6.5 both ask ADMIN_HOST where it differs from HOST', async () => {
+      test('6.5 both use ADMIN_HOST if it differs from HOST', async () => {
         const hosts = { HOST: '127.0.0.2', ADMIN_HOST: '127.0.0.3' };
         await using program = await start(hosts);
         const ADMIN_PORT = new URL(program.adminUrl).port;
@@ -469,7 +469,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         }
       });
 
-      test('6.5 ADMIN_PORT_FILE names the port too', async () => {
+      test('6.5 ADMIN_PORT_FILE sets the port too', async () => {
         await using program = await start();
         const path = join(newFolder(), 'port');
         writeFileSync(path, `${new URL(program.adminUrl).port}\n`);
@@ -485,7 +485,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         assert.deepEqual(await ask('--ready', { ADMIN_PORT }), { code: 1, signal: null });
       });
 
-      test('6.5 while stopping --live exits with 0 and --ready with 1', async () => {
+      test('6.5 during a stop --live exits with 0 and --ready with 1', async () => {
         await using program = await start({ SHUTDOWN_DELAY_MS: '60000' });
         program.process.kill('SIGTERM');
         await program.logged('stopping');
@@ -494,7 +494,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         assert.deepEqual(await ask('--ready', { ADMIN_PORT }), { code: 1, signal: null });
       });
 
-      test('6.5 where nothing listens both exit with 1', async () => {
+      test('6.5 both exit with 1 if nothing listens', async () => {
         const ADMIN_PORT = String(await freePort());
         assert.deepEqual(await ask('--live', { ADMIN_PORT }), { code: 1, signal: null });
         assert.deepEqual(await ask('--ready', { ADMIN_PORT }), { code: 1, signal: null });
@@ -514,7 +514,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         assert.ok(performance.now() - began < 10_000);
       });
 
-      test('6.5 ADMIN_PORT unset means 3001, and the paths asked are /live and /ready', async (t) => {
+      test('6.5 the default ADMIN_PORT is 3001, and the paths are /live and /ready', async (t) => {
         const asked: (string | undefined)[] = [];
         const server = createHttpServer((req, res) => {
           asked.push(`${req.method} ${req.url}`);
@@ -537,20 +537,20 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
     });
 
     for (const store of STORES) {
-      describe(`6.6 what a request costs, ${store}`, { concurrency: 1 }, () => {
+      describe(`6.6 the cost of a request, ${store}`, { concurrency: 1 }, () => {
         const noProc = !existsSync('/proc/self/stat') && 'needs /proc';
 
         test('6.6 one core serves 3,000 requests a second', { skip: noProc }, async () => {
           await using program = await start({
             DATABASE_URL: await newDatabase(store),
-            // To count what is covered costs as much as a request.
+            // Counting coverage costs as much as a request.
             NODE_V8_COVERAGE: '',
           });
           const authorization = await prepare(program);
           for (const path of ['/', '/notes', '/users/1']) {
             const request = { method: 'GET', path, authorization };
             await burst(program, request, 2000);
-            // CPU time of the process in the best round, as what else runs can only make one slower.
+            // CPU time of the process in the best round: other programs can only make a round slower.
             let best = Number.POSITIVE_INFINITY;
             for (let round = 0; round < 5 && best >= 2000; round++) {
               const before = cpuMs(program);
@@ -561,8 +561,8 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           }
         });
 
-        test('6.6 no request makes synchronous I/O', async () => {
-          // At SIGUSR2 the program makes one call of its own, which the flag must find.
+        test('6.6 no request does synchronous I/O', async () => {
+          // At SIGUSR2 the program makes one synchronous call, which the flag must find.
           const control = `import fs from 'node:fs';
           process.on('SIGUSR2', () => { fs.statSync('/'); console.error('control made'); });`;
           await using program = await start({
@@ -585,7 +585,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           );
         });
 
-        test('6.6 no request sets a timer of its own', async () => {
+        test('6.6 no request sets its own timer', async () => {
           const counter = `import timers from 'node:timers';
         import promises from 'node:timers/promises';
         import { syncBuiltinESMExports } from 'node:module';
@@ -623,7 +623,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
     describe('6.3 many connections', () => {
       const needed = 11_000;
       const few = openFiles() < needed && `ulimit -n is below ${needed}: raise it to run this test`;
-      test('6.3 for one more than 10,000 connections an unfinished request closes first, then the oldest idle ones', {
+      test('6.3 connection 10,001 evicts an unfinished request first, then the oldest idle connections', {
         skip: few,
       }, async () => {
         await using own = await start();
@@ -653,7 +653,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         await another.received(/\r\n\r\n.+$/s);
         await Promise.race(idle.map((client) => client.closed));
         assert.ok(closed >= 1 && closed < 1000, `${closed} closed`);
-        // The oldest, which came in the first turns.
+        // The oldest, from the first turns.
         const isOpen = ({ socket }: { socket: Socket }) => !socket.destroyed && socket.readable;
         assert.ok(idle.slice(333).every(isOpen));
         for (const { socket } of idle) socket.destroy();
@@ -662,7 +662,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
   });
 });
 
-/** Runs the program until it ends by itself; one that listens instead fails the test. */
+/** Runs the program until it exits. Fails the test if it listens instead. */
 async function run(env: Record<string, string>) {
   await using program = new Program({
     PORT: '0',
@@ -677,7 +677,7 @@ async function run(env: Record<string, string>) {
   return { exit, lines: (program.stdout + program.stderr).split('\n').filter(Boolean) };
 }
 
-/** A listener of this process that takes connections and never speaks, until disposed. */
+/** A listener of this process that accepts connections and never responds, until disposed. */
 async function listener() {
   const sockets = new Set<Socket>();
   const server = createServer((socket) => sockets.add(socket.on('error', () => {})));
@@ -692,7 +692,7 @@ async function listener() {
   };
 }
 
-/** Runs a health check and resolves with its exit. */
+/** Runs a health check and resolves with its exit status. */
 function ask(argument: string, env: Record<string, string>) {
   return new Program(env, [argument]).exited;
 }
@@ -702,7 +702,7 @@ function storeLines(program: Program): string[] {
   return program.log.map(({ message }) => message).filter((message) => /^store /.test(message));
 }
 
-/** A connection that collects what it receives. */
+/** A connection that collects the bytes it receives. */
 async function open(url: string) {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname)
@@ -718,7 +718,7 @@ async function open(url: string) {
     socket,
     closed,
     text: () => text,
-    /** Resolves once what came matches; rejects when the connection closes before. */
+    /** Resolves once the received text matches; rejects if the connection closes first. */
     async received(pattern: RegExp) {
       while (!pattern.test(text)) {
         const ended = closed.then(() => assert.fail(`closed after: ${text}`));
@@ -765,7 +765,7 @@ function write(socket: Socket, pieces: string[]): void {
   if (next !== undefined) socket.write(next);
 }
 
-/** The whole of a 408 for bytes that no route saw. */
+/** The whole 408 for input that reached no route. */
 function assertTimeout(text: string): void {
   const [head, body] = text.split('\r\n\r\n');
   const [line, ...fields] = String(head).split('\r\n');
@@ -779,7 +779,7 @@ function assertTimeout(text: string): void {
   assert.match(String(body), /^\S[^\r\n<>]+$/);
 }
 
-/** A port before Postgres that shuts every connection at once until it lets them through. */
+/** A port in front of Postgres that closes every connection until told to pass them on. */
 async function openDoor(target: number) {
   const sockets = new Set<Socket>();
   let isOpen = false;
@@ -797,7 +797,7 @@ async function openDoor(target: number) {
   await once(server, 'listening');
   return {
     port: (server.address() as { port: number }).port,
-    /** Resolves after so many more attempts. */
+    /** Resolves after that many more attempts. */
     async attempts(count: number) {
       const end = attempts + count;
       while (attempts < end) await once(server, 'attempt');
@@ -817,7 +817,7 @@ async function openDoor(target: number) {
   };
 }
 
-/** Puts that many large users into the database behind the program's back. */
+/** Inserts that many large users directly into the database. */
 async function insertMany(store: StoreName, url: string, count: number): Promise<void> {
   const statement = `with recursive n(i) as (select 1 union all select i + 1 from n where i < ${count})
     insert into users (name, email) select '${'\u{1F600}'.repeat(100)}', i || '@example.com' from n`;
@@ -831,7 +831,7 @@ async function insertMany(store: StoreName, url: string, count: number): Promise
   await sql.end({ timeout: 5 });
 }
 
-/** The soft limit of open files, which the programs started here inherit. */
+/** The soft limit of open files, which started programs inherit. */
 function openFiles(): number {
   const { open_files } = (
     process.report.getReport() as { userLimits: Record<string, { soft: unknown }> }
@@ -854,7 +854,7 @@ interface BurstRequest {
   readonly body?: string;
 }
 
-/** One of each kind that can be sent again and again, after `prepare`. */
+/** One request of each kind that can be repeated, after `prepare`. */
 function requestsOfAllKinds(authorization: string): BurstRequest[] {
   return [
     ...['/', '/notes', '/users', '/users/1', '/docs', '/openapi.json', '/nowhere'].map((path) => ({
@@ -866,7 +866,7 @@ function requestsOfAllKinds(authorization: string): BurstRequest[] {
   ];
 }
 
-/** Sends it that often over ten connections, each sending the next when it has an answer. */
+/** Sends it that often over ten connections, each sending the next after a response. */
 async function burst(program: Program, request: BurstRequest, count: number): Promise<void> {
   const { method, path, authorization, body = '' } = request;
   const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
@@ -879,7 +879,7 @@ async function burst(program: Program, request: BurstRequest, count: number): Pr
       client.socket.write(text);
       await once(client.socket, 'data');
     }
-    // Long ones come in parts.
+    // Long ones arrive in parts.
     while (client.text().split('HTTP/1.1 ').length - 1 < count / 10) {
       await once(client.socket, 'data');
     }
@@ -897,12 +897,12 @@ function cpuMs(program: Program): number {
   return (ticks * 1000) / Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
 }
 
-/** JavaScript as a URL that NODE_OPTIONS can hold. */
+/** JavaScript as a URL for NODE_OPTIONS. */
 function moduleUrl(source: string): string {
   return `data:text/javascript,${encodeURIComponent(source)}`;
 }
 
-/** What --trace-sync-io has written so far, a stack each. */
+/** The stacks that --trace-sync-io has written so far. */
 function traces(program: Program): string[] {
   return program.stderr
     .split(/(?=\(node:\d+\) WARNING: Detected use of sync API)/)
@@ -916,7 +916,7 @@ function locked(path: string): DatabaseSync {
   return db;
 }
 
-/** A program that has opened the locked file and does not serve yet. */
+/** A program that has opened the locked file and is still starting. */
 async function waiting(path: string): Promise<Program> {
   const program = new Program({ DATABASE_URL: `sqlite:${path}`, PORT: '0' });
   let isOver = false;

@@ -8,7 +8,7 @@ import { newDatabase, PASSWORD, type Program, STORES, start, USER } from '../sup
 const TEXT = 'text/plain; charset=utf-8';
 const CHALLENGE = 'Basic realm="protected", charset="UTF-8"';
 const REFUSED = { status: 401, type: TEXT, challenge: CHALLENGE, body: 'Unauthorized' };
-// 19 bytes: their last base64 character has four bits to spare, and two "=" follow it.
+// 19 bytes: their last base64 character has four unused bits, and two "=" follow it.
 const RIGHT = 'YWRtaW46Y29ycmVjdCBob3JzZQ==';
 
 for (const store of STORES) {
@@ -20,7 +20,7 @@ for (const store of STORES) {
     });
     after(() => program?.[Symbol.asyncDispose]());
 
-    test('3.9 GET /protected with the right pair answers 200 and plain text', async () => {
+    test('3.9 GET /protected with the right pair returns 200 and plain text', async () => {
       assert.equal(basic(USER, PASSWORD), `Basic ${RIGHT}`);
       const headers = { authorization: `Basic ${RIGHT}` };
       const answer = await send(`${program.url}/protected`, { headers });
@@ -32,7 +32,7 @@ for (const store of STORES) {
     });
 
     for (const scheme of ['basic', 'BASIC', 'bAsIc']) {
-      test(`3.9 the scheme's word in the case ${scheme} is accepted`, async () => {
+      test(`3.9 the scheme's name in the case ${scheme} is accepted`, async () => {
         const headers = { authorization: `${scheme} ${RIGHT}` };
         assert.equal((await send(`${program.url}/protected`, { headers })).status, 200);
       });
@@ -83,7 +83,7 @@ for (const store of STORES) {
       },
       { why: 'only padding', credentials: '==' },
     ]) {
-      test(`3.10 Basic credentials with ${why} answer 401`, async () => {
+      test(`3.10 Basic credentials with ${why} return 401`, async () => {
         const headers = { authorization: `Basic ${credentials}` };
         const answer = await send(`${program.url}/protected`, { headers });
         assert.deepEqual(summary(answer), REFUSED);
@@ -107,7 +107,7 @@ for (const store of STORES) {
       },
       { why: 'Proxy-Authorization', lines: [`Proxy-Authorization: Basic ${RIGHT}`] },
     ]) {
-      test(`3.6 3.10 GET /protected with ${why} answers 401`, async () => {
+      test(`3.6 3.10 GET /protected with ${why} returns 401`, async () => {
         const head = ['GET /protected HTTP/1.1', 'Host: x', 'Connection: close', ...lines];
         const answer = await raw(program.url, `${head.join('\r\n')}\r\n\r\n`);
         assert.deepEqual(
@@ -139,7 +139,7 @@ describe('3.10 with other pairs', () => {
     { why: 'a pair beyond ASCII', user: 'jörg', password: 'pässwörd 🔑' },
     { why: 'a pair with spaces around', user: ' a ', password: '  secret  ' },
   ]) {
-    test(`3.10 ${why} answers 200, and 401 when one byte differs`, async () => {
+    test(`3.10 ${why} returns 200, and 401 when one byte differs`, async () => {
       await using program = await start({ AUTH_USER: user, AUTH_PASSWORD: password });
       const statuses = [];
       for (const pair of [`${user}:${password}`, `${user}:${password}:`, `${user}:x${password}`]) {

@@ -1,5 +1,5 @@
-// No input over HTTP gets a 5xx while the store is well (contract section 2), and after each the
-// service still answers. The JSON cases in json-suite.json are those of nst/JSONTestSuite (MIT).
+// No input over HTTP gets a 5xx while the store works (contract section 2), and after each the
+// service still responds. The JSON cases in json-suite.json are those of nst/JSONTestSuite (MIT).
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
@@ -39,7 +39,7 @@ for (const store of STORES) {
     });
     after(() => program?.[Symbol.asyncDispose]());
 
-    test('2.8 the suite is there', () => {
+    test('2.8 the suite is complete', () => {
       const counts = ['y_', 'n_', 'i_'].map((kind) => casesOf(kind).length);
       assert.deepEqual(counts, [95, 193, 35]);
     });
@@ -60,9 +60,9 @@ for (const store of STORES) {
         assert.equal(seen.length, 95);
       });
 
-      test(`2.8 n_ cases ${why} answer 400`, async () => {
+      test(`2.8 n_ cases ${why} return 400`, async () => {
         const seen = await answersTo(program, 'n_', wrap);
-        // POST /token takes no body at all for absent credentials (3.3).
+        // POST /token treats an empty body as absent credentials (3.3).
         const wrong = seen.filter(
           ({ name, bytes, token, users }) =>
             token.status !== (bytes.length === 0 ? 401 : 400) ||
@@ -73,7 +73,7 @@ for (const store of STORES) {
         assert.equal(seen.length, 193);
       });
 
-      test(`2.8 i_ cases ${why} answer as the one or the other`, async () => {
+      test(`2.8 i_ cases ${why} get either response`, async () => {
         const seen = await answersTo(program, 'i_', wrap);
         const wrong = seen.filter(
           ({ token, users }) =>
@@ -96,12 +96,12 @@ for (const store of STORES) {
         body: `{"name":"A","email":${'{"a":'.repeat(60_000)}1${'}'.repeat(60_000)}}`,
       },
       {
-        why: 'objects as a member that means nothing',
+        why: 'objects as an unknown member',
         body: `{"x":${'{"a":'.repeat(60_000)}1${'}'.repeat(60_000)}}`,
       },
       { why: 'arrays that do not end', body: '['.repeat(390_000) },
     ]) {
-      test(`2.8 deeply nested ${why} answer 400, and 401 or 400 at /token`, async () => {
+      test(`2.8 deeply nested ${why} return 400, and 401 or 400 at /token`, async () => {
         const users = await post(program, '/users', body);
         const patch = await send(`${program.url}/users/999999`, {
           method: 'PATCH',
@@ -128,7 +128,7 @@ for (const store of STORES) {
       { why: '0xFF', bytes: [0xff] },
       { why: 'Latin-1', bytes: [0xe9, 0x61] },
     ]) {
-      test(`2.8 a body with ${why} answers 400 as JSON and as form`, async () => {
+      test(`2.8 a body with ${why} returns 400 as JSON and as form`, async () => {
         const inside = Buffer.from(bytes);
         const json = Buffer.concat([
           Buffer.from(`{"email":"${newEmail()}","name":"a`),
@@ -145,7 +145,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.9 nothing of all this got a 5xx, or an error line in the log', async () => {
+    test('2.9 none of these requests got a 5xx or an error line in the log', async () => {
       await program.until(() => program.log.filter((line) => line.status === 201).length > 0);
       const faults = program.log.filter(
         (line) => Number(line.status) >= 500 || line.level === 'error',
@@ -193,7 +193,7 @@ for (const store of STORES) {
           { length: LIMIT_BYTES + 1, expected: 413 },
           { length: 2 * LIMIT_BYTES, expected: 413 },
         ]) {
-          test(`2.8 ${route} of ${length} bytes of ${type}, ${framing}, answers ${expected}`, async () => {
+          test(`2.8 ${route} of ${length} bytes of ${type}, ${framing}, returns ${expected}`, async () => {
             const fill = type === FORM ? '&' : ' ';
             const answer = await raw(
               program.url,
@@ -206,7 +206,7 @@ for (const store of STORES) {
       }
     }
 
-    test('2.8 413 is plain text and closes a connection that wanted to stay', async () => {
+    test('2.8 413 is plain text and closes a keep-alive connection', async () => {
       const [head = ''] = message(
         'POST /users',
         JSON_TYPE,
@@ -221,7 +221,7 @@ for (const store of STORES) {
     });
 
     for (const { why, lines, body, statuses } of smuggling()) {
-      test(`2.10 ${why} answers ${statuses}, and nothing behind it is answered`, async () => {
+      test(`2.10 ${why} returns ${statuses}, and nothing after it is processed`, async () => {
         const answer = await raw(
           program.url,
           Buffer.from(`${lines.join('\r\n')}\r\n\r\n${body ?? ''}`, 'latin1'),
@@ -245,18 +245,18 @@ for (const store of STORES) {
         bytes: 'GET /\xff HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
       },
       {
-        why: 'a target that is no path',
+        why: 'a target that is not a path',
         bytes: 'GET users HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
       },
     ]) {
-      test(`2.10 ${why} answers 4xx or 505 and closes`, async () => {
+      test(`2.10 ${why} returns 4xx or 505 and closes`, async () => {
         const answer = await raw(program.url, Buffer.from(bytes, 'latin1'));
         assert.match(statusesIn(answer).join(' '), /^(4\d\d|505)$/, answer);
         assert.equal((await send(program.url)).status, 200);
       });
     }
 
-    test('2.9 no path, query, method or header of a table of odd ones gets a 5xx', async () => {
+    test('2.9 no odd path, query, method or header gets a 5xx', async () => {
       const paths = ['/', '/users', '/users/999999', '/token', '/notes', '/protected', '/nowhere'];
       const odd = [
         '',
@@ -371,7 +371,7 @@ for (const store of STORES) {
       });
     }
 
-    test('2.11 twenty pipelined requests are answered in their order, a slow one first', async () => {
+    test('2.11 twenty pipelined requests get responses in order, a slow one first', async () => {
       const created = await post(program, '/users', userJson());
       const user = userJson();
       const targets = ['/', created.headers.get('location'), '/nowhere', '/users?limit=1'];
@@ -397,7 +397,7 @@ for (const store of STORES) {
       assert.deepEqual(statusesIn(answer), [201, ...statuses]);
     });
 
-    test('2.3 a refusal does not overtake the answer of the request before it', async () => {
+    test('2.3 a refusal comes after the response to the request before it', async () => {
       const slow = userJson();
       const [head = ''] = message('POST /users', JSON_TYPE, slow, 'Content-Length');
       const first = head.replace('Connection: close\r\n', '');
@@ -406,7 +406,7 @@ for (const store of STORES) {
       assert.equal((await send(program.url)).status, 200);
     });
 
-    test('2.9 nothing of all this got a 5xx, or an error line in the log', async () => {
+    test('2.9 none of these requests got a 5xx or an error line in the log', async () => {
       await program.until(() => program.log.some((line) => line.requestId === 'pipelined-19'));
       const faults = program.log.filter(
         (line) => (Number(line.status) >= 500 && line.status !== 505) || line.level === 'error',
@@ -423,7 +423,7 @@ interface Smuggled {
   readonly statuses: RegExp;
 }
 
-// Messages whose end two parsers could see in different places. Behind each hides "GET /secret".
+// Messages whose end two parsers could see in different places. Each hides a "GET /secret".
 function smuggling(): Smuggled[] {
   const hidden = 'GET /secret HTTP/1.1\r\nHost: x\r\n\r\n';
   const head = ['POST /token HTTP/1.1', 'Host: x', `Content-Type: ${JSON_TYPE}`];

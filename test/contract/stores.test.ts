@@ -1,5 +1,5 @@
-// Rule 4.13 and section 5 of the contract: what a failing store does to requests, and what both
-// stores promise. The tests reach into the databases and cut, stall and lock what lies between.
+// Rule 4.13 and section 5 of the contract: requests while a store fails, and the promises of both
+// stores. The tests change the databases and cut, stall and lock the connections to them.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -43,7 +43,7 @@ function startWithUmask(umask: number, env: Record<string, string>): Promise<Pro
   }
 }
 
-/** Permissions of the file and of what SQLite keeps beside it, by the end of their names. */
+/** Permissions of the file, its -wal and its -shm, by suffix. */
 function modesOf(file: string): Record<string, string> {
   const ends = ['', '-wal', '-shm'];
   return Object.fromEntries(
@@ -51,7 +51,7 @@ function modesOf(file: string): Record<string, string> {
   );
 }
 
-/** A request of each kind on the users routes; the user 1 is there. */
+/** A request of each kind on the users routes. User 1 exists. */
 const READS: readonly Call[] = [
   { why: 'GET /users', path: '/users' },
   { why: 'GET /users with a limit', path: '/users?limit=1' },
@@ -76,7 +76,7 @@ for (const store of STORES) {
       program = await start({
         DATABASE_URL: url,
         DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
-        // More than the writes of one test that wait for a lock.
+        // More than the waiting writes of one test.
         DATABASE_POOL_SIZE: '8',
       });
       await ready(program);
@@ -85,7 +85,7 @@ for (const store of STORES) {
     after(() => program?.[Symbol.asyncDispose]());
 
     for (const { why, path, ...init } of [...READS, ...WRITES]) {
-      test(`4.13 ${why} answers 500 when its statement fails, and then works`, async () => {
+      test(`4.13 ${why} returns 500 when its statement fails, and then works`, async () => {
         await execute(url, 'alter table users rename to users_away');
         const failed = await send(program.url + path, init);
         await execute(url, 'alter table users_away rename to users');
@@ -95,7 +95,7 @@ for (const store of STORES) {
       });
     }
 
-    test('4.13 the cause and the request id are in one log line, not in the answer', async () => {
+    test('4.13 the cause and the request id are in one log line, not in the response', async () => {
       const headers = { 'x-request-id': `fails-on-${store}` };
       await execute(url, 'alter table users rename to users_away');
       await send(`${program.url}/users/1`, { headers });
@@ -123,7 +123,7 @@ for (const store of STORES) {
       });
     }
 
-    test('5.5 an answer leaves after its commit: another connection sees the row', async () => {
+    test('5.5 a response is sent after its commit: another connection sees the row', async () => {
       for (let i = 0; i < 20; i++) {
         const email = newEmail();
         const { id } = await create(program, email);
@@ -132,7 +132,7 @@ for (const store of STORES) {
       }
     });
 
-    test('4.13 writes that wait for a lock answer 500 in time, and the rest goes on', async () => {
+    test('4.13 writes that wait for a lock return 500 in time, and other requests work', async () => {
       const email = newEmail();
       const { id } = await create(program, email);
       await using lock = await lockWrites(url);
@@ -158,7 +158,7 @@ for (const store of STORES) {
         assert.deepEqual(summary(answer), FAILED);
         assert.ok(ms < TIMEOUT_MS + 1000, `${ms} ms`);
       }
-      // Another takes DATABASE_TIMEOUT_MS, after which the first must be done or forgotten.
+      // Another one takes DATABASE_TIMEOUT_MS. By then the first is done or dropped.
       assert.deepEqual(summary(await send(`${program.url}/users`, writes[0])), FAILED);
       await lock.release();
       assert.deepEqual(order, [...Array(4).fill('other'), ...Array(4).fill('write')]);
@@ -167,17 +167,17 @@ for (const store of STORES) {
       await create(program, newEmail());
     });
 
-    test('4.13 a write that was answered 500 is not done later', async () => {
+    test('4.13 a write that got 500 is not done later', async () => {
       await using lock = await lockWrites(url);
       const late = newEmail();
       const body = { name: 'Late', email: late };
       const first = await send(`${program.url}/users`, { method: 'POST', body });
-      // The second takes DATABASE_TIMEOUT_MS, after which the first must be done or forgotten.
+      // The second takes DATABASE_TIMEOUT_MS. By then the first is done or dropped.
       const other = { name: 'Late', email: newEmail() };
       const second = await send(`${program.url}/users`, { method: 'POST', body: other });
       await lock.release();
       assert.deepEqual([first, second].map(summary), [FAILED, FAILED]);
-      // Behind whatever may still wait in the service or in the database.
+      // After everything that may still wait in the service or in the database.
       await create(program, newEmail());
       await create(program, newEmail());
       const found = await send(`${program.url}/users?email=${late}`);
@@ -204,8 +204,8 @@ for (const store of STORES) {
     });
   });
 
-  describe(`5 what both stores promise (${store})`, { timeout: 300_000 }, () => {
-    test('5.5 nothing that was answered 2xx is lost when the program is killed and starts again', async () => {
+  describe(`5 promises of both stores (${store})`, { timeout: 300_000 }, () => {
+    test('5.5 no write with a 2xx is lost when the program is killed and restarted', async () => {
       const url = await newDatabase(store);
       const program = await start({ DATABASE_URL: url });
       await ready(program);
@@ -227,7 +227,7 @@ for (const store of STORES) {
       assert.deepEqual(await schemaVersions(url, store), [1]);
     });
 
-    test('5.3 4.10 ten programs that start at once on an empty database all serve it, and race fairly', async () => {
+    test('5.3 4.10 ten programs start at once on an empty database and all serve it', async () => {
       const url = await newDatabase(store);
       const programs = await Promise.all(
         Array.from({ length: 10 }, () => start({ DATABASE_URL: url })),
@@ -239,7 +239,7 @@ for (const store of STORES) {
         for (const program of programs) {
           assert.deepEqual(JSON.parse((await send(`${program.url}/users`)).body), users);
           assert.deepEqual(
-            // On a slow machine a first attempt to connect can be given up.
+            // On a slow machine the first attempt to connect can time out.
             program.log.filter(
               ({ level, message }) => level === 'error' && message !== 'store unavailable',
             ),
@@ -247,7 +247,7 @@ for (const store of STORES) {
           );
         }
         assert.deepEqual(await schemaVersions(url, store), [1]);
-        // 4.10 between programs: the store decides who was first.
+        // 4.10 between programs: the store decides which was first.
         for (let round = 0; round < 5; round++) {
           const body = { name: 'Racer', email: newEmail() };
           const answers = await Promise.all(
@@ -261,12 +261,12 @@ for (const store of STORES) {
       }
     });
 
-    test('5.3 5.8 a newer database that allows this service is served, and stays as it is', async () => {
+    test('5.3 5.8 the service runs on a newer database that allows it, and leaves it unchanged', async () => {
       const url = await newDatabase(store);
       const first = await start({ DATABASE_URL: url });
       await ready(first);
       const ada = await create(first, newEmail());
-      // Migrated while it is served.
+      // Migrated while the service runs.
       await addMigration(url, store, 2, 1);
       const bob = await create(first, newEmail());
       await first.stop();
@@ -308,7 +308,7 @@ for (const store of STORES) {
       await ready(first);
       const ada = await create(first, newEmail());
       await first.stop();
-      // That version recorded no oldest service.
+      // That version did not record the oldest service.
       await execute(
         url,
         store === 'sqlite'
@@ -334,7 +334,7 @@ for (const store of STORES) {
       await assert.rejects(select(url, 'select * from users'), /users/);
     });
 
-    test('5.4 ids begin at 1, ascend, and are never given twice', async () => {
+    test('5.4 ids begin at 1, ascend, and are never reused', async () => {
       const url = await newDatabase(store);
       const ids: number[] = [];
       for (let i = 0; i < 2; i++) {
@@ -355,14 +355,14 @@ for (const store of STORES) {
 }
 
 describe('5.0 the stores side by side', () => {
-  test('5.0 both stores give the same answers byte for byte', async () => {
+  test('5.0 both stores give the same responses byte for byte', async () => {
     const [sqlite, postgres] = await Promise.all(STORES.map(transcript));
     assert.deepEqual(sqlite, postgres);
     assert.ok((sqlite?.length ?? 0) > 40);
   });
 });
 
-/** In /metrics while one connection is at work. */
+/** In /metrics while one connection is in use. */
 const USED = /db_client_connection_state="used"} 1/;
 
 describe('5.1 Postgres', { timeout: 300_000 }, () => {
@@ -386,7 +386,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     { why: 'connections are reset when they begin', fault: () => proxy.reset() },
     { why: 'the network is a black hole', fault: () => proxy.stall() },
   ]) {
-    test(`4.13 5.1 while ${why}, all routes answer 500 in time; then the next request works`, async () => {
+    test(`4.13 5.1 while ${why}, all routes return 500 in time, then the next request works`, async () => {
       await fault();
       const answers = await Promise.all(
         [...READS, ...WRITES].map(({ path, ...init }) =>
@@ -423,14 +423,14 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     await answer;
   });
 
-  test('5.1 6.2 a stop ends as it should when Postgres goes away meanwhile', async () => {
+  test('5.1 6.2 a stop succeeds if Postgres disappears meanwhile', async () => {
     await using stack = new AsyncDisposableStack();
     const link = await FaultyLink.open(await createDatabase());
     stack.defer(() => link.close());
     const program = stack.use(await start({ DATABASE_URL: link.url }));
     await ready(program);
     await link.stall();
-    // A statement that no request of the API waits for: the admin listener is cut before the store.
+    // A statement without an API request: the admin listener closes before the store.
     const ping = send(`${program.adminUrl}/ready`).catch(() => undefined);
     while (!USED.test((await send(`${program.adminUrl}/metrics`)).body));
     program.process.kill('SIGTERM');
@@ -440,7 +440,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     assert.equal(program.log.at(-1)?.message, 'stopped');
   });
 
-  test('5.1 the log says once that the store is gone and once that it is back', async () => {
+  test('5.1 the log has one line when the store is lost and one when it is back', async () => {
     const lines = () =>
       program.log.map((line) => line.message).filter((text) => /^store /.test(text));
     const count = lines().length;
@@ -454,7 +454,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     assert.deepEqual(lines().slice(count), ['store unavailable', 'store available']);
   });
 
-  test('5.1 nothing that was answered 2xx is lost, and nothing done twice, while backends are killed', async () => {
+  test('5.1 no write with a 2xx is lost or done twice while backends are killed', async () => {
     const url = await createDatabase();
     await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '2000' });
     await ready(program);
@@ -518,7 +518,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
         do {
           answers.push(await send(`${program.url}/users/1`));
         } while (answers.at(-1)?.status !== 200);
-        // A request in flight may fail with its connection; what comes then does not.
+        // A request in flight may fail with its connection. Later ones don't.
         assert.ok(answers.length <= 3, `${answers.length} requests`);
         assert.ok(up.connections > 0);
       }
@@ -544,7 +544,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     { timeoutMs: 5000, expected: [2000, 2000, 2000] },
     { timeoutMs: 500, expected: [250, 500, 1000] },
   ]) {
-    test(`5.7 with DATABASE_TIMEOUT_MS ${timeoutMs} a server that never speaks is given up after ${expected.join(', ')} ms`, async () => {
+    test(`5.7 with DATABASE_TIMEOUT_MS ${timeoutMs} connecting to a silent server times out after ${expected.join(', ')} ms`, async () => {
       const server = createServer((socket) => {
         socket.on('error', () => {}).on('data', () => {});
       }).listen(0, '127.0.0.1');
@@ -556,7 +556,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
         DATABASE_TIMEOUT_MS: String(timeoutMs),
         LOG_LEVEL: 'debug',
       });
-      // The program's own times: that this process is late does not make them shorter.
+      // The program's own times: a late test process does not shorten them.
       const times = () =>
         program.log
           .filter(({ message }) => message === 'listening' || message === 'cannot connect')
@@ -565,13 +565,13 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
       server.close();
       expected.forEach((ms, i) => {
         const took = times()[i + 1]! - times()[i]!;
-        // The first attempt begins a moment before the program listens.
+        // The first attempt begins shortly before the program listens.
         assert.ok((i === 0 || took >= ms) && took < ms * 2 + 1_000, `after ${took} ms, not ${ms}`);
       });
     });
   }
 
-  test('5.7 the pauses between attempts to connect grow to a second and no further', async () => {
+  test('5.7 the pauses between attempts to connect grow to a second at most', async () => {
     const times: number[] = [];
     const server = createServer((socket) => {
       times.push(performance.now());
@@ -587,7 +587,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     while (times.length < 9) await once(server, 'tried');
     server.close();
     const pauses = times.slice(1).map((time, i) => time - times[i]!);
-    // 25 ms, doubled each time up to 1000, up to a half shorter; a busy machine makes them longer.
+    // 25 ms, doubled each time up to 1000, with up to 50 % jitter. A busy machine makes them longer.
     const least = [12, 25, 50, 100, 200, 400, 500, 500];
     assert.ok(
       pauses.every((ms, i) => ms >= least[i]! - 2),
@@ -596,7 +596,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     assert.ok(pauses.at(-1)! < 1_500, String(pauses));
   });
 
-  test('5.1 PgBouncer in transaction mode can be in front', {
+  test('5.1 the service works behind PgBouncer in transaction mode', {
     skip: PGBOUNCER === undefined && 'install pgbouncer to run this test',
   }, async () => {
     const url = await createDatabase();
@@ -627,7 +627,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
 });
 
 describe('5.2 SQLite', { timeout: 300_000 }, () => {
-  test('5.2 a missing folder is made, and the file in it is in WAL mode', async () => {
+  test('5.2 a missing folder is created, and the file in it is in WAL mode', async () => {
     const file = join(newFolder(), 'a', 'b', 'service.db');
     await using program = await start({ DATABASE_URL: `sqlite:${file}` });
     await create(program, newEmail());
@@ -644,7 +644,7 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     });
   }
 
-  test('5.2 a file that is there keeps its mode, and its -wal and -shm have it too', async () => {
+  test('5.2 an existing file keeps its mode, and its -wal and -shm have it too', async () => {
     const file = join(newFolder(), 'service.db');
     writeFileSync(file, '', { mode: 0o600 });
     await using program = await startWithUmask(0, { DATABASE_URL: `sqlite:${file}` });
@@ -652,7 +652,7 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     assert.deepEqual(modesOf(file), { '': '600', '-wal': '600', '-shm': '600' });
   });
 
-  test('5.2 a lock that another process holds does not stop other requests', async () => {
+  test('5.2 a lock of another process does not block other requests', async () => {
     const url = await newDatabase('sqlite');
     await using program = await start({ DATABASE_URL: url });
     const user = await create(program, newEmail());
@@ -673,7 +673,7 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     assert.deepEqual(order, [...Array(50).fill('reads'), 'write']);
   });
 
-  test('2.16 5.2 a client that closes its side while it waits gets its answer', async () => {
+  test('2.16 5.2 a client that closes its side while it waits gets its response', async () => {
     const url = await newDatabase('sqlite');
     await using program = await start({ DATABASE_URL: url });
     await using lock = await lockWrites(url);
@@ -683,7 +683,7 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     const socket = connect(Number(port), hostname);
     socket.end(`${head}Content-Length: ${body.length}\r\n\r\n${body}`);
     await once(socket, 'finish');
-    // Another connection's answer: by then the service has read the end of the first.
+    // After another connection's response, the service has read the end of the first.
     assert.equal((await send(program.url)).status, 200);
     await lock.release();
     assert.match(await textOf(socket), /^HTTP\/1\.1 201 .*"name":"Ann"/s);
@@ -702,7 +702,7 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     });
   }
 
-  test('5.2 a folder without the right to write is named, and how to mend it', {
+  test('5.2 an unwritable folder is named, with a fix', {
     skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to become another user',
   }, async () => {
     const folder = newFolder();
@@ -710,7 +710,7 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     assert.match(await refusal(program), new RegExp(`${folder}.*(chown|chmod|permission)`));
   });
 
-  test('5.2 a folder that may not be made is named, and how to mend it', {
+  test('5.2 a folder that cannot be created is named, with a fix', {
     skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to become another user',
   }, async () => {
     const folder = join(newFolder(), 'data/sub');
@@ -721,7 +721,7 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     );
   });
 
-  test('5.2 a file without the right to write is named, and how to mend it', {
+  test('5.2 an unwritable file is named, with a fix', {
     skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to become another user',
   }, async () => {
     const folder = newFolder();
@@ -735,7 +735,7 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     );
   });
 
-  test('5.2 a file system without the right to write is named', {
+  test('5.2 a read-only file system is named', {
     skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to mount a disk',
   }, async () => {
     const folder = newFolder();
@@ -751,14 +751,14 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     }
   });
 
-  test('5.2 a file that is no database ends the program with one line and status 1', async () => {
+  test('5.2 a file that is not a database ends the program with one line and status 1', async () => {
     const file = join(newFolder(), 'service.db');
     writeFileSync(file, 'This is a letter, not a database.'.repeat(100));
     const program = newProgram(`sqlite:${file}`);
     assert.ok((await refusal(program)).includes(file));
   });
 
-  test('5.2 a full disk answers 500, loses nothing, and works again when there is room', {
+  test('5.2 a full disk returns 500, loses nothing, and works again when there is room', {
     skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to mount a small disk',
   }, async () => {
     const folder = newFolder();
@@ -789,7 +789,7 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
   });
 });
 
-/** The one line of a program that ends with status 1 by itself. */
+/** The one line of a program that exits with status 1. */
 async function refusal(program: Program): Promise<string> {
   const exit = await ended(program);
   const lines = (program.stdout + program.stderr).trimEnd().split('\n');
@@ -810,7 +810,7 @@ interface Call {
   readonly body?: object;
 }
 
-// Stands between the program and Postgres, and fails as networks do.
+// A proxy between the program and Postgres that fails as networks do.
 class FaultyLink {
   readonly #target: URL;
   #server: Server | undefined;
@@ -838,7 +838,7 @@ class FaultyLink {
     return this.#sockets.size;
   }
 
-  /** Takes connections and passes on what they send. */
+  /** Accepts connections and forwards their data. */
   async restore(): Promise<void> {
     this.#mode = 'open';
     if (this.#server !== undefined) return;
@@ -847,7 +847,7 @@ class FaultyLink {
     this.port = (this.#server.address() as { port: number }).port;
   }
 
-  /** Resets all connections; new ones are refused. */
+  /** Resets all connections and refuses new ones. */
   async refuse(): Promise<void> {
     const server = this.#server;
     if (server === undefined) return;
@@ -857,13 +857,13 @@ class FaultyLink {
     await closed;
   }
 
-  /** Resets all connections, and new ones when they begin. */
+  /** Resets all connections, and new ones at their start. */
   async reset(): Promise<void> {
     this.#mode = 'reset';
     this.#cut();
   }
 
-  /** Passes nothing on any more, neither on old connections, for ever, nor on new ones. */
+  /** Stops forwarding, on old connections for ever, and on new ones. */
   async stall(): Promise<void> {
     this.#mode = 'stalled';
     for (const socket of this.#sockets) socket.removeAllListeners('data').resume();
@@ -901,15 +901,15 @@ function newProgram(url: string, { asNobody = false } = {}): Program {
     AUTH_USER: USER,
     AUTH_PASSWORD: PASSWORD,
     SIGNING_SECRET: SECRET,
-    // Nobody may not write what coverage is counted from either.
+    // The user nobody must be able to write the coverage data too.
     ...(asNobody ? { NODE_OPTIONS: `--import=${BECOME_NOBODY}`, NODE_V8_COVERAGE: '' } : {}),
   });
 }
 
-// A module that gives up root before the program begins.
+// A module that drops root before the program starts.
 const BECOME_NOBODY = `data:text/javascript,${encodeURIComponent('process.setgid(65534); process.setuid(65534)')}`;
 
-// The exit of a program that ends by itself; one that does not is killed.
+// Resolves when the program exits. Kills it if it doesn't.
 async function ended(program: Program): Promise<Exit> {
   const timer = setTimeout(() => program.process.kill('SIGKILL'), 5_000);
   const exit = await program.exited;
@@ -937,7 +937,7 @@ async function writeUntilGone(program: Program, created: User[]): Promise<void> 
   try {
     for (;;) created.push(await create(program, newEmail()));
   } catch {
-    // The program is gone.
+    // The program has exited.
   }
 }
 
@@ -976,7 +976,7 @@ function openSqlite(url: string): DatabaseSync {
   return new DatabaseSync(url.slice('sqlite:'.length), { timeout: 5000 });
 }
 
-// Lets others read users but not write them until it is released.
+// Blocks writes on users, but not reads, until released.
 async function lockWrites(url: string) {
   if (url.startsWith('sqlite:')) {
     const database = openSqlite(url);
@@ -998,7 +998,7 @@ async function schemaVersions(url: string, store: StoreName): Promise<unknown[]>
   return (await select(url, statement)).map((row) => row.user_version);
 }
 
-// The mark of a service that knows more migrations than this one.
+// The record of a service that knows more migrations than this one.
 async function makeNewerSchema(url: string, store: StoreName): Promise<void> {
   const statements = {
     sqlite: [`pragma user_version = ${NEWER_VERSION}`],
@@ -1010,7 +1010,7 @@ async function makeNewerSchema(url: string, store: StoreName): Promise<void> {
   for (const statement of statements) await execute(url, statement);
 }
 
-// What a newer service leaves behind.
+// The schema of a newer service.
 async function addMigration(
   url: string,
   store: StoreName,
@@ -1023,7 +1023,7 @@ async function addMigration(
   if (store === 'sqlite') await execute(url, `pragma user_version = ${version}`);
 }
 
-// Asks until the program has all connections of its pool again; the test's timeout ends it.
+// Polls until the program has all connections of its pool again. The test's timeout ends it.
 async function untilWhole(program: Program, url: string, size: number): Promise<void> {
   const sql = postgres(url, { max: 1, onnotice: () => {} });
   try {
@@ -1084,7 +1084,7 @@ default_pool_size = 2
   return { url: `postgres://${username}:${password}@127.0.0.1:${listen}${pathname}`, stop };
 }
 
-// Everything that a client of the users routes can see, the same requests on each store.
+// Everything that a client of the users routes can see, with the same requests on each store.
 async function transcript(store: StoreName): Promise<unknown[]> {
   await using program = await start({ DATABASE_URL: await newDatabase(store) });
   await ready(program);

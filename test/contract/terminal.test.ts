@@ -1,5 +1,5 @@
-// What the program writes to a terminal (contract 6.7). `script` of util-linux gives
-// it one.
+// The log on a terminal (contract 6.7). `script` of util-linux provides
+// one.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -19,7 +19,7 @@ for (const { why, argument, pattern } of [
     pattern: /^[\d:.]{12} listening url=http:\/\/localhost:\d+ store=sqlite /,
   },
   {
-    why: 'JSON where --json asks for it',
+    why: 'JSON with --json',
     argument: ' --json',
     pattern: /^\{"time":".+"message":"listening"/,
   },
@@ -38,7 +38,7 @@ for (const { why, argument, pattern } of [
   });
 }
 
-test('6.10 6.12 a terminal that stands still, as with Ctrl-S, holds neither the service nor its stop', {
+test('6.10 6.12 a stopped terminal, as after Ctrl-S, blocks neither the service nor its stop', {
   ...HAS_SCRIPT,
   timeout: 60_000,
 }, async () => {
@@ -52,14 +52,14 @@ test('6.10 6.12 a terminal that stands still, as with Ctrl-S, holds neither the 
   const state = () => /\) (\w)/.exec(readFileSync(`/proc/${pid}/stat`, 'utf8'))?.[1];
   try {
     const url = /url=(\S+)/.exec(output)![1]!;
-    // More lines than the terminal and the pipe behind it take.
+    // More lines than the terminal and its pipe hold.
     const headers = { 'X-Request-Id': 'x'.repeat(128) };
     for (let i = 0; i < 2_000; i++) {
       const answer = await fetch(url, { headers, signal: AbortSignal.timeout(5_000) });
       assert.equal(await answer.text(), 'Hello! This is the Notes and Users API.\n');
     }
     process.kill(Number(pid), 'SIGTERM');
-    // Its parent, which stands still too, does not bury it.
+    // Its parent is blocked too and does not reap it.
     while (state() !== 'Z') await pause(10);
   } finally {
     if (state() !== 'Z') process.kill(Number(pid), 'SIGKILL');

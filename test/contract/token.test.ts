@@ -1,5 +1,5 @@
 // Rules 3.1 to 3.4, 3.11 and 3.12 of the contract: the greeting
-// and the token endpoint. What the form parser reads is forms.test.ts.
+// and the token endpoint. The form parser is in forms.test.ts.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
@@ -34,7 +34,7 @@ for (const store of STORES) {
     });
     after(() => program?.[Symbol.asyncDispose]());
 
-    test('3.1 GET / answers 200 and a plain-text greeting', async () => {
+    test('3.1 GET / returns 200 and a plain-text greeting', async () => {
       const answer = await send(program.url);
       assert.deepEqual(
         { status: answer.status, type: answer.headers.get('content-type') },
@@ -43,7 +43,7 @@ for (const store of STORES) {
       assert.match(answer.body, /^\P{Cc}+\n?$/u);
     });
 
-    test('3.1 GET / answers the same whatever credentials come with it', async () => {
+    test('3.1 GET / ignores credentials', async () => {
       const plain = await send(program.url);
       const answer = await send(program.url, { headers: { authorization: 'Bearer nonsense' } });
       assert.deepEqual(summary(answer), summary(plain));
@@ -57,13 +57,13 @@ for (const store of STORES) {
         init: typed('application/json;charset="UTF-8"', RIGHT),
       },
       { why: 'as JSON in another case', init: typed('Application/JSON', RIGHT) },
-      { why: 'with members that mean nothing', init: { body: { ...RIGHT, name: 'x', user: {} } } },
+      { why: 'with unknown members', init: { body: { ...RIGHT, name: 'x', user: {} } } },
       { why: 'as a form', init: form('id=admin&pw=correct%20horse') },
       { why: 'as a form, + for a space', init: form('pw=correct+horse&id=admin') },
       { why: 'with a broken Authorization header', init: bad('Bearer x y z', RIGHT) },
       { why: 'with wrong Basic credentials', init: bad('Basic YTpi', RIGHT) },
     ]) {
-      test(`3.2 POST /token with the right pair ${why} answers 200`, async () => {
+      test(`3.2 POST /token with the right pair ${why} returns 200`, async () => {
         const answer = await send(`${program.url}/token`, { method: 'POST', ...init });
         assert.deepEqual(
           {
@@ -132,13 +132,13 @@ for (const store of STORES) {
       { why: 'a form with a list of one pw', init: form('id=admin&pw[]=correct+horse') },
       { why: 'a form with id twice', init: form('id=admin&id=admin&pw=correct+horse') },
     ]) {
-      test(`3.3 3.11 POST /token with ${why} answers 401`, async () => {
+      test(`3.3 3.11 POST /token with ${why} returns 401`, async () => {
         const answer = await send(`${program.url}/token`, { method: 'POST', ...init });
         assert.deepEqual(summary(answer), REFUSED);
       });
     }
 
-    test('3.3 POST /token without any body and length answers 401', async () => {
+    test('3.3 POST /token without a body and a length returns 401', async () => {
       const answer = await raw(
         program.url,
         'POST /token HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
@@ -148,7 +148,7 @@ for (const store of STORES) {
       assert.match(answer, /\r\n\r\nUnauthorized$/);
     });
 
-    test('3.3 the answer does not say whether the id exists', async () => {
+    test('3.3 the response does not say whether the id exists', async () => {
       const [known, unknown] = await Promise.all(
         [USER, 'nobody'].map((id) =>
           send(`${program.url}/token`, { method: 'POST', body: { id, pw: 'wrong horse' } }),
@@ -194,7 +194,7 @@ for (const store of STORES) {
 }
 
 describe('3.1 greeting without a store', () => {
-  test('3.1 GET / answers 200 while the store is down', async () => {
+  test('3.1 GET / returns 200 while the store is down', async () => {
     const url = `postgres://nobody:none@127.0.0.1:${await freePort()}/none`;
     await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '500' });
     const users = await send(`${program.url}/users`);

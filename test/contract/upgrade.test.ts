@@ -1,4 +1,4 @@
-// Rule 2.12 of the contract: offers of another protocol. Java's HttpClient makes one with every
+// Rule 2.12 of the contract: Upgrade offers. Java's HttpClient makes one with every
 // request in plain text.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -48,7 +48,7 @@ class Client {
     this.#socket.write(bytes);
   }
 
-  /** The next response: its status, and whether the connection goes on. */
+  /** The next response: its status, and whether the connection is kept. */
   async response(): Promise<string> {
     for (;;) {
       const [head] = /^.*?\r\n\r\n/s.exec(this.#received) ?? [];
@@ -68,7 +68,7 @@ class Client {
   }
 }
 
-/** Resolves when the service has read what was sent before on another connection. */
+/** Resolves when the service has read the earlier data of another connection. */
 async function settle(url: string): Promise<void> {
   for (let i = 0; i < 3; i++) {
     using other = new Client(url);
@@ -84,7 +84,7 @@ for (const [transport, env, skip] of [
   ['plain text', PLAIN, false],
   ['TLS', TLS ?? {}, NO_OPENSSL],
 ] as const) {
-  describe(`2.12 an offered upgrade over ${transport}`, { skip, timeout: 120_000 }, () => {
+  describe(`2.12 an Upgrade offer over ${transport}`, { skip, timeout: 120_000 }, () => {
     let program: Program;
     before(async () => {
       program = await start(env);
@@ -100,7 +100,7 @@ for (const [transport, env, skip] of [
       }
     });
 
-    test('2.12 an offer whose head and body come in many reads keeps the connection', async () => {
+    test('2.12 an offer whose head and body arrive in many reads keeps the connection', async () => {
       using client = new Client(program.url);
       for (const cut of [40, 120]) {
         const request = post(OFFER, '{"id":"a","pw":"b"}');
@@ -125,7 +125,7 @@ for (const [transport, env, skip] of [
       ['bytes of the new protocol behind it', [`${get('/', OFFER)}PRI * HTTP/2.0`]],
       ['a request behind its body in one read', [post(OFFER, '{}') + get('/')]],
       ['a request behind the end of its body', [post(OFFER, '{}').slice(0, -2), `{}${get('/')}`]],
-      // The head's end is not in one read: where it is cannot be seen.
+      // The end of the head is split over two reads, so its position is unknown.
       [
         'a head cut in its last line break, and a request behind it',
         [get('/', OFFER).slice(0, -2), `\r\n${get('/')}`],
@@ -141,7 +141,7 @@ for (const [transport, env, skip] of [
         ],
       ],
     ] as const) {
-      test(`2.12 ${why} ends the connection with the response`, async () => {
+      test(`2.12 ${why} closes the connection with the response`, async () => {
         using client = new Client(program.url);
         for (const part of parts) {
           client.send(part);
@@ -152,7 +152,7 @@ for (const [transport, env, skip] of [
       });
     }
 
-    test('2.12 an offer behind another request in one read loses nothing unsaid', async () => {
+    test('2.12 an offer after another request in one read loses no byte silently', async () => {
       using client = new Client(program.url);
       client.send(get('/') + get('/', OFFER) + get('/'));
       assert.equal(await client.response(), '200 keep');
@@ -164,7 +164,7 @@ for (const [transport, env, skip] of [
 
 const JAVA = find('java');
 
-/** Requests one after another; prints how many of each status came, and the connections in use. */
+/** Sends requests one after another; prints the count of each status and of connections. */
 const JAVA_CLIENT = `
 import java.net.URI;
 import java.net.http.*;
@@ -195,7 +195,7 @@ test("2.12 Java's HttpClient reuses its connection", {
   timeout: 300_000,
 }, async () => {
   await using program = await start();
-  // Counts connections, and passes their bytes on.
+  // Counts connections and forwards their bytes.
   let connections = 0;
   let offers = 0;
   const { port } = new URL(program.url);

@@ -49,7 +49,7 @@ for (const store of STORES) {
     after(() => program?.[Symbol.asyncDispose]());
 
     for (const { why, value } of [...STRONG_MATCHES, ...WEAK_MATCHES, ...ANY]) {
-      test(`4.3 GET with If-None-Match of ${why} answers 304 with the ETag and no body`, async () => {
+      test(`4.3 GET with If-None-Match of ${why} returns 304 with the ETag and no body`, async () => {
         const { url, tag } = await newUser(program);
         const headers = { 'if-none-match': value(tag) };
         for (const method of ['GET', 'HEAD']) {
@@ -65,7 +65,7 @@ for (const store of STORES) {
     }
 
     for (const { why, value } of [...NO_MATCHES, ...MALFORMED]) {
-      test(`4.3 GET with If-None-Match of ${why} answers 200`, async () => {
+      test(`4.3 GET with If-None-Match of ${why} returns 200`, async () => {
         const { url, tag, body } = await newUser(program);
         const headers = { 'if-none-match': value(tag) };
         const answer = await send(url, { headers, cache: 'no-store' });
@@ -77,7 +77,7 @@ for (const store of STORES) {
     }
 
     for (const { why, value } of [...STRONG_MATCHES, ...ANY]) {
-      test(`4.3 GET with If-Match of ${why} answers 200`, async () => {
+      test(`4.3 GET with If-Match of ${why} returns 200`, async () => {
         const { url, tag, body } = await newUser(program);
         const answer = await send(url, { headers: { 'if-match': value(tag) } });
         assert.deepEqual([answer.status, answer.body], [200, body]);
@@ -85,7 +85,7 @@ for (const store of STORES) {
     }
 
     for (const { why, value } of [...WEAK_MATCHES, ...NO_MATCHES, ...MALFORMED]) {
-      test(`4.3 GET with If-Match of ${why} answers 412`, async () => {
+      test(`4.3 GET with If-Match of ${why} returns 412`, async () => {
         const { url, tag } = await newUser(program);
         const headers = { 'if-match': value(tag), 'if-none-match': tag };
         const answer = await send(url, { headers, cache: 'no-store' });
@@ -93,7 +93,7 @@ for (const store of STORES) {
       });
     }
 
-    test('4.3 the tag of a user before a change no longer answers 304', async () => {
+    test('4.3 the tag from before a change no longer returns 304', async () => {
       const { url, tag } = await newUser(program);
       await write('PATCH', url);
       const headers = { 'if-none-match': tag };
@@ -102,7 +102,7 @@ for (const store of STORES) {
       assert.notEqual(answer.headers.get('etag'), tag);
     });
 
-    test('4.3 If-None-Match on no user answers 404', async () => {
+    test('4.3 If-None-Match on no user returns 404', async () => {
       const headers = { 'if-none-match': '*' };
       const answer = await send(`${program.url}/users/999999`, { headers, cache: 'no-store' });
       assert.deepEqual([answer.status, answer.headers.get('content-type')], [404, TEXT]);
@@ -110,7 +110,7 @@ for (const store of STORES) {
 
     for (const method of WRITES) {
       for (const { why, value } of [...STRONG_MATCHES, ...ANY]) {
-        test(`4.8 ${method} with If-Match of ${why} answers 200`, async () => {
+        test(`4.8 ${method} with If-Match of ${why} returns 200`, async () => {
           const { url, tag } = await newUser(program);
           const answer = await write(method, url, { 'if-match': value(tag) });
           assert.equal(answer.status, 200, answer.body);
@@ -118,7 +118,7 @@ for (const store of STORES) {
       }
 
       for (const { why, value } of [...WEAK_MATCHES, ...NO_MATCHES, ...MALFORMED]) {
-        test(`4.8 ${method} with If-Match of ${why} answers 412 and changes nothing`, async () => {
+        test(`4.8 ${method} with If-Match of ${why} returns 412 and changes nothing`, async () => {
           const { url, tag, body } = await newUser(program);
           const answer = await write(method, url, { 'if-match': value(tag) });
           assert.deepEqual(await outcome(answer, url), {
@@ -129,7 +129,7 @@ for (const store of STORES) {
       }
 
       for (const { why, value } of [...STRONG_MATCHES, ...WEAK_MATCHES, ...ANY]) {
-        test(`4.8 ${method} with If-None-Match of ${why} answers 412 and changes nothing`, async () => {
+        test(`4.8 ${method} with If-None-Match of ${why} returns 412 and changes nothing`, async () => {
           const { url, tag, body } = await newUser(program);
           const answer = await write(method, url, { 'if-none-match': value(tag) });
           assert.deepEqual(await outcome(answer, url), {
@@ -140,7 +140,7 @@ for (const store of STORES) {
       }
 
       for (const { why, value } of [...NO_MATCHES, ...MALFORMED]) {
-        test(`4.8 ${method} with If-None-Match of ${why} answers 200`, async () => {
+        test(`4.8 ${method} with If-None-Match of ${why} returns 200`, async () => {
           const { url, tag } = await newUser(program);
           const answer = await write(method, url, { 'if-none-match': value(tag) });
           assert.equal(answer.status, 200, answer.body);
@@ -164,13 +164,13 @@ for (const store of STORES) {
           status: 412,
         },
       ]) {
-        test(`4.8 ${method} where ${why} answers ${status}`, async () => {
+        test(`4.8 ${method}: ${why} returns ${status}`, async () => {
           const { url, tag } = await newUser(program);
           assert.equal((await write(method, url, headers(tag))).status, status);
         });
       }
 
-      test(`4.8 ${method} with a tag of before another change answers 412`, async () => {
+      test(`4.8 ${method} with the tag from before another change returns 412`, async () => {
         const { url, tag } = await newUser(program);
         const changed = await write('PATCH', url);
         const answer = await write(method, url, { 'if-match': tag });
@@ -180,7 +180,7 @@ for (const store of STORES) {
         });
       });
 
-      test(`4.8 of ten ${method}s at once with one tag one answers 200`, async () => {
+      test(`4.8 of ten concurrent ${method}s with one tag, one returns 200`, async () => {
         const { url, tag } = await newUser(program);
         const answers = await Promise.all(
           Array.from({ length: 10 }, () => write(method, url, { 'if-match': tag })),
@@ -209,7 +209,7 @@ for (const store of STORES) {
     }
 
     for (const method of ['PUT', 'PATCH'] as const) {
-      test(`4.8 ${method} answers with the tag that the next If-Match needs`, async () => {
+      test(`4.8 ${method} returns the tag for the next If-Match`, async () => {
         const { url, id, tag } = await newUser(program);
         const tags = [tag];
         for (let i = 0; i < 3; i++) {
@@ -222,7 +222,7 @@ for (const store of STORES) {
         assert.equal((await send(url)).headers.get('etag'), tags.at(-1));
       });
 
-      test(`4.8 ${method} with a stale tag and a taken email answers 412, not 400`, async () => {
+      test(`4.8 ${method} with a stale tag and a taken email returns 412, not 400`, async () => {
         const [taken, user] = [await newUser(program), await newUser(program)];
         const { email } = JSON.parse(taken.body);
         const headers = { 'if-match': '"x"' };
@@ -230,7 +230,7 @@ for (const store of STORES) {
         assert.equal(answer.status, 412);
       });
 
-      test(`4.8 ${method} with a stale tag and wrong fields answers 400, not 412`, async () => {
+      test(`4.8 ${method} with a stale tag and wrong fields returns 400, not 412`, async () => {
         const { url } = await newUser(program);
         const headers = { 'if-match': '"x"' };
         const answer = await send(url, { method, headers, body: { name: '', email: '' } });
@@ -238,7 +238,7 @@ for (const store of STORES) {
       });
     }
 
-    test('4.8 PATCH of an empty object with a stale tag answers 412', async () => {
+    test('4.8 PATCH of an empty object with a stale tag returns 412', async () => {
       const { url } = await newUser(program);
       const headers = { 'if-match': '"x"' };
       const answer = await send(url, { method: 'PATCH', headers, body: {} });

@@ -1,5 +1,5 @@
-// Rules 4.1, 4.2 and 4.14 of the contract: the list of users, whole, in pages and by email. Large
-// lists are put into the database directly, as many requests would take too long.
+// Rules 4.1, 4.2 and 4.14 of the contract: the list of users, complete, in pages and by email. Large
+// lists are inserted into the database directly, because that many requests would take too long.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
@@ -26,13 +26,13 @@ for (const store of STORES) {
     });
     after(() => program?.[Symbol.asyncDispose]());
 
-    test('4.1 GET /users without users answers an empty array', async () => {
+    test('4.1 GET /users without users returns an empty array', async () => {
       const answer = await list(program, '');
       assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
       assert.equal(answer.body, '[]');
     });
 
-    test('4.2 GET /users with a limit without users answers no Link', async () => {
+    test('4.2 GET /users with a limit without users returns no Link', async () => {
       const answer = await list(program, '?limit=1');
       assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
       assert.equal(answer.body, '[]');
@@ -56,20 +56,20 @@ for (const store of STORES) {
         users[0] = { ...users[0]!, name: 'Z' };
       });
 
-      test('4.1 GET /users answers all users by ascending id, keys in order', async () => {
+      test('4.1 GET /users returns all users by ascending id, keys in order', async () => {
         const answer = await list(program, '');
         assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
         assert.equal(answer.body, JSON.stringify(users));
       });
 
-      test('4.1 HEAD /users answers as GET without the body', async () => {
+      test('4.1 HEAD /users returns the headers of GET and no body', async () => {
         const answer = await send(`${program.url}/users`, { method: 'HEAD' });
         assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
         assert.equal(answer.body, '');
       });
 
       for (const limit of [1, 2, 3, 5]) {
-        test(`4.2 limit=${limit} answers the first users and links to the next`, async () => {
+        test(`4.2 limit=${limit} returns the first users and links to the next`, async () => {
           const answer = await list(program, `?limit=${limit}`);
           assert.equal(answer.body, JSON.stringify(users.slice(0, limit)));
           const last = users[limit - 1]?.id;
@@ -96,7 +96,7 @@ for (const store of STORES) {
       }
 
       for (const limit of [6, 7, 1000]) {
-        test(`4.2 limit=${limit} answers all and links to nothing`, async () => {
+        test(`4.2 limit=${limit} returns all users and no Link`, async () => {
           const answer = await list(program, `?limit=${limit}`);
           assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
           assert.equal(answer.body, JSON.stringify(users));
@@ -104,7 +104,7 @@ for (const store of STORES) {
       }
 
       for (const { why, query, from } of [
-        { why: 'after=0 answers all', query: () => 'after=0', from: 0 },
+        { why: 'after=0 returns all', query: () => 'after=0', from: 0 },
         { why: 'after the first', query: (ids: number[]) => `after=${ids[0]}`, from: 1 },
         { why: 'after a deleted one', query: (ids: number[]) => `after=${ids[3]! - 1}`, from: 3 },
         { why: 'after the last', query: (ids: number[]) => `after=${ids[5]}`, from: 6 },
@@ -112,7 +112,7 @@ for (const store of STORES) {
         { why: 'after 2^31', query: () => 'after=2147483648', from: 6 },
         { why: 'after 2^53 - 1', query: () => 'after=9007199254740991', from: 6 },
       ]) {
-        test(`4.2 ${why} answers the users with a greater id`, async () => {
+        test(`4.2 ${why} returns the users with a greater id`, async () => {
           const answer = await list(program, `?${query(users.map(({ id }) => id))}`);
           assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
           assert.equal(answer.body, JSON.stringify(users.slice(from)));
@@ -129,7 +129,7 @@ for (const store of STORES) {
         }
       });
 
-      test('4.2 limit and after with exactly the rest left link to nothing', async () => {
+      test('4.2 limit and after with exactly the rest return no Link', async () => {
         const answer = await list(program, `?limit=2&after=${users[3]?.id}`);
         assert.equal(answer.body, JSON.stringify(users.slice(4)));
         assert.equal(answer.headers.get('link'), null);
@@ -144,9 +144,9 @@ for (const store of STORES) {
         { why: 'letters beyond ASCII', query: 'email=j%C3%B6rg@x', email: 'jörg@x' },
         { why: 'an escaped %', query: 'email=%2541@x', email: '%41@x' },
         { why: 'an escaped name of the parameter', query: '%65mail=c@x', email: 'c@x' },
-        { why: 'another parameter that means nothing', query: 'x=1&email=c@x&x=2', email: 'c@x' },
+        { why: 'an unknown parameter', query: 'x=1&email=c@x&x=2', email: 'c@x' },
       ]) {
-        test(`4.2 email of ${why} answers an array of that user`, async () => {
+        test(`4.2 email of ${why} returns an array of that user`, async () => {
           const answer = await list(program, `?${query}`);
           assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
           assert.equal(answer.body, JSON.stringify(users.filter((user) => user.email === email)));
@@ -162,9 +162,9 @@ for (const store of STORES) {
         'email=_@x',
         'email=a%20b@x',
       ]) {
-        test(`4.2 ${query} answers nobody`, async () => {
+        test(`4.2 ${query} returns no user`, async () => {
           const answer = await list(program, `?${query}`);
-          // An email that no user can have may be called a bad value instead.
+          // An email that no user can have may be an invalid value instead.
           assert.ok(answer.body === '[]' || answer.status === 400, answer.body);
           assert.ok([200, 400].includes(answer.status));
         });
@@ -197,7 +197,7 @@ for (const store of STORES) {
         { why: 'a bad escape', query: 'limit=%zz' },
         { why: 'an escape that is not UTF-8', query: 'email=%ff@x' },
       ]) {
-        test(`4.2 ${why} answers 400`, async () => {
+        test(`4.2 ${why} returns 400`, async () => {
           const answer = await list(program, `?${query}`);
           assert.deepEqual(summary(answer), { status: 400, type: TEXT, link: null });
           assert.match(answer.body, /^\P{Cc}+$/u);
@@ -238,14 +238,14 @@ for (const store of STORES) {
         DATABASE_POOL_SIZE: '1',
         DATABASE_TIMEOUT_MS: '2000',
       });
-      // A program on Postgres listens before its schema is made.
+      // On Postgres a program listens before its schema exists.
       while ((await list(program, '?limit=1')).status !== 200) await program.logged('request');
       await insertRows(database);
       slim = (await list(program, '?limit=1000')).body.length;
     });
     after(() => program?.[Symbol.asyncDispose]());
 
-    test('4.1 memory stays within 64 MB of idle, and the list is whole', ON_LINUX, async () => {
+    test('4.1 memory stays within 64 MB of idle, and the list is complete', ON_LINUX, async () => {
       const idle = await memory(program, 'VmRSS');
       await writeFile(`/proc/${program.process.pid}/clear_refs`, '5');
       // The second and third time the heap has grown to what a list needs.
@@ -266,7 +266,7 @@ for (const store of STORES) {
       assert.ok(peak - idle < MEMORY_LIMIT_BYTES, `from ${idle} to ${peak} bytes`);
     });
 
-    test('4.1 HEAD of it answers with the same headers and no body', async () => {
+    test('4.1 HEAD of it returns the same headers and no body', async () => {
       const answer = await send(`${program.url}/users`, { method: 'HEAD' });
       assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
       assert.equal(answer.headers.get('transfer-encoding'), 'chunked');
@@ -293,7 +293,7 @@ for (const store of STORES) {
       assert.deepEqual(finished(program, reader.requestId), [200]);
     });
 
-    test('4.1 a list ends with its client, and one behind it is never begun', async () => {
+    test('4.1 a list ends when its client disconnects, and a pipelined one never starts', async () => {
       const socket = await open(program);
       for (const id of ['gone-1', 'gone-2'])
         socket.write(`GET /users HTTP/1.1\r\nHost: x\r\nX-Request-Id: ${id}\r\n\r\n`);
@@ -304,7 +304,7 @@ for (const store of STORES) {
       assert.equal(finished(program, 'gone-2').length, 0);
     });
 
-    test('4.1 the list of HTTP/1.0 is whole and not chunked', async () => {
+    test('4.1 the list over HTTP/1.0 is complete and not chunked', async () => {
       const socket = await open(program);
       socket.write(`GET /users?after=${ROWS - 5000} HTTP/1.0\r\n\r\n`);
       const chunks = await socket.toArray();
@@ -314,7 +314,7 @@ for (const store of STORES) {
       assert.equal(JSON.parse(body).length, 5000);
     });
 
-    test('4.1 another request is answered between the pages of a list', async () => {
+    test('4.1 another request is processed between the pages of a list', async () => {
       const [reader, beside] = [await open(program), await open(program)];
       let bytes = 0;
       let bytesAtGreeting: number | undefined;
@@ -335,8 +335,8 @@ for (const store of STORES) {
       );
     });
 
-    // Last, because it takes the table away.
-    test('4.14 a store that fails in the middle of a list resets the connection', async () => {
+    // Last, because it drops the table.
+    test('4.14 a store failure in the middle of a list resets the connection', async () => {
       const reader = await slowReader(program);
       await rename(database, 'users', 'users_away');
       const failure = await reader.rest().then(
@@ -373,7 +373,7 @@ function statuses(answers: readonly Answer[]): number[] {
   return answers.map((answer) => answer.status);
 }
 
-// Names of 100 characters, so that the list is larger than all buffers between the two programs.
+// Names of 100 characters make the list larger than all buffers between the two programs.
 function row(id: number): User {
   return { id, name: String(id).padStart(100, 'x'), email: `user-${id}@many.example` };
 }
@@ -422,7 +422,7 @@ async function memory(program: Program, field: string): Promise<number> {
   return Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1]) * 1024;
 }
 
-// Reads the whole list as it comes and keeps only what the test asks for.
+// Reads the whole list and keeps only the parts that the test needs.
 async function readList(program: Program) {
   const res = await fetch(`${program.url}/users`);
   let bytes = 0;
@@ -447,7 +447,7 @@ async function readList(program: Program) {
   };
 }
 
-// Asks for the whole list, reads its beginning, and then nothing until `rest` is called.
+// Requests the whole list, reads its start, then nothing until `rest` is called.
 async function slowReader(program: Program) {
   const requestId = `slow-${++readers}`;
   const socket = await open(program);

@@ -21,7 +21,7 @@ for (const store of STORES) {
     });
     after(() => program?.[Symbol.asyncDispose]());
 
-    test('4.4 POST /users answers 201, the user, its Location and its ETag', async () => {
+    test('4.4 POST /users returns 201, the user, its Location and its ETag', async () => {
       const email = newEmail();
       const answer = await post(program, { name: 'Ada', email });
       const { id } = JSON.parse(answer.body);
@@ -48,7 +48,7 @@ for (const store of STORES) {
       assert.equal(new Set(ids).size, 5);
     });
 
-    test('4.3 GET /users/{id} answers 200, the user and a strong ETag', async () => {
+    test('4.3 GET /users/{id} returns 200, the user and a strong ETag', async () => {
       const user = await newUser(program);
       const answer = await get(program, user.id);
       assert.deepEqual(summary(answer), {
@@ -59,7 +59,7 @@ for (const store of STORES) {
       assert.match(answer.headers.get('etag') ?? '', STRONG_TAG);
     });
 
-    test('4.3 HEAD /users/{id} answers as GET without the body', async () => {
+    test('4.3 HEAD /users/{id} returns the headers of GET and no body', async () => {
       const user = await newUser(program);
       const answers = await Promise.all(
         ['GET', 'HEAD'].map((method) => send(`${program.url}/users/${user.id}`, { method })),
@@ -77,14 +77,14 @@ for (const store of STORES) {
       { why: 'percent-encoding', path: (id: number) => `/%75sers/${percent(String(id))}` },
       { why: 'a query', path: (id: number) => `/users/${id}?limit=0&email=x` },
     ]) {
-      test(`4.3 ${why} does not change which user is meant`, async () => {
+      test(`4.3 ${why} does not change which user is returned`, async () => {
         const user = await newUser(program);
         const answer = await send(program.url + path(user.id));
         assert.deepEqual([answer.status, answer.body], [200, JSON.stringify(user)]);
       });
     }
 
-    test('4.5 PUT /users/{id} replaces both fields and answers 200, the user and the new ETag', async () => {
+    test('4.5 PUT /users/{id} replaces both fields and returns 200, the user and the new ETag', async () => {
       const user = await newUser(program);
       const before = await get(program, user.id);
       const email = newEmail();
@@ -101,7 +101,7 @@ for (const store of STORES) {
       assert.equal(answer.headers.get('content-location'), `/users/${user.id}`);
     });
 
-    test('4.5 PUT of what is there already answers 200 and the user', async () => {
+    test('4.5 PUT of the same values returns 200 and the user', async () => {
       const { id, ...fields } = await newUser(program);
       const answer = await put(program, id, fields);
       assert.deepEqual([answer.status, answer.body], [200, JSON.stringify({ id, ...fields })]);
@@ -125,7 +125,7 @@ for (const store of STORES) {
     });
 
     for (const field of ['name', 'email']) {
-      test(`4.5 PUT without ${field} answers 400 and changes nothing`, async () => {
+      test(`4.5 PUT without ${field} returns 400 and changes nothing`, async () => {
         const { id, ...fields } = await newUser(program);
         const answer = await put(program, id, { ...fields, [field]: undefined });
         assert.deepEqual(heading(answer), [400, TEXT]);
@@ -149,7 +149,7 @@ for (const store of STORES) {
         { why: 'email', change: () => ({ email: newEmail() }) },
         { why: 'both fields', change: () => ({ name: 'Grace', email: newEmail() }) },
       ]) {
-        test(`4.6 PATCH of ${why} as ${type} leaves the rest and answers 200`, async () => {
+        test(`4.6 PATCH of ${why} as ${type} keeps the other field and returns 200`, async () => {
           const user = await newUser(program);
           const before = await get(program, user.id);
           const changed = { ...user, ...change() };
@@ -170,7 +170,7 @@ for (const store of STORES) {
         });
       }
 
-      test(`4.6 PATCH of an empty object as ${type} changes nothing and answers 200`, async () => {
+      test(`4.6 PATCH of an empty object as ${type} changes nothing and returns 200`, async () => {
         const user = await newUser(program);
         const before = await get(program, user.id);
         const answer = await patch(program, user.id, {}, type);
@@ -180,7 +180,7 @@ for (const store of STORES) {
       });
 
       for (const body of [{ name: null }, { email: null }, { name: null, email: null }]) {
-        test(`4.6 PATCH of ${JSON.stringify(body)} as ${type} answers 400`, async () => {
+        test(`4.6 PATCH of ${JSON.stringify(body)} as ${type} returns 400`, async () => {
           const user = await newUser(program);
           const answer = await patch(program, user.id, body, type);
           assert.deepEqual(heading(answer), [400, TEXT]);
@@ -190,7 +190,7 @@ for (const store of STORES) {
       }
     }
 
-    test('4.6 PATCH with one right and one wrong field changes neither', async () => {
+    test('4.6 PATCH with one valid and one invalid field changes neither', async () => {
       const user = await newUser(program);
       const answer = await patch(program, user.id, { name: 'Grace', email: 'nowhere' });
       assert.deepEqual(heading(answer), [400, TEXT]);
@@ -207,7 +207,7 @@ for (const store of STORES) {
       );
     });
 
-    test('4.7 DELETE /users/{id} answers 200 and the user as it was before', async () => {
+    test('4.7 DELETE /users/{id} returns 200 and the user as it was before', async () => {
       const user = await newUser(program);
       await patch(program, user.id, { name: 'Grace' });
       const answer = await send(`${program.url}/users/${user.id}`, { method: 'DELETE' });
@@ -219,7 +219,7 @@ for (const store of STORES) {
       assert.deepEqual(heading(await get(program, user.id)), [404, TEXT]);
     });
 
-    test('4.7 a second DELETE answers 404', async () => {
+    test('4.7 a second DELETE returns 404', async () => {
       const { id } = await newUser(program);
       const url = `${program.url}/users/${id}`;
       const answers = [];
@@ -230,7 +230,7 @@ for (const store of STORES) {
       ]);
     });
 
-    test('4.7 of ten DELETEs at once one answers 200 and nine 404', async () => {
+    test('4.7 of ten concurrent DELETEs, one returns 200 and nine 404', async () => {
       const { id } = await newUser(program);
       const url = `${program.url}/users/${id}`;
       const answers = await Promise.all(
@@ -269,7 +269,7 @@ for (const store of STORES) {
       { why: 'of 2^64 + 1, which wraps to 1', id: '18446744073709551617' },
       { why: 'of a thousand digits', id: '1'.repeat(1000) },
     ]) {
-      test(`4.9 an id ${why} answers 404 on all four methods`, async () => {
+      test(`4.9 an id ${why} returns 404 on all four methods`, async () => {
         await newUser(program);
         const fields = () => ({ name: 'Ada', email: newEmail() });
         const url = `${program.url}/users/${id}`;
@@ -284,7 +284,7 @@ for (const store of STORES) {
       });
     }
 
-    test('4.9 If-Match: * on no user answers 404', async () => {
+    test('4.9 If-Match: * without such a user returns 404', async () => {
       const headers = { 'if-match': '*' };
       const url = `${program.url}/users/999999`;
       const answers = await Promise.all([
@@ -295,21 +295,21 @@ for (const store of STORES) {
       assert.deepEqual(answers.map(heading), Array(3).fill([404, TEXT]));
     });
 
-    test('4.9 PATCH of an empty object on no user answers 404', async () => {
+    test('4.9 PATCH of an empty object without such a user returns 404', async () => {
       assert.deepEqual(heading(await patch(program, 999999, {})), [404, TEXT]);
     });
 
-    test('4.9 wrong fields are refused before the user is looked for', async () => {
+    test('4.9 invalid fields are refused before the user is looked up', async () => {
       const answers = [await put(program, 999999, {}), await patch(program, 999999, { name: '' })];
       assert.deepEqual(answers.map(heading), Array(2).fill([400, TEXT]));
     });
 
-    test('4.9 HEAD of no user answers 404 without a body', async () => {
+    test('4.9 HEAD without such a user returns 404 and no body', async () => {
       const answer = await send(`${program.url}/users/999999`, { method: 'HEAD' });
       assert.deepEqual([...heading(answer), answer.body], [404, TEXT, '']);
     });
 
-    test('4.10 POST /users with a taken email answers 400', async () => {
+    test('4.10 POST /users with a taken email returns 400', async () => {
       const user = await newUser(program);
       const answer = await post(program, { name: 'Eve', email: user.email });
       assert.deepEqual(heading(answer), [400, TEXT]);
@@ -319,7 +319,7 @@ for (const store of STORES) {
     });
 
     for (const method of ['PUT', 'PATCH']) {
-      test(`4.10 ${method} /users/{id} with a taken email answers 400 and changes nothing`, async () => {
+      test(`4.10 ${method} /users/{id} with a taken email returns 400 and changes nothing`, async () => {
         const [taken, user] = [await newUser(program), await newUser(program)];
         const body = { name: 'Eve', email: taken.email };
         const answer = await send(`${program.url}/users/${user.id}`, { method, body });
@@ -330,7 +330,7 @@ for (const store of STORES) {
       });
     }
 
-    test('4.10 of ten POSTs at once with one email one answers 201 and nine 400', async () => {
+    test('4.10 of ten concurrent POSTs with one email, one returns 201 and nine 400', async () => {
       const email = newEmail();
       const answers = await Promise.all(
         Array.from({ length: 10 }, (_, i) => post(program, { name: `Racer ${i}`, email })),
@@ -342,7 +342,7 @@ for (const store of STORES) {
     });
 
     for (const method of ['PUT', 'PATCH']) {
-      test(`4.10 of ten ${method}s at once with one email one answers 200 and nine 400`, async () => {
+      test(`4.10 of ten concurrent ${method}s with one email, one returns 200 and nine 400`, async () => {
         const users = [];
         for (let i = 0; i < 10; i++) users.push(await newUser(program));
         const email = newEmail();
@@ -380,7 +380,7 @@ for (const store of STORES) {
       });
     }
 
-    test('4.10 an email is free again when its user is deleted or has another', async () => {
+    test('4.10 an email is free again after its user is deleted or changes it', async () => {
       const [deleted, moved] = [await newUser(program), await newUser(program)];
       await send(`${program.url}/users/${deleted.id}`, { method: 'DELETE' });
       await patch(program, moved.id, { email: newEmail() });
@@ -392,7 +392,7 @@ for (const store of STORES) {
     });
 
     for (const { why, fields } of acceptedFields()) {
-      test(`4.11 ${why} is accepted on POST, PUT and PATCH, and kept as it is`, async () => {
+      test(`4.11 ${why} is accepted on POST, PUT and PATCH, and stored as sent`, async () => {
         const expected = (answer: Answer) => ({ id: JSON.parse(answer.body).id, ...fields });
         const created = await post(program, fields);
         assert.equal(created.status, 201, created.body);
@@ -406,7 +406,7 @@ for (const store of STORES) {
     }
 
     for (const { why, json, wrong } of refusedFields()) {
-      test(`4.11 ${why} answers 400 on POST, PUT and PATCH, naming ${wrong}`, async () => {
+      test(`4.11 ${why} returns 400 on POST, PUT and PATCH, naming ${wrong}`, async () => {
         const user = await newUser(program);
         const url = `${program.url}/users`;
         const headers = { 'content-type': JSON_TYPE };
@@ -437,7 +437,7 @@ for (const store of STORES) {
         wrong: ['name', 'email'],
       },
     ]) {
-      test(`4.11 POST /users ${why} answers 400, naming ${wrong.join(' and ')}`, async () => {
+      test(`4.11 POST /users ${why} returns 400, naming ${wrong.join(' and ')}`, async () => {
         const answer = await post(program, body);
         assert.deepEqual(heading(answer), [400, TEXT]);
         const named = ['name', 'email'].filter((field) => answer.body.includes(field));
@@ -455,7 +455,7 @@ for (const store of STORES) {
       { why: 'false', json: 'false' },
       { why: 'nothing', json: '' },
     ]) {
-      test(`4.12 a body of ${why} answers 400 on POST, PUT and PATCH`, async () => {
+      test(`4.12 a body of ${why} returns 400 on POST, PUT and PATCH`, async () => {
         const user = await newUser(program);
         const headers = { 'content-type': JSON_TYPE };
         const url = `${program.url}/users`;
@@ -469,7 +469,7 @@ for (const store of STORES) {
       });
     }
 
-    test('4.12 POST /users without a body and a type answers 400', async () => {
+    test('4.12 POST /users without a body and a type returns 400', async () => {
       const answer = await raw(
         program.url,
         'POST /users HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
@@ -491,7 +491,7 @@ for (const store of STORES) {
       assert.equal((await get(program, other.id)).body, JSON.stringify(other));
     });
 
-    test('4.12 the last of two members of one name counts', async () => {
+    test('4.12 the last of two members with one name counts', async () => {
       const headers = { 'content-type': JSON_TYPE };
       const body = `{"name":"Ada","email":"${newEmail()}","name":"Grace"}`;
       const answer = await send(`${program.url}/users`, { method: 'POST', headers, body });
@@ -582,7 +582,7 @@ function refusedFields(): { why: string; json: string; wrong: string }[] {
     {},
     { toString: 'Ada' },
   ];
-  // PropList.txt, White_Space, and general category Cc, each range by its ends.
+  // PropList.txt, White_Space, and general category Cc: the ends of each range.
   const forbidden = [
     ...['0000', '0001', '0009', '000A', '000B', '000C', '000D', '001F', '0020', '007F', '0080'],
     ...['0085', '009F', '00A0', '1680', '2000', '200A', '2028', '2029', '202F', '205F', '3000'],
@@ -616,7 +616,7 @@ function refusedFields(): { why: string; json: string; wrong: string }[] {
     ...forbidden.map(inEmail),
     ...notStrings.map((value) => email(`that is ${JSON.stringify(value)}`, value)),
     {
-      why: 'both fields wrong',
+      why: 'both fields invalid',
       json: JSON.stringify({ name: '', email: 'nobody' }),
       wrong: 'name and email',
     },

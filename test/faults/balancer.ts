@@ -1,14 +1,14 @@
-// A balancer of the tests' own: each request goes over a connection of its own to a replica that is
-// ready, and to the next one where it cannot connect.
+// The tests' own load balancer. Each request uses a new connection to a replica that is
+// ready, or to the next one if it cannot connect.
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 
-/** How often /ready is asked. */
+/** Interval between /ready checks. */
 const EVERY_MS = 100;
 
-/** Where a replica listens. */
+/** The address of a replica. */
 export type Ports = readonly [api: number, admin: number];
 
 /** Balances over the replicas, once all of them are ready. */
@@ -24,11 +24,11 @@ export async function startBalancer(
     if (isReady) ready.add(port);
     else ready.delete(port);
   };
-  // They may listen already and not yet have reached the store.
+  // They may listen before they have reached the store.
   while (ready.size < replicas.length) await Promise.all(replicas.map(check));
   let isClosed = false;
   for (const replica of replicas) {
-    // One after another: an answer that comes late would stand over a newer one.
+    // One after another: a late response would overwrite a newer one.
     (async () => {
       while (!isClosed) await pause(EVERY_MS).then(() => check(replica));
     })();

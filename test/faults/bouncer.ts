@@ -5,7 +5,7 @@ import { Daemon, stablePort } from '../support/daemon.ts';
 import { newFolder } from '../support/program.ts';
 import type { Server } from '../support/server.ts';
 
-/** Starts PgBouncer; every database of the server can be had through it. */
+/** Starts PgBouncer in front of every database of the server. */
 export async function startBouncer(
   path: string,
   server: Server,
@@ -23,7 +23,7 @@ export async function startBouncer(
     auth_type: 'any',
     pool_mode: 'transaction',
     default_pool_size: '10',
-    // Every suite has its own database; ten connections kept to each would be all that there are.
+    // Every suite has its own database. Ten kept connections to each would use up all of them.
     server_idle_timeout: '2',
     max_client_conn: '500',
     ...settings,

@@ -1,5 +1,5 @@
-// One fault, again and again, under writers, and what must hold of every fault between the service
-// and Postgres: it lives, answers in time, heals, loses nothing, does nothing twice or late.
+// Injects one fault again and again under load, and checks what holds for every fault between the service
+// and Postgres: the service survives, responds in time, recovers, and does no write twice, late or not at all.
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -15,7 +15,7 @@ export const WRITERS = 16;
 /** DATABASE_POOL_SIZE of the service. */
 export const POOL_SIZE = 4;
 
-/** What contract 4.13 allows beyond DATABASE_TIMEOUT_MS. */
+/** Time that contract 4.13 allows after DATABASE_TIMEOUT_MS. */
 const GRACE_MS = 1000;
 export const HEAL_SECONDS = 2;
 
@@ -23,22 +23,22 @@ export const HEAL_SECONDS = 2;
 export interface Campaign {
   readonly fault: string;
   readonly times: number;
-  /** What the service is given. */
+  /** DATABASE_URL of the service. */
   readonly databaseUrl: string;
-  /** The same database for the test itself, around the fault. */
+  /** The same database for the test, without the fault. */
   readonly directUrl?: string;
   readonly env?: Record<string, string>;
-  /** A pooler stands in between: the connections at the server are not the service's. */
+  /** A pooler is in between, so the connections at the server are not the service's. */
   readonly isPooled?: boolean;
-  /** Whether writers are answered 500 meanwhile. */
+  /** Whether writers get 500 meanwhile. */
   readonly refuses: boolean;
-  /** The longest time from its end to the next success; 2 s unless the fault explains more. */
+  /** Maximum time from its end to the next success; 2 s by default. */
   readonly healSeconds?: number;
-  /** Puts the fault, makes sure that it has landed, and resolves at its end. */
+  /** Injects the fault, makes sure that it hit something, and resolves at its end. */
   readonly inject: (writers: Writers, i: number, program: Program) => Promise<void>;
 }
 
-/** Runs a campaign, checks all that must hold, and reports it. */
+/** Runs a campaign, checks its invariants, and reports it. */
 export async function run(t: TestContext, campaign: Campaign): Promise<void> {
   const { fault, times, databaseUrl, inject, refuses } = campaign;
   const directUrl = campaign.directUrl ?? databaseUrl;
@@ -88,7 +88,7 @@ export async function run(t: TestContext, campaign: Campaign): Promise<void> {
   report(t, { fault, store, injected: landed, acknowledged, lost: 0, duplicated: 0, healSeconds });
 }
 
-/** The log has one line a change of the store, not one a try, and names its faults without a stack. */
+/** The log has one line per change of the store, not one per attempt, and errors without a stack. */
 export function assertStoreLines(program: Program): void {
   const messages = program.log.map(({ message }) => message);
   const changes = messages.filter((message) => /^store (un)?available$/.test(message));
@@ -98,7 +98,7 @@ export function assertStoreLines(program: Program): void {
   assert.deepEqual(stacks, []);
 }
 
-/** From now on the database keeps a record of every row that is written, and when. */
+/** Makes the database record every written row with its time. */
 async function recordWrites(databaseUrl: string): Promise<void> {
   await query(
     databaseUrl,
@@ -110,7 +110,7 @@ async function recordWrites(databaseUrl: string): Promise<void> {
   );
 }
 
-/** Writes that were done more than `allowedMs` after their answer of 500, or too often. */
+/** Writes that were done more than `allowedMs` after their 500, or too often. */
 async function faultsIn(
   databaseUrl: string,
   refused: ReadonlyMap<string, number>,

@@ -1,5 +1,5 @@
-// Clients that misbehave in numbers: they abort in mid-answer, send slowly, or only connect. Normal
-// requests are served meanwhile, and afterwards nothing is left of them.
+// Many misbehaving clients: they abort in the middle of a response, send slowly, or only connect. Normal
+// requests are served meanwhile, and afterwards no resources are left in use.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ import { Writers } from './writers.ts';
 
 const USERS = 20_000;
 const ABORTING = 1000;
-/** Aborting clients at the same time. */
+/** Concurrent aborting clients. */
 const CROWD = 50;
 const SLOW = 250;
 const IDLE = 2000;
@@ -30,9 +30,9 @@ const LIST = 'GET /users HTTP/1.1\r\nHost: x\r\n\r\n';
 
 after(releaseServer);
 
-describe('clients that misbehave', { concurrency: true, timeout: 300_000 }, () => {
+describe('misbehaving clients', { concurrency: true, timeout: 300_000 }, () => {
   for (const store of STORES) {
-    test(`aborts, slow and idle clients (${store})`, async (t) => {
+    test(`aborting, slow and idle clients (${store})`, async (t) => {
       const DATABASE_URL = await databaseOf(store);
       await using program = await start({ DATABASE_URL });
       const ledger = new Ledger();
@@ -41,7 +41,7 @@ describe('clients that misbehave', { concurrency: true, timeout: 300_000 }, () =
       await writers.progress(200);
       await addUsers(DATABASE_URL, USERS);
       const { descriptors } = usage(program);
-      // What the first wave takes may be room for others; what the second takes beside is a leak.
+      // Memory of the first wave may be reusable. Growth in the second wave is a leak.
       const first = await wave(program, writers, true);
       await settled(() => usage(program).descriptors <= descriptors);
       const { bytes } = usage(program);
@@ -58,7 +58,7 @@ describe('clients that misbehave', { concurrency: true, timeout: 300_000 }, () =
       const written = rows.filter(({ email }) => !email.startsWith('listed'));
       assert.deepEqual(ledger.check(written), { lost: [], duplicated: [] });
       const { acknowledged } = ledger;
-      const fault = 'clients that abort, are slow or idle';
+      const fault = 'clients that abort, read slowly or idle';
       const injected = aborted + 2 * (2 * SLOW + IDLE);
       report(t, { fault, store, injected, acknowledged, lost: 0, duplicated: 0 });
     });
@@ -66,8 +66,8 @@ describe('clients that misbehave', { concurrency: true, timeout: 300_000 }, () =
 });
 
 /**
- * Aborts, then slow and idle connections while the writers go on. Waits until the slow ones have
- * had their 408, or breaks them off. Returns how many clients aborted in mid-answer.
+ * Aborts, then slow and idle connections while the writers continue. Waits until the slow ones have
+ * their 408, or aborts them. Returns how many clients aborted in the middle of a response.
  */
 async function wave(program: Program, writers: Writers, isPatient: boolean): Promise<number> {
   const aborted = await crowd(program, ABORTING);
@@ -86,7 +86,7 @@ async function wave(program: Program, writers: Writers, isPatient: boolean): Pro
   return aborted;
 }
 
-/** Clients that ask for the whole list and go away with its first bytes, until `count` did. */
+/** Clients that request the whole list and disconnect at its first bytes, until `count` did. */
 async function crowd(program: Program, count: number): Promise<number> {
   let aborted = 0;
   const client = async () => {
@@ -125,7 +125,7 @@ function usage({ process: { pid } }: Program) {
   return { bytes, descriptors: readdirSync(`/proc/${pid}/fd`).length };
 }
 
-/** Resolves once the condition holds; a leak never lets it. */
+/** Resolves once the condition holds, which it never does with a leak. */
 async function settled(condition: () => boolean | Promise<boolean>): Promise<void> {
   const ends = performance.now() + SETTLE_MS;
   while (!(await condition())) {
@@ -134,7 +134,7 @@ async function settled(condition: () => boolean | Promise<boolean>): Promise<voi
   }
 }
 
-/** Whether the service has all its connections, and none of them does anything. */
+/** Whether the service has all its connections, all of them idle. */
 async function areIdle(databaseUrl: string): Promise<boolean> {
   const states = await connectionsOf(databaseUrl);
   return states.length === POOL_SIZE && states.every((state) => state === 'idle');

@@ -1,5 +1,5 @@
 // The primary dies or hangs, its synchronous standby is promoted, and both are in DATABASE_URL: the
-// service writes to the new primary soon, and it has all that the old one acknowledged.
+// service soon writes to the new primary, which has every acknowledged write of the old one.
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { createDatabase } from '../support/postgres.ts';
@@ -14,7 +14,7 @@ const WRITERS = 16;
 const TIMEOUT_MS = 1000;
 const HEAL_SECONDS = 5;
 
-/** What happens to the primary. Hung, it still takes connections and never answers. */
+/** The fault of the primary. A hung one accepts connections and never responds. */
 const FAULTS: Record<string, (primary: Server) => number | Promise<number>> = {
   'failover, the primary killed': (primary) => primary.kill(),
   'failover, the primary hung': (primary) => primary.suspend(),
@@ -37,7 +37,7 @@ describe('failover to a synchronous standby', { timeout: 900_000 }, () => {
     });
   }
 
-  test('prefer-standby asks for a standby anew after each lost connection', async () => {
+  test('prefer-standby looks for a standby again after each lost connection', async () => {
     await using primary = await Server.create();
     const direct = await createDatabase(primary.url);
     await using standby = await primary.synchronousStandby();

@@ -1,12 +1,12 @@
-// Whether the event loop is free: greetings on a fixed schedule, so that a service that stands
-// still for a second has a hundred of them late, and not one.
+// Measures the event loop with greetings on a fixed schedule: a service that blocks
+// for a second delays a hundred of them, not one.
 import { Agent } from 'node:http';
 import { type Answer, request } from './http.ts';
 
 /** Pause between two greetings. */
 export const EVERY_MS = 10;
 
-/** Greets while the action lasts, not waiting for answers. @returns how long each took, in ms */
+/** Greets during the action without waiting for responses. @returns the duration of each in ms */
 export async function greet(url: string, action: () => Promise<void>): Promise<number[]> {
   const agent = new Agent({ keepAlive: true });
   const answers: Promise<Answer>[] = [];

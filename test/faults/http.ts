@@ -1,16 +1,16 @@
 // One request over a connection that the caller keeps.
 import { type Agent, request as httpRequest } from 'node:http';
 
-/** What the service answered. */
+/** The response of the service. */
 export interface Answer {
   readonly status: number;
   readonly body: string;
   readonly ms: number;
 }
 
-/** The connection failed before the answer was whole. */
+/** The connection failed before the response was complete. */
 export class Broken extends Error {
-  /** Whether it had brought an answer before. */
+  /** Whether it had delivered a response before. */
   readonly isReused: boolean;
 
   constructor(message: string, isReused: boolean) {

@@ -1,4 +1,4 @@
-// Postgres is killed under load, or stands still: the service lives, answers 500 in time, and works
+// Postgres is killed or frozen under load: the service survives, returns 500 in time, and works
 // again as soon as Postgres does.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -16,7 +16,7 @@ test('kill -9 of Postgres under load', { timeout: 600_000 }, async (t) => {
     async inject(writers, i) {
       const before = writers.count(500);
       assert.ok((await server.kill()) > 1);
-      // Every other time Postgres stays away until the writers have been refused.
+      // Every other time Postgres stays down until the writers have been refused.
       if (i % 2 === 0) await writers.until(() => writers.count(500) >= before + WRITERS);
       await server.start();
       // From here on it accepts connections.
@@ -25,7 +25,7 @@ test('kill -9 of Postgres under load', { timeout: 600_000 }, async (t) => {
   });
 });
 
-test('Postgres stands still for longer than DATABASE_TIMEOUT_MS', {
+test('Postgres is frozen for longer than DATABASE_TIMEOUT_MS', {
   timeout: 300_000,
 }, async (t) => {
   await using server = await Server.create();
@@ -36,7 +36,7 @@ test('Postgres stands still for longer than DATABASE_TIMEOUT_MS', {
       const before = writers.count(500);
       assert.ok(server.suspend() > 1);
       await writers.until(() => writers.count(500) >= before + WRITERS);
-      // What was answered 500 may be done for so long, and no longer.
+      // A write that got 500 may be done until then, not later.
       await pause(2 * TIMEOUT_MS);
       server.resume();
     },

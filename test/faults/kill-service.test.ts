@@ -1,5 +1,5 @@
-// kill -9 of the service at random moments under 16 writers: whatever was acknowledged is there
-// after the next start, nothing is there twice, no id is given again.
+// kill -9 of the service at random moments under 16 writers: every acknowledged write exists
+// once after the next start, and no id is reused.
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -10,11 +10,11 @@ import { databaseOf, releaseServer, usersIn } from './users.ts';
 import { Writers } from './writers.ts';
 
 const WRITERS = 16;
-/** Services that are killed side by side, each with a database of its own. */
+/** Services killed in parallel, each with its own database. */
 const LANES = 4;
-/** A kill comes at a random moment of this time after the first request. */
+/** Maximum random delay of a kill after the first request. */
 const LOAD_MS = 100;
-/** The whole database is held against the ledger after so many kills, and after the last. */
+/** The database is compared with the ledger after this many kills, and after the last. */
 const CHECK_EVERY = 10;
 
 const NODE_COMPILE_CACHE = newFolder();
@@ -24,14 +24,14 @@ after(releaseServer);
 for (const store of STORES) {
   describe(`kill -9 of the service (${store})`, () => {
     test('no acknowledged write is lost, none is done twice', { timeout: 900_000 }, async (t) => {
-      // The program's compiled code is kept between starts: they take most of the time.
+      // Compiled code is cached between starts, which take most of the time.
       const program = await start({ NODE_COMPILE_CACHE });
       await program.stop();
       const lanes = Array.from({ length: LANES }, () => lane(TIMES.serviceKills / LANES));
       const results = await Promise.all(lanes);
       const sum = (key: keyof (typeof results)[0]) =>
         results.reduce((total, result) => total + result[key], 0);
-      // The fault has landed when a write was on its way.
+      // The fault counts if a write was in flight.
       assert.equal(sum('landed'), TIMES.serviceKills);
       const healSeconds = Math.max(...results.map(({ startSeconds }) => startSeconds));
       const acknowledged = sum('acknowledged');

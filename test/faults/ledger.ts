@@ -1,43 +1,43 @@
-// The ledger of acknowledgements. It is kept outside the service, by the process of the test: what
-// a client was told, to be held against what the database has. What the client does not know (an
-// answer 500, or none) may have been done or not, but never twice.
+// The ledger of acknowledgements, kept by the test's process outside the service. It has the responses
+// that clients got, to compare with the database. A write with an unknown outcome (a
+// 500, or no response) may have been done or not, but never twice.
 
-/** A user as the database has it. */
+/** A row of the database. */
 export interface Row {
   readonly id: number;
   readonly name: string;
   readonly email: string;
-  /** Grows by one with every change, so a change that was done twice shows. */
+  /** Grows by one with every change, so it shows a change that was done twice. */
   readonly version: number;
 }
 
-/** What one user's client knows; the email names the user. */
+/** One user as its client knows it. The email identifies the user. */
 export interface Entry {
   readonly email: string;
   id: number | undefined;
-  /** The name that the last acknowledged write gave. */
+  /** The name of the last acknowledged write. */
   name: string;
   changes: number;
-  /** The name that a write without a clear answer may have given. */
+  /** The name of a write with an unknown outcome. */
   unknownName: string | undefined;
   removal: 'none' | 'unknown' | 'acknowledged';
 }
 
-/** What the ledger finds wrong, one sentence each. */
+/** Violations, one sentence each. */
 export interface Findings {
   readonly lost: readonly string[];
   readonly duplicated: readonly string[];
 }
 
-/** All that was asked for and answered. */
+/** All requests and their responses. */
 export class Ledger {
   readonly entries = new Map<string, Entry>();
-  /** Writes that were answered 201 or 200. */
+  /** Writes that got 201 or 200. */
   acknowledged = 0;
-  /** Writes that may have been done or not. */
+  /** Writes with an unknown outcome. */
   unknown = 0;
 
-  /** Before the request goes out. */
+  /** Call it before the request is sent. */
   asked(email: string, name: string): Entry {
     const entry: Entry = {
       email,
@@ -73,13 +73,13 @@ export class Ledger {
     return [...this.entries.values()].filter(({ id }) => id === undefined).map((e) => e.email);
   }
 
-  /** How often its row can have been written at most. */
+  /** Maximum number of times that its row can have been written. */
   most(email: string): number {
     const { changes, unknownName, removal } = this.entries.get(email)!;
     return 1 + changes + (unknownName === undefined ? 0 : 1) + (removal === 'none' ? 0 : 1);
   }
 
-  /** Holds all entries, or those of some emails, against the rows of the database. */
+  /** Compares all entries, or those of some emails, with the rows of the database. */
   check(rows: readonly Row[], entries: Iterable<Entry> = this.entries.values()): Findings {
     const lost: string[] = [];
     const duplicated: string[] = [];

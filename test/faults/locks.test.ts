@@ -1,5 +1,5 @@
-// Another session of Postgres holds a lock for longer than DATABASE_TIMEOUT_MS: what waited for it
-// and was answered 500 is not done when the lock is free.
+// Another Postgres session holds a lock for longer than DATABASE_TIMEOUT_MS: a write that waited for it
+// and got 500 is not done when the lock is released.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -61,7 +61,7 @@ describe('locks of another session', { timeout: 300_000 }, () => {
         assert.equal(status, 500);
         await pause(2 * TIMEOUT_MS);
       });
-      // Waits behind whatever else still waits for the lock.
+      // Waits after everything else that waits for the lock.
       await server.query('update users set email = email where id = 1', nameOf(directUrl));
       assert.deepEqual({ ...(await usersIn(directUrl))[0] }, { id: 1, ...user, version: 1 });
       assert.equal((await write('PATCH', '/users/1', { name: 'after' })).status, 200);

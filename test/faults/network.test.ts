@@ -1,5 +1,5 @@
 // The network between the service and Postgres fails: black hole, RST, FIN, refusals, connections
-// that end or fall silent while they start, answers that never come, a delay, an absent host.
+// that end or hang while connecting, dropped responses, a delay, an unreachable host.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -19,34 +19,34 @@ import { Writers } from './writers.ts';
 
 type Fault = Pick<Campaign, 'fault' | 'times' | 'refuses' | 'inject'> & Partial<Campaign>;
 
-/** Connections that end while they start, before a fault of that kind has landed. */
+/** Connections that must fail while connecting before the fault counts. */
 const ENDED = 12;
 
-/** The first attempts to connect have half a second, one and two; a pause lies between them. */
+/** The first attempts to connect have half a second, one and two, with pauses in between. */
 const START_SECONDS = 4;
 
-/** How long a server takes no writes, and so many connections at most that are made meanwhile. */
+/** How long a server takes no writes, and the maximum number of connections made meanwhile. */
 const READ_ONLY_MS = 3000;
 const MOST_CONNECTIONS = 60;
 
-/** One way to a Postgres that is far away. */
+/** One-way delay to a distant Postgres. */
 const SLOW_MS = 170;
-/** Several attempts to connect last as long as so many writes wait. */
+/** Several attempts to connect take as long as this many waiting writes. */
 const MOST_REFUSED = 20;
 
-/** A connection on this machine is made in less, unless nobody takes it. */
+/** Connecting on this machine takes less, unless nothing accepts. */
 const SILENCE_MS = 300;
 
 /** A delay of 2 s there and back. */
 const DELAY_MS = 1000;
 
-/** What the server answers first: TLS or not, the request for the password, ready, the probe. */
+/** The server's first responses: TLS or not, the password request, ready, the probe. */
 const STARTING = [0, 1, 2, 3].flatMap((answer) =>
   (['fin', 'rst', 'silence'] as const).map((how) => ({ how, answer })),
 );
-/** What it answers at a first start after these: which schema it has. */
+/** Its next response at a first start: the schema. */
 const SCHEMA = 4;
-/** And after these, of an empty database: its table of versions is made, and the schema is. */
+/** Then, for an empty database: creation of the version table and the schema. */
 const MIGRATION = [5, 7] as const;
 
 describe('the network to Postgres', { timeout: 900_000 }, () => {
@@ -88,7 +88,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
       },
     }),
     (proxy) => ({
-      ...{ fault: 'one connection falls silent', times: TIMES.network, refuses: true },
+      ...{ fault: 'one connection hangs', times: TIMES.network, refuses: true },
       async inject(writers) {
         const { silenced } = proxy.counts;
         const { acknowledged } = writers;
@@ -96,14 +96,14 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
         proxy.silencesNext = true;
         await writers.until(() => writers.count(500) > refused);
         assert.equal(proxy.counts.silenced, silenced + 1);
-        // The others went on.
+        // The others kept working.
         assert.ok(writers.acknowledged >= acknowledged + WRITERS);
       },
     }),
     (proxy) => ({
-      fault: 'connections that end, or fall silent, while they start',
+      fault: 'connections that end or hang while connecting',
       ...{ times: STARTING.length, refuses: true },
-      // A connection that was being made waits up to 2 s for an answer.
+      // A connection attempt waits up to 2 s for a response.
       healSeconds: 4,
       async inject(writers, i) {
         const failed = () => proxy.counts.cut + proxy.counts.silenced;
@@ -115,8 +115,8 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
       },
     }),
     (proxy) => ({
-      ...{ fault: 'answers dropped', times: TIMES.network, refuses: true },
-      // A connection that was being made waits its 2 s for the answer that was thrown away.
+      ...{ fault: 'responses dropped', times: TIMES.network, refuses: true },
+      // A connection attempt waits its 2 s for the dropped response.
       healSeconds: 4,
       async inject(writers) {
         const dropped = proxy.counts.droppedBytes;
@@ -151,7 +151,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
 
   for (const how of ['fin', 'rst', 'silence'] as const) {
     for (const answer of [0, SCHEMA]) {
-      test(`a start of the service while answer ${answer} of each connection is: ${how}`, async () => {
+      test(`a start of the service while response ${answer} of each connection is: ${how}`, async () => {
         const url = await createDatabase(server.url);
         await (await start({ DATABASE_URL: url }))[Symbol.asyncDispose]();
         await using proxy = await TcpProxy.listen(server.port);
@@ -175,7 +175,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
   }
 
   for (const answer of MIGRATION) {
-    test(`a first start whose connection falls silent with answer ${answer}, as it migrates`, async () => {
+    test(`a first start whose connection hangs at response ${answer}, during the migration`, async () => {
       await using proxy = await TcpProxy.listen(server.port);
       proxy.failure = { how: 'silence', answer };
       await using program = await start({
@@ -193,7 +193,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     });
   }
 
-  test('a server that takes no writes is asked less and less often', async () => {
+  test('a server that takes no writes is tried less and less often', async () => {
     const url = await createDatabase(server.url);
     await using proxy = await TcpProxy.listen(server.port);
     await using program = await start({
@@ -205,7 +205,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     const set = `alter database ${new URL(url).pathname.slice(1)} set default_transaction_read_only`;
     const { accepted } = proxy.counts;
     await query(url, `${set} = on`);
-    // Sessions that are open keep what they began with.
+    // Open sessions keep their initial setting.
     proxy.cut('fin');
     await pause(READ_ONLY_MS);
     assert.ok(writers.count(500) > WRITERS);
@@ -218,7 +218,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     await writers.stop();
   });
 
-  test('a primary that takes no writes any more is left for the next host', async () => {
+  test('the pool leaves a primary that takes no writes any more for the next host', async () => {
     await using primary = await Server.create();
     const url = await createDatabase(primary.url);
     const { pathname } = new URL(url);
@@ -236,7 +236,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     });
     const writers = new Writers(new Ledger(), program.url, WRITERS);
     await writers.progress(WRITERS);
-    // Sessions that are open turn read-only too, and stay.
+    // Open sessions turn read-only too, and stay.
     await primary.query('alter system set default_transaction_read_only = on');
     await primary.query('select pg_reload_conf()');
     const began = performance.now();
@@ -246,13 +246,13 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     await writers.progress(20 * WRITERS);
     assert.ok((await connectionsOf(next)).length > 0);
     await writers.stop();
-    // A connection is found out when it is next used.
+    // The pool notices when it uses the connection again.
     assert.ok(writers.count(500) <= POOL_SIZE * WRITERS);
     const causes = program.log.map(({ cause }) => String(cause));
     assert.ok(causes.some((cause) => cause.includes('read-only transaction')));
   });
 
-  test('a write on a connection that took long to be made is not done late', async () => {
+  test('a write on a slow new connection is not done late', async () => {
     const url = await createDatabase(server.url);
     await using proxy = await TcpProxy.listen(server.port);
     proxy.delayMs = SLOW_MS;
@@ -265,19 +265,19 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
       send(`${program.url}/users`, { method: 'POST', body: { name: 'A', email } });
     let refused = 0;
     while ((await create(`first-${refused}@b`)).status === 500) refused++;
-    // The connection is kept though its first answer came too late.
+    // The connection is kept although its first response was too late.
     assert.ok(refused < MOST_REFUSED, `${refused} writes refused`);
     proxy.delayMs = 0;
     assert.ok(server.suspend() > 1);
     assert.equal((await create('late@b')).status, 500);
-    // As late as a write that was answered 500 may be done, and a little.
+    // A little later than a write that got 500 may be done.
     await pause(TIMEOUT_MS + SLOW_MS);
     server.resume();
     while ((await create('last@b')).status === 500);
     assert.deepEqual(await query(url, `select email from users where email = 'late@b'`), []);
   });
 
-  test('a host that drops what comes is left for the next', async () => {
+  test('the pool leaves a host that drops packets for the next', async () => {
     const url = await createDatabase(server.url);
     await using silent = await silentHost();
     const { pathname } = new URL(url);
@@ -295,7 +295,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
   });
 });
 
-/** A port whose kernel drops each SYN, as a firewall does: nobody accepts, its queue is full. */
+/** A port that drops each SYN, as a firewall does: nothing accepts, and its queue is full. */
 async function silentHost() {
   const script = `require('node:net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 },
     function () { process.stdout.write(String(this.address().port)); })`;

@@ -1,6 +1,6 @@
-// Clients that come whether or not those before them were answered. After an outage that is longer
-// than DATABASE_TIMEOUT_MS the queue is as long as that, with calls in front whose time ends just
-// then: they must not take with them what stands behind.
+// Open-loop clients, which send on a schedule without waiting for responses. After an outage longer
+// than DATABASE_TIMEOUT_MS the queue is full of calls, and the first ones are about to expire.
+// They must not make the calls after them fail.
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { Agent } from 'node:http';
@@ -15,11 +15,11 @@ import { TcpProxy } from './proxy.ts';
 import { report, secondsSince, TIMES } from './results.ts';
 import { through, usersIn } from './users.ts';
 
-/** More than a connection a second could fail at 500 writes each. */
+/** More than one connection could fail per second at 500 writes each. */
 const WRITES_PER_SECOND = 1000;
 const EVERY_MS = 10;
 
-const FAULT = 'outage under clients that do not wait';
+const FAULT = 'outage under open-loop clients';
 
 test(FAULT, { timeout: 300_000 }, async (t) => {
   await using server = await Server.create();
@@ -73,7 +73,7 @@ class Clients {
     this.#url = `${url}/users`;
   }
 
-  /** Resolves once the condition holds; it is looked at after every answer. */
+  /** Resolves once the condition holds. Checks it after every response. */
   async until(condition: () => boolean): Promise<void> {
     while (!condition()) await once(this.#events, 'answer');
   }

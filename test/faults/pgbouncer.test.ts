@@ -1,6 +1,6 @@
-// PgBouncer in transaction mode stands in front of Postgres: the whole contract holds, and so does
-// what is said about faults. Left out are the suites that cut, count or configure connections to the
-// server (5.1, 6.1, settings of the store): here those are the pooler's.
+// PgBouncer in transaction mode in front of Postgres: the whole contract holds, and so do the
+// claims about faults. Excluded are the suites that cut, count or configure connections to the
+// server (5.1, 6.1, settings of the store), because here those are the pooler's.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -24,14 +24,14 @@ const CONTRACT = globSync('test/contract/*.test.ts', {
   cwd: join(import.meta.dirname, '../..'),
 });
 
-/** The suites of the contract name their store: `users (postgres)`, `paths, postgres`; one has both. */
+/** Contract suites name their store: `users (postgres)`, `paths, postgres`. One has both. */
 const ON_POSTGRES = '([(]|, )postgres([)]|$)|the stores side by side';
 
-// All that the service sends, so that the pooler takes it and says nothing.
+// All parameters that the service sends, so the pooler accepts them silently.
 const IGNORED = 'statement_timeout,plan_cache_mode,enable_seqscan,enable_hashjoin,enable_mergejoin';
 
 const SETTINGS: Record<string, Record<string, string>> = {
-  'as it comes': {},
+  'with its defaults': {},
   'with ignore_startup_parameters': { ignore_startup_parameters: IGNORED },
 };
 
@@ -42,7 +42,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
   });
   after(() => server?.[Symbol.asyncDispose]());
 
-  test('it is found out where the server has a statement_timeout like ours by itself', async () => {
+  test('it is detected even if the server has a statement_timeout like ours', async () => {
     const settings = SETTINGS['with ignore_startup_parameters']!;
     await using bouncer = await startBouncer(PATH!, server, settings);
     const directUrl = await createDatabase(server.url);
@@ -54,7 +54,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       DATABASE_TIMEOUT_MS: '5000',
     });
     assert.equal((await send(`${program.url}/users/1`)).status, 404);
-    // Nothing is prepared: each message brings its own limit.
+    // Nothing is prepared: each message has its own limit.
     const ours = `datname = '${database}' and pid <> pg_backend_pid()`;
     const rows = await server.query(`select query from pg_stat_activity where ${ours}`);
     assert.match(
@@ -82,26 +82,26 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       child.stdout.setEncoding('utf8').on('data', (text: string) => {
         output += text;
       });
-      // Of one that hangs nothing else would show.
+      // Shows the output of a run that hangs.
       const show = () => process.stderr.write(output);
       t.signal.addEventListener('abort', show);
       const [code] = await once(child, 'close');
       t.signal.removeEventListener('abort', show);
       assert.equal(code, 0, output);
-      // The suite has really run, and through it.
+      // The suite really ran, through PgBouncer.
       const passed = Number(/pass (\d+)/.exec(output)?.[1]);
       assert.ok(passed > 1_400, output);
       assert.match(bouncer.log, /test_/);
       t.diagnostic(`${passed} tests passed through PgBouncer`);
     });
 
-    test(`storms behind it lose nothing, ${why}`, async (t) => {
+    test(`storms behind it lose no write, ${why}`, async (t) => {
       await using bouncer = await startBouncer(PATH!, server, settings);
       const directUrl = await createDatabase(server.url);
       const database = new URL(directUrl).pathname.slice(1);
       const ours = `from pg_stat_activity where datname = '${database}' and pid <> pg_backend_pid()`;
       await run(t, {
-        fault: `PgBouncer ${why}: its connections ended`,
+        fault: `PgBouncer ${why}: connections terminated`,
         ...{ times: TIMES.storms * 5, refuses: true, directUrl, isPooled: true },
         databaseUrl: through(bouncer.port, directUrl),
         async inject(writers) {
@@ -112,13 +112,13 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       });
     });
 
-    test(`a restart of it loses nothing, ${why}`, async (t) => {
+    test(`a restart of it loses no write, ${why}`, async (t) => {
       let bouncer = await startBouncer(PATH!, server, settings);
       const directUrl = await createDatabase(server.url);
       const { port } = bouncer;
       try {
         await run(t, {
-          fault: `PgBouncer ${why}: kill -9 of it`,
+          fault: `PgBouncer ${why}: kill -9`,
           ...{ times: TIMES.network, refuses: true, directUrl, isPooled: true },
           databaseUrl: through(port, directUrl),
           async inject(writers) {

@@ -1,5 +1,5 @@
-// Clients on raw sockets, for what node's own client never does: it pipelines, and it leaves a
-// connection with its request to the kernel of a server that stands still.
+// Clients on raw sockets, which do what node's own client never does: they pipeline, and leave a
+// connection with its request in the kernel queue of a frozen server.
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import type { Program } from '../support/program.ts';
@@ -8,8 +8,8 @@ import type { Program } from '../support/program.ts';
 const DEPTH = 10;
 
 /**
- * Creates users in packets of requests until the server ends the connection. Resolves with how many
- * requests the server took and how many it answered. Emails begin with `pipe-`.
+ * Creates users in packets of requests until the server closes the connection. Resolves with the number
+ * of requests accepted and of responses. Emails begin with `pipe-`.
  */
 export async function pipeline({ url }: Program, name: string) {
   const { hostname, port } = new URL(url);
@@ -31,12 +31,12 @@ export async function pipeline({ url }: Program, name: string) {
   });
   socket.once('connect', send);
   await once(socket, 'close');
-  // A packet of which nothing was answered reached a connection that had been closed.
+  // A packet without any response reached a closed connection.
   const isTaken = answered() > asked - DEPTH;
   return { taken: isTaken ? asked : asked - DEPTH, answered: answered() };
 }
 
-/** Stops the program in its tracks and leaves connections with a request each to its kernel. */
+/** Freezes the program and leaves connections with a request each in its kernel queue. */
 export async function queue({ url, process }: Program, count: number) {
   const { hostname, port } = new URL(url);
   process.kill('SIGSTOP');
@@ -52,7 +52,7 @@ export async function queue({ url, process }: Program, count: number) {
   await Promise.all(sockets.map((socket) => once(socket, 'connect')));
   for (const socket of sockets) socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
   return {
-    /** The first line of each answer, once all connections have ended. */
+    /** The first line of each response, once all connections have ended. */
     async statuses(): Promise<string[]> {
       await Promise.all(done);
       return texts.map((text) => text.slice(0, 'HTTP/1.1 200'.length));

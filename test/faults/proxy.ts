@@ -1,6 +1,6 @@
-// A TCP proxy between the service and Postgres that fails as networks do: it passes, delays, stalls
-// like a black hole, cuts with FIN or RST, refuses, or drops the answers only. It counts what it
-// did, so that a test can tell whether its fault has landed.
+// A TCP proxy between the service and Postgres that fails as networks do: it forwards, delays, stalls
+// like a black hole, cuts with FIN or RST, refuses, or drops only the responses. It counts its
+// actions, so a test can tell whether its fault hit something.
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { stablePort } from '../support/daemon.ts';
 
@@ -9,13 +9,13 @@ export type Cut = 'fin' | 'rst';
 
 /** A proxy on 127.0.0.1 to a port there. */
 export class TcpProxy {
-  /** Milliseconds that bytes take in each direction. */
+  /** One-way delay in milliseconds. */
   delayMs = 0;
-  /** Whether what the server answers is thrown away. */
+  /** Whether the server's responses are dropped. */
   dropsAnswers = false;
-  /** Cuts a new connection at its answer of this number, from 0, or drops it and what follows. */
+  /** Cuts a new connection at this response, from 0, or drops it and everything after it. */
   failure: { readonly how: Cut | 'silence'; readonly answer: number } | undefined;
-  /** The next connection that the client sends something on falls silent, both ways, with it. */
+  /** The next connection on which the client sends goes silent in both directions. */
   silencesNext = false;
   readonly counts = {
     ...{ accepted: 0, cut: 0, silenced: 0 },
@@ -38,7 +38,7 @@ export class TcpProxy {
     return proxy;
   }
 
-  /** Whether nothing goes through. */
+  /** Whether it forwards nothing. */
   get isStalled(): boolean {
     return this.#isStalled;
   }
@@ -48,7 +48,7 @@ export class TcpProxy {
     this.#isStalled = true;
   }
 
-  /** Lets through what was held, but for connections whose sender has gone meanwhile. */
+  /** Forwards everything held, except for connections whose sender has disconnected. */
   resume(): void {
     this.#isStalled = false;
     for (const pipe of [...this.#links].flat()) pipe.pump();
@@ -62,13 +62,13 @@ export class TcpProxy {
     return count;
   }
 
-  /** From now on the port refuses connections; those that are open stay. */
+  /** Makes the port refuse connections. Open ones stay. */
   async refuse(): Promise<void> {
     this.#server?.close();
     this.#server = undefined;
   }
 
-  /** Takes connections (again). */
+  /** Accepts connections (again). */
   async accept(): Promise<void> {
     const server = createServer({ allowHalfOpen: true }, (client) => this.#connected(client));
     this.#server = server;
@@ -118,10 +118,10 @@ export class TcpProxy {
   }
 }
 
-/** One direction of a connection: what comes in goes out in its order, when the proxy lets it. */
+/** One direction of a connection. Forwards data in order, when the proxy allows it. */
 class Pipe {
   readonly from: Socket;
-  /** Whether these bytes go on. */
+  /** Whether these bytes are forwarded. */
   onData: (bytes: number) => boolean = () => true;
   readonly #proxy: TcpProxy;
   #queue: { readonly due: number; readonly act: () => void }[] = [];
@@ -140,13 +140,13 @@ class Pipe {
     from.on('end', () => this.#push(() => to.end()));
     from.on('error', () => {});
     from.on('close', (hasFailed) => {
-      // What a black hole holds dies with its sender, which cannot send it again.
+      // Data held by a black hole is lost with its sender, which cannot resend it.
       if (proxy.isStalled) this.#queue = [];
       this.#push(() => (hasFailed || to.writableEnded === false ? reset(to) : to.destroySoon()));
     });
   }
 
-  /** Sends on what is due. */
+  /** Forwards the data that is due. */
   pump(): void {
     clearTimeout(this.#timer);
     while (!this.#proxy.isStalled && this.#queue.length > 0) {
@@ -172,7 +172,7 @@ class Pipe {
   }
 }
 
-/** Node 26 leaves a socket open for good when it is to be reset while its own end is on its way. */
+/** Node 26 never closes a socket that is reset while its own FIN is on its way. */
 function reset(socket: Socket): void {
   if (socket.writableEnded) socket.destroy();
   else socket.resetAndDestroy();

@@ -1,6 +1,6 @@
 // Replaces processes that share one port (REUSE_PORT), while clients open a connection for each
-// request: run by reuse-port.test.ts in a network namespace of its own, as `tcp_migrate_req` holds
-// for a namespace. `node replacement.ts 0|1` sets it and prints what the clients saw as JSON.
+// request. reuse-port.test.ts runs it in a network namespace of its own, because `tcp_migrate_req` applies
+// to a namespace. `node replacement.ts 0|1` sets it and prints the clients' results as JSON.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { Agent } from 'node:http';
 import { connect } from 'node:net';
@@ -14,10 +14,10 @@ import { usersIn } from './users.ts';
 
 const SYSCTL = '/proc/sys/net/ipv4/tcp_migrate_req';
 const CLIENTS = 32;
-/** By a chance of 2 to the power of -63 the kernel gives all of them to one process. */
+/** The kernel gives all of them to one process with a probability of 2^-63. */
 const QUEUED = 64;
 
-/** What the clients saw. */
+/** The clients' results. */
 export interface Seen {
   /** Processes replaced with SIGTERM, and how many requests were acknowledged meanwhile. */
   readonly replaced: number;
@@ -29,7 +29,7 @@ export interface Seen {
   /** Acknowledged users that are not in the database, and failed requests whose user is. */
   readonly lost: number;
   readonly doneAlthoughFailed: number;
-  /** Of 64 requests, those without a response when one of two processes was killed first. */
+  /** Requests of 64 without a response when one of two processes was killed first. */
   readonly failedByKill: number;
 }
 
@@ -61,7 +61,7 @@ if (import.meta.main) {
   }
 }
 
-/** One after another, each as soon as the one before serves. */
+/** One after another, each as soon as the previous one serves. */
 async function replaceAll(replicas: Program[], replica: () => Promise<Program>) {
   const load = { acknowledged: [] as string[], failed: [] as string[], refused: 0, replaced: 0 };
   const { url } = replicas[0]!;
@@ -90,7 +90,7 @@ async function replaceAll(replicas: Program[], replica: () => Promise<Program>) 
   return load;
 }
 
-/** Both stand still, so the kernel queues the connections; one is killed, the other goes on. */
+/** Both are frozen, so the kernel queues the connections. One is killed, the other resumes. */
 async function killOne([first, second]: readonly Program[]): Promise<number> {
   if (first === undefined || second === undefined) return Number.NaN;
   for (const { process } of [first, second]) process.kill('SIGSTOP');

@@ -1,5 +1,5 @@
 // Synchronous replication: an old primary that nobody stopped, a frozen standby, a wait for the
-// standby that is cancelled. What a write's response means, and what /ready says.
+// standby that is cancelled. Checks the responses to writes, and /ready.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { send } from '../support/client.ts';
@@ -22,7 +22,7 @@ describe('synchronous replication', { timeout: 300_000 }, () => {
     assert.equal((await create(program, 'before')).status, 201);
     assert.equal(await ready(program), 200);
 
-    // The standby becomes a primary, and the old one waits for a standby that does not come back.
+    // The standby becomes a primary, and the old one waits for a standby that never returns.
     const [row] = await standby.query('select pg_promote() as "isPromoted"');
     assert.equal(row?.isPromoted, true);
     assert.equal((await create(program, 'lost')).status, 500);
@@ -49,7 +49,7 @@ describe('synchronous replication', { timeout: 300_000 }, () => {
     assert.equal(await ready(program), 200);
   });
 
-  test('7.2 without a write, /ready alone makes the pool leave an old primary', async () => {
+  test('7.2 without a write, /ready makes the pool leave an old primary', async () => {
     await using primary = await Server.create();
     const direct = await createDatabase(primary.url);
     await using standby = await primary.synchronousStandby();
@@ -89,7 +89,7 @@ describe('synchronous replication', { timeout: 300_000 }, () => {
     );
   });
 
-  test('4.13 the server cancels the wait for its standby: 500, although the write was done', async () => {
+  test('4.13 the server cancels the wait for its standby: 500, although the write is durable locally', async () => {
     await using server = await Server.create();
     const direct = await createDatabase(server.url);
     await using program = await start({ DATABASE_URL: direct, DATABASE_POOL_SIZE: '1' });

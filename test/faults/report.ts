@@ -1,4 +1,4 @@
-// Prints the results that FAULTS_RESULTS has gathered as a Markdown table, for docs/durability.md.
+// Prints the results in FAULTS_RESULTS as a Markdown table, for docs/durability.md.
 // `npm run durability` calls it after each run.
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -25,7 +25,7 @@ const rows = [...Map.groupBy(results, ({ fault, store }) => `${fault} | ${store}
 );
 
 process.stdout.write(
-  `| fault | store | injected | writes acknowledged | lost | done twice | healed within |
+  `| fault | store | injected | writes acknowledged | lost | duplicated | recovered within |
 |---|---|--:|--:|--:|--:|--:|
 ${rows.join('')}`,
 );

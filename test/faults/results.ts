@@ -1,11 +1,11 @@
-// How often faults are injected, and what came of it: figures for the table in docs/durability.md.
+// Numbers of injected faults and their results, for the table in docs/durability.md.
 import { appendFileSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 
 const IS_FULL = process.env.FAULTS === 'full';
 
-/** Injections by kind: FAULTS=full asks for the numbers of a release, the default for CI's. */
+/** Injections by kind. FAULTS=full is for a release, the default for CI. */
 export const TIMES = {
   serviceKills: IS_FULL ? 1000 : 200,
   postgresKills: IS_FULL ? 50 : 10,
@@ -16,24 +16,24 @@ export const TIMES = {
   upgrades: IS_FULL ? 5 : 1,
 } as const;
 
-/** What one test has found. */
+/** The result of one test. */
 export interface Result {
   readonly fault: string;
   readonly store: string;
-  /** How often the fault was injected and had landed. */
+  /** Number of injected faults that hit something. */
   readonly injected: number;
   /** Writes that were acknowledged. */
   readonly acknowledged: number;
   readonly lost: number;
   readonly duplicated: number;
-  /** The longest time from the end of the fault to the next success. */
+  /** The longest time from the end of a fault to the next success. */
   readonly healSeconds?: number;
 }
 
 /** Writes the figures to the test's output, and to the folder that FAULTS_RESULTS names. */
 export function report(t: TestContext, result: Result): void {
   const { fault, store, injected, acknowledged, lost, duplicated, healSeconds } = result;
-  const healed = healSeconds === undefined ? '' : `, healed within ${healSeconds.toFixed(2)} s`;
+  const healed = healSeconds === undefined ? '' : `, recovered within ${healSeconds.toFixed(2)} s`;
   t.diagnostic(
     `${fault} (${store}): injected ${injected}, acknowledged ${acknowledged}, lost ${lost}, duplicated ${duplicated}${healed}`,
   );

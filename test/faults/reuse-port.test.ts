@@ -1,5 +1,5 @@
 // Processes that share one port are replaced one at a time, with and without the kernel's
-// `tcp_migrate_req`, in a network namespace, so that the machine's own setting stays as it is.
+// `tcp_migrate_req`, in a network namespace, so the machine's own setting does not change.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
@@ -25,7 +25,7 @@ test('processes on one port, tcp_migrate_req off: a lost connection was never re
 }, (t) => {
   const seen = replace(t, '0');
   assert.equal(seen.doneAlthoughFailed, 0);
-  // Without the setting the queue of a killed process is reset. This is the test's own proof that
+  // Without the setting the queue of a killed process is reset. This proves that
   // the setting makes the difference.
   assert.ok(seen.failedByKill > 0);
 });
@@ -60,7 +60,7 @@ function replace(t: TestContext, migrate: '0' | '1'): Seen {
   return seen;
 }
 
-/** One line; false where everything is allowed. */
+/** One line with the reason; false if everything is allowed. */
 function reasonToSkip(): string | false {
   const attempt = 'ip link set lo up && echo 1 > /proc/sys/net/ipv4/tcp_migrate_req';
   try {

@@ -15,7 +15,7 @@ const PATH = find('haproxy');
 const SKIP = PATH === undefined && 'haproxy is not installed: apt-get install haproxy';
 
 const WRITERS = 16;
-/** Many times the 100 ms after which haproxy looks at /ready again, as the machine can be busy. */
+/** Many times haproxy's /ready interval of 100 ms, because the machine can be busy. */
 const SHUTDOWN_DELAY_MS = '1500';
 
 after(releaseServer);
@@ -24,8 +24,8 @@ test('rolling restart of two replicas behind haproxy', { skip: SKIP, timeout: 30
   restart(t, 'haproxy', startHaproxy),
 );
 
-test('rolling restart of two replicas behind a balancer of ours', { timeout: 300_000 }, (t) =>
-  restart(t, 'a balancer of ours', startBalancer),
+test('rolling restart of two replicas behind our own balancer', { timeout: 300_000 }, (t) =>
+  restart(t, 'our own balancer', startBalancer),
 );
 
 async function restart(t: TestContext, name: string, startIn: typeof startBalancer): Promise<void> {

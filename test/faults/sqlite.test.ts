@@ -1,5 +1,5 @@
-// What befalls the SQLite file: its disk is full or turns read-only, another process holds its
-// lock. Answers come in time, the event loop is free meanwhile, and it heals by itself.
+// Faults of the SQLite file: its disk is full or turns read-only, another process holds its
+// lock. The service responds in time, the event loop is free meanwhile, and the store recovers.
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -31,19 +31,19 @@ import { Writers } from './writers.ts';
 
 const WRITERS = 16;
 const TIMEOUT_MS = 2000;
-/** What contract 4.13 allows beyond DATABASE_TIMEOUT_MS. */
+/** Time that contract 4.13 allows after DATABASE_TIMEOUT_MS. */
 const LATEST_MS = TIMEOUT_MS + 1000;
 const GREETING_MS = 50;
 const LOCK = 'lock held for 10 s by another process';
 /**
- * How many greetings may take longer: the test's own process and its writers share the machine, and
- * on a full disk they are refused as fast as they can ask. Were the event loop blocked, most would.
+ * Share of greetings that may take longer: the test's process and its writers share the machine, and
+ * on a full disk they are refused as fast as they send. With a blocked event loop, most would.
  */
 const LATE_SHARE = { 'disk full': 0.5, [LOCK]: 0.1 } as const;
 const LOCK_MS = 10_000;
-/** How long the disk is full at least. */
+/** Minimum time that the disk is full. */
 const FULL_MS = 1000;
-/** Room for what the writers add between the faults, and for a log of 4 MB before it is merged. */
+/** Room for the writes between the faults, and for a log of 4 MB before it is merged. */
 const DISK_BYTES = 32 * 2 ** 20;
 const NOTHING = { lost: [], duplicated: [] };
 
@@ -72,7 +72,7 @@ test('disk full', { timeout: 120_000 }, async (t) => {
       const greetings = await greet(program.url, async () => {
         const least = pause(FULL_MS);
         await writers.until(() => writers.count(500) >= before + WRITERS);
-        // Reading goes on.
+        // Reads still work.
         const agent = new Agent();
         assert.equal((await request(agent, `${program.url}/users?limit=1`)).status, 200);
         await least;
@@ -108,7 +108,7 @@ test(LOCK, { timeout: 120_000 }, async (t) => {
 });
 
 test('file system turned read-only', { timeout: 120_000 }, async (t) => {
-  // Linux can be told to find an error on an ext4, and then does what `errors=` says.
+  // Linux can simulate an error on an ext4 file system. It then acts as `errors=` says.
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-disk-'));
   const image = `${folder}.ext4`;
   const mount = () =>
@@ -152,7 +152,7 @@ test('file system turned read-only', { timeout: 120_000 }, async (t) => {
       assert.match(String(cause), /service\.db: disk I\/O error \(SQLite result code [0-9]+\)$/);
       assert.deepEqual(await program.stop(), { code: 0, signal: null });
     }
-    // The kernel takes no writes again before it is mounted anew.
+    // The kernel accepts writes again only after it is remounted.
     execFileSync('umount', [folder]);
     mount();
     const began = performance.now();
@@ -174,7 +174,7 @@ test('file system turned read-only', { timeout: 120_000 }, async (t) => {
   }
 });
 
-/** `inject` resolves with how long greetings took meanwhile, in milliseconds. */
+/** `inject` resolves with the durations of the greetings meanwhile, in milliseconds. */
 async function campaign(
   t: TestContext,
   fault: keyof typeof LATE_SHARE,
@@ -234,7 +234,7 @@ async function lock(path: string): Promise<ChildProcess> {
   return locker;
 }
 
-/** Resolves when every thread of the process is stopped, hence outside of system calls. */
+/** Resolves when every thread of the process is stopped, so none is in a system call. */
 async function allStopped(pid: number): Promise<void> {
   const state = (thread: string) =>
     readFileSync(`/proc/${pid}/task/${thread}/stat`, 'utf8').split(') ')[1]![0];

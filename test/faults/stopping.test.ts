@@ -1,5 +1,5 @@
 // Stopping and starting: SIGTERM under load, ten first starts at once on an empty database, a start
-// before Postgres is there.
+// without Postgres.
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -15,9 +15,9 @@ import { Writers } from './writers.ts';
 
 const WRITERS = 16;
 const PIPELINES = 8;
-/** Connections that wait in the kernel of a service that stands still. */
+/** Connections queued in the kernel while the service is frozen. */
 const QUEUED = 100;
-/** The process has ended so soon after its last answer. */
+/** Maximum time from the last response to the exit. */
 const LAST_SECONDS = 1;
 const FIRST_STARTS = 10;
 const NOTHING = { lost: [], duplicated: [] };
@@ -44,7 +44,7 @@ for (const store of STORES) {
         if (writers.inFlight > 0) landed++;
         const exit = program.exited.then((status) => ({ ...status, endedMs: Date.now() }));
         program.process.kill('SIGTERM');
-        // A client that is told `Connection: close` connects anew and is refused: that ends it.
+        // A client that gets `Connection: close` reconnects and is refused. That ends it.
         await writers.ended;
         const answers = await Promise.all(pipelines);
         // 0: within SHUTDOWN_TIMEOUT_MS.
@@ -67,7 +67,7 @@ for (const store of STORES) {
       const rows = users.filter(({ email }) => !email.startsWith('pipe-'));
       assert.equal(users.length - rows.length, pipelined);
       assert.deepEqual(ledger.check(rows), NOTHING);
-      // What came when the listener had gone was not done, so a client can send it elsewhere.
+      // Requests after the listener closed were not done, so a client can send them elsewhere.
       const versions = new Map(rows.map(({ email, version }) => [email, version]));
       assert.deepEqual(
         untaken.map(({ email }) => versions.get(email)),
@@ -78,7 +78,7 @@ for (const store of STORES) {
       report(t, { fault, store, injected: landed, acknowledged, lost: 0, duplicated: 0 });
     });
 
-    test('connections that the kernel took before SIGTERM are answered', async () => {
+    test('connections that the kernel queued before SIGTERM are served', async () => {
       await using program = await start({ DATABASE_URL: await databaseOf(store) });
       const waiting = await queue(program, QUEUED);
       program.process.kill('SIGTERM');
@@ -112,7 +112,7 @@ for (const store of STORES) {
   });
 }
 
-test('a start before Postgres is there', { timeout: 60_000 }, async (t) => {
+test('a start without Postgres', { timeout: 60_000 }, async (t) => {
   await using server = await Server.create();
   const DATABASE_URL = await createDatabase(server.url);
   await server.stop();
@@ -130,7 +130,7 @@ test('a start before Postgres is there', { timeout: 60_000 }, async (t) => {
   assert.ok(healSeconds < HEAL_SECONDS, `served ${healSeconds} s after Postgres`);
   assert.deepEqual(ledger.check(await usersIn(DATABASE_URL)), NOTHING);
   report(t, {
-    ...{ fault: 'start before Postgres', store: 'postgres', injected: 1, lost: 0, duplicated: 0 },
+    ...{ fault: 'start without Postgres', store: 'postgres', injected: 1, lost: 0, duplicated: 0 },
     ...{ acknowledged: ledger.acknowledged, healSeconds },
   });
 });

@@ -1,4 +1,4 @@
-// Postgres is 10 ms away and 1,000 writers wait for it, while an attacker asks for a taken email
+// Postgres is 10 ms away and 1,000 writers wait for it, while an attacker sends a taken email
 // every 100 ms: no honest request fails. Prints the throughput under attack next to the normal one.
 import assert from 'node:assert/strict';
 import { Agent } from 'node:http';

@@ -18,16 +18,16 @@ import { Writers } from './writers.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const WRITERS = 16;
 const NOTHING = { lost: [], duplicated: [] };
-/** Many times the 100 ms after which the balancer looks at /ready again. */
+/** Many times the balancer's /ready interval of 100 ms. */
 const SHUTDOWN_DELAY_MS = '1500';
 
-/** What each version adds to the schema of the one before, and the oldest service it allows. */
+/** The schema change of each version, and the oldest service that it allows. */
 const ADDED = [
   { column: 'nickname', oldestService: 1 },
   { column: 'country', oldestService: 2 },
 ] as const;
 
-/** The command of each version: the service as it is, with one more migration, and with two. */
+/** The command of each version: the service unchanged, with one more migration, and with two. */
 let versions: readonly (readonly string[])[];
 /** The second version, but its migration fails after its first statement. */
 let brokenVersion: readonly string[];
@@ -56,7 +56,7 @@ test('5.8 two versions on one SQLite file', { timeout: 600_000 }, async (t) => {
 });
 
 for (const store of STORES) {
-  test(`5.3 a migration that fails leaves the database as it was (${store})`, async () => {
+  test(`5.3 a failed migration leaves the database unchanged (${store})`, async () => {
     const DATABASE_URL = await databaseOf(store);
     await using first = await startVersion(1, { DATABASE_URL });
     await isReady(first);
@@ -67,7 +67,7 @@ for (const store of STORES) {
     assert.match(broken.stdout + broken.stderr, /no_such_table/);
     assert.equal(await schemaVersion(DATABASE_URL), 1);
     await assert.rejects(execute(DATABASE_URL, 'select half from users'), /half/);
-    // The running service goes on.
+    // The running service keeps working.
     const writers = new Writers(new Ledger(), first.url, 1);
     await progress(writers, 10);
     await stop(writers);
@@ -95,7 +95,7 @@ async function rollBothWays(t: TestContext): Promise<void> {
       replicas[i] = await replica(version, ports[i]);
       replaced++;
     };
-    // A backup reads the table meanwhile: the migration has to wait, and nobody else.
+    // A backup reads the table meanwhile. Only the migration has to wait.
     await whileLocked(DATABASE_URL, 'lock table users in access share mode', async () => {
       await replace(0, 2);
       await progress(writers, 20 * WRITERS);
@@ -116,7 +116,7 @@ async function rollBothWays(t: TestContext): Promise<void> {
     await progress(writers, 4 * WRITERS);
     await stop(writers);
     for (const { log } of replicas) {
-      // On a slow machine a first attempt to connect can be given up.
+      // On a slow machine the first attempt to connect can time out.
       const errors = log.filter(
         ({ level, message }) => level === 'error' && message !== 'store unavailable',
       );
@@ -132,7 +132,7 @@ async function rollBothWays(t: TestContext): Promise<void> {
   report(t, { fault, store: 'postgres', injected: replaced, acknowledged, lost: 0, duplicated: 0 });
 }
 
-/** Each version with writers of its own, beside the other. */
+/** Both versions at the same time, each with its own writers. */
 async function shareFile(t: TestContext): Promise<void> {
   const DATABASE_URL = await databaseOf('sqlite');
   const ledger = new Ledger();
@@ -153,7 +153,7 @@ async function shareFile(t: TestContext): Promise<void> {
     );
   };
   try {
-    // A file as service 0.1.0 left it.
+    // A file of service 0.1.0.
     await end(await begin(1));
     await forgetOldestService(DATABASE_URL, 'sqlite');
     const first = await begin(1);
@@ -178,7 +178,7 @@ async function shareFile(t: TestContext): Promise<void> {
   report(t, { fault, store: 'sqlite', injected: started, acknowledged, lost: 0, duplicated: 0 });
 }
 
-/** Resolves after `count` more acknowledged writes, and fails with the first that is refused. */
+/** Resolves after `count` more acknowledged writes; rejects at the first refused one. */
 async function progress(writers: Writers, count: number): Promise<void> {
   const goal = writers.acknowledged + count;
   await writers.until(() => writers.acknowledged >= goal || writers.count(500) > 0);
@@ -212,7 +212,7 @@ function startVersion(version: number, env: Record<string, string>): Promise<Pro
   return start(env, versions[version - 1]);
 }
 
-/** Copies what the package holds, with further migrations; returns its command. */
+/** Copies the package's files, with further migrations; returns its command. */
 function copy(built: string, added: readonly string[]): readonly string[] {
   const folder = newFolder();
   cpSync(built, join(folder, 'dist'), { recursive: true });
@@ -261,7 +261,7 @@ function serves(program: Program): Promise<void> {
   return program.until(({ stdout }) => stdout.includes('"message":"request"'));
 }
 
-/** Resolves once the program has its store; the test's timeout ends it. */
+/** Resolves once the program has its store. The test's timeout ends it. */
 async function isReady({ adminUrl }: Program): Promise<void> {
   while (!(await fetch(`${adminUrl}/ready`)).ok);
 }

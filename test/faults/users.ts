@@ -1,4 +1,4 @@
-// The databases of the fault tests and what is in them, read without the service.
+// The databases of the fault tests, read without the service.
 import { DatabaseSync } from 'node:sqlite';
 import postgres from 'postgres';
 import { createDatabase } from '../support/postgres.ts';
@@ -10,7 +10,7 @@ const ALL = 'select id, name, email, version from users order by id';
 
 let shared: Promise<Server> | undefined;
 
-/** A DATABASE_URL of a new database, on a Postgres of this test file's own. */
+/** A DATABASE_URL of a new database, on this test file's own Postgres. */
 export async function databaseOf(store: StoreName): Promise<string> {
   if (store === 'sqlite') return newDatabase(store);
   shared ??= Server.create();
@@ -41,7 +41,7 @@ export async function usersIn(databaseUrl: string): Promise<Row[]> {
   }
 }
 
-/** What each connection of the service to this database does: its `state` in pg_stat_activity. */
+/** The `state` in pg_stat_activity of each connection of the service to this database. */
 export async function connectionsOf(databaseUrl: string): Promise<readonly unknown[]> {
   const rows = await query(
     databaseUrl,
@@ -69,7 +69,7 @@ export async function addUsers(databaseUrl: string, count: number): Promise<void
   );
 }
 
-/** Does the action in the middle of a transaction that has taken locks with this SQL. */
+/** Runs the action inside a transaction that holds the locks of this SQL. */
 export async function whileLocked(
   databaseUrl: string,
   lock: string,
@@ -93,7 +93,7 @@ export function through(port: number, databaseUrl: string): string {
   return url.href;
 }
 
-/** Runs SQL over a connection of its own. */
+/** Runs SQL over a new connection. */
 export async function execute(
   databaseUrl: string,
   text: string,

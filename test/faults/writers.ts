@@ -1,27 +1,27 @@
-// Writers: clients that create, change and remove users over keep-alive connections as fast as they
-// are answered, each user with an email of its own, and write every answer into the ledger.
+// Writers: clients that create, change and remove users over keep-alive connections as fast as
+// possible, each user with its own email, and record every response in the ledger.
 import { Agent } from 'node:http';
 import { type Answer, type Broken, request } from './http.ts';
 import type { Entry, Ledger } from './ledger.ts';
 
-// What a writer does in turn: more users are made than removed.
+// The sequence of a writer: it creates more users than it removes.
 const TURNS = ['create', 'create', 'change', 'create', 'create', 'change', 'remove'] as const;
 
 let runs = 0;
 
 /** Some writers on one service. */
 export class Writers {
-  /** Answers by status. */
+  /** Number of responses by status. */
   readonly counts = new Map<number, number>();
-  /** Emails whose latest write was answered 500, and when: milliseconds since 1970. */
+  /** Emails whose latest write got 500, with the time in milliseconds since 1970. */
   readonly refused = new Map<string, number>();
-  /** Answers that no writer should ever get, in words. */
+  /** Unexpected responses. */
   readonly surprises: string[] = [];
   /** Connections that failed. */
   broken = 0;
-  /** Requests that lost a connection in use before the answer. */
+  /** Requests that lost a used connection before the response. */
   readonly cutOff: string[] = [];
-  /** Users whose request lost a new connection, or got none: it must not have been done. */
+  /** Users whose request lost a new connection or got none. It must not have been done. */
   readonly untaken: Entry[] = [];
   slowestMs = 0;
   readonly #ledger: Ledger;
@@ -32,34 +32,34 @@ export class Writers {
   readonly #inFlight = new Set<Promise<Answer>>();
   #isStopping = false;
 
-  /** Starts to write at once; a writer whose connection fails ends. */
+  /** Starts to write at once. A writer whose connection fails ends. */
   constructor(ledger: Ledger, url: string, count: number) {
     this.#ledger = ledger;
     this.#url = url;
     this.#done = Promise.all(Array.from({ length: count }, (_, i) => this.#write(i)));
   }
 
-  /** How many answers had this status. */
+  /** Number of responses with this status. */
   count(status: number): number {
     return this.counts.get(status) ?? 0;
   }
 
-  /** How many answers acknowledged a write. */
+  /** Number of acknowledged writes. */
   get acknowledged(): number {
     return this.count(200) + this.count(201);
   }
 
-  /** How many requests have no answer yet. */
+  /** Number of requests without a response yet. */
   get inFlight(): number {
     return this.#inFlight.size;
   }
 
-  /** Resolves when every request that is in flight now has ended. */
+  /** Resolves when every request in flight now has ended. */
   async settled(): Promise<void> {
     await Promise.allSettled(this.#inFlight);
   }
 
-  /** Resolves once the condition holds; it is looked at after every answer. */
+  /** Resolves once the condition holds. Checks it after every response. */
   async until(condition: () => boolean): Promise<void> {
     while (!condition()) {
       const isRunning = await Promise.race([
@@ -133,7 +133,7 @@ export class Writers {
     if (answer !== undefined) this.#ledger.removed(entry);
   }
 
-  /** The answer when it acknowledges the write; throws when the connection fails. */
+  /** The response if it acknowledges the write. @throws if the connection fails */
   async #send(
     agent: Agent,
     entry: Entry,

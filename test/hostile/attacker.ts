@@ -1,5 +1,5 @@
-// The process of an attacker: starts one attack and goes on until it is killed. In between it tells
-// its parent what it has done.
+// The process of an attacker: runs one attack until it is killed. Meanwhile it reports its
+// counts to its parent.
 import { ATTACKS } from './attacks.ts';
 import { Connections } from './connections.ts';
 

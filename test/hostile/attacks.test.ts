@@ -1,4 +1,4 @@
-// Hostile clients attack the service as it ships in a memory control group, while honest ones go on.
+// Hostile clients attack the service as it ships in a memory control group, next to honest clients.
 // HOSTILE=full runs each attack at 128 and 256 MiB, plain and over TLS, on both stores.
 
 import { after, test } from 'node:test';
@@ -24,7 +24,7 @@ interface Case {
   readonly form: Form;
 }
 
-/** Attacks that also meet `npm start`. */
+/** Attacks that also run against `npm start`. */
 const STARTED = [
   'forms of 99 kB that nest indices of 999',
   '10,050 connections that send half a head',
@@ -74,7 +74,7 @@ for (const { attack, transport, store, limitBytes, form } of CASES) {
   });
 }
 
-/** At 128 MiB, by turns on the two stores where users are concerned. */
+/** At 128 MiB; attacks on users alternate between the stores. */
 function oneCase(attack: Attack, i: number): Case {
   return {
     attack,

@@ -1,4 +1,4 @@
-// The attacks. Each is a function that goes on until its process ends.
+// The attacks. Each is a function that runs until its process ends.
 import { createHmac, randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
@@ -6,29 +6,29 @@ import type { Connections } from './connections.ts';
 import type { HonestRequest } from './honest.ts';
 import { LONG_NAME } from './users.ts';
 
-/** An attack, and the service that it needs. */
+/** An attack and its requirements. */
 export interface Attack {
-  /** What the attacker does. */
+  /** Runs the attack. */
   readonly name: string;
   readonly run: (connections: Connections) => void;
-  /** Whether it is about users: it then runs on both stores, and honest clients read a user too. */
+  /** Whether it uses users. It then runs on both stores, and honest clients read a user too. */
   readonly hasUsers?: boolean;
-  /** The one transport that it makes sense on. */
+  /** The only useful transport. */
   readonly transport?: 'plain' | 'tls';
-  /** Its transport where each attack runs once; else plain. */
+  /** Its transport if each attack runs once; plain by default. */
   readonly shortTransport?: 'tls';
-  /** The one store that it makes sense on. */
+  /** The only useful store. */
   readonly store?: 'sqlite' | 'postgres';
   readonly settings?: Readonly<Record<string, string>>;
-  /** What honest clients ask for instead of `GET /`. */
+  /** The request of honest clients instead of `GET /`. */
   readonly honest?: readonly HonestRequest[];
-  /** How long it takes to have an effect. */
+  /** Time until it has an effect. */
   readonly lastsMs?: number;
-  /** How many of its connections must stay open, as they do no harm. */
+  /** Number of its connections that must stay open, because they do no harm. */
   readonly keeps?: number;
-  /** Whether Postgres stands still meanwhile. */
+  /** Whether Postgres is frozen meanwhile. */
   readonly freezesStore?: boolean;
-  /** Whether nobody reads the log. */
+  /** Whether the log is unread. */
   readonly leavesLogUnread?: boolean;
 }
 
@@ -41,7 +41,7 @@ const BODY_BYTES = 99_000;
 /** Just below the limit of a head. */
 const HEAD_BYTES = 15_000;
 
-/** How long an unread connection is kept before another takes its place. */
+/** Time after which an unread connection is replaced. */
 const UNREAD_MS = 4_000;
 
 function get(path: string, headers = '', method = 'GET'): string {
@@ -54,7 +54,7 @@ function post(path: string, type: string, body: string, headers = ''): string {
   return get(path, head, 'POST') + body;
 }
 
-/** A request whose body never comes whole. */
+/** A request whose body never ends. */
 function unfinished(method: string, path: string, body: string): string {
   const head = `Content-Type: ${JSON_TYPE}\r\nContent-Length: ${body.length + 1}\r\n`;
   return get(path, head, method) + body;
@@ -65,18 +65,18 @@ function fill(bytes: number, text = 'x'): string {
   return text.repeat(Math.floor(bytes / text.length));
 }
 
-/** Writes once and keeps still. */
+/** Writes once, then nothing. */
 function say(text: string): (socket: Socket) => void {
   const bytes = Buffer.from(text, 'latin1');
   return (socket) => socket.write(bytes);
 }
 
-/** Requests of one connection whose responses nobody reads: more than the kernel takes. */
+/** Unread requests of one connection: more responses than the kernel buffers. */
 function unread(text: string, times: number): (socket: Socket) => void {
   return say(text.repeat(times));
 }
 
-/** Writes a piece at a time, when the one before has been taken. */
+/** Writes one piece at a time, after the previous one was sent. */
 function drip(start: string, piece: () => string, everyMs: number): (socket: Socket) => void {
   return (socket) => {
     socket.write(start);
@@ -87,7 +87,7 @@ function drip(start: string, piece: () => string, everyMs: number): (socket: Soc
   };
 }
 
-/** Names as long as a form of this many bytes has room for, each nested to the deepest level. */
+/** As many names as fit into a form of this size, each at the deepest level. */
 function nestedForm(): string {
   const names: string[] = [];
   for (let i = 0, bytes = 0; bytes < BODY_BYTES - 200; i++) {
@@ -101,14 +101,14 @@ function nestedForm(): string {
 const FORM = post('/token', FORM_TYPE, nestedForm());
 const PARAMETERS = Array.from({ length: 1000 }, (_, i) => `${fill(90)}${i}=1`).join('&');
 
-/** The head of a body whose length nobody knows. */
+/** A head with a chunked body. */
 const CHUNKED = get(
   '/token',
   `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`,
   'POST',
 );
 
-/** A token of the service's own key; each is another. */
+/** A token with the service's key, different each time. */
 function token(secret: string, claims: object): string {
   const encode = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url');
   const iat = Math.floor(Date.now() / 1000);
@@ -126,18 +126,18 @@ function newUser(run: string, i: number, extra = ''): string {
   return JSON.stringify({ name: LONG_NAME, email, extra });
 }
 
-/** Starts TLS and goes silent: the first bytes of a client's offer. */
+/** Starts TLS and goes silent after the first bytes of the ClientHello. */
 const HALF_HELLO = '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03';
 
-/** Failures that lock an address where they are limited for these attacks. */
+/** Failures that lock an address in these attacks. */
 const FAILURES = 5;
 
-/** An address of one /48; each /64 has as many turns as lock it. */
+/** An address of one /48. Each /64 gets as many turns as lock it. */
 function nextAddress(i: number): string {
   return `2001:db8:1:${(Math.floor(i / FAILURES) % 65_536).toString(16)}::1`;
 }
 
-/** Those of the issue that asked for this laboratory come first, then others. */
+/** All attacks. */
 export const ATTACKS: readonly Attack[] = [
   {
     name: 'forms of 99 kB that nest indices of 999',
@@ -222,7 +222,7 @@ export const ATTACKS: readonly Attack[] = [
       c.flood(20, requests, 100);
     },
   },
-  // From here on, attacks of our own.
+  // Attacks that we added.
   {
     name: '200 bodies in chunks of one byte',
     run: (c) =>
@@ -387,7 +387,7 @@ export const ATTACKS: readonly Attack[] = [
     },
   },
   {
-    name: 'connections that come, ask and reset',
+    name: 'connections that send a request and reset',
     run: (c) =>
       c.hold(50, (socket) => {
         socket.write(get('/'));
@@ -453,7 +453,7 @@ export const ATTACKS: readonly Attack[] = [
     },
   },
   {
-    name: 'a flood of new users while Postgres stands still',
+    name: 'a flood of new users while Postgres is frozen',
     store: 'postgres',
     freezesStore: true,
     run: (c) => {
@@ -466,7 +466,7 @@ export const ATTACKS: readonly Attack[] = [
   },
 ];
 
-/** A right login of one who is behind a proxy. */
+/** A correct login from behind a proxy. */
 function loginFrom(address: string): HonestRequest {
   return {
     ...{ path: '/token', method: 'POST', body: '{"id":"admin","pw":"correct horse"}' },

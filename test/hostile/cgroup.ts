@@ -9,7 +9,7 @@ const VERSIONS = {
     limit: 'memory.limit_in_bytes',
     // Memory and swap together.
     swap: 'memory.memsw.limit_in_bytes',
-    // All but page cache: what the kernel holds for the group has a file of its own.
+    // Everything except page cache. The kernel's memory for the group has its own file.
     used: ['rss', 'shmem'],
     kernel: 'memory.kmem.usage_in_bytes',
     events: 'memory.oom_control',
@@ -75,7 +75,7 @@ export class MemoryGroup {
     return ['/bin/sh', ['-c', script, join(this.#folder, 'cgroup.procs'), ...command]];
   }
 
-  /** Memory that the kernel cannot take back by dropping its page cache. */
+  /** Memory that the kernel cannot reclaim by dropping page cache. */
   get usedBytes(): number {
     const { used, kernel } = VERSIONS[this.#version];
     const stat = this.#read('memory.stat');
@@ -84,7 +84,7 @@ export class MemoryGroup {
     return used.reduce((sum, key) => sum + of(key), kernelBytes);
   }
 
-  /** How many processes the kernel has killed here for want of memory. */
+  /** Number of processes that the kernel has killed here at the memory limit. */
   get kills(): number {
     const { events } = VERSIONS[this.#version];
     return Number(/^oom_kill (\d+)$/m.exec(this.#read(events))?.[1] ?? 0);
@@ -114,7 +114,7 @@ export class MemoryGroup {
   }
 }
 
-/** Why no group can be created here; undefined where it can. */
+/** Reason why no group can be created here; undefined if one can. */
 export async function reasonWithoutGroups(): Promise<string | undefined> {
   try {
     await using group = MemoryGroup.create(2 ** 27);
@@ -125,7 +125,7 @@ export async function reasonWithoutGroups(): Promise<string | undefined> {
   }
 }
 
-/** Where the kernel keeps memory groups: version 1 where its controller is mounted, else 2. */
+/** The kernel's memory groups: version 1 if its controller is mounted, else 2. */
 function hierarchy(): Hierarchy {
   const mounts = readFileSync('/proc/self/mounts', 'utf8')
     .split('\n')

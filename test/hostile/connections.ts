@@ -1,22 +1,22 @@
-// Connections of an attacker: raw sockets of one process, bounded in number and in pace.
+// An attacker's connections: raw sockets of one process, bounded in number and rate.
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls, createSecureContext } from 'node:tls';
 
-/** What is attacked, and what the attacker knows. */
+/** The target, and the attacker's knowledge. */
 export interface Target {
   readonly attack: string;
   readonly port: number;
   readonly adminPort: number;
   readonly isTls: boolean;
-  /** A name of the attack's own for what it writes. */
+  /** The name of the attack, for its data. */
   readonly run: string;
   /** The key of tokens, for attackers who have valid ones. */
   readonly secret: string;
 }
 
-/** What an attacker did. */
+/** Counts of an attacker. */
 export interface Counts {
-  /** Connections that it means to hold. */
+  /** Number of connections that it tries to hold. */
   goal: number;
   /** Connections that were open, TLS included. */
   opened: number;
@@ -28,15 +28,15 @@ export interface Counts {
   readBytes: number;
 }
 
-/** How connections are made. */
+/** Options of connections. */
 export interface ConnectionOptions {
-  /** Whether responses are read; otherwise nothing ever is. */
+  /** Whether it reads responses. */
   readonly isRead?: boolean;
   /** The admin listener instead of the API. */
   readonly isAdmin?: boolean;
-  /** No TLS, whatever the listener speaks. */
+  /** No TLS, even if the listener uses it. */
   readonly isRaw?: boolean;
-  /** How many addresses the connections come from. */
+  /** Number of client addresses. */
   readonly addresses?: number;
   /** Half-open connections: our end does not follow theirs. */
   readonly allowHalfOpen?: boolean;
@@ -53,7 +53,7 @@ export interface HoldOptions extends ConnectionOptions {
 const PACE = { plain: 30, tls: 3 };
 const TICK_MS = 10;
 
-/** Shared by connections: each would read the certificates of all authorities anew. */
+/** Shared, because each connection would load the certificates of all authorities again. */
 const CONTEXTS = {
   'TLSv1.2': createSecureContext({ maxVersion: 'TLSv1.2' }),
   'TLSv1.3': createSecureContext(),
@@ -121,7 +121,7 @@ export class Connections {
     return socket;
   }
 
-  /** Keeps so many open: those that close are replaced. */
+  /** Keeps this many open, replacing those that close. */
   hold(count: number, act: (socket: Socket) => void, options: HoldOptions = {}): void {
     const { lifeMs } = options;
     const isSecure = this.target.isTls && !options.isAdmin && !options.isRaw;
@@ -141,7 +141,7 @@ export class Connections {
     }, TICK_MS);
   }
 
-  /** Writes these bytes on so many connections again and again, as fast as they are taken. */
+  /** Writes these bytes on this many connections again and again, as fast as possible. */
   flood(count: number, bytes: () => Buffer | string, everyMs: number): void {
     this.hold(count, (socket) => {
       const timer = setInterval(() => {

@@ -12,7 +12,7 @@ import { besiege } from './siege.ts';
 
 const LIMIT_BYTES = 128 * 2 ** 20;
 
-/** One that takes memory for requests, one for responses, one for connections. */
+/** One that uses memory for requests, one for responses, one for connections. */
 const NAMES = [
   'forms of 99 kB that nest indices of 999',
   '1,200 clients that never read /openapi.json',
@@ -29,7 +29,7 @@ describe('docker run --memory 128m', { skip: IMAGE === '' && 'no image was built
       const attack = ATTACKS.find((each) => each.name === name)!;
       const [port, adminPort] = [await freePort(), await freePort()];
       await using container = new Container();
-      // The network of this machine, so that addresses of clients are their own.
+      // The host's network, so clients keep their addresses.
       await container.run(
         ...['--network=host', '--memory-swap=128m'],
         ...['-e', `PORT=${port}`, '-e', `ADMIN_PORT=${adminPort}`],

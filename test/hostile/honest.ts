@@ -1,5 +1,5 @@
-// A client that asks for little: requests at a fixed pace from an address of its own, by turns over
-// connections that are kept and over new ones.
+// A modest client: requests at a fixed rate from its own address, alternating between
+// kept and new connections.
 import { Agent, type ClientRequest, request } from 'node:http';
 import { Agent as TlsAgent, request as tlsRequest } from 'node:https';
 import { createSecureContext } from 'node:tls';
@@ -12,7 +12,7 @@ export interface HonestRequest {
   readonly body?: string;
 }
 
-/** Where requests go. */
+/** The target of requests. */
 export interface Endpoint {
   readonly port: number;
   readonly isTls: boolean;
@@ -23,7 +23,7 @@ const EVERY_MS = 100;
 /** A request without a response after this time has failed. */
 const PATIENCE_MS = 5_000;
 
-/** One for all connections: each would read the certificates of all authorities anew. */
+/** Shared, because each connection would load the certificates of all authorities again. */
 const TRUST = { secureContext: createSecureContext(), rejectUnauthorized: false };
 
 /** Sends each request ten times a second until it is stopped. */
@@ -46,7 +46,7 @@ export class HonestClient {
     this.#timer = setInterval(() => this.#turn(), EVERY_MS);
   }
 
-  /** Ends the pace; resolves when the last request has its response or has failed. */
+  /** Stops sending; resolves when the last request has its response or has failed. */
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     await Promise.all(this.#pending);
@@ -61,18 +61,18 @@ export class HonestClient {
     }
   }
 
-  /** Forgets what was counted so far. */
+  /** Resets the counts. */
   reset(): void {
     this.#durations.length = 0;
     this.#failures.clear();
   }
 
-  /** Requests that have ended, well or not. */
+  /** Requests that have ended, successful or not. */
   get total(): number {
     return this.#durations.length;
   }
 
-  /** What went wrong, and how often. */
+  /** Failures with their counts. */
   get failures(): Readonly<Record<string, number>> {
     return Object.fromEntries(this.#failures);
   }
@@ -104,7 +104,7 @@ export class HonestClient {
     }
   }
 
-  /** Resolves with what went wrong. */
+  /** Resolves with the failure, if any. */
   #send(
     { path, method = 'GET', headers = {}, body }: HonestRequest,
     isKept: boolean,

@@ -15,7 +15,7 @@ const LIMIT_BYTES = 128 * 2 ** 20;
 const USERS = 1_000_000;
 const MIN_SUCCESS_RATE = 0.98;
 
-/** A slow client takes a piece of up to 64 KiB this often: at most 3.2 MB a second. */
+/** A slow client reads a piece of up to 64 KiB this often: at most 3.2 MB per second. */
 const SLOW_MS = 20;
 
 const stores = IS_FULL ? STORES : (['sqlite'] as const);
@@ -66,7 +66,7 @@ for (const store of stores) {
   });
 }
 
-/** Reads the whole list, a piece every so many milliseconds; resolves with the number of users. */
+/** Reads the whole list, one piece per interval; resolves with the number of users. */
 async function usersRead(port: number, everyMs: number): Promise<number> {
   const socket: Socket = connect({ host: '127.0.0.1', port, localAddress: '127.0.0.3' });
   socket.write('GET /users HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n');
@@ -74,13 +74,13 @@ async function usersRead(port: number, everyMs: number): Promise<number> {
   let rest = '';
   for await (const chunk of socket) {
     const text = rest + chunk.toString('latin1');
-    // Each user has one; what is cut in two is put together with the next piece.
+    // Each user has one. A part that is split is joined with the next piece.
     const parts = text.split('"id":');
     count += parts.length - 1;
     rest = parts.at(-1)!.slice(-4);
     if (everyMs > 0) await pause(everyMs);
   }
-  // Without the last chunk the list is not whole.
+  // Without the last chunk the list is incomplete.
   assert.ok(rest.endsWith('\r\n'), 'the list was cut');
   return count;
 }

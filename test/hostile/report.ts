@@ -1,5 +1,5 @@
-// Prints the results that HOSTILE_RESULTS has gathered as a Markdown table, for docs/operations.md.
-// `npm run hostile:report` calls it after a full run.
+// Prints the results in HOSTILE_RESULTS as a Markdown table.
+// `npm run survival` calls it after each run.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Result, table } from './results.ts';

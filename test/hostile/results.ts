@@ -1,20 +1,20 @@
-// What the laboratory has found: figures for the manual.
+// Results of the attacks.
 import { appendFileSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** HOSTILE=full asks for every attack on each transport, store and limit. */
+/** HOSTILE=full runs every attack on each transport, store and limit. */
 export const IS_FULL = process.env.HOSTILE === 'full';
 
-/** What one attack has done to the service. */
+/** The effect of one attack on the service. */
 export interface Result {
   readonly attack: string;
-  /** How the service was started. */
+  /** The form of the service. */
   readonly form: string;
   readonly transport: string;
   readonly store: string;
   readonly limitBytes: number;
   readonly isAlive: boolean;
-  /** Memory without page cache: at rest, at its highest, and when it had fallen back. */
+  /** Memory without page cache: idle, at its peak, and after the attack. */
   readonly restBytes: number;
   readonly peakBytes: number;
   readonly afterBytes: number;
@@ -26,7 +26,7 @@ export interface Result {
 
 const results: Result[] = [];
 
-/** Keeps a result for the table, and writes it to the folder that HOSTILE_RESULTS names. */
+/** Records a result for the table, and writes it to the folder HOSTILE_RESULTS. */
 export function report(result: Result): void {
   results.push(result);
   const folder = process.env.HOSTILE_RESULTS;

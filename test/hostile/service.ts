@@ -12,26 +12,26 @@ import type { Endpoint } from './honest.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 
-/** A way to start the service that the repository ships. */
+/** A form of the service that the repository ships. */
 export type Form = 'image' | 'npm start';
 
-/** What a service is started with. */
+/** Options of a start. */
 export interface ServiceOptions {
   readonly limitBytes: number;
   readonly form?: Form;
   readonly settings?: Readonly<Record<string, string>>;
-  /** Whether someone reads its log. */
+  /** Whether the log is read. */
   readonly isLogRead?: boolean;
 }
 
-/** A process of the service, whoever started it. */
+/** A process of the service. */
 export class Process implements Endpoint {
   readonly pid: number;
   readonly group: MemoryGroup;
   readonly port: number;
   readonly adminPort: number;
   readonly isTls: boolean;
-  /** Memory and descriptors of the process at rest, before anyone came. */
+  /** Memory and descriptors of the idle process, before any client. */
   readonly atRest: Usage;
 
   constructor(pid: number, group: MemoryGroup, url: string, adminUrl: string) {
@@ -43,7 +43,7 @@ export class Process implements Endpoint {
     this.atRest = this.usage();
   }
 
-  /** What it holds now: nothing when it has ended. */
+  /** Its resources now; zero after it has exited. */
   usage(): Usage {
     const folder = `/proc/${this.pid}/fd`;
     if (!existsSync(folder)) return { usedBytes: 0, descriptors: 0 };
@@ -79,7 +79,7 @@ export class Service extends Process {
     this.#errors = errors;
   }
 
-  /** Starts one on free ports of all interfaces, with a known credential and else the defaults. */
+  /** Starts one on free ports of all interfaces, with a known credential and otherwise defaults. */
   static async start({
     limitBytes,
     form = 'image',
@@ -114,7 +114,7 @@ export class Service extends Process {
     }
   }
 
-  /** How it ended; undefined while it lives. */
+  /** Its exit; undefined while it runs. */
   get end(): string | undefined {
     const { exitCode, signalCode } = this.#child;
     if (exitCode === null && signalCode === null) return undefined;
@@ -129,7 +129,7 @@ export class Service extends Process {
   }
 }
 
-/** The highest memory while an action runs, looked at every few milliseconds. */
+/** The peak memory during an action, sampled every few milliseconds. */
 export async function peakDuring(group: MemoryGroup, action: () => Promise<void>): Promise<number> {
   let peak = group.usedBytes;
   const timer = setInterval(() => {
@@ -143,11 +143,11 @@ export async function peakDuring(group: MemoryGroup, action: () => Promise<void>
   return peak;
 }
 
-/** How long a service has for coming to rest. */
+/** Time for a service to become idle. */
 const SETTLE_MS = 40_000;
 const SETTLE_EVERY_MS = 200;
 
-/** Waits until the condition holds of what the process holds; returns the last look at it. */
+/** Waits until the process's resources satisfy the condition; returns the last sample. */
 export async function settled(
   service: Process,
   condition: (usage: Usage) => boolean,
@@ -160,7 +160,7 @@ export async function settled(
   }
 }
 
-/** Resolves with the line that tells where it listens; whatever it writes then is dropped. */
+/** Resolves with the line that names its address. Later output is dropped. */
 async function listens(
   child: ChildProcessByStdio<null, Readable, Readable>,
 ): Promise<{ url: string; adminUrl: string }> {
@@ -195,7 +195,7 @@ function imageEnvironment(): Record<string, string> {
   return Object.fromEntries(pairs.map((pair) => pair.split('=', 2)));
 }
 
-/** The image's entry point, with its folders where they are on this machine. */
+/** The image's entry point, with this machine's folders. */
 function imageCommand(settings: Readonly<Record<string, string>>): string[] {
   const text = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
   const entry: string[] = JSON.parse(

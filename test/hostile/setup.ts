@@ -1,5 +1,5 @@
-// Before the tests of the laboratory: whether this machine lets them create a memory control group,
-// and the image, where there is an engine for it.
+// Runs before the hostile tests: checks whether this machine can create a memory control group,
+// and builds the image if there is an engine.
 import { join } from 'node:path';
 import { ENGINE, run } from '../../image/unpack.ts';
 import { reasonWithoutGroups } from './cgroup.ts';
@@ -11,7 +11,7 @@ export async function globalSetup(): Promise<void> {
   const reason = await reasonWithoutGroups();
   if (reason !== undefined) {
     process.stdout.write(`hostile clients are not tested: no memory control group (${reason})\n`);
-    process.exit(0); // instead of a line for each test
+    process.exit(0); // instead of one line per test
   }
   try {
     await run(ENGINE, ['version']);

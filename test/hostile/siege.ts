@@ -1,4 +1,4 @@
-// One attack: an attacker in a process of its own, honest clients meanwhile, and what is asserted.
+// One attack: an attacker in a separate process, honest clients, and assertions.
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,14 +12,14 @@ import { HonestClient, type HonestRequest } from './honest.ts';
 import { IS_FULL, report } from './results.ts';
 import { type Process, peakDuring, settled } from './service.ts';
 
-/** How long an attack goes on once all its connections were made. */
+/** Duration of an attack after all its connections are open. */
 const ATTACK_MS = IS_FULL ? 12_000 : 5_000;
-/** How long an attacker has for making them. */
+/** Time for opening them. */
 const RAMP_MS = 20_000;
 const MIN_SUCCESS_RATE = 0.98;
 const MAX_P99_MS = 1_000;
 
-/** How long the process has for collecting its garbage. */
+/** Time for garbage collection. */
 const GARBAGE_MS = 20_000;
 
 /**
@@ -31,25 +31,25 @@ const KEPT_SHARE = 0.75;
 const GREETING: HonestRequest = { path: '/' };
 const USER: HonestRequest = { path: '/users/1' };
 
-/** What the tests know of a service that is attacked. */
+/** A service under attack. */
 export interface Besieged extends Process {
-  /** How it ended; undefined while it lives. */
+  /** Its exit; undefined while it runs. */
   readonly end: string | undefined;
   /** Resolves when it has ended. */
   readonly ended: Promise<unknown>;
 }
 
-/** Where an attack runs. */
+/** The configuration of an attack. */
 export interface Setting {
   readonly form: string;
   readonly transport: string;
   readonly store: string;
   readonly limitBytes: number;
-  /** Descriptors that it may open for good on first use: the pool's. */
+  /** Descriptors that it may keep after first use: the pool's. */
   readonly spareDescriptors: number;
 }
 
-/** Attacks a service, and asserts that it lives, serves, and gives back what it took. */
+/** Attacks a service, and asserts that it survives, serves, and releases its resources. */
 export async function besiege(
   t: TestContext,
   service: Besieged,
@@ -70,7 +70,7 @@ export async function besiege(
   const peakBytes = await peakDuring(service.group, async () => {
     counts = await attackFor(attack, service, () => honest.stop());
   });
-  // Somebody goes on asking: a process that has nothing to do collects no garbage.
+  // Requests continue: an idle process collects no garbage.
   const others = new HonestClient(service, [GREETING]);
   const mostBytes = rest.usedBytes + KEPT_SHARE * (limitBytes - rest.usedBytes);
   const { usedBytes: afterBytes } = await settled(
@@ -116,7 +116,7 @@ async function serves(service: Process, requests: readonly HonestRequest[]): Pro
   assert.deepEqual(client.failures, {});
 }
 
-/** Attacks for a time, and until `last` has resolved; then every connection of the attacker ends. */
+/** Attacks for a time and until `last` resolves. Then every connection of the attacker ends. */
 async function attackFor(
   { name, lastsMs = ATTACK_MS }: Attack,
   service: Besieged,

@@ -1,11 +1,11 @@
-// Users in the databases of the laboratory, put there without the service.
+// Users in the databases of the hostile tests, inserted without the service.
 import { DatabaseSync } from 'node:sqlite';
 import { query } from '../faults/users.ts';
 
-/** The longest name that there can be. */
+/** The longest valid name. */
 export const LONG_NAME = '𝒩'.repeat(100);
 
-/** Adds users of one name to a database that has its schema. */
+/** Inserts users with one name into a database with its schema. */
 export async function addUsers(databaseUrl: string, count: number, name: string): Promise<void> {
   if (databaseUrl.startsWith('sqlite:')) {
     const db = new DatabaseSync(databaseUrl.slice('sqlite:'.length), { timeout: 5000 });

@@ -1,5 +1,5 @@
-// 2,000 clients change users in a Postgres 10 ms away. One more sends an email that is taken, every
-// 100 ms: its own change fails, and nobody else notices.
+// 2,000 clients change users in a Postgres 10 ms away. One more sends a taken email every
+// 100 ms. Only its own change fails.
 import assert from 'node:assert/strict';
 import { Agent } from 'node:http';
 import { test } from 'node:test';
@@ -17,7 +17,7 @@ const WRITERS = 2_000;
 const WRITES = IS_FULL ? 20_000 : 5_000;
 const ROUNDS = IS_FULL ? 3 : 1;
 const TAKEN_EVERY_MS = 100;
-/** Of the writes a second without the attack. */
+/** Share of the writes per second without the attack. */
 const MIN_THROUGHPUT = 0.8;
 
 test('a taken email costs other writers nothing', { timeout: 300_000 }, async (t) => {
@@ -53,10 +53,10 @@ test('a taken email costs other writers nothing', { timeout: 300_000 }, async (t
   if (IS_FULL) assert.ok(throughput >= MIN_THROUGHPUT, `${throughput} of normal`);
 });
 
-/** Clients that each change a user of their own, one change after another. */
+/** Clients that each change their own user, one change after another. */
 class Writers {
   readonly statuses: Record<number, number> = {};
-  /** What the taken emails got. */
+  /** Statuses of the taken emails. */
   readonly taken: number[] = [];
   readonly #url: string;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: WRITERS + 10 });
@@ -81,7 +81,7 @@ class Writers {
     return (performance.now() - began) / 1000;
   }
 
-  /** Asks for the email of another user. */
+  /** Sends the email of another user. */
   takeEmail(): void {
     const body = { email: 'listed-2@example.com' };
     const pending = request(this.#agent, `${this.#url}/users/1`, 'PATCH', body);

@@ -1,4 +1,4 @@
-// Who sent a request, and the keys under which its failures count.
+// The client's address, and the keys of its failure counters.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { clientAddress, counterKeys } from '../../src/http/address.ts';
@@ -129,77 +129,77 @@ describe('the client’s address', () => {
       address: '192.0.2.1',
     },
     {
-      why: 'a quote in a zone, which would end a text of the log',
+      why: 'a quote in a zone, which would end a string in the log',
       socket: SOCKET,
       header: 'fe80::1%"x',
       proxies: 1,
       address: SOCKET,
     },
     {
-      why: 'v4-mapped',
+      why: 'IPv4-mapped',
       socket: SOCKET,
       header: '::ffff:192.0.2.1',
       proxies: 1,
       address: '192.0.2.1',
     },
     {
-      why: 'v4-mapped with a port',
+      why: 'IPv4-mapped with a port',
       socket: SOCKET,
       header: '[::ffff:192.0.2.1]:80',
       proxies: 1,
       address: '192.0.2.1',
     },
     {
-      why: 'v4-mapped of the socket',
+      why: 'IPv4-mapped of the socket',
       socket: '::ffff:192.0.2.1',
       header: undefined,
       proxies: 0,
       address: '192.0.2.1',
     },
     {
-      why: 'v4-mapped in capitals',
+      why: 'IPv4-mapped in capitals',
       socket: '::FFFF:192.0.2.1',
       header: undefined,
       proxies: 0,
       address: '192.0.2.1',
     },
     {
-      why: 'v4-mapped in hexadecimal',
+      why: 'IPv4-mapped in hexadecimal',
       socket: '::ffff:c000:201',
       header: undefined,
       proxies: 0,
       address: '192.0.2.1',
     },
     {
-      why: 'v4-mapped in hexadecimal with zeros',
+      why: 'IPv4-mapped in hexadecimal with zeros',
       socket: '::ffff:0001:0002',
       header: undefined,
       proxies: 0,
       address: '0.1.0.2',
     },
     {
-      why: 'v4-mapped, written out',
+      why: 'IPv4-mapped, written out',
       socket: '0:0:0:0:0:ffff:192.0.2.1',
       header: undefined,
       proxies: 0,
       address: '192.0.2.1',
     },
     {
-      why: 'v4-mapped, written out in hexadecimal',
+      why: 'IPv4-mapped, written out in hexadecimal',
       socket: '0000:0000:0000:0000:0000:ffff:c000:0201',
       header: undefined,
       proxies: 0,
       address: '192.0.2.1',
     },
     {
-      why: 'v4-mapped, its zeros shortened elsewhere',
+      why: 'IPv4-mapped, its zeros shortened elsewhere',
       socket: '0::ffff:192.0.2.1',
       header: undefined,
       proxies: 0,
       address: '192.0.2.1',
     },
     {
-      why: 'IPv4-compatible, which is no v4-mapped',
+      why: 'IPv4-compatible, which is not IPv4-mapped',
       socket: '::192.0.2.1',
       header: undefined,
       proxies: 0,
@@ -220,14 +220,14 @@ describe('the client’s address', () => {
       address: '::ffff:0:192.0.2.1',
     },
     {
-      why: 'a socket that has gone',
+      why: 'a closed socket',
       socket: undefined,
       header: undefined,
       proxies: 0,
       address: '',
     },
     {
-      why: 'a socket that has gone, behind a proxy',
+      why: 'a closed socket, behind a proxy',
       socket: undefined,
       header: '192.0.2.1',
       proxies: 1,
@@ -303,12 +303,12 @@ describe('the keys of counters', () => {
       network: '64:ff9b:0::/48',
     },
     {
-      why: 'a dotted quad behind seven groups',
+      why: 'a dotted quad after seven groups',
       address: '64:ff9b:1:2:3:4:192.0.2.1',
       key: '64:ff9b:1:2',
       network: '64:ff9b:1::/48',
     },
-    { why: 'what is no address is itself', address: '', key: '', network: undefined },
+    { why: 'a value that is not an address is itself', address: '', key: '', network: undefined },
   ]) {
     test(`${why}: ${address || '(empty)'}`, () =>
       assert.deepEqual(counterKeys(address), { address: key, network }));

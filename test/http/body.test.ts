@@ -1,5 +1,5 @@
-// Which bodies a request announces, and how their media type is read. Limits and order of checks
-// are the contract tests' business.
+// Detection of bodies and parsing of their media types. The contract tests cover limits and the order
+// of checks.
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
@@ -10,13 +10,13 @@ import type { Exchange } from '../../src/http/exchange.ts';
 
 type Headers = Record<string, string>;
 
-/** A request as far as this module looks at it. */
+/** The parts of a request that this module uses. */
 function request(headers: Headers, pieces: readonly (string | Buffer)[] = [], method = 'POST') {
   const stream = Readable.from(pieces.map((piece) => Buffer.from(piece as string)));
   return Object.assign(stream, { headers, method }) as unknown as IncomingMessage;
 }
 
-/** The body of a request on a connection that keeps no account. */
+/** The body of a request on a connection without memory accounting. */
 function parsed(
   req: IncomingMessage,
   accepts: readonly MediaType[],
@@ -48,13 +48,13 @@ describe('a request announces a body', () => {
     { why: 'length 00', headers: { 'content-length': '00' }, isBody: false },
     { why: 'length 1', headers: { 'content-length': '1' }, isBody: true },
     { why: 'chunks', headers: { 'transfer-encoding': 'chunked' }, isBody: true },
-    { why: 'a type alone', headers: { 'content-type': 'application/json' }, isBody: false },
+    { why: 'only a type', headers: { 'content-type': 'application/json' }, isBody: false },
   ] as { why: string; headers: Headers; isBody: boolean }[]) {
     test(`${why}: ${isBody ? 'yes' : 'no'}`, () => assert.equal(hasBody(request(headers)), isBody));
   }
 });
 
-describe('media types that are read', () => {
+describe('accepted media types', () => {
   for (const type of [
     'application/json',
     'APPLICATION/Json',
@@ -87,7 +87,7 @@ describe('media types that are read', () => {
     assert.equal(await read(headers, '1'), 1);
   });
 
-  test('a body in pieces that cut a character', async () => {
+  test('a body in pieces that split a character', async () => {
     const bytes = Buffer.from('"€"');
     const pieces = [bytes.subarray(0, 2), bytes.subarray(2, 3), bytes.subarray(3)];
     const req = request(
@@ -98,7 +98,7 @@ describe('media types that are read', () => {
   });
 });
 
-describe('media types that answer 415', () => {
+describe('media types that return 415', () => {
   for (const type of [
     '',
     'text/plain',
@@ -152,10 +152,10 @@ describe('media types that answer 415', () => {
   }
 });
 
-describe('bodies that answer 400', () => {
+describe('bodies that return 400', () => {
   for (const { why, body, message } of [
     {
-      why: 'a byte that is no UTF-8',
+      why: 'a byte that is not UTF-8',
       body: Buffer.from('"\xff"', 'latin1'),
       message: 'The body is not valid UTF-8.',
     },
@@ -184,7 +184,7 @@ describe('limits', () => {
     assert.equal(await read(headers, JSON.stringify('x'.repeat(998))), 'x'.repeat(998));
   });
 
-  test('a declared length above it is refused before the body is wanted', async () => {
+  test('a declared length above it is refused before the body is read', async () => {
     const req = request({ ...headers, 'content-length': '1001' }, []);
     const refused = parsed(req, ['json'], 1000, () => assert.fail('wanted'));
     await assert.rejects(refused, { status: 413, message: 'The body is larger than 1000 bytes.' });
@@ -195,16 +195,16 @@ describe('limits', () => {
     await assert.rejects(parsed(req, ['json'], 1000), { status: 413 });
   });
 
-  test('the limit holds where a body has no meaning too', async () => {
+  test('the limit also applies on routes that take no body', async () => {
     const req = request({ 'transfer-encoding': 'chunked' }, ['x'.repeat(1001)]);
     await assert.rejects(parsed(req, [], 1000), { status: 413 });
   });
 
-  test('a body that has no meaning is not looked at', async () => {
+  test('a body on a route that takes none is not parsed', async () => {
     assert.equal(await read({ 'content-type': 'text/plain' }, '\xff', []), undefined);
   });
 
-  test('an empty body is undefined, whatever its type', async () => {
+  test('an empty body is undefined, with any type', async () => {
     const req = request({ 'transfer-encoding': 'chunked' }, []);
     assert.equal(await parsed(req, ['json'], 1000), undefined);
   });

@@ -1,4 +1,4 @@
-// The memory budget: limits derived from the process's memory, and which connections are closed
+// The memory budget: limits derived from the process's memory, and the choice of connections to close
 // when connection slots or memory run out.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -32,7 +32,7 @@ describe('limits', () => {
       connections: 10_000,
     },
     {
-      why: 'a setting, whatever the control group',
+      why: 'a setting, with any control group',
       setting: 256 * MIB,
       constrained: 128 * MIB,
       budget: 224,
@@ -50,7 +50,7 @@ describe('limits', () => {
 
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
-/** A service of one-word answers, and clients that say when they were closed. */
+/** A service with one-word responses, and clients that report when they are closed. */
 async function serve(limits: Partial<MemoryLimits>) {
   const all = { budgetBytes: 100 * MIB, maxConnections: 1000, connectionBytes: 16 * 1024 };
   const budget = new Budget(
@@ -105,7 +105,7 @@ describe('6.3 slots for connections', () => {
       evicted: [1],
     },
     {
-      why: 'a second request that stopped half way counts as unfinished',
+      why: 'a second request that stops half-way counts as unfinished',
       others: [
         ['127.0.0.2', GET],
         ['127.0.0.3', GET, HALF],
@@ -114,7 +114,7 @@ describe('6.3 slots for connections', () => {
       evicted: [1],
     },
     {
-      why: 'an address with more than half of all connections loses its own only',
+      why: 'an address with more than half of all connections loses only its own',
       others: [
         ['127.0.0.2', HALF],
         ['127.0.0.3', GET],
@@ -146,7 +146,7 @@ describe('6.3 slots for connections', () => {
 test('6.17 unfinished heads count: the connections with the longest are closed', async () => {
   await using service = await serve({ budgetBytes: 2 * MIB });
   const small = await service.open('127.0.0.2', GET);
-  // No event reports an unfinished head, so that it takes a body to look at the connections.
+  // No event reports an unfinished head, so a body has to trigger the check.
   const heads = [];
   for (let i = 0; i < 100; i++) {
     heads.push(await service.open('127.0.0.3', `${HALF}: x\r\nX: ${'y'.repeat(12_000)}`));

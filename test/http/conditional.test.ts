@@ -10,7 +10,7 @@ test('a tag is the version in quotes', () => {
   assert.equal(entityTag(user(Number.MAX_SAFE_INTEGER)), '"9007199254740991"');
 });
 
-test('without headers every user meets the condition', () =>
+test('without headers every user satisfies the condition', () =>
   assert.deepEqual(condition({}), { oneOf: 'any', noneOf: [] }));
 
 describe('the versions that a list of tags names', () => {
@@ -36,7 +36,7 @@ describe('the versions that a list of tags names', () => {
     { why: 'an asterisk with space around', header: ' * ', strong: 'any', weak: 'any' },
     { why: 'an asterisk in quotes', header: '"*"', strong: [], weak: [] },
     { why: 'an asterisk in a list', header: '*, "1"', strong: [], weak: [] },
-    { why: 'an asterisk behind a tag', header: '"1", *', strong: [1], weak: [1] },
+    { why: 'an asterisk after a tag', header: '"1", *', strong: [1], weak: [1] },
     { why: 'nothing', header: '', strong: [], weak: [] },
     { why: 'commas', header: ',,', strong: [], weak: [] },
     { why: 'an empty tag', header: '""', strong: [], weak: [] },
@@ -45,18 +45,18 @@ describe('the versions that a list of tags names', () => {
     { why: 'no opening quote', header: '1"', strong: [], weak: [] },
     { why: 'single quotes', header: "'1'", strong: [], weak: [] },
     { why: 'a small w', header: 'w/"1"', strong: [], weak: [] },
-    { why: 'a space behind W/', header: 'W/ "1"', strong: [], weak: [] },
+    { why: 'a space after W/', header: 'W/ "1"', strong: [], weak: [] },
     { why: 'two tags without a comma', header: '"1" "2"', strong: [], weak: [] },
-    { why: 'text behind a tag', header: '"1"x', strong: [], weak: [] },
-    { why: 'a semicolon behind a tag', header: '"1";x', strong: [], weak: [] },
-    { why: 'a zero in front', header: '"01"', strong: [], weak: [] },
+    { why: 'text after a tag', header: '"1"x', strong: [], weak: [] },
+    { why: 'a semicolon after a tag', header: '"1";x', strong: [], weak: [] },
+    { why: 'a leading zero', header: '"01"', strong: [], weak: [] },
     { why: 'version 0', header: '"0"', strong: [], weak: [] },
     { why: 'a negative version', header: '"-1"', strong: [], weak: [] },
     { why: 'a fraction', header: '"1.0"', strong: [], weak: [] },
     { why: 'a space in the tag', header: '" 1"', strong: [], weak: [] },
     { why: 'digits of another script', header: '"١"', strong: [], weak: [] },
     { why: 'a version that no user can have', header: `"${'9'.repeat(40)}"`, strong: [], weak: [] },
-    { why: 'a malformed tag before a good one', header: 'x, "1"', strong: [], weak: [] },
+    { why: 'a malformed tag before a valid one', header: 'x, "1"', strong: [], weak: [] },
   ] as const) {
     test(`${why}: ${header || '(empty)'}`, () => {
       assert.deepEqual(condition({ 'if-match': header }), { oneOf: strong, noneOf: [] });
@@ -69,7 +69,7 @@ describe('the versions that a list of tags names', () => {
     assert.deepEqual(condition(headers), { oneOf: [1], noneOf: [2] });
   });
 
-  test('the same header again gives the same answer', () => {
+  test('the same header again gives the same result', () => {
     for (let i = 0; i < 3; i++) {
       assert.deepEqual(condition({ 'if-match': '"1", "2"' }).oneOf, [1, 2]);
       assert.deepEqual(condition({ 'if-match': '"1" x' }).oneOf, []);

@@ -1,4 +1,4 @@
-// From an error to its plain-text reply.
+// Errors and their plain-text responses.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { errorReply, HttpError } from '../../src/http/errors.ts';
@@ -6,10 +6,10 @@ import { EmailTaken, InvalidUser, StoreUnavailable } from '../../src/user.ts';
 
 const type = 'text/plain; charset=utf-8';
 
-describe('the reply for what was thrown', () => {
+describe('the reply for a thrown error', () => {
   for (const { why, thrown, reply } of [
     {
-      why: 'a status alone',
+      why: 'only a status',
       thrown: new HttpError(404),
       reply: { status: 404, type, body: 'Not Found', headers: [] },
     },
@@ -29,8 +29,8 @@ describe('the reply for what was thrown', () => {
       reply: { status: 400, type, body: 'Another user has this email.', headers: [] },
     },
     ...[
-      { why: 'a store that is away', thrown: new StoreUnavailable('at 10.0.0.1') },
-      { why: 'a fault of ours', thrown: new TypeError('x is not a function') },
+      { why: 'an unavailable store', thrown: new StoreUnavailable('at 10.0.0.1') },
+      { why: 'an internal error', thrown: new TypeError('x is not a function') },
       {
         why: 'an error that carries a status',
         thrown: Object.assign(new Error('select 1'), { status: 200 }),

@@ -1,5 +1,5 @@
-// The form parser: the forms it accepts, each compared with npm qs, the forms it refuses, its limits
-// and the memory that its results retain. FAST_CHECK_SEED repeats a run; each run prints its seed.
+// The form parser: accepted forms, each compared with npm qs, refused forms, limits
+// and the memory of results. FAST_CHECK_SEED repeats a run; each run prints its seed.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
@@ -27,12 +27,12 @@ const SENTENCES = {
 const repeat = (count: number, parameter: (i: number) => string | number) =>
   Array.from({ length: count }, (_, i) => parameter(i)).join('&');
 
-/** Of letters only, a different one for each number. */
+/** A word of letters only, different for each number. */
 function word(n: number): string {
   return n.toString().replace(/\d/g, (digit) => 'abcdefghij'[Number(digit)]!);
 }
 
-/** The same value, and the same text as JSON, which shows the order of keys too. */
+/** Asserts the same value and the same JSON text, which includes the order of keys. */
 function assertSame(text: string): void {
   const expected = qs.parse(text, { depth: 32, arrayLimit: 1000 });
   const form = parseForm(text);
@@ -45,8 +45,8 @@ describe('3.14 accepted forms', () => {
     { why: 'nothing', text: '', form: {} },
     { why: 'one parameter', text: 'a=b', form: { a: 'b' } },
     { why: 'two parameters', text: 'a=b&c=d', form: { a: 'b', c: 'd' } },
-    { why: 'a name alone', text: 'a', form: { a: '' } },
-    { why: 'a name alone beside another', text: 'a=b&c', form: { a: 'b', c: '' } },
+    { why: 'only a name', text: 'a', form: { a: '' } },
+    { why: 'only a name next to another', text: 'a=b&c', form: { a: 'b', c: '' } },
     { why: 'an empty value', text: 'a=', form: { a: '' } },
     { why: 'an equals sign in the value', text: 'a=b=c', form: { a: 'b=c' } },
     { why: 'spaces kept', text: ' a = b = c ', form: { ' a ': ' b = c ' } },
@@ -72,7 +72,7 @@ describe('3.14 accepted forms', () => {
     { why: 'three levels', text: 'a[b][c]=d', form: { a: { b: { c: 'd' } } } },
     { why: 'two members', text: 'a[b]=1&a[c]=2', form: { a: { b: '1', c: '2' } } },
     { why: 'members apart', text: 'a[b]=1&x=2&a[c]=3', form: { a: { b: '1', c: '3' }, x: '2' } },
-    { why: 'a name alone with brackets', text: 'a[b]', form: { a: { b: '' } } },
+    { why: 'only a name with brackets', text: 'a[b]', form: { a: { b: '' } } },
     {
       why: 'equals signs in brackets',
       text: 'a[>=]=25&a[==]=3',
@@ -115,7 +115,7 @@ describe('3.14 accepted forms', () => {
     { why: 'a member twice', text: 'a[b]=1&a[b]=2', form: { a: { b: ['1', '2'] } } },
     { why: 'an index twice', text: 'a[0]=x&a[0]=y', form: { a: [['x', 'y']] } },
     {
-      why: 'an index twice beside another',
+      why: 'an index twice next to another',
       text: 'a[1]=z&a[0]=x&a[0]=y',
       form: { a: [['x', 'y'], 'z'] },
     },
@@ -138,7 +138,7 @@ describe('3.14 accepted forms', () => {
     { why: 'encoded separators are text', text: 'he%3Dllo=th%26ere', form: { 'he=llo': 'th&ere' } },
     { why: 'an encoded percent', text: 'a=100%25', form: { a: '100%' } },
     { why: 'UTF-8 of each length', text: 'a=%24%C2%A2%E2%82%AC%F0%9F%98%80', form: { a: '$¢€😀' } },
-    { why: 'UTF-8 as it is', text: 'ä[ö]=€😀', form: { ä: { ö: '€😀' } } },
+    { why: 'raw UTF-8', text: 'ä[ö]=€😀', form: { ä: { ö: '€😀' } } },
     { why: 'U+0000', text: 'a=%00', form: { a: '\0' } },
     { why: 'a line break', text: 'a%0A[%0A]=%0A', form: { 'a\n': { '\n': '\n' } } },
     { why: 'a raw line break', text: 'a\n[\n]=\n', form: { 'a\n': { '\n': '\n' } } },
@@ -281,7 +281,7 @@ describe('3.14 refused forms', () => {
         '=%',
         'a=%%5B',
         'a=%2%5B',
-        // No UTF-8: a byte that it never has, Latin-1, a continuation byte alone, sequences cut short,
+        // Not UTF-8: a byte that it never has, Latin-1, a lone continuation byte, truncated sequences,
         // also by a bracket, an overlong sequence, a surrogate, a code point above U+10FFFF.
         'a=%FF',
         'a=%E9',
@@ -325,7 +325,7 @@ describe('3.14 random forms give the result of qs', () => {
     '😀',
   );
 
-  /** A tree of the grammar, as its names below the root with their values. */
+  /** A tree of the grammar: its names below the root with their values. */
   type Leaves = readonly (readonly [name: string, value: string])[];
   const below = (prefix: string, leaves: Leaves): Leaves =>
     leaves.map(([name, text]) => [`[${prefix}]${name}`, text] as const);
@@ -373,7 +373,7 @@ describe('3.14 random forms give the result of qs', () => {
         maxLength: parameters.length,
       }),
     );
-  /** Spells brackets, digits and letters as escapes here and there. */
+  /** Spells some brackets, digits and letters as escapes. */
   const spelled = (text: string, style: number) =>
     text.replace(/%..|[[\]\w]/g, (character, at: number) =>
       character.length > 1 || (style >> (at % 16)) % 2 === 0
@@ -561,7 +561,7 @@ describe('3.15 limits of a form', () => {
   }
 });
 
-// Keys differ between copies where their number allows it, so that V8 shares little between results.
+// Keys differ between copies if possible, so V8 shares little between results.
 const COSTLY: Record<string, (copy: number) => string> = {
   'an integer name': () => '999=',
   'integer names': (n) => repeat(100, (i) => 900 + n + i),
@@ -591,10 +591,10 @@ const COSTLY: Record<string, (copy: number) => string> = {
     repeat(700, (i) => `é${i}=${'€'.repeat(20)}${'y'.repeat(75)}`),
 };
 
-/** The form that made V8 allocate 12 kB for each "[999]": 99 kB of names with 19 of them each. */
+/** The form for which V8 allocated 12 kB for each "[999]": 99 kB of names with 19 of them each. */
 const ATTACK = repeat(980, (i) => `${word(1000 + i)}${'[999]'.repeat(19)}=`);
 
-/** For a result, whatever the body: its root object with its first property. */
+/** For any result: its root object with its first property. */
 const RETAINED_BYTES = 256;
 const RETAINED_BYTES_PER_BODY_BYTE = 64;
 /** While parsing, garbage included. */
@@ -645,7 +645,7 @@ describe('3.15 memory is linear in the size of the body', () => {
   }
 });
 
-/** Parses the forms in a process of its own and gives what that cost. */
+/** Parses the forms in a separate process and returns the cost. */
 function measure(forms: readonly string[]) {
   const file = join(import.meta.dirname, '../support/retained.ts');
   const { stdout, stderr } = spawnSync(process.execPath, ['--expose-gc', file], {
@@ -676,7 +676,7 @@ test('3.15 a service that gets the 99 kB form does not grow', { skip: noProc }, 
   const responses = new Set<string>();
   for (let i = 0; i < 20; i++) responses.add(await send(ATTACK));
   const grown = memory('VmHWM') - before;
-  // The parser that this one replaced took 280 MB for one such form.
+  // An earlier parser took 280 MB for one such form.
   assert.ok(grown < 48 * 2 ** 20, `${grown} bytes`);
   assert.deepEqual([...responses], [`400 ${SENTENCES.segments}`]);
 });

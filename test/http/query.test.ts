@@ -10,7 +10,7 @@ describe('the known parameters of a query', () => {
     { why: 'nothing', query: '', values: {} },
     { why: 'one', query: 'limit=1', values: { limit: '1' } },
     { why: 'two', query: 'limit=1&after=2', values: { limit: '1', after: '2' } },
-    { why: 'a name alone', query: 'limit', values: { limit: '' } },
+    { why: 'only a name', query: 'limit', values: { limit: '' } },
     { why: 'an empty value', query: 'limit=', values: { limit: '' } },
     { why: 'an equals sign in the value', query: 'limit=a=b', values: { limit: 'a=b' } },
     { why: 'an encoded name', query: '%6cimit=1', values: { limit: '1' } },
@@ -23,7 +23,7 @@ describe('the known parameters of a query', () => {
     { why: 'an unknown one twice', query: 'x=1&x=2', values: {} },
     { why: 'an unknown one with malformed encoding in its value', query: 'x=%zz', values: {} },
     { why: 'a name in another case', query: 'Limit=1', values: {} },
-    { why: 'brackets, which mean nothing here', query: 'limit[]=1', values: {} },
+    { why: 'brackets, which have no meaning here', query: 'limit[]=1', values: {} },
     {
       why: 'a semicolon, which separates nothing',
       query: 'limit=1;after=2',
@@ -37,7 +37,7 @@ describe('the known parameters of a query', () => {
   }
 });
 
-describe('a query that answers 400', () => {
+describe('a query that returns 400', () => {
   for (const { why, query, message } of [
     {
       why: 'a known parameter twice',

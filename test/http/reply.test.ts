@@ -1,5 +1,5 @@
-// Replies as values, the bytes of a refusal, and when an answer ends its connection. How replies go
-// over a socket is the contract tests' business.
+// Replies as values, the bytes of a refusal, and responses that close the connection. The contract
+// tests cover replies on a socket.
 import assert from 'node:assert/strict';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, test } from 'node:test';
@@ -32,7 +32,7 @@ test('an empty reply has no type', () =>
     headers: ['ETag', '"1"'],
   }));
 
-test('the bytes of a refusal are one whole answer that closes', () => {
+test('the bytes of a refusal are one complete response that closes', () => {
   const reply = { status: 431, type: 'text/plain', body: 'Zu groß', headers: ['Retry-After', '1'] };
   const [head = '', body] = rawReply(reply, ['X-Request-Id', 'r1']).split('\r\n\r\n');
   const [status, ...fields] = head.split('\r\n');
@@ -49,18 +49,18 @@ test('the bytes of a refusal are one whole answer that closes', () => {
   assert.equal(body, 'Zu groß');
 });
 
-describe('an answer ends its connection', () => {
+describe('a response closes its connection', () => {
   type Headers = Record<string, string>;
   for (const { why, status, complete, headers, isEnd } of [
     {
-      why: 'a request that was read whole',
+      why: 'a request that was read completely',
       status: 200,
       complete: true,
       headers: {},
       isEnd: false,
     },
     {
-      why: 'one that was read whole, chunked',
+      why: 'a chunked request that was read completely',
       status: 400,
       complete: true,
       headers: { 'transfer-encoding': 'chunked' },
@@ -69,7 +69,7 @@ describe('an answer ends its connection', () => {
     { why: '413', status: 413, complete: true, headers: {}, isEnd: true },
     { why: '408', status: 408, complete: true, headers: {}, isEnd: true },
     {
-      why: 'a rest without an end in sight',
+      why: 'a rest of unknown length',
       status: 401,
       complete: false,
       headers: { 'transfer-encoding': 'chunked' },
@@ -83,7 +83,7 @@ describe('an answer ends its connection', () => {
       isEnd: true,
     },
     {
-      why: 'an expectation that no rest waits for',
+      why: 'an expectation without a rest',
       status: 401,
       complete: false,
       headers: { 'content-length': '1', expect: 'x' },

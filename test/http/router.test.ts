@@ -1,4 +1,4 @@
-// From a request target to a route.
+// Routing of request targets.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Router } from '../../src/http/router.ts';
@@ -19,14 +19,14 @@ function found(target: string) {
   return match && [match.resource.pattern, match.parameters.id ?? '', match.query];
 }
 
-describe('a target that names a path of the table', () => {
+describe('a target that matches a path of the table', () => {
   for (const { why, target, match } of [
     { why: 'the root', target: '/', match: ['/', '', ''] },
     { why: 'a path', target: '/users', match: ['/users', '', ''] },
     { why: 'a parameter', target: '/users/7', match: ['/users/{id}', '7', ''] },
     { why: 'one trailing slash', target: '/users/', match: ['/users', '', ''] },
     {
-      why: 'one trailing slash behind a parameter',
+      why: 'one trailing slash after a parameter',
       target: '/users/7/',
       match: ['/users/{id}', '7', ''],
     },
@@ -55,7 +55,7 @@ describe('a target that names a path of the table', () => {
     },
     { why: 'UTF-8 in a parameter', target: '/users/%C3%A5', match: ['/users/{id}', 'å', ''] },
     {
-      why: 'dot segments as ordinary parts',
+      why: 'dot segments as ordinary segments',
       target: '/users/..',
       match: ['/users/{id}', '..', ''],
     },
@@ -89,24 +89,24 @@ describe('a target that names a path of the table', () => {
   }
 });
 
-describe('a target that names nothing', () => {
+describe('a target that matches no path', () => {
   for (const { why, target } of [
     { why: 'an unknown path', target: '/user' },
     { why: 'a path in another case', target: '/Users' },
-    { why: 'one part too many', target: '/users/7/8' },
+    { why: 'one segment too many', target: '/users/7/8' },
     { why: 'a slash too many in front', target: '//users' },
     { why: 'a slash too many between', target: '/users//7' },
     { why: 'two trailing slashes', target: '/users//' },
     { why: 'two slashes', target: '//' },
     { why: 'an encoded slash as separator', target: '/users%2F7' },
-    { why: 'an encoded slash in front', target: '%2Fusers' },
-    { why: 'a dot segment in front', target: '/./users' },
+    { why: 'a leading encoded slash', target: '%2Fusers' },
+    { why: 'a leading dot segment', target: '/./users' },
     { why: 'a dot segment that would lead back', target: '/x/../users' },
     { why: 'an encoded trailing slash', target: '/users%2F' },
     { why: 'an encoded question mark', target: '/users%3Flimit=1' },
-    { why: 'a space behind', target: '/users%20' },
-    { why: 'a zero byte behind', target: '/users%00' },
-    { why: 'no slash in front', target: 'users' },
+    { why: 'a trailing space', target: '/users%20' },
+    { why: 'a trailing zero byte', target: '/users%00' },
+    { why: 'no leading slash', target: 'users' },
     { why: 'nothing', target: '' },
     { why: 'an asterisk', target: '*' },
     { why: 'the pattern’s own text as a path', target: '/{id}' },
@@ -119,7 +119,7 @@ describe('a target that names nothing', () => {
   }
 });
 
-describe('malformed percent-encoding in a path answers 400', () => {
+describe('malformed percent-encoding in a path returns 400', () => {
   for (const target of [
     '/%',
     '/users/%',
@@ -152,7 +152,7 @@ describe('methods', () => {
     );
   });
 
-  test('HEAD is wherever GET is, and nowhere else', () => {
+  test('HEAD exists wherever GET does, and nowhere else', () => {
     assert.equal(resource('/users/7').routes.get('HEAD'), 'read');
     assert.equal(resource('/token').routes.get('HEAD'), undefined);
   });
@@ -182,7 +182,7 @@ describe('methods', () => {
     ]);
   });
 
-  test('the literal path has no parameter, whatever was asked before', () => {
+  test('the literal path has no parameter, after any other request', () => {
     assert.deepEqual(found('/users/7'), ['/users/{id}', '7', '']);
     assert.deepEqual(found('/users'), ['/users', '', '']);
   });

@@ -1,5 +1,5 @@
-// How long a connection may stand still while it is answered, and how much of a pipeline waits. All
-// else of the listener is the contract tests' business.
+// Timeouts of readers that stop, and the waiting part of a pipeline. The contract tests cover the rest
+// of the listener.
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
@@ -20,9 +20,9 @@ import { Turns } from '../../src/turns.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 
 const INACTIVITY_MS = 1500;
-/** More than the kernel takes for a client that does not read. */
+/** More than the kernel buffers for a client that does not read. */
 const LARGE = 'x'.repeat(2 ** 24);
-/** The same in pieces of 256 KiB: over TLS node sees only when it is rid of a whole one. */
+/** The same in pieces of 256 KiB: over TLS node sees only when a whole piece is written. */
 const SMALLER = Array.from({ length: 64 }, () => 'x'.repeat(2 ** 18));
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
@@ -32,7 +32,7 @@ const LIMITS: MemoryLimits = {
   connectionBytes: 16 * 1024,
 };
 
-/** A listener on a free port; its handler answers what `handle` says. */
+/** A listener on a free port with the given handler. */
 async function listen(
   handle: Handler['handle'],
   {
@@ -66,7 +66,7 @@ async function listen(
   return { server, port, [Symbol.asyncDispose]: dispose };
 }
 
-/** Sends this body, and keeps the connection. */
+/** Sends this body and keeps the connection. */
 function answer(exchange: Exchange, body: Reply['body'] = '', isLast = false): void {
   send(exchange, { status: 200, type: 'text/plain', body }, [], isLast, () => {});
 }
@@ -76,7 +76,7 @@ function piecesOf(parts: readonly string[]): Pieces {
   return { next: () => left.shift(), release: () => 0 };
 }
 
-/** Answers with pieces, each when the one before is taken; tells the server's connections. */
+/** Responds in pieces, each after the previous one was written; reports the server's connections. */
 function serve(
   parts: readonly string[],
   onSocket: (socket: Socket) => void = () => {},
@@ -90,7 +90,7 @@ function serve(
 }
 
 describe('6.3 readers', { concurrency: true, timeout: 300_000 }, () => {
-  test('6.3 a reader that stands still is cut after the time of inactivity', async () => {
+  test('6.3 a reader that stops is disconnected after the inactivity timeout', async () => {
     const accepted = Promise.withResolvers<Socket>();
     await using server = await serve([LARGE], accepted.resolve);
     const client = connect(server.port, '127.0.0.1').pause();
@@ -106,7 +106,7 @@ describe('6.3 readers', { concurrency: true, timeout: 300_000 }, () => {
     { why: 'in one piece', pieces: [LARGE], isTls: false, skip: false },
     { why: 'in pieces over TLS', pieces: SMALLER, isTls: true, skip: NO_OPENSSL },
   ]) {
-    test(`6.3 a reader that is slow but moves gets all of its answer ${why}`, {
+    test(`6.3 a slow reader gets its whole response ${why}`, {
       skip,
     }, async () => {
       await using server = await serve(pieces, undefined, isTls ? pem() : undefined);
@@ -125,7 +125,7 @@ describe('6.3 readers', { concurrency: true, timeout: 300_000 }, () => {
     });
   }
 
-  test('6.3, 6.14 an idle connection is kept for longer than that', async () => {
+  test('6.3, 6.14 an idle connection is kept longer than that', async () => {
     await using server = await serve(['x']);
     const client = connect(server.port, '127.0.0.1');
     for (let i = 0; i < 2; i++) {
@@ -138,7 +138,7 @@ describe('6.3 readers', { concurrency: true, timeout: 300_000 }, () => {
   });
 });
 
-describe('what comes behind a last answer', { timeout: 300_000 }, () => {
+describe('input after the last response', { timeout: 300_000 }, () => {
   let parsed = 0;
   const count = () => {
     parsed++;
@@ -150,10 +150,10 @@ describe('what comes behind a last answer', { timeout: 300_000 }, () => {
   after(() => unsubscribe('http.server.request.start', count));
 
   const TINY = 'GET / HTTP/1.1\r\n\r\n';
-  /** More of them than the kernel gives at once. */
+  /** More than the kernel delivers at once. */
   const MANY = TINY.repeat(20_000);
 
-  /** A server whose every answer is the last of its connection. */
+  /** A server whose every response is the last of its connection. */
   async function serveOnce(limits: Partial<MemoryLimits> = {}) {
     const sockets: Socket[] = [];
     const handle = (exchange: Exchange) => {
@@ -174,7 +174,7 @@ describe('what comes behind a last answer', { timeout: 300_000 }, () => {
     assert.equal(parsed, 1);
   });
 
-  test('2.11, 6.17 is dropped if it came together with it, and the most of it is closed first', async () => {
+  test('2.11, 6.17 is dropped if it arrived together with it, and the largest is closed first', async () => {
     await using server = await serveOnce({ budgetBytes: 8 * 1024 * 1024 });
     const [small, large] = [server.open(), server.open()];
     for (const client of [small, large]) client.on('error', () => {});
@@ -190,31 +190,31 @@ describe('what comes behind a last answer', { timeout: 300_000 }, () => {
     small.destroy();
   });
 
-  test('2.11 is not read while answers before a refusal wait', async () => {
+  test('2.11 is not read while responses before a refusal wait', async () => {
     const held: Exchange[] = [];
     await using server = await listen((exchange) => void held.push(exchange));
     const client = connect(server.port, '127.0.0.1').on('error', () => {});
-    // The malformed request is refused after the first, which has no answer.
+    // The malformed request is refused after the first, which has no response yet.
     client.write(`${TINY}nonsense\r\n\r\n${MANY}`);
     while (held.length === 0) await pause(1);
-    // Longer than all of it takes to be read.
+    // Longer than reading all of it takes.
     await pause(INACTIVITY_MS);
     assert.equal(parsed, 1);
     client.destroy();
   });
 });
 
-/** Behind it node takes its own listeners off the socket. */
+/** After it node removes its own listeners from the socket. */
 const CONNECT = 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n';
 
-/** A server whose every answer has this body, and its first connection. */
+/** A server whose every response has this body, and its first connection. */
 async function serveBody(body: () => Reply['body'], inactivityMs = INACTIVITY_MS) {
   const accepted = Promise.withResolvers<Socket>();
   const handle = (exchange: Exchange) => {
     accepted.resolve(exchange.req.socket);
     answer(exchange, body());
   };
-  // What the test itself holds must not close the connection.
+  // The test's own references must not close the connection.
   const limits = { budgetBytes: 2 ** 40 };
   const { port, ...server } = await listen(handle, { inactivityMs, limits });
   const client = connect(port, '127.0.0.1')
@@ -224,11 +224,11 @@ async function serveBody(body: () => Reply['body'], inactivityMs = INACTIVITY_MS
 }
 
 for (const { why, body } of [
-  { why: 'a whole answer', body: () => LARGE },
-  { why: 'a streamed answer', body: () => piecesOf(Array(64).fill(LARGE)) },
+  { why: 'a complete response', body: () => LARGE },
+  { why: 'a streamed response', body: () => piecesOf(Array(64).fill(LARGE)) },
 ]) {
   for (const behind of ['', CONNECT]) {
-    test(`6.3 a reader that stands still is cut, whatever it sends meanwhile: ${why} ${behind.slice(0, 7)}`, async () => {
+    test(`6.3 a reader that stops is disconnected even if it sends: ${why} ${behind.slice(0, 7)}`, async () => {
       await using server = await serveBody(body);
       const { client } = server;
       client.write(GET + behind);
@@ -243,7 +243,7 @@ for (const { why, body } of [
   }
 }
 
-test('6.3 a reader that goes on after a pause gets all of a streamed answer, also before CONNECT', {
+test('6.3 a reader that resumes gets all of a streamed response, also before CONNECT', {
   timeout: 60_000,
 }, async () => {
   const pieces = 4;
@@ -274,7 +274,7 @@ test('6.3 an idle connection does not keep the body of its last request', async 
     client.write(head + 'x'.repeat(length));
     await once(client, 'data');
   }
-  // What sockets read into is theirs.
+  // The read buffers belong to the sockets.
   const most = before + (clients.length * length) / 4;
   // V8 sweeps arrays on another thread, after the collection.
   let tries = 0;
@@ -287,7 +287,7 @@ test('6.3 an idle connection does not keep the body of its last request', async 
   assert.ok(tries < 100, `more than ${most - before} bytes`);
 });
 
-test('2.11 nothing more of a pipeline is read while requests of it wait', async () => {
+test('2.11 a pipeline is not read further while its requests wait', async () => {
   const held = Promise.withResolvers<Exchange>();
   const order: string[] = [];
   const handle = (exchange: Exchange) => {
@@ -307,7 +307,7 @@ test('2.11 nothing more of a pipeline is read while requests of it wait', async 
     });
   }
   const first = await held.promise;
-  // Longer than all of it takes to be read.
+  // Longer than reading all of it takes.
   await pause(INACTIVITY_MS);
   assert.deepEqual([order, isTaken], [['/0'], false]);
   answer(first);
@@ -316,7 +316,7 @@ test('2.11 nothing more of a pipeline is read while requests of it wait', async 
   server.destroy();
 });
 
-test('2.11 each request of a pipeline has a turn of its own, so that others are not kept waiting', async () => {
+test('2.11 each request of a pipeline has its own turn, so other clients do not wait', async () => {
   const order: string[] = [];
   await using server = await listen((exchange) => {
     order.push(exchange.req.url!);
@@ -334,14 +334,14 @@ test('2.11 each request of a pipeline has a turn of its own, so that others are 
   other.destroy();
 });
 
-test('6.2 a stop serves a connection whose TLS handshake is still to come, and closes one without', {
+test('6.2 a stop serves a connection before its TLS handshake, and closes one without', {
   skip: NO_OPENSSL,
 }, async () => {
   const { server, port } = await listen((exchange) => answer(exchange), { tls: pem() });
   const [silent, late] = [connect(port, '127.0.0.1'), connect(port, '127.0.0.1')];
   await Promise.all([once(silent, 'connect'), once(late, 'connect')]);
   const order: string[] = [];
-  // As the service does: after a timer the event loop looks for new connections first.
+  // As in the service: after a timer the event loop first accepts new connections.
   await pause(1);
   const stopped = server.stop(1000, 1000).then(() => order.push('stopped'));
   const client = connectTls({ socket: late, rejectUnauthorized: false });
@@ -353,7 +353,7 @@ test('6.2 a stop serves a connection whose TLS handshake is still to come, and c
   assert.deepEqual(order, ['answered', 'stopped']);
 });
 
-test('6.2 clients that connect anew all the time do not put off a stop', async () => {
+test('6.2 clients that reconnect all the time do not delay a stop', async () => {
   let served = 0;
   const { server, port } = await listen((exchange) => {
     served++;

@@ -1,4 +1,4 @@
-// The image as it runs: without settings, hardened, stopped, started again.
+// The running image: without settings, hardened, stopped, restarted.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { Container, engine, inspect, NO_IMAGE } from './engine.ts';
 const MOST_IDLE_MIB = 32;
 
 describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
-  // The times are for docs/operations.md. No limit is asserted: they depend on what else runs.
+  // The times are for docs/operations.md. They depend on the machine's load, so no limit is asserted.
   test('it responds after docker run', async (t) => {
     const times = await measured(5, async () => {
       await using container = new Container();
@@ -25,7 +25,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     t.diagnostic(`docker run to first 200: ${times.join(', ')} ms`);
   });
 
-  test('without settings its log tells a password that works', async () => {
+  test('without settings its log has a password that works', async () => {
     await using container = await Container.start();
     await container.answers();
     const [, pw] = /generated for user admin: (\S+)/.exec((await container.lines()).join('\n'))!;
@@ -79,7 +79,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     });
   }
 
-  test('idle it takes little memory', async (t) => {
+  test('it uses little memory when idle', async (t) => {
     await using container = await Container.start();
     await container.answers();
     await pause(2000);
@@ -109,7 +109,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     assert.equal(await container.evaluate(write.replace('PATH', '"/data/x"')), '');
   });
 
-  test("node's permission model keeps the service from reading other files", async () => {
+  test("node's permission model prevents the service from reading other files", async () => {
     await using container = await Container.start('-e', 'NOTE_TITLE_FILE=/etc/passwd');
     const { status, lines } = await container.ended();
     assert.equal(status, 78);
@@ -117,7 +117,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     assert.match(lines[0]!, /^NOTE_TITLE_FILE: .*restricted/);
   });
 
-  test('its health is told by --live: healthy, and unhealthy when it hangs', async () => {
+  test('its health check reports healthy, and unhealthy when it hangs', async () => {
     const flags = ['--health-interval=1s', '--health-timeout=1s', '--health-retries=1'];
     await using container = await Container.start(...flags);
     await health(container, 'healthy');
@@ -131,7 +131,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     assert.equal((await fetch(`${await container.url()}/users`)).status, 200);
   });
 
-  test('a bind mount of root is one line with the chown that mends it', {
+  test('a root-owned bind mount prints one line with the chown to run', {
     skip: userInfo().uid !== 0 && 'needs root, to own the folder',
   }, async () => {
     const folder = mkdtempSync(join(tmpdir(), 'notes-users-root-'));

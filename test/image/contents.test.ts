@@ -1,4 +1,4 @@
-// What is in the image, and that everybody who builds it gets the same bytes.
+// The contents of the image, which are the same for everyone who builds it.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -10,7 +10,7 @@ import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
 const MB = 1_000_000;
-/** Beside node, which grows with its versions. */
+/** Without node, which grows with its versions. */
 const MOST_MB = 7;
 const MOST_FILES = 45;
 
@@ -34,7 +34,7 @@ interface Bom {
   }[];
 }
 
-/** All that may be in it: no shell, nothing of npm, no development package, no set-uid program. */
+/** All allowed files: no shell, no npm, no development package, no set-uid program. */
 const ALLOWED = [
   /^app\/(dist\/main\.cjs|src\/docs\.html|package\.json)$/,
   /^app\/db\/(sqlite|postgres)\/\d{4}_\w+\.sql$/,
@@ -80,7 +80,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     assert.ok(files().length <= MOST_FILES, files().join('\n'));
   });
 
-  test('it holds node, its libraries, the service, what describes them, and nothing else', () => {
+  test('it contains only node, its libraries, the service, and their descriptions', () => {
     const others = files().filter((path) => !ALLOWED.some((pattern) => pattern.test(path)));
     assert.deepEqual(others, []);
     for (const pattern of ALLOWED) {
@@ -91,7 +91,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     }
   });
 
-  test('all of it belongs to root, who alone may write, but for /data', () => {
+  test('root owns every file, and only root may write, except in /data', () => {
     for (const { mode, owner, path } of entries.filter(({ path }) => path !== 'data/')) {
       assert.equal(owner, '0/0', path);
       assert.match(mode, /^(drwxr-xr-x|-rwxr-xr-x|-rw-r--r--)$/, path);
@@ -105,7 +105,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     assert.deepEqual([...times], ['1970-01-01 00:00:00']);
   });
 
-  test('the service in it is what npm run build makes here, byte for byte', async () => {
+  test('its service is the output of npm run build, byte for byte', async () => {
     await run(process.execPath, [join(SOURCE, 'scripts/build.ts'), join(folder, 'dist')]);
     assert.equal(
       readFileSync(join(unpacked.root, 'app/dist/main.cjs'), 'utf8'),
@@ -124,7 +124,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     assert.deepEqual(config.Healthcheck.Test.slice(-2), ['/app/dist/main.cjs', '--live']);
     assert.equal(config.Healthcheck.Test[0], 'CMD');
     assert.equal(config.Entrypoint[0], '/usr/local/bin/node');
-    // What `npm start` gives node is in the image too.
+    // The image has node's flags of `npm start` too.
     for (const flag of scripts.start.match(/ --\S+/g) ?? []) {
       assert.ok(config.Entrypoint.includes(flag.trim()), flag);
     }
@@ -152,7 +152,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     assert.equal(names('pkg:deb/').length, packages.length);
   });
 
-  test('npm run image:verify finds nothing, and finds a changed, a new and a missing file', async () => {
+  test('npm run image:verify passes, and finds a changed, a new and a missing file', async () => {
     const verify = join(SOURCE, 'image/verify.ts');
     const output = await run(process.execPath, [verify, IMAGE]);
     assert.match(

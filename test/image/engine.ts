@@ -7,7 +7,7 @@ import { hardened } from './hardened.ts';
 /** The image under test. */
 export const IMAGE = process.env.TEST_IMAGE ?? '';
 
-/** For `skip`: why a file run alone tests nothing. */
+/** For `skip`: without setup.ts there is no image. */
 export const NO_IMAGE = IMAGE === '' && 'TEST_IMAGE is not set: run npm run test:image';
 
 /** Runs the engine's command and resolves with its standard output without the last newline. */
@@ -15,12 +15,12 @@ export async function engine(...args: readonly string[]): Promise<string> {
   return (await run(ENGINE, args)).replace(/\n$/, '');
 }
 
-/** One field of what `inspect` says, as the template gives it. */
+/** One field of `inspect`, by a template. */
 export function inspect(kind: 'image' | 'container', name: string, template: string) {
   return engine(kind, 'inspect', '-f', template, name);
 }
 
-/** What a container wrote and how it ended. */
+/** The output and the exit of a container. */
 export interface Ended {
   readonly status: number;
   readonly lines: readonly string[];
@@ -30,7 +30,7 @@ export interface Ended {
 export class Container {
   readonly name = `notes-users-test-${randomUUID()}`;
 
-  /** Starts one with all hardening flags, these flags behind them, and free ports of loopback. */
+  /** Starts one with all hardening flags, then these flags, and free loopback ports. */
   static async start(...flags: readonly string[]): Promise<Container> {
     const container = new Container();
     await container.run(...flags);
@@ -47,12 +47,12 @@ export class Container {
     return `http://${(await engine('port', this.name, String(port))).split('\n')[0]}`;
   }
 
-  /** Resolves once the API answers; rejects with what it wrote when it ends before. */
+  /** Resolves once the API responds; rejects with its output if it exits first. */
   async answers(url?: string): Promise<void> {
     const asked = url ?? (await this.url());
-    // Asking the engine costs more than asking the service.
+    // A call to the engine costs more than a request to the service.
     for (let tries = 1; ; tries++) {
-      // Closed, so that a stop has no idle connection to wait for.
+      // Closed, so a stop has no idle connection to wait for.
       const headers = { connection: 'close' };
       const res = await fetch(asked, { headers }).catch(() => undefined);
       if (res?.ok) return;
@@ -66,20 +66,20 @@ export class Container {
     return (await inspect('container', this.name, '{{.State.Running}}')) === 'true';
   }
 
-  /** Everything that it has written so far, standard output and standard error. */
+  /** All its output so far, standard output and standard error. */
   async lines(): Promise<readonly string[]> {
-    // The engine keeps the two apart, also when it prints them.
+    // The engine prints the two separately.
     const text = await run('sh', ['-c', '"$0" logs "$1" 2>&1', ENGINE, this.name]);
     return text.split('\n').filter(Boolean);
   }
 
-  /** Resolves when it has ended by itself or by a signal. */
+  /** Resolves when it has exited, also by a signal. */
   async ended(): Promise<Ended> {
     const status = Number(await engine('wait', this.name));
     return { status, lines: await this.lines() };
   }
 
-  /** Runs JavaScript inside, in a process of its own without the permission model. */
+  /** Runs JavaScript inside, in a separate process without the permission model. */
   evaluate(script: string): Promise<string> {
     return engine('exec', this.name, '/usr/local/bin/node', '-e', script);
   }

@@ -1,5 +1,5 @@
-// The commands of docs/operations.md that need a container engine, run as they stand there. Only the
-// names of the image, the container and the volume, and the ports, are those of the test.
+// Runs the commands of docs/operations.md that need a container engine, unchanged except for the
+// names of the image, the container and the volume, and the ports.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -44,15 +44,15 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     assert.equal((await fetch(`${await container.url()}/users`)).status, 401);
   });
 
-  test('it is verified, against a new build and against the list of one', async () => {
+  test('it is verified against a new build, and against the list of a build', async () => {
     const stage = await engine('build', '-q', '--target', 'build', SOURCE);
     const hashes = ['run', '--rm', '--network', 'none', stage.trim(), 'cat', '/rootfs.sha256'];
     writeFileSync(join(folder, 'build.log'), await engine(...hashes));
     const output = await runs('Audit it', 'image:verify', SOURCE);
-    assert.equal([...output.matchAll(/^\d+ files, each as in the list$/gm)].length, 2, output);
+    assert.equal([...output.matchAll(/^\d+ files match the list$/gm)].length, 2, output);
   });
 
-  test('a backup of the running service, restored, has the users that it had', async () => {
+  test('a restored backup of the running service has its users', async () => {
     const client = new Client(await container.url(), await password(container));
     await client.create('Ann');
     await runs('Backup and restore', 'docker exec');
@@ -74,7 +74,7 @@ const compose = (await run(ENGINE, ['compose', 'version']).then(
   () => `command ${ENGINE} compose`,
   () => undefined,
 )) as string | undefined;
-/** `docker compose`, or the older program of its own (Debian package docker-compose). */
+/** `docker compose`, or the older separate program (Debian package docker-compose). */
 const COMPOSE = compose ?? find('docker-compose');
 const NO_COMPOSE = COMPOSE === undefined && 'compose is not installed (docker-compose)';
 
@@ -107,7 +107,7 @@ describe('the manual: compose', {
     return run('bash', ['-eo', 'pipefail', '-c', `${docker}\n${commands}`], { cwd: folder, env });
   }
 
-  /** A client with the password of now, once the service responds and its store is ready. */
+  /** A client with the current password, once the service responds and its store is ready. */
   async function connected(): Promise<Client> {
     const [address] = (await shell('docker compose port service 3000')).split('\n');
     const secret = readFileSync(join(folder, 'secrets/auth_password'), 'utf8').trim();
@@ -116,7 +116,7 @@ describe('the manual: compose', {
     return next;
   }
 
-  test('the secrets are made, it starts, and users need a token', async () => {
+  test('with new secrets it starts, and users need a token', async () => {
     await shell(block('Compose', 'mkdir'));
     client = await connected();
     assert.equal((await fetch(`${client.url}/users`)).status, 401);
@@ -130,7 +130,7 @@ describe('the manual: compose', {
     await assert.rejects(new Client(client.url, old.password).token(), /401/);
   });
 
-  test('tokens outlive a new signing key until the previous one is dropped', async () => {
+  test('tokens survive a new signing key until the previous one is dropped', async () => {
     const token = await client.token();
     await shell(block('Rotation', 'cp -pf secrets/signing_secret'));
     client = await connected();
@@ -142,7 +142,7 @@ describe('the manual: compose', {
     assert.equal(await client.status(fresh), 200);
   });
 
-  test('a new database password is the one that the service and the backup use', async () => {
+  test('the service and the backup use a new database password', async () => {
     const url = () => readFileSync(join(folder, 'secrets/database_url'), 'utf8');
     const old = url();
     await shell(block('Rotation', 'alter role'));
@@ -157,7 +157,7 @@ describe('the manual: compose', {
     await assert.rejects(asNetwork('old/url'), /password authentication failed/);
   });
 
-  test('a dump of the running service, restored, has the users that it had', async () => {
+  test('a restored dump of the running service has its users', async () => {
     await shell(block('Backup and restore', 'pg_dump'));
     await client.create('Bob');
     await shell(block('Backup and restore', 'pg_restore'));
@@ -170,13 +170,13 @@ function composeFile(): string {
   return readFileSync(join(SOURCE, 'compose.yaml'), 'utf8');
 }
 
-/** The password that a container without settings generated when it last started. */
+/** The password that a container without settings generated at its last start. */
 async function password(container: Container): Promise<string> {
   const lines = (await container.lines()).join('\n');
   return [...lines.matchAll(/generated for user admin: (\S+)/g)].at(-1)![1]!;
 }
 
-/** Speaks to a service with PROTECT_USERS. */
+/** A client of a service with PROTECT_USERS. */
 class Client {
   readonly url: string;
   readonly password: string;
@@ -226,5 +226,5 @@ class Client {
   }
 }
 
-/** So that a stop has no idle connection to wait for. */
+/** Without keep-alive, so a stop has no idle connection to wait for. */
 const CLOSE = { connection: 'close' };

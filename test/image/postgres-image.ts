@@ -1,4 +1,4 @@
-// Makes an image that stands in for the one of compose.yaml where no registry can be reached: this
+// Makes a stand-in for the image of compose.yaml where no registry is reachable: this
 // machine's Postgres (Debian's package) on the base image of the Dockerfile, with the same variables,
 // user and folders.
 import { execFileSync } from 'node:child_process';
@@ -23,12 +23,12 @@ fi
 exec postgres -c listen_addresses='*'
 `;
 
-/** Why there is no such image; false where it can be made. */
+/** Reason why there is no such image; false if it can be made. */
 export const NO_POSTGRES =
   (PROGRAMS === undefined || !existsSync(join(PROGRAMS, 'bin/postgres'))) &&
   'Postgres is not installed (Debian package postgresql)';
 
-/** The name of the published image where it can be had, else that of the stand-in. */
+/** The name of the published image if it is available, else that of the stand-in. */
 export async function postgresImage(published: string): Promise<string> {
   const isThere = await engine('image', 'inspect', published).catch(() => undefined);
   if (isThere !== undefined) return published;
@@ -69,7 +69,7 @@ async function standIn(): Promise<string> {
   return engine('build', '-q', context);
 }
 
-/** What the programs load that is not part of every Debian. */
+/** Libraries of the programs that are not part of every Debian. */
 function libraries(): readonly string[] {
   const programs = globSync(join(PROGRAMS!, 'bin/*'));
   const output = execFileSync('ldd', programs, { encoding: 'utf8' });

@@ -12,13 +12,13 @@ const [image = '', memory, ...args] = process.argv.slice(2);
 const name = `notes-users-test-${process.pid}`;
 const { uid, gid, homedir } = userInfo();
 
-// What the tests put on this machine lies in temporary folders like notes-users-a1B2c3.
+// The tests' files are in temporary folders such as notes-users-a1B2c3.
 const FOLDER = /\/[^:\s?=]*\/notes-users-\w{6}(?=\/|$)/g;
 const folders = [
   ...new Set(Object.values(process.env).flatMap((value) => value?.match(FOLDER) ?? [])),
 ];
-// mkdtemp makes them, and openssl its keys, for their owner alone, so that must be the container's
-// user; what already belongs to another one is of the Postgres server.
+// mkdtemp creates them, and openssl its keys, for their owner only, so the owner must be the container's
+// user. Files of another owner belong to the Postgres server.
 if (uid === 0) {
   for (const folder of folders) {
     const paths = readdirSync(folder, { recursive: true, encoding: 'utf8' });
@@ -59,7 +59,7 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const) {
 }
 child.on('exit', (status) => process.exit(status ?? 1));
 
-// A test that ends kills this process and would leave the container behind: the end of this
+// A test that ends kills this process and would leave the container running. The end of this
 // process closes the pipe that the shell reads.
 const script = 'read _; while kill -0 $1; do "$2" kill "$3"; sleep 0.1; done';
 spawn('sh', ['-c', script, 'sh', String(child.pid), ENGINE, name], {

@@ -1,4 +1,4 @@
-// npm run image:verify lets no tampered image pass, whichever tags and names there are beside it.
+// npm run image:verify lets no tampered image pass, with any other tags and names.
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -28,7 +28,7 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     writeFileSync(list, await engine(...hashes));
     ids.clean = await inspect('image', IMAGE, '{{.Id}}');
     ids.tampered = await commit([join(SOURCE, 'tsconfig.json'), '/app/dist/main.cjs']);
-    // An image goes with its last tag.
+    // An image is deleted with its last tag.
     await engine('tag', ids.tampered, KEPT);
   });
   after(async () => {
@@ -59,7 +59,7 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     for (const tag of TAGS) await engine('rmi', `${NAME}:${tag}`).catch(() => {});
   }
 
-  test('an image that is what the list says is named by its id', async () => {
+  test('an image that matches the list is named by its id', async () => {
     const output = await verify(IMAGE);
     assert.ok(output.startsWith(`image ${ids.clean}\n`), output);
     assert.match(output, /\nnode \d+\.\d+\.\d+: the first \d+ of /);
@@ -126,7 +126,7 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     });
   }
 
-  // What the layer is, is not in the list of hashes: who owns a file, its mode, whether it is one.
+  // The list of hashes does not cover the owner, the mode and the type of a file.
   for (const { what, change, problem } of [
     {
       what: 'a set-uid node',
@@ -171,13 +171,13 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     return (await engine('build', '-q', context)).trim();
   }
 
-  test('a name that no image has is refused', async () => {
+  test('an unknown name is refused', async () => {
     await untag();
     await assert.rejects(verify(NAME), /[Nn]o such image/);
   });
 });
 
-/** Every choice of clean, tampered or absent for so many tags, but for the one of none. */
+/** Every choice of clean, tampered or absent for this many tags, except all absent. */
 function arrangements(count: number): (Kind | undefined)[][] {
   if (count === 0) return [[]];
   const rest = arrangements(count - 1);

@@ -1,4 +1,4 @@
-// What measuring costs: less than a twentieth of the 10 microseconds of the cheapest request.
+// The cost of measuring: less than a twentieth of the 10 microseconds of the cheapest request.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { test } from 'node:test';
 
 const MAX_NANOSECONDS = 500;
 
-test('to measure a request, or a call of the store, takes little', (t) => {
+test('measuring a request or a store call is cheap', (t) => {
   const script = join(import.meta.dirname, '../support/cost.ts');
   const output = execFileSync(process.execPath, [script], { encoding: 'utf8' });
   t.diagnostic(output.trim());

@@ -1,4 +1,4 @@
-// The log: what a line looks like, which levels are written, and how lines reach a sink.
+// The log: formats, levels, and writing to a sink.
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { type Format, LEVELS, type Level, Log } from '../../src/ops/log.ts';
@@ -13,7 +13,7 @@ const REQUEST = {
 };
 const NOW = Date.UTC(2026, 0, 2, 3, 4, 5, 6);
 
-/** A log whose sink takes everything at once and keeps it. */
+/** A log whose sink accepts everything at once and keeps it. */
 function kept(level: Level = 'info', format: Format = 'json') {
   const texts: string[] = [];
   const log = new Log(level, format, (text, done) => {
@@ -23,7 +23,7 @@ function kept(level: Level = 'info', format: Format = 'json') {
   return { log, texts };
 }
 
-/** A log whose sink takes a text only when the test says so. */
+/** A log whose sink accepts a text only when the test says so. */
 function slow(level: Level = 'info') {
   const texts: string[] = [];
   const waiting: (() => void)[] = [];
@@ -41,7 +41,7 @@ const messages = (text: string) =>
     .slice(0, -1)
     .map((line) => JSON.parse(line).message);
 
-/** Holds the clock. */
+/** Freezes the clock. */
 function freeze(t: TestContext): void {
   t.mock.timers.enable({ apis: ['Date'], now: NOW });
 }
@@ -84,7 +84,7 @@ describe('lines as JSON', () => {
     ]);
   });
 
-  test('a request that no route saw has a line that is JSON too', async () => {
+  test('a request without a route has a JSON line too', async () => {
     const { log, texts } = kept();
     log.request({ ...REQUEST, method: '', route: '', client: '' }, 0);
     await log.flush();
@@ -92,7 +92,7 @@ describe('lines as JSON', () => {
     assert.deepEqual({ method, route, client, ms }, { method: '', route: '', client: '', ms: 0 });
   });
 
-  test('other members of an exchange, such as a fault, do not get into a request’s line', async () => {
+  test('a request’s line has no other members of an exchange, such as an error', async () => {
     const { log, texts } = kept();
     log.request({ ...REQUEST, fault: new Error('secret'), query: 'secret' } as typeof REQUEST, 1);
     await log.flush();
@@ -149,7 +149,7 @@ describe('levels', () => {
   }
 });
 
-describe('the way to the sink', () => {
+describe('writing to the sink', () => {
   test('lines of one turn go in one write, after the turn', async () => {
     const { log, texts } = kept();
     log.info('1');
@@ -159,7 +159,7 @@ describe('the way to the sink', () => {
     assert.deepEqual(texts.map(messages), [['1', '2']]);
   });
 
-  test('one write is in flight: what comes meanwhile waits and goes together', async () => {
+  test('only one write is in flight: later lines wait and are written together', async () => {
     const { log, texts, take } = slow();
     log.info('1');
     await turn();
@@ -172,7 +172,7 @@ describe('the way to the sink', () => {
     assert.deepEqual(texts.map(messages), [['1'], ['2', '3']]);
   });
 
-  test('flush writes at once and resolves when the sink has taken everything', async () => {
+  test('flush writes at once and resolves when the sink has accepted everything', async () => {
     const { log, texts, take } = slow();
     log.info('1');
     let isFlushed = false;
@@ -203,7 +203,7 @@ describe('the way to the sink', () => {
     assert.equal(resolved, 2);
   });
 
-  test('6.10 a sink that takes nothing costs 4 MiB and not more; what was dropped is counted', async () => {
+  test('6.10 a blocked sink costs at most 4 MiB, and dropped lines are counted', async () => {
     const { log, texts, take } = slow();
     log.info('first');
     await turn();

@@ -1,4 +1,4 @@
-// The measured store: what a caller gets is the store's own, and what is told of it.
+// The measured store: callers get the store's own results, and each call is recorded.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Failure, MeasuredStore, OPERATIONS } from '../../src/ops/measured.ts';
@@ -6,7 +6,7 @@ import { ALWAYS, EmailTaken, StoreUnavailable, type UserStore } from '../../src/
 
 const TIMEOUT_MS = 100;
 
-/** A store whose every method is `call`; the test says how the time goes on. */
+/** A store whose every method is `call`. The test advances the time. */
 function measured(call: (name: string, args: unknown[]) => Promise<unknown>) {
   const clock = { ms: 0 };
   const told: [string, number, Failure | undefined][] = [];
@@ -35,7 +35,7 @@ const ARGUMENTS = {
 };
 
 for (const operation of OPERATIONS) {
-  test(`${operation} passes its arguments on and gives the store's own promise`, async () => {
+  test(`${operation} passes its arguments on and returns the store's promise`, async () => {
     const called: unknown[] = [];
     const answer = Promise.resolve('answer');
     const { clock, store, told } = measured((name, args) => {
@@ -52,7 +52,7 @@ for (const operation of OPERATIONS) {
   });
 }
 
-test('every call of a store but close is an operation', () => {
+test('every call of a store except close is an operation', () => {
   const methods = Object.getOwnPropertyNames(MeasuredStore.prototype);
   assert.deepEqual(methods.sort(), ['close', 'constructor', ...OPERATIONS].sort());
 });
@@ -66,21 +66,21 @@ test('close is passed on and not measured', async () => {
 
 describe('failures', () => {
   for (const { why, err, ms, failure } of [
-    { why: 'a taken email is an answer', err: new EmailTaken(), ms: 1, failure: undefined },
+    { why: 'a taken email is not a failure', err: new EmailTaken(), ms: 1, failure: undefined },
     {
-      why: 'and stays one however late',
+      why: 'nor is a late one',
       err: new EmailTaken(),
       ms: TIMEOUT_MS,
       failure: undefined,
     },
     {
-      why: 'before its time is over the store is unavailable',
+      why: 'a failure before the timeout is unavailable',
       err: new StoreUnavailable('gone'),
       ms: TIMEOUT_MS - 1,
       failure: 'unavailable',
     },
     {
-      why: 'when its time is over a call has timed out',
+      why: 'a failure at the timeout is timeout',
       err: new StoreUnavailable('late'),
       ms: TIMEOUT_MS,
       failure: 'timeout',

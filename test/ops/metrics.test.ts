@@ -1,4 +1,4 @@
-// The metrics: which series a request and an operation belong to, and that there are no more.
+// The metrics: the series of requests and operations, and no others.
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { Metrics, type MetricsOptions } from '../../src/ops/metrics.ts';
@@ -32,7 +32,7 @@ describe('requests', () => {
       labels: 'http_request_method="GET",http_route="/users/{id}",http_response_status_code="200"',
     },
     {
-      why: 'HEAD is a method of its own',
+      why: 'HEAD is its own method',
       answered: { method: 'HEAD', route: '/', status: 200 },
       labels: 'http_request_method="HEAD",http_route="/",http_response_status_code="200"',
     },
@@ -42,27 +42,27 @@ describe('requests', () => {
       labels: 'http_request_method="OPTIONS",http_route="/",http_response_status_code="204"',
     },
     {
-      why: 'without a route there is no label for it',
+      why: 'without a route there is no route label',
       answered: { method: 'GET', route: '', status: 404 },
       labels: 'http_request_method="GET",http_response_status_code="404"',
     },
     {
-      why: 'a method that the table does not have is _OTHER',
+      why: 'a method outside the table is _OTHER',
       answered: { method: 'PROPFIND', route: '/', status: 405 },
       labels: 'http_request_method="_OTHER",http_route="/",http_response_status_code="405"',
     },
     {
-      why: 'so are bytes that are no request',
+      why: 'so is input that is not a request',
       answered: { method: '', route: '', status: 400 },
       labels: 'http_request_method="_OTHER",http_response_status_code="400"',
     },
     {
-      why: 'a path that is no route of the table gets no label',
+      why: 'a path outside the table gets no label',
       answered: { method: 'GET', route: '/users/7', status: 200 },
       labels: 'http_request_method="GET",http_response_status_code="200"',
     },
     {
-      why: 'the highest status is kept apart from its neighbours',
+      why: 'the highest status has its own series',
       answered: { method: 'DELETE', route: '/users/{id}', status: 599 },
       labels:
         'http_request_method="DELETE",http_route="/users/{id}",http_response_status_code="599"',
@@ -85,7 +85,7 @@ describe('requests', () => {
     assert.match(sum!, / 0\.25$/);
   });
 
-  test('one is active from its begin to its end, by method', (t) => {
+  test('a request is active from its start to its end, by method', (t) => {
     const metrics = metricsOf(t);
     const active = () => lines(metrics, ACTIVE).filter((line) => !line.endsWith(' 0'));
     metrics.begin('GET');
@@ -112,7 +112,7 @@ describe('requests', () => {
 });
 
 describe('the store', () => {
-  test('an operation has its engine, its name and, where it failed, how', (t) => {
+  test('an operation has its engine, its name and, if it failed, the error type', (t) => {
     const metrics = metricsOf(t, { ...SQLITE, engine: 'postgres' });
     metrics.operation('find', 2, undefined);
     metrics.operation('find', 5000, 'timeout');
@@ -125,7 +125,7 @@ describe('the store', () => {
     ]);
   });
 
-  test('connections are by state, and asked for each page', (t) => {
+  test('connections are counted by state, for each page', (t) => {
     let used = 1;
     const metrics = metricsOf(t, {
       ...SQLITE,
@@ -140,6 +140,6 @@ describe('the store', () => {
     assert.deepEqual(connections(), [`${state('idle')} 0`, `${state('used')} 4`]);
   });
 
-  test('a store without connections has no such lines', (t) =>
+  test('a store without connections has no connection lines', (t) =>
     assert.deepEqual(lines(metricsOf(t), 'db_client_connections'), []));
 });

@@ -1,4 +1,4 @@
-// What node tells of its process.
+// Memory, CPU and event-loop delay of the process.
 import assert from 'node:assert/strict';
 import { cpuUsage, memoryUsage } from 'node:process';
 import { test } from 'node:test';
@@ -16,7 +16,7 @@ function block(ms: number): void {
   while (performance.now() < end);
 }
 
-test('memory is in bytes and CPU in seconds, those of this process', (t) => {
+test('memory is in bytes and CPU in seconds', (t) => {
   const runtime = new Runtime();
   t.after(() => runtime.close());
   const before = cpuUsage().user / 1e6;
@@ -34,7 +34,7 @@ test('a blocked event loop shows in the next page, and not in the one after it',
   t.after(() => runtime.close());
   const max = () => value(runtime.families(), 'nodejs_eventloop_delay_max_seconds');
   max();
-  // A delay lies between two looks, so there must have been one since.
+  // A delay is between two samples, so wait for one.
   await pause(50);
   block(400);
   await pause(50);
@@ -45,7 +45,7 @@ test('a blocked event loop shows in the next page, and not in the one after it',
   assert.ok(later < seen - 0.1, `${later} after ${seen}`);
 });
 
-test('before the first look and in an idle loop a delay is not negative', async (t) => {
+test('before the first sample and in an idle loop a delay is not negative', async (t) => {
   const runtime = new Runtime();
   t.after(() => runtime.close());
   for (let i = 0; i < 2; i++) {

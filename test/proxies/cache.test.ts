@@ -16,7 +16,7 @@ interface Answer {
   readonly body: string;
 }
 
-/** Not the client of the contract tests: a proxy adds headers that openapi.json does not declare. */
+/** Not the contract tests' client, because a proxy adds headers that openapi.json lacks. */
 async function send(
   url: string,
   {
@@ -34,7 +34,7 @@ async function send(
   return { status: res.status, headers: res.headers, body: await res.text() };
 }
 
-/** A folder that a program without root may write. */
+/** A folder that a program without root can write. */
 function openFolder(): string {
   const folder = newFolder();
   chmodSync(folder, 0o777);
@@ -83,14 +83,14 @@ for (const store of STORES) {
       return { status, tag: headers.get('etag') ?? '', body };
     };
 
-    test('2.17 a list has a user that was created after it was read', async () => {
+    test('2.17 a list has a user that was created after the list was read', async () => {
       assert.equal((await read('/users?after=0&limit=9')).body, '[]');
       const id = await create('Ada', 'list@example.com');
       const user = { id, name: 'Ada', email: 'list@example.com' };
       assert.deepEqual(JSON.parse((await read('/users?after=0&limit=9')).body), [user]);
     });
 
-    test('2.17 a user is what the last change made of it, and its tag is accepted', async () => {
+    test('2.17 a user has its last change, and its tag is accepted', async () => {
       const id = await create('Ada', 'changed@example.com');
       for (const name of ['Ben', 'Cy', 'Dan']) {
         const { tag } = await read(`/users/${id}`);
@@ -104,7 +104,7 @@ for (const store of STORES) {
       }
     });
 
-    test('2.17 a user that was deleted is gone, and one that did not exist is found', async () => {
+    test('2.17 a deleted user is gone, and a new one is found', async () => {
       const id = await create('Ada', 'deleted@example.com');
       const [path, next] = [`/users/${id}`, `/users/${id + 1}`];
       assert.equal((await read(path)).status, 200);
@@ -164,7 +164,7 @@ describe('behind nginx that compresses JSON', {
     return new Daemon(port, NGINX!, ['-e', 'stderr', '-p', folder, '-c', file]).listening();
   }
 
-  /** Reads the user as a browser does, and changes it with the tag that came. */
+  /** Reads the user as a browser does, and changes it with the received tag. */
   async function change({ port }: Daemon): Promise<{ tag: string; status: number }> {
     const url = `http://127.0.0.1:${port}/users/1`;
     const { headers } = await send(url, { headers: { 'accept-encoding': 'gzip' } });
@@ -174,7 +174,7 @@ describe('behind nginx that compresses JSON', {
     return { tag, status };
   }
 
-  test('2.17 with gzip for every type a tag becomes weak, and If-Match refuses it', async () => {
+  test('2.17 with gzip for every type a tag becomes weak and fails If-Match', async () => {
     await using proxy = await nginx(`gzip on; gzip_proxied any; gzip_types *;
       location / { proxy_pass http://127.0.0.1:3000; }`);
     const { tag, status } = await change(proxy);
@@ -182,7 +182,7 @@ describe('behind nginx that compresses JSON', {
     assert.equal(status, 412);
   });
 
-  test('2.17 with the settings of the manual a tag stays strong, and the rest is compressed', async () => {
+  test('2.17 with the settings of the manual a tag stays strong, and other responses are compressed', async () => {
     const [, settings] = /```nginx\n(.*?)```/s.exec(MANUAL) ?? [];
     await using proxy = await nginx(settings!);
     const { tag, status } = await change(proxy);

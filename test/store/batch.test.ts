@@ -1,4 +1,4 @@
-// Batching: which calls share a statement, what happens if it fails, and a checker that finds, for
+// Batching: the calls of a statement, failures, and a checker that finds, for
 // calls that ran together on either engine, an order in which they could have run one at a time.
 // FAST_CHECK_SEED repeats the random calls of a run, but not the order in which the database ran
 // them.
@@ -45,7 +45,7 @@ describe('a queue', () => {
   const fault = (message: string, outcome: FailedOutcome): Fault =>
     Object.assign(new Error(message), { outcome });
 
-  /** A queue of words whose statement answers in capitals and keeps what it was given. */
+  /** A queue of words whose statement returns capitals and records its items. */
   function queueOf(options: Partial<BatchOperation<unknown, string, string>> = {}) {
     const scheduler = new ByHand();
     const clock = { ms: 0 };
@@ -66,7 +66,7 @@ describe('a queue', () => {
     };
     const queue = new Queue(scheduler, operation, TIMEOUT_MS, () => clock.ms);
     const outcomes: string[] = [];
-    /** Calls with words; what became of each is in `outcomes`, in the order of the answers. */
+    /** Calls with words. `outcomes` has the outcome of each, in the order of the results. */
     const call = (...words: string[]) =>
       words.map((word) =>
         queue.call(word).then(
@@ -93,8 +93,7 @@ describe('a queue', () => {
     assert.deepEqual(outcomes, ['A', 'B', 'A']);
   });
 
-  test('without calls there is nothing to take', () =>
-    assert.equal(queueOf().queue.take(0), undefined));
+  test('without calls there is no batch', () => assert.equal(queueOf().queue.take(0), undefined));
 
   test('500 calls share a statement, the 501st waits for the next', async () => {
     const { call, runAll, statements } = queueOf();
@@ -170,7 +169,7 @@ describe('a queue', () => {
     ]);
   });
 
-  test('a call that comes while a statement runs is in the next', async () => {
+  test('a call that arrives while a statement runs is in the next', async () => {
     const { queue, call, runAll, statements } = queueOf();
     call('a');
     const batch = queue.take(0)!;
@@ -180,7 +179,7 @@ describe('a queue', () => {
     assert.deepEqual(statements, [['a'], ['b']]);
   });
 
-  test('an error in place of a result fails that call alone, as it is', async () => {
+  test('an error instead of a result fails only that call, unchanged', async () => {
     const { call, runAll, statements, outcomes } = queueOf();
     call('a', 'refused', 'b');
     await runAll();
@@ -204,7 +203,7 @@ describe('a queue', () => {
   });
 
   test('any 4 bad calls of 500 fail alone, within 63 statements', async () => {
-    // The worst place for them is a quarter of the batch each.
+    // The worst case is one in each quarter of the batch.
     for (const places of [
       [0, 125, 250, 375],
       [124, 249, 374, 499],
@@ -297,7 +296,7 @@ describe('a queue', () => {
     assert.deepEqual(outcomes, ['a: StoreUnavailable', 'b: StoreUnavailable']);
   });
 
-  test('a call that fails alone is not run again, and its cause is told', async () => {
+  test('a call that fails alone does not run again, and its cause is reported', async () => {
     const { queue, statements } = queueOf();
     const called = queue.call('bad');
     await queue.take(0)!.run(undefined);
@@ -311,7 +310,7 @@ describe('a queue', () => {
     assert.deepEqual(statements, [['bad']]);
   });
 
-  test('when nobody knows what was done, all calls fail and none runs again', async () => {
+  test('if the outcome is unknown, all calls fail and none runs again', async () => {
     const { queue, call, statements, outcomes } = queueOf();
     call('a', 'lost', 'b');
     const lost = await queue.take(0)!.run(undefined);
@@ -347,7 +346,7 @@ describe('a queue', () => {
     ]);
   });
 
-  test('after fail() an answer that comes late changes nothing, and what has its answer keeps it', async () => {
+  test('after fail() a late result changes nothing, and settled calls keep their results', async () => {
     const late = Promise.withResolvers<string[]>();
     const { queue, call, outcomes } = queueOf({ statement: () => late.promise });
     call('a');
@@ -361,7 +360,7 @@ describe('a queue', () => {
     assert.deepEqual(outcomes, ['a: StoreUnavailable']);
   });
 
-  test('4.13 a call waits for three quarters of its time, and is never run then', async () => {
+  test('4.13 a call waits for three quarters of its time, then never runs', async () => {
     const { queue, call, clock, statements, outcomes, runAll } = queueOf();
     call('a');
     clock.ms = 1;
@@ -375,7 +374,7 @@ describe('a queue', () => {
     assert.deepEqual(outcomes.toSorted(), ['B', 'a: StoreUnavailable']);
   });
 
-  test('4.13 all calls that have waited too long fail, and nothing is left to take', async () => {
+  test('4.13 all calls that have waited too long fail, and no batch is left', async () => {
     const { queue, call, clock, statements, outcomes } = queueOf({ exclusiveKeys: () => ['one'] });
     call('a', 'b', 'c');
     clock.ms = TIMEOUT_MS;
@@ -389,7 +388,7 @@ describe('a queue', () => {
     assert.deepEqual(statements, []);
   });
 
-  test('4.13 a statement that is refused as late before its time is over has lost its connection', async () => {
+  test('4.13 a statement that is refused as late before its deadline loses its connection', async () => {
     const { call, queue, outcomes, statements } = queueOf({ outcomeAfter: () => 'not started' });
     call('lost', 'a');
     assert.match(String((await queue.take(0)!.run(undefined))?.cause), /lost/);
@@ -397,7 +396,7 @@ describe('a queue', () => {
     assert.deepEqual(outcomes, ['lost: StoreUnavailable', 'a: StoreUnavailable']);
   });
 
-  test('4.13 while a statement runs, each of its calls fails at the end of its own time', async () => {
+  test('4.13 while a statement runs, each of its calls fails at its own deadline', async () => {
     const answers = Promise.withResolvers<string[]>();
     const { queue, call, clock, outcomes } = queueOf({ statement: () => answers.promise });
     call('a');
@@ -416,7 +415,7 @@ describe('a queue', () => {
     assert.deepEqual(outcomes, ['a: StoreUnavailable', 'B']);
   });
 
-  test('a statement is told when the first of its calls is due, and when its one call is', async () => {
+  test('a statement gets the deadline of its first call', async () => {
     const due: number[] = [];
     const { queue, call, clock } = queueOf({
       statement: async (_connection, _items, expires) => {
@@ -460,7 +459,7 @@ type Call =
     }
   | { readonly kind: 'remove'; readonly id: number; readonly condition: Condition };
 
-/** A call that was made: its answer as JSON, and when it began and ended. */
+/** A finished call: its result as JSON, its start and its end. */
 interface Made {
   readonly call: Call;
   readonly answer: string;
@@ -482,7 +481,7 @@ function make(store: UserStore, call: Call): Promise<unknown> {
   return store.remove(call.id, call.condition);
 }
 
-/** The table after a call that runs alone, and its answer. A created user's id is the store's. */
+/** The table after a call that runs alone, and its result. A created user's id is the store's. */
 function runAlone(
   table: Table,
   { call, answer }: Made,
@@ -503,7 +502,7 @@ function runAlone(
     case 'create': {
       if (owner(call.user.email)) return { table, answer: 'EmailTaken' };
       const id = Number(/"id":(\d+)/.exec(answer)?.[1]);
-      // Ids ascend and are never used again.
+      // Ids ascend and are never reused.
       if (!(id > newestId) || table.has(id)) return { table, answer: 'a new id' };
       const user = { id, name: call.user.name, email: call.user.email, version: 1 };
       return { table: new Map(table).set(id, user), answer: shown(user) };
@@ -531,7 +530,7 @@ function runAlone(
 }
 
 /**
- * Whether the calls, run one at a time in some order, give these answers and this table. A call
+ * Whether the calls, run one at a time in some order, give these results and this table. A call
  * that had ended before another began comes before it.
  */
 function isExplained(table: Table, calls: readonly Made[], end: string, newestId: number): boolean {
@@ -548,7 +547,7 @@ function shownTable(table: Table): string {
   return shown([...table.values()].toSorted((a, b) => a.id - b.id));
 }
 
-/** What a random call does; its id is chosen from those that are known when it is made. */
+/** A random call. Its id is chosen from those that are known when it is made. */
 type Recipe = (ids: readonly number[]) => Call;
 
 const email = fc.constantFrom('a@x', 'b@x', 'c@x', 'd@x');
@@ -624,7 +623,7 @@ const recipe = fc.oneof(
     ),
   },
 );
-/** Up to six calls, each with the turns of the event loop that it waits first. */
+/** Up to six calls, each with the number of event-loop turns that it waits first. */
 const group = fc.array(fc.record({ recipe, turns: fc.constantFrom(0, 0, 0, 0, 1, 2) }), {
   minLength: 1,
   maxLength: 6,
@@ -646,7 +645,7 @@ const OPTIONS: StoreOptions = {
 };
 const open = (url: string) => openStore(parseDatabaseUrl(url)!, OPTIONS);
 
-describe('calls that run together answer as some order of calls that run alone', () => {
+describe('calls that run together give the results of some serial order', () => {
   for (const { why, newUrl, count, runs } of [
     { why: 'SQLite in memory', newUrl: async () => 'sqlite::memory:', count: 1, runs: 2000 },
     {
@@ -670,7 +669,7 @@ describe('calls that run together answer as some order of calls that run alone',
       for (let i = 0; i < count; i++) stores.push(await open(url));
       let table: Table = new Map();
       let newestId = 0;
-      // Users that are there come first, then those that were removed not long ago.
+      // Existing users come first, then recently removed ones.
       let ids: number[] = [];
 
       const property = fc.asyncProperty(group, async (members) => {
@@ -709,7 +708,7 @@ describe('calls that run together answer as some order of calls that run alone',
     });
   }
 
-  test('the checker takes what an order explains, and nothing else', () => {
+  test('the checker accepts results that a serial order explains, and no others', () => {
     const ada: User = { id: 1, name: 'A', email: 'a@x', version: 1 };
     const table = new Map([[1, ada]]);
     const remove = { kind: 'remove', id: 1, condition: ALWAYS } as const;
@@ -761,10 +760,10 @@ describe('two stores of one Postgres that write at once', () => {
   });
   after(() => Promise.all(stores.map((store) => store.close())));
 
-  /** Deadlocks that the server has found in our database so far. */
+  /** Deadlocks that the server has detected in our database so far. */
   async function deadlocks(): Promise<number> {
     const sql = postgres(url, { max: 1, onnotice: () => {} });
-    // A session's numbers arrive when it has been idle for a second.
+    // A session reports its counts when it has been idle for a second.
     await new Promise((resolve) => setTimeout(resolve, 1200));
     const [row] =
       await sql`select deadlocks from pg_stat_database where datname = current_database()`;
@@ -777,7 +776,7 @@ describe('two stores of one Postgres that write at once', () => {
     return keyed.toSorted((a, b) => a.key - b.key).map(({ item }) => item);
   }
 
-  /** Both stores do the same things at once, each in an order of its own. */
+  /** Both stores make the same calls at once, each in its own order. */
   async function race<T>(
     items: readonly T[],
     action: (store: UserStore, item: T, i: number) => Promise<unknown>,
@@ -816,11 +815,11 @@ describe('two stores of one Postgres that write at once', () => {
         i === 0 ? store.remove(id, ALWAYS) : store.change(id, { name: 'x' }, ALWAYS),
       );
     }
-    // The planner may lock rows in the table's order or by ids: the server resolves circles.
+    // The planner may lock rows in the table's order or by ids, so the server resolves deadlocks.
     t.diagnostic(`${(await deadlocks()) - found} deadlocks, resolved`);
   });
 
-  test('giving the same emails to different users in different orders: each goes to one', async (t: TestContext) => {
+  test('giving the same emails to different users in different orders: one user gets each', async (t: TestContext) => {
     const found = await deadlocks();
     for (let round = 0; round < 3; round++) {
       const users = await stores[0]!.list({ after: 0, limit: 200 });
@@ -834,11 +833,11 @@ describe('two stores of one Postgres that write at once', () => {
       );
       assert.equal(done, 100);
     }
-    // Rows and emails have no common order, so the server may have to resolve a circle.
+    // Rows and emails have no common order, so the server may have to resolve a deadlock.
     t.diagnostic(`${(await deadlocks()) - found} deadlocks, resolved`);
   });
 
-  test('5.6 a call that the server gave up to resolve a deadlock is run again', async (t: TestContext) => {
+  test('5.6 a call that the server rolled back to resolve a deadlock is retried', async (t: TestContext) => {
     const store = stores[0]!;
     const user = await store.create({ name: 'Ada', email: 'before@z' });
     const sql = postgres(url, { max: 1, onnotice: () => {} });
@@ -846,7 +845,7 @@ describe('two stores of one Postgres that write at once', () => {
     await sql.unsafe(`set deadlock_timeout = '60s'`);
     await sql.unsafe('begin');
     await sql.unsafe(`insert into users (name, email) values ('Bob', 'after@z')`);
-    // It waits for the email, then we for the user; it looks for a circle first and is given up.
+    // It waits for the email, then we for the user. It checks for a deadlock first and is rolled back.
     const changed = store.change(user.id, { email: 'after@z' }, ALWAYS);
     const settled = changed.then(
       () => 'done',

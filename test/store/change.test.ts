@@ -1,4 +1,4 @@
-// Results of a batch of changes, from the rows that its one statement returns.
+// Results of a batch of changes, from the rows that its statement returns.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NOT_DONE } from '../../src/store/batch.ts';
@@ -26,7 +26,7 @@ function sessionOf(rows: object[] | Error) {
   return { session, statements };
 }
 
-test('4.10 refused targets do not cost a second statement', async () => {
+test('4.10 refused targets cause no second statement', async () => {
   const rows = [user(1), refused(2, 'taken'), refused(3, 'stale'), refused(4, 'raced')];
   const { session, statements } = sessionOf(rows);
   const targets = [1, 2, 3, 4, 5].map((id) => target(id, `${id}@b`));
@@ -35,7 +35,7 @@ test('4.10 refused targets do not cost a second statement', async () => {
   assert.equal(statements.length, 1);
 });
 
-test('4.10 of one target, a unique violation is its result; of several, it is not known whose', async () => {
+test('4.10 a unique violation is the result of one target; of several, the target is unknown', async () => {
   const violation = Object.assign(new Error('x'), { code: '23505', severity: 'ERROR' });
   const { session } = sessionOf(violation);
   assert.deepEqual(await change(session, [target(1, 'a@b')], 0), [new EmailTaken()]);

@@ -1,5 +1,5 @@
-// Changes to taken emails share batches with honest changes and cost them nothing. Counts what
-// Postgres ran, over a connection where each round trip takes 10 ms.
+// Changes to taken emails share batches with honest changes and cost them nothing. Counts the statements
+// of Postgres, over a connection where each round trip takes 10 ms.
 import assert from 'node:assert/strict';
 import { after, before, describe, type TestContext, test } from 'node:test';
 import postgres from 'postgres';
@@ -35,7 +35,7 @@ describe('changes to taken emails', () => {
   before(async () => {
     const url = new URL(await createDatabase());
     direct = postgres(url.href, { max: 1, onnotice: () => {} });
-    // Makes the schema, so that the store under test does not look for it in vain.
+    // Creates the schema, so the store under test finds it.
     const first = await openStore(parseDatabaseUrl(url.href)!, OPTIONS);
     await first.list({ after: 0, limit: 1 });
     await first.close();
@@ -92,7 +92,7 @@ describe('changes to taken emails', () => {
     return { failures, statements, rolledBack };
   }
 
-  test('4.10 one taken email every 100 ms fails no honest call and rolls nothing back', async (t) => {
+  test('4.10 one taken email every 100 ms fails no honest call and causes no rollback', async (t) => {
     const normal = await campaign(t, () => {});
     const attacked = await campaign(t, (n) => {
       store.change(victim, { name: `${n}`, email: 'taken@x' }, ALWAYS).catch(() => {});

@@ -1,4 +1,4 @@
-// What a UserStore promises, looped over both engines, and the start of each engine's schema.
+// The promises of a UserStore, on both engines, and the creation of each engine's schema.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import fs, { mkdtempSync, rmSync } from 'node:fs';
@@ -46,7 +46,7 @@ async function open(url: string, options: Partial<StoreOptions> = {}): Promise<U
   return plainly(await openStore(parseDatabaseUrl(url)!, { ...QUIET, ...options }));
 }
 
-/** The store with plain objects and arrays as answers: drivers have prototypes of their own. */
+/** The store with plain objects and arrays as results, because drivers have their own prototypes. */
 function plainly(store: UserStore): UserStore {
   return {
     create: (user) => store.create(user).then(plain),
@@ -81,7 +81,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
       assert.deepEqual(await create(email), { id: 1, name: 'Ada', email, version: 1 });
     });
 
-    test('a user has these members in this order and nothing else', async () => {
+    test('a user has exactly these members in this order', async () => {
       const user = await create();
       const answers = [
         user,
@@ -113,7 +113,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
     });
 
     for (const { why, id } of [
-      { why: 'an id that was not given yet', id: 1_000_000 },
+      { why: 'an id that was not assigned yet', id: 1_000_000 },
       { why: 'the largest id', id: Number.MAX_SAFE_INTEGER },
       { why: '0', id: 0 },
     ]) {
@@ -126,7 +126,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
       });
     }
 
-    describe('texts come back as they were', () => {
+    describe('texts are stored unchanged', () => {
       for (const { why, name } of [
         { why: 'quotes, backslashes and braces', name: `"'\\{},""\\"\\\\ null NULL` },
         { why: 'the word null', name: 'NULL' },
@@ -177,7 +177,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         assert.deepEqual(await store.find(ada.id), ada);
       });
 
-      test('a change to the user’s own email is none', async () => {
+      test('a change to the user’s own email changes nothing', async () => {
         const user = await create();
         assert.deepEqual(await store.change(user.id, { email: user.email }, ALWAYS), user);
       });
@@ -188,7 +188,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         assert.equal(await change, 'stale');
       });
 
-      test('a change of nobody to a taken email is nobody’s', async () => {
+      test('a change of a missing user to a taken email finds no user', async () => {
         const ada = await create();
         assert.equal(await store.change(999_999, { email: ada.email }, ALWAYS), undefined);
       });
@@ -201,7 +201,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         assert.equal((await create(bob.email)).version, 1);
       });
 
-      test('of ten creators with one email one wins', async () => {
+      test('one of ten creators with one email succeeds', async () => {
         const email = newEmail();
         const racers = Array.from({ length: 10 }, (_, i) => store.create({ name: `${i}`, email }));
         const settled = await Promise.allSettled(racers);
@@ -215,7 +215,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         assert.deepEqual(await store.findByEmail(email), won[0]!.value);
       });
 
-      test('of ten changes to one email one wins', async () => {
+      test('one of ten changes to one email succeeds', async () => {
         const email = newEmail();
         const users = await Promise.all(Array.from({ length: 10 }, () => create()));
         const settled = await Promise.allSettled(
@@ -227,7 +227,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         assert.equal(all.length, 10);
       });
 
-      test('500 users that are created at once all are', async () => {
+      test('500 users are created at once', async () => {
         const users = await Promise.all(Array.from({ length: 500 }, () => create()));
         assert.equal(new Set(users.map(({ id }) => id)).size, 500);
         const first = Math.min(...users.map(({ id }) => id));
@@ -239,7 +239,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
       });
     });
 
-    test('an id is never given twice, not even the last after its user was removed', async () => {
+    test('an id is never reused, not even the last after its user was removed', async () => {
       const ids = new Set<number>();
       for (let i = 0; i < 5; i++) {
         const { id } = await create();
@@ -264,7 +264,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         });
       }
 
-      test('the email alone, then both', async () => {
+      test('only the email, then both', async () => {
         const user = await create();
         const [first, second] = [newEmail(), newEmail()];
         const one = await store.change(user.id, { email: first }, ALWAYS);
@@ -273,7 +273,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         assert.deepEqual(both, { id: user.id, name: 'B', email: second, version: 3 });
       });
 
-      test('of two users at once, each gets its own', async () => {
+      test('two users at once each get their own change', async () => {
         const [ada, bob] = [await create(), await create()];
         const changed = await Promise.all([
           store.change(bob.id, { name: 'B' }, ALWAYS),
@@ -297,7 +297,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         );
       });
 
-      test('of ten changes of one version one is done', async () => {
+      test('one of ten changes of one version is done', async () => {
         const user = await create();
         const changes = Array.from({ length: 10 }, (_, i) =>
           store.change(user.id, { name: `n${i}` }, iff({ oneOf: [1] })),
@@ -319,7 +319,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
       assert.equal(await store.remove(user.id, ALWAYS), undefined);
     });
 
-    test('of ten removals one is done', async () => {
+    test('one of ten removals is done', async () => {
       const user = await create();
       const removed = await Promise.all(
         Array.from({ length: 10 }, () => store.remove(user.id, ALWAYS)),
@@ -365,7 +365,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
     });
 
     describe('lists', () => {
-      test('by ascending id, after an id, at most as many as asked for', async () => {
+      test('by ascending id, after an id, at most the requested number', async () => {
         const users: User[] = [];
         for (let i = 0; i < 5; i++) users.push(await create());
         const after = users[0]!.id - 1;
@@ -379,7 +379,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         assert.deepEqual(await store.list({ after: Number.MAX_SAFE_INTEGER, limit: 1001 }), []);
       });
 
-      test('different pages asked for at once', async () => {
+      test('different pages at once', async () => {
         const users = await Promise.all(Array.from({ length: 20 }, () => create()));
         const sorted = users.toSorted((a, b) => a.id - b.id);
         const pages = await Promise.all(
@@ -392,7 +392,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
       });
     });
 
-    test('whoever has its answer reads what it wrote', async () => {
+    test('a writer with its result reads its own write', async () => {
       await Promise.all(
         Array.from({ length: 20 }, async () => {
           const user = await create();
@@ -410,7 +410,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
       );
     });
 
-    test('users asked for at once, some of them twice or missing', async () => {
+    test('users found at once, some of them twice or missing', async () => {
       const [ada, bob] = [await create(), await create()];
       const found = await Promise.all(
         [bob.id, 999_999, ada.id, bob.id].map((id) => store.find(id)),
@@ -421,7 +421,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
       assert.deepEqual(byEmail, [bob, undefined, ada, bob]);
     });
 
-    test('a call that breaks a rule of the table costs no other call of its turn', async () => {
+    test('a call that breaks a constraint fails no other call of its turn', async () => {
       const [one, two] = [newEmail(), newEmail()];
       const settled = await Promise.allSettled([
         store.create({ name: 'Ada', email: one }),
@@ -443,7 +443,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
 
 for (const engine of ['SQLite in a file', 'Postgres'] as const) {
   describe(`the schema of ${engine}`, () => {
-    test('a store that is opened again has what was written', async () => {
+    test('a reopened store has the written users', async () => {
       const url = await ENGINES[engine]();
       const first = await open(url);
       const user = await first.create({ name: 'Ada', email: newEmail() });
@@ -453,7 +453,7 @@ for (const engine of ['SQLite in a file', 'Postgres'] as const) {
       await second.close();
     });
 
-    test('ten stores that are opened at once on an empty database all work', async () => {
+    test('ten stores opened at once on an empty database all work', async () => {
       const url = await ENGINES[engine]();
       const stores = await Promise.all(
         Array.from({ length: 10 }, () => open(url, { poolSize: 2 })),
@@ -467,7 +467,7 @@ for (const engine of ['SQLite in a file', 'Postgres'] as const) {
       await Promise.all(stores.map((store) => store.close()));
     });
 
-    test('of two stores with one email one wins', async () => {
+    test('of two stores with one email, one succeeds', async () => {
       const url = await ENGINES[engine]();
       const stores = [await open(url), await open(url)];
       for (let i = 0; i < 20; i++) {
@@ -516,8 +516,8 @@ test('a Postgres database of a newer service is refused, once', async () => {
   assert.equal(faults.length, 1);
 });
 
-test('closing gives up connections that are being made', async () => {
-  // Takes connections and says nothing.
+test('closing aborts connection attempts', async () => {
+  // Accepts connections and sends nothing.
   const silent = createServer().listen(0, '127.0.0.1');
   await once(silent, 'listening');
   const { port } = silent.address() as AddressInfo;
@@ -543,7 +543,7 @@ test('a migration that has been applied is not applied again', async () => {
   await sql.end();
 });
 
-test('5.2 5.3 a folder that another start makes at the same moment is no fault', async (t) => {
+test('5.2 5.3 a folder that another start creates at the same moment causes no error', async (t) => {
   const { mkdirSync } = fs;
   const made: string[] = [];
   const mock = t.mock.method(fs, 'mkdirSync', (path: string) => {
@@ -569,14 +569,14 @@ test('5.2 a SQLite file has the durable settings', async () => {
   assert.equal(db.prepare('pragma user_version').get()?.user_version, migrations('sqlite').length);
   db.close();
   await store.close();
-  // A setting of the connection, which no other can see.
+  // A setting of the connection, invisible to others.
   const own = await openFile(path, QUIET.now, (opened) => opened);
   const FULL = 2;
   assert.equal(own.prepare('pragma synchronous').get()?.synchronous, FULL);
   own.close();
 });
 
-test('a lock of another process on a SQLite file stops no turn of the event loop', async () => {
+test('another process’s lock on a SQLite file blocks no turn of the event loop', async () => {
   const path = join(folder, 'locked.db');
   const store = await open(`sqlite:${path}`);
   const other = new DatabaseSync(path);
@@ -610,11 +610,11 @@ test('a write that finds a SQLite file locked for too long fails and is not done
   other.exec('begin immediate');
   const email = newEmail();
   const stuck = store.create({ name: 'Ada', email });
-  // It has been tried, and waits.
+  // It was tried and waits.
   await new Promise((resolve) => setImmediate(resolve));
   clock.ms = 100;
   await assert.rejects(stuck, { name: 'StoreUnavailable' });
-  // That reads still work does not end a failure to write.
+  // Working reads don't end a failure to write.
   assert.deepEqual(await store.list({ after: 0, limit: 10 }), []);
   assert.equal(await store.find(1), undefined);
   assert.deepEqual([gone, back], [1, 0]);
@@ -626,7 +626,7 @@ test('a write that finds a SQLite file locked for too long fails and is not done
   await store.close();
 });
 
-test('5.2 calls for one page in one turn share a read of SQLite, those for others do not', async () => {
+test('5.2 calls for one page in one turn share a SQLite read, calls for others do not', async () => {
   const store = await openStore(parseDatabaseUrl('sqlite::memory:')!, QUIET);
   await store.create({ name: 'Ada', email: newEmail() });
   const page = { after: 0, limit: 10 };
@@ -642,7 +642,7 @@ test('5.2 calls for one page in one turn share a read of SQLite, those for other
   await store.close();
 });
 
-test('5.5 a read of SQLite that begins after a write was acknowledged sees it', async () => {
+test('5.5 a SQLite read after an acknowledged write sees it', async () => {
   const store = await openStore(parseDatabaseUrl('sqlite::memory:')!, QUIET);
   const page = { after: 0, limit: 1000 };
   const reader = async (count: number) => {
@@ -651,7 +651,7 @@ test('5.5 a read of SQLite that begins after a write was acknowledged sees it', 
   };
   const reads: Promise<void>[] = [];
   for (let count = 1; count <= 100; count++) {
-    // A read that is queued already, and must not be shared with the later one if it has run.
+    // An already queued read must not be shared with a later one after it has run.
     reads.push(reader(count - 1));
     const write = store.create({ name: 'Ada', email: newEmail() });
     if (count % 2 === 0) await reader(count - 1);
@@ -663,8 +663,8 @@ test('5.5 a read of SQLite that begins after a write was acknowledged sees it', 
   await store.close();
 });
 
-test('5.2 while 1,000 pages wait for SQLite, other work goes on after each millisecond of reading', async () => {
-  // Each look at the clock takes 0.3 ms: a turn has time for a few reads and no more.
+test('5.2 while 1,000 pages wait for SQLite, other work runs after each millisecond of reading', async () => {
+  // Each look at the clock takes 0.3 ms, so a turn has time for only a few reads.
   const clock = { ms: 0 };
   const now = () => {
     clock.ms += 0.3;
@@ -682,7 +682,7 @@ test('5.2 while 1,000 pages wait for SQLite, other work goes on after each milli
   });
   assert.equal((await store.find(1000))?.id, 1000);
   assert.equal(done, 0);
-  // What other requests need: a turn of the event loop each.
+  // Other requests need one turn of the event loop each.
   for (let turn = 1; turn <= 100; turn++) {
     await new Promise((resolve) => setImmediate(resolve));
     assert.ok(done > 0 && done <= 4 * turn, `${done} pages in ${turn} turns`);
@@ -712,7 +712,7 @@ test('4.13 5.2 under a lock each call has its own time, not that of the first of
   const first = store.create({ name: 'Ada', email: newEmail() });
   clock.ms = 200;
   const later = ['Bob', 'Cy'].map((name) => store.create({ name, email: newEmail() }));
-  // The batch is on its way before the first expires.
+  // The batch has started before the first call expires.
   await new Promise((resolve) => setImmediate(resolve));
   clock.ms = 300;
   await assert.rejects(first, { name: 'StoreUnavailable' });
@@ -729,14 +729,14 @@ test('4.13 5.2 under a lock each call has its own time, not that of the first of
   await store.close();
 });
 
-test('4.13 what waited for a lock is not done after its time when this process stood still', async () => {
+test('4.13 a call that waited for a lock is not done late after the process was suspended', async () => {
   const path = join(folder, 'late.db');
   const clock = { ms: 0 };
   const store = await open(`sqlite:${path}`, { timeoutMs: 300, now: () => clock.ms });
   const other = new DatabaseSync(path);
   other.exec('begin immediate');
   const call = store.create({ name: 'Ada', email: newEmail() });
-  // It has been tried, and waits.
+  // It was tried and waits.
   await new Promise((resolve) => setImmediate(resolve));
   other.exec('rollback');
   other.close();
@@ -748,7 +748,7 @@ test('4.13 what waited for a lock is not done after its time when this process s
 
 describe('migrations', () => {
   for (const engine of ['sqlite', 'postgres'] as const) {
-    test(`those of ${engine} are numbered from 1 without gaps and hold SQL`, () => {
+    test(`those of ${engine} are numbered from 1 without gaps and contain SQL`, () => {
       const all = migrations(engine);
       assert.ok(all.length >= 1);
       assert.deepEqual(

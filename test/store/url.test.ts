@@ -1,4 +1,4 @@
-// DATABASE_URL as libpq writes it (PostgreSQL manual 34.1.1.2), and SQLite paths.
+// DATABASE_URL in libpq's syntax (PostgreSQL manual 34.1.1.2), and SQLite paths.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import {
@@ -25,7 +25,7 @@ describe('SQLite', () => {
     { why: 'a relative path', url: 'sqlite:data/service.db', path: 'data/service.db' },
     { why: 'an absolute path', url: 'sqlite:/data/service.db', path: '/data/service.db' },
     { why: 'memory', url: 'sqlite::memory:', path: ':memory:' },
-    { why: 'a path is taken as it is', url: 'sqlite:a b%20?c', path: 'a b%20?c' },
+    { why: 'a path is used unchanged', url: 'sqlite:a b%20?c', path: 'a b%20?c' },
   ]) {
     test(`${why}: ${url}`, () =>
       assert.deepEqual(parseDatabaseUrl(url), { engine: 'sqlite', path }));
@@ -118,7 +118,7 @@ describe('Postgres', () => {
       },
     },
     {
-      why: 'a port of its own for one of several hosts',
+      why: 'its own port for one of several hosts',
       url: 'postgres://a:1,b/d',
       database: {
         hosts: [...one('a', 1), ...one('b')],
@@ -213,33 +213,33 @@ describe('Postgres', () => {
   }
 });
 
-describe('URLs that are refused', () => {
+describe('refused URLs', () => {
   for (const { why, url } of [
     { why: 'nothing', url: '' },
-    { why: 'a path alone', url: 'data/service.db' },
+    { why: 'only a path', url: 'data/service.db' },
     { why: 'SQLite without a path', url: 'sqlite:' },
     { why: 'another engine', url: 'mysql://localhost/db' },
     { why: 'a scheme in capitals', url: 'POSTGRES://localhost' },
     { why: 'one slash', url: 'postgres:/localhost' },
     { why: 'a connection string of words', url: 'host=localhost dbname=x' },
-    { why: 'space in front', url: ' postgres://localhost' },
+    { why: 'leading space', url: ' postgres://localhost' },
     { why: 'a slash in the password', url: 'postgres://u:12/ss@h/d' },
     { why: 'an @ and a slash in the password', url: 'postgres://u:1@2/ss@h/d' },
   ]) {
     test(`${why}: ${JSON.stringify(url)}`, () => assert.equal(parseDatabaseUrl(url), undefined));
   }
 
-  // No part of the URL is in the error: it can hold a secret.
+  // The error contains no part of the URL, which can be secret.
   for (const { why, url } of [
     { why: 'port 0', url: 'postgres://h:0' },
     { why: 'a port above the last', url: 'postgres://h:65536' },
-    { why: 'a port that is no number', url: 'postgres://h:x' },
+    { why: 'a port that is not a number', url: 'postgres://h:x' },
     { why: 'a port of another kind of number', url: 'postgres:///?port=1e3' },
     { why: 'more ports than one and fewer than hosts', url: 'postgres://a,b,c/?port=1,2' },
     { why: 'more ports than hosts', url: 'postgres://a/?port=1,2' },
     { why: 'an IPv6 host without brackets', url: 'postgres://::1/d' },
     { why: 'a bracket that stays open', url: 'postgres://[::1/d' },
-    { why: 'text behind a bracket', url: 'postgres://[::1]x/d' },
+    { why: 'text after a bracket', url: 'postgres://[::1]x/d' },
     { why: 'an @ in the password', url: 'postgres://app:s3cr@t-tail@127.0.0.1:1/d' },
     { why: 'an @ in the password, before brackets', url: 'postgres://u:a@b@[::1]:1/d' },
     { why: 'an @ in a second host', url: 'postgres://u:p@a,b@c/d' },
@@ -248,7 +248,7 @@ describe('URLs that are refused', () => {
     { why: 'a question mark in the password', url: 'postgres://u:12?ss@h/d' },
     { why: 'malformed encoding in the password', url: 'postgres://u:100%@h/d' },
     { why: 'malformed encoding in a parameter', url: 'postgres:///?user=%zz' },
-    { why: 'bytes that are no UTF-8', url: 'postgres://u:%FF@h/d' },
+    { why: 'bytes that are not UTF-8', url: 'postgres://u:%FF@h/d' },
     { why: 'an unknown parameter', url: 'postgres:///?pool=5' },
     { why: 'a name of Object.prototype as parameter', url: 'postgres:///?constructor=x' },
     { why: 'a parameter in another case', url: 'postgres:///?SSLMode=require' },

@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { newFolder } from './program.ts';
 
-/** Why tests that need a certificate are skipped; false where they are not. */
+/** Reason to skip tests that need a certificate; false if they can run. */
 export const NO_OPENSSL =
   spawnSync('openssl', ['version']).status !== 0 && 'openssl is not installed';
 

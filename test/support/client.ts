@@ -1,17 +1,17 @@
-// Speaks HTTP to a URL: `fetch` for what it can send, raw sockets for what it refuses to send.
-// Every answer must be one that openapi.json declares (contract 8.1).
+// HTTP client for a URL: `fetch`, and raw sockets for requests that `fetch` refuses to send.
+// Every response must be declared in openapi.json (contract 8.1).
 import { connect } from 'node:net';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { type Exchange, seen } from './openapi.ts';
 
-/** An answer read whole: status, headers in lower case, body as text. */
+/** A complete response: status, headers in lower case, body as text. */
 export interface Answer {
   readonly status: number;
   readonly headers: Headers;
   readonly body: string;
 }
 
-/** Sends one request and reads the answer whole. A plain object as `body` goes as JSON. */
+/** Sends one request and reads the whole response. A plain object as `body` is sent as JSON. */
 export async function send(
   url: string,
   init: Omit<RequestInit, 'body'> & { body?: unknown } = {},
@@ -27,7 +27,7 @@ export async function send(
   return answer;
 }
 
-/** Writes raw bytes to the server of `url` and resolves with all it answers until it closes. */
+/** Writes raw bytes to the server of `url` and resolves with everything it sends until it closes. */
 export async function raw(url: string, ...parts: (string | Uint8Array)[]): Promise<string> {
   const { hostname, port } = new URL(url);
   const text = await new Promise<string>((resolve, reject) => {
@@ -48,8 +48,8 @@ export async function raw(url: string, ...parts: (string | Uint8Array)[]): Promi
 }
 
 /**
- * The first of the requests that a connection sent, with its answer.
- * @returns undefined unless the answer came whole
+ * The first request of a connection, with its response.
+ * @returns undefined unless the response is complete
  */
 export function firstExchange(sent: Buffer, received: string): Exchange | undefined {
   const [, method = '', target = ''] = /^(\S+) (\S+) HTTP\//.exec(sent.toString('latin1')) ?? [];
@@ -72,7 +72,7 @@ function decode(bytes: Buffer, coding: string | null): Buffer {
   return coding === 'gzip' ? gunzipSync(bytes) : bytes;
 }
 
-/** The body at the beginning of `rest`; undefined when it is cut off. */
+/** The body at the start of `rest`; undefined if it is incomplete. */
 function contentOf(headers: Headers, rest: string): string | undefined {
   const length = headers.get('content-length');
   if (length !== null)

@@ -1,5 +1,5 @@
-// Measures what measuring costs, in a process of its own: in the test runner's, which follows every
-// promise, one is ten times as dear. Prints nanoseconds as JSON.
+// Measures the cost of measuring, in a separate process: in the test runner's, which tracks every
+// promise, a promise costs ten times as much. Prints nanoseconds as JSON.
 import { MeasuredStore } from '../../src/ops/measured.ts';
 import { Metrics } from '../../src/ops/metrics.ts';
 import { routes } from '../../src/routes.ts';
@@ -20,7 +20,7 @@ const measured = new MeasuredStore(bare, {
   record: metrics.operation.bind(metrics),
 });
 
-/** CPU time of one call in the best round, as what else runs can only make one slower. */
+/** CPU time of one call in the best round: other programs can only make a round slower. */
 async function nanoseconds(round: () => void | Promise<void>): Promise<number> {
   let best = Number.POSITIVE_INFINITY;
   for (let i = 0; i < ROUNDS; i++) {

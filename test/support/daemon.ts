@@ -1,4 +1,4 @@
-// Programs of others that the tests start: where they are found, as whom they run, on which port.
+// Third-party programs that the tests start: their paths, users and ports.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { accessSync, constants, readFileSync } from 'node:fs';
@@ -9,7 +9,7 @@ import { join } from 'node:path';
 /** User and group of programs that refuse to run as root. */
 export const OWNER = userInfo().uid === 0 ? (idsOf('postgres') ?? idsOf('nobody') ?? {}) : {};
 
-/** The program's path; undefined where it is not installed. */
+/** The program's path; undefined if it is not installed. */
 export function find(program: string): string | undefined {
   const folders = [...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/usr/local/sbin'];
   return folders
@@ -40,7 +40,7 @@ export class Daemon {
     }
   }
 
-  /** Resolves once the port takes connections. */
+  /** Resolves once the port accepts connections. */
   async listening(): Promise<this> {
     while (this.process.exitCode === null && this.process.signalCode === null) {
       const socket = connect(this.port, '127.0.0.1');
@@ -62,7 +62,7 @@ export class Daemon {
   }
 }
 
-/** A port that no outgoing connection takes by chance while its server is away. */
+/** A port that no outgoing connection can take while its server is down. */
 export async function stablePort(): Promise<number> {
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * 20_000);

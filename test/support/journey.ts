@@ -1,6 +1,6 @@
-// The journey that every generated client makes with a running service, whose users are protected.
+// The journey of every generated client with a running service, with PROTECT_USERS.
 
-/** What each client prints as JSON. */
+/** The output of each client, as JSON. */
 export const JOURNEY = {
   greeting: 'Hello! This is the Notes and Users API.\n',
   wrong: [401, 'Unauthorized'],

@@ -1,6 +1,6 @@
-// Stands in for kubectl before a cluster, for the commands of docs/operations.md. The real kubectl
-// (KUBECTL) reads the arguments and the objects wherever it can do so without a cluster; what was
-// applied, as JSON, and what else was asked go to CALLS, a line each.
+// A stand-in for kubectl with a cluster, for the commands of docs/operations.md. The real kubectl
+// (KUBECTL) parses the arguments and the objects where it can do so without a cluster. Applied objects,
+// as JSON, and other calls go to CALLS, one line each.
 import { execFileSync, spawnSync } from 'node:child_process';
 import { appendFileSync, readFileSync } from 'node:fs';
 
@@ -32,7 +32,7 @@ switch (command) {
   }
   case 'rollout': {
     const [action, target, ...rest] = args;
-    // The manifest is parsed, and has what is asked for.
+    // The manifest is parsed and has the requested object.
     const [kind, name] = target!.split('/');
     const manifest = readFileSync(MANIFEST, 'utf8')
       .split(/^---\n/m)
@@ -43,7 +43,7 @@ switch (command) {
     if (!manifest.some((one) => one.kind.toLowerCase() === kind && one.metadata.name === name)) {
       throw new Error(`${target}: not in ${MANIFEST}`);
     }
-    // A flag that kubectl does not know is an error before the missing cluster is one.
+    // kubectl reports an unknown flag before the missing cluster.
     const { stderr } = spawnSync(KUBECTL, [command, ...args, '--server=http://127.0.0.1:9'], {
       encoding: 'utf8',
     });

@@ -29,11 +29,11 @@ export async function install(): Promise<string> {
   return join(FOLDER, 'node_modules/lighthouse/cli/index.js');
 }
 
-/** What Lighthouse finds on a page, as a phone of medium speed sees it. */
+/** Lighthouse's result for a page on a phone of medium speed. */
 export interface Report {
   /** From 0 to 100 by category. */
   readonly scores: Readonly<Record<string, number>>;
-  /** What is not perfect, for people. */
+  /** Imperfect audits, for people. */
   readonly findings: readonly string[];
 }
 

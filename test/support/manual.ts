@@ -1,28 +1,28 @@
-// The command blocks of docs/operations.md, and how each is tested. A block without an entry here,
-// or an entry without a block, fails test/deploy.test.ts.
+// The command blocks of docs/operations.md with their tests. A block without an entry here,
+// or an entry without a block, fails test/manual.test.ts.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 const MANUAL = join(import.meta.dirname, '../../docs/operations.md');
 
-/** A fenced block that is to be typed in or copied. */
+/** A fenced block to type or copy. */
 export interface Block {
   readonly language: string;
   readonly heading: string;
   readonly text: string;
 }
 
-/** What runs a block, or why nothing does. */
+/** The test of a block, or the reason why there is none. */
 export type Treatment =
   /** A container engine, in test/image/operations.test.ts. */
   | 'engine'
   /** A container engine with compose and a Postgres, in test/image/operations.test.ts. */
   | 'compose'
-  /** kubectl and a stand-in for the cluster, in test/deploy.test.ts. */
+  /** kubectl and a stand-in for the cluster, in test/manual.test.ts. */
   | 'kubectl'
-  /** The Postgres of the tests, in test/deploy.test.ts. */
+  /** The Postgres of the tests, in test/manual.test.ts. */
   | 'postgres'
-  /** Prometheus' promtool, in test/deploy.test.ts. */
+  /** Prometheus' promtool, in test/manual.test.ts. */
   | 'promtool'
   | { readonly notRun: string };
 
@@ -65,7 +65,7 @@ export function blocks(): readonly Block[] {
   return found;
 }
 
-/** The text of one block: the first under that heading in which the words occur. */
+/** The text of the first block under that heading that contains the words. */
 export function block(heading: string, words: string): string {
   const found = blocks().find((each) => each.heading === heading && each.text.includes(words));
   if (found === undefined) throw new Error(`${MANUAL}: no block with "${words}" under ${heading}`);

@@ -3,14 +3,14 @@ import { execFileSync } from 'node:child_process';
 import { send } from './client.ts';
 import { find } from './daemon.ts';
 
-/** Debian's package prometheus; undefined where it is not installed. */
+/** Debian's package prometheus; undefined if it is not installed. */
 export const PROMTOOL = find('promtool');
 
-/** Why a test that needs it is skipped; false where it is there. */
+/** Reason to skip tests that need it; false if it is installed. */
 export const WITHOUT_PROMTOOL =
   PROMTOOL === undefined && 'promtool is not installed (Debian package prometheus)';
 
-/** What promtool says, and whether it is content. */
+/** promtool's output and exit status. */
 export function promtool(args: readonly string[], input = ''): { status: number; output: string } {
   try {
     const output = execFileSync(PROMTOOL!, args, { input, encoding: 'utf8', stdio: 'pipe' });
@@ -26,7 +26,7 @@ export class Page {
   readonly text: string;
   readonly values: ReadonlyMap<string, number>;
 
-  /** Asks an admin listener. */
+  /** Fetches the page of an admin listener. */
   static async of(adminUrl: string): Promise<Page> {
     return new Page((await send(`${adminUrl}/metrics`)).body);
   }
@@ -42,7 +42,7 @@ export class Page {
     );
   }
 
-  /** Every value of a name by the text of its labels, empty without. */
+  /** Every value of a name by its labels as text; empty without labels. */
   series(name: string): Record<string, number> {
     const own = [...this.values].filter(([key]) => key === name || key.startsWith(`${name}{`));
     return Object.fromEntries(own.map(([key, value]) => [key.slice(name.length + 1, -1), value]));

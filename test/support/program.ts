@@ -11,12 +11,12 @@ import { createDatabase } from './postgres.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-// As `npm start` does it: exec, node, its flags, the entry file.
+// As in `npm start`: exec, node, its flags, the entry file.
 const [, , ...START]: string[] = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
   .scripts.start.split(' ')
   .map((word: string) => (word.endsWith('.ts') ? join(ROOT, word) : word));
 
-/** What is started: the source, or the command that TEST_PROGRAM gives as a JSON array. */
+/** The command to start: the source, or TEST_PROGRAM as a JSON array. */
 export const PROGRAM: readonly string[] = process.env.TEST_PROGRAM
   ? JSON.parse(process.env.TEST_PROGRAM)
   : [process.execPath, ...START];
@@ -25,7 +25,7 @@ export const PROGRAM: readonly string[] = process.env.TEST_PROGRAM
 export const STORES = ['sqlite', 'postgres'] as const;
 export type StoreName = (typeof STORES)[number];
 
-/** The credentials and key that `start` gives the program unless the test gives others. */
+/** The default credentials and key of `start`. */
 export const USER = 'admin';
 export const PASSWORD = 'correct horse';
 export const SECRET = 'a signing secret of 32 bytes or more';
@@ -83,7 +83,7 @@ export class Program {
       .map((line) => JSON.parse(line));
   }
 
-  /** Resolves once `condition` holds; checked at every output. Rejects when the program ends. */
+  /** Resolves once `condition` holds; checked at every output. Rejects when the program exits. */
   async until(condition: (program: Program) => boolean): Promise<void> {
     while (!condition(this)) {
       await Promise.race([
@@ -117,7 +117,7 @@ export class Program {
     await this.exited;
   }
 
-  /** A process that is killed does not tell what it has run; the second signal ends it at once. */
+  /** A killed process reports no coverage. The second signal ends it at once. */
   async #tellCoverage(): Promise<void> {
     for (const signal of ['SIGTERM', 'SIGINT'] as const) this.process.kill(signal);
     const timer = new AbortController();

