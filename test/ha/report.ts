@@ -1,20 +1,23 @@
 // Figures of the tests, as rows of the table in docs/high-availability.md.
 import type { TestContext } from 'node:test';
+import type { Seen } from './load.ts';
 
-/** What one fault did. */
-export interface Result {
+/** What came of one fault. */
+interface Result extends Seen {
+  readonly replication: string;
   readonly fault: string;
-  readonly acknowledged: number;
-  readonly lost: number;
-  readonly duplicated: number;
-  readonly gapSeconds: number;
-  readonly unreadySeconds: number;
+  readonly topology: string;
 }
 
-/** Writes a row: fault, writes acknowledged, lost, done twice, longest gap, longest not ready. */
+/** Prints a row; the last two figures are the longest times without a write and without /ready. */
 export function report(t: TestContext, result: Result): void {
-  const { fault, acknowledged, lost, duplicated, gapSeconds, unreadySeconds } = result;
-  const counts = [acknowledged, lost, duplicated].map((count) => count.toLocaleString('en'));
-  const seconds = [gapSeconds, unreadySeconds].map((each) => `${each.toFixed(1)} s`);
-  t.diagnostic(`| ${[fault, ...counts, ...seconds].join(' | ')} |`);
+  const { acknowledged, lost, duplicated } = result;
+  const counts = [acknowledged, lost.length, duplicated.length];
+  const seconds = [result.gapSeconds, result.unreadySeconds];
+  const cells = [
+    ...[result.replication, result.fault, result.topology],
+    ...counts.map((count) => count.toLocaleString('en')),
+    ...seconds.map((each) => `${each.toFixed(1)} s`),
+  ];
+  t.diagnostic(`| ${cells.join(' | ')} |`);
 }
