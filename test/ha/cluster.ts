@@ -16,6 +16,8 @@ import { join, sep } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import postgres from 'postgres';
 import { Daemon, OWNER, stablePort } from '../support/daemon.ts';
+import { block } from '../support/manual.ts';
+import { HOSTS, PAGE, PATRONI, withPorts } from './page.ts';
 import { ETCD, HAPROXY, IS_FULL, POSTGRES_BIN, PYTHON } from './programs.ts';
 
 const PASSWORD = 'test';
@@ -25,10 +27,8 @@ const POLL_MS = 100;
 /** The longest that a cluster takes to be whole again, a copy of a whole member included. */
 export const WHOLE_TIMEOUT_MS = 180_000;
 
-/** In seconds: Patroni's defaults, or the shortest that it accepts. */
-export const TIMES = IS_FULL
-  ? { ttl: 30, loop_wait: 10, retry_timeout: 10 }
-  : { ttl: 20, loop_wait: 1, retry_timeout: 9 };
+/** Instead of the page's times, Patroni's defaults: the shortest that it accepts, in seconds. */
+const SHORT_TIMES = { ttl: 20, loop_wait: 1, retry_timeout: 9 };
 
 /** Settings of Patroni that decide whether a failover loses writes. */
 export type Replication = 'synchronous' | 'quorum' | 'asynchronous';
@@ -72,7 +72,7 @@ export class Member {
     this.#patroni = new Daemon(
       this.restPort,
       PYTHON,
-      ['-m', 'patroni', join(this.folder, 'patroni.json')],
+      ['-m', 'patroni', join(this.folder, 'patroni.yaml')],
       { cwd: this.folder, env: { ...process.env, HOME: this.folder } },
     );
   }
@@ -259,16 +259,6 @@ export class Cluster {
       name,
       restapi: { listen: `127.0.0.1:${restPort}`, connect_address: `127.0.0.1:${restPort}` },
       etcd3: { hosts: [`127.0.0.1:${etcdPort}`] },
-      bootstrap: {
-        dcs: {
-          ...TIMES,
-          synchronous_mode: SYNCHRONOUS_MODE[this.replication],
-          // A primary that crashed is replaced, not waited for.
-          primary_start_timeout: 0,
-          postgresql: { use_pg_rewind: true, parameters: { max_connections: 100 } },
-        },
-        initdb: [{ encoding: 'UTF8' }, { locale: 'C' }, 'data-checksums'],
-      },
       postgresql: {
         listen: `127.0.0.1:${port}`,
         connect_address: `127.0.0.1:${port}`,
@@ -284,7 +274,29 @@ export class Cluster {
       },
       watchdog: { mode: 'off' },
     };
-    writeFileSync(join(folder, 'patroni.json'), JSON.stringify(settings, undefined, 2));
+    // JSON is YAML, so each section is a line.
+    const sections = Object.entries(settings).map(
+      ([section, value]) => `${section}: ${JSON.stringify(value)}\n`,
+    );
+    const initdb = `  initdb: [encoding: UTF8, locale: C, data-checksums]\n`;
+    const dcs = this.#dynamicSettings().replace(/^/gm, '    ');
+    const text = `${sections.join('')}bootstrap:\n${initdb}  dcs:\n${dcs}\n`;
+    writeFileSync(join(folder, 'patroni.yaml'), text);
+  }
+
+  /** The page's settings, with this cluster's replication. */
+  #dynamicSettings(): string {
+    let text = block(PATRONI, 'synchronous_mode', PAGE);
+    const settings = {
+      synchronous_mode: SYNCHRONOUS_MODE[this.replication],
+      ...(IS_FULL ? {} : SHORT_TIMES),
+    };
+    for (const [name, value] of Object.entries(settings)) {
+      const line = new RegExp(`^${name}: .*$`, 'm');
+      assert.match(text, line);
+      text = text.replace(line, `${name}: ${value}`);
+    }
+    return text.trimEnd();
   }
 
   /** Polls; a cluster that never gets there fails with what its members say. */
@@ -314,27 +326,21 @@ async function startEtcd(folder: string, port: number, peerPort: number): Promis
   await new Daemon(port, ETCD, flags, { cwd: folder }).listening();
 }
 
+/** The page's configuration with the ports of this cluster. */
 async function startHaproxy(folder: string, cluster: Cluster): Promise<void> {
+  const port = cluster.balancerPort;
+  const config = withPorts(block(HOSTS, 'GET /primary', PAGE), {
+    'bind 127.0.0.1:5432': `bind 127.0.0.1:${port}`,
+    ...Object.fromEntries(
+      cluster.members.map((member, i) => [
+        `10.0.0.${i + 1}:5432 check port 8008`,
+        `127.0.0.1:${member.port} check port ${member.restPort}`,
+      ]),
+    ),
+  });
   const file = join(folder, 'haproxy.cfg');
-  const servers = cluster.members.map(
-    ({ name, port, restPort }) => `  server ${name} 127.0.0.1:${port} check port ${restPort}`,
-  );
-  writeFileSync(
-    file,
-    `defaults
-  mode tcp
-  timeout connect 1s
-  timeout client 1h
-  timeout server 1h
-listen primary
-  bind 127.0.0.1:${cluster.balancerPort}
-  option httpchk GET /primary
-  http-check expect status 200
-  default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions
-${servers.join('\n')}
-`,
-  );
-  await new Daemon(cluster.balancerPort, HAPROXY, ['-db', '-f', file], { cwd: folder }).listening();
+  writeFileSync(file, config);
+  await new Daemon(port, HAPROXY, ['-db', '-f', file], { cwd: folder }).listening();
 }
 
 async function distinctPorts(count: number): Promise<number[]> {

@@ -2,11 +2,13 @@
 // URL has three hosts, and one that goes through HAProxy. Every acknowledged write is accounted for.
 import assert from 'node:assert/strict';
 import { after, before, describe, type TestContext, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import postgres from 'postgres';
 import { createDatabase } from '../support/postgres.ts';
 import { Cluster, type Member, type Replication } from './cluster.ts';
-import { Load, type Seen } from './load.ts';
+import { Load } from './load.ts';
 import { ABSENT, IS_FULL } from './programs.ts';
-import { report } from './report.ts';
+import { type Result, report } from './report.ts';
 
 const TIMES = IS_FULL ? 2 : 1;
 
@@ -74,19 +76,17 @@ for (const [replication, faults] of Object.entries(MODES) as [Replication, Fault
     for (const [name, fault] of FAULTS) {
       if (!faults.includes(fault)) continue;
       test(`4.13 5.1 5.5 ${name}`, async (t) => {
-        for (let i = 0; i < TIMES; i++) await failover(t, cluster, name, fault);
+        const results: Result[] = [];
+        for (let i = 0; i < TIMES; i++) results.push(...(await failover(t, cluster, fault)));
+        report(t, `${replication} | ${name}`, results);
+        for (const result of results) check(result, replication, fault);
       });
     }
   });
 }
 
-async function failover(
-  t: TestContext,
-  cluster: Cluster,
-  name: string,
-  fault: Fault,
-): Promise<void> {
-  const { replication } = cluster;
+/** Puts the fault once; returns what came of it in each topology. */
+async function failover(t: TestContext, cluster: Cluster, fault: Fault): Promise<Result[]> {
   const leader = await cluster.whole();
   await using loads = new AsyncDisposableStack();
   const runs: { readonly topology: string; readonly database: string; readonly load: Load }[] = [];
@@ -98,24 +98,50 @@ async function failover(
   const progress = (when: string) => Promise.all(runs.map(({ load }) => load.progress(when)));
   for (const { load } of runs) assert.ok(load.inFlight > 0);
   const end = await fault(cluster, leader);
+  const sessions = fault === freezeStandby ? countSessions(leader) : undefined;
   const hasNewLeader = fault !== freezeStandby;
   if (hasNewLeader) await cluster.newLeader(leader);
   await progress('after the fault');
+  if (sessions) t.diagnostic(`most sessions of two replicas at once: ${await sessions.stop()}`);
   end();
   const last = await cluster.whole();
   assert.equal(last !== leader, hasNewLeader);
   for (const { load } of runs) load.mark();
   await progress('after the cluster was whole again');
+  const results: Result[] = [];
   for (const { topology, database, load } of runs) {
     const url = new URL(last.url);
     url.pathname = database;
-    const seen = await load.stop(url.href);
-    report(t, { replication, fault: name, topology, ...seen });
-    check(seen, replication, fault, topology);
+    results.push({ topology, ...(await load.stop(url.href)) });
   }
+  return results;
 }
 
-function check(seen: Seen, replication: Replication, fault: Fault, topology: string): void {
+/** Counts the sessions that the replicas of one load have on a server, until `stop`. */
+function countSessions({ url }: Member) {
+  let most = 0;
+  let isStopping = false;
+  const sql = postgres(url, { max: 1 });
+  const counting = (async () => {
+    while (!isStopping) {
+      const rows = await sql`
+        select count(*)::int as sessions from pg_stat_activity
+        where application_name = 'notes-users' group by datname`;
+      most = Math.max(most, ...rows.map(({ sessions }) => sessions));
+      await pause(200);
+    }
+  })().catch(() => {});
+  return {
+    stop: async () => {
+      isStopping = true;
+      await sql.end({ timeout: 0 });
+      await counting;
+      return most;
+    },
+  };
+}
+
+function check({ topology, ...seen }: Result, replication: Replication, fault: Fault): void {
   // What is written once the cluster is whole again is safe in every mode.
   assert.deepEqual(seen.sinceMark, { lost: [], duplicated: [] });
   const isWaitedFor = replication === 'quorum' ? fault !== killPatroni : fault === switchover;
