@@ -49,6 +49,44 @@ describe('the manual', () => {
   });
 });
 
+describe('the page on high availability', () => {
+  const page = 'high-availability.md';
+
+  test('test:ha runs every configuration, and the others are checked here', () => {
+    const found = blocks(page).map(({ heading, language }) => `${heading}: ${language}`);
+    assert.deepEqual(found, [
+      '1. Postgres: Patroni and fencing: yaml', // test/ha/cluster.ts
+      '2. The way to the primary: text',
+      '2. The way to the primary: haproxy', // test/ha/cluster.ts
+      '3. Connections: text',
+      '4. The balancer in front of the service: haproxy', // test/ha/balancer.test.ts
+      '4. The balancer in front of the service: yaml',
+    ]);
+  });
+
+  test('the URL is one that the service takes', async () => {
+    const { text } = blocks(page).find((each) => each.text.startsWith('DATABASE_URL='))!;
+    const DATABASE_URL = text
+      .trim()
+      .slice('DATABASE_URL='.length)
+      .replace(/10\.0\.0\.([123]):5432/g, '127.0.0.$1:1');
+    await using program = await start({ DATABASE_URL });
+    const { store } = await program.logged('listening');
+    assert.equal(store, 'postgres 127.0.0.1:1,127.0.0.2:1,127.0.0.3:1/notes');
+  });
+
+  test('the second Service is the first with another name, for pods that are not ready too', () => {
+    const service = readFileSync(MANIFEST, 'utf8')
+      .split(/^---\n/m)
+      .find((object) => object.includes('\nkind: Service\n'))!;
+    const { text } = blocks(page).find((each) => each.text.includes('\nkind: Service\n'))!;
+    const expected = service
+      .replace('name: notes-users\n', 'name: notes-users-without-store\n')
+      .replace('spec:\n', 'spec:\n  publishNotReadyAddresses: true\n');
+    assert.equal(text, expected);
+  });
+});
+
 describe('the manual: roles and database of Postgres', () => {
   test('the service runs as the first role, then as either, then only as the second', async () => {
     const server = process.env.TEST_DATABASE_URL;

@@ -1,5 +1,5 @@
 // Third-party programs that the tests start: their paths, users and ports.
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { accessSync, constants, readFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
@@ -30,9 +30,9 @@ export class Daemon {
   readonly process: ChildProcess;
   log = '';
 
-  constructor(port: number, path: string, args: readonly string[]) {
+  constructor(port: number, path: string, args: readonly string[], options: SpawnOptions = {}) {
     this.port = port;
-    this.process = spawn(path, args, { ...OWNER, stdio: ['ignore', 'pipe', 'pipe'] });
+    this.process = spawn(path, args, { ...OWNER, ...options, stdio: ['ignore', 'pipe', 'pipe'] });
     for (const stream of [this.process.stdout, this.process.stderr]) {
       stream?.setEncoding('utf8').on('data', (text: string) => {
         this.log += text;

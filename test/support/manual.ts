@@ -3,7 +3,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-const MANUAL = join(import.meta.dirname, '../../docs/operations.md');
+const DOCS = join(import.meta.dirname, '../../docs');
+const MANUAL = 'operations.md';
 
 /** A fenced block to type or copy. */
 export interface Block {
@@ -53,11 +54,11 @@ export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
   Metrics: ['promtool', 'promtool'],
 };
 
-/** Every block of the page in order. */
-export function blocks(): readonly Block[] {
+/** Every block of a page of docs/ in order. */
+export function blocks(page = MANUAL): readonly Block[] {
   let heading = '';
   const found: Block[] = [];
-  const text = readFileSync(MANUAL, 'utf8');
+  const text = readFileSync(join(DOCS, page), 'utf8');
   for (const [, title, language, body] of text.matchAll(/^#+ (.+)$|^```(\w*)\n([\s\S]*?)^```$/gm)) {
     if (title !== undefined) heading = title;
     else found.push({ language: language!, heading, text: body! });
@@ -66,8 +67,8 @@ export function blocks(): readonly Block[] {
 }
 
 /** The text of the first block under that heading that contains the words. */
-export function block(heading: string, words: string): string {
-  const found = blocks().find((each) => each.heading === heading && each.text.includes(words));
-  if (found === undefined) throw new Error(`${MANUAL}: no block with "${words}" under ${heading}`);
+export function block(heading: string, words: string, page = MANUAL): string {
+  const found = blocks(page).find((each) => each.heading === heading && each.text.includes(words));
+  if (found === undefined) throw new Error(`${page}: no block with "${words}" under ${heading}`);
   return found.text;
 }

@@ -1,0 +1,122 @@
+// The page's HAProxy in front of two replicas: what clients notice when Postgres is lost, and when a
+// replica stops.
+import assert from 'node:assert/strict';
+import { chmodSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { basic, send } from '../support/client.ts';
+import { Daemon, stablePort } from '../support/daemon.ts';
+import { block } from '../support/manual.ts';
+import { createDatabase } from '../support/postgres.ts';
+import { newFolder, PASSWORD, type Program, SECRET, start, USER } from '../support/program.ts';
+import { Server } from '../support/server.ts';
+import { BALANCER, PAGE, withPorts } from './page.ts';
+import { HAPROXY } from './programs.ts';
+
+const SKIP = HAPROXY === '' && 'not installed: apt-get install haproxy';
+const STATUS_TIMEOUT_MS = 60_000;
+
+test('3.1 7.1 7.2 without Postgres, two backends keep up the routes that need no store', {
+  skip: SKIP,
+  timeout: 300_000,
+}, async () => {
+  await using postgres = await Server.create();
+  await using stack = new AsyncDisposableStack();
+  const replicas = await startReplicas(stack, await createDatabase(postgres.url));
+  const url = stack.use(await startHaproxy(replicas)).url;
+  await becomes(`${url}/users`, 200);
+  await postgres.kill();
+  // HAProxy's own 503: no replica is ready.
+  await becomes(`${url}/users`, 503);
+  assert.deepEqual(await statusesWithoutStore(url), [200, 200, 200, 200]);
+  await postgres.start();
+  await becomes(`${url}/users`, 200);
+  assert.deepEqual(await statusesWithoutStore(url), [200, 200, 200, 200]);
+});
+
+test('6.2 a replica stops, and no client of either backend notices', {
+  skip: SKIP,
+  timeout: 300_000,
+}, async () => {
+  await using postgres = await Server.create();
+  await using stack = new AsyncDisposableStack();
+  const replicas = await startReplicas(stack, await createDatabase(postgres.url));
+  const url = stack.use(await startHaproxy(replicas)).url;
+  await becomes(`${url}/users`, 200);
+  let isDone = false;
+  let answered = 0;
+  const failures: string[] = [];
+  const clients = ['/', '/openapi.json', '/users?limit=1', '/users'].map(async (path) => {
+    for (; !isDone; answered++) {
+      const { status } = await send(url + path);
+      if (status !== 200) failures.push(`${path}: ${status}`);
+    }
+  });
+  const before = answered;
+  assert.deepEqual(await replicas[0]!.stop(), { code: 0, signal: null });
+  const goal = answered + 100;
+  assert.ok(answered > before);
+  while (answered < goal && failures.length === 0) await pause(10);
+  isDone = true;
+  await Promise.all(clients);
+  assert.deepEqual(failures, []);
+});
+
+async function startReplicas(
+  stack: AsyncDisposableStack,
+  DATABASE_URL: string,
+): Promise<readonly Program[]> {
+  const env = { DATABASE_URL, SIGNING_SECRET: SECRET, SHUTDOWN_DELAY_MS: '5000' };
+  return [stack.use(await start(env)), stack.use(await start(env))];
+}
+
+/** The page's configuration with the ports of these replicas. */
+async function startHaproxy(replicas: readonly Program[]) {
+  const port = await stablePort();
+  const portOf = (url: string) => new URL(url).port;
+  const config = withPorts(block(BALANCER, 'GET /ready', PAGE), {
+    'bind :80': `bind 127.0.0.1:${port}`,
+    ...Object.fromEntries(
+      replicas.map((program, i) => [
+        `10.0.1.${i + 1}:3000 check port 3001`,
+        `127.0.0.1:${portOf(program.url)} check port ${portOf(program.adminUrl)}`,
+      ]),
+    ),
+  });
+  const folder = newFolder();
+  chmodSync(folder, 0o755);
+  const file = join(folder, 'haproxy.cfg');
+  writeFileSync(file, config);
+  const daemon = await new Daemon(port, HAPROXY, ['-db', '-f', file]).listening();
+  return {
+    url: `http://127.0.0.1:${port}`,
+    [Symbol.asyncDispose]: () => daemon[Symbol.asyncDispose](),
+  };
+}
+
+/** Of `/`, `/token`, `/notes` and `/protected`. */
+async function statusesWithoutStore(url: string): Promise<number[]> {
+  const token = await send(`${url}/token`, { method: 'POST', body: { id: USER, pw: PASSWORD } });
+  const bearer = token.status === 200 ? JSON.parse(token.body).token : '';
+  const others = await Promise.all([
+    send(url),
+    send(`${url}/notes`, { headers: { Authorization: `Bearer ${bearer}` } }),
+    send(`${url}/protected`, { headers: { Authorization: basic(USER, PASSWORD) } }),
+  ]);
+  return [token, ...others].map(({ status }) => status);
+}
+
+async function becomes(url: string, status: number): Promise<void> {
+  const deadline = performance.now() + STATUS_TIMEOUT_MS;
+  let last = 0;
+  while (performance.now() < deadline) {
+    // Not `send`: the balancer's own responses are not the service's.
+    const response = await fetch(url);
+    await response.text();
+    last = response.status;
+    if (last === status) return;
+    await pause(50);
+  }
+  throw new Error(`${url}: still ${last}, not ${status}, after ${STATUS_TIMEOUT_MS} ms`);
+}

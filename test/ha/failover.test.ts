@@ -1,0 +1,180 @@
+// A Patroni cluster under writers, by how it replicates. Each fault meets two loads at once: one whose
+// URL has three hosts, and one that goes through HAProxy. Every acknowledged write is accounted for.
+import assert from 'node:assert/strict';
+import { after, before, describe, type TestContext, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import postgres from 'postgres';
+import { createDatabase } from '../support/postgres.ts';
+import { Cluster, type Member, type Replication } from './cluster.ts';
+import { Load } from './load.ts';
+import { ABSENT, IS_FULL } from './programs.ts';
+import { type Result, report } from './report.ts';
+
+const TIMES = IS_FULL ? 2 : 1;
+
+/** Puts a fault and returns what ends it. */
+type Fault = (cluster: Cluster, leader: Member) => Promise<() => void>;
+
+const switchover: Fault = async (cluster, leader) => {
+  await cluster.switchover(leader);
+  return () => {};
+};
+
+const killPostgres: Fault = async (_cluster, leader) => {
+  assert.ok(leader.killPostgres() > 1);
+  return () => {};
+};
+
+/** Its Postgres stays, and nobody fences it. */
+const killPatroni: Fault = async (_cluster, leader) => {
+  await leader.killPatroni();
+  return () => {
+    const processes = leader.postgresProcesses;
+    leader.startPatroni();
+    assert.ok(processes > 1, 'Postgres has ended');
+  };
+};
+
+/** As a supervisor does it: Patroni is back before its lock expires. */
+const restartPatroni: Fault = async (_cluster, leader) => {
+  await leader.killPatroni();
+  leader.startPatroni();
+  return () => {};
+};
+
+const freezePrimary: Fault = async (_cluster, leader) => {
+  assert.ok(leader.freeze() > 2);
+  return () => leader.thaw();
+};
+
+const freezeStandby: Fault = async (cluster, leader) => {
+  const standby = await cluster.synchronousStandby(leader);
+  assert.ok(standby.freeze() > 2);
+  return () => standby.thaw();
+};
+
+const FAULTS = new Map<string, Fault>([
+  ['switchover', switchover],
+  ['kill -9 of Postgres', killPostgres],
+  ['kill -9 of Patroni alone', killPatroni],
+  ['kill -9 of Patroni, started again', restartPatroni],
+  ['primary frozen, then thawed', freezePrimary],
+  ['synchronous standby frozen', freezeStandby],
+]);
+
+/** Which faults each mode gets; HA=full asks for all that it can have. */
+const MODES: Record<Replication, readonly Fault[]> = {
+  synchronous: [...FAULTS.values()],
+  quorum: IS_FULL ? [...FAULTS.values()] : [freezeStandby],
+  asynchronous: IS_FULL
+    ? [switchover, killPostgres, killPatroni, restartPatroni, freezePrimary]
+    : [killPatroni],
+};
+
+/** Faults after which the same member is the leader, and faults that lose nothing in any mode. */
+const STAYING = [restartPatroni, freezeStandby];
+const HARMLESS = [switchover, restartPatroni];
+
+/** How the service reaches the primary. */
+const TOPOLOGIES: Readonly<Record<string, (cluster: Cluster) => string>> = {
+  'three hosts': ({ members }) => members.map(({ port }) => `127.0.0.1:${port}`).join(','),
+  HAProxy: ({ balancerPort }) => `127.0.0.1:${balancerPort}`,
+};
+
+for (const [replication, faults] of Object.entries(MODES) as [Replication, Fault[]][]) {
+  describe(`${replication} replication`, { skip: ABSENT, timeout: 3_000_000 }, () => {
+    let cluster: Cluster;
+    before(async () => {
+      cluster = await Cluster.start(replication);
+    });
+    after(() => cluster?.[Symbol.asyncDispose]());
+    for (const [name, fault] of FAULTS) {
+      if (!faults.includes(fault)) continue;
+      test(`4.13 5.1 5.5 ${name}`, async (t) => {
+        const results: Result[] = [];
+        for (let i = 0; i < TIMES; i++) results.push(...(await failover(t, cluster, fault)));
+        report(t, `${replication} | ${name}`, results);
+        for (const result of results) check(result, replication, fault);
+      });
+    }
+  });
+}
+
+/** Puts the fault once; returns what came of it in each topology. */
+async function failover(t: TestContext, cluster: Cluster, fault: Fault): Promise<Result[]> {
+  const leader = await cluster.whole();
+  await using loads = new AsyncDisposableStack();
+  const runs: { readonly topology: string; readonly database: string; readonly load: Load }[] = [];
+  for (const [topology, hostsOf] of Object.entries(TOPOLOGIES)) {
+    const database = new URL(await createDatabase(leader.url)).pathname;
+    const url = `postgres://postgres:test@${hostsOf(cluster)}${database}`;
+    runs.push({ topology, database, load: loads.use(await Load.start(url)) });
+  }
+  const progress = (when: string) => Promise.all(runs.map(({ load }) => load.progress(when)));
+  for (const { load } of runs) assert.ok(load.inFlight > 0);
+  const end = await fault(cluster, leader);
+  const hasNewLeader = !STAYING.includes(fault);
+  try {
+    await using sessions = countSessions(leader);
+    if (hasNewLeader) await cluster.newLeader(leader);
+    await progress('after the fault');
+    if (fault === freezeStandby)
+      t.diagnostic(`most sessions of two replicas at once: ${sessions.most}`);
+  } finally {
+    end();
+  }
+  const last = await cluster.whole();
+  assert.equal(last !== leader, hasNewLeader);
+  for (const { load } of runs) load.mark();
+  await progress('after the cluster was whole again');
+  const results: Result[] = [];
+  for (const { topology, database, load } of runs) {
+    const url = new URL(last.url);
+    url.pathname = database;
+    results.push({ topology, ...(await load.stop(url.href)) });
+  }
+  return results;
+}
+
+/** The most sessions that the replicas of one load have had on a server while it responded. */
+function countSessions({ url }: Member) {
+  const sql = postgres(url, { max: 1, connect_timeout: 5 });
+  const result = {
+    most: 0,
+    async [Symbol.asyncDispose]() {
+      isStopping = true;
+      await sql.end({ timeout: 0 });
+      await counting;
+    },
+  };
+  let isStopping = false;
+  const counting = (async () => {
+    while (!isStopping) {
+      const rows = await sql`
+        select count(*)::int as sessions from pg_stat_activity
+        where application_name = 'notes-users' group by datname`;
+      result.most = Math.max(result.most, ...rows.map(({ sessions }) => sessions));
+      await pause(200);
+    }
+  })().catch(() => {});
+  return result;
+}
+
+function check({ topology, ...seen }: Result, replication: Replication, fault: Fault): void {
+  // What is written once the cluster is whole again is safe in every mode.
+  assert.deepEqual(seen.sinceMark, { lost: [], duplicated: [] });
+  const isUnfenced = replication === 'asynchronous' && fault === killPatroni;
+  if (isUnfenced && topology === 'three hosts') {
+    // The old primary goes on without standbys, and a pool that knows its address stays with it.
+    assert.notDeepEqual(seen.lost, []);
+    return;
+  }
+  const isSafe =
+    replication === 'synchronous' ||
+    (replication === 'quorum' && fault !== killPatroni) ||
+    isUnfenced || // HAProxy has closed the connections.
+    HARMLESS.includes(fault);
+  if (!isSafe) return;
+  const { surprises, lost, duplicated } = seen;
+  assert.deepEqual([surprises, lost, duplicated], [[], [], []]);
+}

@@ -1,0 +1,140 @@
+// Past one machine: reads from a standby, and tables that grow.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { query } from '../faults/users.ts';
+import { send } from '../support/client.ts';
+import { createDatabase } from '../support/postgres.ts';
+import { start } from '../support/program.ts';
+import { Server } from '../support/server.ts';
+import { IS_FULL } from './programs.ts';
+
+const ROWS = IS_FULL ? [10_000, 1_000_000, 10_000_000] : [1_000, 100_000];
+const REQUESTS = 100;
+/** Reads are seen on a standby once it has applied the commit. */
+const APPLY_TIMEOUT_MS = 60_000;
+
+/** Blocks that a request may touch, of a table of any size. */
+const MOST_BLOCKS = 32;
+
+test('5.1 7.2 a replica that prefers a standby reads there, is ready, and refuses writes', {
+  timeout: 300_000,
+}, async () => {
+  await using primary = await Server.create();
+  const direct = await createDatabase(primary.url);
+  await using standby = await primary.synchronousStandby();
+  await using writer = await start({ DATABASE_URL: direct });
+  const body = { name: 'Ann', email: 'ann@x' };
+  const created = await send(`${writer.url}/users`, { method: 'POST', body });
+  assert.equal(created.status, 201);
+
+  const { pathname } = new URL(direct);
+  const hosts = [primary, standby].map(({ port }) => `127.0.0.1:${port}`).join(',');
+  const attributes = 'target_session_attrs=prefer-standby';
+  await using reader = await start({
+    DATABASE_URL: `postgres://postgres:test@${hosts}${pathname}?${attributes}`,
+    LOG_LEVEL: 'debug',
+  });
+  const connected = await reader.logged('connected');
+  assert.equal(connected.host, `127.0.0.1:${standby.port}`);
+  const deadline = performance.now() + APPLY_TIMEOUT_MS;
+  while ((await send(`${reader.url}/users/1`)).body !== created.body) {
+    assert.ok(performance.now() < deadline, 'the standby does not apply the commit');
+    await pause(20);
+  }
+  assert.equal((await send(`${reader.adminUrl}/ready`)).status, 200);
+  const refused = { name: 'Bob', email: 'bob@x' };
+  assert.equal((await send(`${reader.url}/users`, { method: 'POST', body: refused })).status, 500);
+  assert.equal((await send(`${reader.url}/users/1`)).status, 200);
+});
+
+test('4.2 a request touches as few blocks of a large table as of a small one', {
+  timeout: 1_800_000,
+}, async (t) => {
+  await using server = await Server.create();
+  const direct = await createDatabase(server.url);
+  {
+    await using program = await start({ DATABASE_URL: direct });
+    assert.equal((await send(`${program.url}/users`)).status, 200);
+  }
+  let filled = 0;
+  for (const rows of ROWS) {
+    await query(
+      direct,
+      `insert into users (name, email)
+       select 'listed', 'listed-' || i || '@example.com' from generate_series(${filled + 1}, ${rows}) i`,
+    );
+    filled = rows;
+    await query(direct, 'vacuum analyze users');
+    const [size] = await query(
+      direct,
+      `select pg_size_pretty(pg_total_relation_size('users')) as size, min(id)::int as first from users`,
+    );
+    const operations: Record<string, (url: string, i: number) => Promise<{ status: number }>> = {
+      'find by id': (url, i) => send(`${url}/users/${Number(size!.first) + scattered(i, rows)}`),
+      'find by email': (url, i) =>
+        send(`${url}/users?email=listed-${1 + scattered(i, rows)}%40example.com`),
+      'page of 100': (url, i) => send(`${url}/users?limit=100&after=${scattered(i, rows)}`),
+      create: (url, i) =>
+        send(`${url}/users`, {
+          method: 'POST',
+          body: { name: 'N', email: `new-${rows}-${i}@example.com` },
+        }),
+      change: (url, i) =>
+        send(`${url}/users/${Number(size!.first) + scattered(i, rows)}`, {
+          method: 'PATCH',
+          body: { name: `changed ${i}` },
+        }),
+    };
+    const figures: string[] = [];
+    for (const [name, operation] of Object.entries(operations)) {
+      const { blocks, medianMs } = await cost(direct, operation);
+      figures.push(`${name} ${medianMs.toFixed(1)} ms, ${blocks.toFixed(1)} blocks`);
+      assert.ok(blocks > 0 && blocks < MOST_BLOCKS, `${name}: ${blocks} blocks of ${rows} rows`);
+    }
+    t.diagnostic(`${rows.toLocaleString('en')} users, ${size!.size}: ${figures.join('; ')}`);
+  }
+});
+
+/** Different rows all over the table. */
+function scattered(i: number, rows: number): number {
+  return (i * 7919) % (rows - 200);
+}
+
+/** Requests one after another; blocks of the table and its indices that one touches on average. */
+async function cost(
+  databaseUrl: string,
+  operation: (url: string, i: number) => Promise<{ status: number }>,
+): Promise<{ blocks: number; medianMs: number }> {
+  const before = await blocksTouched(databaseUrl);
+  const times: number[] = [];
+  const program = await start({ DATABASE_URL: databaseUrl, DATABASE_POOL_SIZE: '1' });
+  try {
+    for (let i = 0; i < REQUESTS; i++) {
+      const began = performance.now();
+      const { status } = await operation(program.url, i);
+      times.push(performance.now() - began);
+      assert.ok(status === 200 || status === 201, `status ${status}`);
+    }
+  } finally {
+    // Postgres counts what a session did when it ends.
+    await program.stop();
+  }
+  await sessionsEnded(databaseUrl);
+  const blocks = ((await blocksTouched(databaseUrl)) - before) / REQUESTS;
+  return { blocks, medianMs: times.sort((a, b) => a - b)[REQUESTS / 2]! };
+}
+
+async function blocksTouched(databaseUrl: string): Promise<number> {
+  const [row] = await query(
+    databaseUrl,
+    `select (heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)::int as blocks
+     from pg_statio_user_tables where relname = 'users'`,
+  );
+  return Number(row?.blocks);
+}
+
+async function sessionsEnded(databaseUrl: string): Promise<void> {
+  const sessions = `select from pg_stat_activity where application_name = 'notes-users'`;
+  while ((await query(databaseUrl, sessions)).length > 0) await pause(20);
+}

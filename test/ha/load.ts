@@ -1,0 +1,206 @@
+// The load on a cluster: two replicas of the service with their defaults, writers on each with one
+// ledger, and clients of the routes without a store, which must not notice a failover.
+import assert from 'node:assert/strict';
+import { setTimeout as pause } from 'node:timers/promises';
+import { type Findings, Ledger } from '../faults/ledger.ts';
+import { secondsSince } from '../faults/results.ts';
+import { usersIn } from '../faults/users.ts';
+import { Writers } from '../faults/writers.ts';
+import { basic, send } from '../support/client.ts';
+import { PASSWORD, type Program, start, USER } from '../support/program.ts';
+
+const REPLICAS = 2;
+const WRITERS = 4;
+const PROBE_EVERY_MS = 100;
+
+/** Longest time without enough writes, until the test fails. */
+const PROGRESS_TIMEOUT_MS = 180_000;
+
+/** What a load has seen. */
+export interface Seen extends Findings {
+  readonly acknowledged: number;
+  /** Of those that were lost or done twice, the ones that were asked for after `mark`. */
+  readonly sinceMark: Findings;
+  /** Responses other than success and 500. */
+  readonly surprises: readonly string[];
+  /** Longest time without an acknowledged write, on the replica that had the longest. */
+  readonly gapSeconds: number;
+  /** Longest time without a 200 of /ready, on the replica that had the longest. */
+  readonly unreadySeconds: number;
+}
+
+/** Load that goes on until `stop`. */
+export class Load implements AsyncDisposable {
+  readonly #ledger = new Ledger();
+  readonly #replicas: Replica[] = [];
+  #marked = 0;
+
+  private constructor() {
+    process.once('exit', this.#endNow);
+  }
+
+  /** Starts the replicas and resolves once each of them has written. */
+  static async start(databaseUrl: string): Promise<Load> {
+    const load = new Load();
+    try {
+      while (load.#replicas.length < REPLICAS) {
+        const program = await start({ DATABASE_URL: databaseUrl });
+        load.#replicas.push(new Replica(program, load.#ledger));
+      }
+      await load.progress('after the start');
+      return load;
+    } catch (err) {
+      await load[Symbol.asyncDispose]();
+      throw err;
+    }
+  }
+
+  /** Requests without a response. */
+  get inFlight(): number {
+    return this.#replicas.reduce((sum, { writers }) => sum + writers.inFlight, 0);
+  }
+
+  /** Resolves once each replica has acknowledged some more writes. */
+  async progress(when: string): Promise<void> {
+    await Promise.all(this.#replicas.map((replica) => replica.progress(when)));
+  }
+
+  /** From here on `sinceMark` counts. */
+  mark(): void {
+    this.#marked = this.#ledger.entries.size;
+  }
+
+  /** Stops, and compares what was acknowledged with what is in the database. */
+  async stop(databaseUrl: string): Promise<Seen> {
+    await this.#readOwnWrites();
+    await Promise.all(this.#replicas.map((replica) => replica.stop()));
+    const rows = await usersIn(databaseUrl);
+    const entries = [...this.#ledger.entries.values()];
+    return {
+      ...this.#ledger.check(rows),
+      sinceMark: this.#ledger.check(rows, entries.slice(this.#marked)),
+      acknowledged: this.#ledger.acknowledged,
+      surprises: this.#replicas.flatMap(({ writers }) => writers.surprises),
+      gapSeconds: Math.max(...this.#replicas.map(({ gapSeconds }) => gapSeconds)),
+      unreadySeconds: Math.max(...this.#replicas.map(({ unreadySeconds }) => unreadySeconds)),
+    };
+  }
+
+  /** A user that one replica creates is there on the other: both are on the same primary. */
+  async #readOwnWrites(): Promise<void> {
+    const [first, second] = this.#replicas.map(({ program }) => program.url);
+    const body = { name: 'read on the other replica', email: 'other@replica' };
+    const entry = this.#ledger.asked(body.email, body.name);
+    const created = await send(`${first}/users`, { method: 'POST', body });
+    assert.equal(created.status, 201, created.body);
+    const { id } = JSON.parse(created.body);
+    this.#ledger.created(entry, id);
+    const read = await send(`${second}/users/${id}`);
+    assert.deepEqual([read.status, read.body], [200, created.body]);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    process.removeListener('exit', this.#endNow);
+    await Promise.all(this.#replicas.map((replica) => replica.end()));
+  }
+
+  readonly #endNow = (): void => {
+    for (const { program } of this.#replicas) program.process.kill('SIGKILL');
+  };
+}
+
+/** One replica with its clients. */
+class Replica {
+  readonly writers: Writers;
+  readonly program: Program;
+  gapSeconds = 0;
+  unreadySeconds = 0;
+  /** What clients of the routes without a store got instead of 200. */
+  readonly #failures: string[] = [];
+  readonly #watches: Promise<unknown>;
+  #isStopping = false;
+
+  constructor(program: Program, ledger: Ledger) {
+    this.program = program;
+    this.writers = new Writers(ledger, program.url, WRITERS);
+    this.#watches = Promise.allSettled([
+      this.#watchGaps(),
+      this.#watchReady(),
+      this.#useOtherRoutes(),
+    ]);
+  }
+
+  /** Rejects with the end of the log if it takes too long. */
+  async progress(when: string): Promise<void> {
+    const over = new AbortController();
+    const tooLate = pause(PROGRESS_TIMEOUT_MS, undefined, { signal: over.signal }).then(
+      () => {
+        const lines = this.program.stdout.split('\n').filter((line) => !/"request"/.test(line));
+        throw new Error(`too few writes ${when}:\n${lines.slice(-20).join('\n')}`);
+      },
+      () => {},
+    );
+    try {
+      await Promise.race([this.writers.progress(40 * WRITERS), tooLate]);
+    } finally {
+      over.abort();
+    }
+  }
+
+  /** Ends the clients, and checks that the service was there for them all the time. */
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    await this.writers.stop();
+    await this.#watches;
+    const { exitCode, signalCode } = this.program.process;
+    assert.deepEqual([exitCode, signalCode], [null, null]);
+    assert.equal(this.writers.broken, 0);
+    assert.deepEqual(this.#failures, []);
+  }
+
+  /** Ends the service, and so its clients. */
+  async end(): Promise<void> {
+    this.#isStopping = true;
+    await this.program[Symbol.asyncDispose]();
+    await this.#watches;
+  }
+
+  async #watchGaps(): Promise<void> {
+    while (!this.#isStopping) {
+      const began = performance.now();
+      await this.writers.progress(1);
+      this.gapSeconds = Math.max(this.gapSeconds, secondsSince(began));
+    }
+  }
+
+  async #watchReady(): Promise<void> {
+    let readyAt = performance.now();
+    while (!this.#isStopping) {
+      const { status } = await send(`${this.program.adminUrl}/ready`);
+      if (status === 200) readyAt = performance.now();
+      else this.unreadySeconds = Math.max(this.unreadySeconds, secondsSince(readyAt));
+      await pause(PROBE_EVERY_MS);
+    }
+  }
+
+  async #useOtherRoutes(): Promise<void> {
+    const { url } = this.program;
+    const Authorization = basic(USER, PASSWORD);
+    while (!this.#isStopping) {
+      const token = await send(`${url}/token`, {
+        method: 'POST',
+        body: { id: USER, pw: PASSWORD },
+      });
+      const bearer = `Bearer ${JSON.parse(token.body).token}`;
+      const answers = {
+        '/': await send(url),
+        '/notes': await send(`${url}/notes`, { headers: { Authorization: bearer } }),
+        '/protected': await send(`${url}/protected`, { headers: { Authorization } }),
+      };
+      for (const [path, { status }] of Object.entries(answers)) {
+        if (status !== 200) this.#failures.push(`${path}: ${status}`);
+      }
+      await pause(PROBE_EVERY_MS);
+    }
+  }
+}

@@ -1,0 +1,99 @@
+// The programs of a Patroni cluster. Debian has Postgres, etcd and HAProxy; Patroni is installed from
+// PyPI at a pinned version into a cache folder, as Debian 12 has 3.0.2, which loses writes.
+import { execFile, execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  chmodSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir, userInfo } from 'node:os';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import { find, OWNER } from '../support/daemon.ts';
+
+/** HA=full repeats each fault, with the timeouts that Patroni has by default. */
+export const IS_FULL = process.env.HA === 'full';
+
+const INSTALL_TIMEOUT_MS = 300_000;
+
+/** What pip installs; HA_PATRONI tries another version, such as `patroni[etcd3]==3.0.2`. */
+const REQUIREMENTS = readFileSync(join(import.meta.dirname, 'requirements.txt'), 'utf8')
+  .trim()
+  .split('\n')
+  .map((line) => (/^patroni\b/.test(line) ? (process.env.HA_PATRONI ?? line) : line));
+
+const CACHE = process.env.HA_CACHE ?? join(tmpdir(), `notes-users-ha-${userInfo().uid}`);
+const VENV = join(
+  CACHE,
+  createHash('sha256').update(REQUIREMENTS.join()).digest('hex').slice(0, 12),
+);
+/** Exists once the folder is complete. */
+const MARKER = join(VENV, '.complete');
+
+/** Run as `python -m patroni CONFIG`. */
+export const PYTHON = join(VENV, 'bin/python');
+export const ETCD = find('etcd') ?? '';
+export const HAPROXY = find('haproxy') ?? '';
+/** Folder of the newest Postgres that has the programs of a standby. */
+export const POSTGRES_BIN = dirname(
+  globSync('/usr/lib/postgresql/*/bin/pg_rewind').sort(byVersion).at(-1) ?? find('pg_rewind') ?? '',
+);
+
+/** Why the tests are skipped; `false` if the machine has everything. */
+export const ABSENT = whatIsAbsent();
+
+function whatIsAbsent(): string | false {
+  const packages = {
+    'etcd-server': ETCD !== '',
+    haproxy: HAPROXY !== '',
+    postgresql: POSTGRES_BIN !== '.',
+    'python3-venv': python() !== undefined,
+  };
+  const missing = Object.entries(packages).filter(([, isThere]) => !isThere);
+  if (missing.length > 0)
+    return `not installed: apt-get install ${missing.map(([name]) => name).join(' ')}`;
+  if (existsSync(MARKER)) return false;
+  return process.env.HA_INSTALL_FAULT ?? 'Patroni is not installed: npm run test:ha does that';
+}
+
+/** Installs Patroni unless the cache has it. The tests say why if that fails. */
+export async function install(): Promise<void> {
+  const interpreter = python();
+  if (interpreter === undefined || existsSync(MARKER)) return;
+  rmSync(VENV, { recursive: true, force: true });
+  mkdirSync(VENV, { recursive: true });
+  const options = { timeout: INSTALL_TIMEOUT_MS, cwd: CACHE };
+  try {
+    await promisify(execFile)(interpreter, ['-m', 'venv', VENV], options);
+    await promisify(execFile)(PYTHON, ['-m', 'pip', 'install', '-q', ...REQUIREMENTS], options);
+    // The user of Postgres reads it.
+    chmodSync(CACHE, 0o755);
+    execFileSync('chmod', ['-R', 'a+rX', VENV]);
+    writeFileSync(MARKER, '');
+  } catch (err) {
+    const lines = String((err as { stderr?: string }).stderr || err).trim();
+    process.env.HA_INSTALL_FAULT = `Patroni cannot be installed: ${lines.split('\n').at(-1)}`;
+  }
+}
+
+/** An interpreter that the user of Postgres may run, with what makes a virtual environment. */
+function python(): string | undefined {
+  return ['/usr/bin/python3', find('python3')].find((path) => {
+    if (path === undefined) return false;
+    try {
+      execFileSync(path, ['-c', 'import ensurepip, venv'], { ...OWNER, stdio: 'ignore' });
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}
+
+function byVersion(a: string, b: string): number {
+  return a.localeCompare(b, undefined, { numeric: true });
+}

@@ -1,0 +1,28 @@
+// Figures of the tests, as rows of the table in docs/high-availability.md.
+import type { TestContext } from 'node:test';
+import type { Seen } from './load.ts';
+
+/** What one fault did in one topology. */
+export interface Result extends Seen {
+  readonly topology: string;
+}
+
+/**
+ * Prints a row for each topology: how often the fault was injected, writes acknowledged, lost and done
+ * twice, the longest time without an acknowledged write, the longest time without a ready replica.
+ */
+export function report(t: TestContext, fault: string, results: readonly Result[]): void {
+  for (const [topology, runs] of Map.groupBy(results, (result) => result.topology)) {
+    const sum = (count: (run: Result) => number) =>
+      runs.reduce((total, run) => total + count(run), 0).toLocaleString('en');
+    const longest = (seconds: (run: Result) => number) =>
+      `${Math.max(...runs.map(seconds)).toFixed(1)} s`;
+    const cells = [
+      ...[fault, topology, runs.length],
+      ...[sum((run) => run.acknowledged), sum((run) => run.lost.length)],
+      ...[sum((run) => run.duplicated.length), longest((run) => run.gapSeconds)],
+      longest((run) => run.unreadySeconds),
+    ];
+    t.diagnostic(`| ${cells.join(' | ')} |`);
+  }
+}
