@@ -4,7 +4,7 @@
 // methods of a path and are not in the document.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Access } from '../src/auth/access.ts';
+import { type Access, challenge } from '../src/auth/access.ts';
 import { MEDIA_TYPES } from '../src/http/body.ts';
 import type { Route } from '../src/route.ts';
 import { routes } from '../src/routes.ts';
@@ -12,7 +12,7 @@ import { VERSION } from '../src/version.ts';
 import { HEADERS } from './openapi/headers.ts';
 import { OPERATIONS, type Operation, TAGS } from './openapi/operations.ts';
 import { PARAMETERS, SECURITY_SCHEMES } from './openapi/parameters.ts';
-import { RESPONSES, SHARED, unsupported } from './openapi/responses.ts';
+import { RESPONSES, SHARED, unauthorized, unsupported } from './openapi/responses.ts';
 import { type JsonObject, ref, SCHEMAS } from './openapi/schemas.ts';
 
 const DESCRIPTION = `Tokens (HS256 JWT), a note behind Bearer, a greeting behind Basic, and users.
@@ -36,12 +36,10 @@ else a new one. \`Cache-Control\` is \`private, no-cache\`, so that no cache ret
 \`HEAD\` works wherever \`GET\` does, and \`OPTIONS\` everywhere. A body that a route does not take is
 dropped, within the same size limit.`;
 
-const SECURITY: { readonly [access in Access]: readonly JsonObject[] } = {
-  public: [],
-  basic: [{ basic: [] }],
-  bearer: [{ bearer: [] }],
-  users: [{}, { bearer: [] }],
-};
+function securityOf({ scheme, isOptional }: Access): readonly JsonObject[] {
+  if (scheme === 'none') return [];
+  return isOptional ? [{}, { [scheme]: [] }] : [{ [scheme]: [] }];
+}
 
 /** The document as JSON in ASCII, so that the white space in its patterns can be read. */
 export function openapi(): string {
@@ -68,11 +66,11 @@ export function openapi(): string {
       schemas: SCHEMAS,
       parameters: PARAMETERS,
       headers: HEADERS,
-      responses: RESPONSES,
+      responses: { ...RESPONSES, ...unauthorizedByName() },
       securitySchemes: SECURITY_SCHEMES,
     },
   };
-  return `${JSON.stringify(document, null, 2)}\n`.replace(/[^\n -~]/g, escaped);
+  return `${JSON.stringify(document, null, 1)}\n`.replace(/[^\n -~]/g, escaped);
 }
 
 function escaped(character: string): string {
@@ -86,10 +84,10 @@ function operationOf(key: string, route: Route): JsonObject {
     operationId: id,
     tags: [tag],
     summary: route.summary,
-    ...(route.access === 'users' && {
+    ...(route.access.isOptional && {
       description: 'Needs a token only if the service runs with `PROTECT_USERS=true`.',
     }),
-    security: SECURITY[route.access],
+    security: securityOf(route.access),
     parameters: [...parameters, 'RequestId'].map((name) => ref('parameters', name)),
     ...(operation.body && { requestBody: bodyOf(route, operation.body) }),
     responses: responsesOf(key, route, operation),
@@ -106,18 +104,35 @@ function bodyOf(route: Route, { schema, example }: NonNullable<Operation['body']
 
 function responsesOf(key: string, route: Route, operation: Operation): JsonObject {
   const statuses = new Set([...route.answers, 400]);
-  if (route.access !== 'public') statuses.add(401);
-  if (route.access === 'basic') statuses.add(429);
+  if (route.access.scheme !== 'none') statuses.add(401);
+  if (route.access.scheme === 'basic') statuses.add(429);
   if (route.accepts.length > 0) for (const status of [413, 415]) statuses.add(status);
   const response = (status: number): JsonObject => {
     if (status < 300) return operation.success;
     if (status === 304 && operation.notModified) return operation.notModified;
-    if (status === 401 && operation.unauthorized) return operation.unauthorized;
+    if (status === 401) return operation.unauthorized ?? ref('responses', nameOf(route.access));
     if (status === 415) return unsupported(mediaTypes(route).join(', '), key.startsWith('PATCH '));
     return ref('responses', SHARED[status as keyof typeof SHARED]);
   };
   const sorted = [...statuses].sort((a, b) => a - b);
   return Object.fromEntries(sorted.map((status) => [status, response(status)]));
+}
+
+/** The 401 of each realm: one component, which all its routes share. */
+function unauthorizedByName(): JsonObject {
+  const accesses = Object.values<Route>(routes).map(({ access }) => access);
+  const challenged = accesses.filter(({ scheme }) => scheme !== 'none');
+  return Object.fromEntries(
+    challenged.map((access) => {
+      const refused = { scheme: access.scheme, credentials: 'x' };
+      const challenges = new Set([undefined, refused].map((sent) => challenge(access, sent)));
+      return [nameOf(access), unauthorized(...challenges)];
+    }),
+  );
+}
+
+function nameOf({ realm }: Access): string {
+  return `${realm.charAt(0).toUpperCase()}${realm.slice(1)}Unauthorized`;
 }
 
 function mediaTypes({ accepts }: Route): readonly string[] {

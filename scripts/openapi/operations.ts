@@ -18,7 +18,7 @@ export interface Operation {
   readonly success: JsonObject;
   /** The response with status 304, unless it is that of a user. */
   readonly notModified?: JsonObject;
-  /** The response with status 401. */
+  /** The response with status 401, if the handler returns it and not the route's access. */
   readonly unauthorized?: JsonObject;
 }
 
@@ -30,7 +30,6 @@ export const TAGS = {
   users: 'Users, with pages and conditional requests.',
 } as const;
 
-const USERS_UNAUTHORIZED = ref('responses', 'UsersUnauthorized');
 const CONDITIONS = ['IfMatch', 'IfNoneMatch'] as const;
 
 const TAGGED = { ETag: ref('headers', 'ETag') };
@@ -70,16 +69,11 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
       title: 'Welcome',
       contents: 'This note is kept by the service and read with a token.',
     }),
-    unauthorized: unauthorized(
-      'Bearer realm="notes"',
-      'Bearer realm="notes", error="invalid_token"',
-    ),
   },
   'GET /protected': {
     id: 'greetCaller',
     tag: 'access',
     success: textResponse('A greeting for the credential user.', 'Welcome, Administrator.\n'),
-    unauthorized: unauthorized('Basic realm="protected", charset="UTF-8"'),
   },
   'GET /users': {
     id: 'listUsers',
@@ -91,7 +85,6 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
       [ADA],
       { Link: ref('headers', 'Link') },
     ),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'POST /users': {
     id: 'createUser',
@@ -101,14 +94,12 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
       ...TAGGED,
       Location: ref('headers', 'Location'),
     }),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'GET /users/{id}': {
     id: 'readUser',
     tag: 'users',
     parameters: ['UserId', ...CONDITIONS],
     success: jsonResponse('The user.', ref('schemas', 'User'), ADA, TAGGED),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'PUT /users/{id}': {
     id: 'replaceUser',
@@ -121,7 +112,6 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
       { ...ADA, name: 'Ada King' },
       CHANGED,
     ),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'PATCH /users/{id}': {
     id: 'patchUser',
@@ -134,14 +124,12 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
       { ...ADA, name: 'Ada' },
       CHANGED,
     ),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'DELETE /users/{id}': {
     id: 'deleteUser',
     tag: 'users',
     parameters: ['UserId', ...CONDITIONS],
     success: jsonResponse('The user before its deletion.', ref('schemas', 'User'), ADA),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'GET /openapi.json': {
     id: 'describeApi',

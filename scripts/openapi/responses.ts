@@ -27,10 +27,6 @@ export const RESPONSES = {
     'The request is malformed or has an invalid value. The body is one sentence that says what was wrong.',
     'The body is not valid JSON.',
   ),
-  UsersUnauthorized: unauthorized(
-    'Bearer realm="users"',
-    'Bearer realm="users", error="invalid_token"',
-  ),
   NoSuchUser: textResponse('No user has this id.', 'No user has this id.'),
   PreconditionFailed: textResponse(
     "The user's current version fails `If-Match` or `If-None-Match`. Nothing was changed.",
