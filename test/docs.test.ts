@@ -260,7 +260,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     await patch.getByLabel('If-Match', { exact: true }).fill('"7"');
     await patch.getByLabel('body', { exact: true }).fill('{"name": "Ada King"}');
     assert.match(await sendForm(patch), /^412 Precondition Failed/);
-    assert.match((await bodyOf(patch).textContent())!, /rules out the user's version/);
+    assert.match((await bodyOf(patch).textContent())!, /user's current version fails/);
     // The tag that the 201 gave is that of this user.
     await patch.getByRole('button', { name: 'Use "1"' }).first().click();
     assert.equal(await patch.getByLabel('If-Match', { exact: true }).inputValue(), '"1"');

@@ -30,7 +30,7 @@ export const RESPONSES = {
   NoSuchUser: textResponse('No user has this id.', 'No user has this id.'),
   PreconditionFailed: textResponse(
     "The user's current version fails `If-Match` or `If-None-Match`. Nothing was changed.",
-    "If-Match or If-None-Match rules out the user's version.",
+    "The user's current version fails If-Match or If-None-Match.",
   ),
   ContentTooLarge: textResponse(
     'The body is larger than `BODY_LIMIT_BYTES`, or a form has more than 1,000 parameters.',
