@@ -1,7 +1,6 @@
-// Generates openapi.json from the route table (contract 8.1), and the introduction of docs.html (8.2):
-// `npm run openapi` writes the files that the service serves. A route's row lists the statuses of its handler; the statuses that the
-// pipeline returns first follow from the row's access and body. HEAD and OPTIONS follow from the
-// methods of a path and are not in the document.
+// Generates openapi.json (contract 8.1) and the introduction of docs.html (contract 8.2) from the route
+// table: `npm run openapi`. A row lists the statuses of its handler. The statuses that the pipeline
+// returns follow from the row's access and body. HEAD and OPTIONS are not in the document.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Access, challenge } from '../src/auth/access.ts';
@@ -17,31 +16,31 @@ import { type JsonObject, ref, SCHEMAS } from './openapi/schemas.ts';
 
 const DESCRIPTION = `Tokens (HS256 JWT), a note behind Bearer, a greeting behind Basic, and users.
 
-Errors are \`text/plain\`: the status text, or one sentence that says what was wrong. Checks run in
-this order: 404 path, 405, 401 or 429, 413, 415, 400 syntax, 400 fields, 404 user, 412, 400 taken
-email. \`POST /token\`, whose body holds the credentials, checks them last.
+Errors are \`text/plain\`: the status text, or one sentence that says what is wrong. Checks run in this
+order: 404 path, 405, 401 or 429, 413, 415, 400 syntax, 400 fields, 404 user, 412, 400 taken email.
+\`POST /token\` checks its credentials last, because they are in the body.
 
-Any request can get these responses, which the operations do not list: 404 for an unknown path, 405 with
-\`Allow\` for a method that the path does not have, 408 for a request that arrives too slowly, 413 for
-a body above \`BODY_LIMIT_BYTES\`, 431 for headers above 16 KiB,
-and 505 for an HTTP version other than 1.0 and 1.1. All but 404 and 405 close the connection.
+The operations do not list the responses that any request can get: 404 for an unknown path, 405 with
+\`Allow\` for an unsupported method, 408 for a request that arrives too slowly, 413 for a body larger than
+\`BODY_LIMIT_BYTES\`, 431 for headers larger than 16 KiB, and 505 for an HTTP version other than 1.0 and
+1.1. All except 404 and 405 close the connection.
 
-Every response has \`X-Content-Type-Options: nosniff\` and an \`X-Request-Id\`, which the log has too.
-It is the value of the request if that has 1 to 128 letters, digits, dots, hyphens or underscores,
-else a new one. \`Cache-Control\` is \`private, no-cache\`, so that no cache returns a stale response;
-\`no-store\` with a token, and \`no-cache\` with this document and its page. Every body has a
-\`Content-Length\`, except a long list of users, which is streamed. If \`CORS_ORIGIN\` is set, every response has
-\`Access-Control-Allow-Origin\` and \`Access-Control-Expose-Headers\`.
+Every response has \`X-Content-Type-Options: nosniff\` and an \`X-Request-Id\`, which is also in the log.
+A request can set it to 1 to 128 letters, digits, dots, hyphens or underscores. \`Cache-Control\` is
+\`private, no-cache\`, so that no cache returns a stale response; \`no-store\` with a token, and
+\`no-cache\` with this document and its page. Every body has a \`Content-Length\`, except a long list of
+users, which is streamed. If \`CORS_ORIGIN\` is set, every response has \`Access-Control-Allow-Origin\` and
+\`Access-Control-Expose-Headers\`.
 
-\`HEAD\` works wherever \`GET\` does, and \`OPTIONS\` everywhere. A body that a route does not take is
-dropped, within the same size limit.`;
+\`HEAD\` works on every route with \`GET\`, and \`OPTIONS\` on every path. The service drops a body that the
+route does not accept, within the same size limit.`;
 
 function securityOf({ scheme, isOptional }: Access): readonly JsonObject[] {
   if (scheme === 'none') return [];
   return isOptional ? [{}, { [scheme]: [] }] : [{ [scheme]: [] }];
 }
 
-/** The document as JSON in ASCII, so that the white space in its patterns can be read. */
+/** Returns JSON in ASCII, so that the white space in its patterns is visible. */
 export function openapi(): string {
   // 8.1
   const paths: { [path: string]: { [method: string]: JsonObject } } = {};
@@ -139,7 +138,7 @@ function mediaTypes({ accepts }: Route): readonly string[] {
   return accepts.map((type) => MEDIA_TYPES[type]);
 }
 
-/** The page of GET /docs with the title and the introduction of the document. */
+/** Inserts the title and the introduction of the document into the page. */
 export function withIntroduction(html: string): string {
   // 8.2
   const { title, version, summary, description } = JSON.parse(openapi()).info;
@@ -157,7 +156,7 @@ export function withIntroduction(html: string): string {
   });
 }
 
-/** Text as HTML, in which `code` is the one markup. */
+/** Converts text with `code` to HTML. */
 function markup(text: string): string {
   const escaped = text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;');
   return escaped.replace(/`([^`]+)`/g, '<code>$1</code>');

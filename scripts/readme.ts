@@ -19,7 +19,7 @@ export async function renew(readme: string): Promise<string> {
   const [session = ''] = /<!-- session -->.*<!-- \/session -->/s.exec(withTables) ?? [];
   const played = await replay(Array.from(session.matchAll(BLOCK), ([, block]) => block!));
   const replayed = session.replace(BLOCK, () => `\`\`\`console\n${played.shift()}\`\`\``);
-  // Times, tokens and ids alone change nothing in the file.
+  // Leaves the file unchanged if only times, tokens and ids differ.
   if (masked(replayed) === masked(session)) return withTables;
   return withTables.replace(session, () => replayed);
 }

@@ -1,28 +1,26 @@
-// The part of each operation that the route table lacks: its name in generated clients, parameters,
-// the schema of its body, and the response of its success.
+// The part of each operation that is not in the route table: its name in generated clients, its
+// parameters, the schema of its body, and its successful response.
 import type { routes } from '../../src/routes.ts';
 import { VERSION } from '../../src/version.ts';
 import type { PARAMETERS } from './parameters.ts';
 import { htmlResponse, jsonResponse, textResponse, unauthorized } from './responses.ts';
 import { ADA, type JsonObject, ref, type SCHEMAS } from './schemas.ts';
 
-/** What only this operation has. */
 export interface Operation {
-  /** `operationId`: the name of a method in generated clients. */
+  /** `operationId`, the method name in generated clients. */
   readonly id: string;
   readonly tag: keyof typeof TAGS;
   readonly parameters?: readonly (keyof typeof PARAMETERS)[];
-  /** Schema of the request's body, and a body that a new service accepts. */
+  /** Schema of the request's body, and an example that a new service accepts. */
   readonly body?: { readonly schema: keyof typeof SCHEMAS; readonly example: JsonObject };
   /** The response with status 200 or 201. */
   readonly success: JsonObject;
-  /** The response with status 304, unless it is that of a user. */
+  /** The response with status 304, if it is not the one for users. */
   readonly notModified?: JsonObject;
-  /** The response with status 401, if the handler returns it and not the route's access. */
+  /** The response with status 401, if the handler returns it. */
   readonly unauthorized?: JsonObject;
 }
 
-/** Groups of operations. */
 export const TAGS = {
   service: 'The service itself.',
   access: 'Tokens and Basic credentials.',
@@ -48,7 +46,7 @@ const DOCUMENT_NOT_MODIFIED = ref('responses', 'DocumentNotModified');
 const TOKEN =
   'eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpZCI6ImFkbWluIiwibmFtZSI6IkFkbWluaXN0cmF0b3IiLCJpYXQiOjE3OTUyMjc2NzYsImV4cCI6MTc5NTIzMTI3Nn0.R-6cYmQRHu3fKUgmpTPQflAgjF6_jD2YS9aNkoK3Rco';
 
-/** By route. A route without an entry does not compile. */
+/** By route. A missing route is a compile error. */
 export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = {
   'GET /': {
     id: 'greet',

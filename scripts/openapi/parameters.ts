@@ -1,14 +1,12 @@
-// Parameters and credentials of requests (contract sections 2 to 4). Viewers fill in examples and
-// send them, so only a required parameter has one.
+// Parameters and credentials of requests. Viewers send examples, so only required parameters have one.
 import { ADA, INT64, ref } from './schemas.ts';
 
-/** Parameters by component name. */
 export const PARAMETERS = {
   UserId: {
     name: 'id',
     in: 'path',
     required: true,
-    description: 'A value that is not the id of a user returns 404.',
+    description: 'An id that no user has returns 404.',
     schema: ref('schemas', 'UserId'),
     example: ADA.id,
   },
@@ -47,12 +45,11 @@ export const PARAMETERS = {
   RequestId: {
     name: 'X-Request-Id',
     in: 'header',
-    description: 'Comes back in the response and is in the log.',
+    description: 'Returned in the response and written to the log.',
     schema: { type: 'string' },
   },
 } as const;
 
-/** Credentials by scheme. */
 export const SECURITY_SCHEMES = {
   bearer: {
     description: 'A token of `POST /token`, valid for an hour.',

@@ -2,7 +2,7 @@
 import { header, only, optional } from './headers.ts';
 import { type JsonObject, ref } from './schemas.ts';
 
-/** Component names by status, for statuses with the same response on every route. */
+/** Component names of the statuses that have the same response on every route. */
 export const SHARED = {
   304: 'NotModified',
   400: 'BadRequest',
@@ -24,7 +24,7 @@ export const RESPONSES = {
     headers: { ETag: ref('headers', 'ETag'), Vary: ref('headers', 'Vary') },
   },
   BadRequest: textResponse(
-    'The request is malformed or has an invalid value. The body is one sentence that says what was wrong.',
+    'The request is malformed or has an invalid value. The body says in one sentence what is wrong.',
     'The body is not valid JSON.',
   ),
   NoSuchUser: textResponse('No user has this id.', 'No user has this id.'),
@@ -37,7 +37,7 @@ export const RESPONSES = {
     'The body is larger than 102400 bytes.',
   ),
   TooManyRequests: textResponse(
-    "The client's address reached `AUTH_FAILURES_PER_MINUTE`. Correct credentials are refused too.",
+    'The client made `AUTH_FAILURES_PER_MINUTE` failed attempts within a minute, or its IPv6 /48 made 64 times as many. IPv6 clients count by /64. Valid credentials are rejected too, until `Retry-After`.',
     'Too Many Requests',
     { 'Retry-After': ref('headers', 'RetryAfter') },
   ),
@@ -47,9 +47,9 @@ export const RESPONSES = {
   ),
 } as const;
 
-/** 401 with one of these challenges (RFC 9110 section 11.6.1). */
+/** 401 with one of these challenges (RFC 9110 §11.6.1). */
 export function unauthorized(...challenges: readonly string[]): JsonObject {
-  return textResponse('The credentials are missing or wrong.', 'Unauthorized', {
+  return textResponse('The credentials are missing or invalid.', 'Unauthorized', {
     'WWW-Authenticate': header('The credentials that the route requires.', {
       type: 'string',
       enum: challenges,
@@ -57,11 +57,11 @@ export function unauthorized(...challenges: readonly string[]): JsonObject {
   });
 }
 
-/** 415 of a route that takes these media types (RFC 9110 section 15.5.16). */
+/** 415 of a route that accepts these media types (RFC 9110 §15.5.16). */
 export function unsupported(accepted: string, isPatch: boolean): JsonObject {
-  const types = optional('Media types that the route takes.', only(accepted));
+  const types = optional('Media types that the route accepts.', only(accepted));
   return textResponse(
-    'The body has another media type, charset or content coding, or no `Content-Type`.',
+    'The route does not accept the media type, charset or content coding of the body, or `Content-Type` is missing.',
     `The body must be ${accepted.replace(', ', ' or ')}, in UTF-8.`,
     {
       Accept: types,
@@ -71,7 +71,6 @@ export function unsupported(accepted: string, isPatch: boolean): JsonObject {
   );
 }
 
-/** A JSON response. */
 export function jsonResponse(
   description: string,
   schema: JsonObject,
@@ -81,7 +80,6 @@ export function jsonResponse(
   return response(description, 'application/json', schema, example, headers);
 }
 
-/** A plain-text response. */
 export function textResponse(
   description: string,
   example: string,
@@ -91,7 +89,6 @@ export function textResponse(
   return response(description, type, { type: 'string' }, example, headers);
 }
 
-/** A page. */
 export function htmlResponse(description: string, headers: JsonObject): JsonObject {
   const page = '<!doctype html>';
   return response(description, 'text/html; charset=utf-8', { type: 'string' }, page, headers);

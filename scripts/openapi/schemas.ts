@@ -1,27 +1,25 @@
-// Schemas of the OpenAPI document: request and response bodies (contract sections 3 and 4). The rules
-// of a user's fields are the ones that validation uses.
+// Schemas of request and response bodies (contract sections 3 and 4). Validation uses the same rules for
+// the fields of a user.
 import { FIELDS } from '../../src/user.ts';
 
-/** A JSON object of the document. */
 export type JsonObject = { readonly [name: string]: unknown };
 
 type ComponentType = 'schemas' | 'parameters' | 'headers' | 'responses';
 
-/** A reference to a component. */
 export function ref(type: ComponentType, name: string): JsonObject {
   return { $ref: `#/components/${type}/${name}` };
 }
 
-/** The user of the examples: the first user of a new service, created from its example. */
+/** The first user of a new service, created from the example of POST /users. */
 export const ADA = { id: 1, name: 'Ada Lovelace', email: 'ada@example.com' };
 
 /** Entity tag of a user that has never changed. */
 export const FIRST_TAG = '"1"';
 
-/** Without the format, generators for Go and Java make a 32-bit number. */
+/** Without the format, generators for Go and Java use a 32-bit number. */
 export const INT64 = { type: 'integer', format: 'int64', maximum: Number.MAX_SAFE_INTEGER };
 
-/** Schemas by component name. `NewUser` would collide with the constructor of `User` in Go. */
+/** By component name. `NewUser` would collide with the constructor of `User` in Go. */
 export const SCHEMAS = {
   Name: FIELDS.name,
   Email: FIELDS.email,
@@ -44,7 +42,7 @@ export const SCHEMAS = {
   },
   UserChange: {
     description:
-      'A JSON Merge Patch (RFC 7396). Absent fields keep their values. `null` is refused, because neither field can be removed. Other members are ignored.',
+      'A JSON Merge Patch (RFC 7396). Absent fields keep their values. `null` is invalid, because neither field can be removed. Other members are ignored.',
     type: 'object',
     properties: { name: ref('schemas', 'Name'), email: ref('schemas', 'Email') },
   },
