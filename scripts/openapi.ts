@@ -102,7 +102,7 @@ function bodyOf(route: Route, { schema, example }: NonNullable<Operation['body']
 }
 
 function responsesOf(key: string, route: Route, operation: Operation): JsonObject {
-  const statuses = new Set([...route.answers, 400]);
+  const statuses = new Set([...route.returns, 400]);
   if (route.access.scheme !== 'none') statuses.add(401);
   if (route.access.scheme === 'basic') statuses.add(429);
   if (route.accepts.length > 0) for (const status of [413, 415]) statuses.add(status);

@@ -29,7 +29,7 @@ export interface Route {
   /** Media types of the body; empty if the route takes none. */
   readonly accepts: readonly MediaType[];
   /** Statuses that the handler returns. Those of the pipeline follow from the row. */
-  readonly answers: readonly number[];
+  readonly returns: readonly number[];
   readonly handle: RouteHandler;
   /** One line of Markdown. */
   readonly summary: string;

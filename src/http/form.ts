@@ -20,7 +20,7 @@ interface Parameter {
 
 /**
  * Returns strings, and arrays and objects of them. Ignores empty names and names of `Object.prototype`.
- * @throws HttpError 413 for more than 1,000 parameters; 400 for malformed or conflicting names, more
+ * @throws HttpError 413 beyond 1,000 parameters; 400 for malformed or conflicting names, more
  * than 32 levels or 4,000 segments, and malformed percent-encoding
  */
 export function parseForm(text: string): object {
