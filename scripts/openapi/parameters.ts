@@ -1,12 +1,14 @@
-// Parameters and credentials of requests. Viewers send examples, so only required parameters have one.
+// Parameters and credentials of requests (contract sections 2 to 4). Viewers send examples, so only a
+// required parameter has one.
 import { ADA, INT64, ref } from './schemas.ts';
 
+/** Parameters by component name. */
 export const PARAMETERS = {
   UserId: {
     name: 'id',
     in: 'path',
     required: true,
-    description: 'An id that no user has returns 404.',
+    description: 'Returns 404 if no user has this id.',
     schema: ref('schemas', 'UserId'),
     example: ADA.id,
   },
@@ -32,24 +34,25 @@ export const PARAMETERS = {
     name: 'If-Match',
     in: 'header',
     description:
-      'Entity tags (RFC 9110 section 13.1.1). Returns 412 unless the user has one of them. `*` matches any.',
+      'Entity tags (RFC 9110 section 13.1.1). Returns 412 unless one matches the user. `*` matches any.',
     schema: { type: 'string' },
   },
   IfNoneMatch: {
     name: 'If-None-Match',
     in: 'header',
     description:
-      'Entity tags (RFC 9110 section 13.1.2). If the user has one of them, GET returns 304 and a change returns 412. `*` matches any.',
+      'Entity tags (RFC 9110 section 13.1.2). If one matches the user, GET returns 304 and a change returns 412. `*` matches any.',
     schema: { type: 'string' },
   },
   RequestId: {
     name: 'X-Request-Id',
     in: 'header',
-    description: 'Returned in the response and written to the log.',
+    description: 'The response and the log have the same value.',
     schema: { type: 'string' },
   },
 } as const;
 
+/** Credentials by scheme. */
 export const SECURITY_SCHEMES = {
   bearer: {
     description: 'A token of `POST /token`, valid for an hour.',

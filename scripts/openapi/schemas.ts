@@ -1,25 +1,27 @@
-// Schemas of request and response bodies (contract sections 3 and 4). Validation uses the same rules for
-// the fields of a user.
+// Schemas of the request and response bodies (contract sections 3 and 4). Validation uses the same
+// schemas for a user's fields.
 import { FIELDS } from '../../src/user.ts';
 
+/** A JSON object of the document. */
 export type JsonObject = { readonly [name: string]: unknown };
 
 type ComponentType = 'schemas' | 'parameters' | 'headers' | 'responses';
 
+/** A reference to a component. */
 export function ref(type: ComponentType, name: string): JsonObject {
   return { $ref: `#/components/${type}/${name}` };
 }
 
-/** The first user of a new service, created from the example of POST /users. */
+/** The user of the examples: the first user that the example of `POST /users` creates. */
 export const ADA = { id: 1, name: 'Ada Lovelace', email: 'ada@example.com' };
 
 /** Entity tag of a user that has never changed. */
 export const FIRST_TAG = '"1"';
 
-/** Without the format, generators for Go and Java use a 32-bit number. */
+/** Without the format, generators for Go and Java produce a 32-bit number. */
 export const INT64 = { type: 'integer', format: 'int64', maximum: Number.MAX_SAFE_INTEGER };
 
-/** By component name. `NewUser` would collide with the constructor of `User` in Go. */
+/** Schemas by component name. `NewUser` would collide with the constructor of `User` in Go. */
 export const SCHEMAS = {
   Name: FIELDS.name,
   Email: FIELDS.email,
@@ -42,7 +44,7 @@ export const SCHEMAS = {
   },
   UserChange: {
     description:
-      'A JSON Merge Patch (RFC 7396). Absent fields keep their values. `null` is invalid, because neither field can be removed. Other members are ignored.',
+      'A JSON Merge Patch (RFC 7396). Absent fields keep their values. `null` is refused, because neither field can be removed. Other members are ignored.',
     type: 'object',
     properties: { name: ref('schemas', 'Name'), email: ref('schemas', 'Email') },
   },
