@@ -1,10 +1,9 @@
-// `npm run openapi` generates openapi.json from the route table (contract 8.1), and the introduction
-// of docs.html (8.2). The service serves both files. A route's row lists the statuses of its handler.
-// The statuses that the pipeline returns earlier follow from the row's access and body. HEAD and
-// OPTIONS follow from the methods of a path and are not in the document.
+// Generates openapi.json (contract 8.1) and the introduction of docs.html (contract 8.2) from the route
+// table: `npm run openapi`. A row lists the statuses of its handler. The statuses that the pipeline
+// returns follow from the row's access and body. HEAD and OPTIONS are not in the document.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Access } from '../src/auth/access.ts';
+import { type Access, challenge } from '../src/auth/access.ts';
 import { MEDIA_TYPES } from '../src/http/body.ts';
 import type { Route } from '../src/route.ts';
 import { routes } from '../src/routes.ts';
@@ -12,38 +11,36 @@ import { VERSION } from '../src/version.ts';
 import { HEADERS } from './openapi/headers.ts';
 import { OPERATIONS, type Operation, TAGS } from './openapi/operations.ts';
 import { PARAMETERS, SECURITY_SCHEMES } from './openapi/parameters.ts';
-import { RESPONSES, SHARED, unsupported } from './openapi/responses.ts';
+import { RESPONSES, SHARED, unauthorized, unsupported } from './openapi/responses.ts';
 import { type JsonObject, ref, SCHEMAS } from './openapi/schemas.ts';
 
 const DESCRIPTION = `Tokens (HS256 JWT), a note behind Bearer, a greeting behind Basic, and users.
 
-Errors are \`text/plain\`: the status text, or one sentence that says what was wrong. Checks run in
-this order: 404 path, 405, 401 or 429, 413, 415, 400 syntax, 400 fields, 404 user, 412, 400 taken
-email. \`POST /token\` checks the credentials last, because they are in its body.
+Errors are \`text/plain\`: the status text, or one sentence that says what is wrong. Checks run in this
+order: 404 path, 405, 401 or 429, 413, 415, 400 syntax, 400 fields, 404 user, 412, 400 taken email.
+\`POST /token\` checks its credentials last, because they are in the body.
 
-Any request can get these responses, which the operations do not list: 404 for an unknown path, 405 with
-\`Allow\` for a method that the path does not have, 408 for a request that arrives too slowly, 413 for
-a body above \`BODY_LIMIT_BYTES\`, 431 for headers above 16 KiB, and 505 for an HTTP version other than
-1.0 and 1.1. All but 404 and 405 close the connection.
+The operations do not list the responses that any request can get: 404 for an unknown path, 405 with
+\`Allow\` for an unsupported method, 408 for a request that arrives too slowly, 413 for a body larger than
+\`BODY_LIMIT_BYTES\`, 431 for headers larger than 16 KiB, and 505 for an HTTP version other than 1.0 and
+1.1. All except 404 and 405 close the connection.
 
-Every response has \`X-Content-Type-Options: nosniff\` and an \`X-Request-Id\`, which the log has too.
-It is the value of the request if that has 1 to 128 letters, digits, dots, hyphens or underscores,
-otherwise a new one. \`Cache-Control\` is \`private, no-cache\`, so no cache returns a stale response.
-It is \`no-store\` with a token, and \`no-cache\` with this document and its page. Every body has a
-\`Content-Length\`, except a long list of users, which is streamed. If \`CORS_ORIGIN\` is set, every
-response has \`Access-Control-Allow-Origin\` and \`Access-Control-Expose-Headers\`.
+Every response has \`X-Content-Type-Options: nosniff\` and an \`X-Request-Id\`, which is also in the log.
+A request can set it to 1 to 128 letters, digits, dots, hyphens or underscores. \`Cache-Control\` is
+\`private, no-cache\`, so that no cache returns a stale response; \`no-store\` with a token, and
+\`no-cache\` with this document and its page. Every body has a \`Content-Length\`, except a long list of
+users, which is streamed. If \`CORS_ORIGIN\` is set, every response has \`Access-Control-Allow-Origin\` and
+\`Access-Control-Expose-Headers\`.
 
-\`HEAD\` works wherever \`GET\` does, and \`OPTIONS\` everywhere. A body on a route that takes none is
-dropped, within the same size limit.`;
+\`HEAD\` works on every route with \`GET\`, and \`OPTIONS\` on every path. The service drops a body that the
+route does not accept, within the same size limit.`;
 
-const SECURITY: { readonly [access in Access]: readonly JsonObject[] } = {
-  public: [],
-  basic: [{ basic: [] }],
-  bearer: [{ bearer: [] }],
-  users: [{}, { bearer: [] }],
-};
+function securityOf({ scheme, isOptional }: Access): readonly JsonObject[] {
+  if (scheme === 'none') return [];
+  return isOptional ? [{}, { [scheme]: [] }] : [{ [scheme]: [] }];
+}
 
-/** Returns the document as JSON in ASCII, so the white space in its patterns is readable. */
+/** Returns JSON in ASCII, so that the white space in its patterns is visible. */
 export function openapi(): string {
   // 8.1
   const paths: { [path: string]: { [method: string]: JsonObject } } = {};
@@ -68,11 +65,11 @@ export function openapi(): string {
       schemas: SCHEMAS,
       parameters: PARAMETERS,
       headers: HEADERS,
-      responses: RESPONSES,
+      responses: { ...RESPONSES, ...unauthorizedByName() },
       securitySchemes: SECURITY_SCHEMES,
     },
   };
-  return `${JSON.stringify(document, null, 2)}\n`.replace(/[^\n -~]/g, escaped);
+  return `${JSON.stringify(document, null, 1)}\n`.replace(/[^\n -~]/g, escaped);
 }
 
 function escaped(character: string): string {
@@ -86,10 +83,10 @@ function operationOf(key: string, route: Route): JsonObject {
     operationId: id,
     tags: [tag],
     summary: route.summary,
-    ...(route.access === 'users' && {
+    ...(route.access.isOptional && {
       description: 'Needs a token only if the service runs with `PROTECT_USERS=true`.',
     }),
-    security: SECURITY[route.access],
+    security: securityOf(route.access),
     parameters: [...parameters, 'RequestId'].map((name) => ref('parameters', name)),
     ...(operation.body && { requestBody: bodyOf(route, operation.body) }),
     responses: responsesOf(key, route, operation),
@@ -105,14 +102,14 @@ function bodyOf(route: Route, { schema, example }: NonNullable<Operation['body']
 }
 
 function responsesOf(key: string, route: Route, operation: Operation): JsonObject {
-  const statuses = new Set([...route.answers, 400]);
-  if (route.access !== 'public') statuses.add(401);
-  if (route.access === 'basic') statuses.add(429);
+  const statuses = new Set([...route.returns, 400]);
+  if (route.access.scheme !== 'none') statuses.add(401);
+  if (route.access.scheme === 'basic') statuses.add(429);
   if (route.accepts.length > 0) for (const status of [413, 415]) statuses.add(status);
   const response = (status: number): JsonObject => {
     if (status < 300) return operation.success;
     if (status === 304 && operation.notModified) return operation.notModified;
-    if (status === 401 && operation.unauthorized) return operation.unauthorized;
+    if (status === 401) return operation.unauthorized ?? ref('responses', nameOf(route.access));
     if (status === 415) return unsupported(mediaTypes(route).join(', '), key.startsWith('PATCH '));
     return ref('responses', SHARED[status as keyof typeof SHARED]);
   };
@@ -120,11 +117,28 @@ function responsesOf(key: string, route: Route, operation: Operation): JsonObjec
   return Object.fromEntries(sorted.map((status) => [status, response(status)]));
 }
 
+/** The 401 of each realm: one component, which all its routes share. */
+function unauthorizedByName(): JsonObject {
+  const accesses = Object.values<Route>(routes).map(({ access }) => access);
+  const challenged = accesses.filter(({ scheme }) => scheme !== 'none');
+  return Object.fromEntries(
+    challenged.map((access) => {
+      const refused = { scheme: access.scheme, credentials: 'x' };
+      const challenges = new Set([undefined, refused].map((sent) => challenge(access, sent)));
+      return [nameOf(access), unauthorized(...challenges)];
+    }),
+  );
+}
+
+function nameOf({ realm }: Access): string {
+  return `${realm.charAt(0).toUpperCase()}${realm.slice(1)}Unauthorized`;
+}
+
 function mediaTypes({ accepts }: Route): readonly string[] {
   return accepts.map((type) => MEDIA_TYPES[type]);
 }
 
-/** Returns the page of GET /docs with the title and the introduction of the document. */
+/** Inserts the title and the introduction of the document into the page. */
 export function withIntroduction(html: string): string {
   // 8.2
   const { title, version, summary, description } = JSON.parse(openapi()).info;
@@ -142,7 +156,7 @@ export function withIntroduction(html: string): string {
   });
 }
 
-/** Returns text as HTML. The only markup is `code`. */
+/** Converts text with `code` to HTML. */
 function markup(text: string): string {
   const escaped = text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('"', '&quot;');
   return escaped.replace(/`([^`]+)`/g, '<code>$1</code>');

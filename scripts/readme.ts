@@ -19,9 +19,10 @@ export async function renew(readme: string): Promise<string> {
   const withTables = replace(replace(readme, 'routes', routeTable()), 'files', fileTable());
   const [session = ''] = /<!-- session -->.*<!-- \/session -->/s.exec(withTables) ?? [];
   const played = await replay(Array.from(session.matchAll(BLOCK), ([, block]) => block!));
-  return withTables.replace(session, () =>
-    session.replace(BLOCK, () => `\`\`\`console\n${played.shift()}\`\`\``),
-  );
+  const replayed = session.replace(BLOCK, () => `\`\`\`console\n${played.shift()}\`\`\``);
+  // Leaves the file unchanged if only times, tokens and ids differ.
+  if (masked(replayed) === masked(session)) return withTables;
+  return withTables.replace(session, () => replayed);
 }
 
 const BLOCK = /```console\n(.*?)```/gs;
@@ -42,17 +43,14 @@ function replace(readme: string, part: string, text: string): string {
   return readme.replace(place, (_all, start, end) => `${start}\n${text}\n\n${end}`);
 }
 
-function routeTable(): string {
-  const access = {
-    public: '',
-    basic: 'Basic',
-    bearer: 'Bearer token',
-    users: 'none, or Bearer with `PROTECT_USERS`',
-  };
+export function routeTable(): string {
+  const credentials = { none: '', basic: 'Basic', bearer: 'Bearer token' };
   const rows = Object.entries<Route>(routes).map(([key, route]) => {
     const [method, path] = key.split(' ');
     const types = route.accepts.map((type) => `\`${MEDIA_TYPES[type]}\``).join(', ');
-    return `| \`${method} ${path}\` | ${access[route.access]} | ${types} | ${route.summary} |`;
+    const { scheme, isOptional } = route.access;
+    const needed = isOptional ? 'none, or Bearer with `PROTECT_USERS`' : credentials[scheme];
+    return `| \`${method} ${path}\` | ${needed} | ${types} | ${route.summary} |`;
   });
   return ['| Route | Credentials | Body | |', '|---|---|---|---|', ...rows].join('\n');
 }

@@ -1,32 +1,26 @@
-// The files that describe the API: openapi.json (contract 8.1), and docs.html (contract 8.2) with the
-// policy that lets a browser run its one script and apply its one style sheet, and nothing else.
+// Reads the files that describe the API: openapi.json (contract 8.1) and docs.html (contract 8.2).
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { StaticDocument } from './http/static.ts';
 
-// Relative to the root: dist/ has the modules alone.
-const PAGE = new URL('../src/docs.html', import.meta.url);
+// Relative to the root, because dist/ has only modules.
+const HTML = new URL('../src/docs.html', import.meta.url);
 const OPENAPI = new URL('../openapi.json', import.meta.url);
 
-/** Reads the document, which `npm run openapi` wrote. @throws an error of node:fs if it cannot */
+/** @throws an error of node:fs if a file cannot be read */
 export function readOpenapi(): Promise<StaticDocument> {
-  // 8.1
-  return StaticDocument.compress(readFileSync(OPENAPI), 'application/json');
+  return StaticDocument.compress(readFileSync(OPENAPI), 'application/json'); // 8.1
 }
 
-/** Reads the page. @throws an error of node:fs if it cannot */
-export function readPage(): Promise<StaticDocument> {
-  const html = readFileSync(PAGE);
-  // 8.2
+/** @throws an error of node:fs if a file cannot be read */
+export function readDocs(): Promise<StaticDocument> {
+  const html = readFileSync(HTML);
   const headers = ['Content-Security-Policy', policyOf(html.toString())];
   headers.push('Referrer-Policy', 'no-referrer');
   return StaticDocument.compress(html, 'text/html; charset=utf-8', headers);
 }
 
-/**
- * Nothing but what the page holds and its own origin's answers: no markup from strings, which takes
- * the way from a user's name to a script, no frame around it, no form that leaves it.
- */
+/** Allows the page its own script, style and origin. Trusted Types stop a user's name from becoming markup. */
 function policyOf(html: string): string {
   // 8.2
   return [
@@ -43,7 +37,7 @@ function policyOf(html: string): string {
   ].join('; ');
 }
 
-/** The hash of the one element of that name, as a source (CSP level 3 §2.3.1). */
+/** The hash of the only element of that name, as a CSP source (CSP Level 3 §2.3.1). */
 function hashOf(html: string, element: 'script' | 'style'): string {
   const text = new RegExp(`<${element}[^>]*>(.*)</${element}>`, 's').exec(html)?.[1] ?? '';
   return `'sha256-${createHash('sha256').update(text).digest('base64')}'`;

@@ -12,7 +12,7 @@ import { Tokens } from './auth/jwt.ts';
 import { FailureLimiter } from './auth/limiter.ts';
 import { type Config, readTls } from './config.ts';
 
-import { readOpenapi, readPage } from './docs.ts';
+import { readDocs, readOpenapi } from './docs.ts';
 import { Budget, memoryLimits } from './http/budget.ts';
 import { STOP_GRACE_MS } from './http/limits.ts';
 import { Server } from './http/server.ts';
@@ -59,7 +59,7 @@ export async function startService(
   const now = () => performance.now();
   const tls = config.tls && readTls(config.tls);
   // Compressed while the store opens.
-  const documents = Promise.all([readOpenapi(), readPage()]);
+  const documents = Promise.all([readOpenapi(), readDocs()]);
   let isStopping = false;
   const turns = new Turns(now);
   const opened = await openStore(config.database, {
@@ -74,13 +74,13 @@ export async function startService(
   });
   const { metrics, store } = measured(opened, config, now);
   const password = config.authPassword ?? randomBytes(15).toString('base64url');
-  const [openapi, page] = await documents;
+  const [openapi, docs] = await documents;
   const services: Services = {
     ...authServices(config, password),
     store,
     note: JSON.stringify({ title: config.noteTitle, contents: config.noteContents }),
     openapi,
-    page,
+    docs,
   };
   const app = new App({
     routes,

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { findCode, findTests, mapRules, ruleIds } from '../scripts/contract.ts';
 import { VARIABLES } from '../src/config.ts';
+import { routes } from '../src/routes.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const read = (file: string) => readFileSync(join(ROOT, file), 'utf8');
@@ -21,6 +22,12 @@ test('every variable has a rule, and nothing else does', () => {
     named,
     VARIABLES.map((name) => `1 ${name}`),
   );
+});
+
+test('every route has a rule that begins with it', () => {
+  for (const route of Object.keys(routes)) {
+    assert.ok(contract.includes(`** \`${route}\` `), `no rule begins with ${route}`);
+  }
 });
 
 test('every test of test/contract is named after a rule', () => {

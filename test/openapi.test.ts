@@ -113,7 +113,7 @@ describe('generators and viewers', () => {
       for (const inner of Object.values(schema)) check(inner);
     };
     check(JSON.parse(text));
-    assert.equal(count, 2);
+    assert.ok(count >= 2);
   });
 
   test('8.1 no optional parameter has an example, and any X-Request-Id is valid', () => {

@@ -1,28 +1,26 @@
-// The parts of each operation that the route table lacks: its name in generated clients, parameters,
-// the schema of its body, and its successful response.
+// The part of each operation that is not in the route table: its name in generated clients, its
+// parameters, the schema of its body, and its successful response.
 import type { routes } from '../../src/routes.ts';
 import { VERSION } from '../../src/version.ts';
 import type { PARAMETERS } from './parameters.ts';
 import { htmlResponse, jsonResponse, textResponse, unauthorized } from './responses.ts';
 import { ADA, type JsonObject, ref, type SCHEMAS } from './schemas.ts';
 
-/** The part of an operation that follows from no other source. */
 export interface Operation {
-  /** `operationId`: the name of the method in generated clients. */
+  /** `operationId`, the method name in generated clients. */
   readonly id: string;
   readonly tag: keyof typeof TAGS;
   readonly parameters?: readonly (keyof typeof PARAMETERS)[];
-  /** Schema of the request's body, and a body that a new service accepts. */
+  /** Schema of the request's body, and an example that a new service accepts. */
   readonly body?: { readonly schema: keyof typeof SCHEMAS; readonly example: JsonObject };
   /** The response with status 200 or 201. */
   readonly success: JsonObject;
-  /** The response with status 304, unless it is a user's. */
+  /** The response with status 304, if it is not the one for users. */
   readonly notModified?: JsonObject;
-  /** The response with status 401. */
+  /** The response with status 401, if the handler returns it. */
   readonly unauthorized?: JsonObject;
 }
 
-/** Groups of operations. */
 export const TAGS = {
   service: 'The service itself.',
   access: 'Tokens and Basic credentials.',
@@ -30,7 +28,6 @@ export const TAGS = {
   users: 'Users, with pages and conditional requests.',
 } as const;
 
-const USERS_UNAUTHORIZED = ref('responses', 'UsersUnauthorized');
 const CONDITIONS = ['IfMatch', 'IfNoneMatch'] as const;
 
 const TAGGED = { ETag: ref('headers', 'ETag') };
@@ -49,7 +46,7 @@ const DOCUMENT_NOT_MODIFIED = ref('responses', 'DocumentNotModified');
 const TOKEN =
   'eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpZCI6ImFkbWluIiwibmFtZSI6IkFkbWluaXN0cmF0b3IiLCJpYXQiOjE3OTUyMjc2NzYsImV4cCI6MTc5NTIzMTI3Nn0.R-6cYmQRHu3fKUgmpTPQflAgjF6_jD2YS9aNkoK3Rco';
 
-/** By route. A route without an entry does not compile. */
+/** By route. A missing route is a compile error. */
 export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = {
   'GET /': {
     id: 'greet',
@@ -70,16 +67,11 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
       title: 'Welcome',
       contents: 'This note is kept by the service and read with a token.',
     }),
-    unauthorized: unauthorized(
-      'Bearer realm="notes"',
-      'Bearer realm="notes", error="invalid_token"',
-    ),
   },
   'GET /protected': {
     id: 'greetCaller',
     tag: 'access',
     success: textResponse('A greeting for the credential user.', 'Welcome, Administrator.\n'),
-    unauthorized: unauthorized('Basic realm="protected", charset="UTF-8"'),
   },
   'GET /users': {
     id: 'listUsers',
@@ -91,7 +83,6 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
       [ADA],
       { Link: ref('headers', 'Link') },
     ),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'POST /users': {
     id: 'createUser',
@@ -101,14 +92,12 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
       ...TAGGED,
       Location: ref('headers', 'Location'),
     }),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'GET /users/{id}': {
     id: 'readUser',
     tag: 'users',
     parameters: ['UserId', ...CONDITIONS],
     success: jsonResponse('The user.', ref('schemas', 'User'), ADA, TAGGED),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'PUT /users/{id}': {
     id: 'replaceUser',
@@ -121,7 +110,6 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
       { ...ADA, name: 'Ada King' },
       CHANGED,
     ),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'PATCH /users/{id}': {
     id: 'patchUser',
@@ -134,14 +122,12 @@ export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = 
       { ...ADA, name: 'Ada' },
       CHANGED,
     ),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'DELETE /users/{id}': {
     id: 'deleteUser',
     tag: 'users',
     parameters: ['UserId', ...CONDITIONS],
     success: jsonResponse('The user before its deletion.', ref('schemas', 'User'), ADA),
-    unauthorized: USERS_UNAUTHORIZED,
   },
   'GET /openapi.json': {
     id: 'describeApi',

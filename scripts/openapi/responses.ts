@@ -1,8 +1,8 @@
-// Responses of the OpenAPI document (contract sections 2 to 4), except the successful ones.
+// Responses of the OpenAPI document (contract sections 2 to 4), except each route's success.
 import { header, only, optional } from './headers.ts';
 import { type JsonObject, ref } from './schemas.ts';
 
-/** Component names of the responses that are the same on every route, by status. */
+/** Component names of the statuses that have the same response on every route. */
 export const SHARED = {
   304: 'NotModified',
   400: 'BadRequest',
@@ -24,24 +24,20 @@ export const RESPONSES = {
     headers: { ETag: ref('headers', 'ETag'), Vary: ref('headers', 'Vary') },
   },
   BadRequest: textResponse(
-    'The request is malformed or has an invalid value. The body says what was wrong, in one sentence.',
+    'The request is malformed or has an invalid value. The body says in one sentence what is wrong.',
     'The body is not valid JSON.',
-  ),
-  UsersUnauthorized: unauthorized(
-    'Bearer realm="users"',
-    'Bearer realm="users", error="invalid_token"',
   ),
   NoSuchUser: textResponse('No user has this id.', 'No user has this id.'),
   PreconditionFailed: textResponse(
     "The user's current version fails `If-Match` or `If-None-Match`. Nothing was changed.",
-    "If-Match or If-None-Match rules out the user's version.",
+    "The user's current version fails If-Match or If-None-Match.",
   ),
   ContentTooLarge: textResponse(
     'The body is larger than `BODY_LIMIT_BYTES`, or a form has more than 1,000 parameters.',
     'The body is larger than 102400 bytes.',
   ),
   TooManyRequests: textResponse(
-    "The client's address reached `AUTH_FAILURES_PER_MINUTE`. Correct credentials are refused too.",
+    'The client made `AUTH_FAILURES_PER_MINUTE` failed attempts within a minute, or its IPv6 /48 made 64 times as many. IPv6 clients count by /64. Valid credentials are rejected too, until `Retry-After`.',
     'Too Many Requests',
     { 'Retry-After': ref('headers', 'RetryAfter') },
   ),
@@ -51,9 +47,9 @@ export const RESPONSES = {
   ),
 } as const;
 
-/** 401 with one of these challenges (RFC 9110 section 11.6.1). */
+/** 401 with one of these challenges (RFC 9110 §11.6.1). */
 export function unauthorized(...challenges: readonly string[]): JsonObject {
-  return textResponse('The credentials are missing or wrong.', 'Unauthorized', {
+  return textResponse('The credentials are missing or invalid.', 'Unauthorized', {
     'WWW-Authenticate': header('The credentials that the route requires.', {
       type: 'string',
       enum: challenges,
@@ -61,11 +57,11 @@ export function unauthorized(...challenges: readonly string[]): JsonObject {
   });
 }
 
-/** 415 of a route that takes these media types (RFC 9110 section 15.5.16). */
+/** 415 of a route that accepts these media types (RFC 9110 §15.5.16). */
 export function unsupported(accepted: string, isPatch: boolean): JsonObject {
-  const types = optional('Media types that the route takes.', only(accepted));
+  const types = optional('Media types that the route accepts.', only(accepted));
   return textResponse(
-    'The body has another media type, charset or content coding, or no `Content-Type`.',
+    'The route does not accept the media type, charset or content coding of the body, or `Content-Type` is missing.',
     `The body must be ${accepted.replace(', ', ' or ')}, in UTF-8.`,
     {
       Accept: types,
@@ -75,7 +71,6 @@ export function unsupported(accepted: string, isPatch: boolean): JsonObject {
   );
 }
 
-/** A JSON response. */
 export function jsonResponse(
   description: string,
   schema: JsonObject,
@@ -85,7 +80,6 @@ export function jsonResponse(
   return response(description, 'application/json', schema, example, headers);
 }
 
-/** A plain-text response. */
 export function textResponse(
   description: string,
   example: string,
@@ -95,7 +89,6 @@ export function textResponse(
   return response(description, type, { type: 'string' }, example, headers);
 }
 
-/** A page. */
 export function htmlResponse(description: string, headers: JsonObject): JsonObject {
   const page = '<!doctype html>';
   return response(description, 'text/html; charset=utf-8', { type: 'string' }, page, headers);

@@ -1,5 +1,5 @@
 // The six operations on users (contract section 4).
-import { condition, entityTag, isUnchanged, isWanted } from '../http/conditional.ts';
+import { condition, entityTag, matchesIfMatch, matchesIfNoneMatch } from '../http/conditional.ts';
 import { HttpError } from '../http/errors.ts';
 import { parseQuery } from '../http/query.ts';
 import { empty, json, type Pieces, type Reply } from '../http/reply.ts';
@@ -15,62 +15,64 @@ import {
   type UserStore,
 } from '../user.ts';
 
-/** Lists of this many users and more are streamed, and read from the store in pages of this size. */
-const STREAM_PAGE = 500; // 4.1
-/** The size of a page for a client that reads slowly: most of a larger one would be read in vain. */
-const SLOW_PAGE = 100;
-/** Length of a piece of a stream, about. */
+/** Lists of at least this many users are streamed, and read from the store in pages of this size. */
+const PAGE_SIZE = 500; // 4.1
+/** For a slow client, because most of a larger page would be read in vain. */
+const SLOW_PAGE_SIZE = 100;
+/** Approximate length of a piece of a stream. */
 const PIECE_CHARACTERS = 32 * 1024;
 const MAX_LIMIT = 1000;
 
-/** GET /users: all of them, a page of them, or the one with an email (contract 4.1, 4.2). */
+/** GET /users */
 export async function listUsers({ query }: Context, { store }: Services): Promise<Reply> {
-  const values = parseQuery(query, ['limit', 'after', 'email']);
+  const values = parseQuery(query, ['limit', 'after', 'email']); // 4.2
   const limit = parseInteger('limit', values.limit, 1, MAX_LIMIT);
   const after = parseInteger('after', values.after, 0, Number.MAX_SAFE_INTEGER) ?? 0;
-  if (values.email !== undefined) return withEmail(values.email, after, store);
-  if (limit !== undefined) return page(limit, after, store);
-  const users = await store.list({ after, limit: STREAM_PAGE });
-  if (users.length < STREAM_PAGE) return json(jsonArray(users, users.length));
-  const body = new UserPieces(users, Number.POSITIVE_INFINITY, store); // 4.1
-  return { status: 200, type: 'application/json', body };
+  if (values.email !== undefined) return findByEmail(values.email, after, store);
+  // One user more than the limit shows whether another page follows.
+  const users = await store.list({ after, limit: limit === undefined ? PAGE_SIZE : limit + 1 });
+  const count = Math.min(users.length, limit ?? PAGE_SIZE);
+  const hasNext = count < users.length;
+  const next = `</users?limit=${limit}&after=${users[count - 1]?.id}>; rel="next"`;
+  const headers = hasNext ? ['Link', next] : [];
+  if (count < PAGE_SIZE) return json(jsonArray(users, count), headers); // 4.1
+  const last = limit === undefined ? Number.POSITIVE_INFINITY : users[count - 1]!.id;
+  const body = new UserPieces(users, last, store);
+  return { status: 200, type: 'application/json', body, headers };
 }
 
-/** POST /users (contract 4.4, 4.10, 4.11). */
+/** POST /users */
 export function createUser({ body }: Context, { store }: Services): Promise<Reply> {
-  return store.create(parseNewUser(body)).then((user) =>
-    json(
-      representation(user),
-      ['Location', `/users/${user.id}`, 'ETag', entityTag(user)], // 4.4
-      201,
-    ),
-  );
+  return store.create(parseNewUser(body)).then((user) => {
+    const headers = ['Location', `/users/${user.id}`, 'ETag', entityTag(user)]; // 4.4
+    return json(representation(user), headers, 201);
+  });
 }
 
-/** GET /users/{id} (contract 4.3). */
+/** GET /users/{id} */
 export async function readUser(
   { parameters, headers }: Context,
   { store }: Services,
 ): Promise<Reply> {
+  const required = condition(headers);
   const found = await store.find(parseId(parameters.id!));
-  // 4.3
-  const user = existing(found && !isWanted(found, headers) ? 'stale' : found);
+  const user = existing(found && !matchesIfMatch(found, required) ? 'stale' : found);
   const tag = ['ETag', entityTag(user)];
-  if (isUnchanged(user, headers)) return empty(304, tag);
+  if (matchesIfNoneMatch(user, required)) return empty(304, tag); // 4.3
   return json(representation(user), tag);
 }
 
-/** PUT /users/{id} (contract 4.5): replaces both fields, never creates. */
+/** PUT /users/{id} (contract 4.5) */
 export function replaceUser(context: Context, services: Services): Promise<Reply> {
-  return change(context, services, parseNewUser(context.body));
+  return updateUser(context, services, parseNewUser(context.body));
 }
 
-/** PATCH /users/{id} (contract 4.6): JSON Merge Patch, RFC 7396. */
+/** PATCH /users/{id} (contract 4.6): a JSON Merge Patch (RFC 7396) */
 export function patchUser(context: Context, services: Services): Promise<Reply> {
-  return change(context, services, parseChange(context.body));
+  return updateUser(context, services, parseChange(context.body));
 }
 
-/** DELETE /users/{id} (contract 4.7): returns the user as it was. */
+/** DELETE /users/{id} (contract 4.7) */
 export async function deleteUser(
   { parameters, headers }: Context,
   { store }: Services,
@@ -79,68 +81,42 @@ export async function deleteUser(
   return json(representation(existing(removed)));
 }
 
-async function change(
+async function updateUser(
   { parameters, headers }: Context,
   { store }: Services,
   fields: UserChange,
 ): Promise<Reply> {
   const id = parseId(parameters.id!); // 2.5
   const user = existing(await store.change(id, fields, condition(headers)));
-  // Against RFC 9110 §9.3.4 the tag is sent: clients need it for the next If-Match.
-  return json(representation(user), [
-    'ETag',
-    entityTag(user),
-    'Content-Location', // 4.8
-    `/users/${user.id}`,
-  ]);
+  // Contrary to RFC 9110 §9.3.4, because clients need the tag for the next If-Match.
+  const tag = ['ETag', entityTag(user), 'Content-Location', `/users/${user.id}`]; // 4.8
+  return json(representation(user), tag);
 }
 
 function existing(changed: Changed): User {
   if (changed === undefined) throw noSuchUser();
   if (changed === 'stale') {
-    throw new HttpError(412, "If-Match or If-None-Match rules out the user's version."); // 4.8
+    throw new HttpError(412, "The user's current version fails If-Match or If-None-Match."); // 4.8
   }
   return changed;
 }
 
 function noSuchUser(): HttpError {
-  // 4.9
-  return new HttpError(404, 'No user has this id.');
+  return new HttpError(404, 'No user has this id.'); // 4.9
 }
 
-async function withEmail(email: string, after: number, store: UserStore): Promise<Reply> {
-  // 4.2
+async function findByEmail(email: string, after: number, store: UserStore): Promise<Reply> {
   if (!isEmail(email)) {
-    throw new HttpError(400, `The query parameter email must be ${FIELDS.email.description}.`);
+    throw new HttpError(400, `The query parameter email must be ${FIELDS.email.description}.`); // 4.2
   }
   const user = await store.findByEmail(email);
   const found = user !== undefined && user.id > after ? [user] : [];
   return json(jsonArray(found, found.length));
 }
 
-/** One page; one user more than asked for shows whether another follows. */
-async function page(limit: number, after: number, store: UserStore): Promise<Reply> {
-  const users = await store.list({ after, limit: limit + 1 });
-  if (users.length <= limit) return list(users, users.length, store);
-  const next = `</users?limit=${limit}&after=${users[limit - 1]!.id}>; rel="next"`; // 4.2
-  return list(users, limit, store, ['Link', next]);
-}
-
-/** The first `count` users of a read: a short list whole, with its length, a longer one streamed. */
-function list(
-  users: readonly User[],
-  count: number,
-  store: UserStore,
-  headers: readonly string[] = [],
-): Reply {
-  if (count < STREAM_PAGE) return json(jsonArray(users, count), headers); // 4.1
-  const body = new UserPieces(users, users[count - 1]!.id, store);
-  return { status: 200, type: 'application/json', body, headers };
-}
-
 /**
- * A JSON array of users in pieces. What the store returned is kept while the client reads it at
- * once; for a client that does not, it is dropped, and the next users are read when they are needed.
+ * A JSON array of users. It keeps the users that the store returned while the client reads fast. For a
+ * slow client it drops them, and reads the next ones when they are needed.
  */
 class UserPieces implements Pieces {
   #users: readonly User[];
@@ -148,9 +124,9 @@ class UserPieces implements Pieces {
   readonly #store: UserStore;
   #next = 0;
   #after = 0;
-  #pageSize = STREAM_PAGE;
+  #pageSize = PAGE_SIZE;
   #separator = '[';
-  /** Whether the next piece can be made without the store. */
+  /** Whether the next piece needs no read. */
   #isLoaded = true;
 
   constructor(users: readonly User[], last: number, store: UserStore) {
@@ -172,7 +148,7 @@ class UserPieces implements Pieces {
   release(): number {
     this.#users = [];
     this.#isLoaded = this.#after >= this.#last;
-    this.#pageSize = SLOW_PAGE;
+    this.#pageSize = SLOW_PAGE_SIZE;
     return 0;
   }
 
@@ -195,40 +171,36 @@ class UserPieces implements Pieces {
   }
 }
 
-/** Calls that shared a read have the same array. Its JSON is made once for all of them. */
-const serialised = new WeakMap<
+/** By the array that the store returned: requests that shared a read share its JSON. */
+const jsonByUsers = new WeakMap<
   readonly User[],
   { readonly count: number; readonly body: string | Buffer }
 >();
 
-/** From this length, bytes that all responses share are cheaper than a text copied for each. */
+/** From this length, bytes shared by all responses cost less than text copied for each. */
 const SHARED_CHARACTERS = 16 * 1024;
 
 /** JSON of the first `count` users. */
 function jsonArray(users: readonly User[], count: number): string | Buffer {
-  const known = serialised.get(users);
+  const known = jsonByUsers.get(users);
   if (known?.count === count) return known.body;
   const text = `[${users.slice(0, count).map(representation).join(',')}]`;
   const body = text.length < SHARED_CHARACTERS ? text : Buffer.from(text);
-  serialised.set(users, { count, body });
+  jsonByUsers.set(users, { count, body });
   return body;
 }
 
-/** What a client sees of a user: these keys in this order, nothing else. */
 function representation({ id, name, email }: User): string {
   return JSON.stringify({ id, name, email });
 }
 
-/** @throws HttpError 404 for an id that no store gives (contract 4.9) */
 function parseId(text: string): number {
-  // 4.9
   const id = /^[1-9][0-9]{0,15}$/.test(text) ? Number(text) : 0;
-  if (id === 0 || !Number.isSafeInteger(id)) throw noSuchUser();
+  if (id === 0 || !Number.isSafeInteger(id)) throw noSuchUser(); // 4.9
   return id;
 }
 
 function parseInteger(
-  // 4.2
   name: string,
   text: string | undefined,
   min: number,
@@ -237,5 +209,5 @@ function parseInteger(
   if (text === undefined) return undefined;
   const value = /^(?:0|[1-9][0-9]{0,15})$/.test(text) ? Number(text) : Number.NaN;
   if (value >= min && value <= max) return value;
-  throw new HttpError(400, `The query parameter ${name} must be an integer from ${min} to ${max}.`);
+  throw new HttpError(400, `The query parameter ${name} must be an integer from ${min} to ${max}.`); // 4.2
 }

@@ -1,19 +1,36 @@
-// Who may use a route: the pipeline's second step.
-import {
-  type Authorization,
-  BASIC_CHALLENGE,
-  bearerChallenge,
-  parseAuthorization,
-  unauthorized,
-} from './authorization.ts';
+// Authenticates a request against the access that its route requires (RFC 9110 §11).
+import { HttpError } from '../http/errors.ts';
 import type { Credential } from './credential.ts';
 import type { Tokens } from './jwt.ts';
 import type { FailureLimiter } from './limiter.ts';
 
-/** What a route asks of its caller; `users` is `public` or `bearer`, as PROTECT_USERS says. */
-export type Access = 'public' | 'basic' | 'bearer' | 'users';
+/** Who may use a route. */
+export interface Access {
+  readonly scheme: 'none' | 'basic' | 'bearer';
+  /** Names the protected resource in the challenge of a 401. */
+  readonly realm: string;
+  /** Applies only if `PROTECT_USERS` is `true`. */
+  readonly isOptional: boolean;
+}
 
-/** What credentials are checked with. */
+/** Anyone may use the route. */
+export const PUBLIC: Access = { scheme: 'none', realm: '', isOptional: false };
+
+/** The route requires the login and password of the credential user. */
+export function basic(realm: string): Access {
+  return { scheme: 'basic', realm, isOptional: false };
+}
+
+/** The route requires a token. */
+export function bearer(realm: string): Access {
+  return { scheme: 'bearer', realm, isOptional: false };
+}
+
+/** The route requires a token if `PROTECT_USERS` is `true`. */
+export function optionalBearer(realm: string): Access {
+  return { scheme: 'bearer', realm, isOptional: true };
+}
+
 export interface AuthServices {
   readonly credential: Credential;
   readonly tokens: Tokens;
@@ -21,9 +38,15 @@ export interface AuthServices {
   readonly protectUsers: boolean;
 }
 
+/** The two parts of an Authorization header. */
+export interface Authorization {
+  /** In lower case, because schemes are case-insensitive (RFC 9110 §11.1). */
+  readonly scheme: string;
+  readonly credentials: string;
+}
+
 /**
- * Authenticates the request.
- * `header` is the Authorization header when there is exactly one.
+ * Authenticates the request. `header` is its only Authorization header.
  * @throws HttpError 401 with the route's challenge, or 429
  */
 export function authenticate(
@@ -32,22 +55,44 @@ export function authenticate(
   client: string,
   auth: AuthServices,
 ): void {
-  if (access === 'public' || (access === 'users' && !auth.protectUsers)) return; // 4.15
+  if (access.scheme === 'none' || (access.isOptional && !auth.protectUsers)) return; // 4.15
   const sent = header === undefined ? undefined : parseAuthorization(header);
-  if (access === 'basic') {
-    if (!isBasic(sent, client, auth)) throw unauthorized(BASIC_CHALLENGE);
-    return;
-  }
-  if (sent?.scheme === 'bearer' && auth.tokens.verify(sent.credentials)) return;
-  throw unauthorized(bearerChallenge(access === 'users' ? 'users' : 'notes', sent));
+  // Only a check of credentials counts as a failure (3.13).
+  const isAllowed =
+    sent?.scheme === access.scheme && isValid(access.scheme, sent.credentials, client, auth);
+  if (!isAllowed) throw unauthorized(challenge(access, sent));
 }
 
-function isBasic(
-  sent: Authorization | undefined,
+function isValid(
+  scheme: 'basic' | 'bearer',
+  credentials: string,
   client: string,
-  { credential, limiter }: AuthServices,
+  { credential, limiter, tokens }: AuthServices,
 ): boolean {
-  // Without credentials nothing was checked, so nothing counts as a failure (contract 3.13).
-  if (sent?.scheme !== 'basic') return false; // 3.13
-  return limiter.attempt(client, () => credential.matchesBasic(sent.credentials));
+  if (scheme === 'bearer') return tokens.verify(credentials);
+  return limiter.attempt(client, () => credential.matchesBasic(credentials));
+}
+
+/** @returns undefined unless the header is two parts separated by one space */
+export function parseAuthorization(header: string): Authorization | undefined {
+  // 3.6
+  const space = header.indexOf(' ');
+  if (space < 1 || space === header.length - 1 || header.includes(' ', space + 1)) return undefined;
+  return { scheme: header.slice(0, space).toLowerCase(), credentials: header.slice(space + 1) };
+}
+
+/** 401 with a challenge, which RFC 9110 §15.5.2 requires. */
+export function unauthorized(challenge: string): HttpError {
+  return new HttpError(401, 'Unauthorized', ['WWW-Authenticate', challenge]);
+}
+
+// token68 = 1*( ALPHA / DIGIT / "-" / "." / "_" / "~" / "+" / "/" ) *"="   (RFC 9110 §11.2)
+const TOKEN68 = /^[A-Za-z0-9\-._~+/]+=*$/;
+
+/** The challenge for a request with this Authorization header (RFC 7617 §2, RFC 6750 §3). */
+export function challenge({ scheme, realm }: Access, sent: Authorization | undefined): string {
+  if (scheme === 'basic') return `Basic realm="${realm}", charset="UTF-8"`; // 3.10
+  // 3.8: only a client that sent a well-formed token learns that it is invalid.
+  const isToken = sent?.scheme === 'bearer' && TOKEN68.test(sent.credentials);
+  return isToken ? `Bearer realm="${realm}", error="invalid_token"` : `Bearer realm="${realm}"`;
 }

@@ -1,11 +1,10 @@
-// The one credential user, and the comparison of secrets: constant time in the secret, whatever
-// the lengths, so that no answer's delay tells how much of a guess was right (contract 3.12).
+// The credential user. Secrets are compared in constant time, whatever their lengths, so that timing
+// does not reveal how much of a guess was right (contract 3.12).
 import { timingSafeEqual } from 'node:crypto';
 
-/** Secrets are compared in buffers of a multiple of this size, which hides their length. */
+/** Buffers have a multiple of this size, which hides the length of a secret. */
 const BLOCK_BYTES = 256;
 
-/** A text that is compared and never shown. */
 export class Secret {
   readonly #expected: Buffer;
   readonly #given: Buffer;
@@ -18,7 +17,6 @@ export class Secret {
     this.#given = Buffer.alloc(this.#expected.length);
   }
 
-  /** Whether the texts are the same, as UTF-8. */
   equals(given: string): boolean {
     // 3.12
     this.#given.fill(0);
@@ -28,11 +26,9 @@ export class Secret {
   }
 }
 
-/** Whom the service lets in. */
 export class Credential {
-  /** Matched against `id` (token endpoint) and the Basic user name. */
   readonly user: string;
-  /** Display name, the token's claim `name`. */
+  /** Display name. */
   readonly name: string;
   readonly #user: Secret;
   readonly #password: Secret;
@@ -46,20 +42,18 @@ export class Credential {
     this.#basic = new Secret(Buffer.from(`${user}:${password}`).toString('base64'));
   }
 
-  /** Whether both are right. Both are always compared. */
   matches(user: string, password: string): boolean {
+    // Always compares both (3.12).
     const isUser = this.#user.equals(user);
     const isPassword = this.#password.equals(password);
     return isUser && isPassword;
   }
 
   /**
-   * Whether Basic credentials (RFC 7617 §2) are right. As `user` holds no colon and canonical
-   * base64 has one form only, exactly one text is: whatever is not base64, not UTF-8, without a
-   * colon or another pair differs from it.
+   * Compares Basic credentials (RFC 7617 §2) without decoding them. `user` has no colon and canonical
+   * base64 has one form, so exactly one text is right.
    */
   matchesBasic(credentials: string): boolean {
-    // 3.10
-    return this.#basic.equals(credentials);
+    return this.#basic.equals(credentials); // 3.10
   }
 }

@@ -1,25 +1,24 @@
 // A set of keys in constant memory, each kept for a limited time: a Bloom filter in two generations.
-// It never misses a key that was added. Once half a million keys were added to a generation, it takes
-// 1 in 50,000 other keys for one of them.
+// It has no false negatives. With half a million keys in a generation, 1 lookup in 50,000 is a false
+// positive.
 import { hash, randomBytes } from 'node:crypto';
 
-/** Bits that are set for a key. */
 const BITS_PER_KEY = 6;
 
-/** Hexadecimal digits that name a bit, so a generation has 16^6 bits, which take 2 MiB. */
+/** Hexadecimal digits of a digest that select one bit: a generation has 16^6 bits, in 2 MiB. */
 const DIGITS_PER_BIT = 6;
 
 interface Generation {
   readonly startMs: number;
-  /** Random, so nobody can choose addresses that make another one look added. */
-  readonly salt: string;
   readonly bits: Uint8Array;
 }
 
 /** Keeps each key for `keepMs` to `2 * keepMs` milliseconds. Takes no memory while it is empty. */
 export class ExpiringFilter {
   readonly #keepMs: number;
-  // At most two, the younger one first.
+  /** Stops attackers from choosing keys whose bits are those of another key. */
+  readonly #salt = randomBytes(16).toString('base64');
+  /** At most two, the younger one first. */
   #generations: readonly Generation[] = [];
 
   constructor(keepMs: number) {
@@ -27,56 +26,40 @@ export class ExpiringFilter {
   }
 
   isEmpty(now: number): boolean {
-    this.#expire(now);
+    const last = this.#generations.at(-1);
+    if (last !== undefined && this.#endOf(last) <= now) {
+      this.#generations = this.#generations.filter((generation) => this.#endOf(generation) > now);
+    }
     return this.#generations.length === 0;
   }
 
   add(key: string, now: number): void {
-    this.#expire(now);
-    let [young] = this.#generations;
+    let young = this.isEmpty(now) ? undefined : this.#generations[0];
     if (young === undefined || now >= young.startMs + this.#keepMs) {
-      const salt = randomBytes(16).toString('base64');
-      young = { startMs: now, salt, bits: new Uint8Array(16 ** DIGITS_PER_BIT / 8) };
+      young = { startMs: now, bits: new Uint8Array(16 ** DIGITS_PER_BIT / 8) };
       this.#generations = [young, ...this.#generations];
     }
-    const digest = digestOf(key, young);
-    for (let i = 0; i < BITS_PER_KEY; i++) {
-      const bit = bitAt(i, digest);
-      young.bits[bit >>> 3]! |= 1 << (bit & 7);
-    }
+    for (const bit of this.#bitsOf(key)) young.bits[bit >>> 3]! |= 1 << (bit & 7);
   }
 
-  /** Milliseconds until the key is forgotten; 0 if it was not added. */
+  /** Milliseconds until the key expires; 0 if it was not added. */
   remainingMs(key: string, now: number): number {
-    this.#expire(now);
-    const found = this.#generations.find((generation) => isIn(generation, key));
+    if (this.isEmpty(now)) return 0;
+    const keyBits = this.#bitsOf(key);
+    const found = this.#generations.find(({ bits }) =>
+      keyBits.every((bit) => (bits[bit >>> 3]! & (1 << (bit & 7))) !== 0),
+    );
     return found === undefined ? 0 : this.#endOf(found) - now;
   }
 
-  #expire(now: number): void {
-    const last = this.#generations.at(-1);
-    if (last === undefined || this.#endOf(last) > now) return;
-    this.#generations = this.#generations.filter((generation) => this.#endOf(generation) > now);
+  #bitsOf(key: string): readonly number[] {
+    const digest = hash('sha256', this.#salt + key, 'hex');
+    return Array.from({ length: BITS_PER_KEY }, (_, i) =>
+      Number.parseInt(digest.slice(DIGITS_PER_BIT * i, DIGITS_PER_BIT * (i + 1)), 16),
+    );
   }
 
   #endOf({ startMs }: Generation): number {
     return startMs + 2 * this.#keepMs;
   }
-}
-
-function isIn(generation: Generation, key: string): boolean {
-  const digest = digestOf(key, generation);
-  for (let i = 0; i < BITS_PER_KEY; i++) {
-    const bit = bitAt(i, digest);
-    if ((generation.bits[bit >>> 3]! & (1 << (bit & 7))) === 0) return false;
-  }
-  return true;
-}
-
-function digestOf(key: string, { salt }: Generation): string {
-  return hash('sha256', salt + key, 'hex');
-}
-
-function bitAt(i: number, digest: string): number {
-  return Number.parseInt(digest.slice(DIGITS_PER_BIT * i, DIGITS_PER_BIT * (i + 1)), 16);
 }

@@ -1,13 +1,11 @@
-// JSON Web Tokens with HS256 (RFC 7519, RFC 7515, RFC 7518 §3.2), issued and verified. One
-// algorithm, fixed here and never taken from the token (RFC 8725 §3.1). Base64url must be
-// canonical, or one token could be written in several ways. The signature is checked before claims.
+// Issues and verifies JSON Web Tokens with HS256 (RFC 7519, RFC 7515, RFC 7518 §3.2). The algorithm is
+// fixed and never taken from the token (RFC 8725 §3.1). Base64url must be canonical, so that a token has
+// one spelling. The signature is verified before any claim is read.
 import { isUtf8 } from 'node:buffer';
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
 
-/** A token is valid for this long. */
 export const LIFETIME_SECONDS = 3600; // 3.4
 
-/** Whom a token names. */
 export interface Subject {
   readonly id: string;
   readonly name: string;
@@ -15,27 +13,25 @@ export interface Subject {
 
 const HEADER = Buffer.from('{"alg":"HS256","typ":"JWT"}').toString('base64url');
 
-/** Longer tokens are verified each time, so that memory stays bounded. Ours have about 200. */
-const MAX_REMEMBERED_CHARACTERS = 1024;
+/** Longer tokens are not cached, so that memory stays bounded. Ours have about 200 characters. */
+const MAX_CACHED_CHARACTERS = 1024;
 
-/** Verified tokens that are remembered, twice this many at most. */
+/** The cache holds at most twice this many tokens. */
 const MAX_TOKENS_PER_GENERATION = 8192;
 
-/** Issues and verifies the tokens of one subject. */
 export class Tokens {
   readonly #subject: Subject;
   readonly #keys: readonly KeyObject[];
   readonly #nowSeconds: () => number;
-  // Two generations of tokens with a good signature, and when each ends: what is asked for again
-  // moves to the younger, and when that is full the older is dropped whole. It saves the HMAC and
-  // the parsing of a token that comes again.
+  // Cache of verified tokens and their `exp`, in two generations: a hit moves to the younger one, and
+  // when that is full the older one is dropped.
   #young = new Map<string, number>();
   #old = new Map<string, number>();
   #issued: { readonly iat: number; readonly token: string } | undefined;
 
   /**
-   * The first secret signs, all of them verify; each has at least 32 bytes (RFC 7518 §3.2).
-   * `nowSeconds` is seconds since 1970 UTC, with fractions.
+   * The first secret signs; all of them verify. Each has at least 32 bytes (RFC 7518 §3.2).
+   * `nowSeconds` returns seconds since 1970 UTC, with fractions.
    */
   constructor(subject: Subject, secrets: readonly string[], nowSeconds: () => number) {
     this.#subject = subject;
@@ -43,10 +39,7 @@ export class Tokens {
     this.#nowSeconds = nowSeconds;
   }
 
-  /**
-   * A compact JWS with the claims `id`, `name`, `iat` and `exp`, whole seconds since 1970 UTC. All
-   * tokens of a second are the same, so each is made once.
-   */
+  /** Returns a compact JWS. All tokens of a second are the same, so each is signed once. */
   issue(): string {
     // 3.4
     const iat = Math.floor(this.#nowSeconds());
@@ -61,38 +54,36 @@ export class Tokens {
     return `${input}.${sign(input, this.#keys[0]!)}`;
   }
 
-  /** Whether the token is signed with one of the keys, names the subject and is within its time. */
+  /** Whether one of the keys signed the token, and it names the subject and has not expired. */
   verify(token: string): boolean {
     const now = this.#nowSeconds();
     const young = this.#young.get(token);
     if (young !== undefined) return young > now;
-    const end = this.#old.get(token) ?? this.#read(token, now);
-    if (end === undefined || end <= now) return false; // 3.7
-    this.#remember(token, end);
+    const exp = this.#old.get(token) ?? this.#read(token, now);
+    if (exp === undefined || exp <= now) return false; // 3.7
+    this.#remember(token, exp);
     return true;
   }
 
-  /** @returns `exp` of a token that is good at `now`. */
+  /** @returns `exp` of a token that is valid at `now` */
   #read(token: string, now: number): number | undefined {
     const headerEnd = token.indexOf('.');
     const payloadEnd = token.indexOf('.', headerEnd + 1);
-    if (headerEnd === -1 || payloadEnd === -1 || token.includes('.', payloadEnd + 1))
-      // 3.7
-      return undefined;
-    if (!isHeader(token.slice(0, headerEnd))) return undefined;
+    if (headerEnd === -1 || payloadEnd === -1) return undefined; // 3.7
+    if (token.includes('.', payloadEnd + 1)) return undefined;
+    if (!isSupportedHeader(token.slice(0, headerEnd))) return undefined;
     if (!this.#isSigned(token.slice(0, payloadEnd), token.slice(payloadEnd + 1))) return undefined;
     const claims = decodeObject(token.slice(headerEnd + 1, payloadEnd));
     if (claims === undefined) return undefined;
     const { id, name, exp, nbf } = claims;
-    // RFC 7519 §4.1.4 and §4.1.5, without leeway. JSON.parse makes 1e999 of JSON infinite.
+    // RFC 7519 §4.1.4 and §4.1.5, without leeway. JSON.parse turns 1e999 into Infinity.
     if (typeof exp !== 'number' || !Number.isFinite(exp) || exp <= now) return undefined; // 3.7
     if (nbf !== undefined && (typeof nbf !== 'number' || !(nbf <= now))) return undefined; // 3.7
     return id === this.#subject.id && name === this.#subject.name ? exp : undefined; // 3.7
   }
 
   #isSigned(input: string, signature: string): boolean {
-    // 3.7
-    // Comparing texts, not bytes, refuses a signature in non-canonical base64url.
+    // Comparing text rather than bytes rejects a signature in non-canonical base64url (3.7).
     const given = Buffer.from(signature);
     return this.#keys.some((key) => {
       // 3.12
@@ -101,30 +92,28 @@ export class Tokens {
     });
   }
 
-  #remember(token: string, end: number): void {
-    if (token.length > MAX_REMEMBERED_CHARACTERS) return;
+  #remember(token: string, exp: number): void {
+    if (token.length > MAX_CACHED_CHARACTERS) return;
     if (this.#young.size >= MAX_TOKENS_PER_GENERATION) {
       this.#old = this.#young;
       this.#young = new Map();
     }
-    this.#young.set(token, end);
+    this.#young.set(token, exp);
   }
 }
 
-/** The signature in base64url. */
 function sign(input: string, key: KeyObject): string {
   return createHmac('sha256', key).update(input).digest('base64url');
 }
 
-/** A JOSE header that says HS256 and has no `crit` (RFC 7515 §4.1.11); all else is ignored. */
-function isHeader(header: string): boolean {
+/** Whether a JOSE header has `alg` HS256 and no `crit` (RFC 7515 §4.1.11). */
+function isSupportedHeader(header: string): boolean {
   // 3.7
   if (header === HEADER) return true;
   const parsed = decodeObject(header);
   return parsed?.alg === 'HS256' && !Object.hasOwn(parsed, 'crit'); // 3.7
 }
 
-/** The JSON object in canonical base64url and UTF-8, or undefined. */
 function decodeObject(text: string): Record<string, unknown> | undefined {
   // 3.7
   const bytes = decode(text);
@@ -138,7 +127,7 @@ function decodeObject(text: string): Record<string, unknown> | undefined {
   }
 }
 
-/** Canonical base64url without padding (RFC 7515 §2), or undefined. */
+/** Decodes canonical base64url without padding (RFC 7515 §2). */
 function decode(text: string): Buffer | undefined {
   // 3.7
   const bytes = Buffer.from(text, 'base64url');

@@ -1,13 +1,12 @@
-// Who sent a request: the address for the log, and the keys under which its failures count.
+// Determines a client's address, and the keys that count its failures.
 import { isIP, isIPv4 } from 'node:net';
 
 /**
- * The client's address: the socket's, or, behind proxies, the entry of `X-Forwarded-For` that is
- * `proxies` from the right; entries further left are the client's own claim. What is missing, too
- * short or no address: the socket's.
+ * Behind proxies, the entry of `X-Forwarded-For` that is `proxies` from the right, because clients can
+ * forge those further left. The socket's address if that entry is missing or no address.
  */
 export function clientAddress(
-  socketAddress: string | undefined,
+  socketAddress: string,
   forwardedFor: string | undefined,
   proxies: number,
 ): string {
@@ -16,14 +15,13 @@ export function clientAddress(
     const address = withoutPort(entry.trim());
     if (isIP(address) !== 0) return plainAddress(address);
   }
-  return plainAddress(socketAddress ?? '');
+  return plainAddress(socketAddress);
 }
 
-/** The keys under which a client's failures count. */
 export interface CounterKeys {
-  /** The IPv4 address, or the IPv6 /64, which is the least that one client commonly has. */
+  /** The IPv4 address, or the IPv6 /64, the least that one client commonly has. */
   readonly address: string;
-  /** The IPv6 /48, which is the most that one client commonly has. */
+  /** The IPv6 /48, the most that one client commonly has. */
   readonly network: string | undefined;
 }
 
@@ -33,7 +31,7 @@ export function counterKeys(address: string): CounterKeys {
   const [head = '', tail = ''] = address.replace(/%.*$/, '').split('::');
   const left = head === '' ? [] : head.split(':');
   const right = tail === '' ? [] : tail.split(':');
-  // A dotted quad at the end stands for two groups; it is never among the first four.
+  // A dotted quad at the end is two groups. It is never among the first four.
   const missing = Math.max(0, 8 - left.length - right.length - (tail.includes('.') ? 1 : 0));
   const groups = [...left, ...Array<string>(missing).fill('0'), ...right]
     .slice(0, 4)
@@ -43,18 +41,16 @@ export function counterKeys(address: string): CounterKeys {
 
 // "192.0.2.1:4711", "[2001:db8::1]:4711", "[2001:db8::1]"
 function withoutPort(entry: string): string {
-  // 3.13
   const bracketed = /^\[([^\]]*)\](?::[0-9]+)?$/.exec(entry);
   if (bracketed) return bracketed[1]!;
   return /^[0-9.]+:[0-9]+$/.test(entry) ? entry.slice(0, entry.indexOf(':')) : entry;
 }
 
 /**
- * The address with an IPv4-mapped one in its IPv4 form: on "::" IPv4 clients are ::ffff:192.0.2.1
- * (RFC 4291 §2.5.5.2). Proxies write it in longer ways too, which URL brings to one.
+ * Converts an IPv4-mapped address to IPv4: on "::", IPv4 clients are ::ffff:192.0.2.1 (RFC 4291
+ * §2.5.5.2). Proxies use longer spellings too, which URL normalizes.
  */
 export function plainAddress(address: string): string {
-  // 3.13
   if (address.startsWith('::ffff:') && isIPv4(address.slice(7))) return address.slice(7);
   if (!/:ffff:/i.test(address) || isIP(address) !== 6 || address.includes('%')) return address;
   const { hostname } = new URL(`http://[${address}]`);

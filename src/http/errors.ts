@@ -1,17 +1,16 @@
-// Every fault becomes a plain-text reply here, and only here.
-// Details of a fault on our side go to the log, never to the client.
+// Every error becomes a plain-text response here. Details of an internal error go to the log only.
 import { STATUS_CODES } from 'node:http';
 import { EmailTaken, InvalidUser } from '../user.ts';
 import { type Reply, text } from './reply.ts';
 
-/** A request that is answered with an error status. */
+/** An error response. */
 export class HttpError extends Error {
   override readonly name = 'HttpError';
   readonly status: number;
   /** Flat list of header names and values. */
   readonly headers: readonly string[];
 
-  /** `message` is one sentence for the client; the default is the status text (RFC 9110 §15). */
+  /** `message` is one sentence for the client. The default is the status text (RFC 9110 §15). */
   // 2.1
   constructor(status: number, message = STATUS_CODES[status], headers: readonly string[] = []) {
     super(message);
@@ -20,7 +19,7 @@ export class HttpError extends Error {
   }
 }
 
-/** The plain-text reply for anything thrown. What is not known is our fault: 500. */
+/** The response to anything thrown. An unknown error returns 500. */
 export function errorReply(err: unknown): Reply {
   if (err instanceof HttpError) return text(err.status, err.message, err.headers);
   if (err instanceof InvalidUser) return text(400, err.message);

@@ -1,5 +1,5 @@
 // Parses application/x-www-form-urlencoded with nested values. Each accepted form gives the result
-// of npm qs with `{ depth: 32, arrayLimit: 1000 }`. Forms that qs reshapes are refused.
+// of npm qs with `{ depth: 32, arrayLimit: 1000 }`. Rejects forms that qs would reshape.
 //
 //   a=1                  { a: '1' }           a=1&a=2              { a: ['1', '2'] }
 //   a[b]=1&a[c][d]=2     { a: { b: '1', c: { d: '2' } } }
@@ -19,10 +19,9 @@ interface Parameter {
 }
 
 /**
- * The form's values: strings, arrays and objects of them. Ignores empty names and names of
- * `Object.prototype`.
- * @throws HttpError 413 beyond 1,000 parameters; 400 for a name outside the grammar, names that
- * contradict each other, more than 32 levels or 4,000 segments, and malformed percent-encoding
+ * Returns strings, and arrays and objects of them. Ignores empty names and names of `Object.prototype`.
+ * @throws HttpError 413 beyond 1,000 parameters; 400 for malformed or conflicting names, more
+ * than 32 levels or 4,000 segments, and malformed percent-encoding
  */
 export function parseForm(text: string): object {
   // 3.14, 3.18
@@ -42,27 +41,27 @@ export function parseForm(text: string): object {
     const path = splitName(equals === -1 ? part : part.slice(0, equals));
     const value = equals === -1 ? '' : decode(part.slice(equals + 1));
     segments += path.length;
-    if (segments > MAX_SEGMENTS) throw refuse(`has more than ${MAX_SEGMENTS} name segments`); // 3.15
+    if (segments > MAX_SEGMENTS) throw malformed(`has more than ${MAX_SEGMENTS} name segments`); // 3.15
     if (path.length > 0 && !path.some(isPrototypeName)) parameters.push({ path, value }); // 3.17
   }
-  // V8 stores {}[999] in an array of 12 kB. The deleted index makes it use a hash table instead.
+  // V8 stores {}[999] in an array of 12 kB. A deleted large index makes it use a hash table.
   const form: Record<string, Value> = { 4294967294: '' };
   delete form[4294967294];
   for (const [name, children] of groupBySegment(parameters, 0)) form[name] = build(children, 1);
   return form;
 }
 
-/** The value of parameters whose paths have the first `level` segments in common. */
+/** The value of parameters whose paths share the first `level` segments. */
 function build(parameters: readonly Parameter[], level: number): Value {
   const isLeaf = ({ path }: Parameter) => path.length === level;
   if (parameters.every(isLeaf)) {
     return parameters.length === 1 ? parameters[0]!.value : parameters.map(({ value }) => value);
   }
-  if (parameters.some(isLeaf)) throw refuse('has a name with both a value and children'); // 3.14
+  if (parameters.some(isLeaf)) throw malformed('has a name with both a value and children'); // 3.14
 
   const groups = groupBySegment(parameters, level);
   const [kind, ...otherKinds] = new Set([...groups.keys()].map(kindOf));
-  if (otherKinds.length > 0) throw refuse('mixes keys, indices and [] under one name'); // 3.14
+  if (otherKinds.length > 0) throw malformed('mixes keys, indices and [] under one name'); // 3.14
   if (kind === 'key') {
     return Object.fromEntries(Array.from(groups, ([key, group]) => [key, build(group, level + 1)]));
   }
@@ -72,7 +71,7 @@ function build(parameters: readonly Parameter[], level: number): Value {
   }
   return Array.from({ length: groups.size }, (_, index) => {
     const group = groups.get(String(index));
-    if (group === undefined) throw refuse('has a gap in the indices under one name'); // 3.14
+    if (group === undefined) throw malformed('has a gap in the indices under one name'); // 3.14
     return build(group, level + 1);
   });
 }
@@ -90,28 +89,28 @@ function kindOf(segment: string): 'key' | 'index' | 'list' {
 function splitName(name: string): readonly string[] {
   if (name === '') return [];
   const [first = '', ...rest] = name.split('[', MAX_LEVELS + 2);
-  if (rest.length > MAX_LEVELS) throw refuse(`has more than ${MAX_LEVELS} levels`); // 3.15
+  if (rest.length > MAX_LEVELS) throw malformed(`has more than ${MAX_LEVELS} levels`); // 3.15
   // With "=" in the first segment, as in "a=[b]=c", qs and URLSearchParams read different names.
   if (!/^[^\]=]+$/.test(first) || !rest.every((end) => /^[^\]]*\]$/.test(end))) {
-    throw refuse('has a misplaced or unclosed bracket in a name'); // 3.14
+    throw malformed('has a misplaced or unclosed bracket in a name'); // 3.14
   }
   return [decode(first), ...rest.map((end) => decode(end.slice(0, -1)))];
 }
 
 function isPrototypeName(name: string): boolean {
-  // With node's --disable-proto=delete, "__proto__" is not on Object.prototype.
+  // With --disable-proto=delete, node removes "__proto__" from Object.prototype.
   return name === '__proto__' || Object.hasOwn(Object.prototype, name);
 }
 
-/** Percent-decoding of UTF-8, "+" for a space (WHATWG URL, application/x-www-form-urlencoded). */
+/** Percent-decodes UTF-8; "+" is a space (WHATWG URL, application/x-www-form-urlencoded). */
 function decode(text: string): string {
   try {
     return decodeURIComponent(text.replaceAll('+', ' '));
   } catch {
-    throw refuse('has malformed percent-encoding'); // 3.16
+    throw malformed('has malformed percent-encoding'); // 3.16
   }
 }
 
-function refuse(fault: string): HttpError {
+function malformed(fault: string): HttpError {
   return new HttpError(400, `The form ${fault}.`);
 }

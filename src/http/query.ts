@@ -1,10 +1,9 @@
-// The query of a request target (RFC 3986 §3.4): `&` between parameters, percent-encoding, and `+`
-// as itself.
+// Parses the query of a request target (RFC 3986 §3.4). `+` is a plus sign.
 import { HttpError } from './errors.ts';
 
 /**
- * The values of the known parameters; others are ignored.
- * @throws HttpError 400 for a known parameter that comes twice and for malformed percent-encoding
+ * Returns the known parameters and ignores others.
+ * @throws HttpError 400 for a known parameter that repeats, and for malformed percent-encoding
  */
 export function parseQuery<Name extends string>(
   query: string,
@@ -17,24 +16,23 @@ export function parseQuery<Name extends string>(
     const sent = decode(equals === -1 ? part : part.slice(0, equals));
     const name = known.find((candidate) => candidate === sent);
     if (name === undefined) continue; // 4.2
-    if (values[name] !== undefined)
-      // 4.2
-      throw new HttpError(400, `The query parameter ${name} must appear only once.`);
+    if (values[name] !== undefined) {
+      throw new HttpError(400, `The query parameter ${name} must appear only once.`); // 4.2
+    }
     values[name] = equals === -1 ? '' : decode(part.slice(equals + 1));
   }
   return values;
 }
 
-/** @throws HttpError 400 for malformed percent-encoding, in parameters that nobody reads too */
+/** @throws HttpError 400 for malformed percent-encoding, also in parameters that no handler reads */
 export function checkQuery(query: string): void {
-  // 2.7
-  if (query.includes('%')) decode(query);
+  if (query.includes('%')) decode(query); // 2.7
 }
 
 function decode(text: string): string {
   try {
-    return decodeURIComponent(text); // 2.7
+    return decodeURIComponent(text);
   } catch {
-    throw new HttpError(400, 'The query has malformed percent-encoding.');
+    throw new HttpError(400, 'The query has malformed percent-encoding.'); // 2.7
   }
 }

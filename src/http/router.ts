@@ -1,16 +1,15 @@
-// From a request target to a route. All paths come from one table; order does not matter, as no two
-// patterns match the same path.
+// Finds the route of a request target. The order of the table does not matter, because no two patterns
+// match the same path.
 import { HttpError } from './errors.ts';
 
-/** A path of the table, with all its methods. */
+/** A path of the table with all its methods. */
 export interface Resource<Route> {
   /** As in the table: `/users/{id}`. */
   readonly pattern: string;
-  /** The pattern's parts between slashes. */
   readonly segments: readonly string[];
-  /** By method; `HEAD` is wherever `GET` is. */
+  /** By method. `HEAD` has the route of `GET`. */
   readonly routes: ReadonlyMap<string, Route>;
-  /** The methods as a list for `Allow`, `OPTIONS` included. */
+  /** Value of `Allow`. */
   readonly allow: string;
 }
 
@@ -19,21 +18,20 @@ export type Parameters = Readonly<Record<string, string>>;
 
 const NONE: Parameters = {};
 
-/** What a request target names. */
 export interface Match<Route> {
   readonly resource: Resource<Route>;
-  /** The values of the pattern's `{name}` segments, percent-decoded. */
+  /** Values of the pattern's `{name}` segments, percent-decoded. */
   readonly parameters: Parameters;
   /** What follows the first `?`, not decoded. */
   readonly query: string;
 }
 
-/** Finds routes; made once from a table whose keys are `METHOD /path`. */
 export class Router<Route> {
   readonly #resources: readonly Resource<Route>[];
-  // Most requests name a path without parameter as it stands in the table.
+  /** Paths without parameters, which most requests name exactly as the table does. */
   readonly #literal = new Map<string, Match<Route>>();
 
+  /** The keys of the table are `METHOD /path`. */
   constructor(table: Readonly<Record<string, Route>>) {
     const byPattern = new Map<string, Map<string, Route>>();
     for (const [key, route] of Object.entries(table)) {
@@ -54,14 +52,14 @@ export class Router<Route> {
     }
   }
 
-  /** Every method of the table, as a list for `Allow` (RFC 9110 §9.3.7, `OPTIONS *`). */
+  /** Value of `Allow` for `OPTIONS *`: every method of the table (RFC 9110 §9.3.7). */
   get allow(): string {
     return [...new Set(this.#resources.flatMap(({ allow }) => allow.split(', ')))].join(', ');
   }
 
   /**
    * @returns undefined for an unknown path
-   * @throws HttpError 400 when the path's percent-encoding is malformed
+   * @throws HttpError 400 if the path has malformed percent-encoding
    */
   find(target: string): Match<Route> | undefined {
     return this.#literal.get(target) ?? this.#search(target);
@@ -69,8 +67,8 @@ export class Router<Route> {
 
   #search(target: string): Match<Route> | undefined {
     const mark = target.indexOf('?');
-    const path = originForm(mark === -1 ? target : target.slice(0, mark)); // 2.7
-    const segments = split(path);
+    const path = withoutOrigin(mark === -1 ? target : target.slice(0, mark));
+    const segments = splitPath(path);
     if (segments === undefined) return undefined;
     for (const resource of this.#resources) {
       const parameters = matchSegments(resource.segments, segments);
@@ -81,8 +79,8 @@ export class Router<Route> {
   }
 }
 
-/** The path of an absolute-form target, which a server must accept (RFC 9112 §3.2.2). */
-function originForm(path: string): string {
+/** The path of a target in absolute form, which a server must accept (RFC 9112 §3.2.2). */
+function withoutOrigin(path: string): string {
   // 2.7
   if (path.startsWith('/')) return path;
   const absolute = /^https?:\/\/[^/]*(.*)$/is.exec(path);
@@ -90,29 +88,27 @@ function originForm(path: string): string {
 }
 
 /**
- * The path's parts, each percent-decoded once, so that `%2F` never separates. Dot segments are
- * ordinary parts and one trailing slash is ignored.
- * @returns undefined when a part is empty
+ * Splits first and then decodes each segment once, so `%2F` never separates. Ignores one trailing slash.
+ * @returns undefined if a segment is empty
  */
-function split(path: string): readonly string[] | undefined {
+function splitPath(path: string): readonly string[] | undefined {
   // 2.7
   if (!path.startsWith('/')) return undefined;
   const sent = path.slice(1).split('/');
-  const parts = path.includes('%') ? sent.map(decodePart) : sent;
-  if (parts.length === 1) return parts;
-  if (parts.at(-1) === '') parts.pop();
-  return parts.includes('') ? undefined : parts;
+  const segments = path.includes('%') ? sent.map(decode) : sent;
+  if (segments.length === 1) return segments;
+  if (segments.at(-1) === '') segments.pop();
+  return segments.includes('') ? undefined : segments;
 }
 
-function decodePart(part: string): string {
+function decode(segment: string): string {
   try {
-    return decodeURIComponent(part);
+    return decodeURIComponent(segment);
   } catch {
     throw new HttpError(400, 'The path has malformed percent-encoding.'); // 2.7
   }
 }
 
-/** @returns undefined if the segments do not match */
 function matchSegments(
   expected: readonly string[],
   given: readonly string[],

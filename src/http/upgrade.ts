@@ -1,5 +1,5 @@
-// Offers of another protocol (RFC 9110 §7.8). We ignore them all, as we may. Node drops the bytes
-// that follow such a request in the same read, because it expects them to be of the new protocol.
+// Offers to upgrade to another protocol (RFC 9110 §7.8), which we ignore. Node expects the bytes that
+// follow an offer in the same read to be of the other protocol, and drops them.
 import type { IncomingMessage } from 'node:http';
 
 const HEAD_END = '\r\n\r\n';
@@ -12,12 +12,12 @@ interface Parsed {
 }
 
 /**
- * The value of `socket.bytesRead` once exactly this request has been read; NaN if it is unknown.
- * Any other value means that something followed the request. Call it during the event `request`.
+ * Returns the value of `socket.bytesRead` after exactly this request; NaN if it is unknown. Any other
+ * value means that bytes followed the request. Call it during the event `request`.
  *
- * An error could only make the result too small, which closes the connection and loses nothing: the
- * parser takes CR LF CR LF alone as the end of a head, so the first one in the read is at the end
- * of this head or before it. It could be behind it only if the last read cut the end itself.
+ * The result can only be too small, which closes the connection and loses nothing. The parser accepts
+ * CR LF CR LF alone as the end of a head, so the first one in the read is at or before the end of this
+ * head. It could be later only if the read began inside that end, which we exclude.
  */
 export function endOfOffer(req: IncomingMessage): number {
   // 2.12

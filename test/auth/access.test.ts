@@ -1,7 +1,14 @@
 // Authentication: accepted credentials, and the challenges of refusals.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type Access, authenticate } from '../../src/auth/access.ts';
+import {
+  type Access,
+  authenticate,
+  basic as basicOf,
+  bearer as bearerOf,
+  optionalBearer,
+  PUBLIC,
+} from '../../src/auth/access.ts';
 import { Credential } from '../../src/auth/credential.ts';
 import { Tokens } from '../../src/auth/jwt.ts';
 import { FailureLimiter } from '../../src/auth/limiter.ts';
@@ -13,15 +20,22 @@ const bearer = `Bearer ${tokens.issue()}`;
 const basic = `Basic ${Buffer.from('admin:password').toString('base64')}`;
 const wrongBasic = `Basic ${Buffer.from('admin:passw0rd').toString('base64')}`;
 
+const ACCESS = {
+  public: PUBLIC,
+  basic: basicOf('protected'),
+  bearer: bearerOf('notes'),
+  users: optionalBearer('users'),
+} satisfies Record<string, Access>;
+
 function services({ protectUsers = false, limit = 0 } = {}) {
   const credential = new Credential({ user: 'admin', password: 'password', name: 'Ada' });
   return { credential, tokens, limiter: new FailureLimiter(limit, () => 0), protectUsers };
 }
 
-/** The refusal, or undefined if the request is accepted. */
-function refusal(access: Access, header: string | undefined, auth = services()) {
+/** The answer that refuses, or undefined when the request is let in. */
+function refusal(access: keyof typeof ACCESS, header: string | undefined, auth = services()) {
   try {
-    authenticate(access, header, CLIENT, auth);
+    authenticate(ACCESS[access], header, CLIENT, auth);
     return undefined;
   } catch (err) {
     assert.ok(err instanceof HttpError);

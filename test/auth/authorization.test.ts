@@ -2,11 +2,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import {
-  BASIC_CHALLENGE,
-  bearerChallenge,
+  basic,
+  bearer,
+  challenge,
   parseAuthorization,
   unauthorized,
-} from '../../src/auth/authorization.ts';
+} from '../../src/auth/access.ts';
 
 describe('an Authorization header with two parts and one space between them', () => {
   for (const { why, header, parts } of [
@@ -46,36 +47,39 @@ describe('an Authorization header with two parts and one space between them', ()
 });
 
 describe('the Bearer challenge', () => {
-  const bearer = (credentials: string) => ({ scheme: 'bearer', credentials });
-  for (const { why, sent, challenge } of [
-    { why: 'nothing was sent', sent: undefined, challenge: 'Bearer realm="notes"' },
+  const token = (credentials: string) => ({ scheme: 'bearer', credentials });
+  for (const { why, sent, expected } of [
+    { why: 'nothing was sent', sent: undefined, expected: 'Bearer realm="notes"' },
     {
       why: 'another scheme was sent',
       sent: { scheme: 'basic', credentials: 'x' },
-      challenge: 'Bearer realm="notes"',
+      expected: 'Bearer realm="notes"',
     },
     {
-      why: 'a malformed credential was sent',
-      sent: bearer('a"b'),
-      challenge: 'Bearer realm="notes"',
+      why: 'a credential of wrong form was sent',
+      sent: token('a"b'),
+      expected: 'Bearer realm="notes"',
     },
-    { why: 'only padding was sent', sent: bearer('='), challenge: 'Bearer realm="notes"' },
-    { why: 'padding is inside', sent: bearer('a=b'), challenge: 'Bearer realm="notes"' },
+    { why: 'padding alone was sent', sent: token('='), expected: 'Bearer realm="notes"' },
+    { why: 'padding stands inside', sent: token('a=b'), expected: 'Bearer realm="notes"' },
     {
       why: 'a token68 was refused',
-      sent: bearer('aZ09-._~+/=='),
-      challenge: 'Bearer realm="notes", error="invalid_token"',
+      sent: token('aZ09-._~+/=='),
+      expected: 'Bearer realm="notes", error="invalid_token"',
     },
   ]) {
-    test(`${why}: ${challenge}`, () => assert.equal(bearerChallenge('notes', sent), challenge));
+    test(`${why}: ${expected}`, () => assert.equal(challenge(bearer('notes'), sent), expected));
   }
 
-  test('the realm is the caller’s', () =>
-    assert.equal(bearerChallenge('users', undefined), 'Bearer realm="users"'));
+  test("the realm is the route's", () =>
+    assert.equal(challenge(bearer('users'), undefined), 'Bearer realm="users"'));
 });
 
 test('RFC 7617 2.1: the Basic challenge names its realm and UTF-8', () =>
-  assert.equal(BASIC_CHALLENGE, 'Basic realm="protected", charset="UTF-8"'));
+  assert.equal(
+    challenge(basic('protected'), undefined),
+    'Basic realm="protected", charset="UTF-8"',
+  ));
 
 test('a refusal is 401 Unauthorized with the challenge', () => {
   const { status, message, headers } = unauthorized('Bearer realm="x"');

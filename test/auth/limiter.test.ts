@@ -396,7 +396,40 @@ describe('many addresses', () => {
     for (let i = 15_000; i < 20_000; i++) assert.equal(attempt(true, ipv4(i)), 'right', ipv4(i));
   });
 
-  test('3.13 a locked /48 stays locked while 30,000 others fail', () => {
+  test('3.13 an address that fails again keeps its place', () => {
+    const { attempt, fail } = limited(3);
+    fail(1);
+    for (let i = 0; i < 5_000; i++) fail(1, ipv4(i));
+    fail(1);
+    for (let i = 5_000; i < 10_000; i++) fail(1, ipv4(i));
+    assert.equal(attempt(true), 'right');
+    assert.deepEqual(fail(2), ['wrong', 60]);
+  });
+
+  test('3.13 a lock that has ended leaves no count, while others keep failing', () => {
+    const { clock, attempt, fail } = limited(3);
+    fail(3);
+    for (let i = 0; i < 6; i++) {
+      clock.ms += 10_000;
+      fail(1, ipv4(i));
+    }
+    assert.deepEqual(fail(2), ['wrong', 'wrong']);
+    assert.equal(attempt(true), 'right');
+    assert.deepEqual(fail(2), ['wrong', 60]);
+  });
+
+  test('3.13 an address whose failures no longer count is not locked when others displace it', () => {
+    const { clock, attempt, fail } = limited(2);
+    fail(1);
+    clock.ms += 59_999;
+    fail(1, ipv4(0));
+    clock.ms += 1;
+    for (let i = 1; i < 10_000; i++) fail(1, ipv4(i));
+    assert.equal(typeof attempt(true, ipv4(0)), 'number');
+    assert.equal(attempt(true), 'right');
+  });
+
+  test('3.13 a locked /48 stays locked whatever 30,000 others do', () => {
     const { clock, attempt, fail } = limited(1);
     for (let i = 0; i < 64; i++) fail(1, subnet(i));
     for (let i = 0; i < 30_000; i++) fail(1, ipv6(i));

@@ -16,6 +16,7 @@ import {
   start,
   USER,
 } from '../support/program.ts';
+import { until } from '../support/until.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
 const REQUESTS = 'http_server_request_duration_seconds';
@@ -86,7 +87,10 @@ for (const store of STORES) {
       await ready(program);
       await takeAway(url, store);
       let answer = await send(`${program.adminUrl}/ready`);
-      while (answer.status === 200) answer = await send(`${program.adminUrl}/ready`);
+      await until(async () => {
+        answer = await send(`${program.adminUrl}/ready`);
+        return answer.status !== 200;
+      });
       assert.deepEqual([answer.status, answer.body], [503, 'not ready: store unavailable\n']);
       assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
     });
@@ -203,9 +207,9 @@ for (const store of STORES) {
       socket.write(
         'POST /token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n',
       );
-      while ((await posts()) !== 1);
+      await until(async () => (await posts()) === 1);
       socket.write('{}');
-      while ((await posts()) !== 0);
+      await until(async () => (await posts()) === 0);
       socket.destroy();
     });
 
@@ -217,9 +221,10 @@ for (const store of STORES) {
         'POST /token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n',
       );
       const label = 'http_request_method="POST"';
-      while ((await Page.of(program.adminUrl)).series(ACTIVE)[label] !== 1);
+      const active = async () => (await Page.of(program.adminUrl)).series(ACTIVE)[label];
+      await until(async () => (await active()) === 1);
       socket.destroy();
-      while ((await Page.of(program.adminUrl)).series(ACTIVE)[label] !== 0);
+      await until(async () => (await active()) === 0);
       const counts = (await Page.of(program.adminUrl)).series(`${REQUESTS}_count`);
       assert.deepEqual(Object.values(counts), [1]);
     });
@@ -289,7 +294,7 @@ for (const store of STORES) {
         const states = (await Page.of(program.adminUrl)).series('db_client_connections');
         return Object.values(states).reduce((sum, value) => sum + value, 0);
       };
-      while ((await total()) !== connections);
+      await until(async () => (await total()) === connections);
       const page = await Page.of(program.adminUrl);
       assert.deepEqual(page.series('build_info'), { [`version="${version}"`]: 1 });
       const [memory] = Object.values(page.series('process_memory_usage_bytes'));
@@ -348,7 +353,7 @@ async function operations(program: Program, store: StoreName): Promise<Record<st
 }
 
 async function ready(program: Program): Promise<void> {
-  while ((await send(`${program.adminUrl}/ready`)).status !== 200);
+  await until(async () => (await send(`${program.adminUrl}/ready`)).status === 200);
 }
 
 async function execute(url: string, store: StoreName, ...statements: string[]): Promise<void> {

@@ -12,6 +12,7 @@ import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
 import { createDatabase, freePort, startPostgres } from '../support/postgres.ts';
 import { newFolder, PASSWORD, type Program, SECRET, start } from '../support/program.ts';
+import { until } from '../support/until.ts';
 
 const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
@@ -231,7 +232,10 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       assert.equal((await send(program.url)).status, 200);
     }
     let count = 0;
-    while (count < 4) count = await sql.connections();
+    await until(async () => {
+      count = await sql.connections();
+      return count >= 4;
+    });
     await lock.release();
     await Promise.all(waiting);
     assert.equal(count, 4);
@@ -240,7 +244,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
 
 /** Resolves once the store responds. */
 async function ready(program: Program): Promise<void> {
-  while ((await send(`${program.adminUrl}/ready`)).status !== 200);
+  await until(async () => (await send(`${program.adminUrl}/ready`)).status === 200);
 }
 
 let users = 0;
@@ -270,11 +274,14 @@ function database(url: string) {
     },
     /** Connections of others to the database, once at least one of them waits for the lock. */
     async connections(): Promise<number> {
-      for (;;) {
+      let count = 0;
+      await until(async () => {
         const rows = await sql`select wait_event_type = 'Lock' as waits from pg_stat_activity
           where datname = current_database() and pid <> pg_backend_pid() and query not like 'begin; lock%'`;
-        if (rows.some(({ waits }) => waits)) return rows.length;
-      }
+        count = rows.length;
+        return rows.some(({ waits }) => waits);
+      });
+      return count;
     },
     [Symbol.asyncDispose]: () => sql.end({ timeout: 5 }),
   };

@@ -45,6 +45,23 @@ for (const store of STORES) {
       }
     });
 
+    test('3.19 the realm of a challenge is the last fixed part of the path', async () => {
+      const env = { DATABASE_URL: await newDatabase(store), PROTECT_USERS: 'true' };
+      await using program = await start(env);
+      const challenged = operations.filter(({ part }) => part.responses![401]);
+      assert.ok(challenged.length > 5);
+      for (const { method, path } of challenged) {
+        const answer = await send(program.url + path.replace('{id}', '1'), { method });
+        const realm = path.split('/').findLast((segment) => !segment.startsWith('{'));
+        assert.equal(answer.status, 401);
+        assert.match(
+          answer.headers.get('www-authenticate')!,
+          new RegExp(` realm="${realm}"`),
+          path,
+        );
+      }
+    });
+
     for (const { method, path, part } of operations) {
       test(`8.1 the example of ${method} ${path} works on a fresh service`, async () => {
         const pair = exampleOf(DOCUMENT.paths!['/token']!.post!.requestBody!) as Credentials;
@@ -204,7 +221,7 @@ describe('8 every declared response', { concurrency: true }, () => {
         ? [{ authorization: 'none' }, { authorization: 'Bearer wrong' }]
         : [{ authorization: 'none' }];
     },
-    404: () => [{ target: '/users/0' }],
+    404: ({ path }) => [{ target: path.replace('{id}', '0') }],
     408: () => [{ end: 'Unfinished: ' }],
     412: () => [{ fields: ['If-Match: "0"'] }],
     413: () => [{ fields: ['Content-Length: 1000000'], body: '' }],

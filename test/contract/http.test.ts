@@ -17,6 +17,7 @@ import {
   start,
   USER,
 } from '../support/program.ts';
+import { until } from '../support/until.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
 
@@ -375,7 +376,7 @@ for (const store of STORES) {
       socket.destroy();
       // Its processed requests get their lines before the next test reads the log.
       const idle = /^http_server_active_requests\{http_request_method="GET"\} 0$/m;
-      while (!idle.test((await send(`${program.adminUrl}/metrics`)).body));
+      await until(async () => idle.test((await send(`${program.adminUrl}/metrics`)).body));
     });
 
     test('2.3, 2.11 every request before a refusal gets its response, then the refusal is sent', async () => {

@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { type Answer, basic, raw, send } from '../support/client.ts';
 import { newDatabase, PASSWORD, type Program, STORES, start, USER } from '../support/program.ts';
+import { until } from '../support/until.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
 const JSON_TYPE = 'application/json';
@@ -515,7 +516,7 @@ function post(program: Program, path: string, body: string | Uint8Array, type = 
 }
 
 async function ready(program: Program): Promise<void> {
-  while ((await send(`${program.adminUrl}/ready`)).status !== 200);
+  await until(async () => (await send(`${program.adminUrl}/ready`)).status === 200);
 }
 
 function newEmail(): string {

@@ -25,6 +25,7 @@ import {
   start,
   USER,
 } from '../support/program.ts';
+import { until } from '../support/until.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
 const FAILED = { status: 500, type: TEXT, body: 'Internal Server Error' };
@@ -211,7 +212,7 @@ for (const store of STORES) {
       await ready(program);
       const created: User[] = [];
       const writers = Array.from({ length: 8 }, () => writeUntilGone(program, created));
-      while (created.length < 200) await send(program.url);
+      await until(() => created.length >= 200);
       await program.stop('SIGKILL');
       await Promise.all(writers);
       assert.ok(created.length >= 200);
@@ -413,7 +414,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     await ready(program);
     link.stall();
     const answer = send(`${program.url}/users`).catch(() => undefined);
-    while (!USED.test((await send(`${program.adminUrl}/metrics`)).body));
+    await until(async () => USED.test((await send(`${program.adminUrl}/metrics`)).body));
     assert.deepEqual(await program.stop(), { code: 1, signal: null });
     const [stopping, stopped] = ['stopping', 'stopped'].map((message) => {
       const line = program.log.find((one) => one.message === message);
@@ -432,7 +433,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     await link.stall();
     // A statement without an API request: the admin listener closes before the store.
     const ping = send(`${program.adminUrl}/ready`).catch(() => undefined);
-    while (!USED.test((await send(`${program.adminUrl}/metrics`)).body));
+    await until(async () => USED.test((await send(`${program.adminUrl}/metrics`)).body));
     program.process.kill('SIGTERM');
     await ping;
     await link.refuse();
@@ -471,7 +472,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     const writers = Promise.all(Array.from({ length: 8 }, writer));
     for (let i = 0; i < 10; i++) {
       const count = tried.length;
-      while (tried.length < count + 20) await send(program.url);
+      await until(() => tried.length >= count + 20);
       killed += (
         await sql.unsafe(
           `select pg_terminate_backend(pid) from pg_stat_activity
@@ -930,7 +931,7 @@ async function create(program: Program, email: string): Promise<User> {
 }
 
 async function ready(program: Program): Promise<void> {
-  while ((await send(`${program.adminUrl}/ready`)).status !== 200);
+  await until(async () => (await send(`${program.adminUrl}/ready`)).status === 200);
 }
 
 async function writeUntilGone(program: Program, created: User[]): Promise<void> {

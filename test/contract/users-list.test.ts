@@ -336,7 +336,7 @@ for (const store of STORES) {
     });
 
     // Last, because it drops the table.
-    test('4.14 a store failure in the middle of a list resets the connection', async () => {
+    test('2.9, 4.14 a store failure in the middle of a list resets the connection and is logged', async () => {
       const reader = await slowReader(program);
       await rename(database, 'users', 'users_away');
       const failure = await reader.rest().then(
@@ -344,6 +344,11 @@ for (const store of STORES) {
         (err: NodeJS.ErrnoException) => err.code,
       );
       assert.equal(failure, 'ECONNRESET');
+      const { requestId } = await program.logged('request failed');
+      const line = program.log.find(
+        (one) => one.message === 'request' && one.requestId === requestId,
+      );
+      assert.deepEqual([line?.route, line?.status], ['/users', 200]);
       assert.equal((await send(`${program.url}/users`)).status, 500);
       await rename(database, 'users_away', 'users');
       assert.equal((await list(program, '?limit=1')).status, 200);

@@ -221,14 +221,14 @@ describe('the client’s address', () => {
     },
     {
       why: 'a closed socket',
-      socket: undefined,
+      socket: '',
       header: undefined,
       proxies: 0,
       address: '',
     },
     {
       why: 'a closed socket, behind a proxy',
-      socket: undefined,
+      socket: '',
       header: '192.0.2.1',
       proxies: 1,
       address: '192.0.2.1',

@@ -1,7 +1,12 @@
 // Entity tags and conditional requests (RFC 9110 8.8.3, 13.1).
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { condition, entityTag, isUnchanged } from '../../src/http/conditional.ts';
+import {
+  condition,
+  entityTag,
+  matchesIfMatch,
+  matchesIfNoneMatch,
+} from '../../src/http/conditional.ts';
 
 const user = (version: number) => ({ id: 1, name: 'Ada', email: 'a@b', version });
 
@@ -77,6 +82,21 @@ describe('the versions that a list of tags names', () => {
   });
 });
 
+describe('If-Match of a GET', () => {
+  for (const { why, header, isSame } of [
+    { why: 'absent', header: undefined, isSame: true },
+    { why: 'the tag', header: '"3"', isSame: true },
+    { why: 'the tag, weak', header: 'W/"3"', isSame: false },
+    { why: 'another tag', header: '"2"', isSame: false },
+    { why: 'an asterisk', header: '*', isSame: true },
+  ]) {
+    test(`${why}: ${isSame ? '200' : '412'}`, () => {
+      const headers = header === undefined ? {} : { 'if-match': header };
+      assert.equal(matchesIfMatch(user(3), condition(headers)), isSame);
+    });
+  }
+});
+
 describe('If-None-Match of a GET', () => {
   for (const { why, header, isSame } of [
     { why: 'absent', header: undefined, isSame: false },
@@ -90,7 +110,7 @@ describe('If-None-Match of a GET', () => {
   ]) {
     test(`${why}: ${isSame ? '304' : '200'}`, () => {
       const headers = header === undefined ? {} : { 'if-none-match': header };
-      assert.equal(isUnchanged(user(3), headers), isSame);
+      assert.equal(matchesIfNoneMatch(user(3), condition(headers)), isSame);
     });
   }
 });

@@ -3,6 +3,7 @@
 import { connect } from 'node:net';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { type Exchange, seen } from './openapi.ts';
+import { DEADLINE_MS } from './until.ts';
 
 /** A complete response: status, headers in lower case, body as text. */
 export interface Answer {
@@ -20,7 +21,9 @@ export async function send(
   const isJson = typeof init.body === 'object' && init.body?.constructor === Object;
   if (isJson && !headers.has('content-type')) headers.set('content-type', 'application/json');
   const body = isJson ? JSON.stringify(init.body) : init.body;
-  const res = await fetch(url, { redirect: 'manual', ...init, headers, body } as RequestInit);
+  const signal = AbortSignal.timeout(DEADLINE_MS);
+  const options = { redirect: 'manual', signal, ...init, headers, body };
+  const res = await fetch(url, options as RequestInit);
   const answer = { status: res.status, headers: res.headers, body: await res.text() };
   const { pathname, search } = new URL(url);
   seen({ method: init.method ?? 'GET', target: pathname + search, ...answer });
@@ -36,6 +39,7 @@ export async function raw(url: string, ...parts: (string | Uint8Array)[]): Promi
       for (const part of parts) socket.write(part);
     });
     socket.setEncoding('latin1');
+    socket.setTimeout(DEADLINE_MS, () => socket.destroy(new Error('no byte before the deadline')));
     socket.on('data', (text) => {
       answer += text;
     });

@@ -11,7 +11,7 @@ export const JOURNEY = {
   taken: [400, 'Another user has this email.'],
   read: [200, 'Ada', '"1"'],
   patched: [200, 'Ada Lovelace', '"2"'],
-  stale: [412, "If-Match or If-None-Match rules out the user's version."],
+  stale: [412, "The user's current version fails If-Match or If-None-Match."],
   pages: [['Ada Lovelace', 'Grace'], ['Alan']],
   deleted: [200, 'Ada Lovelace'],
   gone: [404, 'No user has this id.'],

@@ -5,9 +5,11 @@ import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { after } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { createDatabase } from './postgres.ts';
+import { DEADLINE_MS } from './until.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
@@ -44,6 +46,15 @@ const COVERAGE_TIMEOUT_MS = 3_000;
 const { NODE_V8_COVERAGE } = process.env;
 const COVERAGE = NODE_V8_COVERAGE === undefined ? {} : { NODE_V8_COVERAGE };
 
+const running = new Set<ChildProcess>();
+
+// A test that times out disposes of nothing. Its program would keep the test file running.
+if (process.env.NODE_TEST_CONTEXT !== undefined) {
+  after(() => {
+    for (const child of running) child.kill('SIGKILL');
+  });
+}
+
 /** A running program. */
 export class Program {
   /** Base URL of the API without a trailing slash, known once it listens. */
@@ -72,7 +83,11 @@ export class Program {
       this.stderr += text;
       this.process.emit('output');
     });
-    this.exited = once(this.process, 'close').then(([code, signal]) => ({ code, signal }));
+    running.add(this.process);
+    this.exited = once(this.process, 'close').then(([code, signal]) => {
+      running.delete(this.process);
+      return { code, signal };
+    });
   }
 
   /** The JSON lines written to stdout so far. */
@@ -83,11 +98,17 @@ export class Program {
       .map((line) => JSON.parse(line));
   }
 
-  /** Resolves once `condition` holds; checked at every output. Rejects when the program exits. */
+  /**
+   * Resolves once `condition` holds; checked at every output. Rejects when the program ends, and after
+   * DEADLINE_MS.
+   */
   async until(condition: (program: Program) => boolean): Promise<void> {
+    const signal = AbortSignal.timeout(DEADLINE_MS);
     while (!condition(this)) {
       await Promise.race([
-        once(this.process, 'output'),
+        once(this.process, 'output', { signal }).catch(() => {
+          throw new Error(`never true: ${condition}\n${this.stdout}${this.stderr}`);
+        }),
         this.exited.then((exit) => {
           if (condition(this)) return;
           throw new Error(
