@@ -79,23 +79,23 @@ describe('settings', () => {
       why: 'names that are none, all at once',
       settings: { PROT: 1, LOG_LEVEL: 'info', toString: 'x' },
       problems: ['PROT', 'LOG_LEVEL', 'toString'].map(
-        (name) => `${name}: is not a setting of start(); accepts ${names}`,
+        (name) => `${name}: not a setting; expected ${names}`,
       ),
     },
     {
       why: 'values that are neither text nor number nor boolean',
       settings: { AUTH_NAME: {}, NOTE_TITLE: null },
       problems: [
-        'AUTH_NAME: accepts a string, number or boolean',
-        'NOTE_TITLE: accepts a string, number or boolean',
+        'AUTH_NAME: invalid; expected a string, number or boolean',
+        'NOTE_TITLE: invalid; expected a string, number or boolean',
       ],
     },
     {
       why: 'values beyond the limits',
       settings: { PORT: 65_536, TRUST_PROXY: 1.5 },
       problems: [
-        'PORT: not accepted; accepts an integer from 0 to 65535',
-        'TRUST_PROXY: not accepted; accepts an integer from 0 to 100',
+        'PORT: invalid; expected an integer from 0 to 65535',
+        'TRUST_PROXY: invalid; expected an integer from 0 to 100',
       ],
     },
   ]) {

@@ -5,7 +5,6 @@ import { parseQuery } from '../http/query.ts';
 import { empty, json, type Pieces, type Reply } from '../http/reply.ts';
 import type { Context, Services } from '../route.ts';
 import {
-  type Changed,
   FIELDS,
   isEmail,
   parseChange,
@@ -13,6 +12,7 @@ import {
   type User,
   type UserChange,
   type UserStore,
+  type WriteResult,
 } from '../user.ts';
 
 /** Lists of this many users and more are streamed, and read from the store in pages of this size. */
@@ -75,7 +75,7 @@ export async function deleteUser(
   { parameters, headers }: Context,
   { store }: Services,
 ): Promise<Reply> {
-  const removed = await store.remove(parseId(parameters.id!), condition(headers));
+  const removed = await store.delete(parseId(parameters.id!), condition(headers));
   return json(representation(existing(removed)));
 }
 
@@ -85,7 +85,7 @@ async function change(
   fields: UserChange,
 ): Promise<Reply> {
   const id = parseId(parameters.id!); // 2.5
-  const user = existing(await store.change(id, fields, condition(headers)));
+  const user = existing(await store.update(id, fields, condition(headers)));
   // Against RFC 9110 §9.3.4 the tag is sent: clients need it for the next If-Match.
   return json(representation(user), [
     'ETag',
@@ -95,7 +95,7 @@ async function change(
   ]);
 }
 
-function existing(changed: Changed): User {
+function existing(changed: WriteResult): User {
   if (changed === undefined) throw noSuchUser();
   if (changed === 'stale') {
     throw new HttpError(412, "If-Match or If-None-Match rules out the user's version."); // 4.8

@@ -7,12 +7,12 @@
 // others. These can't collide with each other: no batch has an id or a new email twice.
 import {
   ALWAYS,
-  type Changed,
   type Condition,
   EmailTaken,
   type User,
   type UserChange,
   type Versions,
+  type WriteResult,
 } from '../user.ts';
 import { NOT_DONE } from './batch.ts';
 import type { Session } from './connection.ts';
@@ -25,7 +25,7 @@ export interface Target extends UserChange {
 }
 
 /** Result of a target: its user, why it was refused, or that it has to run again. */
-type TargetResult = Changed | EmailTaken | typeof NOT_DONE;
+type TargetResult = WriteResult | EmailTaken | typeof NOT_DONE;
 
 /** A user that was written, or one that exists and was not, with the reason. */
 type Row = User & { readonly refusal?: 'stale' | 'taken' | 'raced' | null };

@@ -6,7 +6,6 @@ import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import {
-  type Changed,
   type Condition,
   EmailTaken,
   type NewUser,
@@ -14,6 +13,7 @@ import {
   StoreUnavailable,
   type User,
   type UserChange,
+  type WriteResult,
 } from '../user.ts';
 import { type BatchOperation, Queue } from './batch.ts';
 import { change, remove, type Target } from './change.ts';
@@ -72,8 +72,8 @@ class PostgresStore implements Store {
   readonly #findByEmail: Queue<Session, string, User | undefined>;
   readonly #list: Queue<Session, Page, readonly User[]>;
   readonly #create: Queue<Session, NewUser, User>;
-  readonly #change: Queue<Session, Target, Changed>;
-  readonly #remove: Queue<Session, Target, Changed>;
+  readonly #change: Queue<Session, Target, WriteResult>;
+  readonly #remove: Queue<Session, Target, WriteResult>;
   readonly #ping: Queue<Session, undefined, undefined>;
 
   constructor(database: PostgresDatabase, options: StoreOptions) {
@@ -94,11 +94,14 @@ class PostgresStore implements Store {
       statement: create,
       exclusiveKeys: ({ email }) => [email],
     });
-    this.#change = queue<Target, Changed>({
+    this.#change = queue<Target, WriteResult>({
       statement: change,
       exclusiveKeys: ({ id, email }) => (email === undefined ? [id] : [id, email]),
     });
-    this.#remove = queue<Target, Changed>({ statement: remove, exclusiveKeys: ({ id }) => [id] });
+    this.#remove = queue<Target, WriteResult>({
+      statement: remove,
+      exclusiveKeys: ({ id }) => [id],
+    });
     const mustTakeWrites = database.sessionAttributes === 'read-write';
     this.#ping = queue<undefined, undefined>({
       statement: (session, calls) => ping(session, calls, mustTakeWrites),
@@ -122,11 +125,11 @@ class PostgresStore implements Store {
     return this.#create.call(user);
   }
 
-  change(id: number, fields: UserChange, condition: Condition): Promise<Changed> {
+  update(id: number, fields: UserChange, condition: Condition): Promise<WriteResult> {
     return this.#change.call({ id, ...fields, condition });
   }
 
-  remove(id: number, condition: Condition): Promise<Changed> {
+  delete(id: number, condition: Condition): Promise<WriteResult> {
     return this.#remove.call({ id, condition });
   }
 

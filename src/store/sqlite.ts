@@ -5,7 +5,6 @@
 // happens at once.
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import {
-  type Changed,
   type Condition,
   EmailTaken,
   type NewUser,
@@ -14,6 +13,7 @@ import {
   type User,
   type UserChange,
   type UserStore,
+  type WriteResult,
 } from '../user.ts';
 import {
   type BatchOperation,
@@ -50,7 +50,7 @@ const REMOVE = `
 type Row = readonly [id: number, name: string, email: string, version: number];
 
 type Read<Result> = (statements: Statements) => Result;
-type Write = (statements: Statements) => Changed | EmailTaken;
+type Write = (statements: Statements) => WriteResult | EmailTaken;
 type Access = 'read' | 'write';
 
 type Statements = ReturnType<typeof prepare>;
@@ -70,7 +70,7 @@ class SqliteStore implements UserStore {
   readonly #options: StoreOptions;
   readonly #availability: Availability;
   readonly #lists: Queue<Statements, Page, readonly User[]>;
-  readonly #writes: Queue<Statements, Write, Changed>;
+  readonly #writes: Queue<Statements, Write, WriteResult>;
 
   constructor(path: string, db: DatabaseSync, options: StoreOptions) {
     this.#path = path;
@@ -97,7 +97,7 @@ class SqliteStore implements UserStore {
       // 5.2: a page can take milliseconds.
       (task) => options.turns.add(task),
     );
-    this.#writes = queue<Write, Changed>({ statement: this.#commit.bind(this) }, setImmediate);
+    this.#writes = queue<Write, WriteResult>({ statement: this.#commit.bind(this) }, setImmediate);
   }
 
   find(id: number): Promise<User | undefined> {
@@ -116,14 +116,14 @@ class SqliteStore implements UserStore {
     return (await this.#writes.call(({ create }) => written(create, name, email))) as User;
   }
 
-  change(id: number, { name, email }: UserChange, condition: Condition): Promise<Changed> {
+  update(id: number, { name, email }: UserChange, condition: Condition): Promise<WriteResult> {
     const fields = { name: name ?? null, email: email ?? null };
     return this.#writes.call((statements) =>
       conditional(statements.change, { id, ...fields }, condition, statements),
     );
   }
 
-  remove(id: number, condition: Condition): Promise<Changed> {
+  delete(id: number, condition: Condition): Promise<WriteResult> {
     return this.#writes.call((statements) =>
       conditional(statements.remove, { id }, condition, statements),
     );
@@ -164,11 +164,11 @@ class SqliteStore implements UserStore {
     statements: Statements,
     writes: Write[],
     expires: number,
-  ): Promise<(Changed | EmailTaken)[]> {
+  ): Promise<(WriteResult | EmailTaken)[]> {
     return this.#watch('write', () => this.#transact(statements, writes), expires);
   }
 
-  #transact(statements: Statements, writes: Write[]): (Changed | EmailTaken)[] {
+  #transact(statements: Statements, writes: Write[]): (WriteResult | EmailTaken)[] {
     statements.begin.run();
     try {
       const results = writes.map((write) => write(statements));
@@ -314,7 +314,7 @@ function conditional(
   values: Record<string, SQLInputValue>,
   { oneOf, noneOf }: Condition,
   { find }: Statements,
-): Changed | EmailTaken {
+): WriteResult | EmailTaken {
   const changed = written(statement, {
     ...values,
     any: oneOf === 'any' ? 1 : 0,

@@ -478,8 +478,8 @@ function make(store: UserStore, call: Call): Promise<unknown> {
   if (call.kind === 'find') return store.find(call.id);
   if (call.kind === 'findByEmail') return store.findByEmail(call.email);
   if (call.kind === 'list') return store.list(call);
-  if (call.kind === 'change') return store.change(call.id, call.change, call.condition);
-  return store.remove(call.id, call.condition);
+  if (call.kind === 'change') return store.update(call.id, call.change, call.condition);
+  return store.delete(call.id, call.condition);
 }
 
 /** The table after a call that runs alone, and its answer. A created user's id is the store's. */
@@ -810,10 +810,10 @@ describe('two stores of one Postgres that write at once', () => {
     for (let round = 0; round < 10; round++) {
       const users = await stores[0]!.list({ after: 0, limit: 1000 });
       await race(shuffled(users).slice(0, 200), (store, { id }, i) =>
-        store.change(id, { name: `${round} ${i}` }, ALWAYS),
+        store.update(id, { name: `${round} ${i}` }, ALWAYS),
       );
       await race(shuffled(users).slice(0, 50), (store, { id }, i) =>
-        i === 0 ? store.remove(id, ALWAYS) : store.change(id, { name: 'x' }, ALWAYS),
+        i === 0 ? store.delete(id, ALWAYS) : store.update(id, { name: 'x' }, ALWAYS),
       );
     }
     // The planner may lock rows in the table's order or by ids: the server resolves circles.
@@ -826,7 +826,7 @@ describe('two stores of one Postgres that write at once', () => {
       const users = await stores[0]!.list({ after: 0, limit: 200 });
       const [ours, theirs] = [users.slice(0, 100), users.slice(100, 200)];
       const { done } = await race(numbers.slice(0, 100), (store, n, i) =>
-        store.change(
+        store.update(
           (i === 0 ? ours[n] : theirs[99 - n])!.id,
           { email: `${round}.${n}@y` },
           ALWAYS,
@@ -847,7 +847,7 @@ describe('two stores of one Postgres that write at once', () => {
     await sql.unsafe('begin');
     await sql.unsafe(`insert into users (name, email) values ('Bob', 'after@z')`);
     // It waits for the email, then we for the user; it looks for a circle first and is given up.
-    const changed = store.change(user.id, { email: 'after@z' }, ALWAYS);
+    const changed = store.update(user.id, { email: 'after@z' }, ALWAYS);
     const settled = changed.then(
       () => 'done',
       (err: Error) => err.name,
