@@ -1,15 +1,14 @@
 // The schema: numbered SQL files in db/, one folder per engine. Published files never change; a new
 // schema is a new file. A file may begin with the line `-- oldest service: N`: the database still
-// works for a service whose own newest migration is N. Such a migration leaves all that the older
-// service reads and writes: it adds a nullable column, or one with a default, a table or an index.
-// Without the line only services that know the migration may use the database.
+// works for a service whose own newest migration is N. Such a migration keeps everything that the
+// older service reads and writes: it adds a nullable column, or one with a default, a table or an
+// index. Without the line only services that know the migration may use the database.
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** One step of the schema. */
 export interface Migration {
   /** Counted from 1 without gaps. */
   readonly version: number;
-  /** The schema version that a service must know at least to run on the result. */
+  /** Version of the newest migration that a service must know to run on the result. */
   readonly oldestService: number;
   readonly sql: string;
 }
