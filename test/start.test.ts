@@ -157,3 +157,35 @@ describe('close', () => {
     assert.deepEqual(await (await fetch(`${service.url}/users`)).json(), [{ id: 1, ...user }]);
   });
 });
+
+test('6.3 a client that reads nothing has 60 s and the time of the store', async (t) => {
+  let aheadMs = 0;
+  const now = performance.now.bind(performance);
+  t.mock.method(performance, 'now', () => now() + aheadMs);
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  await using service = await start({ DATABASE_TIMEOUT_MS: 600_000 });
+  const { hostname, port } = new URL(service.url);
+  const get = 'GET /docs HTTP/1.1\r\nHost: a\r\n';
+  for (const { minutes, isComplete } of [
+    { minutes: 10, isComplete: true },
+    { minutes: 30, isComplete: false },
+  ]) {
+    const socket = connect(Number(port), hostname);
+    const closed = new Promise<void>((resolve) => socket.on('close', () => resolve()));
+    socket.on('error', () => {});
+    // More than the buffers of both sockets hold.
+    socket.write(`${`${get}\r\n`.repeat(500)}${get}Connection: close\r\n\r\n`);
+    await once(socket, 'readable');
+    for (let i = 0; i < minutes; i++) {
+      aheadMs += 60_000;
+      t.mock.timers.tick(100);
+    }
+    let isEnded = false;
+    socket.on('end', () => {
+      isEnded = true;
+    });
+    socket.resume();
+    await closed;
+    assert.equal(isEnded, isComplete, `${minutes} minutes`);
+  }
+});

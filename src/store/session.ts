@@ -111,7 +111,9 @@ export async function openSession(options: SessionOptions): Promise<Session> {
         notices.length = 0;
         const result = await query(text, values);
         if (notices.some(isReplicationCancelled)) {
-          throw new NotReplicated('the server stopped waiting for its standby to confirm the commit');
+          throw new NotReplicated(
+            'the server stopped waiting for its standby to confirm the commit',
+          );
         }
         return result as never;
       },
