@@ -157,7 +157,7 @@ function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
   // 6.10
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', () => {});
-    // Otherwise node blocks on a terminal that stands still, for example after Ctrl-S.
+    // Otherwise node blocks while a terminal is paused, for example after Ctrl-S.
     type Terminal = { _handle?: { setBlocking?: (isBlocking: boolean) => void } };
     (stream as Terminal)._handle?.setBlocking?.(false);
   }

@@ -96,7 +96,7 @@ export interface Batch<Session> {
   fail(cause: unknown): void;
 }
 
-/** A queue as the one who runs its batches sees it. */
+/** The part of a queue that runs its batches. */
 export type BatchSource<Session> = Pick<Queue<Session, never, unknown>, 'take' | 'expire'>;
 
 /** The waiting calls of one operation. */
@@ -148,7 +148,7 @@ export class Queue<Session, Item, Result> {
   /** Fails the calls that have waited too long. */
   expire(now: number): void {
     const reservedMs = (1 - QUEUE_TIME) * this.#timeoutMs; // 4.13
-    const cause = 'the store was busy or away for too long';
+    const cause = 'the store was busy or unreachable for too long';
     this.#waiting = failExpired(this.#waiting, now + reservedMs, cause);
   }
 
