@@ -1,6 +1,4 @@
-// The program: its arguments, environment, signals and exit status. The only file that touches
-// `process`, but for the uid in store/file.ts, the usage in ops/runtime.ts, and
-// store/connection.ts, which hides the environment from the driver.
+// The program: arguments, environment, signals and exit status.
 import { once } from 'node:events';
 import { fstatSync, write } from 'node:fs';
 import { get, type IncomingMessage } from 'node:http';
@@ -28,18 +26,12 @@ const HELP = `${USAGE}
 Settings come from environment variables; docs/contract.md lists them.
 `;
 
-/** Its file descriptor. */
-const STDOUT = 1;
-
+const STDOUT_FD = 1;
 const LINE_FEED = 0x0a;
-
-/** What node does not declare of a terminal. */
-type Terminal = { readonly _handle?: { readonly setBlocking?: (isBlocking: boolean) => void } };
-
 const PROBE_TIMEOUT_MS = 2_500; // 6.5
 const FLUSH_TIMEOUT_MS = 500;
 
-// False in the built file when it is imported, as test suites do; absent in node before 24.2.
+// False if a test suite imports the built file; undefined in node before 24.2.
 if (import.meta.main !== false) main();
 
 async function main(): Promise<void> {
@@ -67,7 +59,7 @@ async function main(): Promise<void> {
   }
 }
 
-/** Asks the admin listener of a running service: exit status 0 when it says yes. */
+/** Requests `/live` or `/ready` from the admin listener of a running service. */
 async function probe(page: string): Promise<void> {
   // 6.5
   let address = '';
@@ -75,8 +67,8 @@ async function probe(page: string): Promise<void> {
     const { host, port } = readAdminAddress(process.env);
     address = `${host}:${port}`;
     const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
-    const asked = get({ host, port, path: `/${page}`, agent: false, signal });
-    const [res] = (await once(asked, 'response')) as [IncomingMessage];
+    const req = get({ host, port, path: `/${page}`, agent: false, signal });
+    const [res] = (await once(req, 'response')) as [IncomingMessage];
     const body = await text(res);
     if (res.statusCode !== 200) fail(EXIT.failed, [body.trim()]);
   } catch (err) {
@@ -84,7 +76,7 @@ async function probe(page: string): Promise<void> {
     // The cause of an AbortError names the timeout; an AggregateError has no message of its own.
     const { message, code, cause } = err as NodeJS.ErrnoException;
     const reason = (cause as Error | undefined)?.message ?? (message || code);
-    fail(EXIT.failed, [`no answer from the admin listener at ${address}: ${reason}`]);
+    fail(EXIT.failed, [`no response from the admin listener at ${address}: ${reason}`]);
   }
 }
 
@@ -96,20 +88,8 @@ async function serve(isJson: boolean): Promise<void> {
     if (err instanceof InvalidConfig) return fail(EXIT.config, err.problems); // 1.6
     throw err;
   }
-  const format = process.stdout.isTTY && !isJson ? 'text' : 'json'; // 6.7
-  // A reader of the log that has gone must not end the service.
-  process.stdout.on('error', () => {}); // 6.10
-  process.stderr.on('error', () => {});
-  // Node writes to a terminal while all else waits, too: Ctrl-S would hold us (contract 6.10).
-  for (const stream of [process.stdout, process.stderr] as Terminal[]) {
-    stream._handle?.setBlocking?.(false); // 6.10
-  }
-  const sink: Sink = fstatSync(STDOUT).isFile()
-    ? fileSink()
-    : (lines, done) => process.stdout.write(lines, () => done());
-  const log = new Log(config.logLevel, format, sink);
+  const log = openLog(config, isJson);
   const exit = async (status: number) => {
-    // A reader of the log that stands still must not keep the process either.
     setTimeout(() => process.exit(status), FLUSH_TIMEOUT_MS); // 6.12
     await log.flush();
     process.exit(status);
@@ -117,42 +97,41 @@ async function serve(isJson: boolean): Promise<void> {
 
   let service: Service | undefined;
   let isStopping = false;
-  let hasFault = false;
-  let signals = 0;
+  let statusInTime: number = EXIT.ok;
   const stop = async () => {
     if (isStopping) return;
     isStopping = true;
-    // Before it serves there is nothing to finish.
+    // A service that has not started has nothing to finish.
     const isInTime = service === undefined || (await service.stop().catch(() => false)); // 6.2
-    await exit(hasFault ? EXIT.software : isInTime ? EXIT.ok : EXIT.failed);
+    await exit(isInTime || statusInTime !== EXIT.ok ? statusInTime : EXIT.failed);
   };
+  let signals = 0;
   const onSignal = () => {
     signals++;
-    if (signals > 1)
-      exit(EXIT.failed); // 6.2
-    else stop();
+    if (signals > 1) exit(EXIT.failed); // 6.2
+    stop();
   };
   const onFault = (err: unknown) => {
     // 6.16
     log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) });
     if (isSurvivable(err)) return;
-    hasFault = true;
+    statusInTime = EXIT.software;
     stop();
   };
-  process.on('uncaughtException', onFault);
-  process.on('unhandledRejection', onFault);
-  process.on('SIGTERM', onSignal);
-  process.on('SIGINT', onSignal);
-  // Without a handler of its own it would end a process that still starts.
-  process.on('SIGHUP', () => {
-    if (config.tls === undefined || service === undefined) return; // 6.9
+  const onHangup = () => {
+    if (config.TLS_CERT_FILE === undefined || service === undefined) return; // 6.9
     try {
       service.reloadTls();
       log.info('TLS certificate reloaded');
     } catch (err) {
       log.error('TLS certificate not reloaded', { cause: (err as Error).message });
     }
-  });
+  };
+  process.on('uncaughtException', onFault);
+  process.on('unhandledRejection', onFault);
+  process.on('SIGTERM', onSignal);
+  process.on('SIGINT', onSignal);
+  process.on('SIGHUP', onHangup); // Without a handler it would end the process.
 
   try {
     service = await startService(config, log, (err) => {
@@ -160,11 +139,11 @@ async function serve(isJson: boolean): Promise<void> {
       process.stderr.write(`${err.message}\n`);
       exit(EXIT.failed);
     });
-    if (config.authPassword === undefined) {
+    if (config.AUTH_PASSWORD === undefined) {
       const { user, password } = service.credential;
       process.stderr.write(`AUTH_PASSWORD is not set; generated for user ${user}: ${password}\n`);
     }
-    if (config.signingSecret === undefined) {
+    if (config.SIGNING_SECRET === undefined) {
       process.stderr.write('SIGNING_SECRET is not set; tokens end with this process\n');
     }
   } catch (err) {
@@ -173,39 +152,55 @@ async function serve(isJson: boolean): Promise<void> {
   }
 }
 
-/** The other end of a connection is gone, which says nothing about the rest of the process. */
-const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'];
-
-const OF_DRIVER = /[\\/]node_modules[\\/]postgres[\\/]/;
+/** Opens the log on stdout, whose reader can neither end nor block the process. */
+function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
+  // 6.10
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.on('error', () => {});
+    // Otherwise node blocks while a terminal is paused, for example after Ctrl-S.
+    type Terminal = { _handle?: { setBlocking?: (isBlocking: boolean) => void } };
+    (stream as Terminal)._handle?.setBlocking?.(false);
+  }
+  const sink: Sink = fstatSync(STDOUT_FD).isFile()
+    ? fileSink()
+    : (lines, done) => process.stdout.write(lines, () => done());
+  return new Log(LOG_LEVEL, process.stdout.isTTY && !isJson ? 'text' : 'json', sink); // 6.7
+}
 
 /**
- * Whether the process can be trusted after this fault. The driver of Postgres can throw where nobody
- * can catch it; the pool replaces that connection. After any other error our own state is unknown.
+ * Writes to stdout if it is a file; node's own stream would do so synchronously. After a full disk
+ * took part of a line, the next write begins a new line.
+ */
+function fileSink(): Sink {
+  // 6.6, 6.10
+  let isTorn = false;
+  return (lines, done) => {
+    const bytes = Buffer.from(isTorn ? `\n${lines}` : lines);
+    write(STDOUT_FD, bytes, (_err, count) => {
+      if (count > 0) isTorn = bytes[count - 1] !== LINE_FEED;
+      done();
+    });
+  };
+}
+
+/** The peer of a connection is gone. This says nothing about the rest of the process. */
+const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'];
+
+const DRIVER_FRAME = /[\\/]node_modules[\\/]postgres[\\/]/;
+
+/**
+ * True if the process can go on after this fault. The Postgres driver can throw outside any call;
+ * the pool replaces its connection. After any other error our own state is unknown.
  */
 function isSurvivable(err: unknown): boolean {
   // 6.16
   const { code, stack } = (err ?? {}) as NodeJS.ErrnoException;
   if (code !== undefined && PEER_GONE.includes(code)) return true;
-  // The frame that threw: a callback of ours that the driver has called is not the driver.
+  // Only the frame that threw counts: the driver also calls our callbacks.
   const frame = String(stack)
     .split('\n')
     .find((line) => /^ +at (?!.*\bnode:)/.test(line));
-  return frame !== undefined && OF_DRIVER.test(frame);
-}
-
-/**
- * Writes to the file that is standard output; node's own stream would do so while all else waits
- * (contract 6.6, 6.10). A line of which a full disk took a part is ended before the next (6.7).
- */
-function fileSink(): Sink {
-  let isTorn = false;
-  return (lines, done) => {
-    const bytes = Buffer.from(isTorn ? `\n${lines}` : lines);
-    write(STDOUT, bytes, (_err, count) => {
-      if (count > 0) isTorn = bytes[count - 1] !== LINE_FEED;
-      done();
-    });
-  };
+  return frame !== undefined && DRIVER_FRAME.test(frame);
 }
 
 function fail(status: number, lines: readonly string[]): void {

@@ -1,5 +1,5 @@
-// The parts wired together: settings in, a running service out. The program and `start` of the
-// package call the same function. Reads no environment and prints nothing by itself.
+// Wires the parts together: settings in, a running service out. The program and `start` of the
+// package use the same function.
 import { randomBytes } from 'node:crypto';
 import { totalmem } from 'node:os';
 import { performance } from 'node:perf_hooks';
@@ -11,19 +11,16 @@ import { Credential } from './auth/credential.ts';
 import { Tokens } from './auth/jwt.ts';
 import { FailureLimiter } from './auth/limiter.ts';
 import { type Config, readTls } from './config.ts';
-
 import { readDocs, readOpenapi } from './docs.ts';
 import { Budget, memoryLimits } from './http/budget.ts';
 import { STOP_GRACE_MS } from './http/limits.ts';
 import { Server } from './http/server.ts';
-
 import { Admin } from './ops/admin.ts';
 import type { Log } from './ops/log.ts';
-import { MeasuredStore } from './ops/measured.ts';
+import { measure } from './ops/measured.ts';
 import { Metrics } from './ops/metrics.ts';
-import type { Services } from './route.ts';
 import { routes } from './routes.ts';
-import { openStore, type Store } from './store/index.ts';
+import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
 import { Turns } from './turns.ts';
 import { StoreUnavailable, type UserStore } from './user.ts';
@@ -37,19 +34,22 @@ export interface Service {
   readonly url: string;
   /** Base URL of the admin listener; undefined without one. */
   readonly adminUrl: string | undefined;
-  /** Whom the service lets in. The password was generated where the settings had none. */
+  /** Login and password of the credential user. The password is generated if none is set. */
   readonly credential: { readonly user: string; readonly password: string };
   /** Reads the TLS files again. @throws an Error, and keeps the old ones, if they are unreadable */
   readonly reloadTls: () => void;
   /**
-   * Answers what is in flight, then releases everything. Idle connections are closed after
-   * `graceMs` milliseconds, by default 500, as a request can be on its way.
-   * @returns whether it was in time
+   * Finishes requests in flight, then releases everything. Idle connections are closed after
+   * `graceMs` milliseconds, 500 by default, because a request can be on its way.
+   * @returns false if requests were still in flight after SHUTDOWN_TIMEOUT_MS
    */
   readonly stop: (graceMs?: number) => Promise<boolean>;
 }
 
-/** Starts the service. `onFatal` is called when it can never serve, so that the process can end. */
+/**
+ * Starts the service. Calls `onFatal` if it can never use its database.
+ * @throws an Error if an address or the SQLite file can't be opened
+ */
 export async function startService(
   // 9.3
   config: Config,
@@ -57,37 +57,46 @@ export async function startService(
   onFatal: (err: Error) => void,
 ): Promise<Service> {
   const now = () => performance.now();
-  const tls = config.tls && readTls(config.tls);
+  const turns = new Turns(now);
+  const tls = readTls(config);
+  const credential = {
+    user: config.AUTH_USER,
+    password: config.AUTH_PASSWORD ?? randomBytes(15).toString('base64url'),
+  };
+  let isStopping = false;
+
   // Compressed while the store opens.
   const documents = Promise.all([readOpenapi(), readDocs()]);
-  let isStopping = false;
-  const turns = new Turns(now);
-  const opened = await openStore(config.database, {
+  const opened = await openStore(config.DATABASE_URL, {
     turns,
-    poolSize: config.databasePoolSize,
-    timeoutMs: config.databaseTimeoutMs,
+    poolSize: config.DATABASE_POOL_SIZE,
+    timeoutMs: config.DATABASE_TIMEOUT_MS,
     now,
     onUnavailable: (cause) => log.error('store unavailable', { cause: causeOf(cause) }),
     onAvailable: () => log.info('store available'),
     debug: (message, fields) => log.debug(message, fields),
     onFatal,
   });
-  const { metrics, store } = measured(opened, config, now);
-  const password = config.authPassword ?? randomBytes(15).toString('base64url');
+  // Without an admin listener nobody can read the metrics.
+  const metrics =
+    config.ADMIN_PORT === undefined
+      ? undefined
+      : new Metrics(routes, config.DATABASE_URL.engine, () => opened.connections);
+  const store = metrics ? measure(opened, config.DATABASE_TIMEOUT_MS, now, metrics) : opened;
   const [openapi, docs] = await documents;
-  const services: Services = {
-    ...authServices(config, password),
-    store,
-    note: JSON.stringify({ title: config.noteTitle, contents: config.noteContents }),
-    openapi,
-    docs,
-  };
+
   const app = new App({
     routes,
-    services,
-    bodyLimitBytes: config.bodyLimitBytes,
-    trustProxy: config.trustProxy,
-    corsOrigin: config.corsOrigin,
+    services: {
+      ...authServices(config, credential.password),
+      store,
+      note: JSON.stringify({ title: config.NOTE_TITLE, contents: config.NOTE_CONTENTS }),
+      openapi,
+      docs,
+    },
+    bodyLimitBytes: config.BODY_LIMIT_BYTES,
+    trustProxy: config.TRUST_PROXY,
+    corsOrigin: config.CORS_ORIGIN,
     now,
     isStopping: () => isStopping,
     begin: (method) => metrics?.begin(method),
@@ -98,89 +107,66 @@ export async function startService(
     },
   });
   // A request that waits for the store makes no progress either.
-  const inactivityMs = READER_TIMEOUT_MS + config.databaseTimeoutMs;
+  const inactivityMs = READER_TIMEOUT_MS + config.DATABASE_TIMEOUT_MS; // 6.3
   const limits = memoryLimits(
-    config.memoryLimitBytes,
+    config.MEMORY_LIMIT_BYTES,
     constrainedMemory(),
     totalmem(),
     tls !== undefined,
   );
   const budget = new Budget(limits, inactivityMs, now, turns);
   const api = new Server(app, budget, tls);
-  const adminPages = new Admin({ reasonNotReady, metrics: () => metrics?.page() ?? '' });
-  const admin = new Server(adminPages, budget);
+  const reasonNotReady = () => (isStopping ? 'stopping' : unavailability(store)); // 6.2
+  const admin = new Server(new Admin(reasonNotReady, () => metrics?.exposition() ?? ''), budget);
 
-  async function reasonNotReady(): Promise<string | undefined> {
-    // 7.2
-    if (isStopping) return 'stopping'; // 6.2
-    return store.ping().then(
-      () => undefined,
-      () => 'store unavailable',
-    );
-  }
+  const release = (graceMs?: number) => {
+    api.destroy();
+    admin.destroy();
+    budget.close();
+    metrics?.close();
+    return store.close(graceMs);
+  };
 
-  async function stop(graceMs = STOP_GRACE_MS): Promise<boolean> {
+  const stop = async (graceMs = STOP_GRACE_MS) => {
     isStopping = true;
     log.info('stopping');
-    await sleep(config.shutdownDelayMs);
-    const deadline = now() + config.shutdownTimeoutMs;
-    const tooLate = sleep(config.shutdownTimeoutMs, false, { ref: false });
-    const half = config.shutdownTimeoutMs / 2;
-    const stopped = api.stop(Math.min(graceMs, half), half).then(() => true);
+    await sleep(config.SHUTDOWN_DELAY_MS);
+    const timeoutMs = config.SHUTDOWN_TIMEOUT_MS;
+    const deadline = now() + timeoutMs;
+    const tooLate = sleep(timeoutMs, false, { ref: false });
+    const stopped = api.stop(Math.min(graceMs, timeoutMs / 2), timeoutMs / 2).then(() => true);
     const isInTime = await Promise.race([stopped, tooLate]); // 6.2
-    api.destroy();
-    admin.destroy();
-    budget.close();
-    metrics?.close();
-    await store.close(Math.max(deadline - now(), 0));
+    await release(Math.max(deadline - now(), 0));
     log.info('stopped');
     return isInTime;
-  }
+  };
 
   try {
-    const port = await api.listen(config.port, config.host, config.reusePort);
-    const adminHost = config.adminHost ?? config.host; // 1 ADMIN_HOST
-    const adminPort =
-      config.adminPort === undefined ? undefined : await admin.listen(config.adminPort, adminHost);
-    const url = urlOf(tls ? 'https' : 'http', config.host, port);
-    const adminUrl = adminPort === undefined ? undefined : urlOf('http', adminHost, adminPort);
-    log.info('listening', { url, adminUrl, store: describe(config.database) });
-    return {
-      url,
-      adminUrl,
-      credential: { user: config.authUser, password },
-      reloadTls: () => config.tls && api.reloadTls(readTls(config.tls)),
-      stop,
+    const port = await api.listen(config.PORT, config.HOST, config.REUSE_PORT);
+    const url = urlOf(tls ? 'https' : 'http', config.HOST, port);
+    const adminHost = config.ADMIN_HOST ?? config.HOST; // 1 ADMIN_HOST
+    const adminUrl =
+      config.ADMIN_PORT === undefined
+        ? undefined
+        : urlOf('http', adminHost, await admin.listen(config.ADMIN_PORT, adminHost));
+    log.info('listening', { url, adminUrl, store: describe(config.DATABASE_URL) });
+    const reloadTls = () => {
+      const pair = readTls(config);
+      if (pair) api.reloadTls(pair);
     };
+    return { url, adminUrl, credential, reloadTls, stop };
   } catch (err) {
-    api.destroy();
-    admin.destroy();
-    budget.close();
-    metrics?.close();
-    await store.close();
+    await release();
     throw err;
   }
 }
 
-/** Nothing is measured where there is no admin listener to ask for it. */
-function measured(
-  store: Store,
-  { adminPort, database, databaseTimeoutMs: timeoutMs }: Config,
-  now: () => number,
-): { readonly metrics?: Metrics; readonly store: UserStore } {
-  if (adminPort === undefined) return { store };
-  const metrics = new Metrics({
-    routes,
-    engine: database.engine,
-    connections: () => store.connections,
-  });
-  const record = metrics.operation.bind(metrics);
-  return { metrics, store: new MeasuredStore(store, { timeoutMs, now, record }) };
-}
-
 function authServices(config: Config, password: string): AuthServices {
-  const { authUser: user, authName: name, signingSecret, signingSecretPrevious } = config;
-  const secrets = [signingSecret ?? randomBytes(32).toString('base64url'), signingSecretPrevious];
+  const { AUTH_USER: user, AUTH_NAME: name, SIGNING_SECRET, SIGNING_SECRET_PREVIOUS } = config;
+  const secrets = [
+    SIGNING_SECRET ?? randomBytes(32).toString('base64url'),
+    SIGNING_SECRET_PREVIOUS,
+  ];
   return {
     credential: new Credential({ user, password, name }),
     tokens: new Tokens(
@@ -188,9 +174,17 @@ function authServices(config: Config, password: string): AuthServices {
       secrets.filter((secret) => secret !== undefined),
       () => Date.now() / 1000,
     ),
-    limiter: new FailureLimiter(config.authFailuresPerMinute, () => performance.now()),
-    protectUsers: config.protectUsers,
+    limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, () => performance.now()),
+    protectUsers: config.PROTECT_USERS,
   };
+}
+
+function unavailability(store: UserStore): Promise<string | undefined> {
+  // 7.2
+  return store.ping().then(
+    () => undefined,
+    () => 'store unavailable',
+  );
 }
 
 function logExchange(exchange: Answered, ms: number, log: Log): void {
@@ -199,7 +193,7 @@ function logExchange(exchange: Answered, ms: number, log: Log): void {
   if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
 }
 
-/** The whole chain of causes in one line. A fault that we do not know comes with its stack. */
+/** The chain of causes in one line. An unknown error includes its stack. */
 function causeOf(err: unknown): string {
   if (!(err instanceof Error)) return String(err);
   const isKnown = err instanceof StoreUnavailable || 'code' in err;

@@ -1,13 +1,13 @@
-// The package as test suites import it (contract section 9). Its types stand here in full, so that
-// its declarations are this page and show nothing else of the source.
+// The package, for test suites (contract section 9). Its types use no other file, so that the
+// declarations in the package show nothing else of the source.
 /// <reference lib="esnext.disposable" preserve="true" />
 import { InvalidConfig, readConfig, VARIABLES } from './config.ts';
 import { Log } from './ops/log.ts';
 import { startService } from './service.ts';
 
 /**
- * Settings by the names of the environment variables. What is absent, undefined or empty has its
- * default; `LOG_LEVEL` is missing, as nothing is printed.
+ * Settings by the names of the environment variables. An undefined or empty one has its default.
+ * There is no `LOG_LEVEL`, because nothing is printed.
  */
 export interface Settings {
   // 9.6
@@ -23,43 +23,43 @@ export interface Settings {
   readonly DATABASE_URL?: string | undefined;
   /** Postgres connections, 1 to 100. Default: 4. */
   readonly DATABASE_POOL_SIZE?: number | undefined;
-  /** The longest a request waits for the store, in milliseconds, 100 to 600000. Default: 5000. */
+  /** Maximum time a request waits for the store, in milliseconds, 100 to 600000. Default: 5000. */
   readonly DATABASE_TIMEOUT_MS?: number | undefined;
   /** Login of the one credential user, without `:`. Default: `admin`. */
   readonly AUTH_USER?: string | undefined;
-  /** Its password, at least 8 characters. Default: a new one, given in `credential`. */
+  /** Its password, at least 8 characters. Default: a generated one, see `credential`. */
   readonly AUTH_PASSWORD?: string | undefined;
   /** Its display name. Default: `Administrator`. */
   readonly AUTH_NAME?: string | undefined;
-  /** The HS256 key of tokens, at least 32 bytes of UTF-8. Default: a new one. */
+  /** The HS256 key of tokens, at least 32 bytes of UTF-8. Default: a generated one. */
   readonly SIGNING_SECRET?: string | undefined;
-  /** A key that still verifies and no longer signs. Default: none. */
+  /** Extra key (previous or next) that verifies and never signs. Default: none. */
   readonly SIGNING_SECRET_PREVIOUS?: string | undefined;
   /** Title of the note. Default: `Welcome`. */
   readonly NOTE_TITLE?: string | undefined;
   /** Contents of the note. Default: a sentence. */
   readonly NOTE_CONTENTS?: string | undefined;
-  /** Whether `/users` needs the token too. Default: false. */
+  /** Requires the token on `/users` too. Default: false. */
   readonly PROTECT_USERS?: boolean | undefined;
-  /** Path of a PEM certificate chain; with the key the API speaks HTTPS. Default: none. */
+  /** Path of a PEM certificate chain. With the key, the API uses HTTPS. Default: none. */
   readonly TLS_CERT_FILE?: string | undefined;
   /** Path of its PEM private key. Default: none. */
   readonly TLS_KEY_FILE?: string | undefined;
-  /** How many proxies in front add to `X-Forwarded-For`, 0 to 100. Default: 0. */
+  /** Number of proxies in front that add to `X-Forwarded-For`, 0 to 100. Default: 0. */
   readonly TRUST_PROXY?: number | undefined;
-  /** Wrong credentials of one address in a minute before 429, 0 (no limit) to 1000. Default: 60. */
+  /** Failed logins per address and minute before 429, 0 (no limit) to 1000. Default: 60. */
   readonly AUTH_FAILURES_PER_MINUTE?: number | undefined;
-  /** Larger request bodies answer 413; in bytes, 1 to 16777216. Default: 102400. */
+  /** Larger request bodies return 413; in bytes, 1 to 16777216. Default: 102400. */
   readonly BODY_LIMIT_BYTES?: number | undefined;
-  /** Memory of the process, from which the limits of clients follow. Default: 536870912. */
+  /** Memory of the process, which determines the limits of clients. Default: 536870912. */
   readonly MEMORY_LIMIT_BYTES?: number | undefined;
   /** An origin, or `*`, that browsers may call from. Default: none. */
   readonly CORS_ORIGIN?: string | undefined;
-  /** How long `close` goes on taking connections, in milliseconds, 0 to 3600000. Default: 0. */
+  /** How long `close` still accepts connections, in milliseconds, 0 to 3600000. Default: 0. */
   readonly SHUTDOWN_DELAY_MS?: number | undefined;
-  /** How long `close` waits for what is in flight, in milliseconds, 0 to 3600000. Default: 8000. */
+  /** How long `close` waits for requests in flight, in milliseconds, 0 to 3600000. Default: 8000. */
   readonly SHUTDOWN_TIMEOUT_MS?: number | undefined;
-  /** Whether other processes may listen on the same port, on Linux (SO_REUSEPORT). Default: false. */
+  /** Lets other processes listen on the same port, on Linux (SO_REUSEPORT). Default: false. */
   readonly REUSE_PORT?: boolean | undefined;
 }
 
@@ -69,64 +69,56 @@ export interface RunningService {
   readonly url: string;
   /** Base URL of the admin listener; undefined without `ADMIN_PORT`. */
   readonly adminUrl: string | undefined;
-  /** Whom `/token` and `/protected` let in. */
+  /** Login and password for `/token` and `/protected`. */
   readonly credential: { readonly user: string; readonly password: string };
   /**
-   * Answers the requests in flight, then closes every connection, the port and the store, so that
-   * nothing of it keeps the process alive. A second call waits for the first.
+   * Finishes requests in flight, then closes every connection, the port and the store. No handle is
+   * left that keeps the process alive. A second call waits for the first.
    */
   readonly close: () => Promise<void>;
   /** The same as `close`, for `await using`. */
   readonly [Symbol.asyncDispose]: () => Promise<void>;
 }
 
-/** As in the environment; what is not named here has the default that it has there. */
+/** Defaults that differ from those of the environment. */
 const DEFAULTS = { PORT: '0', HOST: '127.0.0.1', DATABASE_URL: 'sqlite::memory:' }; // 9.1
 
-/** How long `close` leaves idle connections open: their clients are in this process, and done. */
-const GRACE_MS = 0;
-
 /**
- * Starts the service in this process, for test suites: on a free port of 127.0.0.1, with users in
- * memory, unless the settings say otherwise. Reads no environment and prints nothing; many can run
- * side by side. It does not wait for Postgres: `/users` answers 500 while that cannot be reached,
- * and for good when its database is not UTF8 or was made by a newer version.
+ * Starts the service in this process: on a free port of 127.0.0.1, with users in memory, unless the
+ * settings say otherwise. Reads no environment and prints nothing; many can run side by side. Does
+ * not wait for Postgres: `/users` returns 500 until it can be reached, and always if its database is
+ * not UTF8 or needs a newer version of the service.
  *
  *     await using service = await start();
  *     const res = await fetch(`${service.url}/users`);
  *
- * @throws an Error named `InvalidConfig` with a line for each setting that is not accepted, or the
- *   system's error when the port or the SQLite file cannot be had
+ * @throws an Error named `InvalidConfig` with a line for each invalid setting, or the system's error
+ *   if the port or the SQLite file can't be opened
  */
 export async function start(settings: Settings = {}): Promise<RunningService> {
   // 9.1
-  const config = readConfig({ ...DEFAULTS, ...texts(settings) });
+  const config = readConfig({ ...DEFAULTS, ...toEnvironment(settings) });
   const log = new Log('silent', 'json', (_text, done) => done()); // 9.2
-  const service = await startService(config, log, () => {});
+  const { url, adminUrl, credential, stop } = await startService(config, log, () => {});
   let closed: Promise<void> | undefined;
   const close = () => {
-    closed ??= service.stop(GRACE_MS).then(() => {}); // 9.4
+    // No grace time: the clients are in this process and have finished.
+    closed ??= stop(0).then(() => {}); // 9.4
     return closed;
   };
-  const { url, adminUrl, credential } = service;
   return { url, adminUrl, credential, close, [Symbol.asyncDispose]: close };
 }
 
-/** The settings as an environment has them, without empty ones, which would hide DEFAULTS. */
-function texts(settings: Settings): Readonly<Record<string, string>> {
+/** Omits empty settings, which would hide DEFAULTS. */
+function toEnvironment(settings: Settings): Readonly<Record<string, string>> {
   // 9.5
   const given = Object.entries(settings).filter(([, value]) => value !== undefined && value !== '');
-  const names = VARIABLES.filter((name) => name !== 'LOG_LEVEL');
-  const unknown = given.filter(([name]) => !names.some((known) => known === name));
-  if (unknown.length > 0) {
-    const accepts = `accepts ${names.join(', ')}`;
-    throw new InvalidConfig(
-      unknown.map(([name]) => `${name}: is not a setting of start(); ${accepts}`),
-    );
-  }
-  const odd = given.filter(([, value]) => !['string', 'number', 'boolean'].includes(typeof value));
-  if (odd.length > 0) {
-    throw new InvalidConfig(odd.map(([name]) => `${name}: accepts a string, number or boolean`));
-  }
+  const names: readonly string[] = VARIABLES.filter((name) => name !== 'LOG_LEVEL');
+  const problems = given.flatMap(([name, value]) => {
+    if (!names.includes(name)) return `${name}: not a setting; expected ${names.join(', ')}`;
+    const isScalar = ['string', 'number', 'boolean'].includes(typeof value);
+    return isScalar ? [] : `${name}: invalid; expected a string, number or boolean`;
+  });
+  if (problems.length > 0) throw new InvalidConfig(problems);
   return Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
 }

@@ -1,4 +1,2 @@
-// The version of the service, which package.json has too; a test compares.
-
-/** Semantic version (semver.org): the API, the settings and the metrics are what it speaks of. */
+/** Semantic version (semver.org) of the API, the settings and the metrics. Same as in package.json. */
 export const VERSION = '0.1.0';

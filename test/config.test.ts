@@ -43,31 +43,32 @@ function problems(env: Environment): readonly string[] {
 
 test('without variables every setting has its default', () => {
   const config: Config = {
-    port: 3000,
-    host: undefined,
-    adminPort: undefined,
-    adminHost: undefined,
-    database: { engine: 'sqlite', path: 'data/service.db' },
-    databasePoolSize: 4,
-    databaseTimeoutMs: 5000,
-    authUser: 'admin',
-    authPassword: undefined,
-    authName: 'Administrator',
-    signingSecret: undefined,
-    signingSecretPrevious: undefined,
-    noteTitle: 'Welcome',
-    noteContents: 'This note is kept by the service and read with a token.',
-    protectUsers: false,
-    tls: undefined,
-    trustProxy: 0,
-    authFailuresPerMinute: 60,
-    bodyLimitBytes: 102_400,
-    memoryLimitBytes: undefined,
-    corsOrigin: undefined,
-    logLevel: 'info',
-    shutdownDelayMs: 0,
-    shutdownTimeoutMs: 8000,
-    reusePort: false,
+    PORT: 3000,
+    HOST: undefined,
+    ADMIN_PORT: undefined,
+    ADMIN_HOST: undefined,
+    DATABASE_URL: { engine: 'sqlite', path: 'data/service.db' },
+    DATABASE_POOL_SIZE: 4,
+    DATABASE_TIMEOUT_MS: 5000,
+    AUTH_USER: 'admin',
+    AUTH_PASSWORD: undefined,
+    AUTH_NAME: 'Administrator',
+    SIGNING_SECRET: undefined,
+    SIGNING_SECRET_PREVIOUS: undefined,
+    NOTE_TITLE: 'Welcome',
+    NOTE_CONTENTS: 'This note is kept by the service and read with a token.',
+    PROTECT_USERS: false,
+    TLS_CERT_FILE: undefined,
+    TLS_KEY_FILE: undefined,
+    TRUST_PROXY: 0,
+    AUTH_FAILURES_PER_MINUTE: 60,
+    BODY_LIMIT_BYTES: 102_400,
+    MEMORY_LIMIT_BYTES: undefined,
+    CORS_ORIGIN: undefined,
+    LOG_LEVEL: 'info',
+    SHUTDOWN_DELAY_MS: 0,
+    SHUTDOWN_TIMEOUT_MS: 8000,
+    REUSE_PORT: false,
   };
   assert.deepEqual(readConfig({}), config);
   // An empty value counts as unset.
@@ -92,61 +93,65 @@ test('the variables are those of the contract', () => {
 
 describe('valid values', () => {
   for (const { name, value, setting } of [
-    { name: 'PORT', value: '0', setting: { port: 0 } },
-    { name: 'PORT', value: '65535', setting: { port: 65_535 } },
-    { name: 'HOST', value: '::1', setting: { host: '::1', adminHost: undefined } },
-    { name: 'ADMIN_HOST', value: '::1', setting: { host: undefined, adminHost: '::1' } },
-    { name: 'ADMIN_PORT', value: '0', setting: { adminPort: 0 } },
-    { name: 'ADMIN_PORT', value: '65535', setting: { adminPort: 65_535 } },
+    { name: 'PORT', value: '0', setting: { PORT: 0 } },
+    { name: 'PORT', value: '65535', setting: { PORT: 65_535 } },
+    { name: 'HOST', value: '::1', setting: { HOST: '::1', ADMIN_HOST: undefined } },
+    { name: 'ADMIN_HOST', value: '::1', setting: { HOST: undefined, ADMIN_HOST: '::1' } },
+    { name: 'ADMIN_PORT', value: '0', setting: { ADMIN_PORT: 0 } },
+    { name: 'ADMIN_PORT', value: '65535', setting: { ADMIN_PORT: 65_535 } },
     {
       name: 'DATABASE_URL',
       value: 'sqlite::memory:',
-      setting: { database: { engine: 'sqlite', path: ':memory:' } },
+      setting: { DATABASE_URL: { engine: 'sqlite', path: ':memory:' } },
     },
-    { name: 'DATABASE_POOL_SIZE', value: '1', setting: { databasePoolSize: 1 } },
-    { name: 'DATABASE_POOL_SIZE', value: '100', setting: { databasePoolSize: 100 } },
-    { name: 'DATABASE_TIMEOUT_MS', value: '100', setting: { databaseTimeoutMs: 100 } },
-    { name: 'DATABASE_TIMEOUT_MS', value: '600000', setting: { databaseTimeoutMs: 600_000 } },
-    { name: 'AUTH_USER', value: 'ådmin @ "home"', setting: { authUser: 'ådmin @ "home"' } },
-    { name: 'AUTH_PASSWORD', value: '8 chars:', setting: { authPassword: '8 chars:' } },
-    { name: 'AUTH_PASSWORD', value: '😀'.repeat(8), setting: { authPassword: '😀'.repeat(8) } },
-    { name: 'AUTH_NAME', value: 'Ada: "x"', setting: { authName: 'Ada: "x"' } },
-    { name: 'SIGNING_SECRET', value: KEY, setting: { signingSecret: KEY } },
-    { name: 'SIGNING_SECRET', value: 'é'.repeat(16), setting: { signingSecret: 'é'.repeat(16) } },
-    { name: 'SIGNING_SECRET_PREVIOUS', value: KEY, setting: { signingSecretPrevious: KEY } },
-    { name: 'NOTE_TITLE', value: ' a\nb ', setting: { noteTitle: ' a\nb ' } },
-    { name: 'NOTE_CONTENTS', value: '😀', setting: { noteContents: '😀' } },
-    { name: 'PROTECT_USERS', value: 'true', setting: { protectUsers: true } },
-    { name: 'PROTECT_USERS', value: 'false', setting: { protectUsers: false } },
-    { name: 'TRUST_PROXY', value: '0', setting: { trustProxy: 0 } },
-    { name: 'TRUST_PROXY', value: '100', setting: { trustProxy: 100 } },
-    { name: 'AUTH_FAILURES_PER_MINUTE', value: '0', setting: { authFailuresPerMinute: 0 } },
-    { name: 'AUTH_FAILURES_PER_MINUTE', value: '1000', setting: { authFailuresPerMinute: 1000 } },
-    { name: 'BODY_LIMIT_BYTES', value: '1', setting: { bodyLimitBytes: 1 } },
-    { name: 'BODY_LIMIT_BYTES', value: '16777216', setting: { bodyLimitBytes: 16_777_216 } },
-    { name: 'CORS_ORIGIN', value: '*', setting: { corsOrigin: '*' } },
+    { name: 'DATABASE_POOL_SIZE', value: '1', setting: { DATABASE_POOL_SIZE: 1 } },
+    { name: 'DATABASE_POOL_SIZE', value: '100', setting: { DATABASE_POOL_SIZE: 100 } },
+    { name: 'DATABASE_TIMEOUT_MS', value: '100', setting: { DATABASE_TIMEOUT_MS: 100 } },
+    { name: 'DATABASE_TIMEOUT_MS', value: '600000', setting: { DATABASE_TIMEOUT_MS: 600_000 } },
+    { name: 'AUTH_USER', value: 'ådmin @ "home"', setting: { AUTH_USER: 'ådmin @ "home"' } },
+    { name: 'AUTH_PASSWORD', value: '8 chars:', setting: { AUTH_PASSWORD: '8 chars:' } },
+    { name: 'AUTH_PASSWORD', value: '😀'.repeat(8), setting: { AUTH_PASSWORD: '😀'.repeat(8) } },
+    { name: 'AUTH_NAME', value: 'Ada: "x"', setting: { AUTH_NAME: 'Ada: "x"' } },
+    { name: 'SIGNING_SECRET', value: KEY, setting: { SIGNING_SECRET: KEY } },
+    { name: 'SIGNING_SECRET', value: 'é'.repeat(16), setting: { SIGNING_SECRET: 'é'.repeat(16) } },
+    { name: 'SIGNING_SECRET_PREVIOUS', value: KEY, setting: { SIGNING_SECRET_PREVIOUS: KEY } },
+    { name: 'NOTE_TITLE', value: ' a\nb ', setting: { NOTE_TITLE: ' a\nb ' } },
+    { name: 'NOTE_CONTENTS', value: '😀', setting: { NOTE_CONTENTS: '😀' } },
+    { name: 'PROTECT_USERS', value: 'true', setting: { PROTECT_USERS: true } },
+    { name: 'PROTECT_USERS', value: 'false', setting: { PROTECT_USERS: false } },
+    { name: 'TRUST_PROXY', value: '0', setting: { TRUST_PROXY: 0 } },
+    { name: 'TRUST_PROXY', value: '100', setting: { TRUST_PROXY: 100 } },
+    { name: 'AUTH_FAILURES_PER_MINUTE', value: '0', setting: { AUTH_FAILURES_PER_MINUTE: 0 } },
+    {
+      name: 'AUTH_FAILURES_PER_MINUTE',
+      value: '1000',
+      setting: { AUTH_FAILURES_PER_MINUTE: 1000 },
+    },
+    { name: 'BODY_LIMIT_BYTES', value: '1', setting: { BODY_LIMIT_BYTES: 1 } },
+    { name: 'BODY_LIMIT_BYTES', value: '16777216', setting: { BODY_LIMIT_BYTES: 16_777_216 } },
+    { name: 'CORS_ORIGIN', value: '*', setting: { CORS_ORIGIN: '*' } },
     {
       name: 'CORS_ORIGIN',
       value: 'https://app.example',
-      setting: { corsOrigin: 'https://app.example' },
+      setting: { CORS_ORIGIN: 'https://app.example' },
     },
     {
       name: 'CORS_ORIGIN',
       value: 'http://localhost:5173',
-      setting: { corsOrigin: 'http://localhost:5173' },
+      setting: { CORS_ORIGIN: 'http://localhost:5173' },
     },
-    { name: 'CORS_ORIGIN', value: 'http://[::1]:81', setting: { corsOrigin: 'http://[::1]:81' } },
+    { name: 'CORS_ORIGIN', value: 'http://[::1]:81', setting: { CORS_ORIGIN: 'http://[::1]:81' } },
     ...['silent', 'error', 'info', 'debug'].map((value) => ({
       name: 'LOG_LEVEL',
       value,
-      setting: { logLevel: value },
+      setting: { LOG_LEVEL: value },
     })),
-    { name: 'SHUTDOWN_DELAY_MS', value: '0', setting: { shutdownDelayMs: 0 } },
-    { name: 'SHUTDOWN_DELAY_MS', value: '3600000', setting: { shutdownDelayMs: 3_600_000 } },
-    { name: 'SHUTDOWN_TIMEOUT_MS', value: '0', setting: { shutdownTimeoutMs: 0 } },
-    { name: 'SHUTDOWN_TIMEOUT_MS', value: '3600000', setting: { shutdownTimeoutMs: 3_600_000 } },
-    { name: 'REUSE_PORT', value: 'true', setting: { reusePort: true } },
-    { name: 'REUSE_PORT', value: 'false', setting: { reusePort: false } },
+    { name: 'SHUTDOWN_DELAY_MS', value: '0', setting: { SHUTDOWN_DELAY_MS: 0 } },
+    { name: 'SHUTDOWN_DELAY_MS', value: '3600000', setting: { SHUTDOWN_DELAY_MS: 3_600_000 } },
+    { name: 'SHUTDOWN_TIMEOUT_MS', value: '0', setting: { SHUTDOWN_TIMEOUT_MS: 0 } },
+    { name: 'SHUTDOWN_TIMEOUT_MS', value: '3600000', setting: { SHUTDOWN_TIMEOUT_MS: 3_600_000 } },
+    { name: 'REUSE_PORT', value: 'true', setting: { REUSE_PORT: true } },
+    { name: 'REUSE_PORT', value: 'false', setting: { REUSE_PORT: false } },
   ]) {
     test(`${name}=${value.slice(0, 40)}`, () => {
       assert.deepEqual(readConfig({ [name]: value }), { ...readConfig({}), ...setting });
@@ -170,7 +175,7 @@ describe('invalid values', () => {
   const origin = 'an origin such as https://app.example, or *';
   const database = 'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
   const user = 'a name without ":" or control characters';
-  for (const { name, value, accepts } of [
+  for (const { name, value, expected } of [
     ...[
       '-1',
       '65536',
@@ -184,8 +189,8 @@ describe('invalid values', () => {
       'http',
       '99999999999',
     ].flatMap((value) => [
-      { name: 'PORT', value, accepts: PORTS },
-      { name: 'ADMIN_PORT', value, accepts: PORTS },
+      { name: 'PORT', value, expected: PORTS },
+      { name: 'ADMIN_PORT', value, expected: PORTS },
     ]),
     ...Object.entries(integers).flatMap(([name, [min, max]]) =>
       [String(min - 1), String(max + 1), '', '1.5', 'x', 'Infinity', 'true']
@@ -193,26 +198,26 @@ describe('invalid values', () => {
         .map((value) => ({
           name,
           value,
-          accepts: `an integer from ${min} to ${max}`,
+          expected: `an integer from ${min} to ${max}`,
         })),
     ),
     ...['data/service.db', 'mysql://x', 'sqlite:'].map((value) => ({
       name: 'DATABASE_URL',
       value,
-      accepts: database,
+      expected: database,
     })),
     ...['a:b', ':', 'a\nb', 'a\u007f'].map((value) => ({
       name: 'AUTH_USER',
       value,
-      accepts: user,
+      expected: user,
     })),
-    { name: 'AUTH_PASSWORD', value: '7 chars', accepts: 'at least 8 characters' },
-    { name: 'AUTH_PASSWORD', value: '😀'.repeat(7), accepts: 'at least 8 characters' },
-    { name: 'SIGNING_SECRET', value: 'x'.repeat(31), accepts: secret },
-    { name: 'SIGNING_SECRET', value: 'é'.repeat(15), accepts: secret },
-    { name: 'SIGNING_SECRET_PREVIOUS', value: 'x'.repeat(31), accepts: secret },
+    { name: 'AUTH_PASSWORD', value: '7 chars', expected: 'at least 8 characters' },
+    { name: 'AUTH_PASSWORD', value: '😀'.repeat(7), expected: 'at least 8 characters' },
+    { name: 'SIGNING_SECRET', value: 'x'.repeat(31), expected: secret },
+    { name: 'SIGNING_SECRET', value: 'é'.repeat(15), expected: secret },
+    { name: 'SIGNING_SECRET_PREVIOUS', value: 'x'.repeat(31), expected: secret },
     ...['TRUE', 'yes', '1', ' true'].flatMap((value) =>
-      ['PROTECT_USERS', 'REUSE_PORT'].map((name) => ({ name, value, accepts: 'true, false' })),
+      ['PROTECT_USERS', 'REUSE_PORT'].map((name) => ({ name, value, expected: 'true, false' })),
     ),
     ...[
       'https://app.example/',
@@ -224,42 +229,42 @@ describe('invalid values', () => {
       'https://app.example:443',
       'https://u:secret@app.example',
       '**',
-    ].map((value) => ({ name: 'CORS_ORIGIN', value, accepts: origin })),
+    ].map((value) => ({ name: 'CORS_ORIGIN', value, expected: origin })),
     ...['INFO', 'warn', 'trace', 'none', 'constructor'].map((value) => ({
       name: 'LOG_LEVEL',
       value,
-      accepts: 'silent, error, info, debug',
+      expected: 'silent, error, info, debug',
     })),
   ]) {
     test(`${name}=${JSON.stringify(value).slice(0, 50)}`, () => {
-      const problem = `${name}: not accepted; accepts ${accepts}`;
+      const problem = `${name}: invalid; expected ${expected}`;
       assert.deepEqual(problems({ [name]: value }), [problem]);
       assert.deepEqual(problems({ [`${name}_FILE`]: file(name, value) }), [problem]);
     });
   }
 
-  const hosts = 'malformed host; accepts HOST, HOST:PORT and [IPV6]:PORT';
+  const hosts = 'malformed host; expected HOST, HOST:PORT or [IPV6]:PORT';
   for (const [value, fault] of [
     [
       '?sslmode=on',
-      'sslmode not accepted; accepts disable, allow, prefer, require, verify-ca, verify-full',
+      'sslmode invalid; expected disable, allow, prefer, require, verify-ca, verify-full',
     ],
     [
       '?target_session_attrs=master',
-      'target_session_attrs not accepted; accepts any, read-write, read-only, primary, standby, prefer-standby',
+      'target_session_attrs invalid; expected any, read-write, read-only, primary, standby, prefer-standby',
     ],
     [
       '?timeout=hunter2',
-      'unknown parameter; accepts host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name',
+      'unknown parameter; expected host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name',
     ],
-    ['h:99999/d', 'port not accepted; accepts an integer from 1 to 65535'],
-    ['h/d?port=hunter2', 'port not accepted; accepts an integer from 1 to 65535'],
+    ['h:99999/d', 'port invalid; expected an integer from 1 to 65535'],
+    ['h/d?port=hunter2', 'port invalid; expected an integer from 1 to 65535'],
     [
       'a,b/d?port=1,2,3',
-      'not as many ports as hosts; accepts one port for all hosts or one for each',
+      'not as many ports as hosts; expected one port for all hosts or one for each',
     ],
     ['u:hunter2@h:1:2/d', hosts],
-    ['u:hunter2%@h/d', 'malformed percent-encoding; accepts % followed by two hexadecimal digits'],
+    ['u:hunter2%@h/d', 'malformed percent-encoding; expected % followed by two hexadecimal digits'],
   ] as const) {
     test(`DATABASE_URL=postgres://${value}: ${fault}`, () =>
       assert.deepEqual(problems({ DATABASE_URL: `postgres://${value}` }), [
@@ -269,7 +274,7 @@ describe('invalid values', () => {
 
   test('DATABASE_URL with an sslrootcert that cannot be read', () =>
     assert.deepEqual(problems({ DATABASE_URL: 'postgres://h/d?sslrootcert=/nowhere' }), [
-      "DATABASE_URL: sslrootcert: ENOENT: no such file or directory, open '/nowhere'; accepts the path of a PEM file",
+      "DATABASE_URL: ENOENT: no such file or directory, open '/nowhere'; expected sslrootcert to be the path of a PEM file",
     ]));
 });
 
@@ -286,7 +291,7 @@ describe('values from files', () => {
     { why: 'only a newline counts as unset', text: '\n', value: 'Welcome' },
   ]) {
     test(why, () =>
-      assert.equal(readConfig({ NOTE_TITLE_FILE: file('title', text) }).noteTitle, value),
+      assert.equal(readConfig({ NOTE_TITLE_FILE: file('title', text) }).NOTE_TITLE, value),
     );
   }
 
@@ -294,26 +299,26 @@ describe('values from files', () => {
     test(`${name} and ${name}_FILE at once are refused`, () => {
       const env = { [name]: 'x', [`${name}_FILE`]: file(name, 'x') };
       assert.deepEqual(problems(env), [
-        `${name}: set together with ${name}_FILE; accepts one of them`,
+        `${name}: set together with ${name}_FILE; expected one of them`,
       ]);
     });
 
     test(`${name}_FILE that cannot be read is a problem of ${name}_FILE`, () => {
       const path = join(folder, 'missing');
       assert.deepEqual(problems({ [`${name}_FILE`]: path }), [
-        `${name}_FILE: ENOENT: no such file or directory, open '${path}'; accepts the path of a file that holds the value as UTF-8`,
+        `${name}_FILE: ENOENT: no such file or directory, open '${path}'; expected the path of a file that holds the value as UTF-8`,
       ]);
     });
   }
 
   test('an empty value next to its file is unset', () => {
     const env = { NOTE_TITLE: '', NOTE_TITLE_FILE: file('title', 'x') };
-    assert.equal(readConfig(env).noteTitle, 'x');
+    assert.equal(readConfig(env).NOTE_TITLE, 'x');
   });
 
   test('a folder instead of a file is a problem', () => {
     const [problem, ...rest] = problems({ AUTH_PASSWORD_FILE: folder });
-    assert.match(problem!, /^AUTH_PASSWORD_FILE: EISDIR: .*; accepts the path of a file/);
+    assert.match(problem!, /^AUTH_PASSWORD_FILE: EISDIR: .*; expected the path of a file/);
     assert.deepEqual(rest, []);
   });
 });
@@ -340,24 +345,24 @@ describe('TLS', () => {
 
   test('both paths are accepted', () => {
     const env = { TLS_CERT_FILE: certFile, TLS_KEY_FILE: keyFile };
-    assert.deepEqual(readConfig(env).tls, { certFile, keyFile });
+    assert.deepEqual(readConfig(env), { ...readConfig({}), ...env });
   });
 
   test('only TLS_CERT_FILE: the other is missing', () => {
     const missing =
-      'TLS_KEY_FILE: missing, as TLS_CERT_FILE is set; accepts the path of a PEM file';
+      'TLS_KEY_FILE: missing, but TLS_CERT_FILE is set; expected the path of a PEM file';
     assert.deepEqual(problems({ TLS_CERT_FILE: certFile }), [missing]);
   });
 
   test('only TLS_KEY_FILE: the other is missing', () => {
     const missing =
-      'TLS_CERT_FILE: missing, as TLS_KEY_FILE is set; accepts the path of a PEM file';
+      'TLS_CERT_FILE: missing, but TLS_KEY_FILE is set; expected the path of a PEM file';
     assert.deepEqual(problems({ TLS_KEY_FILE: keyFile }), [missing]);
   });
 
   test('a key of another certificate is a problem', () => {
     const [problem, ...rest] = problems({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: otherKeyFile });
-    assert.match(problem!, /^TLS_CERT_FILE: .*; accepts .*TLS_KEY_FILE/);
+    assert.match(problem!, /^TLS_CERT_FILE: .*; expected .*TLS_KEY_FILE/);
     assert.deepEqual(rest, []);
   });
 
@@ -395,7 +400,7 @@ describe('TLS', () => {
 });
 
 describe('problems', () => {
-  test('all are reported at once, one line each, in the order of the table', () => {
+  test('all are reported at once, one line each, a missing TLS file last', () => {
     const env = {
       SHUTDOWN_TIMEOUT_MS: 'x',
       PORT: 'x',
@@ -414,10 +419,10 @@ describe('problems', () => {
       found.map((line) => line.slice(0, line.indexOf(':'))),
       [
         ...['PORT', 'HOST_FILE', 'DATABASE_URL', 'AUTH_USER', 'AUTH_PASSWORD', 'SIGNING_SECRET'],
-        ...['PROTECT_USERS', 'TLS_CERT_FILE', 'LOG_LEVEL', 'SHUTDOWN_TIMEOUT_MS'],
+        ...['PROTECT_USERS', 'TLS_KEY_FILE', 'LOG_LEVEL', 'SHUTDOWN_TIMEOUT_MS', 'TLS_CERT_FILE'],
       ],
     );
-    assert.ok(found.every((line) => line.includes('; accepts ') && !line.includes('\n')));
+    assert.ok(found.every((line) => line.includes('; expected ') && !line.includes('\n')));
   });
 
   test('no message contains a value', () => {
@@ -488,7 +493,7 @@ describe('the address of the probes', () => {
   });
 
   test('a wrong ADMIN_PORT is a problem', () => {
-    const message = `ADMIN_PORT: not accepted; accepts ${PORTS}`;
+    const message = `ADMIN_PORT: invalid; expected ${PORTS}`;
     assert.throws(() => readAdminAddress({ ADMIN_PORT: 'x' }), { name: 'InvalidConfig', message });
   });
 });

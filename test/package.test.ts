@@ -211,7 +211,7 @@ describe('the package', { timeout: 120_000 }, () => {
     );
     assert.equal(usage.status, 1);
     const invalid = npx();
-    assert.match(invalid.stderr, /^PORT: not accepted; .+\n(?:.+\n)*TLS_KEY_FILE: /m);
+    assert.match(invalid.stderr, /^PORT: invalid; .+\n(?:.+\n)*TLS_KEY_FILE: /m);
     assert.equal(invalid.status, 78);
   });
 

@@ -79,23 +79,23 @@ describe('settings', () => {
       why: 'unknown names, all at once',
       settings: { PROT: 1, LOG_LEVEL: 'info', toString: 'x' },
       problems: ['PROT', 'LOG_LEVEL', 'toString'].map(
-        (name) => `${name}: is not a setting of start(); accepts ${names}`,
+        (name) => `${name}: not a setting; expected ${names}`,
       ),
     },
     {
       why: 'values that are neither text nor number nor boolean',
       settings: { AUTH_NAME: {}, NOTE_TITLE: null },
       problems: [
-        'AUTH_NAME: accepts a string, number or boolean',
-        'NOTE_TITLE: accepts a string, number or boolean',
+        'AUTH_NAME: invalid; expected a string, number or boolean',
+        'NOTE_TITLE: invalid; expected a string, number or boolean',
       ],
     },
     {
       why: 'values outside the limits',
       settings: { PORT: 65_536, TRUST_PROXY: 1.5 },
       problems: [
-        'PORT: not accepted; accepts an integer from 0 to 65535',
-        'TRUST_PROXY: not accepted; accepts an integer from 0 to 100',
+        'PORT: invalid; expected an integer from 0 to 65535',
+        'TRUST_PROXY: invalid; expected an integer from 0 to 100',
       ],
     },
   ]) {
@@ -156,4 +156,36 @@ describe('close', () => {
     await using service = await start({ DATABASE_URL });
     assert.deepEqual(await (await fetch(`${service.url}/users`)).json(), [{ id: 1, ...user }]);
   });
+});
+
+test('6.3 a client that reads nothing has 60 s and the time of the store', async (t) => {
+  let aheadMs = 0;
+  const now = performance.now.bind(performance);
+  t.mock.method(performance, 'now', () => now() + aheadMs);
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  await using service = await start({ DATABASE_TIMEOUT_MS: 600_000 });
+  const { hostname, port } = new URL(service.url);
+  const get = 'GET /docs HTTP/1.1\r\nHost: a\r\n';
+  for (const { minutes, isComplete } of [
+    { minutes: 10, isComplete: true },
+    { minutes: 30, isComplete: false },
+  ]) {
+    const socket = connect(Number(port), hostname);
+    const closed = new Promise<void>((resolve) => socket.on('close', () => resolve()));
+    socket.on('error', () => {});
+    // More than the buffers of both sockets hold.
+    socket.write(`${`${get}\r\n`.repeat(500)}${get}Connection: close\r\n\r\n`);
+    await once(socket, 'readable');
+    for (let i = 0; i < minutes; i++) {
+      aheadMs += 60_000;
+      t.mock.timers.tick(100);
+    }
+    let isEnded = false;
+    socket.on('end', () => {
+      isEnded = true;
+    });
+    socket.resume();
+    await closed;
+    assert.equal(isEnded, isComplete, `${minutes} minutes`);
+  }
 });

@@ -5,7 +5,6 @@ import { parseQuery } from '../http/query.ts';
 import { empty, json, type Pieces, type Reply } from '../http/reply.ts';
 import type { Context, Services } from '../route.ts';
 import {
-  type Changed,
   FIELDS,
   isEmail,
   parseChange,
@@ -13,6 +12,7 @@ import {
   type User,
   type UserChange,
   type UserStore,
+  type WriteResult,
 } from '../user.ts';
 
 /** Lists of at least this many users are streamed, and read from the store in pages of this size. */
@@ -77,7 +77,7 @@ export async function deleteUser(
   { parameters, headers }: Context,
   { store }: Services,
 ): Promise<Reply> {
-  const removed = await store.remove(parseId(parameters.id!), condition(headers));
+  const removed = await store.delete(parseId(parameters.id!), condition(headers));
   return json(representation(existing(removed)));
 }
 
@@ -87,13 +87,13 @@ async function updateUser(
   fields: UserChange,
 ): Promise<Reply> {
   const id = parseId(parameters.id!); // 2.5
-  const user = existing(await store.change(id, fields, condition(headers)));
+  const user = existing(await store.update(id, fields, condition(headers)));
   // Contrary to RFC 9110 §9.3.4, because clients need the tag for the next If-Match.
   const tag = ['ETag', entityTag(user), 'Content-Location', `/users/${user.id}`]; // 4.8
   return json(representation(user), tag);
 }
 
-function existing(changed: Changed): User {
+function existing(changed: WriteResult): User {
   if (changed === undefined) throw noSuchUser();
   if (changed === 'stale') {
     throw new HttpError(412, "The user's current version fails If-Match or If-None-Match."); // 4.8

@@ -1,13 +1,12 @@
-// Prometheus' text exposition format 0.0.4: families of samples as text, and the one kind of metric
-// that needs more than a number. What is measured is metrics.ts' business.
+// Prometheus' text exposition format 0.0.4.
 
-/** Names and values; an undefined one is left out, which to Prometheus is the same as empty. */
+/** Labels by name. An undefined one is omitted, which to Prometheus is the same as empty. */
 export type Labels = Readonly<Record<string, string | undefined>>;
 
-/** One line: what follows the family's name (`_bucket`), labels, value. */
+/** One line. The suffix follows the name of the family: `_bucket`. */
 export type Sample = readonly [suffix: string, labels: Labels, value: number];
 
-/** All samples of one name. Their labels must differ. */
+/** All samples of one name. No two have the same labels. */
 export function family(
   name: string,
   type: 'counter' | 'gauge' | 'histogram',
@@ -20,10 +19,10 @@ export function family(
   return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`;
 }
 
-/** Counts values by what they do not exceed. To record one makes no garbage. */
+/** Recording a value allocates nothing. */
 export class Histogram {
   readonly #bounds: readonly number[];
-  // One more than the bounds, for what exceeds the last.
+  // One more than the bounds, for values above the last.
   readonly #counts: Float64Array;
   #sum = 0;
 
@@ -41,7 +40,7 @@ export class Histogram {
     this.#sum += value;
   }
 
-  /** The buckets, each with all that are below it, the sum and the count. */
+  /** Cumulative buckets, sum and count. */
   samples(labels: Labels): Sample[] {
     let count = 0;
     const buckets = [...this.#bounds, '+Inf'].map((bound, i): Sample => {

@@ -1,23 +1,19 @@
-// The log: one JSON object a line, or text for a terminal. Lines are gathered and written once a
-// turn of the event loop, with one write in flight. Never in it: bodies, emails, tokens,
-// Authorization headers, query strings.
+// The log: one JSON object per line, or text for a terminal. Lines are collected and written once per
+// turn of the event loop, with one write in flight. The log never contains bodies, emails, tokens,
+// Authorization headers or query strings.
 
-/** From nothing to everything. */
 export const LEVELS = ['silent', 'error', 'info', 'debug'] as const;
-/** One of LEVELS. */
 export type Level = (typeof LEVELS)[number];
 
 const INFO = LEVELS.indexOf('info');
 
-/** JSON lines for programs, text for a terminal. */
 export type Format = 'json' | 'text';
 
-/** Takes a text, and calls back when it may be given more. */
+/** Writes a text and calls `done` when it can take more. */
 export type Sink = (text: string, done: () => void) => void;
 
 type Fields = Readonly<Record<string, string | number | undefined>>;
 
-/** A request's line. */
 export interface RequestLine {
   readonly requestId: string;
   readonly method: string;
@@ -27,10 +23,9 @@ export interface RequestLine {
   readonly client: string;
 }
 
-/** Lines that the sink has not taken are dropped beyond this many characters, and counted. */
+/** Maximum number of unwritten characters. Lines beyond it are dropped and counted. */
 const MAX_PENDING_CHARACTERS = 4 * 1024 * 1024;
 
-/** Writes lines to a sink. */
 export class Log {
   readonly #level: number;
   readonly #format: Format;
@@ -47,28 +42,24 @@ export class Log {
     this.#sink = sink;
   }
 
-  /** A failure on our side. */
   error(message: string, fields: Fields = {}): void {
     this.#line('error', message, fields);
   }
 
-  /** What an operator wants to know. */
   info(message: string, fields: Fields = {}): void {
     this.#line('info', message, fields);
   }
 
-  /** What a maintainer wants to know. */
   debug(message: string, fields: Fields = {}): void {
     this.#line('debug', message, fields);
   }
 
-  /** A request that was answered after `ms` milliseconds. */
   request(line: RequestLine, ms: number): void {
     // 6.8
     if (this.#level < INFO) return;
     const { requestId, method, route, status, bytes, client } = line;
     const time = new Date().toISOString();
-    // No value of these can hold a quote or a backslash, so JSON.stringify is not needed.
+    // None of these values can contain a quote or a backslash, so JSON.stringify is not needed.
     this.#write(
       this.#format === 'text'
         ? `${time.slice(11, 23)} ${status} ${method} ${route} ${ms.toFixed(1)} ms ${bytes} B ${client} ${requestId}\n`
@@ -76,7 +67,7 @@ export class Log {
     );
   }
 
-  /** Resolves when everything has been handed to the sink and taken. */
+  /** Resolves when the sink has taken everything. */
   async flush(): Promise<void> {
     while (this.#pending !== '' || this.#isWriting) {
       await new Promise<void>((resolve) => {

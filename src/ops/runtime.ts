@@ -1,12 +1,12 @@
-// What node reports of its process: memory, CPU and how late the event loop is.
+// Metrics of the process: memory, CPU and event loop delay.
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { cpuUsage, memoryUsage } from 'node:process';
 import { family } from './exposition.ts';
 
-/** Pause between looks at the event loop: 10 ms cost 4 ms of CPU a second, 20 ms 3 (node 26). */
+/** Sampling interval. 10 ms costs 4 ms of CPU a second, 20 ms costs 3 (node 26). */
 const DELAY_RESOLUTION_MS = 20;
 
-/** Watches this process until it is closed. */
+/** Samples the event loop delay until it is closed. */
 export class Runtime {
   readonly #delay = monitorEventLoopDelay({ resolution: DELAY_RESOLUTION_MS });
 
@@ -14,7 +14,7 @@ export class Runtime {
     this.#delay.enable();
   }
 
-  /** Memory and CPU now, delays since the call before. */
+  /** Memory and CPU now, delays since the previous call. */
   families(): string[] {
     // 7.3
     const cpu = cpuUsage();
@@ -22,7 +22,7 @@ export class Runtime {
       family('process_memory_usage_bytes', 'gauge', 'Resident memory.', [
         ['', {}, memoryUsage.rss()],
       ]),
-      family('process_cpu_time_seconds_total', 'counter', 'CPU time that the process has used.', [
+      family('process_cpu_time_seconds_total', 'counter', 'CPU time of the process.', [
         ['', { cpu_mode: 'user' }, cpu.user / 1e6],
         ['', { cpu_mode: 'system' }, cpu.system / 1e6],
       ]),
@@ -30,7 +30,6 @@ export class Runtime {
     ];
   }
 
-  /** Stops the timer that looks at the event loop. */
   close(): void {
     this.#delay.disable();
   }
@@ -40,9 +39,9 @@ export class Runtime {
     const delays = { p50: this.#delay.percentile(50), p99: this.#delay.percentile(99), max };
     this.#delay.reset();
     return Object.entries(delays).map(([which, nanoseconds]) => {
-      // Node counts the pause between two looks with the delay.
+      // Node includes the interval in the delay.
       const seconds = Math.max(0, nanoseconds / 1e9 - DELAY_RESOLUTION_MS / 1e3);
-      const help = `How late the event loop was since the scrape before: ${which}.`;
+      const help = `Event loop delay since the previous scrape: ${which}.`;
       return family(`nodejs_eventloop_delay_${which}_seconds`, 'gauge', help, [['', {}, seconds]]);
     });
   }

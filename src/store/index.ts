@@ -1,21 +1,19 @@
-// Opens the store that DATABASE_URL names. Loads only that engine's driver.
+// Opens the store of DATABASE_URL. Loads only that engine's driver.
 import type { Turns } from '../turns.ts';
 import type { UserStore } from '../user.ts';
 import { openPostgres } from './postgres.ts';
 import { openSqlite } from './sqlite.ts';
 import type { Database } from './url.ts';
 
-/** An open store, with its connections for the metrics. */
 export interface Store extends UserStore {
   /** Connections in use and idle. Absent for SQLite. */
   readonly connections?: { readonly used: number; readonly idle: number };
 }
 
-/** Options of both stores. */
 export interface StoreOptions {
   /** Number of Postgres connections. */
   readonly poolSize: number;
-  /** Deadline of each call, including the time it waits. */
+  /** Time limit of each call, including the time it waits. */
   readonly timeoutMs: number;
   /** A monotonic clock in milliseconds. */
   readonly now: () => number;

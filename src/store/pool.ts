@@ -4,20 +4,17 @@
 //
 // - Every call has a deadline, which includes queueing and connecting. A connection without a
 //   response for that long is reset, so that nothing of it can arrive later, and replaced.
-// - A connection that was lost, or whose server turned read-only (25006), is replaced. Pauses between
-//   attempts grow. The other connections go on, and nothing is done twice.
+// - A connection that was lost, or whose server turned read-only (25006), is replaced. The others go
+//   on, and nothing is done twice.
 // - All connections lead to one host of the URL. If it fails, does not respond in time or does not
 //   replicate, the other hosts are tried before it. The first that qualifies gets the whole pool.
+// - One loop connects. While a host works, it fills all empty slots at once. After a failure it makes
+//   one attempt at a time, with growing pauses, until a connection has lived for a while.
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Batch, BatchSource, Scheduler } from './batch.ts';
-import {
-  type Connection,
-  type ConnectionOptions,
-  NotReplicated,
-  openConnection,
-} from './connection.ts';
+import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
 import { UnusableDatabase } from './migrate.ts';
+import { NotReplicated, openSession, type Session, type SessionOptions } from './session.ts';
 import type { PostgresDatabase } from './url.ts';
 
 /** Pauses between passes over all hosts double from the first to the longest. */
@@ -41,107 +38,89 @@ const END_TIMEOUT_MS = 1_000;
 /** How often deadlines are checked, by one timer for all calls. */
 const TICK_MS = 50;
 
-/** Options of both stores and of Postgres. */
 export interface PoolOptions extends StoreOptions {
   readonly database: PostgresDatabase;
   /** PEM of `sslrootcert`. */
   readonly authorities: string | undefined;
   /** Brings the schema up to date; runs on new connections until it has succeeded once. */
-  readonly migrate: ConnectionOptions['migrate'];
+  readonly migrate: SessionOptions['migrate'];
 }
 
 /** One place of the pool. */
 interface Slot {
-  connection: Connection | undefined;
-  /** Index of the connection's host, and when it was connected. */
+  session: Session | undefined;
+  /** Index of the session's host, and when it was connected. */
   host: number;
   connectedAt: number;
-  /** Attempts to connect since the last connection that lived for MIN_LIFETIME_MS. */
-  attempts: number;
   /** The batch that runs, and when it should have ended. */
-  batch: Batch | undefined;
+  batch: Batch<Session> | undefined;
   deadline: number;
 }
 
 /** Runs batches on connections. */
-export class Pool implements Scheduler {
+export class Pool {
   readonly #options: PoolOptions;
   readonly #slots: readonly Slot[];
-  // Queues in which calls may wait.
-  readonly #queues = new Set<BatchSource>();
-  // Indices of the host that the pool uses, and of the one that the next attempt goes to.
+  /** Queues in which calls may wait. */
+  readonly #queues = new Set<BatchSource<Session>>();
+  /** Index of the host that the pool uses. */
   #host = 0;
+  /** Index of the host that the next attempt goes to. */
   #nextHost = 0;
+  /** Failed attempts since a connection lived for MIN_LIFETIME_MS. */
+  #failures = 0;
+  #isConnecting = false;
   #isMigrated = false;
-  #isPooled = false;
   #isUnavailable = false;
   readonly #closing = new AbortController();
   #isScheduled = false;
   #ticker: NodeJS.Timeout | undefined;
 
+  /** Starts to connect; the server need not be up. */
   constructor(options: PoolOptions) {
+    // 6.1
     this.#options = options;
     this.#slots = Array.from({ length: options.poolSize }, () => ({
-      connection: undefined,
-      host: 0,
-      connectedAt: 0,
-      attempts: 0,
-      batch: undefined,
-      deadline: 0,
+      ...{ session: undefined, host: 0, connectedAt: 0 },
+      ...{ batch: undefined, deadline: 0 },
     }));
-  }
-
-  /**
-   * Starts to connect: one connection, which migrates the database, then the others. If the first
-   * hangs, the others start after the longest connect timeout.
-   */
-  start(): void {
-    // 6.1
-    const [first, ...others] = this.#slots;
-    const tooLong = sleep(CONNECT_TIMEOUT_MS.max, undefined, { ref: false });
-    Promise.race([this.#fill(first!), tooLong]).then(() => {
-      for (const slot of others) this.#fill(slot);
-    });
+    this.#connect();
   }
 
   /** Number of connections in use, and idle. */
   get connections(): { readonly used: number; readonly idle: number } {
     // 7.3
     const used = this.#slots.filter(({ batch }) => batch).length;
-    const connected = this.#slots.filter(({ connection }) => connection).length;
+    const connected = this.#slots.filter(({ session }) => session).length;
     return { used, idle: connected - used };
   }
 
-  schedule(queue: BatchSource): void {
+  /** Runs the calls of the queue after all requests of this turn of the event loop have come. */
+  readonly schedule = (queue: BatchSource<Session>): void => {
     this.#queues.add(queue);
     this.#ticker ??= setTimeout(() => this.#tick(), TICK_MS); // 6.6
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    // After all requests of this turn of the event loop.
     setImmediate(() => {
       this.#isScheduled = false;
-      this.#dispatch();
+      for (const slot of this.#slots) {
+        if (this.#queues.size === 0) return;
+        if (slot.session !== undefined && slot.batch === undefined) this.#assign(slot);
+      }
     });
-  }
+  };
 
   /** Lets statements finish for `graceMs` milliseconds, a second at most, then closes all. */
   async close(graceMs = END_TIMEOUT_MS): Promise<void> {
     this.#closing.abort();
     clearTimeout(this.#ticker);
-    const connections = this.#slots.flatMap(({ connection }) => connection ?? []);
-    const ended = Promise.all(connections.map((connection) => connection.end()));
+    const sessions = this.#slots.flatMap(({ session }) => session ?? []);
+    const ended = Promise.all(sessions.map((session) => session.end()));
     const over = new AbortController();
     const tooLate = sleep(Math.min(graceMs, END_TIMEOUT_MS), undefined, { signal: over.signal });
     await Promise.race([ended, tooLate]);
     over.abort();
-    for (const connection of connections) connection.destroy();
-  }
-
-  #dispatch(): void {
-    for (const slot of this.#slots) {
-      if (this.#queues.size === 0) return;
-      if (slot.connection !== undefined && slot.batch === undefined) this.#assign(slot);
-    }
+    for (const session of sessions) session.destroy();
   }
 
   /** Gives an idle slot the next batch. Queues take turns, so that none starves another. */
@@ -156,15 +135,15 @@ export class Pool implements Scheduler {
     }
   }
 
-  async #run(slot: Slot, batch: Batch): Promise<void> {
-    const connection = slot.connection!;
+  async #run(slot: Slot, batch: Batch<Session>): Promise<void> {
+    const session = slot.session!;
     slot.batch = batch;
     slot.deadline = this.#options.now() + this.#options.timeoutMs;
-    const unknown = await batch.run(connection);
-    if (slot.connection !== connection) return;
+    const err = await batch.run(session);
+    if (slot.session !== session) return;
     slot.batch = undefined;
-    if (unknown?.cause instanceof NotReplicated) this.#avoid(slot.host);
-    if (unknown) this.#replace(slot, unknown.cause);
+    if (err instanceof NotReplicated) this.#avoid(slot.host);
+    if (err !== undefined) this.#replace(slot, err);
     else if (slot.host !== this.#host) this.#replace(slot, 'the pool moved to another host');
     else this.#assign(slot);
   }
@@ -172,14 +151,14 @@ export class Pool implements Scheduler {
   /** Drops the connection and makes a new one. The outcome of a running statement is unknown. */
   #replace(slot: Slot, cause: unknown): void {
     // 4.13
-    const { connection, batch, host } = slot;
+    const { session, batch, host } = slot;
     this.#options.debug('connection lost', { host: this.#nameOf(host), cause: String(cause) });
-    slot.connection = undefined;
+    slot.session = undefined;
     slot.batch = undefined;
-    if (this.#options.now() - slot.connectedAt >= MIN_LIFETIME_MS) slot.attempts = 0;
+    if (this.#options.now() - slot.connectedAt < MIN_LIFETIME_MS) this.#failures ||= 1;
     batch?.fail(cause);
-    connection?.destroy();
-    this.#fill(slot);
+    session?.destroy();
+    this.#connect();
   }
 
   /** Checks all deadlines; the timer runs while there is one. */
@@ -197,70 +176,82 @@ export class Pool implements Scheduler {
     this.#ticker = isBusy ? setTimeout(() => this.#tick(), TICK_MS) : undefined;
   }
 
-  /** Connects a slot, however long it takes. */
-  async #fill(slot: Slot): Promise<void> {
+  /** Fills all empty slots, however long it takes. */
+  async #connect(): Promise<void> {
     // 5.1
-    while (slot.connection === undefined) {
-      await this.#pause(slot);
-      if (this.#isClosed) return;
+    if (this.#isConnecting) return;
+    this.#isConnecting = true;
+    for (;;) {
+      const empty = this.#slots.filter(({ session }) => session === undefined);
+      if (empty.length === 0 || this.#isClosed) break;
+      // One connection migrates, or tests if the server works again.
+      const isAlone = !this.#isMigrated || this.#failures > 0;
+      const slots = isAlone ? empty.slice(0, 1) : empty;
       const host = this.#nextHost;
-      slot.attempts++;
-      try {
-        this.#connected(slot, host, await this.#open(slot, host));
-      } catch (err) {
-        this.#failed(err, host);
-      }
+      await Promise.all(slots.map((slot) => this.#fill(slot, host)));
+      const isConnected = slots.some(({ session }) => session !== undefined);
+      if (isConnected && this.#failures > 0) await this.#sleep(MIN_LIFETIME_MS);
+      const isWhole = slots.every(({ session }) => session !== undefined);
+      this.#failures = isWhole ? 0 : this.#failures + 1;
+      if (!isWhole) await this.#pause();
     }
+    this.#isConnecting = false;
   }
 
   /** No pause before the next host, and a longer one after each pass over all hosts. */
-  async #pause({ attempts }: Slot): Promise<void> {
-    const passes = attempts / this.#options.database.hosts.length;
-    if (passes === 0 || !Number.isInteger(passes)) return;
+  async #pause(): Promise<void> {
+    const passes = this.#failures / this.#options.database.hosts.length;
+    if (!Number.isInteger(passes)) return;
     const pause = Math.min(BACKOFF_MS.first * 2 ** (passes - 1), BACKOFF_MS.longest);
     // Jitter keeps replicas from reconnecting all at once.
-    await sleep(pause * (0.5 + Math.random() / 2), undefined, { ref: false }); // 5.7
+    await this.#sleep(pause * (0.5 + Math.random() / 2)); // 5.7
   }
 
-  #open(slot: Slot, host: number): Promise<Connection> {
+  #sleep(ms: number): Promise<void> {
+    return sleep(ms, undefined, { ref: false });
+  }
+
+  /** Makes one attempt to connect. */
+  async #fill(slot: Slot, host: number): Promise<void> {
     const { hosts } = this.#options.database;
     const { min, max } = CONNECT_TIMEOUT_MS;
     const first = Math.max(min, this.#options.timeoutMs / 2);
-    return openConnection({
-      ...this.#options,
-      host: hosts[host]!,
-      connectTimeoutMs: Math.min(max, first * 2 ** (slot.attempts - 1)),
-      isPooled: this.#isPooled,
-      isSecondPass: slot.attempts > hosts.length,
-      signal: this.#closing.signal,
-      migrate: async (sql, prolong) => {
-        if (!this.#isMigrated) await this.#options.migrate(sql, prolong);
-        this.#isMigrated = true;
-      },
-      onClose: (connection) => {
-        if (slot.connection === connection) this.#replace(slot, 'the connection was closed');
-      },
-    });
+    try {
+      const session = await openSession({
+        ...this.#options,
+        host: hosts[host]!,
+        connectTimeoutMs: Math.min(max, first * 2 ** this.#failures), // 5.7
+        isSecondPass: this.#failures >= hosts.length,
+        signal: this.#closing.signal,
+        migrate: async (sql, prolong) => {
+          if (!this.#isMigrated) await this.#options.migrate(sql, prolong);
+          this.#isMigrated = true;
+        },
+        onClose: (closed) => {
+          if (slot.session === closed) this.#replace(slot, 'the connection was closed');
+        },
+      });
+      this.#connected(slot, host, session);
+    } catch (err) {
+      this.#failed(err, host);
+    }
   }
 
-  #connected(slot: Slot, host: number, connection: Connection): void {
-    // Other slots have moved on from this host during the attempt.
-    const isOutdated = host !== this.#nextHost && this.#isUsed(this.#nextHost);
-    if (this.#isClosed || isOutdated) {
-      connection.destroy();
+  #connected(slot: Slot, host: number, session: Session): void {
+    if (this.#isClosed) {
+      session.destroy();
       return;
     }
-    slot.connection = connection;
+    slot.session = session;
     slot.host = host;
     slot.connectedAt = this.#options.now();
     this.#host = host;
-    this.#isPooled = connection.isPooled;
     this.#options.debug('connected', { host: this.#nameOf(host) });
     if (this.#isUnavailable) this.#options.onAvailable(); // 6.1
     this.#isUnavailable = false;
     for (const other of this.#slots) {
       // A slot that is busy follows after its batch.
-      const isIdle = other.connection !== undefined && other.batch === undefined;
+      const isIdle = other.session !== undefined && other.batch === undefined;
       if (isIdle && other.host !== host) this.#replace(other, 'the pool moved to another host');
     }
     this.#assign(slot);
@@ -275,20 +266,16 @@ export class Pool implements Scheduler {
     }
     this.#options.debug('cannot connect', { host: this.#nameOf(host), cause: String(err) });
     this.#avoid(host);
-    const isConnected = this.#slots.some(({ connection }) => connection);
+    const isConnected = this.#slots.some(({ session }) => session);
     if (isConnected || this.#isUnavailable) return;
     this.#isUnavailable = true;
     this.#options.onUnavailable(err); // 6.1
   }
 
-  /** Tries the other hosts before this one, unless another slot has seen to that. */
+  /** Tries the other hosts before this one. Several slots can report the same host. */
   #avoid(host: number): void {
     // 5.1
     if (this.#nextHost === host) this.#nextHost = (host + 1) % this.#options.database.hosts.length;
-  }
-
-  #isUsed(host: number): boolean {
-    return this.#slots.some((slot) => slot.connection !== undefined && slot.host === host);
   }
 
   get #isClosed(): boolean {

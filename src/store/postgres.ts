@@ -1,53 +1,23 @@
-// Users in Postgres (14 and later). A write is one statement, so it needs no transaction block, and
-// the unique index decides about duplicates. All replicas create users in the order of their emails,
-// so creates can't deadlock. Changes lock by id and by email, and can: the server rolls one back
-// after its deadlock_timeout, and it runs again.
+// Users in Postgres (14 and later). All replicas create users in the order of their emails, so creates
+// can't deadlock. Updates lock by id and by email, and can: the server rolls one back after its
+// deadlock_timeout, and it runs again.
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
-import {
-  type Changed,
-  type Condition,
-  EmailTaken,
-  type NewUser,
-  type Page,
-  StoreUnavailable,
-  type User,
-  type UserChange,
-} from '../user.ts';
-import { type BatchOperation, Queue } from './batch.ts';
-import { change, remove, type Target } from './change.ts';
-import { NotReplicated, type Session } from './connection.ts';
+import { type NewUser, type Page, StoreUnavailable, type User, type WriteResult } from '../user.ts';
+import { type BatchOperation, distinctKeys, Queue, sameKey } from './batch.ts';
 import type { Store, StoreOptions } from './index.ts';
 import { migrations, missing, type Schema } from './migrate.ts';
 import { Pool } from './pool.ts';
-import {
-  array,
-  BEFORE_DEADLINE,
-  byKey,
-  outcomeAfter,
-  query,
-  UNIQUE_VIOLATION,
-} from './statement.ts';
+import { NotReplicated, type Session } from './session.ts';
+import { array, byKey, outcomeAfter, UNIQUE_VIOLATION } from './statement.ts';
 import type { PostgresDatabase } from './url.ts';
+import { createUsers, deleteUsers, type Target, updateUsers } from './write.ts';
 
 const FIND = 'select id, name, email, version from users where id = any($1::bigint[])';
 const FIND_ONE = 'select id, name, email, version from users where id = $1';
-
 const FIND_BY_EMAIL = 'select id, name, email, version from users where email = any($1::text[])';
-
 const LIST = 'select id, name, email, version from users where id > $1 order by id limit $2';
-
-// A user that isn't returned has a taken email.
-const CREATED = 'on conflict (email) do nothing returning id, name, email, version';
-const CREATE = `
-  insert into users (name, email)
-  select name, email from unnest($2::text[], $3::text[]) as new (name, email)
-  where ${BEFORE_DEADLINE} order by email collate "C" ${CREATED}`;
-// Costs Postgres 18 % less than CREATE with one user.
-const CREATE_ONE = `
-  insert into users (name, email)
-  select ($2::text[])[1], ($3::text[])[1] where ${BEFORE_DEADLINE} ${CREATED}`;
 
 // Under synchronous replication a session that commits waits for the standby, also after its client
 // has gone. A wait of 2 seconds means that no standby confirms.
@@ -63,130 +33,86 @@ const PING = `
 
 /** Opens the store and starts to connect; the server need not be up. */
 export function openPostgres(database: PostgresDatabase, options: StoreOptions): Store {
-  return new PostgresStore(database, options);
-}
+  const { sslRootCert } = database;
+  const pool = new Pool({
+    ...options,
+    database,
+    authorities: sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8'),
+    migrate,
+  });
 
-class PostgresStore implements Store {
-  readonly #pool: Pool;
-  readonly #find: Queue<Session, number, User | undefined>;
-  readonly #findByEmail: Queue<Session, string, User | undefined>;
-  readonly #list: Queue<Session, Page, readonly User[]>;
-  readonly #create: Queue<Session, NewUser, User>;
-  readonly #change: Queue<Session, Target, Changed>;
-  readonly #remove: Queue<Session, Target, Changed>;
-  readonly #ping: Queue<Session, undefined, undefined>;
-
-  constructor(database: PostgresDatabase, options: StoreOptions) {
-    const { sslRootCert } = database;
-    this.#pool = new Pool({
-      ...options,
-      database,
-      authorities: sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8'),
-      migrate,
-    });
-    const queue = <Item, Result>(
-      operation: Omit<BatchOperation<Session, Item, Result>, 'outcomeAfter'>,
-    ) => new Queue(this.#pool, { ...operation, outcomeAfter }, options.timeoutMs, options.now);
-    this.#find = queue({ statement: find });
-    this.#findByEmail = queue({ statement: findByEmail });
-    this.#list = queue({ statement: list, sharedKey: ({ after, limit }) => `${after} ${limit}` });
-    this.#create = queue<NewUser, User>({
-      statement: create,
-      exclusiveKeys: ({ email }) => [email],
-    });
-    this.#change = queue<Target, Changed>({
-      statement: change,
-      exclusiveKeys: ({ id, email }) => (email === undefined ? [id] : [id, email]),
-    });
-    this.#remove = queue<Target, Changed>({ statement: remove, exclusiveKeys: ({ id }) => [id] });
-    const mustTakeWrites = database.sessionAttributes === 'read-write';
-    this.#ping = queue<undefined, undefined>({
-      statement: (session, calls) => ping(session, calls, mustTakeWrites),
-    });
-    this.#pool.start();
+  function batched<Item, Result>(
+    statement: BatchOperation<Session, Item, Result>['statement'],
+    newBatch?: BatchOperation<Session, Item, Result>['newBatch'],
+  ): (item: Item) => Promise<Result> {
+    const operation = { statement, newBatch, outcomeAfter };
+    const queue = new Queue(operation, options.timeoutMs, options.now, pool.schedule);
+    return (item) => queue.call(item);
   }
 
-  find(id: number): Promise<User | undefined> {
-    return this.#find.call(id);
-  }
-
-  findByEmail(email: string): Promise<User | undefined> {
-    return this.#findByEmail.call(email);
-  }
-
-  list(page: Page): Promise<readonly User[]> {
-    return this.#list.call(page);
-  }
-
-  create(user: NewUser): Promise<User> {
-    return this.#create.call(user);
-  }
-
-  change(id: number, fields: UserChange, condition: Condition): Promise<Changed> {
-    return this.#change.call({ id, ...fields, condition });
-  }
-
-  remove(id: number, condition: Condition): Promise<Changed> {
-    return this.#remove.call({ id, condition });
-  }
-
-  get connections(): { readonly used: number; readonly idle: number } {
-    return this.#pool.connections;
-  }
-
-  async ping(): Promise<void> {
-    const { used, idle } = this.connections;
-    if (used + idle === 0) throw new StoreUnavailable('no connection to the database');
-    await this.#ping.call(undefined);
-  }
-
-  close(graceMs?: number): Promise<void> {
-    return this.#pool.close(graceMs);
-  }
+  const update = batched<Target, WriteResult>(
+    updateUsers,
+    distinctKeys(({ id, email }) => (email === undefined ? [id] : [id, email])),
+  );
+  const remove = batched<Target, WriteResult>(
+    deleteUsers,
+    distinctKeys(({ id }) => [id]),
+  );
+  const mustTakeWrites = database.sessionAttributes === 'read-write';
+  const ping = batched<undefined, undefined>((session, calls) =>
+    check(session, calls, mustTakeWrites),
+  );
+  return {
+    create: batched<NewUser, User>(
+      createUsers,
+      distinctKeys(({ email }) => [email]),
+    ),
+    find: batched(find),
+    findByEmail: batched(findByEmail),
+    list: batched(
+      list,
+      sameKey(({ after, limit }) => `${after} ${limit}`),
+    ),
+    update: (id, change, condition) => update({ id, ...change, condition }),
+    delete: (id, condition) => remove({ id, condition }),
+    get connections() {
+      return pool.connections;
+    },
+    async ping() {
+      const { used, idle } = pool.connections;
+      if (used + idle === 0) throw new StoreUnavailable('no connection to the database');
+      await ping(undefined);
+    },
+    close: (graceMs) => pool.close(graceMs),
+  };
 }
 
 async function find(session: Session, ids: number[]): Promise<(User | undefined)[]> {
-  if (ids.length === 1) return await query<User>(session, FIND_ONE, [String(ids[0])]);
-  const users = byKey(await query<User>(session, FIND, [array(ids)]), ({ id }) => id);
+  if (ids.length === 1) return await session.query<User>(FIND_ONE, [String(ids[0])]);
+  const users = byKey(await session.query<User>(FIND, [array(ids)]), ({ id }) => id);
   return ids.map((id) => users.get(id));
 }
 
 async function findByEmail(session: Session, emails: string[]): Promise<(User | undefined)[]> {
-  const users = byKey(
-    await query<User>(session, FIND_BY_EMAIL, [array(emails)]),
-    ({ email }) => email,
-  );
+  const found = await session.query<User>(FIND_BY_EMAIL, [array(emails)]);
+  const users = byKey(found, ({ email }) => email);
   return emails.map((email) => users.get(email));
 }
 
 async function list(session: Session, pages: Page[]): Promise<(readonly User[])[]> {
   const { after, limit } = pages[0]!;
-  const users = await query<User>(session, LIST, [String(after), String(limit)]);
+  const users = await session.query<User>(LIST, [String(after), String(limit)]);
   return pages.map(() => users);
 }
 
-async function create(
-  session: Session,
-  users: NewUser[],
-  expires: number,
-): Promise<(User | EmailTaken)[]> {
-  const rows = await query<User>(session, users.length === 1 ? CREATE_ONE : CREATE, [
-    String(session.serverSeconds(expires)),
-    array(users.map(({ name }) => name)),
-    array(users.map(({ email }) => email)),
-  ]);
-  const created = byKey(rows, ({ email }) => email);
-  return users.map(({ email }) => created.get(email) ?? new EmailTaken());
-}
-
 /** Checks that the server can read users and, as far as it knows itself, take writes. */
-async function ping(
+async function check(
   session: Session,
   calls: undefined[],
   mustTakeWrites: boolean,
 ): Promise<undefined[]> {
   // 7.2
-  const [state] = await query<{ isReadOnly: boolean; isStuck: boolean }>(session, PING, []);
+  const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
   if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
   // The connection is replaced, so the pool looks for another host even if no write comes.
   if (state!.isReadOnly && mustTakeWrites) throw new StoreUnavailable('the server is read-only');
@@ -249,7 +175,7 @@ async function underLock(sql: Sql, statements: string): Promise<void> {
       return;
     } catch (err) {
       if ((err as { code?: string }).code !== LOCK_NOT_AVAILABLE) throw err;
-      // Ends with the connection, which is cut if the migration takes too long.
+      // Ends with the connection, which is destroyed if the migration takes too long.
       await sleep(LOCK_RETRY_MS, undefined, { ref: false });
     }
   }

@@ -1,27 +1,19 @@
 // Users in a SQLite file or in memory, with WAL and synchronous=FULL: a write resolves only after its
-// commit reaches disk. SQLite works synchronously, so the event loop stands still meanwhile. All
-// writes of one turn share a commit, all calls for the same page share a read, and a turn that has
-// spent its time leaves the remaining pages to the next one. Finding one user takes a microsecond and
-// happens at once.
+// commit reaches disk. SQLite works synchronously and blocks the event loop meanwhile. So all writes
+// of one turn share a commit, all calls for the same page share a read, and a turn that has used up
+// its time leaves further pages to the next one. Finding one user takes a microsecond and needs none
+// of this.
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import {
-  type Changed,
   type Condition,
   EmailTaken,
-  type NewUser,
   type Page,
   StoreUnavailable,
   type User,
-  type UserChange,
   type UserStore,
+  type WriteResult,
 } from '../user.ts';
-import {
-  type BatchOperation,
-  type BatchSource,
-  type FailedOutcome,
-  Queue,
-  type Scheduler,
-} from './batch.ts';
+import { type BatchSource, type FailedOutcome, Queue, sameKey } from './batch.ts';
 import { isLocked, openFile, primaryCode, retry } from './file.ts';
 import type { StoreOptions } from './index.ts';
 
@@ -31,7 +23,7 @@ const SQLITE_CONSTRAINT_UNIQUE = 2067;
 
 // 4.8, 4.16
 // An absent name or email stays as it is. The version grows only if something changes.
-const CHANGE = `
+const UPDATE = `
   update users set
     version = version + ((coalesce(:name, name), coalesce(:email, email)) <> (name, email)),
     name = coalesce(:name, name),
@@ -40,7 +32,7 @@ const CHANGE = `
     and not :none and version not in (select value from json_each(:noneOf))
   returning id, name, email, version`;
 
-const REMOVE = `
+const DELETE = `
   delete from users
   where id = :id and (:any or version in (select value from json_each(:oneOf)))
     and not :none and version not in (select value from json_each(:noneOf))
@@ -49,212 +41,135 @@ const REMOVE = `
 /** A row as SQLite returns it: arrays cost half as much as objects. */
 type Row = readonly [id: number, name: string, email: string, version: number];
 
-type Read<Result> = (statements: Statements) => Result;
-type Write = (statements: Statements) => Changed | EmailTaken;
-type Access = 'read' | 'write';
-
-type Statements = ReturnType<typeof prepare>;
+type Write = () => WriteResult | EmailTaken;
 
 /**
  * Opens the file and brings its schema up to date.
  * @throws an Error with one line that says what an operator can do
  */
 export function openSqlite(path: string, options: StoreOptions): Promise<UserStore> {
-  return openFile(path, options.now, (db) => new SqliteStore(path, db, options));
+  return openFile(path, options.now, (db) => createStore(path, db, options));
 }
 
-class SqliteStore implements UserStore {
-  readonly #path: string;
-  readonly #db: DatabaseSync;
-  readonly #statements: Statements;
-  readonly #options: StoreOptions;
-  readonly #availability: Availability;
-  readonly #lists: Queue<Statements, Page, readonly User[]>;
-  readonly #writes: Queue<Statements, Write, Changed>;
+function createStore(path: string, db: DatabaseSync, options: StoreOptions): UserStore {
+  const { now, timeoutMs, turns } = options;
+  const statements = prepare(db);
+  // A file that can't be written can often be read, on a full disk for example. So the store is
+  // available again only when all kinds of access that failed have succeeded.
+  const failing = new Set<'read' | 'write'>();
 
-  constructor(path: string, db: DatabaseSync, options: StoreOptions) {
-    this.#path = path;
-    this.#db = db;
-    this.#statements = prepare(db);
-    this.#options = options;
-    this.#availability = new Availability(options);
-    const queue = <Item, Result>(
-      operation: Omit<BatchOperation<Statements, Item, Result>, 'outcomeAfter'>,
-      later: (task: () => void) => void,
-    ) =>
-      new Queue<Statements, Item, Result>(
-        // One for each queue: readers don't wait for a lock that stops writers.
-        new Batches(this.#statements, options.now, later),
-        { ...operation, outcomeAfter },
-        options.timeoutMs,
-        options.now,
-      );
-    this.#lists = queue(
-      {
-        statement: this.#list.bind(this),
-        sharedKey: ({ after, limit }) => `${after} ${limit}`,
-      },
-      // 5.2: a page can take milliseconds.
-      (task) => options.turns.add('', task),
-    );
-    this.#writes = queue<Write, Changed>({ statement: this.#commit.bind(this) }, setImmediate);
-  }
-
-  find(id: number): Promise<User | undefined> {
-    return this.#read(({ find }) => user(find.get(id)));
-  }
-
-  findByEmail(email: string): Promise<User | undefined> {
-    return this.#read(({ findByEmail }) => user(findByEmail.get(email)));
-  }
-
-  list(page: Page): Promise<readonly User[]> {
-    return this.#lists.call(page);
-  }
-
-  async create({ name, email }: NewUser): Promise<User> {
-    return (await this.#writes.call(({ create }) => written(create, name, email))) as User;
-  }
-
-  change(id: number, { name, email }: UserChange, condition: Condition): Promise<Changed> {
-    const fields = { name: name ?? null, email: email ?? null };
-    return this.#writes.call((statements) =>
-      conditional(statements.change, { id, ...fields }, condition, statements),
-    );
-  }
-
-  remove(id: number, condition: Condition): Promise<Changed> {
-    return this.#writes.call((statements) =>
-      conditional(statements.remove, { id }, condition, statements),
-    );
-  }
-
-  ping(): Promise<void> {
-    return this.#read(({ ping }) => void ping.get());
-  }
-
-  async close(): Promise<void> {
-    this.#db.close();
-  }
-
-  /** Reads at once: sharing a statement would save nothing, and waiting for one would cost. */
-  async #read<Result>(read: Read<Result>): Promise<Result> {
-    const expires = this.#options.now() + this.#options.timeoutMs;
+  /** Runs the action once the file is not locked, and reports if the file fails or works again. */
+  async function access<T>(kind: 'read' | 'write', expires: number, action: () => T): Promise<T> {
     try {
-      return await this.#watch('read', () => read(this.#statements), expires);
+      const result = await retry(action, expires, now);
+      if (failing.delete(kind) && failing.size === 0) options.onAvailable();
+      return result;
+    } catch (err) {
+      if (isFileFault(err) && db.isOpen) {
+        if (failing.size === 0) options.onUnavailable(describeFault(path, err as Error));
+        failing.add(kind);
+      }
+      throw err;
+    }
+  }
+
+  /** Reads at once: a shared statement would save nothing. */
+  async function read<T>(action: () => T): Promise<T> {
+    try {
+      return await access('read', now() + timeoutMs, action);
     } catch (err) {
       throw new StoreUnavailable('the store failed', { cause: err });
     }
   }
 
-  /** Reads one page for all calls that wait for it. */
-  async #list(
-    statements: Statements,
-    pages: Page[],
-    expires: number,
-  ): Promise<(readonly User[])[]> {
-    const { after, limit } = pages[0]!;
-    const read = () => (statements.list.all(after, limit) as unknown as Row[]).map(toUser);
-    const users = await this.#watch('read', read, expires);
-    return pages.map(() => users);
-  }
-
   /** Runs all writes in one transaction. */
-  #commit(
-    statements: Statements,
-    writes: Write[],
-    expires: number,
-  ): Promise<(Changed | EmailTaken)[]> {
-    return this.#watch('write', () => this.#transact(statements, writes), expires);
-  }
-
-  #transact(statements: Statements, writes: Write[]): (Changed | EmailTaken)[] {
+  function commit(writes: Write[]): ReturnType<Write>[] {
     statements.begin.run();
     try {
-      const results = writes.map((write) => write(statements));
+      const results = writes.map((write) => write());
       statements.commit.run(); // 5.5
       return results;
     } catch (err) {
       // On a full disk SQLite may have rolled back by itself.
-      if (this.#db.isTransaction) statements.rollback.run(); // 5.2
+      if (db.isTransaction) statements.rollback.run(); // 5.2
       throw err;
     }
   }
 
-  /** Runs the action once the file is not locked, and notes whether the file works. */
-  async #watch<Result>(access: Access, action: () => Result, expires: number): Promise<Result> {
-    try {
-      const result = await retry(action, expires, this.#options.now);
-      this.#availability.succeeded(access);
-      return result;
-    } catch (err) {
-      const isClosed = !this.#db.isOpen;
-      if (isLost(err) && !isClosed) this.#availability.failed(access, this.#describe(err as Error));
-      throw err;
-    }
+  function writeIf(
+    { oneOf, noneOf }: Condition,
+    statement: StatementSync,
+    values: Record<string, SQLInputValue>,
+  ): WriteResult | EmailTaken {
+    const result = write(statement, {
+      ...values,
+      any: oneOf === 'any' ? 1 : 0,
+      oneOf: JSON.stringify(oneOf === 'any' ? [] : oneOf),
+      none: noneOf === 'any' ? 1 : 0,
+      noneOf: JSON.stringify(noneOf === 'any' ? [] : noneOf),
+    });
+    if (result !== undefined) return result;
+    return statements.find.get(values.id!) === undefined ? undefined : 'stale';
   }
 
-  /** Adds the result code, as SQLite has few messages for the many ways in which a disk fails. */
-  #describe({ message, errcode }: Error & { errcode?: number }): StoreUnavailable {
-    const code = errcode === undefined ? '' : ` (SQLite result code ${errcode})`;
-    return new StoreUnavailable(`${this.#path}: ${message}${code}`);
-  }
+  // Reads and writes have a queue each: a lock that stops writers doesn't stop readers.
+  const lists = new Queue<void, Page, readonly User[]>(
+    {
+      statement: async (_, pages, expires) => {
+        const { after, limit } = pages[0]!;
+        const select = () => (statements.list.all(after, limit) as unknown as Row[]).map(toUser);
+        const users = await access('read', expires, select);
+        return pages.map(() => users);
+      },
+      newBatch: sameKey(({ after, limit }) => `${after} ${limit}`),
+      outcomeAfter,
+    },
+    timeoutMs,
+    now,
+    runLater((task) => turns.add('', task), now), // 5.2: a page can take milliseconds.
+  );
+  const writes = new Queue<void, Write, WriteResult>(
+    {
+      statement: (_, items, expires) => access('write', expires, () => commit(items)),
+      outcomeAfter,
+    },
+    timeoutMs,
+    now,
+    runLater(setImmediate, now),
+  );
+
+  return {
+    create: ({ name, email }) =>
+      writes.call(() => write(statements.create, name, email)) as Promise<User>,
+    find: (id) => read(() => toUserIfAny(statements.find.get(id))),
+    findByEmail: (email) => read(() => toUserIfAny(statements.findByEmail.get(email))),
+    list: (page) => lists.call(page),
+    update: (id, { name = null, email = null }, condition) =>
+      writes.call(() => writeIf(condition, statements.update, { id, name, email })),
+    delete: (id, condition) => writes.call(() => writeIf(condition, statements.delete, { id })),
+    ping: () => read(() => void statements.ping.get()),
+    close: async () => db.close(),
+  };
 }
 
 /** Runs the batches of one queue, each in a later turn of the event loop. */
-class Batches implements Scheduler {
-  readonly #statements: Statements;
-  readonly #now: () => number;
-  readonly #later: (task: () => void) => void;
-  #isScheduled = false;
-
-  constructor(statements: Statements, now: () => number, later: (task: () => void) => void) {
-    this.#statements = statements;
-    this.#now = now;
-    this.#later = later;
-  }
-
-  schedule(queue: BatchSource): void {
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
-    this.#later(() => this.#run(queue));
-  }
-
-  async #run(queue: BatchSource): Promise<void> {
-    const batch = queue.take(this.#now());
-    if (batch === undefined) {
-      this.#isScheduled = false;
-      return;
-    }
-    await batch.run(this.#statements);
-    this.#later(() => this.#run(queue));
-  }
-}
-
-/**
- * Reports once that the file stopped working, and once that it works again. A file that can't be
- * written can often be read, on a full disk for example, so only a write ends a failure to write.
- */
-class Availability {
-  readonly #options: StoreOptions;
-  #failed: Access | undefined;
-
-  constructor(options: StoreOptions) {
-    this.#options = options;
-  }
-
-  succeeded(access: Access): void {
-    if (this.#failed === undefined) return;
-    if (this.#failed === 'write' && access === 'read') return;
-    this.#failed = undefined;
-    this.#options.onAvailable();
-  }
-
-  failed(access: Access, cause: Error): void {
-    const isFirst = this.#failed === undefined;
-    if (this.#failed !== 'write') this.#failed = access;
-    if (isFirst) this.#options.onUnavailable(cause);
-  }
+function runLater(
+  later: (task: () => void) => void,
+  now: () => number,
+): (queue: BatchSource<void>) => void {
+  let isScheduled = false;
+  const runNext = async (queue: BatchSource<void>) => {
+    const batch = queue.take(now());
+    isScheduled = batch !== undefined;
+    if (batch === undefined) return;
+    await batch.run();
+    later(() => runNext(queue));
+  };
+  return (queue) => {
+    if (isScheduled) return;
+    isScheduled = true;
+    later(() => runNext(queue));
+  };
 }
 
 function prepare(db: DatabaseSync) {
@@ -270,38 +185,20 @@ function prepare(db: DatabaseSync) {
     create: db.prepare(
       'insert into users (name, email) values (?, ?) returning id, name, email, version',
     ),
-    change: db.prepare(CHANGE),
-    remove: db.prepare(REMOVE),
+    update: db.prepare(UPDATE),
+    delete: db.prepare(DELETE),
   };
   for (const statement of Object.values(statements)) statement.setReturnArrays(true);
   return statements;
 }
 
-/** True if the file is at fault, false if one call broke a constraint of the table. */
-function isLost(err: unknown): boolean {
-  return primaryCode(err) !== SQLITE_CONSTRAINT;
-}
-
-function outcomeAfter(err: unknown): FailedOutcome {
-  if (isLocked(err)) return 'not started';
-  return isLost(err) ? 'unknown' : 'rolled back';
-}
-
-function toUser([id, name, email, version]: Row): User {
-  return { id, name, email, version };
-}
-
-function user(row: unknown): User | undefined {
-  return row === undefined ? undefined : toUser(row as Row);
-}
-
 /** Returns the row that a write returns. Not with get(), which can hide a failed commit. */
-function written(
+function write(
   statement: StatementSync,
   ...values: (SQLInputValue | Record<string, SQLInputValue>)[]
 ): User | EmailTaken | undefined {
   try {
-    return user(statement.all(...(values as SQLInputValue[]))[0]);
+    return toUserIfAny(statement.all(...(values as SQLInputValue[]))[0]);
   } catch (err) {
     // SQLite undoes only this statement; the transaction goes on.
     if ((err as { errcode?: number }).errcode === SQLITE_CONSTRAINT_UNIQUE) return new EmailTaken();
@@ -309,19 +206,29 @@ function written(
   }
 }
 
-function conditional(
-  statement: StatementSync,
-  values: Record<string, SQLInputValue>,
-  { oneOf, noneOf }: Condition,
-  { find }: Statements,
-): Changed | EmailTaken {
-  const changed = written(statement, {
-    ...values,
-    any: oneOf === 'any' ? 1 : 0,
-    oneOf: JSON.stringify(oneOf === 'any' ? [] : oneOf),
-    none: noneOf === 'any' ? 1 : 0,
-    noneOf: JSON.stringify(noneOf === 'any' ? [] : noneOf),
-  });
-  if (changed !== undefined) return changed;
-  return find.get(values.id!) === undefined ? undefined : 'stale';
+/** False if the call broke a constraint of the table. */
+function isFileFault(err: unknown): boolean {
+  return primaryCode(err) !== SQLITE_CONSTRAINT;
+}
+
+function outcomeAfter(err: unknown): FailedOutcome {
+  if (isLocked(err)) return 'not started';
+  return isFileFault(err) ? 'unknown' : 'rolled back';
+}
+
+/** Includes the result code: SQLite has few messages for the many ways in which a disk fails. */
+function describeFault(
+  path: string,
+  { message, errcode }: Error & { errcode?: number },
+): StoreUnavailable {
+  const code = errcode === undefined ? '' : ` (SQLite result code ${errcode})`;
+  return new StoreUnavailable(`${path}: ${message}${code}`);
+}
+
+function toUser([id, name, email, version]: Row): User {
+  return { id, name, email, version };
+}
+
+function toUserIfAny(row: unknown): User | undefined {
+  return row === undefined ? undefined : toUser(row as Row);
 }

@@ -1,8 +1,6 @@
-// Shared by all statements to Postgres: parameters, the deadline of a write, deadlocks, and what an
-// error says about the outcome.
-import { StoreUnavailable } from '../user.ts';
+// Shared by the statements to Postgres: the deadline of a write, what an error says about the outcome,
+// and array parameters.
 import type { FailedOutcome } from './batch.ts';
-import type { Session } from './connection.ts';
 
 /**
  * Condition of every write: division by zero rejects a write that arrives past its deadline. It may
@@ -13,33 +11,10 @@ export const BEFORE_DEADLINE = '1 / (statement_timestamp() < to_timestamp($1::fl
 
 // SQLSTATE codes (PostgreSQL manual, appendix A).
 export const UNIQUE_VIOLATION = '23505';
-const DEADLOCK_DETECTED = '40P01';
 const DIVISION_BY_ZERO = '22012';
 const READ_ONLY_TRANSACTION = '25006';
+const DEADLOCK_DETECTED = '40P01';
 const QUERY_CANCELED = '57014';
-
-/** Maximum number of times that a statement runs because of deadlocks. */
-const MAX_ATTEMPTS = 5; // 5.6
-
-/** Runs a statement. If the server rolls it back to end a deadlock, it runs again. */
-export async function query<Row extends object>(
-  session: Session,
-  text: string,
-  values: readonly string[],
-): Promise<Row[]> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await session.query<Row>(text, values);
-    } catch (err) {
-      const { code } = err as { code?: string };
-      if (code === DIVISION_BY_ZERO) throw new PastDeadline('the statement came too late');
-      if (code !== DEADLOCK_DETECTED || attempt === MAX_ATTEMPTS) throw err; // 5.6
-    }
-  }
-}
-
-/** BEFORE_DEADLINE rejected the statement. */
-class PastDeadline extends StoreUnavailable {}
 
 /**
  * Outcome of a statement that failed. It was rolled back only if the server says so, with an ERROR
@@ -47,9 +22,10 @@ class PastDeadline extends StoreUnavailable {}
  * statement was cancelled: the connection is replaced.
  */
 export function outcomeAfter(err: unknown): FailedOutcome {
-  if (err instanceof PastDeadline) return 'not started';
   const { code, severity } = err as { code?: unknown; severity?: string };
   if (severity !== 'ERROR' || typeof code !== 'string') return 'unknown';
+  if (code === DIVISION_BY_ZERO) return 'not started';
+  if (code === DEADLOCK_DETECTED) return 'deadlock'; // 5.6
   return code === READ_ONLY_TRANSACTION || code === QUERY_CANCELED ? 'unknown' : 'rolled back';
 }
 

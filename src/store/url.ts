@@ -1,32 +1,30 @@
-// DATABASE_URL: `sqlite:PATH`, or a Postgres URL as libpq writes them (PostgreSQL manual, libpq,
-// "Connection URIs"). The texts of its errors name no part of a URL, which can hold a secret.
+// Parses DATABASE_URL: `sqlite:PATH`, or a connection URI of libpq (PostgreSQL manual, libpq,
+// "Connection URIs"). Error messages quote no part of the URL, because it can contain a secret.
 
-/** Where users are kept. */
 export type Database = SqliteDatabase | PostgresDatabase;
 
-/** A file, or `:memory:`. */
 export interface SqliteDatabase {
   readonly engine: 'sqlite';
+  /** A file, or `:memory:`. */
   readonly path: string;
 }
 
 /** One database on one or more hosts. */
 export interface PostgresDatabase {
   readonly engine: 'postgres';
-  /** In the order in which they are tried; a host that begins with `/` is a socket's folder. */
+  /** Tried in this order. A host that starts with `/` is the folder of a Unix socket. */
   readonly hosts: readonly Host[];
   readonly user: string;
   readonly password: string;
   readonly database: string;
   readonly sslMode: (typeof SSL_MODES)[number];
-  /** PEM file of the authorities that are trusted in place of node's. */
+  /** PEM file of the certificate authorities to trust instead of node's. */
   readonly sslRootCert: string | undefined;
-  /** Which servers are used; with several hosts `read-write`, unless the URL says otherwise. */
+  /** Which servers to use. Default: `read-write` with several hosts, otherwise `any`. */
   readonly sessionAttributes: (typeof SESSION_ATTRIBUTES)[number];
   readonly applicationName: string;
 }
 
-/** Where a server listens. */
 export interface Host {
   readonly host: string;
   readonly port: number;
@@ -45,11 +43,11 @@ const SESSION_ATTRIBUTES = [
 
 const DEFAULT_PORT = '5432';
 
-// "[2001:db8::1]:5433", "db.example:5433", "/run/postgresql". An `@` is never part of a host: it
-// would be one of a password that was not encoded, and what follows it a secret.
+// "[2001:db8::1]:5433", "db.example:5433", "/run/postgresql". An `@` in a host is invalid: it comes
+// from an unencoded password, and the text around it is part of that secret.
 const HOST = /^(?:\[([^@\]]+)\](?=:|$)|([^@:[\]]*))(?::([0-9]*))?$/;
 
-/** The parameters of libpq that a URL may have. */
+/** The parameters of libpq that are supported. */
 const PARAMETERS = [
   'host',
   'port',
@@ -62,21 +60,21 @@ const PARAMETERS = [
   'application_name',
 ];
 
-// postgresql://[userspec@][hostspec][/dbname][?paramspec]; hostspec is host[:port][,…], and an IPv6
-// host stands in brackets. A password's `/` that was not encoded leaves an `@` in the dbname.
+// postgresql://[userspec@][hostspec][/dbname][?paramspec], where hostspec is host[:port][,…] and an
+// IPv6 host is in brackets. An unencoded `/` in a password would leave an `@` in the dbname.
 const POSTGRES_URL =
   /^postgres(?:ql)?:\/\/(?:([^:@/?]*)(?::([^@/?]*))?@)?([^/?]*)(?:\/([^@?]*))?(?:\?(.*))?$/;
 
 /**
- * @returns undefined when the URL is neither
- * @throws an Error that says which part of a Postgres URL is not accepted, and what is
+ * @returns undefined if the URL is neither
+ * @throws an Error that says which part of a Postgres URL is invalid, and what is expected
  */
 export function parseDatabaseUrl(url: string): Database | undefined {
   const sqlite = /^sqlite:(.+)$/.exec(url);
   return sqlite ? { engine: 'sqlite', path: sqlite[1]! } : parsePostgres(url);
 }
 
-/** The database in words that hold no secret. */
+/** Describes the database without its credentials. */
 export function describe(database: Database): string {
   // 1.7
   if (database.engine === 'sqlite') return `sqlite ${database.path}`;
@@ -89,9 +87,9 @@ function parsePostgres(url: string): PostgresDatabase | undefined {
   if (match === null) return undefined;
   const [userInfo, passwordInfo, hostInfo, databaseInfo] = match
     .slice(1, 5)
-    .map((part) => decoded(part ?? ''));
+    .map((part = '') => decode(part));
   const parameters = parseParameters(match[5] ?? '');
-  const hosts = parseHosts(bracketed(parameters.host) ?? hostInfo!, parameters.port);
+  const hosts = parseHosts(addBrackets(parameters.host) ?? hostInfo!, parameters.port);
   const attributes = parameters.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any');
   const user = parameters.user ?? (userInfo || 'postgres');
   return {
@@ -112,45 +110,45 @@ function parseParameters(text: string): Record<string, string | undefined> {
   for (const part of text.split('&').filter(Boolean)) {
     const [name = '', ...value] = part.split('=');
     if (!PARAMETERS.includes(name)) {
-      throw new Error(`unknown parameter; accepts ${PARAMETERS.join(', ')}`);
+      throw new Error(`unknown parameter; expected ${PARAMETERS.join(', ')}`);
     }
-    parameters[name] = decoded(value.join('='));
+    parameters[name] = decode(value.join('='));
   }
   return parameters;
 }
 
-/** IPv6 addresses stand without brackets in a parameter. */
-function bracketed(hostList: string | undefined): string | undefined {
+/** In a parameter, IPv6 addresses have no brackets. */
+function addBrackets(hostList: string | undefined): string | undefined {
   return hostList?.replace(/[^,[\]]*:[^,[\]]*/g, '[$&]');
 }
 
-/** `portList` has one port for all hosts or one for each; an empty port is the default. */
+/** `portList` has one port for all hosts or one for each. An empty port is the default. */
 function parseHosts(text: string, portList = ''): Host[] {
   const ports = portList.split(',');
   const entries = text.split(',');
   if (ports.length !== 1 && ports.length !== entries.length) {
-    throw new Error('not as many ports as hosts; accepts one port for all hosts or one for each');
+    throw new Error('not as many ports as hosts; expected one port for all hosts or one for each');
   }
   return entries.map((entry, i) => {
     const match = HOST.exec(entry);
-    if (match === null) throw new Error('malformed host; accepts HOST, HOST:PORT and [IPV6]:PORT');
+    if (match === null) throw new Error('malformed host; expected HOST, HOST:PORT or [IPV6]:PORT');
     const port = match[3] || ports[ports.length === 1 ? 0 : i] || DEFAULT_PORT;
     const isPort = /^[0-9]{1,5}$/.test(port) && Number(port) > 0 && Number(port) < 65_536;
-    if (!isPort) throw new Error('port not accepted; accepts an integer from 1 to 65535');
+    if (!isPort) throw new Error('port invalid; expected an integer from 1 to 65535');
     return { host: match[1] || match[2] || 'localhost', port: Number(port) };
   });
 }
 
-function oneOf<T extends string>(name: string, accepted: readonly T[], value: string): T {
-  const found = accepted.find((word) => word === value);
-  if (found === undefined) throw new Error(`${name} not accepted; accepts ${accepted.join(', ')}`);
+function oneOf<T extends string>(name: string, valid: readonly T[], value: string): T {
+  const found = valid.find((word) => word === value);
+  if (found === undefined) throw new Error(`${name} invalid; expected ${valid.join(', ')}`);
   return found;
 }
 
-function decoded(text: string): string {
+function decode(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    throw new Error('malformed percent-encoding; accepts % followed by two hexadecimal digits');
+    throw new Error('malformed percent-encoding; expected % followed by two hexadecimal digits');
   }
 }

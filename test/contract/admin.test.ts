@@ -251,8 +251,8 @@ for (const store of STORES) {
         find: 4,
         findByEmail: 1,
         list: 1,
-        change: 1,
-        remove: 1,
+        update: 1,
+        delete: 1,
         ping: earlier.ping! + 1,
       });
     });

@@ -215,7 +215,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
     });
     assert.deepEqual(exit, { code: 78, signal: null });
     assert.deepEqual(lines, [
-      `SIGNING_SECRET_FILE: ${path} is not valid UTF-8; accepts the path of a file that holds the value as UTF-8`,
+      `SIGNING_SECRET_FILE: ${path} is not valid UTF-8; expected the path of a file that holds the value as UTF-8`,
     ]);
   });
 

@@ -1,13 +1,13 @@
 // The metrics: the series of requests and operations, and no others.
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
-import { Metrics, type MetricsOptions } from '../../src/ops/metrics.ts';
+import { Metrics } from '../../src/ops/metrics.ts';
 import { routes } from '../../src/routes.ts';
 
-const SQLITE = { routes, engine: 'sqlite', connections: () => undefined } as const;
+type Connections = ConstructorParameters<typeof Metrics>[2];
 
-function metricsOf(t: TestContext, options: MetricsOptions = SQLITE): Metrics {
-  const metrics = new Metrics(options);
+function metricsOf(t: TestContext, connections: Connections = () => undefined): Metrics {
+  const metrics = new Metrics(routes, connections() ? 'postgres' : 'sqlite', connections);
   t.after(() => metrics.close());
   return metrics;
 }
@@ -15,7 +15,7 @@ function metricsOf(t: TestContext, options: MetricsOptions = SQLITE): Metrics {
 /** The lines that begin with the name. */
 function lines(metrics: Metrics, name: string): string[] {
   return metrics
-    .page()
+    .exposition()
     .split('\n')
     .filter((line) => line.startsWith(name));
 }
@@ -112,11 +112,11 @@ describe('requests', () => {
 });
 
 describe('the store', () => {
-  test('an operation has its engine, its name and, if it failed, the error type', (t) => {
-    const metrics = metricsOf(t, { ...SQLITE, engine: 'postgres' });
-    metrics.operation('find', 2, undefined);
-    metrics.operation('find', 5000, 'timeout');
-    metrics.operation('create', 3, undefined);
+  test('an operation has its engine, its name and, where it failed, how', (t) => {
+    const metrics = metricsOf(t, () => ({ used: 0, idle: 0 }));
+    metrics.recordOperation('find', 2, undefined);
+    metrics.recordOperation('find', 5000, 'timeout');
+    metrics.recordOperation('create', 3, undefined);
     const label = (text: string) => `${DURATION}_count{db_system_name="postgresql",${text}} 1`;
     assert.deepEqual(lines(metrics, `${DURATION}_count`), [
       label('db_operation_name="create"'),
@@ -127,11 +127,7 @@ describe('the store', () => {
 
   test('connections are counted by state, for each page', (t) => {
     let used = 1;
-    const metrics = metricsOf(t, {
-      ...SQLITE,
-      engine: 'postgres',
-      connections: () => ({ used, idle: 4 - used }),
-    });
+    const metrics = metricsOf(t, () => ({ used, idle: 4 - used }));
     const state = (name: string) =>
       `db_client_connections{db_system_name="postgresql",db_client_connection_state="${name}"}`;
     const connections = () => lines(metrics, 'db_client_connections');

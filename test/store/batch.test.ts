@@ -11,11 +11,11 @@ import fc from 'fast-check';
 import postgres from 'postgres';
 import {
   type BatchOperation,
-  type BatchSource,
+  distinctKeys,
   type FailedOutcome,
   NOT_DONE,
   Queue,
-  type Scheduler,
+  sameKey,
 } from '../../src/store/batch.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
@@ -34,20 +34,13 @@ const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
 const TIMEOUT_MS = 1000;
 
 describe('a queue', () => {
-  class ByHand implements Scheduler {
-    scheduled = 0;
-    schedule(_queue: BatchSource): void {
-      this.scheduled++;
-    }
-  }
-
   type Fault = Error & { outcome: FailedOutcome };
   const fault = (message: string, outcome: FailedOutcome): Fault =>
     Object.assign(new Error(message), { outcome });
 
   /** A queue of words whose statement returns capitals and records its items. */
   function queueOf(options: Partial<BatchOperation<unknown, string, string>> = {}) {
-    const scheduler = new ByHand();
+    const scheduler = { scheduled: 0 };
     const clock = { ms: 0 };
     const statements: string[][] = [];
     const operation: BatchOperation<unknown, string, string> = {
@@ -64,7 +57,12 @@ describe('a queue', () => {
       outcomeAfter: (err) => (err as Fault).outcome,
       ...options,
     };
-    const queue = new Queue(scheduler, operation, TIMEOUT_MS, () => clock.ms);
+    const queue = new Queue(
+      operation,
+      TIMEOUT_MS,
+      () => clock.ms,
+      () => void scheduler.scheduled++,
+    );
     const outcomes: string[] = [];
     /** Calls with words. `outcomes` has the outcome of each, in the order of the results. */
     const call = (...words: string[]) =>
@@ -107,14 +105,16 @@ describe('a queue', () => {
   });
 
   test('calls of one key never share a statement, and keep their order', async () => {
-    const { call, runAll, statements } = queueOf({ exclusiveKeys: (item) => [item[0]!] });
+    const { call, runAll, statements } = queueOf({ newBatch: distinctKeys((item) => [item[0]!]) });
     call('a1', 'b1', 'a2', 'a3', 'b2', 'c1');
     await runAll();
     assert.deepEqual(statements, [['a1', 'b1', 'c1'], ['a2', 'b2'], ['a3']]);
   });
 
   test('calls with any key in common never share a statement, and keep their order', async () => {
-    const { call, runAll, statements } = queueOf({ exclusiveKeys: (item) => item.split('') });
+    const { call, runAll, statements } = queueOf({
+      newBatch: distinctKeys((item) => item.split('')),
+    });
     call('ax', 'bx', 'by', 'cy', 'd');
     await runAll();
     assert.deepEqual(statements, [['ax', 'd'], ['bx'], ['by'], ['cy']]);
@@ -150,7 +150,7 @@ describe('a queue', () => {
   });
 
   test('500 keys share a statement, the 501st waits for the next', async () => {
-    const { call, runAll, statements } = queueOf({ exclusiveKeys: (item) => [item] });
+    const { call, runAll, statements } = queueOf({ newBatch: distinctKeys((item) => [item]) });
     call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
     await runAll();
     assert.deepEqual(
@@ -160,7 +160,7 @@ describe('a queue', () => {
   });
 
   test('only calls of the same key share a statement', async () => {
-    const { call, runAll, statements } = queueOf({ sharedKey: (item) => item[0]! });
+    const { call, runAll, statements } = queueOf({ newBatch: sameKey((item) => item[0]!) });
     call('a1', 'b1', 'a2', 'b2', 'a3');
     await runAll();
     assert.deepEqual(statements, [
@@ -314,7 +314,7 @@ describe('a queue', () => {
     const { queue, call, statements, outcomes } = queueOf();
     call('a', 'lost', 'b');
     const lost = await queue.take(0)!.run(undefined);
-    assert.match(String(lost?.cause), /lost/);
+    assert.match(String(lost), /lost/);
     assert.deepEqual(statements, [['a', 'lost', 'b']]);
     assert.deepEqual(outcomes, [
       'a: StoreUnavailable',
@@ -328,7 +328,7 @@ describe('a queue', () => {
     const { queue, call, statements, outcomes } = queueOf();
     call('a', 'bad', 'b', 'lost', 'c');
     const unknown = await queue.take(0)!.run(undefined);
-    assert.match(String(unknown?.cause), /lost/);
+    assert.match(String(unknown), /lost/);
     assert.deepEqual(statements.slice(1), [
       ['a', 'bad', 'b'],
       ['a', 'bad'],
@@ -374,8 +374,10 @@ describe('a queue', () => {
     assert.deepEqual(outcomes.toSorted(), ['B', 'a: StoreUnavailable']);
   });
 
-  test('4.13 all calls that have waited too long fail, and no batch is left', async () => {
-    const { queue, call, clock, statements, outcomes } = queueOf({ exclusiveKeys: () => ['one'] });
+  test('4.13 all calls that have waited too long fail, and nothing is left to take', async () => {
+    const { queue, call, clock, statements, outcomes } = queueOf({
+      newBatch: distinctKeys(() => ['one']),
+    });
     call('a', 'b', 'c');
     clock.ms = TIMEOUT_MS;
     assert.equal(queue.take(clock.ms), undefined);
@@ -391,7 +393,7 @@ describe('a queue', () => {
   test('4.13 a statement that is refused as late before its deadline loses its connection', async () => {
     const { call, queue, outcomes, statements } = queueOf({ outcomeAfter: () => 'not started' });
     call('lost', 'a');
-    assert.match(String((await queue.take(0)!.run(undefined))?.cause), /lost/);
+    assert.equal((await queue.take(0)!.run(undefined))?.message, 'too late');
     assert.deepEqual(statements, [['lost', 'a']]);
     assert.deepEqual(outcomes, ['lost: StoreUnavailable', 'a: StoreUnavailable']);
   });
@@ -477,8 +479,8 @@ function make(store: UserStore, call: Call): Promise<unknown> {
   if (call.kind === 'find') return store.find(call.id);
   if (call.kind === 'findByEmail') return store.findByEmail(call.email);
   if (call.kind === 'list') return store.list(call);
-  if (call.kind === 'change') return store.change(call.id, call.change, call.condition);
-  return store.remove(call.id, call.condition);
+  if (call.kind === 'change') return store.update(call.id, call.change, call.condition);
+  return store.delete(call.id, call.condition);
 }
 
 /** The table after a call that runs alone, and its result. A created user's id is the store's. */
@@ -809,10 +811,10 @@ describe('two stores of one Postgres that write at once', () => {
     for (let round = 0; round < 10; round++) {
       const users = await stores[0]!.list({ after: 0, limit: 1000 });
       await race(shuffled(users).slice(0, 200), (store, { id }, i) =>
-        store.change(id, { name: `${round} ${i}` }, ALWAYS),
+        store.update(id, { name: `${round} ${i}` }, ALWAYS),
       );
       await race(shuffled(users).slice(0, 50), (store, { id }, i) =>
-        i === 0 ? store.remove(id, ALWAYS) : store.change(id, { name: 'x' }, ALWAYS),
+        i === 0 ? store.delete(id, ALWAYS) : store.update(id, { name: 'x' }, ALWAYS),
       );
     }
     // The planner may lock rows in the table's order or by ids, so the server resolves deadlocks.
@@ -825,7 +827,7 @@ describe('two stores of one Postgres that write at once', () => {
       const users = await stores[0]!.list({ after: 0, limit: 200 });
       const [ours, theirs] = [users.slice(0, 100), users.slice(100, 200)];
       const { done } = await race(numbers.slice(0, 100), (store, n, i) =>
-        store.change(
+        store.update(
           (i === 0 ? ours[n] : theirs[99 - n])!.id,
           { email: `${round}.${n}@y` },
           ALWAYS,
@@ -845,8 +847,8 @@ describe('two stores of one Postgres that write at once', () => {
     await sql.unsafe(`set deadlock_timeout = '60s'`);
     await sql.unsafe('begin');
     await sql.unsafe(`insert into users (name, email) values ('Bob', 'after@z')`);
-    // It waits for the email, then we for the user. It checks for a deadlock first and is rolled back.
-    const changed = store.change(user.id, { email: 'after@z' }, ALWAYS);
+    // It waits for the email, then we for the user; it looks for a circle first and is given up.
+    const changed = store.update(user.id, { email: 'after@z' }, ALWAYS);
     const settled = changed.then(
       () => 'done',
       (err: Error) => err.name,

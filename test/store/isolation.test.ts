@@ -79,7 +79,7 @@ describe('changes to taken emails', () => {
       users.map(async ({ id }) => {
         while (calls < CALLS) {
           const name = `n${calls++}`;
-          await store.change(id, { name }, ALWAYS).catch(() => failures++);
+          await store.update(id, { name }, ALWAYS).catch(() => failures++);
         }
       }),
     );
@@ -95,7 +95,7 @@ describe('changes to taken emails', () => {
   test('4.10 one taken email every 100 ms fails no honest call and causes no rollback', async (t) => {
     const normal = await campaign(t, () => {});
     const attacked = await campaign(t, (n) => {
-      store.change(victim, { name: `${n}`, email: 'taken@x' }, ALWAYS).catch(() => {});
+      store.update(victim, { name: `${n}`, email: 'taken@x' }, ALWAYS).catch(() => {});
     });
     assert.deepEqual([normal.failures, normal.rolledBack], [0, 0]);
     assert.deepEqual([attacked.failures, attacked.rolledBack], [0, 0]);
@@ -109,7 +109,7 @@ describe('changes to taken emails', () => {
     const changed = await direct.begin(async (transaction) => {
       await transaction`insert into users (name, email) values ('other', 'raced@x')`;
       const calls = users.map(({ id }, i) =>
-        store.change(id, i === 250 ? { email: 'raced@x' } : { name: 'honest' }, ALWAYS).then(
+        store.update(id, i === 250 ? { email: 'raced@x' } : { name: 'honest' }, ALWAYS).then(
           () => 'done',
           (err: Error) => err.name,
         ),

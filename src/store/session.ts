@@ -1,6 +1,6 @@
-// One connection to Postgres: a client of npm `postgres` that owns one socket. Before its first use,
-// one probe finds out whether the server is of the kind that the URL asks for, whether a pooler
-// stands in between, and the server's time.
+// One connection to Postgres: a client of npm `postgres` that owns one socket. Before its first use, a
+// probe finds out if the server is of the kind that the URL asks for, if a pooler is in between, and
+// the server's time.
 import { createRequire } from 'node:module';
 import { connect, isIP, type Socket } from 'node:net';
 import process from 'node:process';
@@ -18,69 +18,7 @@ const PROBE = `
     extract(epoch from clock_timestamp())::float8 as seconds,
     current_setting('server_encoding') as encoding,
     pg_is_in_recovery() as "isStandby",
-    pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly",
-    (select setting from pg_settings where name = 'statement_timeout') as "timeoutMs"`;
-
-/** Other encodings can't store every name, or treat its bytes as characters (contract 5.1). */
-const ENCODING = 'UTF8';
-
-// Every statement finds its rows by key, whatever the values. Without these settings the server
-// plans most batches anew, or keeps a plan that reads the whole table, made while it was small.
-const PLANNER = {
-  plan_cache_mode: 'force_generic_plan',
-  enable_seqscan: 'off',
-  enable_hashjoin: 'off',
-  enable_mergejoin: 'off',
-};
-
-/** Runs statements. */
-export interface Session {
-  /**
-   * The rows of one statement with the parameters $1 to $9, after its commit.
-   * @throws NotReplicated if the server gave up waiting for its synchronous standby
-   */
-  readonly query: <Row extends object>(text: string, values: readonly string[]) => Promise<Row[]>;
-  /** Converts milliseconds of our clock to the server's seconds since 1970. */
-  readonly serverSeconds: (ms: number) => number;
-}
-
-/** A connection that is ready for use. */
-export interface Connection extends Session {
-  /** Whether a pooler stands in between. */
-  readonly isPooled: boolean;
-  /** Lets a running statement finish, then closes; never resolves if the connection is lost. */
-  readonly end: () => Promise<void>;
-  /** Closes the connection at once. */
-  readonly destroy: () => void;
-}
-
-/** How to connect. */
-export interface ConnectionOptions {
-  readonly database: PostgresDatabase;
-  readonly host: Host;
-  /** PEM of `sslrootcert`. */
-  readonly authorities: string | undefined;
-  readonly timeoutMs: number;
-  /** Time for each attempt to connect, migration aside. */
-  readonly connectTimeoutMs: number;
-  /** Whether an earlier connection found a pooler. */
-  readonly isPooled: boolean;
-  /** Whether all hosts have been tried: `prefer-standby` takes any server then. */
-  readonly isSecondPass: boolean;
-  readonly now: () => number;
-  /** Aborts the attempt. */
-  readonly signal: AbortSignal;
-  /** Runs before the first use, within the connect timeout unless it calls `prolong`. */
-  readonly migrate: (sql: Sql, prolong: () => void) => Promise<void>;
-  /** Called when a connection that was returned has closed. */
-  readonly onClose: (connection: Connection) => void;
-}
-
-/**
- * A server that has no synchronous standby any more: its commits wait, or a failover loses them. It
- * may be an old primary.
- */
-export class NotReplicated extends StoreUnavailable {}
+    pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly"`;
 
 interface ServerState {
   readonly pid: number;
@@ -88,34 +26,63 @@ interface ServerState {
   readonly encoding: string;
   readonly isStandby: boolean;
   readonly isReadOnly: boolean;
-  readonly timeoutMs: string;
 }
 
-/**
- * Connects. If a pooler shows itself, connects again in the way that it supports.
- * @throws UnusableDatabase, or the fault of this host
- */
-export async function openConnection(options: ConnectionOptions): Promise<Connection> {
-  const direct = options.isPooled ? undefined : await open(options, false);
-  return direct ?? (await open(options, true))!; // 5.1
+// Every statement finds its rows by key, whatever the values. Without these settings the server
+// plans most batches anew, or keeps a plan that reads the whole table, made while it was small.
+const SET_PLANNER =
+  'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off';
+
+export interface Session {
+  /**
+   * Returns the rows of one statement with the parameters $1 to $9, after its commit.
+   * @throws NotReplicated if the server gave up waiting for its synchronous standby
+   */
+  readonly query: <Row extends object>(text: string, values: readonly string[]) => Promise<Row[]>;
+  /** Converts milliseconds of our clock to the server's seconds since 1970. */
+  readonly serverSeconds: (ms: number) => number;
+  /** Lets a running statement finish, then closes; never resolves if the connection is lost. */
+  readonly end: () => Promise<void>;
+  /** Closes the connection at once. */
+  readonly destroy: () => void;
 }
 
-/** One attempt; undefined if it expected a server and found a pooler. */
-async function open(
-  options: ConnectionOptions,
-  isPooled: boolean,
-): Promise<Connection | undefined> {
-  const { database, host, timeoutMs, signal } = options;
-  const socket = new SingleUseSocket(host);
+export interface SessionOptions {
+  readonly database: PostgresDatabase;
+  readonly host: Host;
+  /** PEM of `sslrootcert`. */
+  readonly authorities: string | undefined;
+  /** Time limit of a statement. */
+  readonly timeoutMs: number;
+  /** Time limit of connecting, migration aside. */
+  readonly connectTimeoutMs: number;
+  /** True after all hosts were tried: `prefer-standby` then accepts any server. */
+  readonly isSecondPass: boolean;
+  readonly now: () => number;
+  /** Aborts the attempt. */
+  readonly signal: AbortSignal;
+  /** Runs before the first use, within the connect timeout unless it calls `prolong`. */
+  readonly migrate: (sql: Sql, prolong: () => void) => Promise<void>;
+  /** Called when a session that was returned has closed. */
+  readonly onClose: (session: Session) => void;
+}
+
+/** The server has no synchronous standby. Its commits wait, or a failover loses them. */
+export class NotReplicated extends StoreUnavailable {}
+
+/** @throws UnusableDatabase, or the fault of this host */
+export async function openSession(options: SessionOptions): Promise<Session> {
+  const { timeoutMs, signal } = options;
+  const socket = new SingleUseSocket(options.host);
   const notices: Notice[] = [];
-  let connection: Connection | undefined;
+  let session: Session | undefined;
   let isClosed = false;
-  const sql = createClient(options, isPooled, {
+  const sql = createClient(options, {
     socket: socket.open,
     onnotice: (notice) => notices.push(notice),
     onclose: () => {
       isClosed = true;
-      if (connection !== undefined) options.onClose(connection);
+      if (session !== undefined) options.onClose(session);
     },
   });
   let timer = setTimeout(socket.destroy, options.connectTimeoutMs);
@@ -127,19 +94,19 @@ async function open(
   try {
     signal.throwIfAborted();
     const rows = await sql.unsafe<[ServerState]>(PROBE);
-    const [state] = rows;
+    const [server] = rows;
     // The response took a while, so converted deadlines may be early, never late.
-    const epoch = state.seconds - options.now() / 1000;
-    if (!matchesSessionAttributes(database.sessionAttributes, state, options.isSecondPass)) {
-      throw new StoreUnavailable(`${host.host}:${host.port} is not ${database.sessionAttributes}`);
-    }
-    if (!isPooled && !isDirect(state, rows.state.pid, timeoutMs)) return undefined;
-    checkEncoding(state.encoding);
+    const epoch = server.seconds - options.now() / 1000;
+    checkServer(server, options);
+    // A pooler gives its clients a process id of its own.
+    const isPooled = server.pid !== rows.state.pid; // 5.1
+    // The server also ends a statement by itself, even if it never learns that we have gone.
+    const setTimeLimit = `statement_timeout = ${timeoutMs}`; // 4.13
+    if (!isPooled) await sql.unsafe(`set ${setTimeLimit}; ${SET_PLANNER}`);
     await options.migrate(sql, prolong);
     if (isClosed) throw new StoreUnavailable('the connection was closed');
-    const query = isPooled ? simpleQuery(sql, timeoutMs) : extendedQuery(sql);
-    connection = {
-      isPooled,
+    const query = isPooled ? simpleQuery(sql, `set local ${setTimeLimit}`) : extendedQuery(sql);
+    session = {
       query: async (text, values) => {
         notices.length = 0;
         const result = await query(text, values);
@@ -154,93 +121,69 @@ async function open(
       end: () => sql.end(),
       destroy: socket.destroy,
     };
-    return connection;
-  } catch (err) {
-    if (!isPooled && refusesParameters(err)) return undefined;
-    throw err;
+    return session;
   } finally {
     clearTimeout(timer);
     signal.removeEventListener('abort', socket.destroy);
-    if (connection === undefined) socket.destroy();
+    if (session === undefined) socket.destroy();
   }
 }
 
-// A pooler shares the server's sessions among its clients, so nothing that we set or prepare would
-// stay with us. PgBouncer shows itself in one of three ways, which depend on its settings: it
-// refuses our statement_timeout, accepts and drops it, or gives us a process id of its own.
-
-function refusesParameters(err: unknown): boolean {
-  return /unsupported startup parameter/.test((err as Error).message);
-}
-
-function isDirect(
-  { pid, timeoutMs }: ServerState,
-  announcedPid: number,
-  ourTimeoutMs: number,
-): boolean {
-  return pid === announcedPid && Number(timeoutMs) === ourTimeoutMs;
-}
-
-function checkEncoding(encoding: string): void {
-  if (encoding === ENCODING) return;
-  // 5.1
+/** @throws UnusableDatabase for a wrong encoding, StoreUnavailable if another host may qualify */
+function checkServer(server: ServerState, { database, host, isSecondPass }: SessionOptions): void {
+  const { sessionAttributes: attributes } = database;
+  if (!matchesSessionAttributes(attributes, server, isSecondPass)) {
+    throw new StoreUnavailable(`${host.host}:${host.port} is not ${attributes}`);
+  }
+  // Other encodings can't store every name, or treat its bytes as characters.
+  if (server.encoding === 'UTF8') return; // 5.1
   throw new UnusableDatabase(
-    `the database has the encoding ${encoding}, this service needs ${ENCODING}: create it with encoding '${ENCODING}' locale 'C' template template0`,
+    `the database has the encoding ${server.encoding}, this service needs UTF8: create it with encoding 'UTF8' locale 'C' template template0`,
   );
 }
 
 /**
- * The server stopped waiting for its synchronous standby because the wait was cancelled. It reports
- * this as a WARNING of a successful statement. Messages are translated; the routine's name is not.
+ * True if the server stopped waiting for its synchronous standby because the wait was cancelled. It
+ * reports this as a WARNING. Its text can be translated; the name of the routine is stable.
  */
 function isReplicationCancelled({ routine }: Notice): boolean {
   return routine === 'SyncRepWaitForLSN'; // 4.13
 }
 
 function createClient(
-  { database, host, authorities, timeoutMs }: ConnectionOptions,
-  isPooled: boolean,
+  { database, host, authorities }: SessionOptions,
   handlers: {
     readonly socket: () => Promise<Socket>;
     readonly onnotice: (notice: Notice) => void;
     readonly onclose: () => void;
   },
 ): Sql {
-  // The server also ends a statement by itself, even if it never learns that we have gone. Behind a
-  // pooler each statement brings its limit along.
-  const session = isPooled ? {} : { statement_timeout: timeoutMs, ...PLANNER }; // 4.13
   // Loaded only if it is used.
   const postgres: typeof Postgres = createRequire(import.meta.url)('postgres');
   const configured = {
-    host: host.host,
-    port: host.port,
+    ...host,
     user: database.user,
     password: database.password,
     database: database.database,
     ssl: tlsOptions(database, host, authorities),
     ...handlers,
     max: 1,
-    prepare: !isPooled,
     fetch_types: false,
     types: {
       bigint: { to: 20, from: [20], serialize: String, parse: Number },
     },
-    connection: { application_name: database.applicationName, ...session },
+    connection: { application_name: database.applicationName },
     connect_timeout: 0,
-    idle_timeout: 0,
     max_lifetime: null,
-    keep_alive: 60,
     max_pipeline: 1,
     backoff: false,
-    debug: false,
-    sslnegotiation: null,
   } as unknown as Postgres.Options<Record<string, Postgres.PostgresType>>;
   return withoutEnvironment(() => postgres(configured) as unknown as Sql);
 }
 
 /**
- * The driver reads PGPASSWORD, PGTARGETSESSIONATTRS and the like when it creates a client, and has
- * no option that prevents it (contract 1.1).
+ * Hides the environment from the driver, which reads PGPASSWORD, PGTARGETSESSIONATTRS and the like
+ * when it creates a client. It has no option against this (contract 1.1).
  */
 function withoutEnvironment<T>(action: () => T): T {
   const { env } = process;
@@ -276,19 +219,18 @@ function extendedQuery(sql: Sql): Session['query'] {
  * our prepared statements and settings, so each message sets its own limit. This protocol has no
  * parameters: the values are literals in the text.
  */
-function simpleQuery(sql: Sql, timeoutMs: number): Session['query'] {
+function simpleQuery(sql: Sql, setLocal: string): Session['query'] {
   // 5.1
   return async <Row extends object>(text: string, values: readonly string[]) => {
     const statement = text.replace(/\$([1-9])/g, (_all, n) => literal(values[Number(n) - 1]!));
-    const results = await sql.unsafe(`set local statement_timeout = ${timeoutMs}; ${statement}`);
+    const results = await sql.unsafe(`${setLocal}; ${statement}`);
     return results.at(-1) as unknown as Row[];
   };
 }
 
 /**
- * A string constant with escapes (PostgreSQL manual, "String Constants with C-Style Escapes"). With
- * any session settings, a backslash escapes, a doubled quote is one quote, and nothing else is
- * special.
+ * A string constant with escapes (PostgreSQL manual, "String Constants with C-Style Escapes"). Under
+ * any session settings, only the backslash and the quote are special, and doubling escapes both.
  */
 function literal(value: string): string {
   return `E'${value.replace(/['\\]/g, '$&$&')}'`;

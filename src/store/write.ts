@@ -1,31 +1,58 @@
-// Changes and removes users in Postgres, under the conditions of If-Match and If-None-Match. These
-// are part of the one statement that writes, so no read precedes it. A target whose new email is
-// taken is excluded inside the statement, so that it can't roll back the rest of its batch.
+// Creates, updates and deletes users in Postgres. A write is one statement, so it needs no transaction
+// block, and the unique index decides about duplicates. The conditions of If-Match and If-None-Match
+// are part of the statement, so no read precedes it. A target whose new email is taken is excluded
+// inside the statement, so that it can't roll back the rest of its batch.
 //
 // All exclusions are decided in the snapshot with which the statement starts, before its first
 // write. So the batch equals calls that ran one at a time: first all that were excluded, then the
 // others. These can't collide with each other: no batch has an id or a new email twice.
 import {
   ALWAYS,
-  type Changed,
   type Condition,
   EmailTaken,
+  type NewUser,
   type User,
   type UserChange,
   type Versions,
+  type WriteResult,
 } from '../user.ts';
 import { NOT_DONE } from './batch.ts';
-import type { Session } from './connection.ts';
-import { array, BEFORE_DEADLINE, byKey, query, UNIQUE_VIOLATION } from './statement.ts';
+import type { Session } from './session.ts';
+import { array, BEFORE_DEADLINE, byKey, UNIQUE_VIOLATION } from './statement.ts';
 
-/** One conditional change or removal. */
+// A user that isn't returned has a taken email.
+const CREATED = 'on conflict (email) do nothing returning id, name, email, version';
+const CREATE = `
+  insert into users (name, email)
+  select name, email from unnest($2::text[], $3::text[]) as new (name, email)
+  where ${BEFORE_DEADLINE} order by email collate "C" ${CREATED}`;
+// Costs Postgres 18 % less than CREATE with one user.
+const CREATE_ONE = `
+  insert into users (name, email)
+  select ($2::text[])[1], ($3::text[])[1] where ${BEFORE_DEADLINE} ${CREATED}`;
+
+/** Creates users. No two have an email in common. */
+export async function createUsers(
+  session: Session,
+  users: NewUser[],
+  expires: number,
+): Promise<(User | EmailTaken)[]> {
+  const rows = await session.query<User>(users.length === 1 ? CREATE_ONE : CREATE, [
+    String(session.serverSeconds(expires)),
+    array(users.map(({ name }) => name)),
+    array(users.map(({ email }) => email)),
+  ]);
+  const created = byKey(rows, ({ email }) => email);
+  return users.map(({ email }) => created.get(email) ?? new EmailTaken());
+}
+
+/** One conditional update or delete. */
 export interface Target extends UserChange {
   readonly id: number;
   readonly condition: Condition;
 }
 
-/** Result of a target: its user, why it was refused, or that it has to run again. */
-type TargetResult = Changed | EmailTaken | typeof NOT_DONE;
+type TargetResult = WriteResult | EmailTaken | typeof NOT_DONE;
 
 /** A user that was written, or one that exists and was not, with the reason. */
 type Row = User & { readonly refusal?: 'stale' | 'taken' | 'raced' | null };
@@ -38,14 +65,14 @@ const SET_FIELDS = `
     when (coalesce(i.name, u.name), coalesce(i.email, u.email)) = (u.name, u.email) then u.version
     else u.version + 1
   end`;
-const COLUMNS = 'u.id, u.name, u.email, u.version';
+const RETURNED = 'returning u.id, u.name, u.email, u.version';
 
 // 4.8: conditions are texts, the versions between commas, or * for any.
 const MATCHES = `
   ((one_of = '*' or position(',' || u.version || ',' in one_of) > 0)
   and none_of <> '*' and position(',' || u.version || ',' in none_of) = 0)`;
-// A user that could be written in the snapshot and was not has lost a race: another session changed
-// or removed it before this statement got to it.
+// A target that qualified in the snapshot but was not written lost a race: another session updated
+// or deleted the user before this statement locked it. It runs again, with a new snapshot.
 const WITH_REFUSED = `
   select id, name, email, version, null as refusal from written
   union all
@@ -54,18 +81,17 @@ const WITH_REFUSED = `
   from input i join users u on u.id = i.id
   where i.id not in (select id from written)`;
 
-/** Statements of a write. */
-interface Write {
-  /** Parameters: the deadline, the ids, the two lists of the conditions, the fields. */
+/** The statements of an operation. Parameters: the deadline, the ids, the conditions, the fields. */
+interface Statements {
+  /** With conditions and exclusions. */
   readonly full: string;
-  /** Without conditions and exclusions: a user that isn't returned does not exist. */
+  /** Without both: a user that isn't returned does not exist. */
   readonly simple: string;
   /** The same for one target. Costs Postgres a fifth less than `simple`. */
   readonly single: string;
-  readonly fields: (targets: readonly Target[]) => readonly string[];
 }
 
-const CHANGE: Write = {
+const UPDATE: Statements = {
   full: `
     with input as (
       select *, exists (
@@ -76,56 +102,48 @@ const CHANGE: Write = {
       where ${BEFORE_DEADLINE} order by id
     ), written as (
       update users u set ${SET_FIELDS} from input i
-      where u.id = i.id and not is_taken and ${MATCHES}
-      returning ${COLUMNS}
+      where u.id = i.id and not is_taken and ${MATCHES} ${RETURNED}
     ) ${WITH_REFUSED}`,
   simple: `
     update users u set ${SET_FIELDS} from (
       select * from unnest($2::bigint[], $3::text[], $4::text[]) as new (id, name, email)
       where ${BEFORE_DEADLINE} order by id
-    ) i where u.id = i.id
-    returning ${COLUMNS}`,
+    ) i where u.id = i.id ${RETURNED}`,
   single: `
     update users u set ${SET_FIELDS} from (
       select ($2::bigint[])[1] as id, ($3::text[])[1] as name, ($4::text[])[1] as email
       where ${BEFORE_DEADLINE}
-    ) i where u.id = i.id
-    returning ${COLUMNS}`,
-  fields: (targets) => [
-    array(targets.map(({ name }) => name)),
-    array(targets.map(({ email }) => email)),
-  ],
+    ) i where u.id = i.id ${RETURNED}`,
 };
 
-const REMOVE: Write = {
+const DELETE: Statements = {
   full: `
     with input as (
       select *, false as is_taken
       from unnest($2::bigint[], $3::text[], $4::text[]) as new (id, one_of, none_of)
       where ${BEFORE_DEADLINE} order by id
     ), written as (
-      delete from users u using input i where u.id = i.id and ${MATCHES}
-      returning ${COLUMNS}
+      delete from users u using input i where u.id = i.id and ${MATCHES} ${RETURNED}
     ) ${WITH_REFUSED}`,
   simple: `
     delete from users u using (
       select id from unnest($2::bigint[]) as new (id) where ${BEFORE_DEADLINE} order by id
-    ) i where u.id = i.id
-    returning ${COLUMNS}`,
+    ) i where u.id = i.id ${RETURNED}`,
   single: `
-    delete from users u where u.id = ($2::bigint[])[1] and ${BEFORE_DEADLINE}
-    returning ${COLUMNS}`,
-  fields: () => [],
+    delete from users u where u.id = ($2::bigint[])[1] and ${BEFORE_DEADLINE} ${RETURNED}`,
 };
 
-/** Changes users. No two targets have an id or a new email in common. */
-export async function change(
+/** Updates users. No two targets have an id or a new email in common. */
+export async function updateUsers(
   session: Session,
   targets: Target[],
   expires: number,
-): Promise<readonly TargetResult[]> {
+): Promise<TargetResult[]> {
+  const fields = [array(targets.map(({ name }) => name)), array(targets.map(({ email }) => email))];
+  // The email of a single target can't roll back others.
+  const canCollide = targets.length > 1 && targets.some(({ email }) => email !== undefined);
   try {
-    return await write(session, CHANGE, targets, expires);
+    return await write(session, UPDATE, targets, expires, fields, canCollide);
   } catch (err) {
     // Another session took the email after this statement's snapshot. Of several targets it is not
     // known which one: they run again in halves, where the next snapshot shows it.
@@ -134,35 +152,34 @@ export async function change(
   }
 }
 
-/** Removes users. No two targets have an id in common. */
-export function remove(
+/** Deletes users. No two targets have an id in common. */
+export function deleteUsers(
   session: Session,
   targets: Target[],
   expires: number,
-): Promise<readonly TargetResult[]> {
-  return write(session, REMOVE, targets, expires);
+): Promise<TargetResult[]> {
+  return write(session, DELETE, targets, expires, [], false);
 }
 
 async function write(
   session: Session,
-  { full, simple, single, fields }: Write,
+  { full, simple, single }: Statements,
   targets: readonly Target[],
   expires: number,
-): Promise<readonly TargetResult[]> {
-  const isConditional = targets.some(({ condition }) => condition !== ALWAYS);
-  // The email of a single target can't roll back others.
-  const isExclusive = targets.length > 1 && targets.some(({ email }) => email !== undefined);
-  const isFull = isConditional || isExclusive;
+  fields: readonly string[],
+  canCollide: boolean,
+): Promise<TargetResult[]> {
+  const isFull = canCollide || targets.some(({ condition }) => condition !== ALWAYS);
   const conditions = () => [
     array(targets.map(({ condition }) => versionList(condition.oneOf))),
     array(targets.map(({ condition }) => versionList(condition.noneOf))),
   ];
   const unconditional = targets.length === 1 ? single : simple;
-  const rows = await query<Row>(session, isFull ? full : unconditional, [
+  const rows = await session.query<Row>(isFull ? full : unconditional, [
     String(session.serverSeconds(expires)),
     array(targets.map(({ id }) => id)),
     ...(isFull ? conditions() : []),
-    ...fields(targets),
+    ...fields,
   ]);
   const byId = byKey(rows, ({ id }) => id);
   return targets.map(({ id }) => toResult(byId.get(id)));

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NOT_DONE } from '../../src/store/batch.ts';
-import { change, type Target } from '../../src/store/change.ts';
-import type { Session } from '../../src/store/connection.ts';
+import type { Session } from '../../src/store/session.ts';
+import { type Target, updateUsers } from '../../src/store/write.ts';
 import { ALWAYS, EmailTaken } from '../../src/user.ts';
 
 const target = (id: number, email?: string): Target => ({
@@ -22,6 +22,8 @@ function sessionOf(rows: object[] | Error) {
       return (rows instanceof Error ? Promise.reject(rows) : Promise.resolve(rows)) as never;
     },
     serverSeconds: (ms) => ms / 1000,
+    end: async () => {},
+    destroy: () => {},
   };
   return { session, statements };
 }
@@ -30,7 +32,7 @@ test('4.10 refused targets cause no second statement', async () => {
   const rows = [user(1), refused(2, 'taken'), refused(3, 'stale'), refused(4, 'raced')];
   const { session, statements } = sessionOf(rows);
   const targets = [1, 2, 3, 4, 5].map((id) => target(id, `${id}@b`));
-  const results = await change(session, targets, 0);
+  const results = await updateUsers(session, targets, 0);
   assert.deepEqual(results, [user(1), new EmailTaken(), 'stale', NOT_DONE, undefined]);
   assert.equal(statements.length, 1);
 });
@@ -38,6 +40,6 @@ test('4.10 refused targets cause no second statement', async () => {
 test('4.10 a unique violation is the result of one target; of several, the target is unknown', async () => {
   const violation = Object.assign(new Error('x'), { code: '23505', severity: 'ERROR' });
   const { session } = sessionOf(violation);
-  assert.deepEqual(await change(session, [target(1, 'a@b')], 0), [new EmailTaken()]);
-  await assert.rejects(change(session, [target(1, 'a@b'), target(2, 'b@b')], 0), violation);
+  assert.deepEqual(await updateUsers(session, [target(1, 'a@b')], 0), [new EmailTaken()]);
+  await assert.rejects(updateUsers(session, [target(1, 'a@b'), target(2, 'b@b')], 0), violation);
 });

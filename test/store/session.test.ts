@@ -1,0 +1,188 @@
+// Sessions behind a pooler, under a wrong clock, and on failing hosts. A relay on loopback stands for
+// the pooler and for the host that no longer responds.
+import assert from 'node:assert/strict';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { describe, type TestContext, test } from 'node:test';
+import postgres from 'postgres';
+import { openStore, type Store, type StoreOptions } from '../../src/store/index.ts';
+import { parseDatabaseUrl } from '../../src/store/url.ts';
+import { Turns } from '../../src/turns.ts';
+import { ALWAYS } from '../../src/user.ts';
+import { createDatabase } from '../support/postgres.ts';
+
+const TIMEOUT_MS = 10_000;
+const BACKEND_KEY_DATA = Buffer.from([0x4b, 0, 0, 0, 12]);
+
+/** A relay to a server. */
+interface Relay {
+  readonly port: number;
+  /** From now on nothing passes, on old connections and new ones. */
+  freeze(): void;
+}
+
+async function relay(t: TestContext, url: string, isPooler = false): Promise<Relay> {
+  const { hostname, port } = new URL(url);
+  const sockets = new Set<Socket>();
+  let isFrozen = false;
+  const server: Server = createServer((client) => {
+    sockets.add(client);
+    client.on('error', () => {});
+    if (isFrozen) return;
+    const upstream = connect(Number(port), hostname);
+    sockets.add(upstream);
+    client.on('close', () => upstream.destroy());
+    upstream.on('error', () => {}).on('close', () => client.destroy());
+    client.on('data', (bytes) => isFrozen || upstream.write(bytes));
+    upstream.on('data', (bytes: Buffer) => {
+      if (isPooler) replaceProcessId(bytes);
+      if (!isFrozen) client.write(bytes);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  const address = server.address() as { port: number };
+  return {
+    port: address.port,
+    freeze() {
+      isFrozen = true;
+    },
+  };
+}
+
+/** Like a pooler, gives the client a process id that is not the server's. */
+function replaceProcessId(bytes: Buffer): void {
+  const start = bytes.indexOf(BACKEND_KEY_DATA);
+  if (start !== -1) bytes.writeInt32BE(1, start + BACKEND_KEY_DATA.length);
+}
+
+/** An open store, and what it logs. */
+async function open(t: TestContext, url: string, options: Partial<StoreOptions> = {}) {
+  const log: string[] = [];
+  const store: Store = await openStore(parseDatabaseUrl(url)!, {
+    poolSize: 1,
+    timeoutMs: TIMEOUT_MS,
+    now: () => performance.now(),
+    turns: new Turns(() => performance.now()),
+    onUnavailable: () => {},
+    onAvailable: () => {},
+    onFatal: (err) => assert.fail(err),
+    debug: (message, { host, cause }) => log.push(`${message} ${host} ${cause ?? ''}`.trim()),
+    ...options,
+  });
+  t.after(() => store.close());
+  return { store, log };
+}
+
+/** Resolves when all connections of the pool are idle. */
+async function untilIdle(t: TestContext, store: Store, count: number): Promise<void> {
+  while (store.connections?.idle !== count) {
+    t.signal.throwIfAborted();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+function onPort(url: string, ...ports: number[]): string {
+  const { username, password, pathname } = new URL(url);
+  const hosts = ports.map((port) => `127.0.0.1:${port}`).join(',');
+  return `postgres://${username}:${password}@${hosts}${pathname}?target_session_attrs=any`;
+}
+
+test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) => {
+  const url = await createDatabase();
+  const { port } = await relay(t, url, true);
+  const { store } = await open(t, onPort(url, port));
+  for (const [i, name] of [
+    "'",
+    '\\',
+    "\\'",
+    "'; drop table users; --",
+    '$1 $2',
+    '\\u0041',
+  ].entries()) {
+    const email = `o'${name.replaceAll(' ', '')}\\${i}@x`;
+    const user = await store.create({ name, email });
+    assert.deepEqual(await store.find(user.id), { id: user.id, name, email, version: 1 });
+    assert.deepEqual(await store.findByEmail(email), user);
+    const updated = await store.update(user.id, { name: `${name}\\` }, ALWAYS);
+    assert.deepEqual(updated, { ...user, name: `${name}\\`, version: 2 });
+  }
+});
+
+test('5.1 behind a pooler no statement is prepared and no setting outlives its statement', async (t) => {
+  const url = await createDatabase();
+  const { port } = await relay(t, url, true);
+  const { store } = await open(t, onPort(url, port));
+  await store.list({ after: 0, limit: 1 });
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  t.after(() => sql.end({ timeout: 1 }));
+  const [session] = await sql`
+    select query from pg_stat_activity
+    where application_name = 'notes-users' and datname = current_database()`;
+  assert.match(session?.query, /^set local statement_timeout = 10000; select .* id > E'0'/);
+});
+
+describe('4.13 the deadline of a write is in the time of the server', () => {
+  for (const hours of [-1, 1]) {
+    test(`our clock is ${hours} h off: writes work`, async (t) => {
+      const { now } = Date;
+      t.mock.method(Date, 'now', () => now() + hours * 3_600_000);
+      const { store } = await open(t, await createDatabase());
+      const user = await store.create({ name: 'Ada', email: 'ada@x' });
+      assert.deepEqual(await store.delete(user.id, ALWAYS), user);
+    });
+
+    test(`our clock is ${hours} h off: a write that arrives late is not done`, async (t) => {
+      const { now } = Date;
+      t.mock.method(Date, 'now', () => now() + hours * 3_600_000);
+      const url = await createDatabase();
+      let lateMs = 0;
+      const { store } = await open(t, url, { now: () => performance.now() - lateMs });
+      await store.list({ after: 0, limit: 1 });
+      // The deadline is over for the server, and not yet for us.
+      lateMs = 2 * TIMEOUT_MS;
+      await assert.rejects(store.create({ name: 'Ada', email: 'ada@x' }), {
+        name: 'StoreUnavailable',
+      });
+      lateMs = 0;
+      assert.equal(await store.findByEmail('ada@x'), undefined);
+    });
+  }
+});
+
+test('5.1 a connection whose server turned read-only is replaced', async (t) => {
+  const url = await createDatabase();
+  const { store, log } = await open(t, url);
+  await store.list({ after: 0, limit: 1 });
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  t.after(() => sql.end({ timeout: 1 }));
+  await sql.unsafe(`
+    create function refuse() returns trigger language plpgsql as
+      $$ begin raise exception 'cannot execute INSERT' using errcode = '25006'; end $$;
+    create trigger refuse before insert on users execute function refuse()`);
+  const created = store.create({ name: 'Ada', email: 'ada@x' });
+  await assert.rejects(created, { name: 'StoreUnavailable' });
+  assert.ok(log.some((line) => line.startsWith('connection lost') && /cannot execute/.test(line)));
+});
+
+test('5.1 two connections of a host that time out together lead to the next host, not past it', async (t) => {
+  const url = await createDatabase();
+  const first = await relay(t, url);
+  const second = await relay(t, url);
+  const { store, log } = await open(t, onPort(url, first.port, second.port), {
+    poolSize: 2,
+    timeoutMs: 3000,
+  });
+  await store.list({ after: 0, limit: 1 });
+  await untilIdle(t, store, 2);
+  const logged = log.length;
+  first.freeze();
+  await Promise.allSettled([store.find(1), store.findByEmail('ada@x')]);
+  await store.list({ after: 0, limit: 1 });
+  await untilIdle(t, store, 2);
+  const lost = `connection lost 127.0.0.1:${first.port} no response within 3000 ms`;
+  const connected = `connected 127.0.0.1:${second.port}`;
+  assert.deepEqual(log.slice(logged).sort(), [connected, connected, lost, lost]);
+});
