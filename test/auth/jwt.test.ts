@@ -38,6 +38,19 @@ function claimsOf(token: string): Record<string, unknown> {
   return JSON.parse(Buffer.from(token.split('.')[1]!, 'base64url').toString());
 }
 
+test('3.4 the signature is HMAC-SHA256 for keys of every length', () => {
+  for (const length of [32, 63, 64, 65, 200]) {
+    for (const character of ['k', 'ü', '\u{1f511}']) {
+      const secret = character.repeat(length);
+      const [header, payload, signature] = at(NOW, [secret]).issue().split('.');
+      const input = `${header}.${payload}`;
+      assert.equal(`${input}.${signature}`, signedText(input, secret));
+      assert.ok(at(NOW, [secret]).verify(signed(HEADER, CLAIMS, secret)));
+      assert.ok(!at(NOW, [`${secret}k`]).verify(signed(HEADER, CLAIMS, secret)));
+    }
+  }
+});
+
 describe('issued tokens', () => {
   test('a token is a compact JWS with exactly the contract’s header and claims', () => {
     const [header, payload, signature, ...rest] = at(NOW + 0.75)
