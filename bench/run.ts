@@ -29,7 +29,7 @@ const USAGE = `Usage: npm run bench -- [options]
   --seconds N       of load a run (1)
   --generator NAME  wrk or autocannon (wrk where installed)
   --name NAME       the result is bench/results/NAME.json (the time)
-  --resume          with --name: goes on with that run; what it has measured is not measured again
+  --resume          with --name: continues that run without repeating its measurements
   --publish         writes the tables of README.md and docs/performance.md from the whole run
   --smoke           one short round of everything: does it work?
   --compare DIR     instead: CPU per request of this checkout against the one in DIR

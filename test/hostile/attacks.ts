@@ -331,7 +331,7 @@ export const ATTACKS: readonly Attack[] = [
     },
   },
   {
-    name: 'a flood of requests while nobody reads the log',
+    name: 'a flood of requests with an unread log',
     leavesLogUnread: true,
     run: (c) => {
       const requests = Buffer.from(
