@@ -18,7 +18,7 @@ import { STARTS, startup } from './startup.ts';
 
 const ALL = [...Object.keys(SCENARIOS), 'million', 'start'];
 const RESULTS = join(import.meta.dirname, 'results');
-/** Time of a run besides its load, of starting and checking a contestant, and of its million rows. */
+/** Time of a run besides its load, of a contestant's start and check, and of its million rows. */
 const OVERHEAD_SECONDS = 0.3;
 const START_SECONDS = 1;
 const MILLION_SECONDS = 45;
