@@ -1,7 +1,7 @@
-// `npm run openapi` generates openapi.json from the route table (contract 8.1), and the
-// introduction of docs.html (8.2). The service serves both files. A route's row lists the statuses
-// of its handler. The statuses that the pipeline returns earlier follow from the row's access and
-// body. HEAD and OPTIONS follow from the methods of a path and are not in the document.
+// `npm run openapi` generates openapi.json from the route table (contract 8.1), and the introduction
+// of docs.html (8.2). The service serves both files. A route's row lists the statuses of its handler.
+// The statuses that the pipeline returns earlier follow from the row's access and body. HEAD and
+// OPTIONS follow from the methods of a path and are not in the document.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Access } from '../src/auth/access.ts';
