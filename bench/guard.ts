@@ -1,5 +1,5 @@
-// The guard: the cost of a request relative to bare node:http (and one statement), against the ratios
-// in guard.json. It finds a slower request path before the tables do.
+// The guard: the cost of a request relative to bare node:http (and one statement), against the
+// ratios in guard.json. It finds a slower request path before the tables do.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CONTESTANTS } from './contestants.ts';

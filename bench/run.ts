@@ -18,7 +18,7 @@ import { STARTS, startup } from './startup.ts';
 
 const ALL = [...Object.keys(SCENARIOS), 'million', 'start'];
 const RESULTS = join(import.meta.dirname, 'results');
-/** Time of a run besides its load, of starting and checking a contestant, and of its million rows. */
+/** Time of a run besides its load, of a contestant's start and check, and of its million rows. */
 const OVERHEAD_SECONDS = 0.3;
 const START_SECONDS = 1;
 const MILLION_SECONDS = 45;
@@ -29,7 +29,7 @@ const USAGE = `Usage: npm run bench -- [options]
   --seconds N       of load a run (1)
   --generator NAME  wrk or autocannon (wrk where installed)
   --name NAME       the result is bench/results/NAME.json (the time)
-  --resume          with --name: goes on with that run; what it has measured is not measured again
+  --resume          with --name: continues that run without repeating its measurements
   --publish         writes the tables of README.md and docs/performance.md from the whole run
   --smoke           one short round of everything: does it work?
   --compare DIR     instead: CPU per request of this checkout against the one in DIR

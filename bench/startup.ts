@@ -1,5 +1,5 @@
-// Time from the spawn of a process to its first 200, and memory of an idle process, relative to the smallest
-// possible node:http server.
+// Time from the spawn of a process to its first 200, and memory of an idle process, relative to the
+// smallest possible node:http server.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CONTESTANTS, type Contestant, start } from './contestants.ts';
 import type { Database } from './database.ts';

@@ -1,4 +1,5 @@
-// Writes dist/main.d.cts, the types of the package. They are those of src/start.ts, which needs no others.
+// Writes dist/main.d.cts, the types of the package. They are those of src/start.ts, which needs no
+// others.
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -127,7 +127,7 @@ await app.listen({ port: Number(PORT), host: '::' });
 
 type Value = string | number | null;
 
-/** `prepare` gives these texts what a tagged template has: one prepared statement each. */
+/** `prepare` makes one prepared statement for each text, as a tagged template does. */
 function query(text: string, values: Value[]): Promise<readonly { id?: number }[]> {
   return sql.unsafe(text, values, { prepare: true });
 }

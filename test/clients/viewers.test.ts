@@ -1,5 +1,5 @@
-// Swagger UI shows openapi.json and sends every operation with its prefilled values: the request leaves the
-// browser, and has no value from an example that the visitor did not choose.
+// Swagger UI shows openapi.json and sends every operation with its prefilled values: the request
+// leaves the browser, and has no value from an example that the visitor did not choose.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';

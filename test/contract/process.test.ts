@@ -550,7 +550,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           for (const path of ['/', '/notes', '/users/1']) {
             const request = { method: 'GET', path, authorization };
             await burst(program, request, 2000);
-            // CPU time of the process in the best round: other programs can only make a round slower.
+            // CPU time of the process in the best round: other programs only make rounds slower.
             let best = Number.POSITIVE_INFINITY;
             for (let round = 0; round < 5 && best >= 2000; round++) {
               const before = cpuMs(program);

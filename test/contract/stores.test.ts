@@ -902,7 +902,7 @@ function newProgram(url: string, { asNobody = false } = {}): Program {
     AUTH_USER: USER,
     AUTH_PASSWORD: PASSWORD,
     SIGNING_SECRET: SECRET,
-    // The user nobody must be able to write the coverage data too.
+    // The user nobody can't write the coverage data either.
     ...(asNobody ? { NODE_OPTIONS: `--import=${BECOME_NOBODY}`, NODE_V8_COVERAGE: '' } : {}),
   });
 }

@@ -248,7 +248,7 @@ for (const store of STORES) {
     test('4.1 memory stays within 64 MB of idle, and the list is complete', ON_LINUX, async () => {
       const idle = await memory(program, 'VmRSS');
       await writeFile(`/proc/${program.process.pid}/clear_refs`, '5');
-      // The second and third time the heap has grown to what a list needs.
+      // At the second and third time the heap has grown to the size that a list needs.
       for (let i = 0; i < 2; i++) await readList(program);
       const answer = await readList(program);
       const peak = await memory(program, 'VmHWM');

@@ -1,5 +1,6 @@
-// Injects one fault again and again under load, and checks what holds for every fault between the service
-// and Postgres: the service survives, responds in time, recovers, and does no write twice, late or not at all.
+// Injects one fault again and again under load, and checks what holds for every fault between the
+// service and Postgres: the service survives, responds in time, recovers, loses no write, and does
+// none twice or late.
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';

@@ -1,5 +1,5 @@
-// Many misbehaving clients: they abort in the middle of a response, send slowly, or only connect. Normal
-// requests are served meanwhile, and afterwards no resources are left in use.
+// Many misbehaving clients: they abort in the middle of a response, send slowly, or only connect.
+// Normal requests are served meanwhile, and afterwards no resources are left in use.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';

@@ -1,6 +1,6 @@
-// The ledger of acknowledgements, kept by the test's process outside the service. It has the responses
-// that clients got, to compare with the database. A write with an unknown outcome (a
-// 500, or no response) may have been done or not, but never twice.
+// The ledger of acknowledgements, kept by the test's process outside the service. It has the
+// responses that clients got, to compare with the database. A write with an unknown outcome (a 500,
+// or no response) may have been done or not, but never twice.
 
 /** A row of the database. */
 export interface Row {

@@ -1,5 +1,5 @@
-// Another Postgres session holds a lock for longer than DATABASE_TIMEOUT_MS: a write that waited for it
-// and got 500 is not done when the lock is released.
+// Another Postgres session holds a lock for longer than DATABASE_TIMEOUT_MS: a write that waited
+// for it and got 500 is not done when the lock is released.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';

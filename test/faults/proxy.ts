@@ -1,6 +1,6 @@
-// A TCP proxy between the service and Postgres that fails as networks do: it forwards, delays, stalls
-// like a black hole, cuts with FIN or RST, refuses, or drops only the responses. It counts its
-// actions, so a test can tell whether its fault hit something.
+// A TCP proxy between the service and Postgres that fails as networks do: it forwards, delays,
+// stalls like a black hole, cuts with FIN or RST, refuses, or drops only the responses. It counts
+// its actions, so a test can tell whether its fault hit something.
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { stablePort } from '../support/daemon.ts';
 

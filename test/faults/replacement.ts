@@ -1,6 +1,7 @@
 // Replaces processes that share one port (REUSE_PORT), while clients open a connection for each
-// request. reuse-port.test.ts runs it in a network namespace of its own, because `tcp_migrate_req` applies
-// to a namespace. `node replacement.ts 0|1` sets it and prints the clients' results as JSON.
+// request. reuse-port.test.ts runs it in a network namespace of its own, because `tcp_migrate_req`
+// applies to a namespace. `node replacement.ts 0|1` sets it and prints the clients' results as
+// JSON.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { Agent } from 'node:http';
 import { connect } from 'node:net';

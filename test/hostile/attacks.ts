@@ -331,7 +331,7 @@ export const ATTACKS: readonly Attack[] = [
     },
   },
   {
-    name: 'a flood of requests while nobody reads the log',
+    name: 'a flood of requests with an unread log',
     leavesLogUnread: true,
     run: (c) => {
       const requests = Buffer.from(
@@ -415,7 +415,7 @@ export const ATTACKS: readonly Attack[] = [
         500,
         (socket) => {
           socket.write(get('/users'));
-          // One piece of what has arrived at each turn.
+          // One piece of the received data per turn.
           const timer = setInterval(() => socket.read(), 500);
           socket.once('close', () => clearInterval(timer));
         },

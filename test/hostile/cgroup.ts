@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'n
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 
-/** The files of each version, and the names of what they count. */
+/** The files of each version, and the names of their counters. */
 const VERSIONS = {
   1: {
     limit: 'memory.limit_in_bytes',

@@ -1,5 +1,5 @@
-// Detection of bodies and parsing of their media types. The contract tests cover limits and the order
-// of checks.
+// Detection of bodies and parsing of their media types. The contract tests cover limits and the
+// order of checks.
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import type { IncomingMessage } from 'node:http';

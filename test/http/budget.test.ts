@@ -1,5 +1,5 @@
-// The memory budget: limits derived from the process's memory, and the choice of connections to close
-// when connection slots or memory run out.
+// The memory budget: limits derived from the process's memory, and the choice of connections to
+// close when connection slots or memory run out.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';

@@ -1,5 +1,5 @@
-// Timeouts of readers that stop, and the waiting part of a pipeline. The contract tests cover the rest
-// of the listener.
+// Timeouts of readers that stop, and the waiting part of a pipeline. The contract tests cover the
+// rest of the listener.
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';

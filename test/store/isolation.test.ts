@@ -1,5 +1,5 @@
-// Changes to taken emails share batches with honest changes and cost them nothing. Counts the statements
-// of Postgres, over a connection where each round trip takes 10 ms.
+// Changes to taken emails share batches with honest changes and cost them nothing. Counts the
+// statements of Postgres, over a connection where each round trip takes 10 ms.
 import assert from 'node:assert/strict';
 import { after, before, describe, type TestContext, test } from 'node:test';
 import postgres from 'postgres';

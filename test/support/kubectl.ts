@@ -1,6 +1,6 @@
 // A stand-in for kubectl with a cluster, for the commands of docs/operations.md. The real kubectl
-// (KUBECTL) parses the arguments and the objects where it can do so without a cluster. Applied objects,
-// as JSON, and other calls go to CALLS, one line each.
+// (KUBECTL) parses the arguments and the objects where it can do so without a cluster. Applied
+// objects, as JSON, and other calls go to CALLS, one line each.
 import { execFileSync, spawnSync } from 'node:child_process';
 import { appendFileSync, readFileSync } from 'node:fs';
 

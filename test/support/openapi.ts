@@ -1,6 +1,6 @@
-// Checks responses against openapi.json: route, status, headers, media type and body must be declared
-// there. The lists below have the part that the document's introduction describes for all routes. Independent
-// of src.
+// Checks responses against openapi.json: route, status, headers, media type and body must be
+// declared there. The lists below have the part that the document's introduction describes for all
+// routes. Independent of src.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { Ajv2020 } from 'ajv/dist/2020.js';

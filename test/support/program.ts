@@ -42,7 +42,7 @@ export interface Exit {
 
 const COVERAGE_TIMEOUT_MS = 3_000;
 
-// `npm run coverage` counts what the program runs too.
+// `npm run coverage` counts the program's lines too.
 const { NODE_V8_COVERAGE } = process.env;
 const COVERAGE = NODE_V8_COVERAGE === undefined ? {} : { NODE_V8_COVERAGE };
 
