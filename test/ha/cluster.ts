@@ -48,6 +48,10 @@ interface Described {
   readonly state: string;
 }
 
+// Ended by a signal, the process first ends what it has started. The listeners stay, because a second
+// signal would end it in the middle of that.
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => process.exit(1));
+
 /** One Patroni with its Postgres. */
 export class Member {
   readonly name: string;
@@ -145,8 +149,6 @@ export class Cluster {
       rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
     };
     process.once('exit', this.#endNow);
-    for (const signal of ['SIGINT', 'SIGTERM'] as const)
-      process.once(signal, () => process.exit(1));
   }
 
   /** Starts everything and resolves once the cluster is whole. */
