@@ -8,8 +8,8 @@
 //   on, and nothing is done twice.
 // - All connections lead to one host of the URL. If it fails, does not respond in time or does not
 //   replicate, the other hosts are tried before it. The first that qualifies gets the whole pool.
-// - One loop connects. While a host works, it fills all empty slots at once. After a failure it makes
-//   one attempt at a time, with growing pauses, until a connection has lived for a while.
+// - While a host works, all empty slots connect at once. After a failure there is one attempt at a
+//   time, with growing pauses, until a connection has lived for a while.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
@@ -49,6 +49,8 @@ export interface PoolOptions extends StoreOptions {
 /** One place of the pool. */
 interface Slot {
   session: Session | undefined;
+  /** Its attempt to connect. A migration can make it long. */
+  attempt: 'none' | 'connecting' | 'long';
   /** Index of the session's host, and when it was connected. */
   host: number;
   connectedAt: number;
@@ -69,7 +71,6 @@ export class Pool {
   #nextHost = 0;
   /** Failed attempts since a connection lived for MIN_LIFETIME_MS. */
   #failures = 0;
-  #isConnecting = false;
   #isMigrated = false;
   #isUnavailable = false;
   readonly #closing = new AbortController();
@@ -81,7 +82,7 @@ export class Pool {
     // 6.1
     this.#options = options;
     this.#slots = Array.from({ length: options.poolSize }, () => ({
-      ...{ session: undefined, host: 0, connectedAt: 0 },
+      ...{ session: undefined, attempt: 'none' as const, host: 0, connectedAt: 0 },
       ...{ batch: undefined, deadline: 0 },
     }));
     this.#connect();
@@ -176,32 +177,44 @@ export class Pool {
     this.#ticker = isBusy ? setTimeout(() => this.#tick(), TICK_MS) : undefined;
   }
 
-  /** Fills all empty slots, however long it takes. */
-  async #connect(): Promise<void> {
+  /** Starts to connect empty slots: all of them while the host works, otherwise one at a time. */
+  #connect(): void {
     // 5.1
-    if (this.#isConnecting) return;
-    this.#isConnecting = true;
-    for (;;) {
-      const empty = this.#slots.filter(({ session }) => session === undefined);
-      if (empty.length === 0 || this.#isClosed) break;
+    for (const slot of this.#slots) {
+      if (slot.session !== undefined || slot.attempt !== 'none') continue;
       // One connection migrates, or tests if the server works again.
       const isAlone = !this.#isMigrated || this.#failures > 0;
-      const slots = isAlone ? empty.slice(0, 1) : empty;
-      const host = this.#nextHost;
-      await Promise.all(slots.map((slot) => this.#fill(slot, host)));
-      const isConnected = slots.some(({ session }) => session !== undefined);
-      if (isConnected && this.#failures > 0) await this.#sleep(MIN_LIFETIME_MS);
-      const isWhole = slots.every(({ session }) => session !== undefined);
-      this.#failures = isWhole ? 0 : this.#failures + 1;
-      if (!isWhole) await this.#pause();
+      const isAttempting = this.#slots.some(({ attempt }) => attempt === 'connecting');
+      if (this.#isClosed || (isAlone && isAttempting)) return;
+      void this.#fill(slot);
     }
-    this.#isConnecting = false;
+  }
+
+  /** Makes one attempt to connect. */
+  async #fill(slot: Slot): Promise<void> {
+    slot.attempt = 'connecting';
+    const failures = this.#failures;
+    await this.#pause();
+    if (this.#isClosed) return;
+    // A migration takes up to a minute, and may hang: others don't wait for it.
+    const timer = setTimeout(() => {
+      slot.attempt = 'long';
+      this.#connect();
+    }, CONNECT_TIMEOUT_MS.max);
+    await this.#open(slot, this.#nextHost);
+    clearTimeout(timer);
+    if (slot.session !== undefined && this.#failures > 0) await this.#sleep(MIN_LIFETIME_MS);
+    if (slot.session !== undefined) this.#failures = 0;
+    // Attempts that fail together count once.
+    else if (this.#failures === failures) this.#failures++;
+    slot.attempt = 'none';
+    this.#connect();
   }
 
   /** No pause before the next host, and a longer one after each pass over all hosts. */
   async #pause(): Promise<void> {
     const passes = this.#failures / this.#options.database.hosts.length;
-    if (!Number.isInteger(passes)) return;
+    if (passes === 0 || !Number.isInteger(passes)) return;
     const pause = Math.min(BACKOFF_MS.first * 2 ** (passes - 1), BACKOFF_MS.longest);
     // Jitter keeps replicas from reconnecting all at once.
     await this.#sleep(pause * (0.5 + Math.random() / 2)); // 5.7
@@ -211,8 +224,7 @@ export class Pool {
     return sleep(ms, undefined, { ref: false });
   }
 
-  /** Makes one attempt to connect. */
-  async #fill(slot: Slot, host: number): Promise<void> {
+  async #open(slot: Slot, host: number): Promise<void> {
     const { hosts } = this.#options.database;
     const { min, max } = CONNECT_TIMEOUT_MS;
     const first = Math.max(min, this.#options.timeoutMs / 2);
@@ -238,7 +250,9 @@ export class Pool {
   }
 
   #connected(slot: Slot, host: number, session: Session): void {
-    if (this.#isClosed) {
+    // Other slots have moved on from this host during the attempt.
+    const isOutdated = host !== this.#nextHost && this.#isUsed(this.#nextHost);
+    if (this.#isClosed || isOutdated) {
       session.destroy();
       return;
     }
@@ -276,6 +290,10 @@ export class Pool {
   #avoid(host: number): void {
     // 5.1
     if (this.#nextHost === host) this.#nextHost = (host + 1) % this.#options.database.hosts.length;
+  }
+
+  #isUsed(host: number): boolean {
+    return this.#slots.some((slot) => slot.session !== undefined && slot.host === host);
   }
 
   get #isClosed(): boolean {

@@ -20,7 +20,7 @@ import { Writers } from './writers.ts';
 type Fault = Pick<Campaign, 'fault' | 'times' | 'refuses' | 'inject'> & Partial<Campaign>;
 
 /** Connections that must fail while connecting before the fault counts. */
-const ENDED = 12;
+const ENDED = 4;
 
 /** The first attempts to connect have half a second, one and two, with pauses in between. */
 const START_SECONDS = 4;
