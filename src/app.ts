@@ -24,7 +24,7 @@ export interface AppOptions {
   readonly now: () => number;
   /** True while stopping: each connection closes after its last response. */
   readonly isStopping: () => boolean;
-  /** Called once for every request, before its processing. */
+  /** Called once for every request, before it is processed. */
   readonly begin: (method: string) => void;
   /** Called once for every response. */
   readonly record: (answered: Answered) => void;

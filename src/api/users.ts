@@ -120,9 +120,12 @@ async function findByEmail(email: string, after: number, store: UserStore): Prom
  */
 class UserPieces implements Pieces {
   #users: readonly User[];
+  /** Id at which the list ends. */
   readonly #last: number;
   readonly #store: UserStore;
+  /** Index in `#users` of the next user. */
   #next = 0;
+  /** Id of the last user written. */
   #after = 0;
   #pageSize = PAGE_SIZE;
   /** Text before the next user; empty after the last piece. */

@@ -199,6 +199,7 @@ export class Budget {
       total += bytes;
       return { connection, bytes };
     });
+    // Bytes to free.
     let surplus = total > budgetBytes ? total - AFTER_EVICTION * budgetBytes : 0;
     surplus = Math.max(surplus, excessBytes);
     holders.sort((a, b) => b.bytes - a.bytes);

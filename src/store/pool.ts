@@ -6,7 +6,7 @@
 // - Every call has a deadline, which includes queueing and connecting. A connection without a
 //   response by then is reset, so that its unsent data can't arrive later, and replaced.
 // - A connection that was lost, or whose server turned read-only (25006), is replaced. The others
-//   continue, and no statement runs twice.
+//   continue, and no write is done twice.
 // - All connections lead to one host of the URL. If it fails, does not respond in time or has lost
 //   its synchronous standby, the other hosts are tried before it. When one of them qualifies, all
 //   connections move there.

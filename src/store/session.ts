@@ -54,7 +54,7 @@ export interface SessionOptions {
   readonly authorities: string | undefined;
   /** Time limit of a statement. */
   readonly timeoutMs: number;
-  /** Time limit of connecting, migration aside. */
+  /** Time limit of connecting, without the migration. */
   readonly connectTimeoutMs: number;
   /** True after a pass over all hosts: `prefer-standby` then accepts any server. */
   readonly isSecondPass: boolean;
@@ -135,7 +135,7 @@ function checkServer(server: ServerState, { database, host, isSecondPass }: Sess
   if (!matchesSessionAttributes(attributes, server, isSecondPass)) {
     throw new StoreUnavailable(`${host.host}:${host.port} is not ${attributes}`);
   }
-  // Other encodings can't store every name, or count its bytes as characters.
+  // Other encodings can't store every name, or they count bytes as characters.
   if (server.encoding === 'UTF8') return; // 5.1
   throw new UnusableDatabase(
     `the database has the encoding ${server.encoding}, this service needs UTF8: create it with encoding 'UTF8' locale 'C' template template0`,
