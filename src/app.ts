@@ -13,13 +13,12 @@ import { empty, endsConnection, type Reply, rawReply, send } from './http/reply.
 import { type Resource, Router } from './http/router.ts';
 import type { Route, RouteTable, Services } from './route.ts';
 
-/** What the pipeline needs besides the routes. */
 export interface AppOptions {
   readonly routes: RouteTable;
   readonly services: Services;
   readonly bodyLimitBytes: number;
   readonly trustProxy: number;
-  /** The value of Access-Control-Allow-Origin; absent: no CORS headers. */
+  /** Value of Access-Control-Allow-Origin; undefined: no CORS headers. */
   readonly corsOrigin: string | undefined;
   /** A monotonic clock in milliseconds. */
   readonly now: () => number;
@@ -101,9 +100,8 @@ export class App implements Handler {
   #begin(exchange: Exchange): void {
     const { headers, connection } = exchange;
     const sent = headers['x-request-id'];
-    // 2.2
     exchange.requestId =
-      typeof sent === 'string' && REQUEST_ID.test(sent) ? sent : this.#newRequestId();
+      typeof sent === 'string' && REQUEST_ID.test(sent) ? sent : this.#newRequestId(); // 2.2
     const { trustProxy, now, begin } = this.#options;
     const forwardedFor = headers['x-forwarded-for'] as string | undefined;
     exchange.client =
@@ -119,7 +117,7 @@ export class App implements Handler {
     return `${this.#requestIdPrefix}-${this.#requests}`;
   }
 
-  // 2.5
+  /** Runs the checks in their fixed order (2.5), then the handler. */
   #process(exchange: Exchange): void {
     const { req, res } = exchange;
     try {
@@ -129,9 +127,8 @@ export class App implements Handler {
       res.shouldKeepAlive = false; // 2.10
       throw err;
     }
-    // 2.6
     if (req.url === '*' && req.method === 'OPTIONS') {
-      this.#respond(exchange, this.#options204(this.#router.allow));
+      this.#respond(exchange, this.#options204(this.#router.allow)); // 2.6
       return;
     }
     const match = this.#router.find(req.url!);
@@ -145,8 +142,7 @@ export class App implements Handler {
       return;
     }
     const { services, bodyLimitBytes } = this.#options;
-    // 3.6
-    authenticate(route.access, singleHeader(req, 'authorization'), exchange.client, services);
+    authenticate(route.access, singleHeader(req, 'authorization'), exchange.client, services); // 3.6
     if (!hasBody(req)) {
       this.#call(exchange, route);
       return;
@@ -174,7 +170,7 @@ export class App implements Handler {
       this.#respond(exchange, reply);
       return;
     }
-    // Don't keep a large body while the store works.
+    // The handler has read the body. Don't keep it while the store works.
     exchange.body = undefined;
     reply.then(
       (settled) => this.#respond(exchange, settled),
@@ -182,10 +178,9 @@ export class App implements Handler {
     );
   }
 
-  /** Responds to OPTIONS; any other method gets 405 (RFC 9110 §9.3.7, §15.5.6). */
+  /** Responds to OPTIONS; refuses any other method with 405 (RFC 9110 §9.3.7, §15.5.6). */
   #withoutRoute({ req, query }: Exchange, resource: Resource<Route>): Reply {
-    // 2.6
-    if (req.method !== 'OPTIONS') throw new HttpError(405, undefined, ['Allow', resource.allow]);
+    if (req.method !== 'OPTIONS') throw new HttpError(405, undefined, ['Allow', resource.allow]); // 2.6
     checkQuery(query); // 2.7
     const patch = resource.routes.get('PATCH');
     const accepted = patch?.accepts.map((type) => MEDIA_TYPES[type]).join(', ');
@@ -200,7 +195,7 @@ export class App implements Handler {
     return empty(204, ['Allow', allow, ...headers, ...preflight]);
   }
 
-  // 2.9
+  /** Turns any error into a response. The log gets the cause of a 500 (2.9). */
   #fail(exchange: Exchange, err: unknown): void {
     const reply = errorReply(err);
     if (reply.status >= 500 && !(err instanceof HttpError)) exchange.fault = err;
@@ -208,8 +203,8 @@ export class App implements Handler {
   }
 
   #respond(exchange: Exchange, reply: Reply): void {
-    // 6.2: while stopping, the last response of a connection closes it. Requests of the same packet
-    // get responses too, and are known only after this turn.
+    // 6.2: while stopping, the last response of a connection closes it. Further requests of the same
+    // packet get responses too, and are known only after this turn.
     if (this.#options.isStopping()) {
       setImmediate(() => this.#send(exchange, reply, exchange.connection.isLatest(exchange)));
     } else {

@@ -10,9 +10,8 @@ import { parseDatabaseUrl } from './store/url.ts';
 /** Variables by name. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Every problem of an environment. Each starts with the variable's name and contains no secret. */
+/** All problems together (1.6). Each starts with the variable's name and contains no secret (1.7). */
 export class InvalidConfig extends Error {
-  // 1.6, 1.7
   override readonly name = 'InvalidConfig';
   readonly problems: readonly string[];
 
@@ -23,7 +22,7 @@ export class InvalidConfig extends Error {
 }
 
 interface Setting<T> {
-  /** The values that are valid, as error messages say it. */
+  /** Describes the valid values in error messages. */
   readonly expected: string;
   /**
    * @returns undefined if the value is invalid
@@ -122,9 +121,8 @@ export type Config = { readonly [N in Name]: Value<N> };
 /** The names of all variables. Each except TLS_CERT_FILE and TLS_KEY_FILE also exists as `NAME_FILE`. */
 export const VARIABLES = Object.keys(SETTINGS) as readonly Name[];
 
-/** @throws InvalidConfig */
+/** Reads all settings from the environment (1.1). @throws InvalidConfig */
 export function readConfig(env: Environment): Config {
-  // 1.1
   const problems: string[] = [];
   const config = Object.fromEntries(
     VARIABLES.map((name) => [name, read(env, name, problems)]),
@@ -147,11 +145,10 @@ export function readConfig(env: Environment): Config {
 }
 
 /**
- * Returns where `--live` and `--ready` find the admin listener. Reads no other variables.
+ * Returns the address that `--live` and `--ready` ask (6.5). Reads no other variables.
  * @throws InvalidConfig
  */
 export function readAdminAddress(env: Environment): { host: string; port: number } {
-  // 6.5
   const problems: string[] = [];
   const host = read(env, 'ADMIN_HOST', problems) ?? read(env, 'HOST', problems) ?? '0.0.0.0';
   const number = read(env, 'ADMIN_PORT', problems) ?? 3001;
@@ -162,12 +159,12 @@ export function readAdminAddress(env: Environment): { host: string; port: number
 
 /**
  * Reads the certificate and its key; undefined if they are not set.
- * @throws an Error if a file can't be read or the key is another certificate's
+ * @throws an Error if a file can't be read or the key belongs to another certificate
  */
 export function readTls({ TLS_CERT_FILE, TLS_KEY_FILE }: Config): KeyPair | undefined {
   if (TLS_CERT_FILE === undefined || TLS_KEY_FILE === undefined) return undefined;
   const pair = { cert: readPem(TLS_CERT_FILE), key: readPem(TLS_KEY_FILE) };
-  // Loaded only if TLS is set: saves time and memory at startup.
+  // Loaded only if TLS is set, which saves time and memory at startup.
   const { createSecureContext } = createRequire(import.meta.url)('node:tls') as typeof Tls;
   createSecureContext(pair);
   return pair;

@@ -20,9 +20,11 @@ export function readDocs(): Promise<StaticDocument> {
   return StaticDocument.compress(html, 'text/html; charset=utf-8', headers);
 }
 
-/** Allows the page its own script, style and origin. Trusted Types stop a user's name from becoming markup. */
+/**
+ * Returns a policy that allows the page its own script, style and origin only (8.2). Trusted Types stop
+ * a user's name from becoming markup.
+ */
 function policyOf(html: string): string {
-  // 8.2
   return [
     "default-src 'none'",
     `script-src ${hashOf(html, 'script')}`,
@@ -37,7 +39,7 @@ function policyOf(html: string): string {
   ].join('; ');
 }
 
-/** The hash of the only element of that name, as a CSP source (CSP Level 3 §2.3.1). */
+/** Returns the hash of the only element of that name, as a CSP source (CSP Level 3 §2.3.1). */
 function hashOf(html: string, element: 'script' | 'style'): string {
   const text = new RegExp(`<${element}[^>]*>(.*)</${element}>`, 's').exec(html)?.[1] ?? '';
   return `'sha256-${createHash('sha256').update(text).digest('base64')}'`;

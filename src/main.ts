@@ -37,8 +37,7 @@ if (import.meta.main !== false) main();
 async function main(): Promise<void> {
   const { node } = process.versions;
   if (Number.parseInt(node, 10) < OLDEST_NODE) {
-    // 9.7
-    return fail(EXIT.failed, [`notes-users needs node ${OLDEST_NODE} or newer, this is ${node}`]);
+    return fail(EXIT.failed, [`notes-users needs node ${OLDEST_NODE} or newer, this is ${node}`]); // 9.7
   }
   const [argument, ...rest] = process.argv.slice(2);
   if (rest.length > 0) return fail(EXIT.failed, [USAGE]); // 6.11
@@ -59,9 +58,8 @@ async function main(): Promise<void> {
   }
 }
 
-/** Requests `/live` or `/ready` from the admin listener of a running service. */
+/** Requests `/live` or `/ready` from the admin listener of a running service (6.5). */
 async function probe(page: string): Promise<void> {
-  // 6.5
   let address = '';
   try {
     const { host, port } = readAdminAddress(process.env);
@@ -112,8 +110,7 @@ async function serve(isJson: boolean): Promise<void> {
     stop();
   };
   const onFault = (err: unknown) => {
-    // 6.16
-    log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) });
+    log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) }); // 6.16
     if (isSurvivable(err)) return;
     statusInTime = EXIT.software;
     stop();
@@ -131,7 +128,7 @@ async function serve(isJson: boolean): Promise<void> {
   process.on('unhandledRejection', onFault);
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
-  process.on('SIGHUP', onHangup); // Without a handler it would end the process.
+  process.on('SIGHUP', onHangup); // Without a handler, it would end the process.
 
   try {
     service = await startService(config, log, (err) => {
@@ -152,9 +149,8 @@ async function serve(isJson: boolean): Promise<void> {
   }
 }
 
-/** Opens the log on stdout, whose reader can neither end nor block the process. */
+/** Opens the log on stdout. Its reader can neither end nor block the process (6.10). */
 function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
-  // 6.10
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', () => {});
     // Otherwise node blocks while a terminal is paused, for example after Ctrl-S.
@@ -168,11 +164,10 @@ function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
 }
 
 /**
- * Writes to stdout if it is a file; node's own stream would do so synchronously. After a full disk
- * took part of a line, the next write begins a new line.
+ * Writes to a file on stdout asynchronously (6.6, 6.10). Node's own stream would block. If a full disk
+ * took only part of a line, the next write begins a new line.
  */
 function fileSink(): Sink {
-  // 6.6, 6.10
   let isTorn = false;
   return (lines, done) => {
     const bytes = Buffer.from(isTorn ? `\n${lines}` : lines);
@@ -183,17 +178,16 @@ function fileSink(): Sink {
   };
 }
 
-/** The peer of a connection is gone. This says nothing about the rest of the process. */
+/** Errors of a connection whose peer is gone. The rest of the process is not affected. */
 const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'];
 
 const DRIVER_FRAME = /[\\/]node_modules[\\/]postgres[\\/]/;
 
 /**
- * True if the process can go on after this fault. The Postgres driver can throw outside any call;
- * the pool replaces its connection. After any other error our own state is unknown.
+ * True if the process can continue after this fault (6.16). The Postgres driver can throw outside any
+ * call; the pool replaces its connection. After any other error our own state is unknown.
  */
 function isSurvivable(err: unknown): boolean {
-  // 6.16
   const { code, stack } = (err ?? {}) as NodeJS.ErrnoException;
   if (code !== undefined && PEER_GONE.includes(code)) return true;
   // Only the frame that threw counts: the driver also calls our callbacks.

@@ -6,7 +6,7 @@ import type { Reply } from './http/reply.ts';
 import type { StaticDocument } from './http/static.ts';
 import type { UserStore } from './user.ts';
 
-/** What handlers use; the same for all requests. */
+/** Everything that handlers use besides the request. All requests share it. */
 export interface Services extends AuthServices {
   readonly store: UserStore;
   /** The one note, as JSON. */
@@ -20,7 +20,7 @@ export type Context = Pick<Exchange, 'headers' | 'parameters' | 'query' | 'body'
 
 /**
  * Returns the response to a request. A synchronous handler saves a microtask. An asynchronous one must
- * read the body before it awaits, because the body is released meanwhile.
+ * read the body before its first `await`: the pipeline drops the body when it gets a promise.
  */
 export type RouteHandler = (context: Context, services: Services) => Reply | Promise<Reply>;
 
@@ -28,7 +28,7 @@ export interface Route {
   readonly access: Access;
   /** Media types of the body; empty if the route takes none. */
   readonly accepts: readonly MediaType[];
-  /** Statuses that the handler returns. Those of the pipeline follow from the row. */
+  /** Statuses that the handler returns. Those of the pipeline, such as 401, follow from the row. */
   readonly returns: readonly number[];
   readonly handle: RouteHandler;
   /** One line of Markdown. */

@@ -14,7 +14,7 @@ import {
 import { basic, bearer, optionalBearer, PUBLIC } from './auth/access.ts';
 import type { RouteTable } from './route.ts';
 
-/** By method and path. The realm is the last fixed part of the path (3.19). */
+/** Routes by method and path. A 401 names the last fixed part of the path as its realm (3.19). */
 // biome-ignore format: a table reads in columns
 export const routes = {
   'GET /':              { access: PUBLIC,                  accepts: [],                     returns: [200],                     handle: greet,       summary: 'A greeting in plain text' },

@@ -1,5 +1,5 @@
-// Wires the parts together: settings in, a running service out. The program and `start` of the
-// package use the same function.
+// Wires the parts together: settings in, a running service out. The program and the package's `start`
+// use the same function.
 import { randomBytes } from 'node:crypto';
 import { totalmem } from 'node:os';
 import { performance } from 'node:perf_hooks';
@@ -39,19 +39,19 @@ export interface Service {
   /** Reads the TLS files again. @throws an Error, and keeps the old ones, if they are unreadable */
   readonly reloadTls: () => void;
   /**
-   * Finishes requests in flight, then releases everything. Idle connections are closed after
-   * `graceMs` milliseconds, 500 by default, because a request can be on its way.
+   * Finishes requests in flight, then releases everything. Closes idle connections after `graceMs`
+   * milliseconds, 500 by default, because a request may be on its way.
    * @returns false if requests were still in flight after SHUTDOWN_TIMEOUT_MS
    */
   readonly stop: (graceMs?: number) => Promise<boolean>;
 }
 
 /**
- * Starts the service. Calls `onFatal` if it can never use its database.
+ * Starts a service, independent of any other in this process (9.3). Calls `onFatal` if it can never
+ * use its database.
  * @throws an Error if an address or the SQLite file can't be opened
  */
 export async function startService(
-  // 9.3
   config: Config,
   log: Log,
   onFatal: (err: Error) => void,
@@ -65,7 +65,7 @@ export async function startService(
   };
   let isStopping = false;
 
-  // Compressed while the store opens.
+  // The documents are compressed while the store opens.
   const documents = Promise.all([readOpenapi(), readDocs()]);
   const opened = await openStore(config.DATABASE_URL, {
     turns,
@@ -106,7 +106,7 @@ export async function startService(
       metrics?.end(exchange, ms);
     },
   });
-  // A request that waits for the store makes no progress either.
+  // While a request waits for the store, its client has nothing to read.
   const inactivityMs = READER_TIMEOUT_MS + config.DATABASE_TIMEOUT_MS; // 6.3
   const limits = memoryLimits(
     config.MEMORY_LIMIT_BYTES,
@@ -179,8 +179,8 @@ function authServices(config: Config, password: string): AuthServices {
   };
 }
 
+/** Returns the reason why the store is not ready, if any (7.2). */
 function unavailability(store: UserStore): Promise<string | undefined> {
-  // 7.2
   return store.ping().then(
     () => undefined,
     () => 'store unavailable',
@@ -193,7 +193,7 @@ function logExchange(exchange: Answered, ms: number, log: Log): void {
   if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
 }
 
-/** The chain of causes in one line. An unknown error includes its stack. */
+/** Returns the chain of causes in one line, with the stack of an unknown error. */
 function causeOf(err: unknown): string {
   if (!(err instanceof Error)) return String(err);
   const isKnown = err instanceof StoreUnavailable || 'code' in err;

@@ -1,5 +1,5 @@
-// The package, for test suites (contract section 9). Its types use no other file, so that the
-// declarations in the package show nothing else of the source.
+// The package, for test suites (contract section 9). Its types reject unknown settings (9.6). They use
+// no other file, so that the declarations in the package show nothing else of the source.
 /// <reference lib="esnext.disposable" preserve="true" />
 import { InvalidConfig, readConfig, VARIABLES } from './config.ts';
 import { Log } from './ops/log.ts';
@@ -10,7 +10,6 @@ import { startService } from './service.ts';
  * There is no `LOG_LEVEL`, because nothing is printed.
  */
 export interface Settings {
-  // 9.6
   /** Port of the API. Default: `0`, which picks a free one. */
   readonly PORT?: number | undefined;
   /** Address to bind. Default: `127.0.0.1`. */
@@ -51,7 +50,7 @@ export interface Settings {
   readonly AUTH_FAILURES_PER_MINUTE?: number | undefined;
   /** Larger request bodies return 413; in bytes, 1 to 16777216. Default: 102400. */
   readonly BODY_LIMIT_BYTES?: number | undefined;
-  /** Memory of the process, which determines the limits of clients. Default: 536870912. */
+  /** Memory that the process may use; the limits of clients derive from it. Default: 536870912. */
   readonly MEMORY_LIMIT_BYTES?: number | undefined;
   /** An origin, or `*`, that browsers may call from. Default: none. */
   readonly CORS_ORIGIN?: string | undefined;
@@ -96,8 +95,7 @@ const DEFAULTS = { PORT: '0', HOST: '127.0.0.1', DATABASE_URL: 'sqlite::memory:'
  *   if the port or the SQLite file can't be opened
  */
 export async function start(settings: Settings = {}): Promise<RunningService> {
-  // 9.1
-  const config = readConfig({ ...DEFAULTS, ...toEnvironment(settings) });
+  const config = readConfig({ ...DEFAULTS, ...toEnvironment(settings) }); // 9.1
   const log = new Log('silent', 'json', (_text, done) => done()); // 9.2
   const { url, adminUrl, credential, stop } = await startService(config, log, () => {});
   let closed: Promise<void> | undefined;
@@ -109,9 +107,8 @@ export async function start(settings: Settings = {}): Promise<RunningService> {
   return { url, adminUrl, credential, close, [Symbol.asyncDispose]: close };
 }
 
-/** Omits empty settings, which would hide DEFAULTS. */
+/** Converts settings to variables (9.5). Omits empty ones, which would hide DEFAULTS. */
 function toEnvironment(settings: Settings): Readonly<Record<string, string>> {
-  // 9.5
   const given = Object.entries(settings).filter(([, value]) => value !== undefined && value !== '');
   const names: readonly string[] = VARIABLES.filter((name) => name !== 'LOG_LEVEL');
   const problems = given.flatMap(([name, value]) => {

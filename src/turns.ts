@@ -1,19 +1,22 @@
-// Fair scheduler for expensive work: does a little in each turn of the event loop, so that cheap
-// requests get their responses in between (contract 6.18). Clients take turns by address: one that
-// causes a lot of work delays mostly itself. Node accepts one connection per turn, so turns stay
-// short while connections arrive: otherwise a new client would wait behind all earlier ones.
+// Fair scheduler for expensive work: runs a little of it in each turn of the event loop, so that cheap
+// requests are processed in between (contract 6.18). Clients take turns by address, so one that causes
+// a lot of work delays mostly itself.
+//
+// Node accepts only one connection per turn of the event loop. After a turn that accepted one, the
+// work waits for the next turn, for MAX_WAIT_MS at most. Otherwise each of many new connections would
+// wait for a full TURN_MS of work per connection before it.
 
-/** Time for such work in one turn. A task is never divided. */
+/** Time for this work in one turn of the event loop. A task that has begun runs to its end. */
 const TURN_MS = 2;
 
-/** Longest time that arriving connections can delay it. */
+/** Maximum time that new connections can delay the work. */
 const MAX_WAIT_MS = 10;
 
 type Task = () => void;
 
 /** Runs one task of each client in turn, in the order of their arrival. */
 export class Turns {
-  /** Waiting tasks by client; the next client comes first. */
+  /** Waiting tasks by client. The client whose turn is next comes first. */
   readonly #waiting = new Map<string, Task[]>();
   readonly #now: () => number;
   #hasAccepted = false;
@@ -36,26 +39,26 @@ export class Turns {
     this.#waiting.set(client, [task]);
   }
 
-  /** Whether tasks wait. */
+  /** True if tasks wait. */
   get isBusy(): boolean {
     return this.#waiting.size > 0;
   }
 
-  /** Ends the current turn. A task that resumes a socket calls it: the read comes next, at any cost. */
+  /** Ends the current turn after this task. Used after `socket.resume()`: the read can be expensive. */
   end(): void {
     this.#hasEnded = true;
   }
 
-  /** Notes that a connection was accepted in this turn. */
+  /** Records that a connection was accepted in this turn. */
   accepted(): void {
     this.#hasAccepted = true;
   }
 
   readonly #run = (): void => {
     const start = this.#now();
-    const mayWait = this.#hasAccepted && start - this.#ranAtMs < MAX_WAIT_MS;
+    const canWait = this.#hasAccepted && start - this.#ranAtMs < MAX_WAIT_MS;
     this.#hasAccepted = false;
-    if (!mayWait) {
+    if (!canWait) {
       this.#hasEnded = false;
       do this.#runNext();
       while (this.#waiting.size > 0 && !this.#hasEnded && this.#now() - start < TURN_MS);
@@ -68,7 +71,7 @@ export class Turns {
     const [[client, tasks]] = this.#waiting as unknown as [[string, Task[]]];
     const task = tasks.shift()!;
     task();
-    // Move the client behind the others.
+    // Puts the client behind the others.
     this.#waiting.delete(client);
     if (tasks.length > 0) this.#waiting.set(client, tasks);
   }

@@ -25,7 +25,7 @@ export interface Condition {
   readonly noneOf: Versions;
 }
 
-/** The condition that every user meets; compared by identity. */
+/** The condition that every user meets. Stores compare it by identity. */
 export const ALWAYS: Condition = { oneOf: 'any', noneOf: [] };
 
 /** A keyset page: at most `limit` users whose id is greater than `after`. */
@@ -38,12 +38,11 @@ export interface Page {
 export type WriteResult = User | 'stale' | undefined;
 
 /**
- * Where users are kept. A write resolves only after it is durable. Every method throws
- * StoreUnavailable if the store fails or does not respond in time. The outcome of a write is then
- * unknown: it was done once or not at all.
+ * Stores users; both engines implement it (5.0). A write resolves only after it is durable. Every
+ * method throws StoreUnavailable if the store fails or does not respond in time. The outcome of a
+ * write is then unknown: it was done once or not at all.
  */
 export interface UserStore {
-  // 5.0
   /** @throws EmailTaken */
   create(user: NewUser): Promise<User>;
   find(id: number): Promise<User | undefined>;
@@ -57,7 +56,7 @@ export interface UserStore {
   update(id: number, change: UserChange, condition: Condition): Promise<WriteResult>;
   /** Returns the user as it was before. */
   delete(id: number, condition: Condition): Promise<WriteResult>;
-  /** Rejects if the store is not usable. */
+  /** Rejects if the store is unusable. */
   ping(): Promise<void>;
   /**
    * Releases files and connections. Running statements have `graceMs` milliseconds to finish, a
@@ -88,12 +87,12 @@ export class InvalidUser extends Error {
 const NOT_IN_EMAIL = '@\\x00-\\x20\\x7f-\\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000';
 
 /**
- * The fields of a user as JSON Schema (2020-12), where lengths count code points. No store keeps
- * U+0000 or lone surrogates. No portable pattern rejects lone surrogates, so `isValid` does.
+ * The fields of a user as JSON Schema (2020-12), where lengths count code points (4.11). Stores
+ * can't keep U+0000 or lone surrogates. No portable pattern rejects lone surrogates, so `isValid`
+ * does.
  */
 export const FIELDS = {
   name: {
-    // 4.11
     type: 'string',
     minLength: 1,
     maxLength: 100,
@@ -101,7 +100,6 @@ export const FIELDS = {
     description: 'a string of 1 to 100 characters without U+0000 or lone surrogates',
   },
   email: {
-    // 4.11
     type: 'string',
     minLength: 3,
     maxLength: 100,
@@ -114,7 +112,6 @@ export const FIELDS = {
 type Field = keyof typeof FIELDS;
 const FIELD_NAMES = Object.keys(FIELDS) as readonly Field[];
 const PATTERNS = {
-  // 4.11
   name: new RegExp(FIELDS.name.pattern),
   email: new RegExp(FIELDS.email.pattern),
 };
@@ -124,9 +121,8 @@ export function parseNewUser(body: unknown): NewUser {
   return check(body, FIELD_NAMES) as NewUser;
 }
 
-/** Reads a JSON Merge Patch (RFC 7396). @throws InvalidUser, also for null, which removes a field */
+/** Reads a JSON Merge Patch (4.6). @throws InvalidUser, also for null, which would remove a field */
 export function parseChange(body: unknown): UserChange {
-  // 4.6
   return check(
     body,
     FIELD_NAMES.filter((field) => isObject(body) && Object.hasOwn(body, field)),
@@ -138,7 +134,6 @@ export function isEmail(value: string): boolean {
 }
 
 function check(body: unknown, fields: readonly Field[]): UserChange {
-  // 4.11
   if (!isObject(body)) throw new InvalidUser('The body must be a JSON object.'); // 4.12
   const invalid = fields.filter((field) => !isValid(field, body[field]));
   if (invalid.length > 0) {
@@ -149,7 +144,7 @@ function check(body: unknown, fields: readonly Field[]): UserChange {
 }
 
 function isValid(field: Field, value: unknown): boolean {
-  if (typeof value !== 'string') return false; // 4.6
+  if (typeof value !== 'string') return false; // 4.6, 4.11
   const { minLength, maxLength } = FIELDS[field];
   // A code point has one or two UTF-16 units, so longer values need not be counted.
   if (value.length < minLength || value.length > 2 * maxLength) return false;

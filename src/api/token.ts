@@ -10,7 +10,7 @@ export function issueToken({ body, client }: Context, services: Services): Reply
   return { ...json(JSON.stringify({ token })), cacheControl: 'no-store' }; // 3.2
 }
 
-// 3.3
+/** True for the right pair. A missing body and values of other types count as wrong (3.3). */
 function isRightPair(body: unknown, client: string, { limiter, credential }: Services): boolean {
   if (typeof body !== 'object' || body === null) return false;
   const { id, pw } = body as { id?: unknown; pw?: unknown };

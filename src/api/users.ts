@@ -17,7 +17,7 @@ import {
 
 /** Lists of at least this many users are streamed, and read from the store in pages of this size. */
 const PAGE_SIZE = 500; // 4.1
-/** For a slow client, because most of a larger page would be read in vain. */
+/** Page size for a slow client. It drops the rest of a page at each pause, and reads it again. */
 const SLOW_PAGE_SIZE = 100;
 /** Approximate length of a piece of a stream. */
 const PIECE_CHARACTERS = 32 * 1024;
@@ -115,18 +115,22 @@ async function findByEmail(email: string, after: number, store: UserStore): Prom
 }
 
 /**
- * A JSON array of users. It keeps the users that the store returned while the client reads fast. For a
- * slow client it drops them, and reads the next ones when they are needed.
+ * A JSON array of users. While the client reads fast, it keeps the page that the store returned. For a
+ * slow client it drops the page, and reads the next users when they are needed.
  */
 class UserPieces implements Pieces {
   #users: readonly User[];
+  /** Id at which the list ends. */
   readonly #last: number;
   readonly #store: UserStore;
+  /** Index in `#users` of the next user. */
   #next = 0;
+  /** Id of the last user written. */
   #after = 0;
   #pageSize = PAGE_SIZE;
+  /** Text before the next user; empty after the last piece. */
   #separator = '[';
-  /** Whether the next piece needs no read. */
+  /** True if the next piece needs no read. */
   #isLoaded = true;
 
   constructor(users: readonly User[], last: number, store: UserStore) {
@@ -171,7 +175,7 @@ class UserPieces implements Pieces {
   }
 }
 
-/** By the array that the store returned: requests that shared a read share its JSON. */
+/** JSON by the array that the store returned. Requests that shared a read share its JSON. */
 const jsonByUsers = new WeakMap<
   readonly User[],
   { readonly count: number; readonly body: string | Buffer }
@@ -180,7 +184,7 @@ const jsonByUsers = new WeakMap<
 /** From this length, bytes shared by all responses cost less than text copied for each. */
 const SHARED_CHARACTERS = 16 * 1024;
 
-/** JSON of the first `count` users. */
+/** Returns the JSON of the first `count` users. */
 function jsonArray(users: readonly User[], count: number): string | Buffer {
   const known = jsonByUsers.get(users);
   if (known?.count === count) return known.body;

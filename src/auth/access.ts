@@ -4,7 +4,7 @@ import type { Credential } from './credential.ts';
 import type { Tokens } from './jwt.ts';
 import type { FailureLimiter } from './limiter.ts';
 
-/** Who may use a route. */
+/** The credentials that a route requires. */
 export interface Access {
   readonly scheme: 'none' | 'basic' | 'bearer';
   /** Names the protected resource in the challenge of a 401. */
@@ -75,13 +75,12 @@ function isValid(
 
 /** @returns undefined unless the header is two parts separated by one space */
 export function parseAuthorization(header: string): Authorization | undefined {
-  // 3.6
   const space = header.indexOf(' ');
-  if (space < 1 || space === header.length - 1 || header.includes(' ', space + 1)) return undefined;
+  if (space < 1 || space === header.length - 1 || header.includes(' ', space + 1)) return undefined; // 3.6
   return { scheme: header.slice(0, space).toLowerCase(), credentials: header.slice(space + 1) };
 }
 
-/** 401 with a challenge, which RFC 9110 §15.5.2 requires. */
+/** Returns a 401 with a challenge, which RFC 9110 §15.5.2 requires. */
 export function unauthorized(challenge: string): HttpError {
   return new HttpError(401, 'Unauthorized', ['WWW-Authenticate', challenge]);
 }
@@ -89,7 +88,7 @@ export function unauthorized(challenge: string): HttpError {
 // token68 = 1*( ALPHA / DIGIT / "-" / "." / "_" / "~" / "+" / "/" ) *"="   (RFC 9110 §11.2)
 const TOKEN68 = /^[A-Za-z0-9\-._~+/]+=*$/;
 
-/** The challenge for a request with this Authorization header (RFC 7617 §2, RFC 6750 §3). */
+/** Returns the challenge for a request that sent these credentials (RFC 7617 §2, RFC 6750 §3). */
 export function challenge({ scheme, realm }: Access, sent: Authorization | undefined): string {
   if (scheme === 'basic') return `Basic realm="${realm}", charset="UTF-8"`; // 3.10
   // 3.8: only a client that sent a well-formed token learns that it is invalid.

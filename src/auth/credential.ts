@@ -1,8 +1,8 @@
-// The credential user. Secrets are compared in constant time, whatever their lengths, so that timing
-// does not reveal how much of a guess was right (contract 3.12).
+// The credential user. Secrets are compared in constant time, regardless of their lengths, so that
+// timing does not reveal how much of a guess was right (contract 3.12).
 import { timingSafeEqual } from 'node:crypto';
 
-/** Buffers have a multiple of this size, which hides the length of a secret. */
+/** Buffer sizes are multiples of this, which hides the length of a secret. */
 const BLOCK_BYTES = 256;
 
 export class Secret {
@@ -18,10 +18,9 @@ export class Secret {
   }
 
   equals(given: string): boolean {
-    // 3.12
     this.#given.fill(0);
     this.#given.write(given);
-    const isSame = timingSafeEqual(this.#given, this.#expected);
+    const isSame = timingSafeEqual(this.#given, this.#expected); // 3.12
     return isSame && Buffer.byteLength(given) === this.#length;
   }
 }
@@ -43,7 +42,7 @@ export class Credential {
   }
 
   matches(user: string, password: string): boolean {
-    // Always compares both (3.12).
+    // Always compares both: the time does not depend on the login (3.12).
     const isUser = this.#user.equals(user);
     const isPassword = this.#password.equals(password);
     return isUser && isPassword;

@@ -18,7 +18,7 @@ export class ExpiringFilter {
   readonly #keepMs: number;
   /** Stops attackers from choosing keys whose bits are those of another key. */
   readonly #salt = randomBytes(16).toString('base64');
-  /** At most two, the younger one first. */
+  /** At most two; the younger one comes first. */
   #generations: readonly Generation[] = [];
 
   constructor(keepMs: number) {

@@ -23,8 +23,8 @@ export class Tokens {
   readonly #subject: Subject;
   readonly #keys: readonly HmacKey[];
   readonly #nowSeconds: () => number;
-  // Cache of verified tokens and their `exp`, in two generations: a hit moves to the younger one, and
-  // when that is full the older one is dropped.
+  // Cache of verified tokens and their `exp`, in two generations. A hit moves to the younger one. When
+  // that is full, the older one is dropped.
   #young = new Map<string, number>();
   #old = new Map<string, number>();
   #issued: { readonly iat: number; readonly token: string } | undefined;
@@ -41,8 +41,7 @@ export class Tokens {
 
   /** Returns a compact JWS. All tokens of a second are the same, so each is signed once. */
   issue(): string {
-    // 3.4
-    const iat = Math.floor(this.#nowSeconds());
+    const iat = Math.floor(this.#nowSeconds()); // 3.4
     if (this.#issued?.iat !== iat) this.#issued = { iat, token: this.#make(iat) };
     return this.#issued.token;
   }
@@ -54,7 +53,7 @@ export class Tokens {
     return `${input}.${sign(input, this.#keys[0]!)}`;
   }
 
-  /** Whether one of the keys signed the token, and it names the subject and has not expired. */
+  /** True if one of the keys signed the token, it names the subject and it has not expired. */
   verify(token: string): boolean {
     const now = this.#nowSeconds();
     const young = this.#young.get(token);
@@ -86,9 +85,8 @@ export class Tokens {
     // Comparing text rather than bytes rejects a signature in non-canonical base64url (3.7).
     const given = Buffer.from(signature);
     return this.#keys.some((key) => {
-      // 3.12
       const expected = Buffer.from(sign(input, key));
-      return given.length === expected.length && timingSafeEqual(given, expected);
+      return given.length === expected.length && timingSafeEqual(given, expected); // 3.12
     });
   }
 
@@ -102,7 +100,7 @@ export class Tokens {
   }
 }
 
-/** A key of HMAC (RFC 2104), combined with both paddings, as Latin-1 text. */
+/** An HMAC key (RFC 2104), combined with both paddings, as Latin-1 text. */
 interface HmacKey {
   readonly inner: string;
   readonly outer: string;
@@ -128,22 +126,20 @@ function sign(input: string, { inner, outer }: HmacKey): string {
   return hash('sha256', Buffer.from(outer + digest, 'latin1'), 'base64url');
 }
 
-/** Whether a JOSE header has `alg` HS256 and no `crit` (RFC 7515 §4.1.11). */
+/** True if a JOSE header has `alg` HS256 and no `crit` (RFC 7515 §4.1.11). */
 function isSupportedHeader(header: string): boolean {
-  // 3.7
   if (header === HEADER) return true;
   const parsed = decodeObject(header);
   return parsed?.alg === 'HS256' && !Object.hasOwn(parsed, 'crit'); // 3.7
 }
 
 function decodeObject(text: string): Record<string, unknown> | undefined {
-  // 3.7
   const bytes = decode(text);
-  if (bytes === undefined || !isUtf8(bytes)) return undefined;
+  if (bytes === undefined || !isUtf8(bytes)) return undefined; // 3.7
   try {
     const value: unknown = JSON.parse(bytes.toString());
     const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
-    return isObject ? (value as Record<string, unknown>) : undefined;
+    return isObject ? (value as Record<string, unknown>) : undefined; // 3.7
   } catch {
     return undefined;
   }
@@ -151,7 +147,6 @@ function decodeObject(text: string): Record<string, unknown> | undefined {
 
 /** Decodes canonical base64url without padding (RFC 7515 §2). */
 function decode(text: string): Buffer | undefined {
-  // 3.7
   const bytes = Buffer.from(text, 'base64url');
-  return bytes.toString('base64url') === text ? bytes : undefined;
+  return bytes.toString('base64url') === text ? bytes : undefined; // 3.7
 }

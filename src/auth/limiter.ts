@@ -9,7 +9,7 @@ import { ExpiringFilter } from './filter.ts';
 /** How long a failure counts and a lock holds. */
 const WINDOW_MS = 60_000; // 3.13
 
-/** Limit of a /48, as a multiple of an address's. */
+/** Limit of a /48, as a multiple of an address's limit. */
 const NETWORK_LIMIT_FACTOR = 64; // 3.13
 
 /** The failures of a key in one slice are stored as a count, so a high limit needs no more memory. */
@@ -18,11 +18,11 @@ const SLICE_MS = 10_000; // 3.13
 /** Keys in each of a table's two generations. */
 const MAX_KEYS_PER_GENERATION = 5_000; // 3.13
 
-/** Success neither counts nor resets: an attacker gains nothing by mixing in valid credentials. */
+/** A success neither counts nor resets: an attacker gains nothing by mixing in valid credentials. */
 export class FailureLimiter {
   readonly #limit: number;
   readonly #now: () => number;
-  /** All keys in it are locked. */
+  /** Keys that lost their counter. All of them are locked. */
   readonly #displaced = new ExpiringFilter(WINDOW_MS);
   readonly #addresses: CounterTable;
   readonly #networks: CounterTable;
@@ -37,7 +37,7 @@ export class FailureLimiter {
       this.#displaced.add(key, at); // 3.13
     });
     // A displaced /48 below its limit is dropped: a lock would refuse addresses that never failed.
-    // To displace it takes 5,000 others, which allow 320,000 times the limit anyway.
+    // Displacing it takes 5,000 other /48s, which allow 320,000 times the limit anyway.
     this.#networks = new CounterTable(limit * NETWORK_LIMIT_FACTOR, (key, isLocked, at) => {
       if (isLocked) this.#displaced.add(key, at); // 3.13
     });
@@ -98,7 +98,7 @@ class CounterTable {
   readonly #onDisplaced: OnDisplaced;
   #young = new Map<string, Counter>();
   #old = new Map<string, Counter>();
-  /** When the latest failure of all keys no longer counts. */
+  /** Time from which no failure of any key counts. */
   #expiresMs = Number.NEGATIVE_INFINITY;
 
   constructor(limit: number, onDisplaced: OnDisplaced) {
@@ -141,9 +141,9 @@ class CounterTable {
 /** The failures of one key within the window. */
 class Counter {
   count = 0;
-  /** When the latest failure no longer counts. A lock ends then too. */
+  /** Time from which the latest failure no longer counts. A lock ends then too. */
   expiresMs = 0;
-  // By slice, oldest first: when its latest failure no longer counts, and its number of failures.
+  // By slice, oldest first: the time from which its latest failure no longer counts, and its count.
   readonly #ends: number[] = [];
   readonly #counts: number[] = [];
 

@@ -2,8 +2,9 @@
 import { isIP, isIPv4 } from 'node:net';
 
 /**
- * Behind proxies, the entry of `X-Forwarded-For` that is `proxies` from the right, because clients can
- * forge those further left. The socket's address if that entry is missing or no address.
+ * Returns the client's address. Behind proxies it is the entry of `X-Forwarded-For` at position `proxies`
+ * from the right, because clients can forge those further left. Without a valid entry there, it is
+ * the socket's address.
  */
 export function clientAddress(
   socketAddress: string,
@@ -25,8 +26,8 @@ export interface CounterKeys {
   readonly network: string | undefined;
 }
 
+/** Returns the keys under which failures of an address are counted (3.13). */
 export function counterKeys(address: string): CounterKeys {
-  // 3.13
   if (isIP(address) !== 6) return { address, network: undefined };
   const [head = '', tail = ''] = address.replace(/%.*$/, '').split('::');
   const left = head === '' ? [] : head.split(':');

@@ -15,20 +15,18 @@ export const MEDIA_TYPES = {
 
 export type MediaType = keyof typeof MEDIA_TYPES;
 
-/** Whether a request announces a body (RFC 9112 §6.3). */
+/** True if a request announces a body; without one it needs no media type (2.8, RFC 9112 §6.3). */
 export function hasBody(req: IncomingMessage): boolean {
-  // 2.8
   const { 'content-length': length, 'transfer-encoding': coding } = req.headers;
   return coding !== undefined || (length !== undefined && Number(length) !== 0);
 }
 
 /**
- * Reads and parses the body, then calls `done`. An empty body is undefined, and so is one on a route
- * that takes none, where it has no meaning (RFC 9110 §9.3.1) and is dropped as it arrives. Checks
- * come in the order of rule 2.5. Sends 100 to a client that waits for it. Throws HttpError 413, 415
- * or 400, or calls `fail` with it.
+ * Reads and parses the body, then calls `done`. An empty body is undefined. On a route that takes
+ * none, a body has no meaning (RFC 9110 §9.3.1): it is dropped as it arrives and is undefined too.
+ * Checks in the fixed order: 413, 415, 400 (2.5). Sends 100 to a client that waits for it.
+ * @throws HttpError 413 or 415 before the body is read; later errors go to `fail`
  */
-// 2.5
 export function readBody(
   exchange: Exchange,
   accepts: readonly MediaType[],
@@ -39,16 +37,16 @@ export function readBody(
   const { req, res, connection } = exchange;
   const declared = req.headers['content-length'];
   if (Number(declared ?? 0) > limitBytes) throw tooLarge(limitBytes); // 2.8
-  const isAwaited = expectsContinue(req);
-  // The size is checked before the type, and a body of unknown length can turn out too large. A
-  // client that waits must not be told to send what is refused (2.14).
-  let type = declared === undefined && !isAwaited ? undefined : mediaType(req, accepts);
-  if (isAwaited) res.writeContinue(); // 2.14
+  const isClientWaiting = expectsContinue(req);
+  // 413 comes before 415, so the type of a body of unknown length is checked at its end. A client
+  // that waits for 100 must not be told to send a body that is then refused (2.14).
+  let type = declared === undefined && !isClientWaiting ? undefined : mediaType(req, accepts);
+  if (isClientWaiting) res.writeContinue(); // 2.14
   const isKept = accepts.length > 0; // 2.15
   let buffer: Buffer = EMPTY;
   let length = 0;
   let isFinished = false;
-  /** Calls once, then frees the body: node keeps the request and its listeners. */
+  /** Passes the body to `call`, once, and frees it. Node keeps the request and its listeners. */
   const finish = (call: (bytes: Buffer) => void) => {
     if (isFinished) return;
     isFinished = true;
@@ -59,7 +57,7 @@ export function readBody(
     free(bytes);
   };
   req.on('data', (chunk: Buffer) => {
-    // 6.18: each read brings up to 10,000 chunks of one byte.
+    // 6.18: one read brings up to 10,000 chunks of one byte.
     if (declared === undefined && !req.complete) connection.pauseForTurn();
     if (length + chunk.length > limitBytes) return finish(() => fail(tooLarge(limitBytes))); // 2.8
     if (isKept && !isFinished) {
@@ -87,11 +85,12 @@ export function readBody(
     finish(() => fail(err instanceof HttpError ? err : new HttpError(400)));
   req.on('end', () => {
     if (buffer.length <= LARGE_BYTES) return finish(parsed);
+    // 6.18: a large body is parsed in a turn of its own. The client may leave before that.
     res.once('close', abandon);
     connection.later(() => {
       res.off('close', abandon);
       finish(parsed);
-    }); // 6.18
+    });
   });
   // The client has gone, or node's parser rejected the rest of the body.
   req.on('error', abandon);
@@ -120,8 +119,8 @@ const LARGE_BYTES = 8 * 1024;
 const MIN_BUFFER_BYTES = 4096;
 
 /**
- * Returns the buffer with the chunk after its first `length` bytes. One buffer per body: a list of
- * chunks of one byte each would be hundreds of times as large.
+ * Returns the buffer, or a larger copy, with the chunk after its first `length` bytes. A body has one
+ * buffer: a list of chunks of one byte each would be hundreds of times as large.
  */
 function append(buffer: Buffer, length: number, chunk: Buffer, maxBytes: number): Buffer {
   if (length === 0) return chunk;
@@ -149,13 +148,12 @@ function tooLarge(limitBytes: number): HttpError {
 
 /**
  * Returns the body's media type.
- * @throws HttpError 415 with the accepted types (RFC 9110 §15.5.16, §12.5.3)
+ * @throws HttpError 415 with the accepted types (2.8, RFC 9110 §15.5.16, §12.5.3)
  */
 function mediaType(req: IncomingMessage, accepts: readonly MediaType[]): MediaType | undefined {
   if (accepts.length === 0) return undefined;
   const coding = req.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
   if (coding !== 'identity') {
-    // 2.8
     throw new HttpError(415, 'The body must not have a Content-Encoding other than identity.', [
       'Accept-Encoding',
       'identity',
@@ -164,7 +162,7 @@ function mediaType(req: IncomingMessage, accepts: readonly MediaType[]): MediaTy
   const { type, charsets } = parseContentType(req.headers['content-type'] ?? '');
   const found = accepts.find((name) => MEDIA_TYPES[name] === type);
   if (found !== undefined && charsets.every((charset) => charset === 'utf-8')) return found; // 2.8
-  const accepted = accepts.map((name) => MEDIA_TYPES[name]).join(', '); // 2.8
+  const accepted = accepts.map((name) => MEDIA_TYPES[name]).join(', ');
   const headers = ['Accept', accepted];
   if (req.method === 'PATCH') headers.push('Accept-Patch', accepted);
   const types = accepted.replace(', ', ' or ');

@@ -1,11 +1,14 @@
 // Bounds the memory that clients make the process hold, over all connections of all listeners.
 //
-// A connection costs a fixed amount. Its account adds requests in progress, request bodies and
-// unsent responses. Above the budget, the connections that hold the most are closed first, so that
-// clients that hold little keep working. Node's parser keeps unfinished heads and reports no event
-// for them: a timer watches the memory of the process, and checks what each connection has received
-// only while memory is short. The same timer closes connections that make no progress, so that no
-// connection needs its own.
+// A connection costs a fixed amount, and is charged for requests in progress, request bodies and
+// unsent responses. Two checks close the connections that hold the most first, so that clients that
+// hold little keep working:
+//
+// - `hold` checks the sum of all charges against the budget.
+// - A timer checks the memory of the process. This covers unfinished heads, which node's parser keeps
+//   without an event. What each connection has received is measured only while memory is short.
+//
+// The same timer closes connections that make no progress, so that no connection needs its own timer.
 import { memoryUsage } from 'node:process';
 import type { Turns } from '../turns.ts';
 import type { Connection } from './connection.ts';
@@ -21,41 +24,40 @@ const RESERVED_BYTES = 32 * MEBIBYTE;
 /** Maximum number of connections (6.3). */
 const MAX_CONNECTIONS = 10_000;
 
-/** Memory of an idle connection; over TLS, of a handshake that stops half way. With a margin. */
+/** Memory of an idle connection, or of a TLS handshake that stops half way, with a margin. */
 const PLAIN_BYTES = 16 * 1024;
 const TLS_BYTES = 160 * 1024;
 
-/** Memory per byte that clients hold: garbage that is not collected yet, fragmentation. */
+/** Memory per byte charged, including fragmentation and garbage that is not collected yet. */
 const OVERHEAD = 4;
 
-/** If the process grows by more than this part of the budget, connections are closed. */
+/** Connections are closed if the process has grown by more than this part of the budget. */
 const TIGHT = 0.9;
 
 /** A connection that holds this much can be closed at once. */
 const LARGE_BYTES = 32 * 1024;
 
-/** One that holds this much, one request, can be closed once the request has lasted for LONG_MS. */
+/** One that holds this much, such as one request, can be closed once that has lasted LONG_MS. */
 const SMALL_BYTES = 8 * 1024;
 const LONG_MS = 1_000;
 
-/** Connections are checked again once they hold this part of the budget more, or at the next tick. */
+/** `hold` checks again once connections hold this part of the budget more, or after the next tick. */
 const NEXT_LOOK = 1 / 16;
 
-/** Connections closed at once when slots run out, so that choosing them stays rare. */
+/** Connections evicted together when all slots are in use, so that the choice is rarely made. */
 const EVICTION_BATCH_SIZE = 100;
 
-/** Part of the budget that may be in use after an eviction, for the same reason. */
+/** Part of the budget that may be in use after connections were closed, for the same reason. */
 const AFTER_EVICTION = 0.9;
 
 const TICK_MS = 100;
 
-/** Shortest pause between two forced garbage collections. */
+/** Minimum pause between two forced garbage collections. */
 const COLLECTION_PAUSE_MS = 5_000;
 
-/** Time for which a closing connection is still read, so that the client can read its response. */
+/** Time that a closing connection is still read, so that the client can read its response. */
 const LINGER_MS = 2_000;
 
-/** Limits on what clients make the process hold. */
 export interface MemoryLimits {
   readonly budgetBytes: number;
   readonly maxConnections: number;
@@ -81,7 +83,6 @@ export function memoryLimits(
   return { budgetBytes, maxConnections, connectionBytes };
 }
 
-/** Accounts for all connections. */
 export class Budget {
   readonly turns: Turns;
   readonly #limits: MemoryLimits;
@@ -95,11 +96,15 @@ export class Budget {
   readonly #timer: NodeJS.Timeout;
   /** Memory of the process before the first client. */
   readonly #ownRssBytes = memoryUsage.rss();
+  /** Time of the next check for progress. */
   #sweepAt = 0;
+  /** Earliest time of the next forced garbage collection. */
   #collectAt = 0;
+  /** Fixed costs and charges of all connections. */
   #heldBytes = 0;
-  /** The most that connections have held at a tick since the last collection. */
+  /** Maximum of `#heldBytes` at a tick since the last collection. */
   #mostHeldBytes = 0;
+  /** `hold` checks all connections if they hold more than this. */
   #lookAboveBytes: number;
 
   /**
@@ -122,7 +127,7 @@ export class Budget {
 
   /**
    * Adds a connection, and evicts others if no slot is free.
-   * @returns false if none could be closed
+   * @returns false if none could be evicted
    */
   add(connection: Connection): boolean {
     if (this.#connections.size >= this.#limits.maxConnections && !this.#makeRoom()) return false;
@@ -142,13 +147,13 @@ export class Budget {
     this.#heldBytes -= this.#limits.connectionBytes + OVERHEAD * connection.heldBytes;
   }
 
-  /** Adds to what connections hold; a negative number gives back. */
+  /** Adds to the charges of connections; a negative number gives back. */
   hold(bytes: number): void {
     this.#heldBytes += OVERHEAD * bytes;
     if (this.#heldBytes > this.#lookAboveBytes) this.#closeLargest();
   }
 
-  /** Destroys the connection unless it has closed by itself after LINGER_MS milliseconds. */
+  /** Destroys the connection after LINGER_MS milliseconds unless it has closed before. */
   linger(connection: Connection): void {
     connection.deadlineMs = this.#now() + LINGER_MS;
     this.#lingering.push(connection);
@@ -165,7 +170,7 @@ export class Budget {
     for (const connection of this.#connections) connection.checkProgress(now, this.#inactivityMs);
   }
 
-  /** If the process has grown, closes connections or collects the garbage of closed ones. */
+  /** If the process has grown, closes connections, or collects the garbage of closed ones. */
   #look(now: number): void {
     const { budgetBytes } = this.#limits;
     this.#lookAboveBytes = budgetBytes;
@@ -173,7 +178,7 @@ export class Budget {
     const grownBytes = memoryUsage.rss() - this.#ownRssBytes;
     if (grownBytes < budgetBytes / 4) return;
     if (grownBytes > TIGHT * budgetBytes) this.#closeLargest(grownBytes - TIGHT * budgetBytes);
-    // V8 collects when it allocates. After an attack nothing allocates, and the garbage would stay.
+    // V8 collects garbage only when it allocates. After an attack nothing does, so we collect here.
     const releasedBytes = this.#mostHeldBytes - this.#heldBytes;
     if (releasedBytes < NEXT_LOOK * budgetBytes || now < this.#collectAt) return;
     this.#collectAt = now + COLLECTION_PAUSE_MS;
@@ -183,23 +188,24 @@ export class Budget {
 
   /**
    * Closes the connections that hold the most until the others fit into the budget (6.17).
-   * `excessBytes` is what the process has grown beyond what is safe.
+   * `excessBytes` is the growth of the process beyond TIGHT.
    */
   #closeLargest(excessBytes = 0): void {
     const { budgetBytes, connectionBytes } = this.#limits;
-    const longSince = this.#now() - LONG_MS;
+    const latestStartMs = this.#now() - LONG_MS;
     let total = this.#connections.size * connectionBytes;
     const holders = Array.from(this.#connections, (connection) => {
       const bytes = OVERHEAD * connection.measure();
       total += bytes;
       return { connection, bytes };
     });
+    // Bytes to free.
     let surplus = total > budgetBytes ? total - AFTER_EVICTION * budgetBytes : 0;
     surplus = Math.max(surplus, excessBytes);
     holders.sort((a, b) => b.bytes - a.bytes);
     for (const { connection, bytes } of holders) {
       if (surplus <= 0 || bytes < SMALL_BYTES) break;
-      if (bytes < LARGE_BYTES && connection.busySinceMs > longSince) continue;
+      if (bytes < LARGE_BYTES && connection.busySinceMs > latestStartMs) continue;
       surplus -= connectionBytes + bytes;
       total -= connectionBytes + bytes;
       connection.destroy();
@@ -208,9 +214,9 @@ export class Budget {
   }
 
   /**
-   * Evicts connections for new ones (6.3): of the address that has more than half of all, else of
-   * any. Unfinished handshakes and requests go first, then idle connections; those of the address
-   * with the most connections before others, and older before younger ones.
+   * Evicts connections for new ones (6.3). If an address has more than half of all connections, it
+   * loses only its own. Unfinished handshakes and requests go first; without any, idle connections.
+   * Within these, connections of the address with the most go first, oldest first.
    */
   #makeRoom(): boolean {
     const [largest, count] = [...this.#perAddress].reduce((a, b) => (b[1] > a[1] ? b : a));

@@ -7,15 +7,14 @@ export function entityTag(user: User): string {
   return `"${user.version}"`; // 4.16
 }
 
-/** Whether an `If-None-Match` lists the tag. */
+/** True if an `If-None-Match` header lists the tag. */
 export function listsTag(header: string, tag: string): boolean {
   const tags = parseTags(header, 'weak');
   return tags === 'any' || tags.includes(tag.slice(1, -1));
 }
 
-/** What `If-Match` and `If-None-Match` require of the user. */
+/** Returns the condition that `If-Match` and `If-None-Match` express (4.8). */
 export function condition(headers: IncomingHttpHeaders): Condition {
-  // 4.8
   const { 'if-match': match, 'if-none-match': noneMatch } = headers;
   if (match === undefined && noneMatch === undefined) return ALWAYS;
   return {
@@ -24,12 +23,12 @@ export function condition(headers: IncomingHttpHeaders): Condition {
   };
 }
 
-/** Whether `If-Match` allows the request (RFC 9110 §13.1.1). */
+/** True if `If-Match` allows the request (RFC 9110 §13.1.1). */
 export function matchesIfMatch({ version }: User, { oneOf }: Condition): boolean {
   return oneOf === 'any' || oneOf.includes(version);
 }
 
-/** Whether `If-None-Match` lists the user's tag (RFC 9110 §13.1.2). */
+/** True if `If-None-Match` lists the user's tag (RFC 9110 §13.1.2). */
 export function matchesIfNoneMatch({ version }: User, { noneOf }: Condition): boolean {
   return noneOf === 'any' || noneOf.includes(version);
 }
@@ -46,8 +45,8 @@ function parseVersions(header: string, comparison: 'strong' | 'weak'): Versions 
 }
 
 /**
- * The tags of a list, without quotes. Weak tags count in a weak comparison only (§8.8.3.2). A malformed
- * tag matches nothing and ends the list.
+ * Returns the tags of a list, without quotes. Weak tags count in a weak comparison only (§8.8.3.2). A
+ * malformed tag matches nothing and ends the list.
  */
 function parseTags(header: string, comparison: 'strong' | 'weak'): 'any' | string[] {
   if (header.trim() === '*') return 'any';

@@ -1,8 +1,12 @@
 // State of one client connection: the order of its responses, how it ends, and the memory that it
 // makes the process hold. No other module keeps such state.
 //
-// Pipelined requests are processed one after another, each in its own turn of the event loop, so
-// that a long pipeline delays no other client. Reading pauses while requests wait.
+// Pipelining (2.11): node parses all requests of one read at once and calls `receive` for each.
+// - The first is processed at once. Those that arrive before its response join a queue, and reading
+//   pauses.
+// - When a response has been written ('finish'), the next request is processed in a later turn of the
+//   event loop, so that a long pipeline delays no other client.
+// - When the last request leaves the queue, reading resumes.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Budget } from './budget.ts';
@@ -26,7 +30,7 @@ export interface Handler {
  * - `open`: receives requests.
  * - `broken`: the body of the latest request is malformed; its response closes the connection.
  * - `refused`: malformed input followed the latest request; a refusal follows its response.
- * - `closing`: the socket has the last response.
+ * - `closing`: the connection ends with the response that is being sent.
  * - `closed`.
  */
 type State = 'handshake' | 'open' | 'broken' | 'refused' | 'closing' | 'closed';
@@ -41,9 +45,9 @@ const HEAD_FACTOR = 4;
 export class Connection {
   /** The client's address; IPv4 in its plain form. */
   readonly address: string;
-  /** Bytes in the account: requests in progress, bodies, unsent responses. */
+  /** Bytes charged to the connection: requests in progress, bodies, unsent responses. */
   heldBytes = 0;
-  /** Time at which a closing connection is destroyed; see Budget. */
+  /** Time at which Budget destroys a closing connection. */
   deadlineMs = 0;
   #state: State;
   #socket: Socket;
@@ -56,11 +60,11 @@ export class Connection {
   /** Requests waiting for the current one. */
   readonly #queue: Exchange[] = [];
   #isYielding = false;
-  /** Bytes received when the socket got the last response. */
+  /** The socket's `bytesRead` at the latest response. Further bytes belong to later requests. */
   #settledBytes = 0;
-  /** Bytes the client had read at the last check, and when it last read any. */
-  #takenBytes = 0;
-  #takenAtMs = 0;
+  /** Bytes that the client had taken at the last check, and when it last took any. */
+  #drainedBytes = 0;
+  #drainedAtMs = 0;
 
   constructor(socket: Socket, address: string, isTls: boolean, handler: Handler, budget: Budget) {
     this.#socket = socket;
@@ -70,13 +74,13 @@ export class Connection {
     this.#budget = budget;
   }
 
-  /** TLS is established; requests arrive on this socket. */
+  /** Takes over the TLS socket after the handshake. */
   secure(socket: Socket): void {
     this.#socket = socket;
     this.#state = 'open';
   }
 
-  /** The socket has closed. */
+  /** Releases everything once the socket has closed. */
   closed(): void {
     this.#state = 'closed';
     this.#queue.length = 0;
@@ -101,19 +105,19 @@ export class Connection {
     });
   }
 
-  /** Adds bytes to the account; negative to give them back. */
+  /** Charges bytes to the connection; a negative number gives them back. */
   hold(bytes: number): void {
     if (this.#state === 'closed') return;
     this.heldBytes += bytes;
     this.#budget.hold(bytes);
   }
 
-  /** Takes a request whose head has been read. */
+  /** Processes a request whose head has been read, or queues it behind the current one. */
   receive(req: IncomingMessage, res: ServerResponse): void {
     const bytes = REQUEST_BYTES + HEADER_TEXT_BYTES * req.rawHeaders.length;
     this.hold(bytes);
-    // The request arrived together with one that ends the connection. Node keeps it until the
-    // connection closes, so it stays in the account.
+    // 2.11: a request that follows the last one is dropped. Node keeps it until the connection
+    // closes, so it stays charged.
     if (this.#state !== 'open') {
       this.#stopReading();
       return;
@@ -123,14 +127,13 @@ export class Connection {
     const current = this.#current;
     const isFree = current === undefined || current.res.writableFinished;
     if (isFree && this.#queue.length === 0) {
-      // Copies the read: once, not for each request of a pipeline.
+      // This copies the latest read, so it happens for the first request of a pipeline only.
       if (req.headers.upgrade !== undefined) exchange.offerEnd = endOfOffer(req);
       this.#current = exchange;
       this.#handler.handle(exchange);
       return;
     }
-    // 2.11
-    this.#queue.push(exchange);
+    this.#queue.push(exchange); // 2.11
     this.#stopReading();
     if (this.#queue.length === 1) current!.res.once('finish', () => this.#advance());
   }
@@ -143,18 +146,18 @@ export class Connection {
     this.#socket.destroySoon = () => this.#linger();
   }
 
-  /** The response has been handed to the socket. */
+  /** Gives back what the request was charged, once the socket has its response. */
   settle(exchange: Exchange): void {
     this.hold(-exchange.heldBytes);
     this.#settledBytes = this.#socket.bytesRead;
   }
 
-  /** Whether the body of the latest request is malformed; its response closes the connection. */
+  /** True if the body of the latest request is malformed; its response closes the connection. */
   get isBroken(): boolean {
     return this.#state === 'broken';
   }
 
-  /** Whether no request was read after this one. */
+  /** True if no request was read after this one. */
   isLatest(exchange: Exchange): boolean {
     return exchange === this.#latest;
   }
@@ -168,7 +171,7 @@ export class Connection {
     }
     const refusal = new HttpError(statusOfParseError(err));
     const { req } = this.#latest ?? {};
-    // The head was valid and the body is not: its own response is the refusal.
+    // The head was valid but the body is not: the response to this request is the refusal.
     if (req !== undefined && !req.complete && req.listenerCount('error') > 0) {
       this.#state = 'broken';
       req.emit('error', refusal);
@@ -182,12 +185,12 @@ export class Connection {
     if (this.#state !== 'open') return;
     this.#state = 'refused';
     const latest = this.#latest;
-    // The rest of a request that already has its response isn't refused again.
-    const isAnswered = latest !== undefined && !latest.req.complete;
+    // Input that is the rest of a request isn't refused again: that request has its own response.
+    const isRest = latest !== undefined && !latest.req.complete;
     const end = () => {
       if (this.#state !== 'refused') return;
       this.#state = 'closing';
-      if (!isAnswered) this.#socket.write(this.#handler.refusal(refusal, this), 'latin1');
+      if (!isRest) this.#socket.write(this.#handler.refusal(refusal, this), 'latin1');
       this.#linger();
     };
     if (latest === undefined || latest.res.writableFinished) {
@@ -199,7 +202,7 @@ export class Connection {
     latest.res.once('close', () => this.#state === 'refused' && this.#socket.destroySoon());
   }
 
-  /** Refuses `CONNECT`, for which node has removed its listeners from the socket. */
+  /** Refuses `CONNECT`. Node has removed its own listeners from the socket before. */
   refuseTunnel(): void {
     const socket = this.#socket;
     socket.on('error', () => socket.destroy());
@@ -207,44 +210,47 @@ export class Connection {
     this.refuse(new HttpError(405, undefined, ['Allow', this.#handler.allow])); // 2.12
   }
 
-  /** Whether the client has yet to complete the TLS handshake or a request. */
+  /** True if the client has yet to complete the TLS handshake or a request. */
   get isUnfinished(): boolean {
     if (this.#state === 'handshake' || this.#settledBytes === 0) return true;
     if (!this.#isAnswered) return !this.#current!.req.complete;
     return this.#state === 'open' && this.#socket.bytesRead > this.#settledBytes;
   }
 
-  /** Whether no request is in progress. */
+  /** True if no request is in progress. */
   get isIdle(): boolean {
     return (this.#state === 'open' || this.#state === 'handshake') && this.#isAnswered;
   }
 
-  /** When the request in progress began, in milliseconds of the clock. */
+  /** Start of the request in progress, in milliseconds of the clock. */
   get busySinceMs(): number {
     return this.#current?.startMs ?? 0;
   }
 
-  /** Bytes that the client makes the process hold, without the idle connection itself. */
+  /**
+   * Returns the bytes that the client makes the process hold, without the idle connection itself.
+   * Bytes that arrived after the latest response are an unfinished head.
+   */
   measure(): number {
     if (this.#state === 'handshake' || !this.#isAnswered) return this.heldBytes;
     this.#forget();
     return this.heldBytes + HEAD_FACTOR * (this.#socket.bytesRead - this.#settledBytes);
   }
 
-  /** Destroys the connection if the client has read nothing of a response for that long (6.3). */
+  /** Destroys the connection if the client takes nothing of a response for `inactivityMs` (6.3). */
   checkProgress(nowMs: number, inactivityMs: number): void {
     if (this.#current === undefined) return;
     if (this.#isAnswered && this.#queue.length === 0) {
       this.#forget();
       return;
     }
-    const taken = this.#socket.bytesWritten - this.#socket.writableLength;
-    if (taken !== this.#takenBytes) {
-      this.#takenBytes = taken;
-      this.#takenAtMs = nowMs;
+    const drained = this.#socket.bytesWritten - this.#socket.writableLength;
+    if (drained !== this.#drainedBytes) {
+      this.#drainedBytes = drained;
+      this.#drainedAtMs = nowMs;
       return;
     }
-    if (nowMs - Math.max(this.#takenAtMs, this.#current.startMs) > inactivityMs) this.destroy();
+    if (nowMs - Math.max(this.#drainedAtMs, this.#current.startMs) > inactivityMs) this.destroy();
   }
 
   /** Closes gracefully. */
@@ -258,7 +264,7 @@ export class Connection {
     this.#socket.destroySoon();
   }
 
-  /** Closes at once. RST also frees what the kernel has not sent yet. */
+  /** Closes at once. RST also frees the data that the kernel has not sent yet. */
   destroy(): void {
     const socket: Socket & { encrypted?: boolean } = this.#socket;
     // Node 26 keeps the descriptor of a socket that is reset after its end.
@@ -267,7 +273,7 @@ export class Connection {
     else socket.resetAndDestroy();
   }
 
-  /** Drops the last request of an idle connection: 3 kB. */
+  /** Frees the last request of an idle connection: 3 kB. */
   #forget(): void {
     if (this.#queue.length > 0) return;
     this.#current = undefined;
@@ -278,16 +284,16 @@ export class Connection {
     return this.#current === undefined || this.#current.res.writableFinished;
   }
 
-  /** Processes the next request of the pipeline in a later turn. */
+  /** Processes the next request of the queue in a later turn. */
   #advance(): void {
     this.later(() => {
       const next = this.#queue.shift();
       if (next === undefined) return;
       if (this.#queue.length === 0) this.#resume();
       this.#current = next;
-      // Its body is part of the refused input.
-      const isCut = this.#state === 'refused' && !next.req.complete;
-      if (this.#state === 'closing' || isCut) {
+      // The refused input is the rest of this request's body: it can get no response.
+      const isTruncated = this.#state === 'refused' && !next.req.complete;
+      if (this.#state === 'closing' || isTruncated) {
         this.#socket.destroySoon();
         return;
       }
@@ -296,13 +302,16 @@ export class Connection {
     });
   }
 
-  /** Reads on, alone in this turn: one read can bring 1,800 requests, or 10,000 chunks of a body. */
+  /** Reads again and ends the turn: one read can bring 1,800 requests, or 10,000 chunks of a body. */
   #resume(): void {
     this.#socket.resume();
     this.#budget.turns.end();
   }
 
-  /** Pauses after node, which resumes at the end of each request, and before the next read. */
+  /**
+   * Pauses in a microtask: after node, which resumes the socket at the end of each request, and
+   * before the next read.
+   */
   #stopReading(): void {
     queueMicrotask(() => {
       if (this.#queue.length > 0 || this.#state === 'refused') this.#socket.pause();
@@ -317,7 +326,7 @@ export class Connection {
   #linger(): void {
     const socket = this.#socket;
     socket.end();
-    // Node's parser would make requests of the rest and keep them (2.10).
+    // Further input is dropped here. Node's parser would turn it into requests and keep them (2.10).
     socket.removeAllListeners('data').on('data', () => {});
     socket.resume();
     this.#budget.linger(this);

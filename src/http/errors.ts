@@ -3,15 +3,14 @@ import { STATUS_CODES } from 'node:http';
 import { EmailTaken, InvalidUser } from '../user.ts';
 import { type Reply, text } from './reply.ts';
 
-/** An error response. */
+/** Thrown for a request that gets an error response. */
 export class HttpError extends Error {
   override readonly name = 'HttpError';
   readonly status: number;
   /** Flat list of header names and values. */
   readonly headers: readonly string[];
 
-  /** `message` is one sentence for the client. The default is the status text (RFC 9110 §15). */
-  // 2.1
+  /** `message` is one sentence for the client (2.1). Default: the status text (RFC 9110 §15). */
   constructor(status: number, message = STATUS_CODES[status], headers: readonly string[] = []) {
     super(message);
     this.status = status;
@@ -19,7 +18,7 @@ export class HttpError extends Error {
   }
 }
 
-/** The response to anything thrown. An unknown error returns 500. */
+/** Returns the response to anything thrown: 500 for an unknown error. */
 export function errorReply(err: unknown): Reply {
   if (err instanceof HttpError) return text(err.status, err.message, err.headers);
   if (err instanceof InvalidUser) return text(400, err.message);

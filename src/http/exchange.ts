@@ -2,12 +2,11 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import type { Connection } from './connection.ts';
 
-/** One object per request, passed through the whole pipeline. */
 export class Exchange {
   readonly connection: Connection;
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
-  /** Bytes in the connection's account until the socket has the response. */
+  /** Bytes charged to the connection until the socket has the response. */
   readonly heldBytes: number;
   requestId = '';
   /** Bytes the socket had received at the end of a request that offers an upgrade; see upgrade.ts. */
@@ -24,7 +23,7 @@ export class Exchange {
   /** The parsed body; undefined if there is none. */
   body: unknown = undefined;
   status = 0;
-  /** Length of the response's body. */
+  /** Length of the response body. */
   bytes = 0;
   /** The error behind a 500. */
   fault: unknown = undefined;

@@ -19,12 +19,12 @@ interface Parameter {
 }
 
 /**
- * Returns strings, and arrays and objects of them. Ignores empty names and names of `Object.prototype`.
+ * Returns nested objects and arrays of strings (3.14, 3.18). Ignores empty names and names that exist
+ * on `Object.prototype`.
  * @throws HttpError 413 beyond 1,000 parameters; 400 for malformed or conflicting names, more
  * than 32 levels or 4,000 segments, and malformed percent-encoding
  */
 export function parseForm(text: string): object {
-  // 3.14, 3.18
   const parts = text
     .replace(/%5B/gi, '[')
     .replace(/%5D/gi, ']')
@@ -51,7 +51,7 @@ export function parseForm(text: string): object {
   return form;
 }
 
-/** The value of parameters whose paths share the first `level` segments. */
+/** Returns the value of parameters whose paths share the first `level` segments. */
 function build(parameters: readonly Parameter[], level: number): Value {
   const isLeaf = ({ path }: Parameter) => path.length === level;
   if (parameters.every(isLeaf)) {
@@ -85,7 +85,7 @@ function kindOf(segment: string): 'key' | 'index' | 'list' {
   return /^(?:0|[1-9][0-9]*)$/.test(segment) ? 'index' : 'key';
 }
 
-/** The decoded segments of a name: `a[b][]` gives `['a', 'b', '']`. */
+/** Returns the decoded segments of a name: `['a', 'b', '']` for `a[b][]`. */
 function splitName(name: string): readonly string[] {
   if (name === '') return [];
   const [first = '', ...rest] = name.split('[', MAX_LEVELS + 2);

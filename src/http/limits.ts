@@ -6,7 +6,7 @@ import { MAX_HEADER_BYTES } from './message.ts';
 /** Connections that the kernel queues before we accept them. */
 export const BACKLOG = 4096;
 
-/** While stopping, time that an idle connection has to send one more request. */
+/** During a stop, time that an idle connection has to send one more request. */
 export const STOP_GRACE_MS = 500;
 
 /** Every limit of node:http(s), written out. */
@@ -27,7 +27,7 @@ export const HTTP_OPTIONS: ServerOptions = {
   optimizeEmptyRequests: true,
 };
 
-/** Options for TLS. HTTP/1.0 is offered too (RFC 7301). */
+/** ALPN (RFC 7301) offers HTTP/1.0 too. */
 export const TLS_OPTIONS: TlsOptions = {
   handshakeTimeout: 10_000, // 6.13
   // TLS 1.3, and of TLS 1.2 only forward-secret AEAD ciphers (contract 1 TLS_CERT_FILE).

@@ -8,7 +8,7 @@ const HOST = /^(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/
 /** Limit of the header section (RFC 6585 §5). */
 export const MAX_HEADER_BYTES = 16 * 1024;
 
-/** Fewer names and values cannot exceed the limit unless node has noticed. */
+/** With fewer names and values, the separators that node does not count are below 200 bytes. */
 const FEW_HEADERS = 100;
 
 /**
@@ -33,7 +33,7 @@ export function checkMessage(req: IncomingMessage): void {
   }
 }
 
-/** Node counts names and values only. With separators, many short fields are twice as large. */
+/** Node counts only names and values. With separators, many short fields are twice as large. */
 function headerBytes({ rawHeaders }: IncomingMessage): number {
   const separators = ': \r\n'.length * (rawHeaders.length / 2);
   return rawHeaders.reduce((sum, text) => sum + text.length, separators);

@@ -10,7 +10,7 @@ export interface Reply {
   readonly type?: string;
   /** Text; bytes, which many responses share without a copy; or pieces of unknown length. */
   readonly body: string | Buffer | Pieces;
-  /** The body is shared by all responses and kept anyway: no client's account is charged for it. */
+  /** All responses share the body, and it is kept anyway, so no connection is charged for it. */
   readonly isStatic?: boolean;
   /** Cache-Control. By default caches must revalidate and must not share. */
   readonly cacheControl?: string;
@@ -37,19 +37,17 @@ const PRIVATE = 'private, no-cache'; // 2.17
 /** A longer body is sent in slices, which show the progress of a slow client. */
 const SLICE_BYTES = 32 * 1024;
 
-/** A JSON reply. */
-// 2.1
+/** Returns a JSON reply (2.1). */
 export function json(body: string | Buffer, headers: readonly string[] = [], status = 200): Reply {
   return { status, type: 'application/json', body, headers };
 }
 
-/** A plain-text reply. */
-// 2.1
+/** Returns a plain-text reply (2.1). */
 export function text(status: number, body: string, headers: readonly string[] = []): Reply {
   return { status, type: 'text/plain; charset=utf-8', body, headers };
 }
 
-/** A reply without a body: 204 and 304 (RFC 9110 §15.3.5, §15.4.5). */
+/** Returns a reply without a body: 204 or 304 (RFC 9110 §15.3.5, §15.4.5). */
 export function empty(status: 204 | 304, headers: readonly string[]): Reply {
   return { status, body: '', headers };
 }
@@ -57,8 +55,8 @@ export function empty(status: 204 | 304, headers: readonly string[]): Reply {
 /**
  * Writes the reply. `headers` are those of every response; this reply's are appended. `isLast` closes
  * the connection. Calls `done` when the socket has the body: at once, unless it comes in pieces. If
- * a piece fails, resets the connection, so that no client takes a part for the whole (4.14), and
- * sets `exchange.fault`.
+ * a piece fails, sets `exchange.fault` and resets the connection, so that no client mistakes a part
+ * for the whole (4.14).
  */
 export function send(
   exchange: Exchange,
@@ -94,7 +92,7 @@ export function send(
   const bytes = length!;
   exchange.bytes = req.method === 'HEAD' ? 0 : bytes;
   connection.settle(exchange);
-  // The client reads more slowly than we write.
+  // The client reads more slowly than we write: charge it for the response until it is gone.
   if (req.socket.writableLength > 0 && !reply.isStatic) {
     connection.hold(bytes);
     res.once('close', () => connection.hold(-bytes));
@@ -128,7 +126,7 @@ function slices(body: Buffer, isStatic: boolean): Pieces {
 }
 
 /**
- * Writes each piece in its own turn, then calls `done`. `length` is the sum of the pieces, if known.
+ * Writes each piece in its own turn, then calls `done`. `length` is that of all pieces, if known.
  */
 function stream(
   exchange: Exchange,
@@ -138,7 +136,7 @@ function stream(
   done: () => void,
 ): void {
   const { req, res, connection, status } = exchange;
-  // 2.6
+  // 2.6: the headers of GET, without the body.
   if (req.method === 'HEAD') {
     if (req.httpVersionMinor === 1 && length === undefined) {
       headers.push('Transfer-Encoding', 'chunked'); // 2.4
@@ -167,8 +165,8 @@ function stream(
       return done();
     }
     exchange.bytes += piece.length;
-    // 4.1
     if (res.write(piece)) return connection.later(writeNext);
+    // 4.1: the client reads slowly. Drop what can be produced again, and wait until it has read this.
     const held = piece.length + pieces.release();
     connection.hold(held);
     onceDrained(exchange, () => {
@@ -179,7 +177,7 @@ function stream(
   writeNext();
 }
 
-/** Calls back when the client has read what was written, or has gone. */
+/** Calls back once when the client has read everything written, or has gone. */
 function onceDrained({ res }: Exchange, callback: () => void): void {
   const done = () => {
     res.off('drain', done).off('close', done);
@@ -199,7 +197,7 @@ function reset(socket: Socket & { encrypted?: boolean }): void {
 const UNREAD_LIMIT_BYTES = 102_400; // 2.13
 
 /**
- * Whether the connection must close after this response. The request's body may still be on its way.
+ * True if the connection must close after this response. The request's body may still be on its way.
  * Node reads and drops a body of known length. A body of unknown length closes the connection, and
  * so does one that the client may never send because it waits for 100 (RFC 9110 §10.1.1).
  */
@@ -210,7 +208,7 @@ export function endsConnection(exchange: Exchange, reply: Reply): boolean {
   // HTTP/1.0 has no chunks: without a length, closing the connection ends the body.
   if (req.httpVersionMinor === 0 && !(isWhole(reply.body) && reply.type)) return true; // 2.4
   if (reply.status === 413 || reply.status === 408) return true; // 2.8
-  // Node drops what follows the offer of an upgrade.
+  // Node drops the bytes that follow an offer to upgrade.
   if (req.headers.upgrade !== undefined && req.socket.bytesRead !== offerEnd) return true; // 2.12
   if (req.complete) return false;
   const { 'transfer-encoding': coding, 'content-length': length } = req.headers;
@@ -222,8 +220,8 @@ function isWhole(body: Reply['body']): body is string | Buffer {
 }
 
 /**
- * Whether the client waits for 100 before it sends the body. Only HTTP/1.1 has this, and no other
- * expectation (RFC 9110 §10.1.1).
+ * True if the client waits for 100 before it sends the body. This is the only expectation, and only
+ * HTTP/1.1 has it (RFC 9110 §10.1.1).
  */
 export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
   return httpVersionMinor === 1 && headers.expect?.toLowerCase() === '100-continue'; // 2.14

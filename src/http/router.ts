@@ -22,13 +22,13 @@ export interface Match<Route> {
   readonly resource: Resource<Route>;
   /** Values of the pattern's `{name}` segments, percent-decoded. */
   readonly parameters: Parameters;
-  /** What follows the first `?`, not decoded. */
+  /** The query without its `?`, not decoded. */
   readonly query: string;
 }
 
 export class Router<Route> {
   readonly #resources: readonly Resource<Route>[];
-  /** Paths without parameters, which most requests name exactly as the table does. */
+  /** Matches of the paths without parameters, for a lookup that parses nothing. */
   readonly #literal = new Map<string, Match<Route>>();
 
   /** The keys of the table are `METHOD /path`. */
@@ -79,20 +79,19 @@ export class Router<Route> {
   }
 }
 
-/** The path of a target in absolute form, which a server must accept (RFC 9112 §3.2.2). */
+/** Returns the path of a target, also of one in absolute form (2.7, RFC 9112 §3.2.2). */
 function withoutOrigin(path: string): string {
-  // 2.7
   if (path.startsWith('/')) return path;
   const absolute = /^https?:\/\/[^/]*(.*)$/is.exec(path);
   return absolute ? absolute[1] || '/' : path;
 }
 
 /**
- * Splits first and then decodes each segment once, so `%2F` never separates. Ignores one trailing slash.
+ * Splits a path, then decodes each segment once, so `%2F` never separates (2.7). Ignores one trailing
+ * slash.
  * @returns undefined if a segment is empty
  */
 function splitPath(path: string): readonly string[] | undefined {
-  // 2.7
   if (!path.startsWith('/')) return undefined;
   const sent = path.slice(1).split('/');
   const segments = path.includes('%') ? sent.map(decode) : sent;

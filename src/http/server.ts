@@ -22,7 +22,7 @@ export interface KeyPair {
   readonly key: string;
 }
 
-/** Property of a socket that holds its connection. */
+/** Property of a socket that holds its Connection. */
 const CONNECTION = Symbol('connection');
 type OwnedSocket = Socket & { [CONNECTION]?: Connection };
 
@@ -47,9 +47,9 @@ export class Server {
     this.#server = tls
       ? https().createServer({ ...HTTP_OPTIONS, ...TLS_OPTIONS, ...tls }, receive)
       : createHttpServer(HTTP_OPTIONS, receive);
-    // Only the size is limited (6.3): beyond a number of fields node would silently drop some.
+    // 6.3 limits only the size. With a maximum number of fields, node would silently drop some.
     this.#server.maxHeadersCount = 0;
-    // Progress is checked for all connections together, see Budget.
+    // One timer of Budget checks the progress of all connections.
     this.#server.timeout = 0;
     // 2.16: clients may close their side after the last request. @types/node lacks the option.
     Object.assign(this.#server, { httpAllowHalfOpen: true });
@@ -88,24 +88,24 @@ export class Server {
   /**
    * Accepts the connections that the kernel has already queued, then none. Resolves when the last
    * connection has closed. The handler closes each with its last response. Idle connections stay
-   * open for `graceMs` milliseconds, as a request can be on its way.
+   * open for `graceMs` milliseconds, because a request may be on its way.
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
-    // Node accepts one connection per turn of the event loop. Clients that keep reconnecting delay
-    // this for `acceptMs` milliseconds at most (6.2).
-    const most = this.#accepted + BACKLOG;
-    const latest = performance.now() + acceptMs;
+    // Node accepts one connection per turn of the event loop, so after a turn without one the queue
+    // is empty. Clients that keep reconnecting extend the loop by at most `acceptMs` (6.2).
+    const limit = this.#accepted + BACKLOG;
+    const deadline = performance.now() + acceptMs;
     let accepted: number;
     do {
       accepted = this.#accepted;
       await new Promise((resolve) => setImmediate(resolve));
-    } while (this.#accepted > accepted && this.#accepted < most && performance.now() < latest);
+    } while (this.#accepted > accepted && this.#accepted < limit && performance.now() < deadline);
     const closed = new Promise<void>((resolve) => {
       this.#onEmpty = resolve;
-      // Not http.Server's own close(), which would close idle connections at once.
+      // http.Server's own close() would close idle connections at once.
       NetServer.prototype.close.call(this.#server);
     });
-    // 6.15; a turn later, so that input that has arrived is read first.
+    // 6.15: closes them one turn later, so that input that has already arrived is read first.
     const grace = setInterval(() => setImmediate(() => this.#closeIdle()), graceMs);
     if (this.#connections.size > 0) await closed;
     clearInterval(grace);
@@ -149,7 +149,7 @@ export class Server {
       socket.destroy();
       return;
     }
-    // During the handshake, a half-open connection would never end.
+    // Not earlier: a connection that is half-open during its handshake would never end.
     socket.allowHalfOpen = true;
     socket[CONNECTION] = connection;
     connection.secure(socket);
@@ -160,12 +160,12 @@ export class Server {
   }
 }
 
-/** Loads the module only with TLS: the service starts sooner and is smaller without it. */
+/** Loads the module on first use. Without TLS, the service starts sooner and uses less memory. */
 function https(): typeof Https {
   return createRequire(import.meta.url)('node:https');
 }
 
-/** The client's address and port: a TLS socket and the socket below it have them in common. */
+/** The client's address and port, which a TLS socket and the TCP socket below it share. */
 function endpoint({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`;
 }

@@ -21,7 +21,7 @@ const BROTLI_QUALITY = 5;
 /** A larger window than 64 KiB saves nothing for such documents and costs the process 2 MB. */
 const BROTLI_WINDOW_BITS = 16;
 
-/** Responses share its buffers, so a client costs no memory. */
+/** All responses share its buffers, so a client costs no memory. */
 export class StaticDocument {
   readonly #type: string;
   readonly #headers: readonly string[];
@@ -56,7 +56,7 @@ export class StaticDocument {
     ]);
   }
 
-  /** 200 in the coding that the client prefers, or 304 if it has that already. */
+  /** Returns 200 in the coding that the client prefers, or 304 if the client has that already. */
   reply(request: IncomingHttpHeaders): Reply {
     const { body, headers, tag } = this.#choose(request['accept-encoding']);
     const condition = request['if-none-match'];
@@ -80,7 +80,7 @@ export class StaticDocument {
       const listed = weights.get(coding);
       const other = weights.get('*');
       if (coding !== 'identity') return listed ?? other ?? 0;
-      // Acceptable unless excluded, but any listed coding is preferred.
+      // Identity is acceptable unless excluded, but any listed coding is preferred.
       return listed ?? (other === 0 ? 0 : Number.MIN_VALUE);
     };
     const best = this.#variants.reduce((a, b) => (weightOf(b) > weightOf(a) ? b : a));
@@ -98,7 +98,7 @@ function variant(coding: Coding, body: Buffer): Variant {
 const ELEMENT =
   /^[ \t]*([!#$%&'*+.^_`|~\w-]+)[ \t]*(?:;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?[ \t]*$/i;
 
-/** Weights by coding in lower case. Ignores malformed elements. */
+/** Returns weights by coding in lower case. Ignores malformed elements. */
 function parseWeights(accepted: string): Map<string, number> {
   const weights = new Map<string, number>();
   for (const element of accepted.split(',')) {

@@ -12,15 +12,14 @@ interface Parsed {
 }
 
 /**
- * Returns the value of `socket.bytesRead` after exactly this request; NaN if it is unknown. Any other
- * value means that bytes followed the request. Call it during the event `request`.
+ * Returns the value that `socket.bytesRead` has after exactly this request, or NaN if it is unknown. Any
+ * other value means that bytes followed the request (2.12). Call it during the event `request`.
  *
  * The result can only be too small, which closes the connection and loses nothing. The parser accepts
  * CR LF CR LF alone as the end of a head, so the first one in the read is at or before the end of this
  * head. It could be later only if the read began inside that end, which we exclude.
  */
 export function endOfOffer(req: IncomingMessage): number {
-  // 2.12
   const read = (req.socket as Parsed).parser?.getCurrentBuffer?.();
   if (read === undefined || read[0] === CR || read[0] === LF) return Number.NaN;
   const at = read.indexOf(HEAD_END);

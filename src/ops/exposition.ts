@@ -3,10 +3,10 @@
 /** Labels by name. An undefined one is omitted, which to Prometheus is the same as empty. */
 export type Labels = Readonly<Record<string, string | undefined>>;
 
-/** One line. The suffix follows the name of the family: `_bucket`. */
+/** One line. The suffix, such as `_bucket`, follows the name of the family. */
 export type Sample = readonly [suffix: string, labels: Labels, value: number];
 
-/** All samples of one name. No two have the same labels. */
+/** Formats all samples of one name. No two have the same labels. */
 export function family(
   name: string,
   type: 'counter' | 'gauge' | 'histogram',
@@ -22,7 +22,7 @@ export function family(
 /** Recording a value allocates nothing. */
 export class Histogram {
   readonly #bounds: readonly number[];
-  // One more than the bounds, for values above the last.
+  // One more than the bounds: the last counts values above them.
   readonly #counts: Float64Array;
   #sum = 0;
 
@@ -40,7 +40,7 @@ export class Histogram {
     this.#sum += value;
   }
 
-  /** Cumulative buckets, sum and count. */
+  /** Returns cumulative buckets, sum and count. */
   samples(labels: Labels): Sample[] {
     let count = 0;
     const buckets = [...this.#bounds, '+Inf'].map((bound, i): Sample => {

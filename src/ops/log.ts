@@ -54,8 +54,8 @@ export class Log {
     this.#line('debug', message, fields);
   }
 
+  /** Logs a request and its response (6.8). */
   request(line: RequestLine, ms: number): void {
-    // 6.8
     if (this.#level < INFO) return;
     const { requestId, method, route, status, bytes, client } = line;
     const time = new Date().toISOString();
@@ -78,11 +78,10 @@ export class Log {
   }
 
   #line(level: Level, message: string, fields: Fields): void {
-    // 6.7
     if (this.#level < LEVELS.indexOf(level)) return;
     const time = new Date().toISOString();
     if (this.#format === 'json') {
-      this.#write(`${JSON.stringify({ time, level, message, ...fields })}\n`);
+      this.#write(`${JSON.stringify({ time, level, message, ...fields })}\n`); // 6.7
       return;
     }
     const shown = Object.entries(fields).filter(([, value]) => value !== undefined);
@@ -92,8 +91,7 @@ export class Log {
 
   #write(line: string): void {
     if (this.#pending.length > MAX_PENDING_CHARACTERS) {
-      // 6.10
-      this.#dropped++;
+      this.#dropped++; // 6.10
       return;
     }
     this.#pending += line;

@@ -1,7 +1,6 @@
 // Records the duration and the failure of each store operation for the metrics.
 import { EmailTaken, StoreUnavailable, type UserStore } from '../user.ts';
 
-/** The operations that are measured. */
 export const OPERATIONS = [
   'create',
   'find',
@@ -14,7 +13,7 @@ export const OPERATIONS = [
 
 export type Operation = (typeof OPERATIONS)[number];
 
-/** `timeout`: failed at its deadline. `unavailable`: earlier. `_OTHER`: not an error of the store. */
+/** `timeout`: failed at its deadline. `unavailable`: failed earlier. `_OTHER`: any other error. */
 export type Failure = 'timeout' | 'unavailable' | '_OTHER';
 
 export interface OperationRecorder {

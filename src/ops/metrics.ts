@@ -46,13 +46,11 @@ export class Metrics implements OperationRecorder {
   }
 
   begin(method: string): void {
-    // 7.3
     this.#active[this.#methodIndex.get(method) ?? 0]!++;
   }
 
   /** @param request with the pattern of its route, empty if no route matched */
   end(request: { method: string; route: string; status: number }, ms: number): void {
-    // 7.3
     const { method, route, status } = request;
     const index = this.#methodIndex.get(method) ?? 0;
     this.#active[index]!--;
@@ -61,12 +59,11 @@ export class Metrics implements OperationRecorder {
   }
 
   recordOperation(operation: Operation, ms: number, failure: Failure | undefined): void {
-    // 7.3
     const series = this.#operations.get(operation)!;
     histogram(series, failure, OPERATION_BOUNDS).record(ms / 1000);
   }
 
-  /** All metrics in the text format. Event loop delays are those since the previous call. */
+  /** Returns all metrics in the text format. Event loop delays are those since the previous call. */
   exposition(): string {
     const db_system_name = this.#system;
     const connections = this.#connections();

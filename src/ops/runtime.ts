@@ -14,9 +14,8 @@ export class Runtime {
     this.#delay.enable();
   }
 
-  /** Memory and CPU now, delays since the previous call. */
+  /** Returns memory and CPU now, and the delays since the previous call (7.3). */
   families(): string[] {
-    // 7.3
     const cpu = cpuUsage();
     return [
       family('process_memory_usage_bytes', 'gauge', 'Resident memory.', [

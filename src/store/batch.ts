@@ -1,15 +1,14 @@
 // Batches the calls that arrive in one turn of the event loop into one statement and one commit.
-// Most of the throughput of both stores comes from this. Results are those of calls that ran one at
-// a time:
+// Most of the throughput of both stores comes from this. Each call gets the result that it would get
+// if the calls ran one at a time:
 //
 // - A call gets its result only after its statement has committed.
-// - A statement that fails is rolled back whole. Its calls run again in two halves, and so on, until
-//   the calls that fail are alone, within a limited number of statements.
-// - If the outcome of a statement is unknown, all its calls fail and none runs again.
+// - A statement that fails is rolled back as a whole. Its calls run again in two halves, and so on,
+//   until each failing call is alone. MAX_RERUNS limits the number of statements.
+// - If the outcome of a statement is unknown, the whole batch fails and none of it runs again.
 // - If a statement couldn't start in time, only the expired calls fail. The rest run again together.
-// - A call that has waited too long is dropped from the queue and never runs. The time that is left
-//   is reserved for its statement: otherwise, after an outage, each batch would fail with its first
-//   call.
+// - A call that has queued for 75 % of its timeout is dropped and never runs. The rest of its time is
+//   reserved for execution. Without that reserve, each batch after an outage would start too late.
 import { StoreUnavailable } from '../user.ts';
 
 /** Maximum number of calls in one statement. */
@@ -27,10 +26,16 @@ const QUEUE_TIME = 0.75; // 4.13
  */
 const MAX_RERUNS = 64;
 
-/** In place of a result: the statement committed without doing this call, which runs again. */
+/** Result of a call that was not done although its statement committed. The call runs again. */
 export const NOT_DONE = Symbol('not done');
 
-/** What an error says about its statement: it did not start in time, or was rolled back, or neither. */
+/**
+ * Outcome of a statement that failed:
+ * - `not started`: it changed nothing, because its deadline was over or a lock was held.
+ * - `rolled back`: one of its calls made it fail, and all of it was undone.
+ * - `deadlock`: the server undid all of it to resolve a deadlock.
+ * - `unknown`: it may have committed, or may still commit.
+ */
 export type FailedOutcome = 'not started' | 'rolled back' | 'deadlock' | 'unknown';
 
 /** How a store runs the calls of one operation. */
@@ -44,13 +49,13 @@ export interface BatchOperation<Session, Item, Result> {
     items: Item[],
     expires: number,
   ) => Promise<readonly (Result | Error | typeof NOT_DONE)[]>;
-  /** Called for each new batch. Tells for each waiting call, in turn, if it joins. Default: all. */
+  /** Starts a batch. The result decides for each waiting call, in order, if it joins. Default: all. */
   readonly newBatch?: (() => (item: Item) => boolean) | undefined;
   /** Classifies an error of `statement`. */
   readonly outcomeAfter: (err: unknown) => FailedOutcome;
 }
 
-/** Batches of calls with the same key. */
+/** A `newBatch` that joins calls with the key of the first. */
 export function sameKey<Item>(keyOf: (item: Item) => string): () => (item: Item) => boolean {
   return () => {
     let first: string | undefined;
@@ -62,7 +67,7 @@ export function sameKey<Item>(keyOf: (item: Item) => string): () => (item: Item)
   };
 }
 
-/** Batches of calls without any key in common. */
+/** A `newBatch` that joins calls as long as no two have a key in common. */
 export function distinctKeys<Item>(
   keysOf: (item: Item) => readonly (string | number)[],
 ): () => (item: Item) => boolean {
@@ -71,7 +76,7 @@ export function distinctKeys<Item>(
     return (item) => {
       const keys = keysOf(item);
       const isFree = !keys.some((key) => used.has(key));
-      // Also the keys of a call that doesn't join: later calls must not overtake it.
+      // A call that doesn't join reserves its keys too: later calls must not overtake it.
       for (const key of keys) used.add(key);
       return isFree;
     };
@@ -80,7 +85,7 @@ export function distinctKeys<Item>(
 
 interface Call<Item, Result> {
   readonly item: Item;
-  /** When the call fails without a result, in milliseconds of the clock. */
+  /** Deadline in milliseconds of the clock. A call without a result then fails. */
   readonly expires: number;
   readonly resolve: (result: Result) => void;
   readonly reject: (err: unknown) => void;
@@ -88,9 +93,9 @@ interface Call<Item, Result> {
 
 /** The calls of one statement. */
 export interface Batch<Session> {
-  /** Runs and settles the calls. Resolves with an error if the session can't be used further. */
+  /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
   run(session: Session): Promise<Error | undefined>;
-  /** Fails the calls whose time is over; their outcome is unknown. */
+  /** Fails the expired calls; their outcome is unknown. */
   expire(now: number): void;
   /** Fails every call that has no result yet; its outcome is unknown. */
   fail(cause: unknown): void;
@@ -99,16 +104,15 @@ export interface Batch<Session> {
 /** The part of a queue that runs its batches. */
 export type BatchSource<Session> = Pick<Queue<Session, never, unknown>, 'take' | 'expire'>;
 
-/** The waiting calls of one operation. */
+/** The waiting calls of one operation. No call has a timer: `expire` checks all of them (6.6). */
 export class Queue<Session, Item, Result> {
-  // 6.6
   readonly #operation: BatchOperation<Session, Item, Result>;
   readonly #timeoutMs: number;
   readonly #now: () => number;
   readonly #schedule: (queue: BatchSource<Session>) => void;
   #waiting: Call<Item, Result>[] = [];
 
-  /** @param schedule called for each new call; takes and runs the batches after it has returned */
+  /** @param schedule called for each new call; takes and runs the batches in a later turn */
   constructor(
     operation: BatchOperation<Session, Item, Result>,
     timeoutMs: number,
@@ -133,7 +137,7 @@ export class Queue<Session, Item, Result> {
     });
   }
 
-  /** Takes the calls of the next statement; undefined if none wait. */
+  /** Takes the calls of the next batch from the queue; undefined if none wait. */
   take(now: number): Batch<Session> | undefined {
     this.expire(now);
     const calls = this.#select();
@@ -145,7 +149,7 @@ export class Queue<Session, Item, Result> {
     };
   }
 
-  /** Fails the calls that have waited too long. */
+  /** Fails the calls that have too little time left to run. */
   expire(now: number): void {
     const reservedMs = (1 - QUEUE_TIME) * this.#timeoutMs; // 4.13
     const cause = 'the store was busy or unreachable for too long';
@@ -156,15 +160,16 @@ export class Queue<Session, Item, Result> {
     const joins = this.#operation.newBatch?.();
     if (joins === undefined) return this.#waiting.splice(0, MAX_BATCH_SIZE);
     const selected: Call<Item, Result>[] = [];
-    const left: Call<Item, Result>[] = [];
+    const rest: Call<Item, Result>[] = [];
     for (const call of this.#waiting) {
-      (selected.length < MAX_BATCH_SIZE && joins(call.item) ? selected : left).push(call);
+      (selected.length < MAX_BATCH_SIZE && joins(call.item) ? selected : rest).push(call);
     }
-    this.#waiting = left;
+    this.#waiting = rest;
     return selected;
   }
 
   async #run(session: Session, batch: Call<Item, Result>[]): Promise<Error | undefined> {
+    // Calls without a result, grouped by the statement that will run them. The last group is next.
     const groups = [batch];
     let cause: unknown = 'no response in time';
     for (let reruns = 0; groups.length > 0 && reruns <= MAX_RERUNS; reruns++) {
@@ -181,14 +186,15 @@ export class Queue<Session, Item, Result> {
         if (outcome === 'deadlock') {
           groups.push(calls); // 5.6
         } else if (outcome === 'not started' && calls[0]!.expires <= this.#now()) {
-          groups.push(calls);
+          groups.push(calls); // Without the expired ones, which fail first.
         } else if (outcome === 'rolled back' && calls.length > 1) {
           const middle = Math.ceil(calls.length / 2);
           groups.push(calls.slice(middle), calls.slice(0, middle));
         } else if (outcome === 'rolled back') {
           fail(calls, cause);
         } else {
-          // Includes a server whose clock jumped, so that it rejects calls before their deadline.
+          // The outcome is unknown, or the server rejected calls before their deadline: its clock has
+          // jumped, and a new session measures it again.
           fail(batch, cause); // 4.13
           return cause as Error;
         }
@@ -213,7 +219,7 @@ function settle<Item, Result>(
   });
 }
 
-/** Fails the calls that expire by `now`; returns the others. Calls are in the order of arrival. */
+/** Fails the calls that expire by `now`; returns the others. The first call expires first. */
 function failExpired<Item, Result>(
   calls: Call<Item, Result>[],
   now: number,

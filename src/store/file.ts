@@ -1,6 +1,6 @@
-// Opens the SQLite file and brings its schema up to date. SQLite's own waiting for a lock would block
-// the event loop, so it is switched off. Instead we retry an action that finds the file locked, with
-// pauses, until its deadline.
+// Opens the SQLite file and brings its schema up to date. SQLite itself would block the event loop
+// while it waits for a lock, so this is disabled. Instead, an action that finds the file locked is
+// retried after a pause, until its deadline.
 import {
   accessSync,
   chmodSync,
@@ -18,10 +18,10 @@ import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { migrations, missing, type Schema } from './migrate.ts';
 
-/** Owner and group read and write; others may not even read. */
+/** Owner and group can read and write; others have no access. */
 const FILE_MODE = 0o660; // 5.2
 
-/** Pause before we retry on a locked file. */
+/** Pause before another attempt on a locked file. */
 const RETRY_MS = 20;
 
 /** How long startup waits for another process that migrates the file. */
@@ -60,9 +60,8 @@ export async function openFile<T>(
   }
 }
 
-/** Replaces mkdirSync's recursion, which in node 26 never ends for a path such as /proc/a/b. */
+/** Makes a folder and its parents (5.2). Node 26's own recursion never ends for /proc/a/b. */
 function makeFolder(path: string): void {
-  // 5.2
   if (existsSync(path)) return;
   makeFolder(dirname(path));
   try {
@@ -73,16 +72,17 @@ function makeFolder(path: string): void {
   }
 }
 
-/** SQLite would create it for all to read. It gives `-wal` and `-shm` the mode of the file. */
+/**
+ * Creates the file before SQLite does, which would make it readable for all. SQLite gives `-wal` and
+ * `-shm` the mode of the file (5.2).
+ */
 function createFile(path: string): void {
-  // 5.2
   closeSync(openSync(path, 'a', FILE_MODE));
-  // The umask may have taken the group's rights.
+  // The umask may have removed the group's permissions.
   chmodSync(path, FILE_MODE);
 }
 
-/** Runs the action, and retries until `expires` while another process holds a lock on the file. */
-// 4.13
+/** Runs the action. Retries until `expires` while another process holds a lock (4.13, 5.2). */
 export async function retry<T>(action: () => T, expires: number, now: () => number): Promise<T> {
   for (;;) {
     try {
@@ -90,13 +90,13 @@ export async function retry<T>(action: () => T, expires: number, now: () => numb
     } catch (err) {
       if (!isLocked(err)) throw err;
       await sleep(RETRY_MS);
-      // Checked after the pause, which takes longer if this process was suspended.
+      // Checked after the pause, which is longer if this process was suspended.
       if (now() >= expires) throw err;
     }
   }
 }
 
-/** True if another process holds a lock on the file. The statement then changed nothing. */
+/** True if another process holds a lock on the file. The statement changed nothing. */
 export function isLocked(err: unknown): boolean {
   return [SQLITE_BUSY, SQLITE_LOCKED].includes(primaryCode(err));
 }
@@ -106,10 +106,9 @@ export function primaryCode(err: unknown): number {
   return ((err as { errcode?: number }).errcode ?? 0) & 0xff;
 }
 
+/** Makes commits durable (5.2) and applies the missing migrations (5.3). */
 function migrate(db: DatabaseSync): void {
-  // 5.2
   db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
-  // 5.3
   const all = migrations('sqlite');
   if (missing(all, recordedSchema(db)).length === 0) return;
   db.exec('begin immediate');
@@ -131,7 +130,7 @@ function migrate(db: DatabaseSync): void {
   }
 }
 
-/** Version 0 for an empty database. Service 0.1.0 set user_version only. */
+/** Returns version 0 for an empty database. Older files have only user_version. */
 function recordedSchema(db: DatabaseSync): Schema {
   const version = Number(db.prepare('pragma user_version').get()?.user_version);
   const record = db.prepare('select 1 from sqlite_schema where name = ?').get('schema_migrations');
@@ -140,9 +139,8 @@ function recordedSchema(db: DatabaseSync): Schema {
   return { version, oldestService: Number(row?.n ?? version) };
 }
 
-/** Says why the file can't be opened and what an operator can do. */
+/** Returns a line that says why the file can't be opened, and how to fix it (5.2). */
 function explain(path: string, err: NodeJS.ErrnoException): string {
-  // 5.2
   const fault = `cannot open the database ${path}: ${err.message}`;
   const owner = `${getuid?.()}:${getgid?.()}`;
   const folder = resolve(dirname(path));

@@ -13,7 +13,7 @@ export interface Store extends UserStore {
 export interface StoreOptions {
   /** Number of Postgres connections. */
   readonly poolSize: number;
-  /** Time limit of each call, including the time it waits. */
+  /** Time limit of each call, queueing included. */
   readonly timeoutMs: number;
   /** A monotonic clock in milliseconds. */
   readonly now: () => number;
@@ -30,11 +30,11 @@ export interface StoreOptions {
 }
 
 /**
- * Opens a store. SQLite is ready when this resolves; Postgres keeps connecting in the background.
+ * Opens one of the two stores (5.0). SQLite is ready when this resolves; Postgres keeps connecting in
+ * the background.
  * @throws an Error with one line if a SQLite file can't be opened
  */
 export async function openStore(database: Database, options: StoreOptions): Promise<Store> {
-  // 5.0
   if (database.engine === 'sqlite') return openSqlite(database.path, options);
   return openPostgres(database, options);
 }

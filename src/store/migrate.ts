@@ -21,9 +21,8 @@ export class UnusableDatabase extends Error {
   override readonly name = 'UnusableDatabase';
 }
 
-/** All migrations of an engine in order. */
+/** Reads all migrations of an engine in order (5.3). */
 export function migrations(engine: 'sqlite' | 'postgres'): readonly Migration[] {
-  // 5.3
   const folder = new URL(`../../db/${engine}/`, import.meta.url);
   const files = readdirSync(folder).filter((name) => name.endsWith('.sql'));
   return files
@@ -31,16 +30,16 @@ export function migrations(engine: 'sqlite' | 'postgres'): readonly Migration[] 
     .map((name, i) => parseMigration(i + 1, readFileSync(new URL(name, folder), 'utf8')));
 }
 
-/** An invalid declaration allows no older service. A test checks the files. */
+/** Without a valid declaration, a migration allows no older service. A test checks the files. */
 export function parseMigration(version: number, sql: string): Migration {
   const [, declared = version] = /^-- oldest service: ([1-9][0-9]*)$/m.exec(sql) ?? [];
   return { version, oldestService: Math.min(Number(declared), version), sql };
 }
 
 /**
- * Returns the migrations that the database lacks: none if a newer service made it that allows this
- * one.
- * @throws UnusableDatabase if the schema needs a newer service
+ * Returns the migrations that the database lacks. There are none if its schema is newer and allows
+ * this service.
+ * @throws UnusableDatabase if the schema needs a newer service (5.3)
  */
 export function missing(
   all: readonly Migration[],
@@ -48,7 +47,6 @@ export function missing(
 ): readonly Migration[] {
   const known = all.length;
   if (version > known && oldestService > known) {
-    // 5.3
     throw new UnusableDatabase(
       `the database has schema version ${version} and needs a service that knows version ${oldestService} or later; this service knows ${known}: run a newer service, or restore a backup from before the upgrade`,
     );

@@ -1,15 +1,17 @@
-// A pool of Postgres connections that heals. Each connection is a client of npm `postgres` of its
-// own, used for one socket and replaced whole, because that driver (3.4.9) can leave a slot of its
-// pool dead for good after a lost connection, has no deadline for a query and does not fail over.
+// Postgres connection pool with deadlines, reconnection and failover. Each connection is a client of
+// npm `postgres` of its own, used for one socket and then replaced. The pool of that driver can leave a
+// slot dead for good after a lost connection, has no query deadline and does not fail over (as of
+// version 3.4.9).
 //
 // - Every call has a deadline, which includes queueing and connecting. A connection without a
-//   response for that long is reset, so that nothing of it can arrive later, and replaced.
-// - A connection that was lost, or whose server turned read-only (25006), is replaced. The others go
-//   on, and nothing is done twice.
-// - All connections lead to one host of the URL. If it fails, does not respond in time or does not
-//   replicate, the other hosts are tried before it. The first that qualifies gets the whole pool.
+//   response by then is reset, so that its unsent data can't arrive later, and replaced.
+// - A connection that was lost, or whose server turned read-only (25006), is replaced. The others
+//   continue, and no write is done twice.
+// - All connections lead to one host of the URL. If it fails, does not respond in time or has lost
+//   its synchronous standby, the other hosts are tried before it. When one of them qualifies, all
+//   connections move there.
 // - While a host works, all empty slots connect at once. After a failure there is one attempt at a
-//   time, with growing pauses, until a connection has lived for a while.
+//   time, until a connection has survived MIN_LIFETIME_MS. Pauses grow with each pass over all hosts.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
@@ -27,12 +29,13 @@ const BACKOFF_MS = { first: 25, longest: 1_000 } as const; // 5.7
 const MIN_LIFETIME_MS = 100;
 
 /**
- * Time for an attempt to connect. One that begins while the network is away may never end, so the
- * first leaves the next request half of its time. Each further attempt has twice as long.
+ * Range of the timeout of an attempt to connect. During a network outage an attempt may never end, so
+ * the first gets half of a request's time, within this range: a second one can still serve the
+ * request. The timeout doubles with each further attempt.
  */
 const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const; // 5.7
 
-/** Maximum time for running statements when the pool closes. */
+/** Maximum time for running statements while the pool closes. */
 const END_TIMEOUT_MS = 1_000;
 
 /** How often deadlines are checked, by one timer for all calls. */
@@ -42,24 +45,23 @@ export interface PoolOptions extends StoreOptions {
   readonly database: PostgresDatabase;
   /** PEM of `sslrootcert`. */
   readonly authorities: string | undefined;
-  /** Brings the schema up to date; runs on new connections until it has succeeded once. */
+  /** Brings the schema up to date. Runs on new connections until it has succeeded once. */
   readonly migrate: SessionOptions['migrate'];
 }
 
-/** One place of the pool. */
+/** A place for one connection. */
 interface Slot {
   session: Session | undefined;
   /** Its attempt to connect. A migration can make it long. */
   attempt: 'none' | 'connecting' | 'long';
-  /** Index of the session's host, and when it was connected. */
+  /** Index of the session's host, and the time at which it connected. */
   host: number;
   connectedAt: number;
-  /** The batch that runs, and when it should have ended. */
+  /** The running batch, and its deadline. */
   batch: Batch<Session> | undefined;
   deadline: number;
 }
 
-/** Runs batches on connections. */
 export class Pool {
   readonly #options: PoolOptions;
   readonly #slots: readonly Slot[];
@@ -77,9 +79,8 @@ export class Pool {
   #isScheduled = false;
   #ticker: NodeJS.Timeout | undefined;
 
-  /** Starts to connect; the server need not be up. */
+  /** Starts to connect; the server need not be up (6.1). */
   constructor(options: PoolOptions) {
-    // 6.1
     this.#options = options;
     this.#slots = Array.from({ length: options.poolSize }, () => ({
       ...{ session: undefined, attempt: 'none' as const, host: 0, connectedAt: 0 },
@@ -88,15 +89,14 @@ export class Pool {
     this.#connect();
   }
 
-  /** Number of connections in use, and idle. */
+  /** Number of connections in use, and idle (7.3). */
   get connections(): { readonly used: number; readonly idle: number } {
-    // 7.3
     const used = this.#slots.filter(({ batch }) => batch).length;
     const connected = this.#slots.filter(({ session }) => session).length;
     return { used, idle: connected - used };
   }
 
-  /** Runs the calls of the queue after all requests of this turn of the event loop have come. */
+  /** Runs the calls of the queue once all requests of this turn of the event loop have arrived. */
   readonly schedule = (queue: BatchSource<Session>): void => {
     this.#queues.add(queue);
     this.#ticker ??= setTimeout(() => this.#tick(), TICK_MS); // 6.6
@@ -111,16 +111,16 @@ export class Pool {
     });
   };
 
-  /** Lets statements finish for `graceMs` milliseconds, a second at most, then closes all. */
+  /** Gives running statements `graceMs` milliseconds, a second at most, then closes everything. */
   async close(graceMs = END_TIMEOUT_MS): Promise<void> {
     this.#closing.abort();
     clearTimeout(this.#ticker);
     const sessions = this.#slots.flatMap(({ session }) => session ?? []);
     const ended = Promise.all(sessions.map((session) => session.end()));
-    const over = new AbortController();
-    const tooLate = sleep(Math.min(graceMs, END_TIMEOUT_MS), undefined, { signal: over.signal });
-    await Promise.race([ended, tooLate]);
-    over.abort();
+    const timer = new AbortController();
+    const timeout = sleep(Math.min(graceMs, END_TIMEOUT_MS), undefined, { signal: timer.signal });
+    await Promise.race([ended, timeout]);
+    timer.abort();
     for (const session of sessions) session.destroy();
   }
 
@@ -141,7 +141,7 @@ export class Pool {
     slot.batch = batch;
     slot.deadline = this.#options.now() + this.#options.timeoutMs;
     const err = await batch.run(session);
-    if (slot.session !== session) return;
+    if (slot.session !== session) return; // Replaced meanwhile; its calls have failed.
     slot.batch = undefined;
     if (err instanceof NotReplicated) this.#avoid(slot.host);
     if (err !== undefined) this.#replace(slot, err);
@@ -149,9 +149,8 @@ export class Pool {
     else this.#assign(slot);
   }
 
-  /** Drops the connection and makes a new one. The outcome of a running statement is unknown. */
+  /** Drops the connection and makes a new one. A running statement has an unknown outcome (4.13). */
   #replace(slot: Slot, cause: unknown): void {
-    // 4.13
     const { session, batch, host } = slot;
     this.#options.debug('connection lost', { host: this.#nameOf(host), cause: String(cause) });
     slot.session = undefined;
@@ -162,9 +161,8 @@ export class Pool {
     this.#connect();
   }
 
-  /** Checks all deadlines; the timer runs while there is one. */
+  /** Enforces all deadlines (4.13). The timer runs only while calls wait or run. */
   #tick(): void {
-    // 4.13
     const now = this.#options.now();
     for (const slot of this.#slots) {
       slot.batch?.expire(now);
@@ -177,15 +175,14 @@ export class Pool {
     this.#ticker = isBusy ? setTimeout(() => this.#tick(), TICK_MS) : undefined;
   }
 
-  /** Starts to connect empty slots: all of them while the host works, otherwise one at a time. */
+  /** Starts to connect empty slots: all while the host works, otherwise one at a time (5.1). */
   #connect(): void {
-    // 5.1
     for (const slot of this.#slots) {
       if (slot.session !== undefined || slot.attempt !== 'none') continue;
-      // One connection migrates, or tests if the server works again.
-      const isAlone = !this.#isMigrated || this.#failures > 0;
+      // One connection at a time migrates, or tests whether the server works again.
+      const isSingle = !this.#isMigrated || this.#failures > 0;
       const isAttempting = this.#slots.some(({ attempt }) => attempt === 'connecting');
-      if (this.#isClosed || (isAlone && isAttempting)) return;
+      if (this.#isClosed || (isSingle && isAttempting)) return;
       void this.#fill(slot);
     }
   }
@@ -211,7 +208,7 @@ export class Pool {
     this.#connect();
   }
 
-  /** No pause before the next host, and a longer one after each pass over all hosts. */
+  /** Pauses after each pass over all hosts, longer each time. Within a pass there is no pause. */
   async #pause(): Promise<void> {
     const passes = this.#failures / this.#options.database.hosts.length;
     if (passes === 0 || !Number.isInteger(passes)) return;
@@ -264,7 +261,7 @@ export class Pool {
     if (this.#isUnavailable) this.#options.onAvailable(); // 6.1
     this.#isUnavailable = false;
     for (const other of this.#slots) {
-      // A slot that is busy follows after its batch.
+      // A busy slot moves when its batch has ended.
       const isIdle = other.session !== undefined && other.batch === undefined;
       if (isIdle && other.host !== host) this.#replace(other, 'the pool moved to another host');
     }
@@ -286,9 +283,8 @@ export class Pool {
     this.#options.onUnavailable(err); // 6.1
   }
 
-  /** Tries the other hosts before this one. Several slots can report the same host. */
+  /** Makes the next attempt try another host (5.1). Several slots can report the same host. */
   #avoid(host: number): void {
-    // 5.1
     if (this.#nextHost === host) this.#nextHost = (host + 1) % this.#options.database.hosts.length;
   }
 

@@ -1,6 +1,6 @@
 // Users in Postgres (14 and later). All replicas create users in the order of their emails, so creates
-// can't deadlock. Updates lock by id and by email, and can: the server rolls one back after its
-// deadlock_timeout, and it runs again.
+// can't deadlock. Updates can, because they lock by id and by email. The server then rolls one back
+// after its deadlock_timeout, and it runs again.
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
@@ -19,8 +19,8 @@ const FIND_ONE = 'select id, name, email, version from users where id = $1';
 const FIND_BY_EMAIL = 'select id, name, email, version from users where email = any($1::text[])';
 const LIST = 'select id, name, email, version from users where id > $1 order by id limit $2';
 
-// Under synchronous replication a session that commits waits for the standby, also after its client
-// has gone. A wait of 2 seconds means that no standby confirms.
+// Under synchronous replication a session that commits waits for the standby, even after its client
+// has gone. After a wait of 2 seconds we assume that no standby confirms.
 const PING = `
   select count(*),
     current_setting('transaction_read_only')::bool as "isReadOnly",
@@ -105,16 +105,15 @@ async function list(session: Session, pages: Page[]): Promise<(readonly User[])[
   return pages.map(() => users);
 }
 
-/** Checks that the server can read users and, as far as it knows itself, take writes. */
+/** Checks that users can be read and, by what the server reports, written (7.2). */
 async function check(
   session: Session,
   calls: undefined[],
   mustTakeWrites: boolean,
 ): Promise<undefined[]> {
-  // 7.2
   const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
   if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
-  // The connection is replaced, so the pool looks for another host even if no write comes.
+  // This error replaces the connection, so the pool looks for another host before a write fails.
   if (state!.isReadOnly && mustTakeWrites) throw new StoreUnavailable('the server is read-only');
   return calls;
 }
@@ -127,13 +126,13 @@ const LOCK_NOT_AVAILABLE = '55P03';
 const LOCK = 'select pg_advisory_xact_lock(7236128401)';
 
 /**
- * How long a migration waits for a lock before it tries again. Requests of other replicas queue
- * behind it that long, for example while a backup reads the table.
+ * Time that a migration waits for a lock before it tries again. Meanwhile, requests of other replicas
+ * queue behind it, for example while a backup reads the table.
  */
 const LOCK_TIMEOUT_MS = 250; // 5.8
 const LOCK_RETRY_MS = 1_000;
 
-// Service 0.1.0 made the table without oldest_service.
+// Older databases have the table without oldest_service.
 const CREATE_RECORD = `
   create table if not exists schema_migrations (
     version integer primary key,
@@ -147,9 +146,8 @@ const RECORDED_SCHEMA = `
     max(coalesce((to_jsonb(m) ->> 'oldest_service')::int, version)) as "oldestService"
   from schema_migrations m`;
 
-/** Brings the schema up to date. If replicas start at once, one of them applies each migration. */
+/** Applies the missing migrations (5.3). If replicas start at once, one of them applies each. */
 async function migrate(sql: Sql, prolong: () => void): Promise<void> {
-  // 5.3
   const all = migrations('postgres');
   if (missing(all, await recordedSchema(sql)).length === 0) return;
   prolong();
@@ -166,7 +164,7 @@ async function migrate(sql: Sql, prolong: () => void): Promise<void> {
   }
 }
 
-/** Runs statements under the lock. They are one message, which the server runs as one transaction. */
+/** Runs statements under the lock, in one message, which the server runs as one transaction. */
 async function underLock(sql: Sql, statements: string): Promise<void> {
   const settings = `set local statement_timeout = 0; set local lock_timeout = ${LOCK_TIMEOUT_MS}`;
   for (;;) {
@@ -175,13 +173,13 @@ async function underLock(sql: Sql, statements: string): Promise<void> {
       return;
     } catch (err) {
       if ((err as { code?: string }).code !== LOCK_NOT_AVAILABLE) throw err;
-      // Ends with the connection, which is destroyed if the migration takes too long.
+      // The loop ends with the connection, which is destroyed if the migration takes too long.
       await sleep(LOCK_RETRY_MS, undefined, { ref: false });
     }
   }
 }
 
-/** Version 0 for a database without our tables. */
+/** Returns version 0 for a database without our tables. */
 async function recordedSchema(sql: Sql): Promise<Schema> {
   try {
     const [row] = await sql.unsafe(RECORDED_SCHEMA);

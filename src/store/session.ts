@@ -1,6 +1,6 @@
 // One connection to Postgres: a client of npm `postgres` that owns one socket. Before its first use, a
-// probe finds out if the server is of the kind that the URL asks for, if a pooler is in between, and
-// the server's time.
+// probe checks the server against `target_session_attrs`, detects a pooler in between, and reads the
+// server's clock.
 import { createRequire } from 'node:module';
 import { connect, isIP, type Socket } from 'node:net';
 import process from 'node:process';
@@ -28,8 +28,8 @@ interface ServerState {
   readonly isReadOnly: boolean;
 }
 
-// Every statement finds its rows by key, whatever the values. Without these settings the server
-// plans most batches anew, or keeps a plan that reads the whole table, made while it was small.
+// Every statement finds its rows by key, for any values. Without these settings the server plans most
+// batches again, or keeps a plan from when the table was small, which reads all of it.
 const SET_PLANNER =
   'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off';
 
@@ -41,7 +41,7 @@ export interface Session {
   readonly query: <Row extends object>(text: string, values: readonly string[]) => Promise<Row[]>;
   /** Converts milliseconds of our clock to the server's seconds since 1970. */
   readonly serverSeconds: (ms: number) => number;
-  /** Lets a running statement finish, then closes; never resolves if the connection is lost. */
+  /** Lets a running statement finish, then closes. Never resolves if the connection is lost. */
   readonly end: () => Promise<void>;
   /** Closes the connection at once. */
   readonly destroy: () => void;
@@ -54,9 +54,9 @@ export interface SessionOptions {
   readonly authorities: string | undefined;
   /** Time limit of a statement. */
   readonly timeoutMs: number;
-  /** Time limit of connecting, migration aside. */
+  /** Time limit of connecting, without the migration. */
   readonly connectTimeoutMs: number;
-  /** True after all hosts were tried: `prefer-standby` then accepts any server. */
+  /** True after a pass over all hosts: `prefer-standby` then accepts any server. */
   readonly isSecondPass: boolean;
   readonly now: () => number;
   /** Aborts the attempt. */
@@ -67,7 +67,7 @@ export interface SessionOptions {
   readonly onClose: (session: Session) => void;
 }
 
-/** The server has no synchronous standby. Its commits wait, or a failover loses them. */
+/** The server has lost its synchronous standby: commits wait, or a failover can lose them. */
 export class NotReplicated extends StoreUnavailable {}
 
 /** @throws UnusableDatabase, or the fault of this host */
@@ -95,12 +95,12 @@ export async function openSession(options: SessionOptions): Promise<Session> {
     signal.throwIfAborted();
     const rows = await sql.unsafe<[ServerState]>(PROBE);
     const [server] = rows;
-    // The response took a while, so converted deadlines may be early, never late.
+    // Our clock is read after the server's, so converted deadlines can be early but never late.
     const epoch = server.seconds - options.now() / 1000;
     checkServer(server, options);
-    // A pooler gives its clients a process id of its own.
+    // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server.pid !== rows.state.pid; // 5.1
-    // The server also ends a statement by itself, even if it never learns that we have gone.
+    // The server ends a late statement by itself, even if it never learns that we have gone.
     const setTimeLimit = `statement_timeout = ${timeoutMs}`; // 4.13
     if (!isPooled) await sql.unsafe(`set ${setTimeLimit}; ${SET_PLANNER}`);
     await options.migrate(sql, prolong);
@@ -135,7 +135,7 @@ function checkServer(server: ServerState, { database, host, isSecondPass }: Sess
   if (!matchesSessionAttributes(attributes, server, isSecondPass)) {
     throw new StoreUnavailable(`${host.host}:${host.port} is not ${attributes}`);
   }
-  // Other encodings can't store every name, or treat its bytes as characters.
+  // Other encodings can't store every name, or they count bytes as characters.
   if (server.encoding === 'UTF8') return; // 5.1
   throw new UnusableDatabase(
     `the database has the encoding ${server.encoding}, this service needs UTF8: create it with encoding 'UTF8' locale 'C' template template0`,
@@ -158,7 +158,7 @@ function createClient(
     readonly onclose: () => void;
   },
 ): Sql {
-  // Loaded only if it is used.
+  // Loaded only if the settings choose Postgres.
   const postgres: typeof Postgres = createRequire(import.meta.url)('postgres');
   const configured = {
     ...host,
@@ -183,7 +183,7 @@ function createClient(
 
 /**
  * Hides the environment from the driver, which reads PGPASSWORD, PGTARGETSESSIONATTRS and the like
- * when it creates a client. It has no option against this (contract 1.1).
+ * when it creates a client. It has no option to prevent this (contract 1.1).
  */
 function withoutEnvironment<T>(action: () => T): T {
   const { env } = process;
@@ -208,19 +208,18 @@ function matchesSessionAttributes(
   return attributes === 'any' || isStandby || isSecondPass;
 }
 
-/** The extended query protocol: statements are prepared at their first use on a connection. */
+/** Uses the extended query protocol, and prepares each statement at its first use. */
 function extendedQuery(sql: Sql): Session['query'] {
   return <Row extends object>(text: string, values: readonly string[]) =>
     sql.unsafe<Row[]>(text, [...values], { prepare: true }) as Promise<Row[]>;
 }
 
 /**
- * The simple query protocol. Behind a pooler the next statement may run in another session, without
- * our prepared statements and settings, so each message sets its own limit. This protocol has no
- * parameters: the values are literals in the text.
+ * Uses the simple query protocol, for poolers (5.1). The next statement may run in another server
+ * session, without our prepared statements and settings, so each message sets its own time limit.
+ * This protocol has no parameters: the values are literals in the text.
  */
 function simpleQuery(sql: Sql, setLocal: string): Session['query'] {
-  // 5.1
   return async <Row extends object>(text: string, values: readonly string[]) => {
     const statement = text.replace(/\$([1-9])/g, (_all, n) => literal(values[Number(n) - 1]!));
     const results = await sql.unsafe(`${setLocal}; ${statement}`);
@@ -229,14 +228,14 @@ function simpleQuery(sql: Sql, setLocal: string): Session['query'] {
 }
 
 /**
- * A string constant with escapes (PostgreSQL manual, "String Constants with C-Style Escapes"). Under
- * any session settings, only the backslash and the quote are special, and doubling escapes both.
+ * Returns a string constant (PostgreSQL manual, "String Constants with C-Style Escapes"). In this form
+ * only the backslash and the quote are special, under any settings, and doubling escapes both.
  */
 function literal(value: string): string {
   return `E'${value.replace(/['\\]/g, '$&$&')}'`;
 }
 
-/** The only socket of a client. If it is lost, the driver asks for another one and gets none. */
+/** The only socket of a client. If it is lost and the driver asks for another, that fails. */
 class SingleUseSocket {
   readonly #host: Host;
   #socket: Socket | undefined;
@@ -279,7 +278,7 @@ class SingleUseSocket {
   };
 }
 
-/** A name with several addresses fails with an AggregateError, whose own message is empty. */
+/** Returns an error with a message. A name with several addresses fails without one of its own. */
 function unreachable(err: Error): Error {
   if (!(err instanceof AggregateError)) return err;
   return new StoreUnavailable(err.errors.map(({ message }: Error) => message).join('; '));
@@ -291,9 +290,9 @@ function tlsOptions(database: PostgresDatabase, { host }: Host, ca: string | und
   const { sslMode } = database;
   if (sslMode === 'disable') return false;
   if (sslMode === 'prefer' || sslMode === 'allow') return 'prefer';
-  // The certificate is checked against an IP address too, which is never a server name (RFC 6066 §3).
+  // An IP address is never sent as a server name (RFC 6066 §3). The certificate must still match it.
   const name = isIP(host) === 0 ? { servername: host } : { servername: undefined, host };
-  // Like libpq, `require` verifies the chain if there is a root certificate.
+  // As in libpq, `require` verifies the chain if there is a root certificate.
   if (sslMode === 'require' && ca === undefined) return { rejectUnauthorized: false, ...name };
   const verify = { rejectUnauthorized: true, ...name, ...(ca === undefined ? {} : { ca }) };
   return sslMode === 'verify-full' ? verify : { ...verify, checkServerIdentity: () => undefined };

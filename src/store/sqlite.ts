@@ -1,8 +1,8 @@
 // Users in a SQLite file or in memory, with WAL and synchronous=FULL: a write resolves only after its
-// commit reaches disk. SQLite works synchronously and blocks the event loop meanwhile. So all writes
-// of one turn share a commit, all calls for the same page share a read, and a turn that has used up
-// its time leaves further pages to the next one. Finding one user takes a microsecond and needs none
-// of this.
+// commit reaches disk. SQLite is synchronous and blocks the event loop while it works. So all writes
+// of one turn share a commit, and all calls for the same page share a read. Pages are read in the
+// turns of turns.ts, a few milliseconds at a time. Finding one user takes a microsecond, so it needs
+// none of this.
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import {
   type Condition,
@@ -21,8 +21,7 @@ import type { StoreOptions } from './index.ts';
 const SQLITE_CONSTRAINT = 19;
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
 
-// 4.8, 4.16
-// An absent name or email stays as it is. The version grows only if something changes.
+// 4.8, 4.16: an absent name or email stays as it is. The version grows only if something changes.
 const UPDATE = `
   update users set
     version = version + ((coalesce(:name, name), coalesce(:email, email)) <> (name, email)),
@@ -38,7 +37,7 @@ const DELETE = `
     and not :none and version not in (select value from json_each(:noneOf))
   returning id, name, email, version`;
 
-/** A row as SQLite returns it: arrays cost half as much as objects. */
+/** A row as SQLite returns it. Arrays cost half as much as objects. */
 type Row = readonly [id: number, name: string, email: string, version: number];
 
 type Write = () => WriteResult | EmailTaken;
@@ -54,11 +53,11 @@ export function openSqlite(path: string, options: StoreOptions): Promise<UserSto
 function createStore(path: string, db: DatabaseSync, options: StoreOptions): UserStore {
   const { now, timeoutMs, turns } = options;
   const statements = prepare(db);
-  // A file that can't be written can often be read, on a full disk for example. So the store is
-  // available again only when all kinds of access that failed have succeeded.
+  // The kinds of access that fail now. On a full disk, reads succeed while writes fail. So the store
+  // is available again only when each kind that failed has succeeded.
   const failing = new Set<'read' | 'write'>();
 
-  /** Runs the action once the file is not locked, and reports if the file fails or works again. */
+  /** Retries the action while the file is locked. Reports when the file fails, or works again. */
   async function access<T>(kind: 'read' | 'write', expires: number, action: () => T): Promise<T> {
     try {
       const result = await retry(action, expires, now);
@@ -73,7 +72,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
     }
   }
 
-  /** Reads at once: a shared statement would save nothing. */
+  /** Reads without a queue, because batching would save nothing. */
   async function read<T>(action: () => T): Promise<T> {
     try {
       return await access('read', now() + timeoutMs, action);
@@ -112,7 +111,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
     return statements.find.get(values.id!) === undefined ? undefined : 'stale';
   }
 
-  // Reads and writes have a queue each: a lock that stops writers doesn't stop readers.
+  // Pages and writes have a queue each: a lock that stops writers doesn't stop readers.
   const lists = new Queue<void, Page, readonly User[]>(
     {
       statement: async (_, pages, expires) => {
@@ -126,7 +125,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
     },
     timeoutMs,
     now,
-    runLater((task) => turns.add('', task), now), // 5.2: a page can take milliseconds.
+    runLater((task) => turns.add('', task), now), // 5.2
   );
   const writes = new Queue<void, Write, WriteResult>(
     {
@@ -152,7 +151,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
   };
 }
 
-/** Runs the batches of one queue, each in a later turn of the event loop. */
+/** Returns a scheduler for one queue. It runs each batch in a later turn of the event loop. */
 function runLater(
   later: (task: () => void) => void,
   now: () => number,
@@ -192,7 +191,7 @@ function prepare(db: DatabaseSync) {
   return statements;
 }
 
-/** Returns the row that a write returns. Not with get(), which can hide a failed commit. */
+/** Runs a write and returns its row. Uses all(), because get() can hide a failed commit. */
 function write(
   statement: StatementSync,
   ...values: (SQLInputValue | Record<string, SQLInputValue>)[]
@@ -200,7 +199,7 @@ function write(
   try {
     return toUserIfAny(statement.all(...(values as SQLInputValue[]))[0]);
   } catch (err) {
-    // SQLite undoes only this statement; the transaction goes on.
+    // SQLite undoes only this statement; the transaction continues.
     if ((err as { errcode?: number }).errcode === SQLITE_CONSTRAINT_UNIQUE) return new EmailTaken();
     throw err;
   }

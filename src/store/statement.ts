@@ -1,11 +1,11 @@
-// Shared by the statements to Postgres: the deadline of a write, what an error says about the outcome,
-// and array parameters.
+// Parts that the Postgres statements share: the deadline of a write, the outcome after an error, and
+// array parameters.
 import type { FailedOutcome } from './batch.ts';
 
 /**
- * Condition of every write: division by zero rejects a write that arrives past its deadline. It may
- * have waited in the server's socket, from where closing the connection does not recall it. An
- * empty result would be ambiguous. The first parameter is the deadline in the server's seconds.
+ * Condition of every write. Division by zero rejects a write that arrives past its deadline: it may
+ * have waited in the server's socket, where closing the connection does not cancel it. An empty
+ * result would be ambiguous. The first parameter is the deadline in seconds of the server's clock.
  */
 export const BEFORE_DEADLINE = '1 / (statement_timestamp() < to_timestamp($1::float8))::int = 1'; // 4.13
 
@@ -17,9 +17,9 @@ const DEADLOCK_DETECTED = '40P01';
 const QUERY_CANCELED = '57014';
 
 /**
- * Outcome of a statement that failed. It was rolled back only if the server says so, with an ERROR
- * for this statement alone. After 25006 the server has become read-only and after 57014 the
- * statement was cancelled: the connection is replaced.
+ * Returns the outcome of a statement that failed. Only an ERROR from the server means that it was
+ * rolled back. 25006 (the server has become read-only) and 57014 (it cancelled the statement) count
+ * as unknown, so that the connection is replaced.
  */
 export function outcomeAfter(err: unknown): FailedOutcome {
   const { code, severity } = err as { code?: unknown; severity?: string };
@@ -29,7 +29,7 @@ export function outcomeAfter(err: unknown): FailedOutcome {
   return code === READ_ONLY_TRANSACTION || code === QUERY_CANCELED ? 'unknown' : 'rolled back';
 }
 
-/** An array literal (PostgreSQL manual 8.15.2). */
+/** Returns an array literal (PostgreSQL manual, section 8.15.2). */
 export function array(values: readonly (string | number | undefined)[]): string {
   const elements = values.map((value) => {
     if (value === undefined) return 'null';

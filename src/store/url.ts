@@ -74,9 +74,8 @@ export function parseDatabaseUrl(url: string): Database | undefined {
   return sqlite ? { engine: 'sqlite', path: sqlite[1]! } : parsePostgres(url);
 }
 
-/** Describes the database without its credentials. */
+/** Describes the database without its credentials (1.7). */
 export function describe(database: Database): string {
-  // 1.7
   if (database.engine === 'sqlite') return `sqlite ${database.path}`;
   const hosts = database.hosts.map(({ host, port }) => `${host}:${port}`);
   return `postgres ${hosts.join(',')}/${database.database}`;

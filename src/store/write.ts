@@ -1,11 +1,11 @@
-// Creates, updates and deletes users in Postgres. A write is one statement, so it needs no transaction
-// block, and the unique index decides about duplicates. The conditions of If-Match and If-None-Match
-// are part of the statement, so no read precedes it. A target whose new email is taken is excluded
-// inside the statement, so that it can't roll back the rest of its batch.
+// Creates, updates and deletes users in Postgres. A batch is one statement, so it needs no transaction
+// block, and the unique index rejects duplicates. The conditions of If-Match and If-None-Match are
+// part of the statement, so no read precedes it. The statement skips a target whose new email is
+// taken, so that it can't roll back the rest of its batch.
 //
-// All exclusions are decided in the snapshot with which the statement starts, before its first
-// write. So the batch equals calls that ran one at a time: first all that were excluded, then the
-// others. These can't collide with each other: no batch has an id or a new email twice.
+// The statement decides which targets to skip in the snapshot with which it starts, before it writes
+// anything. The results equal those of calls that run one at a time: first all skipped ones, then the
+// others. These can't conflict, because no two targets of a batch have an id or a new email in common.
 import {
   ALWAYS,
   type Condition,
@@ -20,7 +20,7 @@ import { NOT_DONE } from './batch.ts';
 import type { Session } from './session.ts';
 import { array, BEFORE_DEADLINE, byKey, UNIQUE_VIOLATION } from './statement.ts';
 
-// A user that isn't returned has a taken email.
+// Users whose email is taken are not returned.
 const CREATED = 'on conflict (email) do nothing returning id, name, email, version';
 const CREATE = `
   insert into users (name, email)
@@ -57,7 +57,7 @@ type TargetResult = WriteResult | EmailTaken | typeof NOT_DONE;
 /** A user that was written, or one that exists and was not, with the reason. */
 type Row = User & { readonly refusal?: 'stale' | 'taken' | 'raced' | null };
 
-// 4.16
+// 4.16: the version grows only if a field changes.
 const SET_FIELDS = `
   name = coalesce(i.name, u.name),
   email = coalesce(i.email, u.email),
@@ -67,12 +67,13 @@ const SET_FIELDS = `
   end`;
 const RETURNED = 'returning u.id, u.name, u.email, u.version';
 
-// 4.8: conditions are texts, the versions between commas, or * for any.
+// 4.8: one_of and none_of are texts: versions between commas, or * for any version.
 const MATCHES = `
   ((one_of = '*' or position(',' || u.version || ',' in one_of) > 0)
   and none_of <> '*' and position(',' || u.version || ',' in none_of) = 0)`;
-// A target that qualified in the snapshot but was not written lost a race: another session updated
-// or deleted the user before this statement locked it. It runs again, with a new snapshot.
+// Adds the targets that exist and were not written, each with the reason. 'raced': the target
+// qualified in the snapshot, but another session updated or deleted the user before this statement
+// locked it. The call runs again, with a new snapshot.
 const WITH_REFUSED = `
   select id, name, email, version, null as refusal from written
   union all
@@ -81,11 +82,11 @@ const WITH_REFUSED = `
   from input i join users u on u.id = i.id
   where i.id not in (select id from written)`;
 
-/** The statements of an operation. Parameters: the deadline, the ids, the conditions, the fields. */
+/** SQL of an operation. Its parameters are the deadline, the ids, the conditions and the fields. */
 interface Statements {
-  /** With conditions and exclusions. */
+  /** Checks conditions and taken emails. */
   readonly full: string;
-  /** Without both: a user that isn't returned does not exist. */
+  /** Checks neither. A user that isn't returned does not exist. */
   readonly simple: string;
   /** The same for one target. Costs Postgres a fifth less than `simple`. */
   readonly single: string;
@@ -140,13 +141,13 @@ export async function updateUsers(
   expires: number,
 ): Promise<TargetResult[]> {
   const fields = [array(targets.map(({ name }) => name)), array(targets.map(({ email }) => email))];
-  // The email of a single target can't roll back others.
+  // A single target has no others to roll back.
   const canCollide = targets.length > 1 && targets.some(({ email }) => email !== undefined);
   try {
     return await write(session, UPDATE, targets, expires, fields, canCollide);
   } catch (err) {
-    // Another session took the email after this statement's snapshot. Of several targets it is not
-    // known which one: they run again in halves, where the next snapshot shows it.
+    // Another session took the email after this statement's snapshot. The error does not tell whose
+    // email: several targets run again in halves, with new snapshots that show it.
     if (targets.length > 1 || (err as { code?: string }).code !== UNIQUE_VIOLATION) throw err;
     return [new EmailTaken()];
   }
