@@ -102,8 +102,11 @@ export async function openSession(options: SessionOptions): Promise<Session> {
     const isPooled = server.pid !== rows.state.pid; // 5.1
     // The server ends a late statement by itself, even if it never learns that we have gone.
     const setTimeLimit = `statement_timeout = ${timeoutMs}`; // 4.13
-    if (!isPooled) await sql.unsafe(`set ${setTimeLimit}; ${SET_PLANNER}`);
-    await options.migrate(sql, prolong);
+    await Promise.all([
+      isPooled ? undefined : sql.unsafe(`set ${setTimeLimit}; ${SET_PLANNER}`),
+      // Doesn't wait for the settings: a round trip can take 200 ms.
+      options.migrate(sql, prolong),
+    ]);
     if (isClosed) throw new StoreUnavailable('the connection was closed');
     const query = isPooled ? simpleQuery(sql, `set local ${setTimeLimit}`) : extendedQuery(sql);
     session = {
