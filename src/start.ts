@@ -51,7 +51,7 @@ export interface Settings {
   readonly AUTH_FAILURES_PER_MINUTE?: number | undefined;
   /** Larger request bodies return 413; in bytes, 1 to 16777216. Default: 102400. */
   readonly BODY_LIMIT_BYTES?: number | undefined;
-  /** Memory of the process, which bounds clients. Default: the control group's, else 536870912. */
+  /** Memory of the process, which determines the limits of clients. Default: 536870912. */
   readonly MEMORY_LIMIT_BYTES?: number | undefined;
   /** An origin, or `*`, that browsers may call from. Default: none. */
   readonly CORS_ORIGIN?: string | undefined;
