@@ -44,7 +44,7 @@ function integer(min: number, max: number): Setting<number> {
 
 function oneOf<T>(values: readonly T[]): Setting<T> {
   return {
-    expected: values.join(', '),
+    expected: `one of ${values.join(', ')}`,
     parse: (value) => values.find((valid) => String(valid) === value),
   };
 }

@@ -217,7 +217,11 @@ describe('invalid values', () => {
     { name: 'SIGNING_SECRET', value: 'é'.repeat(15), expected: secret },
     { name: 'SIGNING_SECRET_PREVIOUS', value: 'x'.repeat(31), expected: secret },
     ...['TRUE', 'yes', '1', ' true'].flatMap((value) =>
-      ['PROTECT_USERS', 'REUSE_PORT'].map((name) => ({ name, value, expected: 'true, false' })),
+      ['PROTECT_USERS', 'REUSE_PORT'].map((name) => ({
+        name,
+        value,
+        expected: 'one of true, false',
+      })),
     ),
     ...[
       'https://app.example/',
@@ -233,7 +237,7 @@ describe('invalid values', () => {
     ...['INFO', 'warn', 'trace', 'none', 'constructor'].map((value) => ({
       name: 'LOG_LEVEL',
       value,
-      expected: 'silent, error, info, debug',
+      expected: 'one of silent, error, info, debug',
     })),
   ]) {
     test(`${name}=${JSON.stringify(value).slice(0, 50)}`, () => {
@@ -247,15 +251,15 @@ describe('invalid values', () => {
   for (const [value, fault] of [
     [
       '?sslmode=on',
-      'sslmode invalid; expected disable, allow, prefer, require, verify-ca, verify-full',
+      'sslmode invalid; expected one of disable, allow, prefer, require, verify-ca, verify-full',
     ],
     [
       '?target_session_attrs=master',
-      'target_session_attrs invalid; expected any, read-write, read-only, primary, standby, prefer-standby',
+      'target_session_attrs invalid; expected one of any, read-write, read-only, primary, standby, prefer-standby',
     ],
     [
       '?timeout=hunter2',
-      'unknown parameter; expected host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name',
+      'unknown parameter; expected one of host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name',
     ],
     ['h:99999/d', 'port invalid; expected an integer from 1 to 65535'],
     ['h/d?port=hunter2', 'port invalid; expected an integer from 1 to 65535'],

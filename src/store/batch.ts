@@ -182,7 +182,10 @@ export class Queue<Session, Item, Result> {
         if (notDone.length > 0) groups.push(notDone);
       } catch (err) {
         const outcome = this.#operation.outcomeAfter(err);
-        cause = outcome === 'not started' ? new StoreUnavailable('too late', { cause: err }) : err;
+        cause =
+          outcome === 'not started'
+            ? new StoreUnavailable('the statement did not start in time', { cause: err })
+            : err;
         if (outcome === 'deadlock') {
           groups.push(calls); // 5.6
         } else if (outcome === 'not started' && calls[0]!.expires <= this.#now()) {

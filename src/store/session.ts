@@ -260,7 +260,7 @@ class SingleUseSocket {
     this.#socket = socket;
     return new Promise((resolve, reject) => {
       socket.once('error', (err) => reject(unreachable(err)));
-      socket.once('close', () => reject(new StoreUnavailable('no connection in time')));
+      socket.once('close', () => reject(new StoreUnavailable('timed out while connecting')));
       socket.once('connect', () => {
         socket.removeAllListeners();
         resolve(socket);

@@ -109,7 +109,7 @@ function parseParameters(text: string): Record<string, string | undefined> {
   for (const part of text.split('&').filter(Boolean)) {
     const [name = '', ...value] = part.split('=');
     if (!PARAMETERS.includes(name)) {
-      throw new Error(`unknown parameter; expected ${PARAMETERS.join(', ')}`);
+      throw new Error(`unknown parameter; expected one of ${PARAMETERS.join(', ')}`);
     }
     parameters[name] = decode(value.join('='));
   }
@@ -140,7 +140,7 @@ function parseHosts(text: string, portList = ''): Host[] {
 
 function oneOf<T extends string>(name: string, valid: readonly T[], value: string): T {
   const found = valid.find((word) => word === value);
-  if (found === undefined) throw new Error(`${name} invalid; expected ${valid.join(', ')}`);
+  if (found === undefined) throw new Error(`${name} invalid; expected one of ${valid.join(', ')}`);
   return found;
 }
 

@@ -393,7 +393,10 @@ describe('a queue', () => {
   test('4.13 a statement that is refused as late before its deadline loses its connection', async () => {
     const { call, queue, outcomes, statements } = queueOf({ outcomeAfter: () => 'not started' });
     call('lost', 'a');
-    assert.equal((await queue.take(0)!.run(undefined))?.message, 'too late');
+    assert.equal(
+      (await queue.take(0)!.run(undefined))?.message,
+      'the statement did not start in time',
+    );
     assert.deepEqual(statements, [['lost', 'a']]);
     assert.deepEqual(outcomes, ['lost: StoreUnavailable', 'a: StoreUnavailable']);
   });
