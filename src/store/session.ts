@@ -29,9 +29,10 @@ interface ServerState {
 }
 
 // Every statement finds its rows by key, for any values. Without these settings the server plans most
-// batches again, or keeps a plan from when the table was small, which reads all of it.
+// batches again, or keeps a plan from when the table was small, which reads all of it. A scan of the
+// whole table then seems so expensive that the server would compile it.
 const SET_PLANNER =
-  'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off';
+  'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
 
 export interface Session {
   /**
