@@ -495,7 +495,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     // A busy machine lowers the score for performance, never the others.
     const reports: Report[] = [];
     do reports.push(await measure(command, `${service.url}/docs`, CHROMIUM!));
-    while (reports.length < 3 && reports.at(-1)!.scores.performance! < 95);
+    while (reports.length < 6 && reports.at(-1)!.scores.performance! < 95);
     const { scores, findings } = reports.at(-1)!;
     const { performance, ...others } = scores;
     assert.deepEqual(
