@@ -165,13 +165,17 @@ export class App implements Handler {
 
   #call(exchange: Exchange, route: Route): void {
     checkQuery(exchange.query); // 2.7
-    const reply = route.handle(exchange, this.#options.services);
+    let reply: Reply | Promise<Reply>;
+    try {
+      reply = route.handle(exchange, this.#options.services);
+    } finally {
+      // The handler has read it. Don't keep it while the store works, or the connection is idle.
+      exchange.body = undefined;
+    }
     if (!(reply instanceof Promise)) {
       this.#respond(exchange, reply);
       return;
     }
-    // The handler has read the body. Don't keep it while the store works.
-    exchange.body = undefined;
     reply.then(
       (settled) => this.#respond(exchange, settled),
       (err: unknown) => this.#fail(exchange, err),

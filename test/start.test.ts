@@ -6,6 +6,9 @@ import { request } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { VARIABLES } from '../src/config.ts';
 import { type Settings, start } from '../src/start.ts';
 import { certificate, NO_OPENSSL } from './support/certificate.ts';
@@ -188,4 +191,30 @@ test('6.3 a client that reads nothing has 60 s and the time of the store', async
     await closed;
     assert.equal(isEnded, isComplete, `${minutes} minutes`);
   }
+});
+
+test('6.17 an idle connection does not keep the values of a body that was refused', async () => {
+  await using service = await start();
+  const { hostname, port } = new URL(service.url);
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  const depth = 49_000;
+  const body = '['.repeat(depth) + ']'.repeat(depth);
+  const head = `POST /token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`;
+  collect();
+  const before = process.memoryUsage().heapUsed;
+  const clients = Array.from({ length: 10 }, () => connect(Number(port), hostname));
+  for (const client of clients) {
+    client.write(head + body);
+    assert.match(String(await once(client, 'data')), /^HTTP\/1.1 401 /);
+  }
+  // Each body has values of 2.6 MB.
+  const most = before + 10_000_000;
+  for (let tries = 0; tries < 100 && process.memoryUsage().heapUsed > most; tries++) {
+    await pause(10);
+    collect();
+  }
+  const grown = process.memoryUsage().heapUsed - before;
+  for (const client of clients) client.destroy();
+  assert.ok(grown < 10_000_000, `${grown} bytes`);
 });
