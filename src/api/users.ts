@@ -15,10 +15,8 @@ import {
   type WriteResult,
 } from '../user.ts';
 
-/** Lists of at least this many users are streamed, and read from the store in pages of this size. */
+/** Lists of at least this many users are streamed, and read from the store in pages of at most this. */
 const PAGE_SIZE = 500; // 4.1
-/** Page size for a slow client. It drops the rest of a page at each pause, and reads it again. */
-const SLOW_PAGE_SIZE = 100;
 /** Approximate length of a piece of a stream. */
 const PIECE_CHARACTERS = 32 * 1024;
 const MAX_LIMIT = 1000;
@@ -115,23 +113,20 @@ async function findByEmail(email: string, after: number, store: UserStore): Prom
 }
 
 /**
- * A JSON array of users. While the client reads fast, it keeps the page that the store returned. For a
- * slow client it drops the page, and reads the next users when they are needed.
+ * A JSON array of users. Each piece has its own read, just before it is sent, so that a thousand
+ * clients hold no users meanwhile.
  */
 class UserPieces implements Pieces {
-  #users: readonly User[];
+  readonly heldBytes = 0;
+  /** The users of the next piece; undefined until they are read. */
+  #users: readonly User[] | undefined;
   /** Id at which the list ends. */
   readonly #last: number;
   readonly #store: UserStore;
-  /** Index in `#users` of the next user. */
-  #next = 0;
   /** Id of the last user written. */
   #after = 0;
+  /** Number of users in a piece. */
   #pageSize = PAGE_SIZE;
-  /** Text before the next user; empty after the last piece. */
-  #separator = '[';
-  /** True if the next piece needs no read. */
-  #isLoaded = true;
 
   constructor(users: readonly User[], last: number, store: UserStore) {
     this.#users = users;
@@ -139,39 +134,29 @@ class UserPieces implements Pieces {
     this.#store = store;
   }
 
-  next(): Buffer | undefined | Promise<void> {
-    if (this.#separator === '') return undefined;
-    if (this.#isLoaded) return this.#piece();
-    return this.#store.list({ after: this.#after, limit: this.#pageSize }).then((users) => {
-      this.#users = users;
-      this.#next = 0;
-      this.#isLoaded = true;
-    });
-  }
-
-  release(): number {
-    this.#users = [];
-    this.#isLoaded = this.#after >= this.#last;
-    this.#pageSize = SLOW_PAGE_SIZE;
-    return 0;
-  }
-
-  #piece(): Buffer {
+  next(): string | undefined | Promise<void> {
+    const users = this.#users?.filter(({ id }) => id <= this.#last);
+    if (this.#pageSize === 0) return undefined;
+    if (users === undefined) {
+      const page = { after: this.#after, limit: this.#pageSize };
+      return this.#store.list(page).then((read) => {
+        this.#users = read;
+      });
+    }
+    this.#users = undefined;
     let text = '';
-    while (this.#next < this.#users.length && text.length < PIECE_CHARACTERS) {
-      const user = this.#users[this.#next]!;
-      if (user.id > this.#last) break;
-      this.#next++;
+    let count = 0;
+    while (count < users.length && text.length < PIECE_CHARACTERS) {
+      const user = users[count++]!;
+      text += (this.#after === 0 ? '[' : ',') + representation(user);
       this.#after = user.id;
-      text += this.#separator + representation(user);
-      this.#separator = ',';
     }
-    if (text === '') {
-      this.#separator = '';
-      return Buffer.from(']');
-    }
-    this.#isLoaded = this.#next < this.#users.length || this.#after >= this.#last;
-    return Buffer.from(text);
+    const isEnd = count === 0 || this.#after === this.#last;
+    const charactersPerUser = text.length / count;
+    this.#pageSize = isEnd
+      ? 0
+      : Math.min(Math.ceil(PIECE_CHARACTERS / charactersPerUser), PAGE_SIZE);
+    return isEnd ? `${text}]` : text;
   }
 }
 

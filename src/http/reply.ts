@@ -24,12 +24,9 @@ export interface Pieces {
    * Returns the next piece, undefined after the last, or a promise if something must be loaded
    * first: call again once it has resolved.
    */
-  next(): Buffer | undefined | Promise<void>;
-  /**
-   * Drops what can be produced again; called when the client stops reading.
-   * @returns bytes still held for further pieces
-   */
-  release(): number;
+  next(): string | Buffer | undefined | Promise<void>;
+  /** Bytes held for further pieces. */
+  readonly heldBytes: number;
 }
 
 const PRIVATE = 'private, no-cache'; // 2.17
@@ -121,7 +118,9 @@ function slices(body: Buffer, isStatic: boolean): Pieces {
       start += slice.length;
       return slice.length > 0 ? slice : undefined;
     },
-    release: () => (isStatic ? 0 : body.length - start),
+    get heldBytes() {
+      return isStatic ? 0 : body.length - start;
+    },
   };
 }
 
@@ -157,17 +156,18 @@ function stream(
     if (res.destroyed) return done();
     const piece = pieces.next();
     if (piece instanceof Promise) {
-      piece.then(() => connection.later(writeNext), fail);
+      piece.then(writeNext, fail); // At once, so that nothing loaded waits for its turn.
       return;
     }
     if (piece === undefined) {
       res.end();
       return done();
     }
-    exchange.bytes += piece.length;
+    const bytes = Buffer.byteLength(piece);
+    exchange.bytes += bytes;
     if (res.write(piece)) return connection.later(writeNext);
-    // 4.1: the client reads slowly. Drop what can be produced again, and wait until it has read this.
-    const held = piece.length + pieces.release();
+    // 4.1: the client reads slowly. Wait until it has read this.
+    const held = bytes + pieces.heldBytes;
     connection.hold(held);
     onceDrained(exchange, () => {
       connection.hold(-held);

@@ -91,7 +91,7 @@ function answer(exchange: Exchange, body: Reply['body'] = '', isLast = false): v
 
 function piecesOf(parts: readonly string[]): Pieces {
   const left = parts.map((part) => Buffer.from(part));
-  return { next: () => left.shift(), release: () => 0 };
+  return { next: () => left.shift(), heldBytes: 0 };
 }
 
 /** Responds in pieces, each after the previous one was written; reports the server's connections. */
