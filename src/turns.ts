@@ -21,7 +21,8 @@ export class Turns {
   readonly #now: () => number;
   #hasAccepted = false;
   #hasEnded = false;
-  #ranAtMs = 0;
+  /** Start of the wait for new connections; undefined while the work runs. */
+  #waitingSinceMs: number | undefined;
 
   /** `now` is a monotonic clock in milliseconds. */
   constructor(now: () => number) {
@@ -39,11 +40,6 @@ export class Turns {
     this.#waiting.set(client, [task]);
   }
 
-  /** True if tasks wait. */
-  get isBusy(): boolean {
-    return this.#waiting.size > 0;
-  }
-
   /** Ends the current turn after this task. Used after `socket.resume()`: the read can be expensive. */
   end(): void {
     this.#hasEnded = true;
@@ -56,13 +52,14 @@ export class Turns {
 
   readonly #run = (): void => {
     const start = this.#now();
-    const canWait = this.#hasAccepted && start - this.#ranAtMs < MAX_WAIT_MS;
+    const hasAccepted = this.#hasAccepted;
     this.#hasAccepted = false;
-    if (!canWait) {
-      this.#hasEnded = false;
+    this.#hasEnded = false;
+    if (hasAccepted) this.#waitingSinceMs ??= start;
+    if (!hasAccepted || start - this.#waitingSinceMs! >= MAX_WAIT_MS) {
+      this.#waitingSinceMs = undefined;
       do this.#runNext();
       while (this.#waiting.size > 0 && !this.#hasEnded && this.#now() - start < TURN_MS);
-      this.#ranAtMs = this.#now();
     }
     if (this.#waiting.size > 0) setImmediate(this.#run);
   };

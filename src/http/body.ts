@@ -57,8 +57,7 @@ export function readBody(
     free(bytes);
   };
   req.on('data', (chunk: Buffer) => {
-    // 6.18: one read brings up to 10,000 chunks of one byte.
-    if (declared === undefined && !req.complete) connection.pauseForTurn();
+    if (declared === undefined && !req.complete) connection.chunkRead(); // 6.18
     if (length + chunk.length > limitBytes) return finish(() => fail(tooLarge(limitBytes))); // 2.8
     if (isKept && !isFinished) {
       const larger = append(buffer, length, chunk, Number(declared ?? limitBytes));

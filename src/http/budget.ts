@@ -9,6 +9,7 @@
 //   without an event. What each connection has received is measured only while memory is short.
 //
 // The same timer closes connections that make no progress, so that no connection needs its own timer.
+import { readFileSync } from 'node:fs';
 import { memoryUsage } from 'node:process';
 import type { Turns } from '../turns.ts';
 import type { Connection } from './connection.ts';
@@ -18,7 +19,10 @@ const MEBIBYTE = 1024 * 1024;
 /** Memory limit without a control group and without a setting. */
 export const DEFAULT_LIMIT_BYTES = 512 * MEBIBYTE;
 
-/** Memory of the service itself: 14 MB idle, plus compiled code and garbage under load. */
+/** Memory for compiled code and garbage under load, on top of what the service uses at its start. */
+const GARBAGE_BYTES = 16 * MEBIBYTE;
+
+/** Minimum memory kept for the service itself: the built file starts with 15 MB. */
 const RESERVED_BYTES = 32 * MEBIBYTE;
 
 /** Maximum number of connections (6.3). */
@@ -52,8 +56,12 @@ const AFTER_EVICTION = 0.9;
 
 const TICK_MS = 100;
 
-/** Minimum pause between two forced garbage collections. */
+/** Minimum pause between two forced garbage collections, and while memory is short. */
 const COLLECTION_PAUSE_MS = 5_000;
+const TIGHT_COLLECTION_PAUSE_MS = 1_000;
+
+/** Pipelined requests or chunks that are read in one turn of the event loop: about 10 ms of work. */
+const MESSAGES_PER_TURN = 1_000;
 
 /** Time that a closing connection is still read, so that the client can read its response. */
 const LINGER_MS = 2_000;
@@ -67,20 +75,35 @@ export interface MemoryLimits {
 
 /**
  * Derives the limits from the memory that the process may use. `constrained` is the control group's
- * limit as node reports it: 0 or more than the machine has if there is none.
+ * limit as node reports it: 0 or more than the machine has if there is none. `ownBytes` is what the
+ * service uses before its first client.
  */
 export function memoryLimits(
   setting: number | undefined,
   constrained: number,
   total: number,
   isTls: boolean,
+  ownBytes = anonymousBytes(),
 ): MemoryLimits {
   const isConstrained = constrained > 0 && constrained < total;
   const limit = setting ?? (isConstrained ? constrained : DEFAULT_LIMIT_BYTES);
-  const budgetBytes = Math.max(limit - RESERVED_BYTES, limit / 4);
+  const reservedBytes = Math.max(RESERVED_BYTES, ownBytes + GARBAGE_BYTES);
+  const budgetBytes = Math.max(limit - reservedBytes, limit / 4);
   const connectionBytes = isTls ? TLS_BYTES : PLAIN_BYTES;
   const maxConnections = Math.min(MAX_CONNECTIONS, Math.floor(budgetBytes / connectionBytes));
   return { budgetBytes, maxConnections, connectionBytes };
+}
+
+/** Returns the memory of the process without mapped files, such as its program; 0 if unknown. */
+function anonymousBytes(): number {
+  try {
+    return (
+      1024 *
+      Number(/RssAnon:\s+(\d+) kB/.exec(readFileSync('/proc/self/status', 'latin1'))?.[1] ?? 0)
+    );
+  } catch {
+    return 0; // Not Linux, or not permitted, as in the image.
+  }
 }
 
 export class Budget {
@@ -92,14 +115,16 @@ export class Budget {
   readonly #connections = new Set<Connection>();
   readonly #perAddress = new Map<string, number>();
   /** Closing connections, the earliest deadline first. */
-  readonly #lingering: Connection[] = [];
+  readonly #lingering = new Set<Connection>();
   readonly #timer: NodeJS.Timeout;
   /** Memory of the process before the first client. */
   readonly #ownRssBytes = memoryUsage.rss();
   /** Time of the next check for progress. */
   #sweepAt = 0;
-  /** Earliest time of the next forced garbage collection. */
-  #collectAt = 0;
+  /** Time of the last forced garbage collection. */
+  #collectedAt = 0;
+  /** Pipelined requests and chunks in this turn. */
+  #messages = 0;
   /** Fixed costs and charges of all connections. */
   #heldBytes = 0;
   /** Maximum of `#heldBytes` at a tick since the last collection. */
@@ -140,6 +165,7 @@ export class Budget {
 
   /** Removes a closed connection and all that it held. */
   delete(connection: Connection): void {
+    this.#lingering.delete(connection);
     if (!this.#connections.delete(connection)) return;
     const count = this.#perAddress.get(connection.address)! - 1;
     if (count > 0) this.#perAddress.set(connection.address, count);
@@ -153,16 +179,32 @@ export class Budget {
     if (this.#heldBytes > this.#lookAboveBytes) this.#closeLargest();
   }
 
+  /**
+   * Counts a pipelined request or a chunk. After too many of them, the other connections are read in
+   * turns too: one turn of the event loop would read them all (6.18).
+   */
+  countMessage(): void {
+    if (this.#messages++ === 0) {
+      setImmediate(() => {
+        this.#messages = 0;
+      });
+    }
+    if (this.#messages !== MESSAGES_PER_TURN) return;
+    for (const connection of this.#connections) connection.pauseForTurn();
+  }
+
   /** Destroys the connection after LINGER_MS milliseconds unless it has closed before. */
   linger(connection: Connection): void {
+    if (!this.#connections.has(connection)) return;
     connection.deadlineMs = this.#now() + LINGER_MS;
-    this.#lingering.push(connection);
+    this.#lingering.add(connection);
   }
 
   #tick(): void {
     const now = this.#now();
-    while (this.#lingering.length > 0 && this.#lingering[0]!.deadlineMs <= now) {
-      this.#lingering.shift()!.destroy();
+    for (const connection of this.#lingering) {
+      if (connection.deadlineMs > now) break;
+      connection.destroy();
     }
     this.#look(now);
     if (now < this.#sweepAt) return;
@@ -170,20 +212,27 @@ export class Budget {
     for (const connection of this.#connections) connection.checkProgress(now, this.#inactivityMs);
   }
 
-  /** If the process has grown, closes connections, or collects the garbage of closed ones. */
+  /** If the process has grown, collects garbage, and closes connections if that is not enough. */
   #look(now: number): void {
     const { budgetBytes } = this.#limits;
     this.#lookAboveBytes = budgetBytes;
     this.#mostHeldBytes = Math.max(this.#mostHeldBytes, this.#heldBytes);
+    const most = TIGHT * budgetBytes;
     const grownBytes = memoryUsage.rss() - this.#ownRssBytes;
     if (grownBytes < budgetBytes / 4) return;
-    if (grownBytes > TIGHT * budgetBytes) this.#closeLargest(grownBytes - TIGHT * budgetBytes);
     // V8 collects garbage only when it allocates. After an attack nothing does, so we collect here.
     const releasedBytes = this.#mostHeldBytes - this.#heldBytes;
-    if (releasedBytes < NEXT_LOOK * budgetBytes || now < this.#collectAt) return;
-    this.#collectAt = now + COLLECTION_PAUSE_MS;
-    this.#mostHeldBytes = this.#heldBytes;
-    globalThis.gc?.();
+    const isTight = grownBytes > most;
+    const pauseMs = isTight ? TIGHT_COLLECTION_PAUSE_MS : COLLECTION_PAUSE_MS;
+    const isDue = now - this.#collectedAt >= pauseMs;
+    if (isDue && (isTight || releasedBytes > NEXT_LOOK * budgetBytes)) {
+      this.#collectedAt = now;
+      this.#mostHeldBytes = this.#heldBytes;
+      // In a task of its own: under our stack V8 would keep more. The regular flavor keeps empty pages.
+      globalThis.gc?.({ type: 'major', execution: 'async', flavor: 'last-resort' });
+    } else if (isTight) {
+      this.#closeLargest(grownBytes - most);
+    }
   }
 
   /**

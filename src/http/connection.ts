@@ -80,7 +80,7 @@ export class Connection {
     this.#state = 'open';
   }
 
-  /** Releases everything once the socket has closed. */
+  /** Releases everything. The socket has closed, or is about to. */
   closed(): void {
     this.#state = 'closed';
     this.#queue.length = 0;
@@ -96,13 +96,31 @@ export class Connection {
 
   /** Stops reading until other clients have had their turn. */
   pauseForTurn(): void {
-    if (this.#isYielding) return;
+    if (this.#isYielding || this.#state === 'handshake' || this.#state === 'closed') return;
     this.#isYielding = true;
     this.#socket.pause();
     this.later(() => {
       this.#isYielding = false;
-      if (this.#queue.length === 0) this.#resume();
+      if (!this.#isPaused) this.#resume();
     });
+  }
+
+  /** Pauses again if node has resumed the socket, which it does at the end of each request. */
+  resumed(): void {
+    if (!this.#isPaused) return;
+    // Node's 'resume' can be that of a call before our pause(), which another one would not repeat.
+    if (this.#socket.isPaused()) this.#socket.emit('pause');
+    else this.#socket.pause();
+  }
+
+  get #isPaused(): boolean {
+    return this.#isYielding || this.#queue.length > 0 || this.#state === 'refused';
+  }
+
+  /** Stops reading after a chunk of a body, of which one read brings up to 10,000. */
+  chunkRead(): void {
+    this.pauseForTurn();
+    this.#budget.countMessage();
   }
 
   /** Charges bytes to the connection; a negative number gives them back. */
@@ -119,7 +137,7 @@ export class Connection {
     // 2.11: a request that follows the last one is dropped. Node keeps it until the connection
     // closes, so it stays charged.
     if (this.#state !== 'open') {
-      this.#stopReading();
+      this.#socket.pause();
       return;
     }
     const exchange = new Exchange(this, req, res, bytes);
@@ -134,21 +152,25 @@ export class Connection {
       return;
     }
     this.#queue.push(exchange); // 2.11
-    this.#stopReading();
+    this.#socket.pause();
+    this.#budget.countMessage();
     if (this.#queue.length === 1) current!.res.once('finish', () => this.#advance());
   }
 
   /** Closes the connection after the response to this request. */
   endAfter({ req, res }: Exchange): void {
+    if (this.#state === 'closed') return;
     this.#state = 'closing';
     res.once('finish', () => req.resume());
     // Node calls this once the last response of a connection has been written.
     this.#socket.destroySoon = () => this.#linger();
   }
 
-  /** Gives back what the request was charged, once the socket has its response. */
-  settle(exchange: Exchange): void {
-    this.hold(-exchange.heldBytes);
+  /** Gives back what the request was charged, once it has been read and the socket has its response. */
+  settle({ req, heldBytes }: Exchange): void {
+    // Node keeps a request until its end, which may never come.
+    if (req.complete) this.hold(-heldBytes);
+    else req.once('end', () => this.hold(-heldBytes));
     this.#settledBytes = this.#socket.bytesRead;
   }
 
@@ -217,9 +239,10 @@ export class Connection {
     return this.#state === 'open' && this.#socket.bytesRead > this.#settledBytes;
   }
 
-  /** True if no request is in progress. */
+  /** True if no request is in progress, and none that has arrived waits to be read. */
   get isIdle(): boolean {
-    return (this.#state === 'open' || this.#state === 'handshake') && this.#isAnswered;
+    if (this.#state === 'handshake') return true;
+    return this.#state === 'open' && this.#isAnswered && !this.#isYielding;
   }
 
   /** Start of the request in progress, in milliseconds of the clock. */
@@ -259,6 +282,7 @@ export class Connection {
       this.destroy();
       return;
     }
+    if (this.#state === 'closed') return;
     this.#state = 'closing';
     this.#socket.end();
     this.#socket.destroySoon();
@@ -269,8 +293,13 @@ export class Connection {
     const socket: Socket & { encrypted?: boolean } = this.#socket;
     // Node 26 keeps the descriptor of a socket that is reset after its end.
     const canReset = this.#state !== 'handshake' && !socket.encrypted && !socket.writableEnded;
-    if (!canReset) socket.destroy();
-    else socket.resetAndDestroy();
+    this.closed();
+    if (!canReset) {
+      socket.destroy();
+      return;
+    }
+    Reflect.deleteProperty(socket, 'destroySoon'); // Ours, of endAfter, would linger.
+    socket.resetAndDestroy();
   }
 
   /** Frees the last request of an idle connection: 3 kB. */
@@ -306,16 +335,6 @@ export class Connection {
   #resume(): void {
     this.#socket.resume();
     this.#budget.turns.end();
-  }
-
-  /**
-   * Pauses in a microtask: after node, which resumes the socket at the end of each request, and
-   * before the next read.
-   */
-  #stopReading(): void {
-    queueMicrotask(() => {
-      if (this.#queue.length > 0 || this.#state === 'refused') this.#socket.pause();
-    });
   }
 
   /**

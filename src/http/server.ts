@@ -129,10 +129,7 @@ export class Server {
     this.#connections.add(connection);
     const key = this.#isTls ? endpoint(socket) : '';
     if (this.#isTls) this.#handshakes.set(key, connection);
-    else {
-      socket[CONNECTION] = connection;
-      if (this.#budget.turns.isBusy) connection.pauseForTurn(); // 6.18
-    }
+    else own(socket, connection);
     socket.once('close', () => {
       connection.closed();
       this.#handshakes.delete(key);
@@ -151,13 +148,24 @@ export class Server {
     }
     // Not earlier: a connection that is half-open during its handshake would never end.
     socket.allowHalfOpen = true;
-    socket[CONNECTION] = connection;
     connection.secure(socket);
+    own(socket, connection);
   }
 
   #closeIdle(): void {
     for (const connection of this.#connections) if (connection.isIdle) connection.close();
   }
+}
+
+/** Passes the socket's input to the connection, from its first turn on (6.18). */
+function own(socket: OwnedSocket, connection: Connection): void {
+  socket[CONNECTION] = connection;
+  socket.on('resume', resumed);
+  connection.pauseForTurn();
+}
+
+function resumed(this: OwnedSocket): void {
+  this[CONNECTION]!.resumed();
 }
 
 /** Loads the module on first use. Without TLS, the service starts sooner and uses less memory. */

@@ -23,7 +23,7 @@ function parsed(
   limitBytes: number,
   writeContinue = () => {},
 ): Promise<unknown> {
-  const connection = { hold: () => {}, later: setImmediate, pauseForTurn: () => {} };
+  const connection = { hold: () => {}, later: setImmediate, chunkRead: () => {} };
   const res = Object.assign(new EventEmitter(), { writeContinue });
   const exchange = { req, res, connection } as unknown as Exchange;
   return new Promise((resolve, reject) => {
@@ -233,7 +233,7 @@ describe('large bodies', () => {
         heldBytes += bytes;
       },
       later: (task: () => void) => turns.push(task),
-      pauseForTurn: () => {},
+      chunkRead: () => {},
     };
     const req = request(headers, [BODY]);
     const res = new EventEmitter();

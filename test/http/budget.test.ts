@@ -3,19 +3,22 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
-import { describe, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { Budget, type MemoryLimits, memoryLimits } from '../../src/http/budget.ts';
-import type { Connection } from '../../src/http/connection.ts';
+import { Connection } from '../../src/http/connection.ts';
 import type { Exchange } from '../../src/http/exchange.ts';
 import { send } from '../../src/http/reply.ts';
 import { Server } from '../../src/http/server.ts';
 import { Turns } from '../../src/turns.ts';
+import { until } from '../support/until.ts';
 
 const MIB = 1024 * 1024;
 
 describe('limits', () => {
-  for (const { why, setting, constrained, isTls = false, budget, connections } of [
+  for (const { why, setting, constrained, isTls = false, own = 0, budget, connections } of [
     { why: 'a control group of 128 MiB', constrained: 128 * MIB, budget: 96, connections: 6144 },
     {
       why: 'a control group of 128 MiB, with TLS',
@@ -38,10 +41,17 @@ describe('limits', () => {
       budget: 224,
       connections: 10_000,
     },
+    {
+      why: 'a process that starts with 48 MiB',
+      constrained: 128 * MIB,
+      own: 48 * MIB,
+      budget: 64,
+      connections: 4096,
+    },
     { why: 'a control group of 40 MiB', constrained: 40 * MIB, budget: 10, connections: 640 },
   ]) {
     test(why, () => {
-      const limits = memoryLimits(setting, constrained, 8192 * MIB, isTls);
+      const limits = memoryLimits(setting, constrained, 8192 * MIB, isTls, own);
       assert.equal(limits.budgetBytes, budget * MIB);
       assert.equal(limits.maxConnections, connections);
     });
@@ -50,8 +60,12 @@ describe('limits', () => {
 
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
+function reply(exchange: Exchange, isLast = false): void {
+  send(exchange, { status: 200, type: 'text/plain', body: 'x' }, [], isLast, () => {});
+}
+
 /** A service with one-word responses, and clients that report when they are closed. */
-async function serve(limits: Partial<MemoryLimits>) {
+async function serve(limits: Partial<MemoryLimits>, respond: (exchange: Exchange) => void = reply) {
   const all = { budgetBytes: 100 * MIB, maxConnections: 1000, connectionBytes: 16 * 1024 };
   const budget = new Budget(
     { ...all, ...limits },
@@ -61,7 +75,7 @@ async function serve(limits: Partial<MemoryLimits>) {
   );
   const handle = (exchange: Exchange) => {
     exchange.startMs = performance.now();
-    send(exchange, { status: 200, type: 'text/plain', body: 'x' }, [], false, () => {});
+    respond(exchange);
   };
   const server = new Server({ handle, refusal: () => '', allow: '' }, budget);
   const port = await server.listen(0, '127.0.0.1');
@@ -71,7 +85,7 @@ async function serve(limits: Partial<MemoryLimits>) {
     clients.push(client);
     await once(client, 'connect');
     if (text !== '') client.write(text);
-    if (text === GET) await once(client, 'data');
+    if (text === GET && respond === reply) await once(client, 'data');
     return client.resume();
   };
   const dispose = async () => {
@@ -170,6 +184,7 @@ describe('6.17 connections without sockets', () => {
     budget.close(); // the timer
     const closed = new Set<number>();
     let looks = 0;
+    let paused = 0;
     for (let i = 0; i < count; i++) {
       const connection = {
         address: '127.0.0.2',
@@ -180,12 +195,15 @@ describe('6.17 connections without sockets', () => {
           return heldBytes;
         },
         destroy: () => closed.add(i),
+        pauseForTurn: () => {
+          paused++;
+        },
       };
       budget.add(connection as unknown as Connection);
       budget.hold(heldBytes);
     }
     return {
-      ...{ budget, closed, looks: () => looks },
+      ...{ budget, closed, looks: () => looks, paused: () => paused },
       wait: (ms: number) => {
         now += ms;
       },
@@ -205,6 +223,22 @@ describe('6.17 connections without sockets', () => {
     assert.ok(closed.size > 20, `${closed.size} are closed`);
   });
 
+  test('6.18 after 1,000 messages in one turn, all connections wait for their turn', async () => {
+    const { budget, paused } = account(3, 0);
+    const read = (count: number) => {
+      for (let i = 0; i < count; i++) budget.countMessage();
+    };
+    read(999);
+    assert.equal(paused(), 0);
+    read(1);
+    assert.equal(paused(), 3);
+    read(5000);
+    assert.equal(paused(), 3);
+    await new Promise((resolve) => setImmediate(resolve));
+    read(1000);
+    assert.equal(paused(), 6);
+  });
+
   test('above the budget, each further request does not look at all connections', () => {
     const { budget, looks } = account(100, 0);
     for (let i = 0; i < 1000; i++) {
@@ -212,5 +246,78 @@ describe('6.17 connections without sockets', () => {
       budget.hold(-3 * KIB);
     }
     assert.ok(looks() <= 200, `${looks()} looks`);
+  });
+});
+
+describe('6.17 charges of connections', () => {
+  const REQUEST = 'GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n';
+
+  /** Sums what connections are charged. */
+  function chargesOf(t: TestContext) {
+    const { hold } = Budget.prototype;
+    let sum = 0;
+    let calls = 0;
+    t.mock.method(Budget.prototype, 'hold', function (this: Budget, bytes: number) {
+      sum += bytes;
+      calls++;
+      hold.call(this, bytes);
+    });
+    return { sum: () => sum, calls: () => calls };
+  }
+
+  test('a request that has its response is charged until it has been read', async (t) => {
+    await using service = await serve({});
+    const charges = chargesOf(t);
+    const client = await service.open('127.0.0.2', REQUEST);
+    await once(client, 'data');
+    assert.ok(charges.sum() > 0);
+    client.write('12345');
+    await until(() => charges.sum() === 0);
+  });
+
+  test('a connection that is destroyed counts no more, in the same turn', async (t) => {
+    await using service = await serve({ budgetBytes: 2 * MIB }, () => {});
+    const measure = t.mock.method(Connection.prototype, 'measure');
+    await service.open('127.0.0.2', GET.repeat(10));
+    const client = await service.open('127.0.0.3', GET.repeat(1000));
+    await new Promise((resolve) => client.once('close', resolve));
+    const looks = measure.mock.callCount();
+    assert.ok(looks > 0 && looks <= 40, `${looks} looks`);
+  });
+
+  test('a response to a client that has gone gives nothing back', async (t) => {
+    const asked = Promise.withResolvers<Exchange>();
+    await using service = await serve({}, asked.resolve);
+    const charges = chargesOf(t);
+    const client = await service.open(
+      '127.0.0.2',
+      GET.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'),
+    );
+    const exchange = await asked.promise;
+    const closed = new Promise((resolve) => exchange.req.socket.once('close', resolve));
+    client.resetAndDestroy();
+    await closed;
+    const calls = charges.calls();
+    reply(exchange, true);
+    assert.equal(charges.calls(), calls);
+  });
+
+  test('a connection that closes while it lingers is not kept', async () => {
+    let connection: WeakRef<Connection> | undefined;
+    await using service = await serve({}, (exchange) => {
+      connection = new WeakRef(exchange.connection);
+      reply(exchange, true);
+    });
+    const client = await service.open('127.0.0.2', GET);
+    await once(client, 'data');
+    client.destroy();
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    const deadline = performance.now() + 1500;
+    while (connection!.deref() !== undefined && performance.now() < deadline) {
+      await pause(20);
+      collect();
+    }
+    assert.equal(connection!.deref(), undefined);
   });
 });
