@@ -36,7 +36,7 @@ const TLS_BYTES = 160 * 1024;
 const OVERHEAD = 4;
 
 /** Connections are closed if the process has grown by more than this part of the budget. */
-const TIGHT = 0.9;
+const TIGHT = 0.85;
 
 /** A connection that holds this much can be closed at once. */
 const LARGE_BYTES = 32 * 1024;
@@ -45,7 +45,10 @@ const LARGE_BYTES = 32 * 1024;
 const SMALL_BYTES = 8 * 1024;
 const LONG_MS = 1_000;
 
-/** `hold` checks again once connections hold this part of the budget more, or after the next tick. */
+/**
+ * `hold` checks again once connections hold this part of the budget more, or after the next tick.
+ * Less garbage than this is not collected.
+ */
 const NEXT_LOOK = 1 / 16;
 
 /** Connections evicted together when all slots are in use, so that the choice is rarely made. */
@@ -125,6 +128,8 @@ export class Budget {
   #collectedAt = 0;
   /** Pipelined requests and chunks in this turn. */
   #messages = 0;
+  /** Minimum growth of the process since the last collection. */
+  #leastGrownBytes = 0;
   /** Fixed costs and charges of all connections. */
   #heldBytes = 0;
   /** Maximum of `#heldBytes` at a tick since the last collection. */
@@ -219,15 +224,20 @@ export class Budget {
     this.#mostHeldBytes = Math.max(this.#mostHeldBytes, this.#heldBytes);
     const most = TIGHT * budgetBytes;
     const grownBytes = memoryUsage.rss() - this.#ownRssBytes;
+    this.#leastGrownBytes = Math.min(this.#leastGrownBytes, grownBytes);
     if (grownBytes < budgetBytes / 4) return;
-    // V8 collects garbage only when it allocates. After an attack nothing does, so we collect here.
-    const releasedBytes = this.#mostHeldBytes - this.#heldBytes;
     const isTight = grownBytes > most;
+    // What may be garbage. V8 collects only when it allocates; after an attack nothing does.
+    const garbageBytes = isTight
+      ? grownBytes - this.#leastGrownBytes
+      : this.#mostHeldBytes - this.#heldBytes;
     const pauseMs = isTight ? TIGHT_COLLECTION_PAUSE_MS : COLLECTION_PAUSE_MS;
-    const isDue = now - this.#collectedAt >= pauseMs;
-    if (isDue && (isTight || releasedBytes > NEXT_LOOK * budgetBytes)) {
+    if (garbageBytes > NEXT_LOOK * budgetBytes && now - this.#collectedAt >= pauseMs) {
       this.#collectedAt = now;
       this.#mostHeldBytes = this.#heldBytes;
+      this.#leastGrownBytes = grownBytes;
+      // Idle connections drop their last request.
+      for (const connection of this.#connections) connection.measure();
       // In a task of its own: under our stack V8 would keep more. The regular flavor keeps empty pages.
       globalThis.gc?.({ type: 'major', execution: 'async', flavor: 'last-resort' });
     } else if (isTight) {

@@ -168,8 +168,8 @@ export class Connection {
 
   /** Gives back what the request was charged, once it has been read and the socket has its response. */
   settle({ req, heldBytes }: Exchange): void {
-    // Node keeps a request until its end, which may never come.
-    if (req.complete) this.hold(-heldBytes);
+    // Node keeps a request until its end, which may never come. Without a body it has ended already.
+    if (req.complete || req.readableEnded) this.hold(-heldBytes);
     else req.once('end', () => this.hold(-heldBytes));
     this.#settledBytes = this.#socket.bytesRead;
   }

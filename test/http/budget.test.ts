@@ -268,7 +268,9 @@ describe('6.17 charges of connections', () => {
   test('a request that has its response is charged until it has been read', async (t) => {
     await using service = await serve({});
     const charges = chargesOf(t);
-    const client = await service.open('127.0.0.2', REQUEST);
+    const client = await service.open('127.0.0.2', GET);
+    assert.equal(charges.sum(), 0);
+    client.write(REQUEST);
     await once(client, 'data');
     assert.ok(charges.sum() > 0);
     client.write('12345');
