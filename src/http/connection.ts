@@ -60,6 +60,8 @@ export class Connection {
   /** Requests waiting for the current one. */
   readonly #queue: Exchange[] = [];
   #isYielding = false;
+  /** True while a request is charged that is not the current one yet. */
+  #isReceiving = false;
   /** The socket's `bytesRead` at the latest response. Further bytes belong to later requests. */
   #settledBytes = 0;
   /** Bytes that the client had taken at the last check, and when it last took any. */
@@ -133,7 +135,9 @@ export class Connection {
   /** Processes a request whose head has been read, or queues it behind the current one. */
   receive(req: IncomingMessage, res: ServerResponse): void {
     const bytes = REQUEST_BYTES + HEADER_TEXT_BYTES * req.rawHeaders.length;
+    this.#isReceiving = true;
     this.hold(bytes);
+    this.#isReceiving = false;
     // 2.11: a request that follows the last one is dropped. Node keeps it until the connection
     // closes, so it stays charged.
     if (this.#state !== 'open') {
@@ -247,7 +251,7 @@ export class Connection {
 
   /** Start of the request in progress, in milliseconds of the clock. */
   get busySinceMs(): number {
-    return this.#current?.startMs ?? 0;
+    return this.#isReceiving ? Number.POSITIVE_INFINITY : (this.#current?.startMs ?? 0);
   }
 
   /**

@@ -287,6 +287,16 @@ describe('6.17 charges of connections', () => {
     assert.ok(looks > 0 && looks <= 40, `${looks} looks`);
   });
 
+  test('a new request of an old connection is not closed for its predecessor', async () => {
+    await using service = await serve({ budgetBytes: MIB, connectionBytes: 64 * 1024 });
+    const old = await service.open('127.0.0.2', GET);
+    await pause(1_100);
+    for (let i = 0; i < 15; i++) await service.open('127.0.0.3', '');
+    // Its charge exceeds the budget.
+    old.write(GET);
+    await once(old, 'data');
+  });
+
   test('a response to a client that has gone gives nothing back', async (t) => {
     const asked = Promise.withResolvers<Exchange>();
     await using service = await serve({}, asked.resolve);
