@@ -125,7 +125,7 @@ class UserPieces implements Pieces {
   readonly #store: UserStore;
   /** Id of the last user written. */
   #after = 0;
-  /** Number of users in a piece. */
+  /** Number of users to read for the next piece; 0 after the last. */
   #pageSize = PAGE_SIZE;
 
   constructor(users: readonly User[], last: number, store: UserStore) {
@@ -135,8 +135,8 @@ class UserPieces implements Pieces {
   }
 
   next(): string | undefined | Promise<void> {
-    const users = this.#users?.filter(({ id }) => id <= this.#last);
     if (this.#pageSize === 0) return undefined;
+    const users = this.#users?.filter(({ id }) => id <= this.#last);
     if (users === undefined) {
       const page = { after: this.#after, limit: this.#pageSize };
       return this.#store.list(page).then((read) => {

@@ -59,7 +59,7 @@ const AFTER_EVICTION = 0.9;
 
 const TICK_MS = 100;
 
-/** Minimum pause between two forced garbage collections, and while memory is short. */
+/** Minimum pause between two forced garbage collections; the second one while memory is short. */
 const COLLECTION_PAUSE_MS = 5_000;
 const TIGHT_COLLECTION_PAUSE_MS = 1_000;
 

@@ -110,7 +110,7 @@ export class Connection {
   /** Pauses again if node has resumed the socket, which it does at the end of each request. */
   resumed(): void {
     if (!this.#isPaused) return;
-    // Node's 'resume' can be that of a call before our pause(), which another one would not repeat.
+    // If node resumed it before our pause(), this event comes after it, and pause() does nothing more.
     if (this.#socket.isPaused()) this.#socket.emit('pause');
     else this.#socket.pause();
   }
@@ -302,7 +302,7 @@ export class Connection {
       socket.destroy();
       return;
     }
-    Reflect.deleteProperty(socket, 'destroySoon'); // Ours, of endAfter, would linger.
+    Reflect.deleteProperty(socket, 'destroySoon'); // The one of endAfter lingers.
     socket.resetAndDestroy();
   }
 

@@ -35,6 +35,6 @@ export const TLS_OPTIONS: TlsOptions = {
   // TLS 1.3, and of TLS 1.2 only forward-secret AEAD ciphers (contract 1 TLS_CERT_FILE).
   ciphers:
     'TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:ECDHE+AESGCM:ECDHE+CHACHA20',
-  // With ALPNProtocols, each connection would keep a copy in a shared buffer, and so all of its 64 KiB.
+  // Node copies ALPNProtocols for each connection into a pooled buffer, whose 64 KiB are then kept.
   ALPNCallback: ({ protocols }) => PROTOCOLS.find((name) => protocols.includes(name)),
 };
