@@ -7,7 +7,7 @@
 // wait for a full TURN_MS of work per connection before it.
 
 /** Time for this work in one turn of the event loop. A task that has begun runs to its end. */
-const TURN_MS = 2;
+export const TURN_MS = 2;
 
 /** Maximum time that new connections can delay the work. */
 const MAX_WAIT_MS = 10;
@@ -20,7 +20,8 @@ export class Turns {
   readonly #waiting = new Map<string, Task[]>();
   readonly #now: () => number;
   #hasAccepted = false;
-  #hasEnded = false;
+  /** Time of the current turn that `spend` has counted. */
+  #spentMs = 0;
   /** Start of the wait for new connections; undefined while the work runs. */
   #waitingSinceMs: number | undefined;
 
@@ -40,9 +41,9 @@ export class Turns {
     this.#waiting.set(client, [task]);
   }
 
-  /** Ends the current turn after this task. Used after `socket.resume()`: the read can be expensive. */
-  end(): void {
-    this.#hasEnded = true;
+  /** Counts work that the task has caused later in this turn, such as a read after `socket.resume()`. */
+  spend(ms: number): void {
+    this.#spentMs += ms;
   }
 
   /** Records that a connection was accepted in this turn. */
@@ -54,12 +55,12 @@ export class Turns {
     const start = this.#now();
     const hasAccepted = this.#hasAccepted;
     this.#hasAccepted = false;
-    this.#hasEnded = false;
+    this.#spentMs = 0;
     if (hasAccepted) this.#waitingSinceMs ??= start;
     if (!hasAccepted || start - this.#waitingSinceMs! >= MAX_WAIT_MS) {
       this.#waitingSinceMs = undefined;
       do this.#runNext();
-      while (this.#waiting.size > 0 && !this.#hasEnded && this.#now() - start < TURN_MS);
+      while (this.#waiting.size > 0 && this.#now() - start + this.#spentMs < TURN_MS);
     }
     if (this.#waiting.size > 0) setImmediate(this.#run);
   };

@@ -11,7 +11,7 @@
 // The same timer closes connections that make no progress, so that no connection needs its own timer.
 import { readFileSync } from 'node:fs';
 import { memoryUsage } from 'node:process';
-import type { Turns } from '../turns.ts';
+import { TURN_MS, type Turns } from '../turns.ts';
 import type { Connection } from './connection.ts';
 
 const MEBIBYTE = 1024 * 1024;
@@ -65,6 +65,10 @@ const TIGHT_COLLECTION_PAUSE_MS = 1_000;
 
 /** Pipelined requests or chunks that are read in one turn of the event loop: about 10 ms of work. */
 const MESSAGES_PER_TURN = 1_000;
+
+/** New connections that are read in one turn; only one for BURST_MS after MESSAGES_PER_TURN came. */
+const NEW_PER_TURN = 16;
+const BURST_MS = 1_000;
 
 /** Time that a closing connection is still read, so that the client can read its response. */
 const LINGER_MS = 2_000;
@@ -128,6 +132,8 @@ export class Budget {
   #collectedAt = 0;
   /** Pipelined requests and chunks in this turn. */
   #messages = 0;
+  /** Time until which a new connection may bring a pipeline. */
+  #burstUntil = 0;
   /** Minimum growth of the process since the last collection. */
   #leastGrownBytes = 0;
   /** Fixed costs and charges of all connections. */
@@ -195,7 +201,17 @@ export class Budget {
       });
     }
     if (this.#messages !== MESSAGES_PER_TURN) return;
+    this.#burstUntil = this.#now() + BURST_MS;
     for (const connection of this.#connections) connection.pauseForTurn();
+  }
+
+  /**
+   * Counts a read against this turn. A pipeline or chunks use all of it. As a rule, a new connection
+   * brings one request.
+   */
+  countRead(isNew: boolean): void {
+    const isShort = isNew && this.#now() >= this.#burstUntil;
+    this.turns.spend(isShort ? TURN_MS / NEW_PER_TURN : TURN_MS);
   }
 
   /** Destroys the connection after LINGER_MS milliseconds unless it has closed before. */

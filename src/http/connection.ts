@@ -335,10 +335,9 @@ export class Connection {
     });
   }
 
-  /** Reads again and ends the turn: one read can bring 1,800 requests, or 10,000 chunks of a body. */
   #resume(): void {
     this.#socket.resume();
-    this.#budget.turns.end();
+    this.#budget.countRead(this.#latest === undefined);
   }
 
   /**

@@ -239,6 +239,33 @@ describe('6.17 connections without sockets', () => {
     assert.equal(paused(), 6);
   });
 
+  test('6.18 sixteen new connections are read in one turn, after many messages one a turn', async () => {
+    const { budget, wait } = account(3, 0);
+    /** Number of the reads that each of the next turns has, of twenty that wait. */
+    const perTurn = async (isNew: boolean) => {
+      let reads = 0;
+      for (let i = 0; i < 20; i++) {
+        budget.turns.add('', () => {
+          reads++;
+          budget.countRead(isNew);
+        });
+      }
+      const counts: number[] = [];
+      while (reads < 20) {
+        const before = reads;
+        await new Promise((resolve) => setImmediate(resolve));
+        counts.push(reads - before);
+      }
+      return counts;
+    };
+    assert.deepEqual(await perTurn(true), [16, 4]);
+    assert.deepEqual(await perTurn(false), Array(20).fill(1));
+    for (let i = 0; i < 1000; i++) budget.countMessage();
+    assert.deepEqual(await perTurn(true), Array(20).fill(1));
+    wait(1001);
+    assert.deepEqual(await perTurn(true), [16, 4]);
+  });
+
   test('above the budget, each further request does not look at all connections', () => {
     const { budget, looks } = account(100, 0);
     for (let i = 0; i < 1000; i++) {
