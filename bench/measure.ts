@@ -143,7 +143,7 @@ async function run({ scenario, running, database }: Entry, setup: Setup): Promis
   const seen = await load(job, generator, scenario.isOnAllCores ? ALL_CORES : cores.load);
   const cpu = cpuOf(running) - cpuBefore;
   if (seen.errors > 0) throw new Error(`${seen.errors} errors in ${seen.requests} requests`);
-  if (seen.requests === 0) throw new Error('no request was answered');
+  if (seen.requests === 0) throw new Error('no request got a response');
   await sleep(50); // By then the requests in flight at the end of the load are done.
   const changed = effect ? ((await database.count()) - countBefore) * effect : 0;
   if (effect && changed < seen.requests) {

@@ -71,8 +71,8 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     page.on('dialog', (dialog) => faults.push(`dialog: ${dialog.message()}`));
     page.on('console', (message) => {
       // The browser reports each 4xx and 5xx response as an error. The page shows them on purpose.
-      const isAnswer = message.text().startsWith('Failed to load resource: the server responded');
-      if (message.type() !== 'log' && !isAnswer) faults.push(message.text());
+      const isResponse = message.text().startsWith('Failed to load resource: the server responded');
+      if (message.type() !== 'log' && !isResponse) faults.push(message.text());
     });
     page.on('request', (request) => {
       const isOwn = request.url().startsWith(service.url) || request.url() === 'data:,';
@@ -155,13 +155,13 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
           has(type);
           for (const field of Object.keys(resolve(schema).properties)) has(field);
         }
-        for (const [status, answer] of Object.entries<Part>(op.responses)) {
+        for (const [status, response] of Object.entries<Part>(op.responses)) {
           has(status);
-          for (const [header, part] of Object.entries<Part>(resolve(answer).headers ?? {})) {
+          for (const [header, part] of Object.entries<Part>(resolve(response).headers ?? {})) {
             const schema = resolve(resolve(part).schema);
             for (const word of [header, schema.enum ?? [], schema.const ?? []].flat()) has(word);
           }
-          for (const type of Object.keys(resolve(answer).content ?? {})) has(type);
+          for (const type of Object.keys(resolve(response).content ?? {})) has(type);
         }
       }
     }

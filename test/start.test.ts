@@ -126,12 +126,12 @@ describe('close', () => {
       expect: '100-continue',
     };
     const req = request(`${service.url}/users`, { method: 'POST', headers });
-    const answered = once(req, 'response');
+    const responded = once(req, 'response');
     req.flushHeaders();
     await once(req, 'continue');
     const closed = service.close();
     req.end(body);
-    const [res] = await answered;
+    const [res] = await responded;
     assert.equal(res.statusCode, 201);
     res.resume();
     await closed;

@@ -32,7 +32,7 @@ function services({ protectUsers = false, limit = 0 } = {}) {
   return { credential, tokens, limiter: new FailureLimiter(limit, () => 0), protectUsers };
 }
 
-/** The answer that refuses, or undefined when the request is let in. */
+/** The response that refuses, or undefined when the request is let in. */
 function refusal(access: keyof typeof ACCESS, header: string | undefined, auth = services()) {
   try {
     authenticate(ACCESS[access], header, CLIENT, auth);
@@ -52,81 +52,91 @@ const invalid = ([...parts]: (string | number)[]) => [
 ];
 
 describe('access', () => {
-  for (const { why, access, header, protectUsers, answer } of [
-    { why: 'public, without credentials', access: 'public', header: undefined, answer: undefined },
+  for (const { why, access, header, protectUsers, response } of [
+    {
+      why: 'public, without credentials',
+      access: 'public',
+      header: undefined,
+      response: undefined,
+    },
     {
       why: 'public, with wrong credentials',
       access: 'public',
       header: wrongBasic,
-      answer: undefined,
+      response: undefined,
     },
-    { why: 'users, open', access: 'users', header: undefined, answer: undefined },
+    { why: 'users, open', access: 'users', header: undefined, response: undefined },
     {
       why: 'users, open, with a wrong token',
       access: 'users',
       header: 'Bearer x',
-      answer: undefined,
+      response: undefined,
     },
     {
       why: 'users, protected, without credentials',
       access: 'users',
       header: undefined,
       protectUsers: true,
-      answer: USERS,
+      response: USERS,
     },
     {
       why: 'users, protected, with a token',
       access: 'users',
       header: bearer,
       protectUsers: true,
-      answer: undefined,
+      response: undefined,
     },
     {
       why: 'users, protected, with a wrong token',
       access: 'users',
       header: 'Bearer x',
       protectUsers: true,
-      answer: invalid(USERS),
+      response: invalid(USERS),
     },
     {
       why: 'users, protected, with Basic',
       access: 'users',
       header: basic,
       protectUsers: true,
-      answer: USERS,
+      response: USERS,
     },
-    { why: 'basic, right', access: 'basic', header: basic, answer: undefined },
+    { why: 'basic, right', access: 'basic', header: basic, response: undefined },
     {
       why: 'basic, scheme in capitals',
       access: 'basic',
       header: basic.replace('Basic', 'BASIC'),
-      answer: undefined,
+      response: undefined,
     },
-    { why: 'basic, wrong', access: 'basic', header: wrongBasic, answer: BASIC },
-    { why: 'basic, without credentials', access: 'basic', header: undefined, answer: BASIC },
-    { why: 'basic, with a token', access: 'basic', header: bearer, answer: BASIC },
+    { why: 'basic, wrong', access: 'basic', header: wrongBasic, response: BASIC },
+    { why: 'basic, without credentials', access: 'basic', header: undefined, response: BASIC },
+    { why: 'basic, with a token', access: 'basic', header: bearer, response: BASIC },
     {
       why: 'basic, with two spaces',
       access: 'basic',
       header: basic.replace(' ', '  '),
-      answer: BASIC,
+      response: BASIC,
     },
-    { why: 'bearer, right', access: 'bearer', header: bearer, answer: undefined },
+    { why: 'bearer, right', access: 'bearer', header: bearer, response: undefined },
     {
       why: 'bearer, scheme in capitals',
       access: 'bearer',
       header: bearer.replace('Bearer', 'BEARER'),
-      answer: undefined,
+      response: undefined,
     },
-    { why: 'bearer, wrong', access: 'bearer', header: `${bearer}x`, answer: invalid(NOTES) },
-    { why: 'bearer, without credentials', access: 'bearer', header: undefined, answer: NOTES },
-    { why: 'bearer, with Basic', access: 'bearer', header: basic, answer: NOTES },
-    { why: 'bearer, malformed', access: 'bearer', header: 'Bearer a"b', answer: NOTES },
-    { why: 'bearer, with a trailing space', access: 'bearer', header: `${bearer} `, answer: NOTES },
+    { why: 'bearer, wrong', access: 'bearer', header: `${bearer}x`, response: invalid(NOTES) },
+    { why: 'bearer, without credentials', access: 'bearer', header: undefined, response: NOTES },
+    { why: 'bearer, with Basic', access: 'bearer', header: basic, response: NOTES },
+    { why: 'bearer, malformed', access: 'bearer', header: 'Bearer a"b', response: NOTES },
+    {
+      why: 'bearer, with a trailing space',
+      access: 'bearer',
+      header: `${bearer} `,
+      response: NOTES,
+    },
   ] as const) {
-    test(`${why}: ${answer === undefined ? 'let in' : answer.at(-1)}`, () => {
+    test(`${why}: ${response === undefined ? 'let in' : response.at(-1)}`, () => {
       const auth = services({ protectUsers: protectUsers ?? false });
-      assert.deepEqual(refusal(access, header, auth), answer);
+      assert.deepEqual(refusal(access, header, auth), response);
     });
   }
 });

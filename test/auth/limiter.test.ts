@@ -95,15 +95,15 @@ describe('time', () => {
     fail(1);
     clock.ms += 30_000;
     fail(1);
-    for (const { ms, answer } of [
-      { ms: 0, answer: 60 },
-      { ms: 1, answer: 60 },
-      { ms: 999, answer: 59 },
-      { ms: 58_999, answer: 1 },
-      { ms: 1, answer: 'right' },
+    for (const { ms, result } of [
+      { ms: 0, result: 60 },
+      { ms: 1, result: 60 },
+      { ms: 999, result: 59 },
+      { ms: 58_999, result: 1 },
+      { ms: 1, result: 'right' },
     ]) {
       clock.ms += ms;
-      assert.equal(attempt(true), answer, String(ms));
+      assert.equal(attempt(true), result, String(ms));
     }
   });
 
@@ -184,13 +184,13 @@ describe('time', () => {
       const times: number[] = [];
       for (const { pause, isRight } of all) {
         clock.ms += pause;
-        const answer = attempt(isRight);
-        if (answer === 'wrong') times.push(clock.ms);
+        const result = attempt(isRight);
+        if (result === 'wrong') times.push(clock.ms);
         const inMinute = times.filter((time) => time > clock.ms - 60_000).length;
         assert.ok(inMinute <= limit);
         // And no address below the limit is ever refused.
-        if (typeof answer === 'number')
-          assert.ok(answer >= 1 && answer <= 60 && times.length >= limit);
+        if (typeof result === 'number')
+          assert.ok(result >= 1 && result <= 60 && times.length >= limit);
       }
     });
     fc.assert(property, { seed: SEED, numRuns: 2000 });
@@ -235,8 +235,8 @@ const subnet = (i: number) => `2001:db8:7:${i.toString(16)}::1`;
 describe('an IPv6 /48', () => {
   test('3.13 failures up to 64 times the limit are checked', () => {
     const { attempt, fail } = limited(5);
-    const answers = Array.from({ length: 50_006 }, (_, i) => fail(1, subnet(i % 65_536))[0]);
-    assert.equal(answers.filter((answer) => answer === 'wrong').length, 64 * 5);
+    const results = Array.from({ length: 50_006 }, (_, i) => fail(1, subnet(i % 65_536))[0]);
+    assert.equal(results.filter((result) => result === 'wrong').length, 64 * 5);
     assert.equal(attempt(true, '192.0.2.9'), 'right');
     assert.equal(attempt(true, '2001:db8:8::1'), 'right');
   });
@@ -288,8 +288,8 @@ describe('an IPv6 /48', () => {
       for (const { pause, addresses } of all) {
         clock.ms += pause;
         for (let i = 0; i < addresses; i++) {
-          const answer = attempt(false, subnet(next++));
-          if (answer === 'wrong') times.push(clock.ms);
+          const result = attempt(false, subnet(next++));
+          if (result === 'wrong') times.push(clock.ms);
           else locks++;
           assert.ok(times.filter((time) => time > clock.ms - 60_000).length <= 64);
         }
@@ -361,8 +361,8 @@ describe('many addresses', () => {
       const { fail } = limited(2);
       const wrong = new Map<number, number>();
       for (let i = 0; i < 60_000; i++) {
-        const [answer] = fail(1, address(i % 20_000));
-        if (answer === 'wrong') wrong.set(i % 20_000, (wrong.get(i % 20_000) ?? 0) + 1);
+        const [result] = fail(1, address(i % 20_000));
+        if (result === 'wrong') wrong.set(i % 20_000, (wrong.get(i % 20_000) ?? 0) + 1);
       }
       assert.equal(Math.max(...wrong.values()), 2);
     });

@@ -59,10 +59,10 @@ describe('schemathesis', { skip: ABSENT.python, concurrency: 2 }, () => {
           AUTH_FAILURES_PER_MINUTE: '0',
         });
         const pair = { id: USER, pw: PASSWORD };
-        const answer = await send(`${program.url}/token`, { method: 'POST', body: pair });
+        const response = await send(`${program.url}/token`, { method: 'POST', body: pair });
         const folder = newFolder();
         const config = join(folder, 'schemathesis.toml');
-        writeFileSync(config, configuration(JSON.parse(answer.body)[TOKEN]));
+        writeFileSync(config, configuration(JSON.parse(response.body)[TOKEN]));
         const args = ['run', PATH, '--url', program.url, ...SEED];
         const output = await run(SCHEMATHESIS, ['--config-file', config, ...args], {
           cwd: folder,

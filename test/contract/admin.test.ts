@@ -42,25 +42,25 @@ for (const store of STORES) {
         ['/metrics', 'text/plain; version=0.0.4; charset=utf-8', /^# HELP [\s\S]*\n$/],
       ] as const) {
         test(`7.1, 7.2 and 7.3 GET ${path} returns 200 with any query, and caches don't store it`, async () => {
-          const answer = await send(`${program.adminUrl}${path}`);
-          assert.equal(answer.status, 200);
-          assert.equal(answer.headers.get('content-type'), type);
-          assert.equal(answer.headers.get('cache-control'), 'no-store');
-          assert.match(answer.body, body);
+          const response = await send(`${program.adminUrl}${path}`);
+          assert.equal(response.status, 200);
+          assert.equal(response.headers.get('content-type'), type);
+          assert.equal(response.headers.get('cache-control'), 'no-store');
+          assert.match(response.body, body);
           const withQuery = await send(`${program.adminUrl}${path}?of=a+scraper`);
           assert.deepEqual([withQuery.status, withQuery.headers.get('content-type')], [200, type]);
         });
 
         test(`7.1, 7.2 and 7.3 HEAD ${path} returns 200 without a body`, async () => {
-          const answer = await send(`${program.adminUrl}${path}`, { method: 'HEAD' });
-          assert.deepEqual([answer.status, answer.body], [200, '']);
-          assert.equal(answer.headers.get('content-type'), type);
+          const response = await send(`${program.adminUrl}${path}`, { method: 'HEAD' });
+          assert.deepEqual([response.status, response.body], [200, '']);
+          assert.equal(response.headers.get('content-type'), type);
         });
 
         test(`7.1, 7.2 and 7.3 POST ${path} returns 405 with Allow`, async () => {
-          const answer = await send(`${program.adminUrl}${path}`, { method: 'POST' });
-          assert.deepEqual([answer.status, answer.body], [405, 'Method Not Allowed']);
-          assert.equal(answer.headers.get('allow'), 'GET, HEAD');
+          const response = await send(`${program.adminUrl}${path}`, { method: 'POST' });
+          assert.deepEqual([response.status, response.body], [405, 'Method Not Allowed']);
+          assert.equal(response.headers.get('allow'), 'GET, HEAD');
         });
 
         test(`7.1, 7.2 and 7.3 the API has no ${path}, and the admin listener no /users`, async () => {
@@ -86,12 +86,12 @@ for (const store of STORES) {
       await using program = await start({ DATABASE_URL: url });
       await ready(program);
       await takeAway(url, store);
-      let answer = await send(`${program.adminUrl}/ready`);
+      let response = await send(`${program.adminUrl}/ready`);
       await until(async () => {
-        answer = await send(`${program.adminUrl}/ready`);
-        return answer.status !== 200;
+        response = await send(`${program.adminUrl}/ready`);
+        return response.status !== 200;
       });
-      assert.deepEqual([answer.status, answer.body], [503, 'not ready: store unavailable\n']);
+      assert.deepEqual([response.status, response.body], [503, 'not ready: store unavailable\n']);
       assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
     });
 
@@ -100,8 +100,8 @@ for (const store of STORES) {
       await using program = await start({ DATABASE_URL, SHUTDOWN_DELAY_MS: '60000' });
       program.process.kill('SIGTERM');
       await program.logged('stopping');
-      const answer = await send(`${program.adminUrl}/ready`);
-      assert.deepEqual([answer.status, answer.body], [503, 'not ready: stopping\n']);
+      const response = await send(`${program.adminUrl}/ready`);
+      assert.deepEqual([response.status, response.body], [503, 'not ready: stopping\n']);
       assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
     });
 
@@ -141,7 +141,7 @@ for (const store of STORES) {
         const requests = Array.from({ length: times }, () =>
           send(`${url}${path}`, { method, headers: init as Record<string, string>, body }),
         );
-        const statuses = (await Promise.all(requests)).map((answer) => answer.status);
+        const statuses = (await Promise.all(requests)).map((response) => response.status);
         assert.deepEqual(statuses, Array(times).fill(status), `${method} ${path}`);
         count(
           method.startsWith('P') && method !== 'POST' ? '_OTHER' : method,

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
-import { type Answer, raw, send } from '../support/client.ts';
+import { type HttpResponse, raw, send } from '../support/client.ts';
 import { newDatabase, PASSWORD, type Program, STORES, start, USER } from '../support/program.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
@@ -85,7 +85,7 @@ for (const store of STORES) {
       path: string,
       body: string,
       headers: Record<string, string> = { 'content-type': 'application/json' },
-    ): Promise<Answer> {
+    ): Promise<HttpResponse> {
       const bytes = Buffer.from(body.replace('EMAIL', email()), 'latin1');
       return send(program.url + path, { method, headers, body: bytes });
     }
@@ -99,9 +99,9 @@ for (const store of STORES) {
 
       for (const [type, why] of FOREIGN) {
         test(`2.8 ${method} ${path} with Content-Type: ${type} (${why}) returns 415`, async () => {
-          const answer = await ask(method, path, body, { 'content-type': type });
-          assert.equal(answer.status, 415);
-          assert.equal(answer.headers.get('content-type'), TEXT);
+          const response = await ask(method, path, body, { 'content-type': type });
+          assert.equal(response.status, 415);
+          assert.equal(response.headers.get('content-type'), TEXT);
         });
       }
 
@@ -117,24 +117,24 @@ for (const store of STORES) {
         assert.ok(refused.length >= 3);
         for (const type of refused) {
           const head = type && `Content-Type: ${type}\r\n`;
-          const answer = await answerTo(program.url, request(method, path, head, body));
-          assert.equal(answer.status, 415, type);
-          assert.equal(answer.headers.get('content-type'), TEXT);
-          assert.deepEqual(items(answer.headers.get('accept')), types);
+          const response = await responseTo(program.url, request(method, path, head, body));
+          assert.equal(response.status, 415, type);
+          assert.equal(response.headers.get('content-type'), TEXT);
+          assert.deepEqual(items(response.headers.get('accept')), types);
           const patch = method === 'PATCH' ? types : [''];
-          assert.deepEqual(items(answer.headers.get('accept-patch')), patch);
+          assert.deepEqual(items(response.headers.get('accept-patch')), patch);
         }
       });
 
       for (const coding of ['gzip', 'br', 'deflate', 'identity, gzip', 'zstd']) {
         test(`2.8 ${method} ${path} with Content-Encoding: ${coding} returns 415`, async () => {
           const headers = { 'content-type': 'application/json', 'content-encoding': coding };
-          const answer = await ask(method, path, body, headers);
+          const response = await ask(method, path, body, headers);
           assert.deepEqual(
             [
-              answer.status,
-              answer.headers.get('accept-encoding'),
-              answer.headers.get('content-type'),
+              response.status,
+              response.headers.get('accept-encoding'),
+              response.headers.get('content-type'),
             ],
             [415, 'identity', TEXT],
           );
@@ -150,8 +150,8 @@ for (const store of STORES) {
 
       for (const [text, why] of MALFORMED_JSON) {
         test(`2.8 ${method} ${path} with malformed JSON (${why}) returns 400`, async () => {
-          const answer = await ask(method, path, text);
-          assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
+          const response = await ask(method, path, text);
+          assert.deepEqual([response.status, response.headers.get('content-type')], [400, TEXT]);
         });
       }
 
@@ -159,7 +159,7 @@ for (const store of STORES) {
         for (const framing of [request, chunked]) {
           const padded = body.replace('EMAIL', email()).padEnd(LIMIT);
           const bytes = framing(method, path, 'Content-Type: application/json\r\n', padded);
-          assert.equal((await answerTo(program.url, bytes)).status, status, framing.name);
+          assert.equal((await responseTo(program.url, bytes)).status, status, framing.name);
         }
       });
 
@@ -167,7 +167,7 @@ for (const store of STORES) {
         for (const framing of [request, chunked]) {
           const padded = body.replace('EMAIL', email()).padEnd(LIMIT + 1);
           const bytes = framing(method, path, 'Content-Type: application/json\r\n', padded, '');
-          assertTooLarge(await answerTo(program.url, bytes));
+          assertTooLarge(await responseTo(program.url, bytes));
         }
       });
 
@@ -175,7 +175,7 @@ for (const store of STORES) {
         const head = `${method} ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n`;
         const length = `Content-Length: ${LIMIT + 1}\r\n`;
         for (const expect of ['', 'Expect: 100-continue\r\n']) {
-          assertTooLarge(await answerTo(program.url, `${head}${length}${expect}\r\n`));
+          assertTooLarge(await responseTo(program.url, `${head}${length}${expect}\r\n`));
         }
       });
 
@@ -187,9 +187,9 @@ for (const store of STORES) {
           const head = `${method} ${path} HTTP/${version}\r\nHost: x\r\nExpect: ${expect}\r\n`;
           const rest =
             'Connection: close\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}';
-          const answer = await answerTo(program.url, head + rest);
-          assert.notEqual(answer.status, 100);
-          assert.ok(answer.status >= 200 && answer.status < 500, String(answer.status));
+          const response = await responseTo(program.url, head + rest);
+          assert.notEqual(response.status, 100);
+          assert.ok(response.status >= 200 && response.status < 500, String(response.status));
         });
       }
 
@@ -217,11 +217,11 @@ for (const store of STORES) {
     for (const framing of ['Content-Length: 2', 'Transfer-Encoding: chunked']) {
       test(`2.14 a refused type gets 415 and never 100, with ${framing}`, async () => {
         const head = 'POST /users HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n';
-        const answer = await answerTo(
+        const response = await responseTo(
           program.url,
           `${head}Content-Type: text/plain\r\n${framing}\r\n\r\n`,
         );
-        assert.deepEqual([answer.status, answer.headers.get('connection')], [415, 'close']);
+        assert.deepEqual([response.status, response.headers.get('connection')], [415, 'close']);
       });
     }
 
@@ -287,8 +287,8 @@ for (const store of STORES) {
 
     for (const [text, why] of MALFORMED_FORMS) {
       test(`2.8 POST /token with a malformed form (${why}) returns 400`, async () => {
-        const answer = await ask('POST', '/token', text, { 'content-type': FORM_TYPE });
-        assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
+        const response = await ask('POST', '/token', text, { 'content-type': FORM_TYPE });
+        assert.deepEqual([response.status, response.headers.get('content-type')], [400, TEXT]);
       });
     }
 
@@ -297,8 +297,8 @@ for (const store of STORES) {
         'application/merge-patch+json',
         'Application/Merge-Patch+JSON; charset=utf-8',
       ]) {
-        const answer = await ask('PATCH', '/users/1', '{"name":"Ann"}', { 'content-type': type });
-        assert.deepEqual([answer.status, JSON.parse(answer.body).name], [200, 'Ann']);
+        const response = await ask('PATCH', '/users/1', '{"name":"Ann"}', { 'content-type': type });
+        assert.deepEqual([response.status, JSON.parse(response.body).name], [200, 'Ann']);
       }
     });
 
@@ -310,7 +310,7 @@ for (const store of STORES) {
       ] as const;
       for (const [method, path, status] of rows) {
         const head = `${method} ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`;
-        assert.equal((await answerTo(program.url, head)).status, status, `${method} ${path}`);
+        assert.equal((await responseTo(program.url, head)).status, status, `${method} ${path}`);
       }
     });
 
@@ -395,7 +395,7 @@ for (const store of STORES) {
     ] as const) {
       test(`2.15 ${method} ${path} drops a body of any type`, async () => {
         for (const head of ['', 'Content-Type: text/plain\r\n', 'Content-Encoding: gzip\r\n']) {
-          const small = await answerTo(program.url, request(method, path, head, '{\xff'));
+          const small = await responseTo(program.url, request(method, path, head, '{\xff'));
           assert.equal(small.status, status, head);
         }
       });
@@ -403,7 +403,7 @@ for (const store of STORES) {
       test(`2.15 ${method} ${path} with a body over the limit returns 413`, async () => {
         const large = 'x'.repeat(LIMIT + 1);
         for (const bytes of [request(method, path, '', large), chunked(method, path, '', large)]) {
-          assert.equal((await answerTo(program.url, bytes)).status, 413);
+          assert.equal((await responseTo(program.url, bytes)).status, 413);
         }
       });
     }
@@ -461,12 +461,12 @@ function chunked(
 }
 
 /** The only response to those bytes, read until the server closes. */
-async function answerTo(url: string, bytes: string): Promise<Answer> {
+async function responseTo(url: string, bytes: string): Promise<HttpResponse> {
   return parse(await raw(url, bytes));
 }
 
 /** One response, with its body up to the end of the text. */
-function parse(text: string): Answer {
+function parse(text: string): HttpResponse {
   const end = text.indexOf('\r\n\r\n');
   const [line, ...fields] = text.slice(0, end).split('\r\n');
   const pairs = fields.map((field) => field.split(/: (.*)/s).slice(0, 2) as [string, string]);
@@ -502,10 +502,10 @@ function items(value: string | null): string[] {
   return (value ?? '').split(/\s*,\s*/).sort();
 }
 
-function assertTooLarge(answer: Answer): void {
-  assert.equal(answer.status, 413);
-  assert.equal(answer.headers.get('connection'), 'close');
-  assert.equal(answer.headers.get('content-type'), TEXT);
-  assert.equal(answer.headers.get('content-length'), String(answer.body.length));
-  assert.match(answer.body, /^\S[^\r\n<>]+$/);
+function assertTooLarge(response: HttpResponse): void {
+  assert.equal(response.status, 413);
+  assert.equal(response.headers.get('connection'), 'close');
+  assert.equal(response.headers.get('content-type'), TEXT);
+  assert.equal(response.headers.get('content-length'), String(response.body.length));
+  assert.match(response.body, /^\S[^\r\n<>]+$/);
 }

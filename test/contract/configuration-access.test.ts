@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
-import { type Answer, basic, raw, send } from '../support/client.ts';
+import { basic, type HttpResponse, raw, send } from '../support/client.ts';
 import { PASSWORD, type Program, SECRET, start, USER } from '../support/program.ts';
 
 const EMOJI = '\u{1F600}';
@@ -205,14 +205,14 @@ describe('1 configuration: proxies', { concurrency: 2, timeout: 300_000 }, () =>
   });
 });
 
-function login(program: Program, pw = PASSWORD, id = USER, headers = {}): Promise<Answer> {
+function login(program: Program, pw = PASSWORD, id = USER, headers = {}): Promise<HttpResponse> {
   return send(`${program.url}/token`, { method: 'POST', body: { id, pw }, headers });
 }
 
 async function token(program: Program, pw = PASSWORD, id = USER): Promise<string> {
-  const answer = await login(program, pw, id);
-  assert.equal(answer.status, 200, answer.body);
-  return JSON.parse(answer.body).token;
+  const response = await login(program, pw, id);
+  assert.equal(response.status, 200, response.body);
+  return JSON.parse(response.body).token;
 }
 
 function claims(jwt: string): Record<string, unknown> {

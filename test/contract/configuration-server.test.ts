@@ -14,7 +14,7 @@ import { after, before, describe, test } from 'node:test';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 import postgres from 'postgres';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
-import { type Answer, raw, send } from '../support/client.ts';
+import { type HttpResponse, raw, send } from '../support/client.ts';
 import { createDatabase, freePort } from '../support/postgres.ts';
 import { newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/program.ts';
 import { until } from '../support/until.ts';
@@ -223,8 +223,8 @@ describe('1 configuration: bodies, origins, log, stop', {
     for (const client of [patient, ...hoarders]) client.destroy();
   });
 
-  const cors = (answer: Answer) =>
-    [...answer.headers.keys()].filter((name) => /^access-c/.test(name));
+  const cors = (response: HttpResponse) =>
+    [...response.headers.keys()].filter((name) => /^access-c/.test(name));
   const preflight = {
     method: 'OPTIONS',
     headers: {
@@ -238,9 +238,9 @@ describe('1 configuration: bodies, origins, log, stop', {
     await using program = await start();
     const headers = { origin: 'https://app.example' };
     assert.deepEqual(cors(await send(`${program.url}/users`, { headers })), []);
-    const answer = await send(`${program.url}/users/1`, preflight);
-    assert.equal(answer.status, 204);
-    assert.deepEqual(cors(answer), []);
+    const response = await send(`${program.url}/users/1`, preflight);
+    assert.equal(response.status, 204);
+    assert.deepEqual(cors(response), []);
   });
 
   for (const origin of ['https://app.example', '*']) {
@@ -258,10 +258,10 @@ describe('1 configuration: bodies, origins, log, stop', {
       ] as const) {
         test(`1 CORS_ORIGIN: "${origin}" a ${status} allows it and exposes our headers`, async () => {
           const headers = { origin: 'https://app.example' };
-          const answer = await send(program.url + path, { headers });
-          assert.equal(answer.status, status);
-          assert.equal(answer.headers.get('access-control-allow-origin'), origin);
-          assert.deepEqual(items(answer.headers.get('access-control-expose-headers')), [
+          const response = await send(program.url + path, { headers });
+          assert.equal(response.status, status);
+          assert.equal(response.headers.get('access-control-allow-origin'), origin);
+          assert.deepEqual(items(response.headers.get('access-control-expose-headers')), [
             'etag',
             'link',
             'location',
@@ -272,13 +272,13 @@ describe('1 configuration: bodies, origins, log, stop', {
       }
 
       test(`1 CORS_ORIGIN: "${origin}" a preflight passes without the required token`, async () => {
-        const answer = await send(`${program.url}/users/1`, preflight);
-        assert.deepEqual([answer.status, answer.body], [204, '']);
-        assert.equal(answer.headers.get('access-control-allow-origin'), origin);
-        const methods = items(answer.headers.get('access-control-allow-methods'));
+        const response = await send(`${program.url}/users/1`, preflight);
+        assert.deepEqual([response.status, response.body], [204, '']);
+        assert.equal(response.headers.get('access-control-allow-origin'), origin);
+        const methods = items(response.headers.get('access-control-allow-methods'));
         for (const method of ['get', 'put', 'patch', 'delete']) assert.ok(methods.includes(method));
-        const fields = items(answer.headers.get('access-control-allow-headers'));
-        assert.equal(answer.headers.get('access-control-max-age'), '7200');
+        const fields = items(response.headers.get('access-control-allow-headers'));
+        assert.equal(response.headers.get('access-control-max-age'), '7200');
         for (const field of ['authorization', 'content-type', 'if-match', 'if-none-match']) {
           assert.ok(fields.includes(field), `${field} in ${fields}`);
         }
@@ -287,8 +287,8 @@ describe('1 configuration: bodies, origins, log, stop', {
       test(`1 CORS_ORIGIN: "${origin}" no response names another origin`, async () => {
         const headers = { ...preflight.headers, origin: 'https://evil.example' };
         for (const method of ['GET', 'OPTIONS']) {
-          const { headers: answered } = await send(`${program.url}/users/1`, { method, headers });
-          const allowed = answered.get('access-control-allow-origin');
+          const { headers: responded } = await send(`${program.url}/users/1`, { method, headers });
+          const allowed = responded.get('access-control-allow-origin');
           assert.ok(allowed === null || allowed === origin, String(allowed));
         }
       });
@@ -404,8 +404,8 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
   test('1 TLS_CERT_FILE, TLS_KEY_FILE: both set, the API uses HTTPS on PORT, the admin listener HTTP', async () => {
     await using program = await start({ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: first.key });
     assert.match(program.url, /^https:\/\/127\.0\.0\.1:\d+$/);
-    const answer = await askTls(program.url, first);
-    assert.deepEqual([answer.status, answer.fingerprint], [200, first.fingerprint]);
+    const response = await askTls(program.url, first);
+    assert.deepEqual([response.status, response.fingerprint], [200, first.fingerprint]);
     assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
     const plain = await raw(program.url, 'GET / HTTP/1.1\r\nHost: x\r\n\r\n').catch(() => '');
     assert.doesNotMatch(plain, /^HTTP\/1\.1 200/);
@@ -460,8 +460,8 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
       act();
       program.process.kill('SIGHUP');
       await program.until(({ log }) => log.filter(({ level }) => level === 'error').length > i);
-      const answer = await askTls(program.url, first);
-      assert.deepEqual([answer.status, answer.fingerprint], [200, first.fingerprint]);
+      const response = await askTls(program.url, first);
+      assert.deepEqual([response.status, response.fingerprint], [200, first.fingerprint]);
     }
     const lines = program.log
       .filter(({ level }) => level === 'error')

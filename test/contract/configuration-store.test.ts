@@ -29,11 +29,11 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       await using sql = database(url);
       const lock = await sql.lockUsers();
       const began = performance.now();
-      const answer = await send(`${program.url}/users/${user.id}`);
+      const response = await send(`${program.url}/users/${user.id}`);
       const ms = performance.now() - began;
       await lock.release();
-      assert.deepEqual([answer.status, answer.body], [500, 'Internal Server Error']);
-      assert.ok(ms > limitMs * 0.9 && ms < limitMs + 1000, `answered after ${ms} ms`);
+      assert.deepEqual([response.status, response.body], [500, 'Internal Server Error']);
+      assert.ok(ms > limitMs * 0.9 && ms < limitMs + 1000, `responded after ${ms} ms`);
       const next = await send(`${program.url}/users/${user.id}`);
       assert.deepEqual([next.status, JSON.parse(next.body)], [200, user]);
     });
@@ -156,8 +156,8 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     test(`1 DATABASE_URL: postgresql://…${options} reaches a primary without TLS (${why})`, async () => {
       const url = (await createDatabase()).replace(/^postgres:/, 'postgresql:');
       await using program = await start({ DATABASE_URL: url + options });
-      const answer = await send(`${program.url}/users`);
-      assert.deepEqual([answer.status, answer.body], [200, '[]']);
+      const response = await send(`${program.url}/users`);
+      assert.deepEqual([response.status, response.body], [200, '[]']);
     });
   }
 
@@ -186,8 +186,8 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       const DATABASE_URL = (await createDatabase()) + options;
       await using program = await start({ DATABASE_URL, DATABASE_TIMEOUT_MS: '500' });
       await program.logged('store unavailable');
-      const answer = await send(`${program.url}/users`);
-      assert.deepEqual([answer.status, answer.body], [500, 'Internal Server Error']);
+      const response = await send(`${program.url}/users`);
+      assert.deepEqual([response.status, response.body], [500, 'Internal Server Error']);
     });
   }
 
@@ -197,8 +197,8 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     await using program = await start({
       DATABASE_URL: url.href.replace(url.host, hosts).concat('?target_session_attrs=read-write'),
     });
-    const answer = await send(`${program.url}/users`);
-    assert.deepEqual([answer.status, answer.body], [200, '[]']);
+    const response = await send(`${program.url}/users`);
+    assert.deepEqual([response.status, response.body], [200, '[]']);
   });
 
   test('1 DATABASE_POOL_SIZE: no more connections than that, however many requests wait', async () => {
@@ -252,9 +252,9 @@ let users = 0;
 /** Creates a user with a new email and returns the API's response. */
 async function create(program: Program): Promise<{ id: number; name: string; email: string }> {
   const body = { name: 'Ann', email: `ann-${++users}@example.com` };
-  const answer = await send(`${program.url}/users`, { method: 'POST', body });
-  assert.equal(answer.status, 201, answer.body);
-  return JSON.parse(answer.body);
+  const response = await send(`${program.url}/users`, { method: 'POST', body });
+  assert.equal(response.status, 201, response.body);
+  return JSON.parse(response.body);
 }
 
 /** A superuser's connections to that database. */

@@ -237,11 +237,11 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
       NOTE_TITLE_FILE: file('one newline stays\n\n'),
       NOTE_CONTENTS_FILE: file('é, as UTF-8'),
     });
-    const answer = await send(`${program.url}/notes`, {
+    const response = await send(`${program.url}/notes`, {
       headers: { authorization: `Bearer ${await token(program, 'pass word from a file')}` },
     });
-    assert.equal(answer.status, 200);
-    assert.deepEqual(JSON.parse(answer.body), {
+    assert.equal(response.status, 200);
+    assert.deepEqual(JSON.parse(response.body), {
       title: 'one newline stays\n',
       contents: 'é, as UTF-8',
     });
@@ -316,7 +316,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
       await send(`${program.url}/notes`, { headers: { authorization: `Bearer ${jwt}` } }),
       await send(`${program.url}/token`, { method: 'POST', body: { id: PASSWORD, pw: 'x' } }),
       await send(`${program.url}/users`),
-    ].map((answer) => answer.status);
+    ].map((response) => response.status);
     assert.deepEqual(statuses, [200, 200, 401, 500]);
     assert.deepEqual(await program.stop(), { code: 0, signal: null });
     const output = program.stdout + program.stderr;
@@ -378,9 +378,9 @@ async function listener() {
 }
 
 async function token(program: Program, pw = PASSWORD, id = USER): Promise<string> {
-  const answer = await send(`${program.url}/token`, { method: 'POST', body: { id, pw } });
-  assert.equal(answer.status, 200, answer.body);
-  return JSON.parse(answer.body).token;
+  const response = await send(`${program.url}/token`, { method: 'POST', body: { id, pw } });
+  assert.equal(response.status, 200, response.body);
+  return JSON.parse(response.body).token;
 }
 
 function claims(jwt: string): Record<string, unknown> {

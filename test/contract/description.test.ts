@@ -34,9 +34,9 @@ for (const store of STORES) {
       const settings = [{}, { PROTECT_USERS: 'true', CORS_ORIGIN: '*', BODY_LIMIT_BYTES: '9' }];
       for (const env of settings) {
         await using program = await start({ DATABASE_URL: await newDatabase(store), ...env });
-        const answer = await send(`${program.url}/openapi.json`);
+        const response = await send(`${program.url}/openapi.json`);
         assert.deepEqual(
-          [answer.status, answer.headers.get('content-type'), answer.body],
+          [response.status, response.headers.get('content-type'), response.body],
           [200, 'application/json', COMMITTED],
         );
         const head = 'GET /openapi.json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n';
@@ -51,11 +51,11 @@ for (const store of STORES) {
       const challenged = operations.filter(({ part }) => part.responses![401]);
       assert.ok(challenged.length > 5);
       for (const { method, path } of challenged) {
-        const answer = await send(program.url + path.replace('{id}', '1'), { method });
+        const response = await send(program.url + path.replace('{id}', '1'), { method });
         const realm = path.split('/').findLast((segment) => !segment.startsWith('{'));
-        assert.equal(answer.status, 401);
+        assert.equal(response.status, 401);
         assert.match(
-          answer.headers.get('www-authenticate')!,
+          response.headers.get('www-authenticate')!,
           new RegExp(` realm="${realm}"`),
           path,
         );
@@ -91,17 +91,17 @@ for (const store of STORES) {
           if (place === 'query') query.set(name!, String(example));
           if (place === 'header') headers[name!] = String(example);
         }
-        const answer = await send(`${program.url}${target}?${query}`, {
+        const response = await send(`${program.url}${target}?${query}`, {
           method,
           headers,
           ...(part.requestBody && { body: exampleOf(part.requestBody) }),
         });
-        const [status, response] = Object.entries(part.responses!)[0]!;
-        assert.equal(String(answer.status), status);
+        const [status, declared] = Object.entries(part.responses!)[0]!;
+        assert.equal(String(response.status), status);
         if (VARYING.includes(path)) return;
-        const example = exampleOf(response);
+        const example = exampleOf(declared);
         const isText = typeof example === 'string';
-        assert.deepEqual(isText ? answer.body : JSON.parse(answer.body), example);
+        assert.deepEqual(isText ? response.body : JSON.parse(response.body), example);
       });
     }
   });
@@ -197,8 +197,8 @@ describe('8 every declared response', { concurrency: true }, () => {
   async function newUser(): Promise<number> {
     const body = { name: 'Ada', email: `ada-${++created}@example.com` };
     const headers = { authorization: `Bearer ${token}` };
-    const answer = await send(`${program.url}/users`, { method: 'POST', headers, body });
-    return JSON.parse(answer.body).id;
+    const response = await send(`${program.url}/users`, { method: 'POST', headers, body });
+    return JSON.parse(response.body).id;
   }
 
   // 503 takes 10,000 pipelined requests: 2.11.

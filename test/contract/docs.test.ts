@@ -143,12 +143,12 @@ describe('8.3 encodings and tags', { timeout: 300_000 }, () => {
       assert.equal(plain.length, Buffer.byteLength(plain.body));
       for (const [coding, values] of Object.entries(SELECTIONS)) {
         for (const value of values) {
-          const answer = await get(path, { 'Accept-Encoding': value });
-          assert.deepEqual([value, answer.status, answer.coding], [value, 200, coding]);
-          assert.equal(answer.body, plain.body);
-          assert.equal(answer.vary, 'Accept-Encoding');
-          assert.equal(answer.cache, 'no-cache'); // 2.17
-          if (coding !== 'identity') assert.ok(answer.length < plain.length / 2);
+          const response = await get(path, { 'Accept-Encoding': value });
+          assert.deepEqual([value, response.status, response.coding], [value, 200, coding]);
+          assert.equal(response.body, plain.body);
+          assert.equal(response.vary, 'Accept-Encoding');
+          assert.equal(response.cache, 'no-cache'); // 2.17
+          if (coding !== 'identity') assert.ok(response.length < plain.length / 2);
         }
       }
     });
@@ -156,11 +156,11 @@ describe('8.3 encodings and tags', { timeout: 300_000 }, () => {
     test(`8.3 ${path}: each encoding has its own strong tag, also with HEAD`, async () => {
       const tags = new Set<string>();
       for (const coding of ['br', 'gzip', 'identity']) {
-        const answer = await get(path, { 'Accept-Encoding': coding });
-        assert.match(answer.tag, /^"[\w-]{22}"$/);
-        tags.add(answer.tag);
+        const response = await get(path, { 'Accept-Encoding': coding });
+        assert.match(response.tag, /^"[\w-]{22}"$/);
+        tags.add(response.tag);
         const head = await get(path, { 'Accept-Encoding': coding }, 'HEAD');
-        assert.deepEqual({ ...head, body: '' }, { ...answer, body: '' });
+        assert.deepEqual({ ...head, body: '' }, { ...response, body: '' });
         assert.equal(head.body, '');
       }
       assert.equal(tags.size, 3);
@@ -172,9 +172,9 @@ describe('8.3 encodings and tags', { timeout: 300_000 }, () => {
         for (const condition of [tag, `W/${tag}`, `"x", ${tag}`, '*']) {
           for (const method of ['GET', 'HEAD']) {
             const fields = { 'Accept-Encoding': coding, 'If-None-Match': condition };
-            const answer = await get(path, fields, method);
+            const response = await get(path, fields, method);
             assert.deepEqual(
-              [answer.status, answer.tag, answer.vary, answer.cache, answer.body],
+              [response.status, response.tag, response.vary, response.cache, response.body],
               [304, tag, 'Accept-Encoding', 'no-cache', ''],
             );
           }

@@ -5,7 +5,7 @@ import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
-import { type Answer, basic, raw, send } from '../support/client.ts';
+import { basic, type HttpResponse, raw, send } from '../support/client.ts';
 import {
   newDatabase,
   PASSWORD,
@@ -18,7 +18,7 @@ import {
 
 const LIMIT = 3;
 
-type Check = (program: Program, from: string) => Promise<Answer>;
+type Check = (program: Program, from: string) => Promise<HttpResponse>;
 
 const wrongToken: Check = (program, from) => token(program, from, { id: USER, pw: 'wrong' });
 const rightToken: Check = (program, from) => token(program, from, { id: USER, pw: PASSWORD });
@@ -49,12 +49,12 @@ for (const store of STORES) {
         const statuses = [];
         for (let i = 0; i < LIMIT; i++) statuses.push((await check(program, from)).status);
         assert.deepEqual(statuses, Array(LIMIT).fill(401));
-        const answer = await check(program, from);
+        const response = await check(program, from);
         assert.deepEqual(
-          [answer.status, answer.headers.get('content-type'), answer.body],
+          [response.status, response.headers.get('content-type'), response.body],
           [429, 'text/plain; charset=utf-8', 'Too Many Requests'],
         );
-        assert.match(answer.headers.get('retry-after') ?? '', /^([1-9]|[1-5]\d|60)$/);
+        assert.match(response.headers.get('retry-after') ?? '', /^([1-9]|[1-5]\d|60)$/);
       });
     }
 
@@ -69,18 +69,18 @@ for (const store of STORES) {
     test('3.13 correct credentials return 429 too while the address is locked', async () => {
       const from = address();
       await lock(program, from);
-      const answers = [await rightToken(program, from), await rightBasic(program, from)];
-      for (const answer of answers) {
-        assert.deepEqual([answer.status, answer.body], [429, 'Too Many Requests']);
-        assert.ok(Number(answer.headers.get('retry-after')) >= 1);
+      const responses = [await rightToken(program, from), await rightBasic(program, from)];
+      for (const response of responses) {
+        assert.deepEqual([response.status, response.body], [429, 'Too Many Requests']);
+        assert.ok(Number(response.headers.get('retry-after')) >= 1);
       }
     });
 
     test('3.13 another address is not locked', async () => {
       await lock(program, address());
       const from = address();
-      const answers = [await rightToken(program, from), await wrongBasic(program, from)];
-      assert.deepEqual(statusesOf(answers), [200, 401]);
+      const responses = [await rightToken(program, from), await wrongBasic(program, from)];
+      assert.deepEqual(statusesOf(responses), [200, 401]);
     });
 
     test('3.13 requests without credentials do not count', async () => {
@@ -113,10 +113,10 @@ for (const store of STORES) {
 
     test('3.13 concurrent checks do not exceed the limit', async () => {
       const from = address();
-      const answers = await Promise.all(
+      const responses = await Promise.all(
         Array.from({ length: 20 }, (_, i) => [wrongToken, wrongBasic][i % 2]!(program, from)),
       );
-      const statuses = statusesOf(answers).sort();
+      const statuses = statusesOf(responses).sort();
       assert.deepEqual(statuses, [...Array(LIMIT).fill(401), ...Array(20 - LIMIT).fill(429)]);
     });
 
@@ -183,8 +183,8 @@ for (const store of STORES) {
     ]) {
       test(`3.13 ${why}`, async () => {
         await lock(program, locked);
-        const answers = [await rightBasic(program, same), await rightBasic(program, other)];
-        assert.deepEqual(statusesOf(answers), [429, 200]);
+        const responses = [await rightBasic(program, same), await rightBasic(program, other)];
+        assert.deepEqual(statusesOf(responses), [429, 200]);
       });
     }
 
@@ -201,31 +201,31 @@ for (const store of STORES) {
 describe('3.13 failed credential checks with other settings', () => {
   test('3.13 the default limit is 60', async () => {
     await using program = await start();
-    const answers = [];
-    for (let i = 0; i < 61; i++) answers.push(await wrongBasic(program, ''));
-    assert.deepEqual(statusesOf(answers), [...Array(60).fill(401), 429]);
+    const responses = [];
+    for (let i = 0; i < 61; i++) responses.push(await wrongBasic(program, ''));
+    assert.deepEqual(statusesOf(responses), [...Array(60).fill(401), 429]);
   });
 
   test('3.13 AUTH_FAILURES_PER_MINUTE=0 disables the limit', async () => {
     await using program = await start({ AUTH_FAILURES_PER_MINUTE: '0' });
-    const answers = [];
-    for (let i = 0; i < 150; i++) answers.push(await wrongBasic(program, ''));
-    assert.deepEqual(statusesOf(answers), Array(150).fill(401));
+    const responses = [];
+    for (let i = 0; i < 150; i++) responses.push(await wrongBasic(program, ''));
+    assert.deepEqual(statusesOf(responses), Array(150).fill(401));
   });
 
   test('3.13 without TRUST_PROXY the socket address counts, with any header', async () => {
     await using program = await start({ AUTH_FAILURES_PER_MINUTE: '3' });
-    const answers = [];
-    for (let i = 0; i < 4; i++) answers.push(await wrongBasic(program, address()));
-    assert.deepEqual(statusesOf(answers), [401, 401, 401, 429]);
+    const responses = [];
+    for (let i = 0; i < 4; i++) responses.push(await wrongBasic(program, address()));
+    assert.deepEqual(statusesOf(responses), [401, 401, 401, 429]);
   });
 
   test('3.13 with a list shorter than TRUST_PROXY, or none, the socket address counts', async () => {
     await using program = await start({ AUTH_FAILURES_PER_MINUTE: '3', TRUST_PROXY: '2' });
     const lists = [address(), address(), '', address()];
-    const answers = [];
-    for (const list of lists) answers.push(await wrongBasic(program, list));
-    assert.deepEqual(statusesOf(answers), [401, 401, 401, 429]);
+    const responses = [];
+    for (const list of lists) responses.push(await wrongBasic(program, list));
+    assert.deepEqual(statusesOf(responses), [401, 401, 401, 429]);
     const long = await wrongBasic(program, `${address()}, ${address()}`);
     assert.equal(long.status, 401);
   });
@@ -236,9 +236,9 @@ describe('3.13 failed credential checks with other settings', () => {
     assert.deepEqual(Object.fromEntries(statuses), { 401: 64 * 5, 429: 50_006 - 64 * 5 });
     for (const clean of [address(), '2001:db8:8::1']) {
       const checks = [rightBasic, rightToken, wrongBasic];
-      const answers = [];
-      for (const check of checks) answers.push(await check(program, clean));
-      assert.deepEqual(statusesOf(answers), [200, 200, 401], clean);
+      const responses = [];
+      for (const check of checks) responses.push(await check(program, clean));
+      assert.deepEqual(statusesOf(responses), [200, 200, 401], clean);
     }
     // In the flood's /48, but not used by it.
     const neighbour = await rightBasic(program, '2001:db8:7:ffff::1');
@@ -268,8 +268,8 @@ describe('3.13 failed credential checks with other settings', () => {
     assert.deepEqual(await failures(program, from, 2), [401, 429]);
     const statuses = await flood(program, 15_000, floodAddress);
     assert.deepEqual(Object.fromEntries(statuses), { 401: 15_000 });
-    const answer = await rightBasic(program, from);
-    assert.deepEqual([answer.status, answer.body], [429, 'Too Many Requests']);
+    const response = await rightBasic(program, from);
+    assert.deepEqual([response.status, response.body], [429, 'Too Many Requests']);
   });
 });
 
@@ -279,12 +279,17 @@ function address(): string {
   return `10.0.${addresses >> 8}.${addresses & 255}`;
 }
 
-function token(program: Program, from: string, body: object): Promise<Answer> {
+function token(program: Program, from: string, body: object): Promise<HttpResponse> {
   const headers = { 'x-forwarded-for': from };
   return send(`${program.url}/token`, { method: 'POST', headers, body });
 }
 
-function get(program: Program, path: string, from: string, credentials = ''): Promise<Answer> {
+function get(
+  program: Program,
+  path: string,
+  from: string,
+  credentials = '',
+): Promise<HttpResponse> {
   const headers = new Headers({ 'x-forwarded-for': from });
   if (credentials) headers.set('authorization', credentials);
   return send(program.url + path, { headers });
@@ -308,8 +313,8 @@ async function rawBasic(program: Program, lines: readonly string[]): Promise<num
     'Connection: close',
     ...lines,
   ];
-  const answer = await raw(program.url, `${head.join('\r\n')}\r\n\r\n`);
-  return Number(answer.slice(9, 12));
+  const response = await raw(program.url, `${head.join('\r\n')}\r\n\r\n`);
+  return Number(response.slice(9, 12));
 }
 
 // `count` failed checks, each from its own address, pipelined on one connection; counts the
@@ -324,9 +329,9 @@ async function flood(
   const statuses = new Map<number, number>();
   let rest = '';
   socket.on('data', (text: string) => {
-    const answers = (rest + text).split('HTTP/1.1 ');
-    rest = `HTTP/1.1 ${answers.pop()}`;
-    for (const answer of answers.filter((part) => part !== '')) tally(statuses, answer);
+    const responses = (rest + text).split('HTTP/1.1 ');
+    rest = `HTTP/1.1 ${responses.pop()}`;
+    for (const response of responses.filter((part) => part !== '')) tally(statuses, response);
   });
   const credentials = basic(USER, 'wrong');
   for (let i = 0; i < count; i++) {
@@ -348,13 +353,13 @@ function hex(i: number): string {
   return i.toString(16);
 }
 
-function tally(statuses: Map<number, number>, answer: string): void {
-  const status = Number(answer.slice(0, 3));
+function tally(statuses: Map<number, number>, response: string): void {
+  const status = Number(response.slice(0, 3));
   statuses.set(status, (statuses.get(status) ?? 0) + 1);
 }
 
-function statusesOf(answers: readonly Answer[]): number[] {
-  return answers.map((answer) => answer.status);
+function statusesOf(responses: readonly HttpResponse[]): number[] {
+  return responses.map((response) => response.status);
 }
 
 function encode(text: string): string {

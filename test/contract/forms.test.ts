@@ -2,7 +2,7 @@
 // Only strings can be the right id and pw, so a 401 means that a value was nested or absent.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { type Answer, send } from '../support/client.ts';
+import { type HttpResponse, send } from '../support/client.ts';
 import { newDatabase, PASSWORD, type Program, STORES, start, USER } from '../support/program.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
@@ -51,12 +51,12 @@ for (const store of STORES) {
       { why: 'with escaped brackets next to it', body: `user%5Bname%5D=x&${RIGHT}` },
     ]) {
       test(`3.14 the right pair ${why} returns 200`, async () => {
-        const answer = await post(program, body);
+        const response = await post(program, body);
         assert.deepEqual(
-          [answer.status, answer.headers.get('content-type')],
+          [response.status, response.headers.get('content-type')],
           [200, 'application/json'],
         );
-        assert.deepEqual(Object.keys(JSON.parse(answer.body)), ['token']);
+        assert.deepEqual(Object.keys(JSON.parse(response.body)), ['token']);
       });
     }
 
@@ -88,8 +88,8 @@ for (const store of STORES) {
       { why: 'only =', body: '=' },
     ]) {
       test(`3.14 ${why} returns 401`, async () => {
-        const answer = await post(program, body);
-        assert.deepEqual(summary(answer), { status: 401, type: TEXT, body: 'Unauthorized' });
+        const response = await post(program, body);
+        assert.deepEqual(summary(response), { status: 401, type: TEXT, body: 'Unauthorized' });
       });
     }
 
@@ -117,9 +117,9 @@ for (const store of STORES) {
       { why: 'an equals sign before a bracket', body: 'a=[b]=1' },
     ]) {
       test(`3.14 ${why} returns 400: ${body}`, async () => {
-        const answer = await post(program, `${body}&${RIGHT}`);
-        assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
-        assert.match(answer.body, /^The form \P{Cc}+\.$/u);
+        const response = await post(program, `${body}&${RIGHT}`);
+        assert.deepEqual([response.status, response.headers.get('content-type')], [400, TEXT]);
+        assert.match(response.body, /^The form \P{Cc}+\.$/u);
       });
     }
 
@@ -166,8 +166,8 @@ for (const store of STORES) {
       { why: '4,001 segments', extra: segments(3_999), status: 400 },
     ]) {
       test(`3.15 ${why} returns ${status}`, async () => {
-        const answer = await post(program, `${extra}${RIGHT}`);
-        assert.equal(answer.status, status, answer.body);
+        const response = await post(program, `${extra}${RIGHT}`);
+        assert.equal(response.status, status, response.body);
       });
     }
 
@@ -191,37 +191,37 @@ for (const store of STORES) {
       },
     ]) {
       test(`3.16 ${why} returns 400`, async () => {
-        const answer = await post(program, body);
-        assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
-        assert.match(answer.body, /^\P{Cc}+$/u);
+        const response = await post(program, body);
+        assert.deepEqual([response.status, response.headers.get('content-type')], [400, TEXT]);
+        assert.match(response.body, /^\P{Cc}+$/u);
       });
     }
 
     test('3.15 the service works after forms of 99 kB that have index 999 in each bracket', async () => {
       const names = Array.from({ length: 990 }, (_, i) => `${100 + i}${'[999]'.repeat(19)}=`);
       const attack = names.join('&').slice(0, 99_000);
-      const answers = await Promise.all(Array.from({ length: 20 }, () => post(program, attack)));
-      assert.deepEqual(new Set(answers.map((answer) => answer.status)), new Set([400]));
+      const responses = await Promise.all(Array.from({ length: 20 }, () => post(program, attack)));
+      assert.deepEqual(new Set(responses.map((response) => response.status)), new Set([400]));
       assert.equal((await post(program, RIGHT)).status, 200);
     });
 
     test('3.15 413 and 400 above a limit are one plain sentence', async () => {
       const bodies = [parameters(1001), `a${'[b]'.repeat(33)}=1`, segments(4_001)];
-      const answers = await Promise.all(bodies.map((body) => post(program, body)));
+      const responses = await Promise.all(bodies.map((body) => post(program, body)));
       assert.deepEqual(
-        answers.map((answer) => [answer.status, answer.headers.get('content-type')]),
+        responses.map((response) => [response.status, response.headers.get('content-type')]),
         [
           [413, TEXT],
           [400, TEXT],
           [400, TEXT],
         ],
       );
-      for (const { body } of answers) assert.match(body, /^\P{Cc}+$/u);
+      for (const { body } of responses) assert.match(body, /^\P{Cc}+$/u);
     });
   });
 }
 
-function post(program: Program, body: string | Uint8Array): Promise<Answer> {
+function post(program: Program, body: string | Uint8Array): Promise<HttpResponse> {
   const headers = { 'content-type': 'application/x-www-form-urlencoded' };
   return send(`${program.url}/token`, { method: 'POST', headers, body });
 }
@@ -247,10 +247,10 @@ function percent(text: string): string {
   return Array.from(Buffer.from(text), (byte) => `%${byte.toString(16)}`).join('');
 }
 
-function summary(answer: Answer) {
+function summary(response: HttpResponse) {
   return {
-    status: answer.status,
-    type: answer.headers.get('content-type'),
-    body: answer.body,
+    status: response.status,
+    type: response.headers.get('content-type'),
+    body: response.body,
   };
 }

@@ -7,7 +7,7 @@ import { connect as openSocket } from 'node:net';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import postgres from 'postgres';
-import { type Answer, basic, raw, send } from '../support/client.ts';
+import { basic, type HttpResponse, raw, send } from '../support/client.ts';
 import {
   newDatabase,
   PASSWORD,
@@ -137,11 +137,14 @@ for (const store of STORES) {
 
     for (const [method, path, status, why, init] of REFUSALS) {
       test(`2.1 ${method} ${path} (${why}) returns ${status} in plain text`, async () => {
-        const answer = await send(program.url + path, { method, ...init });
-        assert.equal(answer.status, status);
-        assertError(answer);
-        assertCommon(answer);
-        assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
+        const response = await send(program.url + path, { method, ...init });
+        assert.equal(response.status, status);
+        assertError(response);
+        assertCommon(response);
+        assert.equal(
+          response.headers.get('content-length'),
+          String(Buffer.byteLength(response.body)),
+        );
       });
     }
 
@@ -149,43 +152,46 @@ for (const store of STORES) {
       let id = 0;
       for (const [method, path, status, body] of JSON_SUCCESSES) {
         const target = program.url + path.replace('ID', String(id));
-        const answer = await send(target, { method, body, headers: { authorization } });
-        assert.equal(answer.status, status, `${method} ${path}`);
-        assert.equal(answer.headers.get('content-type'), 'application/json', `${method} ${path}`);
-        assertCommon(answer);
-        const length = answer.headers.get('content-length');
+        const response = await send(target, { method, body, headers: { authorization } });
+        assert.equal(response.status, status, `${method} ${path}`);
+        assert.equal(response.headers.get('content-type'), 'application/json', `${method} ${path}`);
+        assertCommon(response);
+        const length = response.headers.get('content-length');
         const streams = length === null && path === '/users';
-        const expected = streams ? null : String(Buffer.byteLength(answer.body));
+        const expected = streams ? null : String(Buffer.byteLength(response.body));
         assert.equal(length, expected, `${method} ${path}`);
-        id = JSON.parse(answer.body).id ?? id;
+        id = JSON.parse(response.body).id ?? id;
       }
       for (const path of ['/', '/protected']) {
         const headers = { authorization: basic(USER, PASSWORD) };
-        const answer = await send(program.url + path, { headers });
-        assert.equal(answer.status, 200);
-        assert.equal(answer.headers.get('content-type'), TEXT);
-        assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
-        assertCommon(answer);
+        const response = await send(program.url + path, { headers });
+        assert.equal(response.status, 200);
+        assert.equal(response.headers.get('content-type'), TEXT);
+        assert.equal(
+          response.headers.get('content-length'),
+          String(Buffer.byteLength(response.body)),
+        );
+        assertCommon(response);
       }
     });
 
     test('2.2 204 and 304 have no Content-Length, no content and no Transfer-Encoding', async () => {
       const etag = (await send(`${program.url}/users/1`)).headers.get('etag');
       assert.match(String(etag), /^"/);
-      const answers = [
+      const responses = [
         await send(`${program.url}/users/1`, { method: 'OPTIONS' }),
         await send(`${program.url}/users/1`, { headers: { 'if-none-match': String(etag) } }),
       ];
       assert.deepEqual(
-        answers.map(({ status }) => status),
+        responses.map(({ status }) => status),
         [204, 304],
       );
-      for (const answer of answers) {
-        assert.equal(answer.body, '');
+      for (const response of responses) {
+        assert.equal(response.body, '');
         for (const name of ['content-length', 'transfer-encoding', 'content-type']) {
-          assert.equal(answer.headers.get(name), null, `${name} of ${answer.status}`);
+          assert.equal(response.headers.get(name), null, `${name} of ${response.status}`);
         }
-        assertCommon(answer);
+        assertCommon(response);
       }
     });
 
@@ -201,8 +207,8 @@ for (const store of STORES) {
           ['/nowhere', 404],
           ['/users/1', 200],
         ] as const) {
-          const answer = await send(program.url + path, { headers: { 'x-request-id': id } });
-          assert.deepEqual([answer.status, answer.headers.get('x-request-id')], [status, id]);
+          const response = await send(program.url + path, { headers: { 'x-request-id': id } });
+          assert.deepEqual([response.status, response.headers.get('x-request-id')], [status, id]);
           await program.until(
             ({ log }) => log.at(-1)?.requestId === id && log.at(-1)?.status === status,
           );
@@ -226,9 +232,9 @@ for (const store of STORES) {
         const head = `GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${field}\r\n`;
         const made = [];
         for (let i = 0; i < 2; i++) {
-          const [answer] = parse(await raw(program.url, Buffer.from(head, 'latin1')));
-          assert.equal(answer?.status, 200);
-          const id = String(answer.headers.get('x-request-id'));
+          const [response] = parse(await raw(program.url, Buffer.from(head, 'latin1')));
+          assert.equal(response?.status, 200);
+          const id = String(response.headers.get('x-request-id'));
           assert.match(id, /^[A-Za-z0-9._-]{8,128}$/);
           assert.ok(!field.includes(id));
           await program.until(({ log }) => log.some((line) => line.requestId === id));
@@ -240,50 +246,56 @@ for (const store of STORES) {
 
     for (const [bytes, status, why] of UNROUTED) {
       test(`2.2, 2.4 ${why} returns ${status} with the same headers, and the connection closes`, async () => {
-        const answers = parse(await raw(program.url, Buffer.from(bytes, 'latin1')));
-        assert.equal(answers.length, 1);
-        const answer = answers[0]!;
-        assert.equal(answer.status, status);
-        assertError(answer);
-        assertCommon(answer);
-        assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
-        assert.equal(answer.headers.get('connection'), 'close');
-        const id = answer.headers.get('x-request-id');
+        const responses = parse(await raw(program.url, Buffer.from(bytes, 'latin1')));
+        assert.equal(responses.length, 1);
+        const response = responses[0]!;
+        assert.equal(response.status, status);
+        assertError(response);
+        assertCommon(response);
+        assert.equal(
+          response.headers.get('content-length'),
+          String(Buffer.byteLength(response.body)),
+        );
+        assert.equal(response.headers.get('connection'), 'close');
+        const id = response.headers.get('x-request-id');
         await program.until(({ log }) => log.some((line) => line.requestId === id));
       });
     }
 
     for (const [bytes, status, why] of UNROUTED) {
       test(`2.2, 2.4 ${why} on a connection already used returns ${status}`, async () => {
-        const text = await afterOneAnswer(program.url, Buffer.from(bytes, 'latin1'));
-        const answers = parse(text);
+        const text = await afterOneResponse(program.url, Buffer.from(bytes, 'latin1'));
+        const responses = parse(text);
         assert.deepEqual(
-          answers.map((answer) => answer.status),
+          responses.map((response) => response.status),
           [200, status],
         );
-        assertError(answers[1]!);
-        assertCommon(answers[1]!);
+        assertError(responses[1]!);
+        assertCommon(responses[1]!);
       });
     }
 
     test('2.14 an Expect that is not 100-continue is ignored: the same headers, and no close', async () => {
       const head = 'GET / HTTP/1.1\r\nHost: x\r\nExpect: the-impossible\r\n';
       const text = await raw(program.url, `${head}\r\n${head}Connection: close\r\n\r\n`);
-      const [answer, last, ...others] = parse(text);
-      assert.ok(answer && last && others.length === 0, text);
-      assert.equal(answer.status, 200);
-      assertCommon(answer);
-      assert.equal(answer.headers.get('content-length'), String(Buffer.byteLength(answer.body)));
-      assert.match(String(answer.headers.get('content-type')), /^text\/plain/);
+      const [response, last, ...others] = parse(text);
+      assert.ok(response && last && others.length === 0, text);
+      assert.equal(response.status, 200);
+      assertCommon(response);
+      assert.equal(
+        response.headers.get('content-length'),
+        String(Buffer.byteLength(response.body)),
+      );
+      assert.match(String(response.headers.get('content-type')), /^text\/plain/);
     });
 
     for (const [bytes, status, why] of UNROUTED) {
       test(`2.3 ${why} after a request is refused after that request's response`, async () => {
         const first = 'GET /users/1 HTTP/1.1\r\nHost: x\r\n\r\n';
-        const answers = parse(await raw(program.url, Buffer.from(first + bytes, 'latin1')));
-        const statuses = answers.map((answer) => answer.status);
+        const responses = parse(await raw(program.url, Buffer.from(first + bytes, 'latin1')));
+        const statuses = responses.map((response) => response.status);
         assert.deepEqual(statuses, [200, status]);
-        assert.equal(JSON.parse(answers[0]!.body).id, 1);
+        assert.equal(JSON.parse(responses[0]!.body).id, 1);
       });
     }
 
@@ -302,7 +314,7 @@ for (const store of STORES) {
         const head = `POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n`;
         const first = `${head}Content-Length: ${body.length}\r\n\r\n${body}`;
         await database.run(store === 'sqlite' ? 'begin immediate' : 'begin; lock table users');
-        const answered = raw(
+        const responded = raw(
           program.url,
           Buffer.from(first, 'latin1'),
           Buffer.from(bytes, 'latin1'),
@@ -310,7 +322,7 @@ for (const store of STORES) {
         // Both have arrived once later connections get their responses.
         for (let i = 0; i < 3; i++) assert.equal((await send(program.url)).status, 200);
         await database.run('rollback');
-        const statuses = parse(await answered).map((answer) => answer.status);
+        const statuses = parse(await responded).map((response) => response.status);
         assert.deepEqual(statuses, [201, status]);
       });
     }
@@ -342,11 +354,11 @@ for (const store of STORES) {
       const last = get(path).replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n');
       const remove = get(path).replace('GET', 'DELETE');
       const text = await raw(program.url, put + get(path) + get(path) + remove + last);
-      const answers = parse(text).map(({ status, body }) => [
+      const responses = parse(text).map(({ status, body }) => [
         status,
         /"name":"(\w)"/.exec(body)?.[1],
       ]);
-      assert.deepEqual(answers, [
+      assert.deepEqual(responses, [
         [200, 'b'],
         [200, 'b'],
         [200, 'b'],
@@ -381,9 +393,9 @@ for (const store of STORES) {
 
     test('2.3, 2.11 every request before a refusal gets its response, then the refusal is sent', async () => {
       const get = 'GET /users/1 HTTP/1.1\r\nHost: x\r\n\r\n';
-      const answers = parse(await raw(program.url, `${get}${get}${get}nonsense\r\n\r\n`));
+      const responses = parse(await raw(program.url, `${get}${get}${get}nonsense\r\n\r\n`));
       assert.deepEqual(
-        answers.map(({ status }) => status),
+        responses.map(({ status }) => status),
         [200, 200, 200, 400],
       );
     });
@@ -401,9 +413,9 @@ for (const store of STORES) {
         ['DELETE', '/notes', 405],
         ['GET', '/nowhere', 404],
       ] as const) {
-        const answer = await send(program.url + path, { method, headers, cache: 'no-store' });
-        const cache = answer.headers.get('cache-control');
-        assert.deepEqual([path, answer.status, cache], [path, status, 'private, no-cache']);
+        const response = await send(program.url + path, { method, headers, cache: 'no-store' });
+        const cache = response.headers.get('cache-control');
+        assert.deepEqual([path, response.status, cache], [path, status, 'private, no-cache']);
       }
       const login = await send(`${program.url}/token`, {
         method: 'POST',
@@ -420,15 +432,15 @@ for (const store of STORES) {
 
     test('2.12 CONNECT returns 405 with Allow and closes', async () => {
       const text = await raw(program.url, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n');
-      const answers = parse(text);
-      assert.equal(answers.length, 1);
-      const answer = answers[0]!;
-      assert.equal(answer.status, 405);
-      assert.equal(answer.headers.get('connection'), 'close');
-      const allowed = answer.headers.get('allow')?.split(', ').sort();
+      const responses = parse(text);
+      assert.equal(responses.length, 1);
+      const response = responses[0]!;
+      assert.equal(response.status, 405);
+      assert.equal(response.headers.get('connection'), 'close');
+      const allowed = response.headers.get('allow')?.split(', ').sort();
       assert.deepEqual(allowed, ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH', 'POST', 'PUT']);
-      assertError(answer);
-      assertCommon(answer);
+      assertError(response);
+      assertCommon(response);
     });
 
     for (const [version, coding, status] of [
@@ -466,9 +478,9 @@ for (const store of STORES) {
         const get = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
         const head = [line, 'Host: x', 'Connection: keep-alive', ...fields].join('\r\n');
         const text = await raw(program.url, `${get}${head}\r\n\r\n0\r\n\r\n${get}`);
-        const answers = parse(text);
+        const responses = parse(text);
         assert.deepEqual(
-          answers.map((answer) => [answer.status, answer.headers.get('connection')]),
+          responses.map((response) => [response.status, response.headers.get('connection')]),
           [
             [200, 'keep-alive'],
             [status, 'close'],
@@ -485,11 +497,11 @@ for (const store of STORES) {
         for (const path of ['/', '/users/1']) {
           const from = await logged();
           const last = `GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`;
-          const answers = parse(await raw(program.url, last + bytes));
+          const responses = parse(await raw(program.url, last + bytes));
           const to = await logged();
           const lines = program.log.slice(from, to).map(({ method, status }) => [method, status]);
           assert.deepEqual(
-            [answers.map(({ status }) => status), lines],
+            [responses.map(({ status }) => status), lines],
             [
               [200],
               [
@@ -540,9 +552,9 @@ for (const store of STORES) {
     });
 
     test('2.2 a streamed list has chunked coding and no Content-Length', async () => {
-      const answer = await send(`${program.url}/users`);
-      assert.equal(JSON.parse(answer.body).length > 2500, true);
-      const { headers } = answer;
+      const response = await send(`${program.url}/users`);
+      assert.equal(JSON.parse(response.body).length > 2500, true);
+      const { headers } = response;
       assert.deepEqual(
         [headers.get('content-length'), headers.get('transfer-encoding')],
         [null, 'chunked'],
@@ -560,26 +572,26 @@ for (const store of STORES) {
     ]) {
       test(`2.4 HTTP/1.0 with ${why} returns 400 and closes the connection`, async () => {
         const head = `GET /users/1 HTTP/1.0\r\n${fields}\r\n`;
-        const answers = parse(await raw(program.url, head + head));
+        const responses = parse(await raw(program.url, head + head));
         assert.deepEqual(
-          answers.map(({ status, headers }) => [status, headers.get('connection')]),
+          responses.map(({ status, headers }) => [status, headers.get('connection')]),
           [[400, 'close']],
         );
       });
     }
 
     test('2.4 HTTP/1.0 with one Host is served', async () => {
-      const answers = parse(await raw(program.url, 'GET /users/1 HTTP/1.0\r\nHost: x\r\n\r\n'));
+      const responses = parse(await raw(program.url, 'GET /users/1 HTTP/1.0\r\nHost: x\r\n\r\n'));
       assert.deepEqual(
-        answers.map(({ status }) => status),
+        responses.map(({ status }) => status),
         [200],
       );
     });
 
     test('2.4 HTTP/1.0 needs no Host', async () => {
-      const answers = parse(await raw(program.url, 'GET /users/1 HTTP/1.0\r\n\r\n'));
+      const responses = parse(await raw(program.url, 'GET /users/1 HTTP/1.0\r\n\r\n'));
       assert.deepEqual(
-        answers.map(({ status, body }) => [status, JSON.parse(body).id]),
+        responses.map(({ status, body }) => [status, JSON.parse(body).id]),
         [[200, 1]],
       );
     });
@@ -589,8 +601,8 @@ for (const store of STORES) {
       const list = 'GET /users HTTP/1.0\r\nConnection: keep-alive\r\n\r\n';
       const head = `POST /users HTTP/1.0\r\nContent-Type: application/json\r\n`;
       const post = `${head}Content-Length: ${body.length}\r\n\r\n${body}`;
-      const [answer] = parse(await raw(program.url, list + post));
-      assert.equal(answer?.headers.get('connection'), 'close');
+      const [response] = parse(await raw(program.url, list + post));
+      assert.equal(response?.headers.get('connection'), 'close');
       const found = await send(`${program.url}/users?email=behind@example.com`);
       assert.deepEqual([found.status, found.body], [200, '[]']);
     });
@@ -604,9 +616,9 @@ for (const store of STORES) {
         const first = `${method} ${target} HTTP/1.0\r\nConnection: keep-alive\r\nIf-None-Match: *\r\n\r\n`;
         const head = `POST /users HTTP/1.0\r\nContent-Type: application/json\r\n`;
         const post = `${head}Content-Length: ${body.length}\r\n\r\n${body}`;
-        const answers = parse(await raw(program.url, first + post));
+        const responses = parse(await raw(program.url, first + post));
         assert.deepEqual(
-          answers.map((answer) => [answer.status, answer.headers.get('connection')]),
+          responses.map((response) => [response.status, response.headers.get('connection')]),
           [[status, 'close']],
         );
         const found = await send(`${program.url}/users?email=behind-${status}@example.com`);
@@ -617,10 +629,10 @@ for (const store of STORES) {
     for (const field of ['Connection: close', 'Connection: keep-alive', 'TE: chunked']) {
       test(`2.4 HTTP/1.0 never gets chunked coding, not even with ${field}`, async () => {
         const head = `GET /users HTTP/1.0\r\n${field}\r\n\r\n`;
-        const [answer] = parse(await raw(program.url, head));
-        assert.equal(answer?.status, 200);
-        assert.equal(answer.headers.get('transfer-encoding'), null);
-        const users = JSON.parse(Buffer.from(answer.body, 'latin1').toString());
+        const [response] = parse(await raw(program.url, head));
+        assert.equal(response?.status, 200);
+        assert.equal(response.headers.get('transfer-encoding'), null);
+        const users = JSON.parse(Buffer.from(response.body, 'latin1').toString());
         assert.equal(users[0].email, 'ann@example.com');
         assert.equal(JSON.stringify(users), (await send(`${program.url}/users`)).body);
       });
@@ -658,12 +670,12 @@ for (const store of STORES) {
       test(`2.9 ${method} ${path} returns 500, with one log line that has the cause and the id`, async () => {
         const requestId = `fails-${method}-${path.replace(/[^a-z0-9]/g, '-')}`;
         const headers = { 'x-request-id': requestId };
-        const answer = await send(program.url + path, { method, body, headers });
-        assert.deepEqual([answer.status, answer.body], [500, 'Internal Server Error']);
-        assert.equal(answer.headers.get('content-length'), '21');
-        assert.equal(answer.headers.get('x-request-id'), requestId);
-        assertError(answer);
-        assertCommon(answer);
+        const response = await send(program.url + path, { method, body, headers });
+        assert.deepEqual([response.status, response.body], [500, 'Internal Server Error']);
+        assert.equal(response.headers.get('content-length'), '21');
+        assert.equal(response.headers.get('x-request-id'), requestId);
+        assertError(response);
+        assertCommon(response);
         const lines = () => program.log.filter((line) => line.requestId === requestId);
         await program.until(() => lines().length >= 2);
         assert.deepEqual(
@@ -685,17 +697,17 @@ for (const store of STORES) {
       assert.equal((await send(`${program.url}/users/1`)).status, 500);
       assert.equal((await send(program.url)).status, 200);
       await database.run('alter table gone rename to users');
-      const answer = await send(`${program.url}/users/1`);
+      const response = await send(`${program.url}/users/1`);
       await database.run('alter table users rename to gone');
-      assert.equal(answer.status, 200);
-      assert.equal(answer.body, '{"id":1,"name":"Ann","email":"ann@example.com"}');
+      assert.equal(response.status, 200);
+      assert.equal(response.body, '{"id":1,"name":"Ann","email":"ann@example.com"}');
       assert.equal(program.process.exitCode, null);
     });
   });
 }
 
 /** Plain text: the status text or one sentence, without internal words. */
-function assertError({ status, headers, body }: Answer): void {
+function assertError({ status, headers, body }: HttpResponse): void {
   assert.equal(headers.get('content-type'), TEXT);
   if (body === STATUS_CODES[status]) return;
   assert.match(body, /^[^\s<>][^\r\n<>]{2,300}$/);
@@ -703,14 +715,14 @@ function assertError({ status, headers, body }: Answer): void {
 }
 
 /** The headers of every response. */
-function assertCommon({ headers }: Answer): void {
+function assertCommon({ headers }: HttpResponse): void {
   assert.equal(headers.get('x-content-type-options'), 'nosniff');
   assert.match(String(headers.get('x-request-id')), /^[A-Za-z0-9._-]{1,128}$/);
 }
 
 /** The responses in raw bytes: each has a Content-Length, or ends with the connection. */
-function parse(text: string): Answer[] {
-  const answers: Answer[] = [];
+function parse(text: string): HttpResponse[] {
+  const responses: HttpResponse[] = [];
   let rest = text;
   while (rest) {
     const end = rest.indexOf('\r\n\r\n');
@@ -720,18 +732,18 @@ function parse(text: string): Answer[] {
       fields.map((field) => field.split(/: (.*)/s).slice(0, 2) as [string, string]),
     );
     const length = Number(headers.get('content-length') ?? Number.POSITIVE_INFINITY);
-    answers.push({
+    responses.push({
       status: Number(line?.slice(9, 12)),
       headers,
       body: rest.slice(end + 4).slice(0, length),
     });
     rest = rest.slice(end + 4 + length);
   }
-  return answers;
+  return responses;
 }
 
 /** Sends the bytes on a connection that has had one response; resolves when it closes. */
-async function afterOneAnswer(url: string, bytes: Buffer): Promise<string> {
+async function afterOneResponse(url: string, bytes: Buffer): Promise<string> {
   const { hostname, port } = new URL(url);
   const socket = openSocket(Number(port), hostname).setEncoding('latin1');
   let text = '';

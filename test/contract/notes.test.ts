@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
-import { type Answer, raw, send } from '../support/client.ts';
+import { type HttpResponse, raw, send } from '../support/client.ts';
 import {
   newDatabase,
   PASSWORD,
@@ -31,8 +31,8 @@ for (const store of STORES) {
 
     test('3.5 GET /notes with the token of POST /token returns 200 and the note', async () => {
       const authorization = `Bearer ${await newToken(program)}`;
-      const answer = await send(`${program.url}/notes`, { headers: { authorization } });
-      assert.deepEqual(summary(answer), {
+      const response = await send(`${program.url}/notes`, { headers: { authorization } });
+      assert.deepEqual(summary(response), {
         status: 200,
         type: 'application/json',
         challenge: null,
@@ -43,8 +43,8 @@ for (const store of STORES) {
     for (const scheme of ['Bearer', 'bearer', 'BEARER', 'bEaReR']) {
       test(`3.6 the scheme's name in the case ${scheme} is accepted`, async () => {
         const headers = { authorization: `${scheme} ${sign(claims())}` };
-        const answer = await send(`${program.url}/notes`, { headers });
-        assert.equal(answer.status, 200);
+        const response = await send(`${program.url}/notes`, { headers });
+        assert.equal(response.status, 200);
       });
     }
 
@@ -82,14 +82,18 @@ for (const store of STORES) {
       },
     ]) {
       test(`3.6 3.8 GET /notes with ${why} returns 401 without error`, async () => {
-        const answer = await rawNotes(program, lines());
-        assert.deepEqual(answer, { status: 401, challenge: PLAIN_CHALLENGE, body: 'Unauthorized' });
+        const response = await rawNotes(program, lines());
+        assert.deepEqual(response, {
+          status: 401,
+          challenge: PLAIN_CHALLENGE,
+          body: 'Unauthorized',
+        });
       });
     }
 
     test('3.6 a token in the query is not read', async () => {
-      const answer = await send(`${program.url}/notes?access_token=${sign(claims())}`);
-      assert.deepEqual(summary(answer), {
+      const response = await send(`${program.url}/notes?access_token=${sign(claims())}`);
+      assert.deepEqual(summary(response), {
         status: 401,
         type: TEXT,
         challenge: PLAIN_CHALLENGE,
@@ -100,16 +104,16 @@ for (const store of STORES) {
     for (const { why, token } of accepted()) {
       test(`3.7 a token with ${why} is accepted`, async () => {
         const headers = { authorization: `Bearer ${token()}` };
-        const answer = await send(`${program.url}/notes`, { headers });
-        assert.equal(answer.status, 200, answer.body);
+        const response = await send(`${program.url}/notes`, { headers });
+        assert.equal(response.status, 200, response.body);
       });
     }
 
     for (const { why, token } of attacks()) {
       test(`3.7 3.8 a token with ${why} is refused`, async () => {
         const headers = { authorization: `Bearer ${token()}` };
-        const answer = await send(`${program.url}/notes`, { headers });
-        assert.deepEqual(summary(answer), {
+        const response = await send(`${program.url}/notes`, { headers });
+        assert.deepEqual(summary(response), {
           status: 401,
           type: TEXT,
           challenge: TOKEN_CHALLENGE,
@@ -121,8 +125,8 @@ for (const store of STORES) {
     for (const { why, token } of padded()) {
       test(`3.7 3.8 a token with ${why} is refused without error`, async () => {
         const headers = { authorization: `Bearer ${token()}` };
-        const answer = await send(`${program.url}/notes`, { headers });
-        assert.deepEqual(summary(answer), {
+        const response = await send(`${program.url}/notes`, { headers });
+        assert.deepEqual(summary(response), {
           status: 401,
           type: TEXT,
           challenge: PLAIN_CHALLENGE,
@@ -151,8 +155,8 @@ for (const store of STORES) {
     ]) {
       test(`3.7 a token with claim ${why} is refused`, async () => {
         const headers = { authorization: `Bearer ${sign({ ...claims(), ...change })}` };
-        const answer = await send(`${program.url}/notes`, { headers });
-        assert.deepEqual(summary(answer), {
+        const response = await send(`${program.url}/notes`, { headers });
+        assert.deepEqual(summary(response), {
           status: 401,
           type: TEXT,
           challenge: TOKEN_CHALLENGE,
@@ -180,8 +184,8 @@ for (const store of STORES) {
         const [header, payload] = sign(claims()).split('.');
         const signature = Buffer.alloc(length, 1).toString('base64url');
         const headers = { authorization: `Bearer ${header}.${payload}.${signature}` };
-        const answer = await send(`${program.url}/notes`, { headers });
-        assert.deepEqual([answer.status, answer.body], [401, 'Unauthorized']);
+        const response = await send(`${program.url}/notes`, { headers });
+        assert.deepEqual([response.status, response.body], [401, 'Unauthorized']);
       });
     }
   });
@@ -191,8 +195,8 @@ describe('3.5 the default note', () => {
   test('3.5 the note without NOTE_TITLE and NOTE_CONTENTS is a welcome', async () => {
     await using program = await start();
     const headers = { authorization: `Bearer ${sign(claims())}` };
-    const answer = await send(`${program.url}/notes`, { headers });
-    const note = JSON.parse(answer.body);
+    const response = await send(`${program.url}/notes`, { headers });
+    const note = JSON.parse(response.body);
     assert.deepEqual(Object.keys(note), ['title', 'contents']);
     assert.match(note.title, /\S/);
     assert.match(note.contents, /\S/);
@@ -214,8 +218,8 @@ describe('3.7 rotation of the secret', () => {
   ]) {
     test(`3.7 a token signed with ${why} returns ${status}`, async () => {
       const headers = { authorization: `Bearer ${sign(claims(), { secret })}` };
-      const answer = await send(`${program.url}/notes`, { headers });
-      assert.equal(answer.status, status);
+      const response = await send(`${program.url}/notes`, { headers });
+      assert.equal(response.status, status);
     });
   }
 
@@ -229,16 +233,16 @@ describe('3.7 rotation of the secret', () => {
   test('3.7 an expired token of the previous secret is refused', async () => {
     const token = sign({ ...claims(), exp: now() - 1 }, { secret: PREVIOUS });
     const headers = { authorization: `Bearer ${token}` };
-    const answer = await send(`${program.url}/notes`, { headers });
-    assert.equal(answer.headers.get('www-authenticate'), TOKEN_CHALLENGE);
-    assert.equal(answer.status, 401);
+    const response = await send(`${program.url}/notes`, { headers });
+    assert.equal(response.headers.get('www-authenticate'), TOKEN_CHALLENGE);
+    assert.equal(response.status, 401);
   });
 
   test('3.7 without SIGNING_SECRET_PREVIOUS its tokens are refused', async () => {
     await using other = await start();
     const headers = { authorization: `Bearer ${sign(claims(), { secret: PREVIOUS })}` };
-    const answer = await send(`${other.url}/notes`, { headers });
-    assert.equal(answer.status, 401);
+    const response = await send(`${other.url}/notes`, { headers });
+    assert.equal(response.status, 401);
   });
 });
 
@@ -566,25 +570,25 @@ function loosen(encoded: string): string {
 
 async function newToken(program: Program): Promise<string> {
   const body = { id: USER, pw: PASSWORD };
-  const answer = await send(`${program.url}/token`, { method: 'POST', body });
-  return JSON.parse(answer.body).token;
+  const response = await send(`${program.url}/token`, { method: 'POST', body });
+  return JSON.parse(response.body).token;
 }
 
 async function rawNotes(program: Program, lines: readonly string[]) {
   const head = ['GET /notes HTTP/1.1', 'Host: x', 'Connection: close', ...lines];
-  const answer = await raw(program.url, `${head.join('\r\n')}\r\n\r\n`);
+  const response = await raw(program.url, `${head.join('\r\n')}\r\n\r\n`);
   return {
-    status: Number(answer.slice(9, 12)),
-    challenge: /^www-authenticate: (.*)$/im.exec(answer)?.[1]?.trimEnd(),
-    body: answer.slice(answer.indexOf('\r\n\r\n') + 4),
+    status: Number(response.slice(9, 12)),
+    challenge: /^www-authenticate: (.*)$/im.exec(response)?.[1]?.trimEnd(),
+    body: response.slice(response.indexOf('\r\n\r\n') + 4),
   };
 }
 
-function summary(answer: Answer) {
+function summary(response: HttpResponse) {
   return {
-    status: answer.status,
-    type: answer.headers.get('content-type'),
-    challenge: answer.headers.get('www-authenticate'),
-    body: answer.body,
+    status: response.status,
+    type: response.headers.get('content-type'),
+    challenge: response.headers.get('www-authenticate'),
+    body: response.body,
   };
 }

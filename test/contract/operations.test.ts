@@ -45,9 +45,9 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   test('6.8 the bytes of a HEAD response are 0', async () => {
     await using program = await start();
     for (const path of ['/', '/users', '/nowhere']) {
-      const answer = await send(program.url + path, { method: 'HEAD' });
-      assert.ok(Number(answer.headers.get('content-length')) > 0);
-      const id = answer.headers.get('x-request-id');
+      const response = await send(program.url + path, { method: 'HEAD' });
+      assert.ok(Number(response.headers.get('content-length')) > 0);
+      const id = response.headers.get('x-request-id');
       await program.until(({ log }) => log.some(({ requestId }) => requestId === id));
       const line = program.log.find(({ requestId }) => requestId === id);
       assert.deepEqual([line?.method, line?.bytes], ['HEAD', 0], path);
@@ -190,8 +190,8 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     await using program = await start();
     const socket = await open(program.url);
     socket.write(GET);
-    const answer = await answered(socket);
-    assert.match(answer, /\r\nConnection: keep-alive\r\nKeep-Alive: timeout=65\r\n/);
+    const response = await responded(socket);
+    assert.match(response, /\r\nConnection: keep-alive\r\nKeep-Alive: timeout=65\r\n/);
     socket.destroy();
   });
 
@@ -199,11 +199,11 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     await using program = await start();
     const socket = await open(program.url);
     socket.write(GET);
-    assert.match(await answered(socket), /^HTTP\/1\.1 200 /);
+    assert.match(await responded(socket), /^HTTP\/1\.1 200 /);
     program.process.kill('SIGTERM');
     await program.logged('stopping');
     socket.write(GET);
-    const last = await answered(socket);
+    const last = await responded(socket);
     assert.match(last, /^HTTP\/1\.1 200 /);
     assert.match(last, /\r\nConnection: close\r\n/);
     assert.deepEqual(await program.exited, { code: 0, signal: null });
@@ -213,7 +213,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     await using program = await start();
     const socket = await open(program.url);
     socket.write(GET);
-    await answered(socket);
+    await responded(socket);
     const began = performance.now();
     program.process.kill('SIGTERM');
     await once(socket, 'close', soon());
@@ -250,9 +250,9 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
       // An operator's first signal finds it stopping already, and ends nothing early.
       program.process.kill('SIGTERM');
       socket.write(body.slice(9));
-      const answer = await answered(socket);
-      assert.match(answer, /^HTTP\/1\.1 201 /);
-      assert.match(answer, /\r\nConnection: close\r\n/);
+      const response = await responded(socket);
+      assert.match(response, /^HTTP\/1\.1 201 /);
+      assert.match(response, /\r\nConnection: close\r\n/);
       assert.deepEqual(await program.exited, { code: 70, signal: null });
       assert.equal(program.log.at(-1)?.message, 'stopped');
     });
@@ -346,7 +346,7 @@ async function open(url: string): Promise<Socket> {
 }
 
 /** The next response with its body, which `GET /` sends in one piece. */
-async function answered(socket: Socket): Promise<string> {
+async function responded(socket: Socket): Promise<string> {
   let text = '';
   while (!/\r\n\r\n./.test(text)) text += (await once(socket, 'data'))[0];
   return text;

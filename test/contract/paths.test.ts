@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
-import { type Answer, basic, raw, send } from '../support/client.ts';
+import { basic, type HttpResponse, raw, send } from '../support/client.ts';
 import { freePort } from '../support/postgres.ts';
 import {
   newDatabase,
@@ -165,8 +165,8 @@ for (const store of STORES) {
       program = await start({ DATABASE_URL: await newDatabase(store) });
       for (const [i, email] of ['ann@example.com', taken].entries()) {
         const body = { name: `User ${i + 1}`, email };
-        const answer = await send(`${program.url}/users`, { method: 'POST', body });
-        assert.deepEqual([answer.status, JSON.parse(answer.body).id], [201, i + 1]);
+        const response = await send(`${program.url}/users`, { method: 'POST', body });
+        assert.deepEqual([response.status, JSON.parse(response.body).id], [201, i + 1]);
       }
       bodies.GREETING = (await send(program.url)).body;
       bodies.LIST = (await send(`${program.url}/users`)).body;
@@ -178,9 +178,9 @@ for (const store of STORES) {
 
     for (const [why, status, method, path, headers, body] of USERS_ORDER) {
       test(`2.5 ${why}: ${method} ${path}`, async () => {
-        const answer = await ask(program, method, path, headers, body.replace('TAKEN', taken));
-        assert.equal(answer.status, status, answer.body);
-        assert.equal(answer.headers.get('content-type'), TEXT);
+        const response = await ask(program, method, path, headers, body.replace('TAKEN', taken));
+        assert.equal(response.status, status, response.body);
+        assert.equal(response.headers.get('content-type'), TEXT);
         assert.equal((await send(`${program.url}/users/1`)).body, bodies.ONE);
       });
     }
@@ -188,12 +188,12 @@ for (const store of STORES) {
     for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'PROPFIND']) {
       test(`2.6 ${method} on an unknown path returns 404`, async () => {
         for (const path of ['/nowhere', '/users/1/2', '/token/x', '/favicon.ico']) {
-          const answer = await ask(program, method, path);
+          const response = await ask(program, method, path);
           assert.deepEqual(
-            [answer.status, answer.headers.get('content-type'), answer.headers.get('allow')],
+            [response.status, response.headers.get('content-type'), response.headers.get('allow')],
             [404, TEXT, null],
           );
-          assert.equal(answer.body, method === 'HEAD' ? '' : 'Not Found');
+          assert.equal(response.body, method === 'HEAD' ? '' : 'Not Found');
         }
       });
     }
@@ -204,31 +204,31 @@ for (const store of STORES) {
         const others = all.filter((method) => !methods.includes(method));
         assert.ok(others.length >= 4);
         for (const method of others) {
-          const answer = await ask(program, method, path);
-          assert.equal(answer.status, 405, method);
-          assert.deepEqual(items(answer.headers.get('allow')), methods);
-          assert.equal(answer.headers.get('content-type'), TEXT);
-          assert.equal(answer.headers.get('www-authenticate'), null);
-          assert.equal(answer.body, method === 'HEAD' ? '' : 'Method Not Allowed');
+          const response = await ask(program, method, path);
+          assert.equal(response.status, 405, method);
+          assert.deepEqual(items(response.headers.get('allow')), methods);
+          assert.equal(response.headers.get('content-type'), TEXT);
+          assert.equal(response.headers.get('www-authenticate'), null);
+          assert.equal(response.body, method === 'HEAD' ? '' : 'Method Not Allowed');
         }
       });
 
       test(`2.6 OPTIONS ${path} returns 204 with Allow, and Accept-Patch if it has PATCH`, async () => {
-        const answer = await ask(program, 'OPTIONS', path);
-        assert.deepEqual([answer.status, answer.body], [204, '']);
-        assert.deepEqual(items(answer.headers.get('allow')), methods);
+        const response = await ask(program, 'OPTIONS', path);
+        assert.deepEqual([response.status, response.body], [204, '']);
+        assert.deepEqual(items(response.headers.get('allow')), methods);
         assert.deepEqual(
-          items(answer.headers.get('accept-patch')),
+          items(response.headers.get('accept-patch')),
           methods.includes('PATCH') ? ['application/json', 'application/merge-patch+json'] : [''],
         );
       });
     }
 
     test('2.6 OPTIONS * returns 204 with the methods of all paths', async () => {
-      const answer = await ask(program, 'OPTIONS', '*');
-      assert.deepEqual([answer.status, answer.body], [204, '']);
+      const response = await ask(program, 'OPTIONS', '*');
+      assert.deepEqual([response.status, response.body], [204, '']);
       const all = [...new Set(METHODS.flatMap(([, methods]) => methods))].sort();
-      assert.deepEqual(items(answer.headers.get('allow')), all);
+      assert.deepEqual(items(response.headers.get('allow')), all);
     });
 
     const heads = [
@@ -273,17 +273,17 @@ for (const store of STORES) {
 
     for (const [target, status, why, body] of TARGETS) {
       test(`2.7 GET ${target} returns ${status} (${why})`, async () => {
-        const answer = await ask(program, 'GET', target);
-        assert.equal(answer.status, status, answer.body);
-        if (body !== undefined) assert.equal(answer.body, bodies[body]);
-        if (status === 404) assert.equal(answer.body, bodies[body ?? ''] ?? 'Not Found');
-        if (status !== 200) assert.equal(answer.headers.get('content-type'), TEXT);
+        const response = await ask(program, 'GET', target);
+        assert.equal(response.status, status, response.body);
+        if (body !== undefined) assert.equal(response.body, bodies[body]);
+        if (status === 404) assert.equal(response.body, bodies[body ?? ''] ?? 'Not Found');
+        if (status !== 200) assert.equal(response.headers.get('content-type'), TEXT);
       });
     }
 
     test('2.7 a target in absolute form is routed by its path (RFC 9112 3.2.2)', async () => {
-      const answer = await ask(program, 'GET', 'http://elsewhere.example/users/1?x');
-      assert.deepEqual([answer.status, answer.body], [200, bodies.ONE]);
+      const response = await ask(program, 'GET', 'http://elsewhere.example/users/1?x');
+      assert.deepEqual([response.status, response.body], [200, bodies.ONE]);
     });
 
     for (const query of [
@@ -292,21 +292,21 @@ for (const store of STORES) {
       '?%65mail=%74aken+1@example.com',
     ]) {
       test(`2.7 in ${query} parts are percent-decoded, and + is a plus sign`, async () => {
-        const answer = await ask(program, 'GET', `/users${query}`);
-        assert.equal(answer.status, 200);
-        assert.deepEqual(JSON.parse(answer.body), [{ id: 2, name: 'User 2', email: taken }]);
+        const response = await ask(program, 'GET', `/users${query}`);
+        assert.equal(response.status, 200);
+        assert.deepEqual(JSON.parse(response.body), [{ id: 2, name: 'User 2', email: taken }]);
       });
     }
 
     test('2.7 a query is decoded once: %252B is not +', async () => {
-      const answer = await ask(program, 'GET', '/users?email=taken%252B1@example.com');
-      assert.deepEqual([answer.status, answer.body], [200, '[]']);
+      const response = await ask(program, 'GET', '/users?email=taken%252B1@example.com');
+      assert.deepEqual([response.status, response.body], [200, '[]']);
     });
 
     for (const query of ['?email=%zz', '?email=%FF@example.com', '?limit=%']) {
       test(`2.7 ${query} is invalid encoding in a query and returns 400`, async () => {
-        const answer = await ask(program, 'GET', `/users${query}`);
-        assert.deepEqual([answer.status, answer.headers.get('content-type')], [400, TEXT]);
+        const response = await ask(program, 'GET', `/users${query}`);
+        assert.deepEqual([response.status, response.headers.get('content-type')], [400, TEXT]);
       });
     }
 
@@ -325,8 +325,8 @@ for (const store of STORES) {
       test(`2.5, 2.7 invalid encoding in a query ${why}: ${method} ${path} returns ${status}`, async () => {
         const headers = { 'content-type': 'text/plain' };
         const body = method === 'POST' ? 'x' : '';
-        const answer = await ask(program, method, path, headers, body);
-        assert.deepEqual([answer.status, answer.headers.get('content-type')], [status, TEXT]);
+        const response = await ask(program, method, path, headers, body);
+        assert.deepEqual([response.status, response.headers.get('content-type')], [status, TEXT]);
       });
     }
 
@@ -346,11 +346,11 @@ for (const store of STORES) {
 
     for (const [why, status, method, path, headers, body] of ORDER) {
       test(`2.5 ${why}: ${method} ${path}`, async () => {
-        const answer = await ask(program, method, path, headers, body);
-        assert.equal(answer.status, status, answer.body);
-        assert.equal(answer.headers.get('content-type'), TEXT);
-        assert.equal(answer.headers.get('www-authenticate') !== null, status === 401);
-        assert.equal(answer.headers.get('allow') !== null, status === 405);
+        const response = await ask(program, method, path, headers, body);
+        assert.equal(response.status, status, response.body);
+        assert.equal(response.headers.get('content-type'), TEXT);
+        assert.equal(response.headers.get('www-authenticate') !== null, status === 401);
+        assert.equal(response.headers.get('allow') !== null, status === 405);
       });
     }
   });
@@ -372,9 +372,9 @@ for (const store of STORES) {
         ['PATCH', '/users/1', '{"name":"Ann"}', 500],
       ] as const;
       for (const [method, path, body, status] of rows) {
-        const answer = await ask(program, method, path, body ? JSON_TYPE : {}, body);
-        assert.equal(answer.status, status, `${method} ${path}`);
-        assert.equal(answer.headers.get('content-type'), TEXT);
+        const response = await ask(program, method, path, body ? JSON_TYPE : {}, body);
+        assert.equal(response.status, status, `${method} ${path}`);
+        assert.equal(response.headers.get('content-type'), TEXT);
       }
     });
   });
@@ -400,7 +400,7 @@ function ask(
   path: string,
   headers: Record<string, string> = {},
   body = '',
-): Promise<Answer> {
+): Promise<HttpResponse> {
   return new Promise((resolve, reject) => {
     const req = request(program.url, { method, path, headers, agent: false });
     if (body) req.setHeader('content-length', Buffer.byteLength(body));
@@ -429,7 +429,7 @@ function items(value: string | null): string[] {
 }
 
 /** The headers except those that differ between responses and framings. */
-function comparable({ headers }: Answer): Record<string, string> {
+function comparable({ headers }: HttpResponse): Record<string, string> {
   const others = ['date', 'x-request-id', 'transfer-encoding', 'connection', 'keep-alive'];
   return Object.fromEntries([...headers].filter(([name]) => !others.includes(name)));
 }

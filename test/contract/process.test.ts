@@ -76,8 +76,8 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       await using client = await open(program.url);
       client.socket.write(GET + half);
       await client.closed;
-      const [answer, second] = client.text().split(/(?=HTTP\/1\.1 4)/);
-      assert.match(answer!, /^HTTP\/1\.1 200 /);
+      const [response, second] = client.text().split(/(?=HTTP\/1\.1 4)/);
+      assert.match(response!, /^HTTP\/1\.1 200 /);
       assertTimeout(String(second));
     });
 
@@ -359,7 +359,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           assert.equal(
             used.text().split('HTTP/1.1 200 ').length,
             3,
-            'the old connection is answered too',
+            'the old connection gets a response too',
           );
           assert.deepEqual(await program.exited, { code: 0, signal: null });
         });
@@ -884,8 +884,8 @@ async function burst(program: Program, request: BurstRequest, count: number): Pr
     while (client.text().split('HTTP/1.1 ').length - 1 < count / 10) {
       await once(client.socket, 'data');
     }
-    const answers = client.text().split(`HTTP/1.1 ${expected} `).length - 1;
-    assert.equal(answers, count / 10, `every ${method} ${path} answers ${expected}`);
+    const responses = client.text().split(`HTTP/1.1 ${expected} `).length - 1;
+    assert.equal(responses, count / 10, `every ${method} ${path} returns ${expected}`);
   };
   await Promise.all(Array.from({ length: 10 }, one));
 }

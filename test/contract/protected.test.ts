@@ -2,7 +2,7 @@
 // behind Basic authentication (RFC 7617).
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { type Answer, basic, raw, send } from '../support/client.ts';
+import { basic, type HttpResponse, raw, send } from '../support/client.ts';
 import { newDatabase, PASSWORD, type Program, STORES, start, USER } from '../support/program.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
@@ -23,12 +23,12 @@ for (const store of STORES) {
     test('3.9 GET /protected with the right pair returns 200 and plain text', async () => {
       assert.equal(basic(USER, PASSWORD), `Basic ${RIGHT}`);
       const headers = { authorization: `Basic ${RIGHT}` };
-      const answer = await send(`${program.url}/protected`, { headers });
+      const response = await send(`${program.url}/protected`, { headers });
       assert.deepEqual(
-        { ...summary(answer), body: '' },
+        { ...summary(response), body: '' },
         { status: 200, type: TEXT, challenge: null, body: '' },
       );
-      assert.match(answer.body, /\S/);
+      assert.match(response.body, /\S/);
     });
 
     for (const scheme of ['basic', 'BASIC', 'bAsIc']) {
@@ -85,8 +85,8 @@ for (const store of STORES) {
     ]) {
       test(`3.10 Basic credentials with ${why} return 401`, async () => {
         const headers = { authorization: `Basic ${credentials}` };
-        const answer = await send(`${program.url}/protected`, { headers });
-        assert.deepEqual(summary(answer), REFUSED);
+        const response = await send(`${program.url}/protected`, { headers });
+        assert.deepEqual(summary(response), REFUSED);
       });
     }
 
@@ -109,13 +109,13 @@ for (const store of STORES) {
     ]) {
       test(`3.6 3.10 GET /protected with ${why} returns 401`, async () => {
         const head = ['GET /protected HTTP/1.1', 'Host: x', 'Connection: close', ...lines];
-        const answer = await raw(program.url, `${head.join('\r\n')}\r\n\r\n`);
+        const response = await raw(program.url, `${head.join('\r\n')}\r\n\r\n`);
         assert.deepEqual(
           {
-            status: Number(answer.slice(9, 12)),
-            type: header(answer, 'content-type'),
-            challenge: header(answer, 'www-authenticate'),
-            body: answer.slice(answer.indexOf('\r\n\r\n') + 4),
+            status: Number(response.slice(9, 12)),
+            type: header(response, 'content-type'),
+            challenge: header(response, 'www-authenticate'),
+            body: response.slice(response.indexOf('\r\n\r\n') + 4),
           },
           REFUSED,
         );
@@ -125,8 +125,8 @@ for (const store of STORES) {
     for (const length of [0, 1, 12, 13, 14, 64, 9000]) {
       test(`3.12 a password of ${length} wrong bytes is refused like any other`, async () => {
         const headers = { authorization: basic(USER, 'x'.repeat(length)) };
-        const answer = await send(`${program.url}/protected`, { headers });
-        assert.deepEqual(summary(answer), REFUSED);
+        const response = await send(`${program.url}/protected`, { headers });
+        assert.deepEqual(summary(response), REFUSED);
       });
     }
   });
@@ -154,8 +154,8 @@ describe('3.10 with other pairs', () => {
     await using program = await start({ AUTH_USER: 'jörg' });
     const credentials = Buffer.from(`jörg:${PASSWORD}`, 'latin1').toString('base64');
     const headers = { authorization: `Basic ${credentials}` };
-    const answer = await send(`${program.url}/protected`, { headers });
-    assert.deepEqual(summary(answer), REFUSED);
+    const response = await send(`${program.url}/protected`, { headers });
+    assert.deepEqual(summary(response), REFUSED);
   });
 });
 
@@ -163,15 +163,15 @@ function encode(text: string): string {
   return Buffer.from(text).toString('base64');
 }
 
-function header(answer: string, name: string): string | undefined {
-  return new RegExp(`^${name}: (.*)$`, 'im').exec(answer)?.[1];
+function header(response: string, name: string): string | undefined {
+  return new RegExp(`^${name}: (.*)$`, 'im').exec(response)?.[1];
 }
 
-function summary(answer: Answer) {
+function summary(response: HttpResponse) {
   return {
-    status: answer.status,
-    type: answer.headers.get('content-type'),
-    challenge: answer.headers.get('www-authenticate'),
-    body: answer.body,
+    status: response.status,
+    type: response.headers.get('content-type'),
+    challenge: response.headers.get('www-authenticate'),
+    body: response.body,
   };
 }

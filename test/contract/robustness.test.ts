@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
-import { type Answer, basic, raw, send } from '../support/client.ts';
+import { basic, type HttpResponse, raw, send } from '../support/client.ts';
 import { newDatabase, PASSWORD, type Program, STORES, start, USER } from '../support/program.ts';
 import { until } from '../support/until.ts';
 
@@ -50,7 +50,7 @@ for (const store of STORES) {
       { why: 'as the value of name', wrap: asName },
     ]) {
       test(`2.8 y_ cases ${why} are never called malformed`, async () => {
-        const seen = await answersTo(program, 'y_', wrap);
+        const seen = await responsesTo(program, 'y_', wrap);
         const wrong = seen.filter(
           ({ token, users }) =>
             token.status !== 401 ||
@@ -62,7 +62,7 @@ for (const store of STORES) {
       });
 
       test(`2.8 n_ cases ${why} return 400`, async () => {
-        const seen = await answersTo(program, 'n_', wrap);
+        const seen = await responsesTo(program, 'n_', wrap);
         // POST /token treats an empty body as absent credentials (3.3).
         const wrong = seen.filter(
           ({ name, bytes, token, users }) =>
@@ -75,7 +75,7 @@ for (const store of STORES) {
       });
 
       test(`2.8 i_ cases ${why} get either response`, async () => {
-        const seen = await answersTo(program, 'i_', wrap);
+        const seen = await responsesTo(program, 'i_', wrap);
         const wrong = seen.filter(
           ({ token, users }) =>
             ![400, 401].includes(token.status) || ![201, 400].includes(users.status),
@@ -137,12 +137,12 @@ for (const store of STORES) {
           Buffer.from('"}'),
         ]);
         const form = Buffer.concat([Buffer.from('id=admin&pw='), inside]);
-        const answers = [
+        const responses = [
           await post(program, '/users', json),
           await post(program, '/token', json),
           await post(program, '/token', form, FORM),
         ];
-        assert.deepEqual(answers.map(heading), Array(3).fill([400, TEXT]));
+        assert.deepEqual(responses.map(heading), Array(3).fill([400, TEXT]));
       });
     }
 
@@ -196,12 +196,12 @@ for (const store of STORES) {
         ]) {
           test(`2.8 ${route} of ${length} bytes of ${type}, ${framing}, returns ${expected}`, async () => {
             const fill = type === FORM ? '&' : ' ';
-            const answer = await raw(
+            const response = await raw(
               program.url,
               ...message(route, type, body().padEnd(length, fill), framing),
             );
-            assert.equal(Number(answer.slice(9, 12)), expected, answer);
-            assert.match(answer, /\r\nConnection: close\r\n/i);
+            assert.equal(Number(response.slice(9, 12)), expected, response);
+            assert.match(response, /\r\nConnection: close\r\n/i);
           });
         }
       }
@@ -215,19 +215,19 @@ for (const store of STORES) {
         'Content-Length',
       );
       const keepAlive = head.replace('Connection: close\r\n', '');
-      const answer = await raw(program.url, keepAlive, 'x'.repeat(LIMIT_BYTES + 1));
-      assert.match(answer, /^HTTP\/1\.1 413 /);
-      assert.match(answer, /\r\nContent-Type: text\/plain; charset=utf-8\r\n/i);
-      assert.match(answer, /\r\nConnection: close\r\n/i);
+      const response = await raw(program.url, keepAlive, 'x'.repeat(LIMIT_BYTES + 1));
+      assert.match(response, /^HTTP\/1\.1 413 /);
+      assert.match(response, /\r\nContent-Type: text\/plain; charset=utf-8\r\n/i);
+      assert.match(response, /\r\nConnection: close\r\n/i);
     });
 
     for (const { why, lines, body, statuses } of smuggling()) {
       test(`2.10 ${why} returns ${statuses}, and nothing after it is processed`, async () => {
-        const answer = await raw(
+        const response = await raw(
           program.url,
           Buffer.from(`${lines.join('\r\n')}\r\n\r\n${body ?? ''}`, 'latin1'),
         );
-        assert.match(statusesIn(answer).join(' '), statuses);
+        assert.match(statusesIn(response).join(' '), statuses);
         assert.equal((await send(program.url)).status, 200);
       });
     }
@@ -251,8 +251,8 @@ for (const store of STORES) {
       },
     ]) {
       test(`2.10 ${why} returns 4xx or 505 and closes`, async () => {
-        const answer = await raw(program.url, Buffer.from(bytes, 'latin1'));
-        assert.match(statusesIn(answer).join(' '), /^(4\d\d|505)$/, answer);
+        const response = await raw(program.url, Buffer.from(bytes, 'latin1'));
+        assert.match(statusesIn(response).join(' '), /^(4\d\d|505)$/, response);
         assert.equal((await send(program.url)).status, 200);
       });
     }
@@ -296,9 +296,9 @@ for (const store of STORES) {
         'PROPFIND',
         'M-SEARCH',
       ];
-      const answers = [];
+      const responses = [];
       for (const path of paths.flatMap((path) => odd.map((tail) => path + tail))) {
-        answers.push(
+        responses.push(
           ...(await Promise.all(
             methods.map(async (method) => ({
               method,
@@ -308,9 +308,9 @@ for (const store of STORES) {
           )),
         );
       }
-      assert.equal(answers.length, paths.length * odd.length * methods.length);
+      assert.equal(responses.length, paths.length * odd.length * methods.length);
       assert.deepEqual(
-        answers
+        responses
           .filter(({ status }) => status >= 500)
           .map(({ method, path }) => `${method} ${path}`),
         [],
@@ -388,22 +388,22 @@ for (const store of STORES) {
       const [first, ...rest] = heads;
       const last = `${rest.pop()}\r\nConnection: close`;
       const bytes = `${first}\r\n\r\n${user}${[...rest, last].join('\r\n\r\n')}\r\n\r\n`;
-      const answer = await raw(program.url, bytes);
-      const ids = [...answer.matchAll(/^X-Request-Id: (.*?)\r?$/gim)].map(([, id]) => id);
+      const response = await raw(program.url, bytes);
+      const ids = [...response.matchAll(/^X-Request-Id: (.*?)\r?$/gim)].map(([, id]) => id);
       assert.deepEqual(
         ids,
         heads.map((_, i) => `pipelined-${i}`),
       );
       const statuses = others.map((_, i) => [200, 200, 404, 200][i % 4]);
-      assert.deepEqual(statusesIn(answer), [201, ...statuses]);
+      assert.deepEqual(statusesIn(response), [201, ...statuses]);
     });
 
     test('2.3 a refusal comes after the response to the request before it', async () => {
       const slow = userJson();
       const [head = ''] = message('POST /users', JSON_TYPE, slow, 'Content-Length');
       const first = head.replace('Connection: close\r\n', '');
-      const answer = await raw(program.url, `${first}${slow}BROKEN\r\n\r\n`);
-      assert.match(statusesIn(answer).join(' '), /^201 400$/);
+      const response = await raw(program.url, `${first}${slow}BROKEN\r\n\r\n`);
+      assert.match(statusesIn(response).join(' '), /^201 400$/);
       assert.equal((await send(program.url)).status, 200);
     });
 
@@ -489,7 +489,7 @@ function asName(bytes: Buffer): Buffer {
   return Buffer.concat([Buffer.from('{"name":'), bytes, Buffer.from(`,"email":"${newEmail()}"}`)]);
 }
 
-async function answersTo(program: Program, kind: string, wrap: (bytes: Buffer) => Buffer) {
+async function responsesTo(program: Program, kind: string, wrap: (bytes: Buffer) => Buffer) {
   const seen = [];
   for (const [name, inner] of casesOf(kind)) {
     const bytes = wrap(inner);
@@ -502,11 +502,11 @@ async function answersTo(program: Program, kind: string, wrap: (bytes: Buffer) =
   return seen;
 }
 
-function brief({ status, body }: Answer) {
+function brief({ status, body }: HttpResponse) {
   return { status, body };
 }
 
-function heading({ status, headers }: Answer): [number, string | null] {
+function heading({ status, headers }: HttpResponse): [number, string | null] {
   return [status, headers.get('content-type')];
 }
 
@@ -555,8 +555,8 @@ function message(
 }
 
 // The final statuses in a connection's bytes; 100 Continue is not one.
-function statusesIn(answer: string): number[] {
-  return [...answer.matchAll(/(?:^|\n|[^\r\n])HTTP\/1\.1 ([2-5]\d\d) /g)].map(([, status]) =>
+function statusesIn(response: string): number[] {
+  return [...response.matchAll(/(?:^|\n|[^\r\n])HTTP\/1\.1 ([2-5]\d\d) /g)].map(([, status]) =>
     Number(status),
   );
 }

@@ -11,7 +11,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { text as textOf } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import postgres from 'postgres';
-import { type Answer, send } from '../support/client.ts';
+import { type HttpResponse, send } from '../support/client.ts';
 import { createDatabase, freePort } from '../support/postgres.ts';
 import {
   type Exit,
@@ -91,8 +91,8 @@ for (const store of STORES) {
         const failed = await send(program.url + path, init);
         await execute(url, 'alter table users_away rename to users');
         assert.deepEqual(summary(failed), FAILED);
-        const answer = await send(program.url + path, init);
-        assert.ok([200, 201].includes(answer.status), answer.body);
+        const response = await send(program.url + path, init);
+        assert.ok([200, 201].includes(response.status), response.body);
       });
     }
 
@@ -118,9 +118,9 @@ for (const store of STORES) {
     ]) {
       test(`4.13 ${why} needs no store`, async () => {
         await execute(url, 'alter table users rename to users_away');
-        const answer = await send(program.url + path, init);
+        const response = await send(program.url + path, init);
         await execute(url, 'alter table users_away rename to users');
-        assert.equal(answer.status, status, answer.body);
+        assert.equal(response.status, status, response.body);
       });
     }
 
@@ -144,7 +144,7 @@ for (const store of STORES) {
         { method: 'DELETE', path: `/users/${id}` },
       ];
       const order: string[] = [];
-      const answers = Promise.all(
+      const responses = Promise.all(
         writes.map(async ({ path, ...init }) => {
           const timed = await measured(() => send(program.url + path, init));
           order.push('write');
@@ -155,8 +155,8 @@ for (const store of STORES) {
         assert.equal((await send(program.url + path)).status, 200);
         order.push('other');
       }
-      for (const { answer, ms } of await answers) {
-        assert.deepEqual(summary(answer), FAILED);
+      for (const { response, ms } of await responses) {
+        assert.deepEqual(summary(response), FAILED);
         assert.ok(ms < TIMEOUT_MS + 1000, `${ms} ms`);
       }
       // Another one takes DATABASE_TIMEOUT_MS. By then the first is done or dropped.
@@ -195,13 +195,13 @@ for (const store of STORES) {
       ];
       await send(program.url);
       await lock.release();
-      const answers = await Promise.all(waiting);
+      const responses = await Promise.all(waiting);
       assert.deepEqual(
-        answers.map(({ status }) => status),
+        responses.map(({ status }) => status),
         [201, 200],
       );
       const found = await send(`${url1}?email=${email}`);
-      assert.equal(found.body, `[${answers[0]?.body}]`);
+      assert.equal(found.body, `[${responses[0]?.body}]`);
     });
   });
 
@@ -251,10 +251,10 @@ for (const store of STORES) {
         // 4.10 between programs: the store decides which was first.
         for (let round = 0; round < 5; round++) {
           const body = { name: 'Racer', email: newEmail() };
-          const answers = await Promise.all(
+          const responses = await Promise.all(
             programs.map(({ url }) => send(`${url}/users`, { method: 'POST', body })),
           );
-          const statuses = answers.map(({ status }) => status).sort();
+          const statuses = responses.map(({ status }) => status).sort();
           assert.deepEqual(statuses, [201, ...Array(9).fill(400)]);
         }
       } finally {
@@ -389,13 +389,13 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
   ]) {
     test(`4.13 5.1 while ${why}, all routes return 500 in time, then the next request works`, async () => {
       await fault();
-      const answers = await Promise.all(
+      const responses = await Promise.all(
         [...READS, ...WRITES].map(({ path, ...init }) =>
           measured(() => send(program.url + path, init)),
         ),
       );
-      for (const { answer, ms } of answers) {
-        assert.deepEqual(summary(answer), FAILED);
+      for (const { response, ms } of responses) {
+        assert.deepEqual(summary(response), FAILED);
         assert.ok(ms < TIMEOUT_MS + 1000, `${ms} ms`);
       }
       await proxy.restore();
@@ -413,7 +413,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     const program = stack.use(await start(env));
     await ready(program);
     link.stall();
-    const answer = send(`${program.url}/users`).catch(() => undefined);
+    const response = send(`${program.url}/users`).catch(() => undefined);
     await until(async () => USED.test((await send(`${program.adminUrl}/metrics`)).body));
     assert.deepEqual(await program.stop(), { code: 1, signal: null });
     const [stopping, stopped] = ['stopping', 'stopped'].map((message) => {
@@ -421,7 +421,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
       return Date.parse(String(line?.time));
     });
     assert.ok(stopped! - stopping! < 1_000, `${stopped! - stopping!} ms`);
-    await answer;
+    await response;
   });
 
   test('5.1 6.2 a stop succeeds if Postgres disappears meanwhile', async () => {
@@ -459,14 +459,17 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     const url = await createDatabase();
     await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '2000' });
     await ready(program);
-    const tried: { email: string; answer: Answer }[] = [];
+    const tried: { email: string; response: HttpResponse }[] = [];
     let killed = 0;
     const sql = postgres(url, { max: 1, onnotice: () => {} });
     const writer = async () => {
       for (let i = 0; i < 60; i++) {
         const email = newEmail();
         const body = { name: 'Ada', email };
-        tried.push({ email, answer: await send(`${program.url}/users`, { method: 'POST', body }) });
+        tried.push({
+          email,
+          response: await send(`${program.url}/users`, { method: 'POST', body }),
+        });
       }
     };
     const writers = Promise.all(Array.from({ length: 8 }, writer));
@@ -483,14 +486,16 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     await writers;
     await sql.end({ timeout: 5 });
     assert.ok(killed >= 10, `${killed} backends killed`);
-    const others = tried.filter(({ answer }) => answer.status !== 201 && answer.status !== 500);
+    const others = tried.filter(
+      ({ response }) => response.status !== 201 && response.status !== 500,
+    );
     assert.deepEqual(others, []);
     const rows = await select(url, 'select id, name, email from users order by id');
-    const created = tried.filter(({ answer }) => answer.status === 201);
+    const created = tried.filter(({ response }) => response.status === 201);
     const byEmail = new Map(rows.map((row) => [row.email, JSON.stringify(row)]));
     assert.deepEqual(
       created.map(({ email }) => byEmail.get(email)),
-      created.map(({ answer }) => answer.body),
+      created.map(({ response }) => response.body),
     );
     assert.ok(created.length > 300, `${created.length} created`);
     assert.equal((await send(`${program.url}/users`)).body, JSON.stringify(rows));
@@ -515,12 +520,12 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
       ] as const) {
         await up.restore();
         await down.refuse();
-        const answers = [];
+        const responses = [];
         do {
-          answers.push(await send(`${program.url}/users/1`));
-        } while (answers.at(-1)?.status !== 200);
+          responses.push(await send(`${program.url}/users/1`));
+        } while (responses.at(-1)?.status !== 200);
         // A request in flight may fail with its connection. Later ones don't.
-        assert.ok(answers.length <= 3, `${answers.length} requests`);
+        assert.ok(responses.length <= 3, `${responses.length} requests`);
         assert.ok(up.connections > 0);
       }
     } finally {
@@ -608,14 +613,14 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
       const users = await Promise.all(
         Array.from({ length: 100 }, () => create(program, newEmail())),
       );
-      const answers = await Promise.all(
+      const responses = await Promise.all(
         users.flatMap(({ id }) => [
           send(`${program.url}/users/${id}`),
           send(`${program.url}/users/${id}`, { method: 'PATCH', body: { name: 'Grace' } }),
           send(`${program.url}/users?limit=3`),
         ]),
       );
-      assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([200]));
+      assert.deepEqual(new Set(responses.map(({ status }) => status)), new Set([200]));
       const rows = await select(
         url,
         "select count(*)::int as count from users where name = 'Grace'",
@@ -662,9 +667,9 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     const email = newEmail();
     const write = create(program, email).finally(() => order.push('write'));
     for (let i = 0; i < 50; i++) {
-      const answers = [await send(program.url), await send(`${program.url}/users/${user.id}`)];
+      const responses = [await send(program.url), await send(`${program.url}/users/${user.id}`)];
       assert.deepEqual(
-        answers.map(({ status }) => status),
+        responses.map(({ status }) => status),
         [200, 200],
       );
       order.push('reads');
@@ -767,12 +772,12 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     try {
       await using program = await start({ DATABASE_URL: `sqlite:${folder}/service.db` });
       const created: User[] = [];
-      let full: Answer | undefined;
+      let full: HttpResponse | undefined;
       while (full === undefined) {
         const body = { name: 'x'.repeat(100), email: newEmail() };
-        const answer = await send(`${program.url}/users`, { method: 'POST', body });
-        if (answer.status === 201) created.push(JSON.parse(answer.body));
-        else full = answer;
+        const response = await send(`${program.url}/users`, { method: 'POST', body });
+        if (response.status === 201) created.push(JSON.parse(response.body));
+        else full = response;
       }
       assert.deepEqual(summary(full), FAILED);
       assert.ok(created.length > 10, `${created.length} fitted`);
@@ -925,9 +930,9 @@ function newEmail(): string {
 
 async function create(program: Program, email: string): Promise<User> {
   const body = { name: 'Ada', email };
-  const answer = await send(`${program.url}/users`, { method: 'POST', body });
-  if (answer.status !== 201) throw new Error(`POST /users: ${answer.status} ${answer.body}`);
-  return JSON.parse(answer.body);
+  const response = await send(`${program.url}/users`, { method: 'POST', body });
+  if (response.status !== 201) throw new Error(`POST /users: ${response.status} ${response.body}`);
+  return JSON.parse(response.body);
 }
 
 async function ready(program: Program): Promise<void> {
@@ -942,14 +947,18 @@ async function writeUntilGone(program: Program, created: User[]): Promise<void> 
   }
 }
 
-async function measured(request: () => Promise<Answer>) {
+async function measured(request: () => Promise<HttpResponse>) {
   const begin = performance.now();
-  const answer = await request();
-  return { answer, ms: performance.now() - begin };
+  const response = await request();
+  return { response, ms: performance.now() - begin };
 }
 
-function summary(answer: Answer) {
-  return { status: answer.status, type: answer.headers.get('content-type'), body: answer.body };
+function summary(response: HttpResponse) {
+  return {
+    status: response.status,
+    type: response.headers.get('content-type'),
+    body: response.body,
+  };
 }
 
 async function select(url: string, statement: string): Promise<Record<string, unknown>[]> {
@@ -1091,11 +1100,11 @@ async function transcript(store: StoreName): Promise<unknown[]> {
   await ready(program);
   const seen: unknown[] = [];
   const tell = async (method: string, path: string, body?: unknown, headers = {}) => {
-    const answer = await send(program.url + path, { method, body, headers });
+    const response = await send(program.url + path, { method, body, headers });
     const varying = ['date', 'x-request-id'];
-    const kept = [...answer.headers].filter(([name]) => !varying.includes(name));
-    seen.push({ request: `${method} ${path}`, status: answer.status, kept, body: answer.body });
-    return answer;
+    const kept = [...response.headers].filter(([name]) => !varying.includes(name));
+    seen.push({ request: `${method} ${path}`, status: response.status, kept, body: response.body });
+    return response;
   };
   const names = ['Ada', 'z', 'É', 'é', '😀'.repeat(100), '\u2028"\\/\b\u001f\u007f\ufeff', ' a '];
   await tell('GET', '/users');

@@ -55,8 +55,8 @@ test('6.10 6.12 a stopped terminal, as after Ctrl-S, blocks neither the service 
     // More lines than the terminal and its pipe hold.
     const headers = { 'X-Request-Id': 'x'.repeat(128) };
     for (let i = 0; i < 2_000; i++) {
-      const answer = await fetch(url, { headers, signal: AbortSignal.timeout(5_000) });
-      assert.equal(await answer.text(), 'Hello! This is the Notes and Users API.\n');
+      const response = await fetch(url, { headers, signal: AbortSignal.timeout(5_000) });
+      assert.equal(await response.text(), 'Hello! This is the Notes and Users API.\n');
     }
     process.kill(Number(pid), 'SIGTERM');
     // Its parent is blocked too and does not reap it.

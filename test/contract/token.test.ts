@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
-import { type Answer, raw, send } from '../support/client.ts';
+import { type HttpResponse, raw, send } from '../support/client.ts';
 import { freePort } from '../support/postgres.ts';
 import {
   newDatabase,
@@ -35,18 +35,18 @@ for (const store of STORES) {
     after(() => program?.[Symbol.asyncDispose]());
 
     test('3.1 GET / returns 200 and a plain-text greeting', async () => {
-      const answer = await send(program.url);
+      const response = await send(program.url);
       assert.deepEqual(
-        { status: answer.status, type: answer.headers.get('content-type') },
+        { status: response.status, type: response.headers.get('content-type') },
         { status: 200, type: TEXT },
       );
-      assert.match(answer.body, /^\P{Cc}+\n?$/u);
+      assert.match(response.body, /^\P{Cc}+\n?$/u);
     });
 
     test('3.1 GET / ignores credentials', async () => {
       const plain = await send(program.url);
-      const answer = await send(program.url, { headers: { authorization: 'Bearer nonsense' } });
-      assert.deepEqual(summary(answer), summary(plain));
+      const response = await send(program.url, { headers: { authorization: 'Bearer nonsense' } });
+      assert.deepEqual(summary(response), summary(plain));
     });
 
     for (const { why, init } of [
@@ -64,14 +64,14 @@ for (const store of STORES) {
       { why: 'with wrong Basic credentials', init: bad('Basic YTpi', RIGHT) },
     ]) {
       test(`3.2 POST /token with the right pair ${why} returns 200`, async () => {
-        const answer = await send(`${program.url}/token`, { method: 'POST', ...init });
+        const response = await send(`${program.url}/token`, { method: 'POST', ...init });
         assert.deepEqual(
           {
-            status: answer.status,
-            type: answer.headers.get('content-type'),
-            cache: answer.headers.get('cache-control'),
-            challenge: answer.headers.get('www-authenticate'),
-            members: Object.keys(JSON.parse(answer.body)),
+            status: response.status,
+            type: response.headers.get('content-type'),
+            cache: response.headers.get('cache-control'),
+            challenge: response.headers.get('www-authenticate'),
+            members: Object.keys(JSON.parse(response.body)),
           },
           {
             status: 200,
@@ -81,7 +81,7 @@ for (const store of STORES) {
             members: ['token'],
           },
         );
-        assert.match(JSON.parse(answer.body).token, /^[\w-]+\.[\w-]+\.[\w-]{43}$/);
+        assert.match(JSON.parse(response.body).token, /^[\w-]+\.[\w-]+\.[\w-]{43}$/);
       });
     }
 
@@ -133,19 +133,19 @@ for (const store of STORES) {
       { why: 'a form with id twice', init: form('id=admin&id=admin&pw=correct+horse') },
     ]) {
       test(`3.3 3.11 POST /token with ${why} returns 401`, async () => {
-        const answer = await send(`${program.url}/token`, { method: 'POST', ...init });
-        assert.deepEqual(summary(answer), REFUSED);
+        const response = await send(`${program.url}/token`, { method: 'POST', ...init });
+        assert.deepEqual(summary(response), REFUSED);
       });
     }
 
     test('3.3 POST /token without a body and a length returns 401', async () => {
-      const answer = await raw(
+      const response = await raw(
         program.url,
         'POST /token HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
       );
-      assert.match(answer, /^HTTP\/1\.1 401 Unauthorized\r\n/);
-      assert.match(answer, /\r\nWWW-Authenticate: Bearer realm="token"\r\n/i);
-      assert.match(answer, /\r\n\r\nUnauthorized$/);
+      assert.match(response, /^HTTP\/1\.1 401 Unauthorized\r\n/);
+      assert.match(response, /\r\nWWW-Authenticate: Bearer realm="token"\r\n/i);
+      assert.match(response, /\r\n\r\nUnauthorized$/);
     });
 
     test('3.3 the response does not say whether the id exists', async () => {
@@ -154,7 +154,11 @@ for (const store of STORES) {
           send(`${program.url}/token`, { method: 'POST', body: { id, pw: 'wrong horse' } }),
         ),
       );
-      const shape = (answer?: Answer) => [answer?.status, answer?.body, names(answer)];
+      const shape = (response?: HttpResponse) => [
+        response?.status,
+        response?.body,
+        names(response),
+      ];
       assert.deepEqual(shape(known), shape(unknown));
       assert.deepEqual(shape(known)[0], 401);
     });
@@ -180,15 +184,15 @@ for (const store of STORES) {
     for (const length of [0, 1, 7, 12, 13, 14, 64, 65, 4096, 100_000]) {
       test(`3.12 a password of ${length} wrong characters is refused like any other`, async () => {
         const body = { id: USER, pw: 'x'.repeat(length) };
-        const answer = await send(`${program.url}/token`, { method: 'POST', body });
-        assert.deepEqual(summary(answer), REFUSED);
+        const response = await send(`${program.url}/token`, { method: 'POST', body });
+        assert.deepEqual(summary(response), REFUSED);
       });
     }
 
     test('3.12 an id of 100,000 characters is refused like any other', async () => {
       const body = { id: 'a'.repeat(100_000), pw: PASSWORD };
-      const answer = await send(`${program.url}/token`, { method: 'POST', body });
-      assert.deepEqual(summary(answer), REFUSED);
+      const response = await send(`${program.url}/token`, { method: 'POST', body });
+      assert.deepEqual(summary(response), REFUSED);
     });
   });
 }
@@ -199,9 +203,9 @@ describe('3.1 greeting without a store', () => {
     await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '500' });
     const users = await send(`${program.url}/users`);
     assert.equal(users.status, 500, 'the store is down');
-    const answer = await send(program.url);
-    assert.equal(answer.status, 200);
-    assert.equal(answer.headers.get('content-type'), TEXT);
+    const response = await send(program.url);
+    assert.equal(response.status, 200);
+    assert.equal(response.headers.get('content-type'), TEXT);
   });
 });
 
@@ -224,8 +228,8 @@ describe('3.2 and 3.4 with other settings', () => {
     { why: 'a form', init: form(String(new URLSearchParams({ id: 'jörg', pw: password }))) },
   ]) {
     test(`3.2 3.4 a pair, a name and a secret beyond ASCII are UTF-8 in ${why}`, async () => {
-      const answer = await send(`${program.url}/token`, { method: 'POST', ...init });
-      const { token } = JSON.parse(answer.body);
+      const response = await send(`${program.url}/token`, { method: 'POST', ...init });
+      const { token } = JSON.parse(response.body);
       const [header = '', payload = '', signature] = token.split('.');
       const { id, name } = JSON.parse(text(payload));
       assert.deepEqual({ id, name }, { id: 'jörg', name: 'Jörg "🙂"' });
@@ -235,8 +239,8 @@ describe('3.2 and 3.4 with other settings', () => {
 
   test('3.3 the decomposed form of the same letters is another password', async () => {
     const body = { id: 'jörg', pw: password.normalize('NFD') };
-    const answer = await send(`${program.url}/token`, { method: 'POST', body });
-    assert.deepEqual(summary(answer), REFUSED);
+    const response = await send(`${program.url}/token`, { method: 'POST', body });
+    assert.deepEqual(summary(response), REFUSED);
   });
 });
 
@@ -257,22 +261,22 @@ function proto() {
   return typed('application/json', `{"__proto__":${JSON.stringify(RIGHT)}}`);
 }
 
-function summary(answer: Answer) {
+function summary(response: HttpResponse) {
   return {
-    status: answer.status,
-    type: answer.headers.get('content-type'),
-    challenge: answer.headers.get('www-authenticate'),
-    body: answer.body,
+    status: response.status,
+    type: response.headers.get('content-type'),
+    challenge: response.headers.get('www-authenticate'),
+    body: response.body,
   };
 }
 
-function names(answer: Answer | undefined) {
-  return [...(answer?.headers.keys() ?? [])];
+function names(response: HttpResponse | undefined) {
+  return [...(response?.headers.keys() ?? [])];
 }
 
 async function newToken(program: Program): Promise<string> {
-  const answer = await send(`${program.url}/token`, { method: 'POST', body: RIGHT });
-  return JSON.parse(answer.body).token;
+  const response = await send(`${program.url}/token`, { method: 'POST', body: RIGHT });
+  return JSON.parse(response.body).token;
 }
 
 function text(part: string): string {

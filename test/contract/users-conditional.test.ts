@@ -1,7 +1,7 @@
 // Rules 4.3 and 4.8 of the contract: entity tags and the conditions of RFC 9110 section 13.1.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { type Answer, raw, send } from '../support/client.ts';
+import { type HttpResponse, raw, send } from '../support/client.ts';
 import { newDatabase, type Program, STORES, start } from '../support/program.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
@@ -53,13 +53,13 @@ for (const store of STORES) {
         const { url, tag } = await newUser(program);
         const headers = { 'if-none-match': value(tag) };
         for (const method of ['GET', 'HEAD']) {
-          const answer = await send(url, { method, headers, cache: 'no-store' });
+          const response = await send(url, { method, headers, cache: 'no-store' });
           assert.deepEqual(
-            [answer.status, answer.headers.get('etag'), answer.body],
+            [response.status, response.headers.get('etag'), response.body],
             [304, tag, ''],
           );
-          assert.equal(answer.headers.get('content-type'), null);
-          assert.equal(answer.headers.get('content-length'), null);
+          assert.equal(response.headers.get('content-type'), null);
+          assert.equal(response.headers.get('content-length'), null);
         }
       });
     }
@@ -68,9 +68,9 @@ for (const store of STORES) {
       test(`4.3 GET with If-None-Match of ${why} returns 200`, async () => {
         const { url, tag, body } = await newUser(program);
         const headers = { 'if-none-match': value(tag) };
-        const answer = await send(url, { headers, cache: 'no-store' });
+        const response = await send(url, { headers, cache: 'no-store' });
         assert.deepEqual(
-          [answer.status, answer.headers.get('etag'), answer.body],
+          [response.status, response.headers.get('etag'), response.body],
           [200, tag, body],
         );
       });
@@ -79,8 +79,8 @@ for (const store of STORES) {
     for (const { why, value } of [...STRONG_MATCHES, ...ANY]) {
       test(`4.3 GET with If-Match of ${why} returns 200`, async () => {
         const { url, tag, body } = await newUser(program);
-        const answer = await send(url, { headers: { 'if-match': value(tag) } });
-        assert.deepEqual([answer.status, answer.body], [200, body]);
+        const response = await send(url, { headers: { 'if-match': value(tag) } });
+        assert.deepEqual([response.status, response.body], [200, body]);
       });
     }
 
@@ -88,8 +88,8 @@ for (const store of STORES) {
       test(`4.3 GET with If-Match of ${why} returns 412`, async () => {
         const { url, tag } = await newUser(program);
         const headers = { 'if-match': value(tag), 'if-none-match': tag };
-        const answer = await send(url, { headers, cache: 'no-store' });
-        assert.deepEqual([answer.status, answer.headers.get('content-type')], [412, TEXT]);
+        const response = await send(url, { headers, cache: 'no-store' });
+        assert.deepEqual([response.status, response.headers.get('content-type')], [412, TEXT]);
       });
     }
 
@@ -97,32 +97,32 @@ for (const store of STORES) {
       const { url, tag } = await newUser(program);
       await write('PATCH', url);
       const headers = { 'if-none-match': tag };
-      const answer = await send(url, { headers, cache: 'no-store' });
-      assert.equal(answer.status, 200);
-      assert.notEqual(answer.headers.get('etag'), tag);
+      const response = await send(url, { headers, cache: 'no-store' });
+      assert.equal(response.status, 200);
+      assert.notEqual(response.headers.get('etag'), tag);
     });
 
     test('4.3 If-None-Match on no user returns 404', async () => {
       const headers = { 'if-none-match': '*' };
-      const answer = await send(`${program.url}/users/999999`, { headers, cache: 'no-store' });
-      assert.deepEqual([answer.status, answer.headers.get('content-type')], [404, TEXT]);
+      const response = await send(`${program.url}/users/999999`, { headers, cache: 'no-store' });
+      assert.deepEqual([response.status, response.headers.get('content-type')], [404, TEXT]);
     });
 
     for (const method of WRITES) {
       for (const { why, value } of [...STRONG_MATCHES, ...ANY]) {
         test(`4.8 ${method} with If-Match of ${why} returns 200`, async () => {
           const { url, tag } = await newUser(program);
-          const answer = await write(method, url, { 'if-match': value(tag) });
-          assert.equal(answer.status, 200, answer.body);
+          const response = await write(method, url, { 'if-match': value(tag) });
+          assert.equal(response.status, 200, response.body);
         });
       }
 
       for (const { why, value } of [...WEAK_MATCHES, ...NO_MATCHES, ...MALFORMED]) {
         test(`4.8 ${method} with If-Match of ${why} returns 412 and changes nothing`, async () => {
           const { url, tag, body } = await newUser(program);
-          const answer = await write(method, url, { 'if-match': value(tag) });
-          assert.deepEqual(await outcome(answer, url), {
-            answer: [412, TEXT],
+          const response = await write(method, url, { 'if-match': value(tag) });
+          assert.deepEqual(await outcome(response, url), {
+            response: [412, TEXT],
             now: [200, tag, body],
           });
         });
@@ -131,9 +131,9 @@ for (const store of STORES) {
       for (const { why, value } of [...STRONG_MATCHES, ...WEAK_MATCHES, ...ANY]) {
         test(`4.8 ${method} with If-None-Match of ${why} returns 412 and changes nothing`, async () => {
           const { url, tag, body } = await newUser(program);
-          const answer = await write(method, url, { 'if-none-match': value(tag) });
-          assert.deepEqual(await outcome(answer, url), {
-            answer: [412, TEXT],
+          const response = await write(method, url, { 'if-none-match': value(tag) });
+          assert.deepEqual(await outcome(response, url), {
+            response: [412, TEXT],
             now: [200, tag, body],
           });
         });
@@ -142,8 +142,8 @@ for (const store of STORES) {
       for (const { why, value } of [...NO_MATCHES, ...MALFORMED]) {
         test(`4.8 ${method} with If-None-Match of ${why} returns 200`, async () => {
           const { url, tag } = await newUser(program);
-          const answer = await write(method, url, { 'if-none-match': value(tag) });
-          assert.equal(answer.status, 200, answer.body);
+          const response = await write(method, url, { 'if-none-match': value(tag) });
+          assert.equal(response.status, 200, response.body);
         });
       }
 
@@ -173,19 +173,19 @@ for (const store of STORES) {
       test(`4.8 ${method} with the tag from before another change returns 412`, async () => {
         const { url, tag } = await newUser(program);
         const changed = await write('PATCH', url);
-        const answer = await write(method, url, { 'if-match': tag });
-        assert.deepEqual(await outcome(answer, url), {
-          answer: [412, TEXT],
+        const response = await write(method, url, { 'if-match': tag });
+        assert.deepEqual(await outcome(response, url), {
+          response: [412, TEXT],
           now: [200, changed.headers.get('etag'), changed.body],
         });
       });
 
       test(`4.8 of ten concurrent ${method}s with one tag, one returns 200`, async () => {
         const { url, tag } = await newUser(program);
-        const answers = await Promise.all(
+        const responses = await Promise.all(
           Array.from({ length: 10 }, () => write(method, url, { 'if-match': tag })),
         );
-        const statuses = answers.map((answer) => answer.status).sort();
+        const statuses = responses.map((response) => response.status).sort();
         const lost = method === 'DELETE' ? 404 : 412;
         assert.deepEqual(statuses, [200, ...Array(9).fill(lost)]);
       });
@@ -203,8 +203,8 @@ for (const store of STORES) {
           'If-Match: "x"',
           `If-Match: ${tag}`,
         ];
-        const answer = await raw(program.url, `${head.join('\r\n')}\r\n\r\n${body}`);
-        assert.match(answer, /^HTTP\/1\.1 200 /);
+        const response = await raw(program.url, `${head.join('\r\n')}\r\n\r\n${body}`);
+        assert.match(response, /^HTTP\/1\.1 200 /);
       });
     }
 
@@ -213,10 +213,10 @@ for (const store of STORES) {
         const { url, id, tag } = await newUser(program);
         const tags = [tag];
         for (let i = 0; i < 3; i++) {
-          const answer = await write(method, url, { 'if-match': tags.at(-1)! });
-          assert.equal(answer.status, 200);
-          assert.equal(answer.headers.get('content-location'), `/users/${id}`);
-          tags.push(answer.headers.get('etag') ?? '');
+          const response = await write(method, url, { 'if-match': tags.at(-1)! });
+          assert.equal(response.status, 200);
+          assert.equal(response.headers.get('content-location'), `/users/${id}`);
+          tags.push(response.headers.get('etag') ?? '');
         }
         assert.equal(new Set(tags).size, 4, 'every change has a tag of its own');
         assert.equal((await send(url)).headers.get('etag'), tags.at(-1));
@@ -226,23 +226,23 @@ for (const store of STORES) {
         const [taken, user] = [await newUser(program), await newUser(program)];
         const { email } = JSON.parse(taken.body);
         const headers = { 'if-match': '"x"' };
-        const answer = await send(user.url, { method, headers, body: { name: 'Eve', email } });
-        assert.equal(answer.status, 412);
+        const response = await send(user.url, { method, headers, body: { name: 'Eve', email } });
+        assert.equal(response.status, 412);
       });
 
       test(`4.8 ${method} with a stale tag and wrong fields returns 400, not 412`, async () => {
         const { url } = await newUser(program);
         const headers = { 'if-match': '"x"' };
-        const answer = await send(url, { method, headers, body: { name: '', email: '' } });
-        assert.equal(answer.status, 400);
+        const response = await send(url, { method, headers, body: { name: '', email: '' } });
+        assert.equal(response.status, 400);
       });
     }
 
     test('4.8 PATCH of an empty object with a stale tag returns 412', async () => {
       const { url } = await newUser(program);
       const headers = { 'if-match': '"x"' };
-      const answer = await send(url, { method: 'PATCH', headers, body: {} });
-      assert.deepEqual([answer.status, answer.headers.get('content-type')], [412, TEXT]);
+      const response = await send(url, { method: 'PATCH', headers, body: {} });
+      assert.deepEqual([response.status, response.headers.get('content-type')], [412, TEXT]);
     });
 
     test('4.8 a tag does not match again when the old values come back', async () => {
@@ -250,8 +250,8 @@ for (const store of STORES) {
       const { name, email } = JSON.parse(body);
       await send(url, { method: 'PUT', body: { name: 'Grace', email } });
       await send(url, { method: 'PUT', body: { name, email } });
-      const answer = await write('DELETE', url, { 'if-match': tag });
-      assert.equal(answer.status, 412);
+      const response = await write('DELETE', url, { 'if-match': tag });
+      assert.equal(response.status, 412);
     });
   });
 }
@@ -270,26 +270,26 @@ function newEmail(): string {
 
 async function newUser(program: Program): Promise<Created> {
   const body = { name: 'Ada', email: newEmail() };
-  const answer = await send(`${program.url}/users`, { method: 'POST', body });
-  const { id } = JSON.parse(answer.body);
-  const tag = answer.headers.get('etag') ?? '';
-  return { id, url: `${program.url}/users/${id}`, tag, body: answer.body };
+  const response = await send(`${program.url}/users`, { method: 'POST', body });
+  const { id } = JSON.parse(response.body);
+  const tag = response.headers.get('etag') ?? '';
+  return { id, url: `${program.url}/users/${id}`, tag, body: response.body };
 }
 
 function write(
   method: (typeof WRITES)[number],
   url: string,
   headers: Record<string, string> = {},
-): Promise<Answer> {
+): Promise<HttpResponse> {
   const email = newEmail();
   const body = { PUT: { name: 'Grace', email }, PATCH: { email }, DELETE: undefined }[method];
   return send(url, { method, headers, body });
 }
 
-async function outcome(answer: Answer, url: string) {
+async function outcome(response: HttpResponse, url: string) {
   const now = await send(url);
   return {
-    answer: [answer.status, answer.headers.get('content-type')],
+    response: [response.status, response.headers.get('content-type')],
     now: [now.status, now.headers.get('etag'), now.body],
   };
 }

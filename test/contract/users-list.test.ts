@@ -7,7 +7,7 @@ import { connect, type Socket } from 'node:net';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import postgres from 'postgres';
-import { type Answer, send } from '../support/client.ts';
+import { type HttpResponse, send } from '../support/client.ts';
 import { newDatabase, type Program, STORES, start } from '../support/program.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
@@ -27,15 +27,15 @@ for (const store of STORES) {
     after(() => program?.[Symbol.asyncDispose]());
 
     test('4.1 GET /users without users returns an empty array', async () => {
-      const answer = await list(program, '');
-      assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
-      assert.equal(answer.body, '[]');
+      const response = await list(program, '');
+      assert.deepEqual(summary(response), { status: 200, type: 'application/json', link: null });
+      assert.equal(response.body, '[]');
     });
 
     test('4.2 GET /users with a limit without users returns no Link', async () => {
-      const answer = await list(program, '?limit=1');
-      assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
-      assert.equal(answer.body, '[]');
+      const response = await list(program, '?limit=1');
+      assert.deepEqual(summary(response), { status: 200, type: 'application/json', link: null });
+      assert.equal(response.body, '[]');
     });
 
     describe('with seven users, one of them deleted in between', () => {
@@ -44,8 +44,8 @@ for (const store of STORES) {
         const emails = ['d@x', 'a+b@x', 'c@x', 'gone@x', 'jörg@x', 'A+B@x', '%41@x'];
         for (const email of emails) {
           const body = { name: `User "${email}"`, email };
-          const answer = await send(`${program.url}/users`, { method: 'POST', body });
-          users.push(JSON.parse(answer.body));
+          const response = await send(`${program.url}/users`, { method: 'POST', body });
+          users.push(JSON.parse(response.body));
         }
         const [gone] = users.splice(3, 1);
         await send(`${program.url}/users/${gone?.id}`, { method: 'DELETE' });
@@ -57,23 +57,23 @@ for (const store of STORES) {
       });
 
       test('4.1 GET /users returns all users by ascending id, keys in order', async () => {
-        const answer = await list(program, '');
-        assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
-        assert.equal(answer.body, JSON.stringify(users));
+        const response = await list(program, '');
+        assert.deepEqual(summary(response), { status: 200, type: 'application/json', link: null });
+        assert.equal(response.body, JSON.stringify(users));
       });
 
       test('4.1 HEAD /users returns the headers of GET and no body', async () => {
-        const answer = await send(`${program.url}/users`, { method: 'HEAD' });
-        assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
-        assert.equal(answer.body, '');
+        const response = await send(`${program.url}/users`, { method: 'HEAD' });
+        assert.deepEqual(summary(response), { status: 200, type: 'application/json', link: null });
+        assert.equal(response.body, '');
       });
 
       for (const limit of [1, 2, 3, 5]) {
         test(`4.2 limit=${limit} returns the first users and links to the next`, async () => {
-          const answer = await list(program, `?limit=${limit}`);
-          assert.equal(answer.body, JSON.stringify(users.slice(0, limit)));
+          const response = await list(program, `?limit=${limit}`);
+          assert.equal(response.body, JSON.stringify(users.slice(0, limit)));
           const last = users[limit - 1]?.id;
-          assert.deepEqual(summary(answer), {
+          assert.deepEqual(summary(response), {
             status: 200,
             type: 'application/json',
             link: `</users?limit=${limit}&after=${last}>; rel="next"`,
@@ -85,10 +85,10 @@ for (const store of STORES) {
           let path: string | undefined = `/users?limit=${limit}`;
           let pages = 0;
           while (path !== undefined) {
-            const answer: Answer = await send(program.url + path);
-            seen.push(...JSON.parse(answer.body));
+            const response: HttpResponse = await send(program.url + path);
+            seen.push(...JSON.parse(response.body));
             pages++;
-            path = /^<([^>]+)>; rel="next"$/.exec(answer.headers.get('link') ?? '')?.[1];
+            path = /^<([^>]+)>; rel="next"$/.exec(response.headers.get('link') ?? '')?.[1];
           }
           assert.deepEqual(seen, users);
           assert.equal(pages, Math.ceil(users.length / limit));
@@ -97,9 +97,13 @@ for (const store of STORES) {
 
       for (const limit of [6, 7, 1000]) {
         test(`4.2 limit=${limit} returns all users and no Link`, async () => {
-          const answer = await list(program, `?limit=${limit}`);
-          assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
-          assert.equal(answer.body, JSON.stringify(users));
+          const response = await list(program, `?limit=${limit}`);
+          assert.deepEqual(summary(response), {
+            status: 200,
+            type: 'application/json',
+            link: null,
+          });
+          assert.equal(response.body, JSON.stringify(users));
         });
       }
 
@@ -113,9 +117,13 @@ for (const store of STORES) {
         { why: 'after 2^53 - 1', query: () => 'after=9007199254740991', from: 6 },
       ]) {
         test(`4.2 ${why} returns the users with a greater id`, async () => {
-          const answer = await list(program, `?${query(users.map(({ id }) => id))}`);
-          assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
-          assert.equal(answer.body, JSON.stringify(users.slice(from)));
+          const response = await list(program, `?${query(users.map(({ id }) => id))}`);
+          assert.deepEqual(summary(response), {
+            status: 200,
+            type: 'application/json',
+            link: null,
+          });
+          assert.equal(response.body, JSON.stringify(users.slice(from)));
         });
       }
 
@@ -123,16 +131,16 @@ for (const store of STORES) {
         const after = users[1]?.id;
         const last = users[3]?.id;
         for (const query of [`?limit=2&after=${after}`, `?after=${after}&limit=2`]) {
-          const answer = await list(program, query);
-          assert.equal(answer.body, JSON.stringify(users.slice(2, 4)));
-          assert.equal(answer.headers.get('link'), `</users?limit=2&after=${last}>; rel="next"`);
+          const response = await list(program, query);
+          assert.equal(response.body, JSON.stringify(users.slice(2, 4)));
+          assert.equal(response.headers.get('link'), `</users?limit=2&after=${last}>; rel="next"`);
         }
       });
 
       test('4.2 limit and after with exactly the rest return no Link', async () => {
-        const answer = await list(program, `?limit=2&after=${users[3]?.id}`);
-        assert.equal(answer.body, JSON.stringify(users.slice(4)));
-        assert.equal(answer.headers.get('link'), null);
+        const response = await list(program, `?limit=2&after=${users[3]?.id}`);
+        assert.equal(response.body, JSON.stringify(users.slice(4)));
+        assert.equal(response.headers.get('link'), null);
       });
 
       for (const { why, query, email } of [
@@ -147,10 +155,14 @@ for (const store of STORES) {
         { why: 'an unknown parameter', query: 'x=1&email=c@x&x=2', email: 'c@x' },
       ]) {
         test(`4.2 email of ${why} returns an array of that user`, async () => {
-          const answer = await list(program, `?${query}`);
-          assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
-          assert.equal(answer.body, JSON.stringify(users.filter((user) => user.email === email)));
-          assert.equal(JSON.parse(answer.body).length, 1);
+          const response = await list(program, `?${query}`);
+          assert.deepEqual(summary(response), {
+            status: 200,
+            type: 'application/json',
+            link: null,
+          });
+          assert.equal(response.body, JSON.stringify(users.filter((user) => user.email === email)));
+          assert.equal(JSON.parse(response.body).length, 1);
         });
       }
 
@@ -163,10 +175,10 @@ for (const store of STORES) {
         'email=a%20b@x',
       ]) {
         test(`4.2 ${query} returns no user`, async () => {
-          const answer = await list(program, `?${query}`);
+          const response = await list(program, `?${query}`);
           // An email that no user can have may be an invalid value instead.
-          assert.ok(answer.body === '[]' || answer.status === 400, answer.body);
-          assert.ok([200, 400].includes(answer.status));
+          assert.ok(response.body === '[]' || response.status === 400, response.body);
+          assert.ok([200, 400].includes(response.status));
         });
       }
 
@@ -198,9 +210,9 @@ for (const store of STORES) {
         { why: 'an escape that is not UTF-8', query: 'email=%ff@x' },
       ]) {
         test(`4.2 ${why} returns 400`, async () => {
-          const answer = await list(program, `?${query}`);
-          assert.deepEqual(summary(answer), { status: 400, type: TEXT, link: null });
-          assert.match(answer.body, /^\P{Cc}+$/u);
+          const response = await list(program, `?${query}`);
+          assert.deepEqual(summary(response), { status: 400, type: TEXT, link: null });
+          assert.match(response.body, /^\P{Cc}+$/u);
         });
       }
 
@@ -219,9 +231,13 @@ for (const store of STORES) {
         '?limit=0',
       ]) {
         test(`4.2 the query "${query}" is ignored`, async () => {
-          const answer = await list(program, `?${query}`);
-          assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
-          assert.equal(answer.body, JSON.stringify(users));
+          const response = await list(program, `?${query}`);
+          assert.deepEqual(summary(response), {
+            status: 200,
+            type: 'application/json',
+            link: null,
+          });
+          assert.equal(response.body, JSON.stringify(users));
         });
       }
     });
@@ -250,27 +266,27 @@ for (const store of STORES) {
       await writeFile(`/proc/${program.process.pid}/clear_refs`, '5');
       // At the second and third time the heap has grown to the size that a list needs.
       for (let i = 0; i < 2; i++) await readList(program);
-      const answer = await readList(program);
+      const response = await readList(program);
       const peak = await memory(program, 'VmHWM');
       assert.deepEqual(
-        { status: answer.status, coding: answer.coding, length: answer.length },
+        { status: response.status, coding: response.coding, length: response.length },
         { status: 200, coding: 'chunked', length: null },
       );
-      assert.deepEqual(answer.summary, {
+      assert.deepEqual(response.summary, {
         count: ROWS,
         isAscending: true,
         first: row(1),
         last: row(ROWS),
       });
-      assert.ok(answer.bytes > (ROWS / 1000) * slim, `${answer.bytes} bytes`);
+      assert.ok(response.bytes > (ROWS / 1000) * slim, `${response.bytes} bytes`);
       assert.ok(peak - idle < MEMORY_LIMIT_BYTES, `from ${idle} to ${peak} bytes`);
     });
 
     test('4.1 HEAD of it returns the same headers and no body', async () => {
-      const answer = await send(`${program.url}/users`, { method: 'HEAD' });
-      assert.deepEqual(summary(answer), { status: 200, type: 'application/json', link: null });
-      assert.equal(answer.headers.get('transfer-encoding'), 'chunked');
-      assert.equal(answer.body, '');
+      const response = await send(`${program.url}/users`, { method: 'HEAD' });
+      assert.deepEqual(summary(response), { status: 200, type: 'application/json', link: null });
+      assert.equal(response.headers.get('transfer-encoding'), 'chunked');
+      assert.equal(response.body, '');
     });
 
     test('4.1 a slow reader holds no store connection', async () => {
@@ -279,11 +295,11 @@ for (const store of STORES) {
       const email = 'beside@the.list';
       const created = await send(users, { method: 'POST', body: { name: 'B', email } });
       const { id } = JSON.parse(created.body);
-      const answers = [created, await send(`${users}/1`), await send(`${users}/${ROWS}`)];
-      answers.push(await send(`${users}?limit=3`), await send(`${users}?email=${email}`));
-      answers.push(await send(`${users}/${id}`, { method: 'PATCH', body: { name: 'C' } }));
-      answers.push(await send(`${users}/${id}`, { method: 'DELETE' }), await send(program.url));
-      assert.deepEqual(statuses(answers), [201, ...Array(7).fill(200)]);
+      const responses = [created, await send(`${users}/1`), await send(`${users}/${ROWS}`)];
+      responses.push(await send(`${users}?limit=3`), await send(`${users}?email=${email}`));
+      responses.push(await send(`${users}/${id}`, { method: 'PATCH', body: { name: 'C' } }));
+      responses.push(await send(`${users}/${id}`, { method: 'DELETE' }), await send(program.url));
+      assert.deepEqual(statuses(responses), [201, ...Array(7).fill(200)]);
       assert.deepEqual(finished(program, reader.requestId), [], 'the list is still being sent');
       const text = await reader.rest();
       assert.match(text.slice(0, 15), /^HTTP\/1\.1 200 /);
@@ -340,7 +356,7 @@ for (const store of STORES) {
       const reader = await slowReader(program);
       await rename(database, 'users', 'users_away');
       const failure = await reader.rest().then(
-        (text) => `a whole answer of ${text.length} characters`,
+        (text) => `a whole response of ${text.length} characters`,
         (err: NodeJS.ErrnoException) => err.code,
       );
       assert.equal(failure, 'ECONNRESET');
@@ -362,20 +378,20 @@ interface User {
   readonly email: string;
 }
 
-function list(program: Program, query: string): Promise<Answer> {
+function list(program: Program, query: string): Promise<HttpResponse> {
   return send(`${program.url}/users${query}`);
 }
 
-function summary(answer: Answer) {
+function summary(response: HttpResponse) {
   return {
-    status: answer.status,
-    type: answer.headers.get('content-type'),
-    link: answer.headers.get('link'),
+    status: response.status,
+    type: response.headers.get('content-type'),
+    link: response.headers.get('link'),
   };
 }
 
-function statuses(answers: readonly Answer[]): number[] {
-  return answers.map((answer) => answer.status);
+function statuses(responses: readonly HttpResponse[]): number[] {
+  return responses.map((response) => response.status);
 }
 
 // Names of 100 characters make the list larger than all buffers between the two programs.

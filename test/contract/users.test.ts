@@ -3,7 +3,7 @@
 // in stores.test.ts.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { type Answer, raw, send } from '../support/client.ts';
+import { type HttpResponse, raw, send } from '../support/client.ts';
 import { newDatabase, type Program, STORES, start } from '../support/program.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
@@ -23,19 +23,19 @@ for (const store of STORES) {
 
     test('4.4 POST /users returns 201, the user, its Location and its ETag', async () => {
       const email = newEmail();
-      const answer = await post(program, { name: 'Ada', email });
-      const { id } = JSON.parse(answer.body);
+      const response = await post(program, { name: 'Ada', email });
+      const { id } = JSON.parse(response.body);
       assert.ok(Number.isInteger(id) && id >= 1);
-      assert.deepEqual(summary(answer), {
+      assert.deepEqual(summary(response), {
         status: 201,
         type: JSON_TYPE,
         body: JSON.stringify({ id, name: 'Ada', email }),
       });
-      assert.equal(answer.headers.get('location'), `/users/${id}`);
-      assert.match(answer.headers.get('etag') ?? '', STRONG_TAG);
+      assert.equal(response.headers.get('location'), `/users/${id}`);
+      assert.match(response.headers.get('etag') ?? '', STRONG_TAG);
       const read = await get(program, id);
-      assert.equal(read.headers.get('etag'), answer.headers.get('etag'));
-      assert.equal(read.body, answer.body);
+      assert.equal(read.headers.get('etag'), response.headers.get('etag'));
+      assert.equal(read.body, response.body);
     });
 
     test('4.4 ids ascend by creation', async () => {
@@ -50,26 +50,26 @@ for (const store of STORES) {
 
     test('4.3 GET /users/{id} returns 200, the user and a strong ETag', async () => {
       const user = await newUser(program);
-      const answer = await get(program, user.id);
-      assert.deepEqual(summary(answer), {
+      const response = await get(program, user.id);
+      assert.deepEqual(summary(response), {
         status: 200,
         type: JSON_TYPE,
         body: JSON.stringify(user),
       });
-      assert.match(answer.headers.get('etag') ?? '', STRONG_TAG);
+      assert.match(response.headers.get('etag') ?? '', STRONG_TAG);
     });
 
     test('4.3 HEAD /users/{id} returns the headers of GET and no body', async () => {
       const user = await newUser(program);
-      const answers = await Promise.all(
+      const responses = await Promise.all(
         ['GET', 'HEAD'].map((method) => send(`${program.url}/users/${user.id}`, { method })),
       );
-      const heads = answers.map(({ status, headers }) => [
+      const heads = responses.map(({ status, headers }) => [
         status,
         ...['content-type', 'content-length', 'etag'].map((name) => headers.get(name)),
       ]);
       assert.deepEqual(heads[1], heads[0]);
-      assert.deepEqual([heads[0]?.[0], answers[1]?.body], [200, '']);
+      assert.deepEqual([heads[0]?.[0], responses[1]?.body], [200, '']);
     });
 
     for (const { why, path } of [
@@ -79,8 +79,8 @@ for (const store of STORES) {
     ]) {
       test(`4.3 ${why} does not change which user is returned`, async () => {
         const user = await newUser(program);
-        const answer = await send(program.url + path(user.id));
-        assert.deepEqual([answer.status, answer.body], [200, JSON.stringify(user)]);
+        const response = await send(program.url + path(user.id));
+        assert.deepEqual([response.status, response.body], [200, JSON.stringify(user)]);
       });
     }
 
@@ -88,23 +88,23 @@ for (const store of STORES) {
       const user = await newUser(program);
       const before = await get(program, user.id);
       const email = newEmail();
-      const answer = await put(program, user.id, { name: 'Grace', email });
-      assert.deepEqual(summary(answer), {
+      const response = await put(program, user.id, { name: 'Grace', email });
+      assert.deepEqual(summary(response), {
         status: 200,
         type: JSON_TYPE,
         body: JSON.stringify({ id: user.id, name: 'Grace', email }),
       });
       const after = await get(program, user.id);
-      assert.equal(after.body, answer.body);
-      assert.equal(after.headers.get('etag'), answer.headers.get('etag'));
+      assert.equal(after.body, response.body);
+      assert.equal(after.headers.get('etag'), response.headers.get('etag'));
       assert.notEqual(after.headers.get('etag'), before.headers.get('etag'));
-      assert.equal(answer.headers.get('content-location'), `/users/${user.id}`);
+      assert.equal(response.headers.get('content-location'), `/users/${user.id}`);
     });
 
     test('4.5 PUT of the same values returns 200 and the user', async () => {
       const { id, ...fields } = await newUser(program);
-      const answer = await put(program, id, fields);
-      assert.deepEqual([answer.status, answer.body], [200, JSON.stringify({ id, ...fields })]);
+      const response = await put(program, id, fields);
+      assert.deepEqual([response.status, response.body], [200, JSON.stringify({ id, ...fields })]);
     });
 
     test('4.16 the tag changes with every change, and with nothing else', async () => {
@@ -113,8 +113,8 @@ for (const store of STORES) {
       const first = await tag();
       assert.equal((await put(program, id, fields)).headers.get('etag'), first);
       for (const body of [{}, { name: fields.name }, fields, { other: 1 }]) {
-        const answer = await send(`${program.url}/users/${id}`, { method: 'PATCH', body });
-        assert.deepEqual([answer.status, answer.headers.get('etag')], [200, first]);
+        const response = await send(`${program.url}/users/${id}`, { method: 'PATCH', body });
+        assert.deepEqual([response.status, response.headers.get('etag')], [200, first]);
       }
       const seen = [first];
       for (const body of [{ name: 'B' }, { email: newEmail() }, fields, { name: 'B' }]) {
@@ -127,9 +127,9 @@ for (const store of STORES) {
     for (const field of ['name', 'email']) {
       test(`4.5 PUT without ${field} returns 400 and changes nothing`, async () => {
         const { id, ...fields } = await newUser(program);
-        const answer = await put(program, id, { ...fields, [field]: undefined });
-        assert.deepEqual(heading(answer), [400, TEXT]);
-        assert.match(answer.body, new RegExp(`\\b${field}\\b`));
+        const response = await put(program, id, { ...fields, [field]: undefined });
+        assert.deepEqual(heading(response), [400, TEXT]);
+        assert.match(response.body, new RegExp(`\\b${field}\\b`));
         assert.deepEqual(JSON.parse((await get(program, id)).body), { id, ...fields });
       });
     }
@@ -137,8 +137,8 @@ for (const store of STORES) {
     test('4.5 PUT never creates a user', async () => {
       const { id } = await newUser(program);
       const email = newEmail();
-      const answer = await put(program, id + 1000, { name: 'Eve', email });
-      assert.deepEqual(heading(answer), [404, TEXT]);
+      const response = await put(program, id + 1000, { name: 'Eve', email });
+      assert.deepEqual(heading(response), [404, TEXT]);
       const found = await send(`${program.url}/users?email=${email}`);
       assert.equal(found.body, '[]');
     });
@@ -156,35 +156,35 @@ for (const store of STORES) {
           const { id: _, ...body } = Object.fromEntries(
             Object.entries(changed).filter(([key, value]) => user[key as keyof User] !== value),
           );
-          const answer = await patch(program, user.id, body, type);
-          assert.deepEqual(summary(answer), {
+          const response = await patch(program, user.id, body, type);
+          assert.deepEqual(summary(response), {
             status: 200,
             type: JSON_TYPE,
             body: JSON.stringify(changed),
           });
           const after = await get(program, user.id);
-          assert.equal(after.body, answer.body);
-          assert.equal(after.headers.get('etag'), answer.headers.get('etag'));
+          assert.equal(after.body, response.body);
+          assert.equal(after.headers.get('etag'), response.headers.get('etag'));
           assert.notEqual(after.headers.get('etag'), before.headers.get('etag'));
-          assert.equal(answer.headers.get('content-location'), `/users/${user.id}`);
+          assert.equal(response.headers.get('content-location'), `/users/${user.id}`);
         });
       }
 
       test(`4.6 PATCH of an empty object as ${type} changes nothing and returns 200`, async () => {
         const user = await newUser(program);
         const before = await get(program, user.id);
-        const answer = await patch(program, user.id, {}, type);
-        assert.deepEqual([answer.status, answer.body], [200, JSON.stringify(user)]);
-        assert.equal(answer.headers.get('etag'), before.headers.get('etag'));
-        assert.equal(answer.headers.get('content-location'), `/users/${user.id}`);
+        const response = await patch(program, user.id, {}, type);
+        assert.deepEqual([response.status, response.body], [200, JSON.stringify(user)]);
+        assert.equal(response.headers.get('etag'), before.headers.get('etag'));
+        assert.equal(response.headers.get('content-location'), `/users/${user.id}`);
       });
 
       for (const body of [{ name: null }, { email: null }, { name: null, email: null }]) {
         test(`4.6 PATCH of ${JSON.stringify(body)} as ${type} returns 400`, async () => {
           const user = await newUser(program);
-          const answer = await patch(program, user.id, body, type);
-          assert.deepEqual(heading(answer), [400, TEXT]);
-          for (const field of Object.keys(body)) assert.match(answer.body, new RegExp(field));
+          const response = await patch(program, user.id, body, type);
+          assert.deepEqual(heading(response), [400, TEXT]);
+          for (const field of Object.keys(body)) assert.match(response.body, new RegExp(field));
           assert.equal((await get(program, user.id)).body, JSON.stringify(user));
         });
       }
@@ -192,17 +192,17 @@ for (const store of STORES) {
 
     test('4.6 PATCH with one valid and one invalid field changes neither', async () => {
       const user = await newUser(program);
-      const answer = await patch(program, user.id, { name: 'Grace', email: 'nowhere' });
-      assert.deepEqual(heading(answer), [400, TEXT]);
+      const response = await patch(program, user.id, { name: 'Grace', email: 'nowhere' });
+      assert.deepEqual(heading(response), [400, TEXT]);
       assert.equal((await get(program, user.id)).body, JSON.stringify(user));
     });
 
     test('4.6 PATCH ignores other members, null ones included', async () => {
       const user = await newUser(program);
       const body = { id: user.id + 1, version: null, role: 'admin', name: 'Grace' };
-      const answer = await patch(program, user.id, body);
+      const response = await patch(program, user.id, body);
       assert.deepEqual(
-        [answer.status, answer.body],
+        [response.status, response.body],
         [200, JSON.stringify({ ...user, name: 'Grace' })],
       );
     });
@@ -210,8 +210,8 @@ for (const store of STORES) {
     test('4.7 DELETE /users/{id} returns 200 and the user as it was before', async () => {
       const user = await newUser(program);
       await patch(program, user.id, { name: 'Grace' });
-      const answer = await send(`${program.url}/users/${user.id}`, { method: 'DELETE' });
-      assert.deepEqual(summary(answer), {
+      const response = await send(`${program.url}/users/${user.id}`, { method: 'DELETE' });
+      assert.deepEqual(summary(response), {
         status: 200,
         type: JSON_TYPE,
         body: JSON.stringify({ ...user, name: 'Grace' }),
@@ -222,9 +222,9 @@ for (const store of STORES) {
     test('4.7 a second DELETE returns 404', async () => {
       const { id } = await newUser(program);
       const url = `${program.url}/users/${id}`;
-      const answers = [];
-      for (let i = 0; i < 2; i++) answers.push(await send(url, { method: 'DELETE' }));
-      assert.deepEqual(answers.map(heading), [
+      const responses = [];
+      for (let i = 0; i < 2; i++) responses.push(await send(url, { method: 'DELETE' }));
+      assert.deepEqual(responses.map(heading), [
         [200, JSON_TYPE],
         [404, TEXT],
       ]);
@@ -233,10 +233,10 @@ for (const store of STORES) {
     test('4.7 of ten concurrent DELETEs, one returns 200 and nine 404', async () => {
       const { id } = await newUser(program);
       const url = `${program.url}/users/${id}`;
-      const answers = await Promise.all(
+      const responses = await Promise.all(
         Array.from({ length: 10 }, () => send(url, { method: 'DELETE' })),
       );
-      assert.deepEqual(statuses(answers).sort(), [200, ...Array(9).fill(404)]);
+      assert.deepEqual(statuses(responses).sort(), [200, ...Array(9).fill(404)]);
     });
 
     for (const { why, id } of [
@@ -273,26 +273,26 @@ for (const store of STORES) {
         await newUser(program);
         const fields = () => ({ name: 'Ada', email: newEmail() });
         const url = `${program.url}/users/${id}`;
-        const answers = [
+        const responses = [
           await send(url),
           await send(url, { method: 'PUT', body: fields() }),
           await send(url, { method: 'PATCH', body: fields() }),
           await send(url, { method: 'DELETE' }),
         ];
-        assert.deepEqual(answers.map(heading), Array(4).fill([404, TEXT]));
-        for (const { body } of answers) assert.match(body, /^\P{Cc}+$/u);
+        assert.deepEqual(responses.map(heading), Array(4).fill([404, TEXT]));
+        for (const { body } of responses) assert.match(body, /^\P{Cc}+$/u);
       });
     }
 
     test('4.9 If-Match: * without such a user returns 404', async () => {
       const headers = { 'if-match': '*' };
       const url = `${program.url}/users/999999`;
-      const answers = await Promise.all([
+      const responses = await Promise.all([
         send(url, { method: 'PUT', headers, body: { name: 'Ada', email: newEmail() } }),
         send(url, { method: 'PATCH', headers, body: { name: 'Ada' } }),
         send(url, { method: 'DELETE', headers }),
       ]);
-      assert.deepEqual(answers.map(heading), Array(3).fill([404, TEXT]));
+      assert.deepEqual(responses.map(heading), Array(3).fill([404, TEXT]));
     });
 
     test('4.9 PATCH of an empty object without such a user returns 404', async () => {
@@ -300,20 +300,23 @@ for (const store of STORES) {
     });
 
     test('4.9 invalid fields are refused before the user is looked up', async () => {
-      const answers = [await put(program, 999999, {}), await patch(program, 999999, { name: '' })];
-      assert.deepEqual(answers.map(heading), Array(2).fill([400, TEXT]));
+      const responses = [
+        await put(program, 999999, {}),
+        await patch(program, 999999, { name: '' }),
+      ];
+      assert.deepEqual(responses.map(heading), Array(2).fill([400, TEXT]));
     });
 
     test('4.9 HEAD without such a user returns 404 and no body', async () => {
-      const answer = await send(`${program.url}/users/999999`, { method: 'HEAD' });
-      assert.deepEqual([...heading(answer), answer.body], [404, TEXT, '']);
+      const response = await send(`${program.url}/users/999999`, { method: 'HEAD' });
+      assert.deepEqual([...heading(response), response.body], [404, TEXT, '']);
     });
 
     test('4.10 POST /users with a taken email returns 400', async () => {
       const user = await newUser(program);
-      const answer = await post(program, { name: 'Eve', email: user.email });
-      assert.deepEqual(heading(answer), [400, TEXT]);
-      assert.match(answer.body, /email/);
+      const response = await post(program, { name: 'Eve', email: user.email });
+      assert.deepEqual(heading(response), [400, TEXT]);
+      assert.match(response.body, /email/);
       const found = await send(`${program.url}/users?email=${user.email}`);
       assert.equal(found.body, JSON.stringify([user]));
     });
@@ -322,9 +325,9 @@ for (const store of STORES) {
       test(`4.10 ${method} /users/{id} with a taken email returns 400 and changes nothing`, async () => {
         const [taken, user] = [await newUser(program), await newUser(program)];
         const body = { name: 'Eve', email: taken.email };
-        const answer = await send(`${program.url}/users/${user.id}`, { method, body });
-        assert.deepEqual(heading(answer), [400, TEXT]);
-        assert.match(answer.body, /email/);
+        const response = await send(`${program.url}/users/${user.id}`, { method, body });
+        assert.deepEqual(heading(response), [400, TEXT]);
+        assert.match(response.body, /email/);
         assert.equal((await get(program, user.id)).body, JSON.stringify(user));
         assert.equal((await get(program, taken.id)).body, JSON.stringify(taken));
       });
@@ -332,11 +335,11 @@ for (const store of STORES) {
 
     test('4.10 of ten concurrent POSTs with one email, one returns 201 and nine 400', async () => {
       const email = newEmail();
-      const answers = await Promise.all(
+      const responses = await Promise.all(
         Array.from({ length: 10 }, (_, i) => post(program, { name: `Racer ${i}`, email })),
       );
-      assert.deepEqual(statuses(answers).sort(), [201, ...Array(9).fill(400)]);
-      const winner = answers.find((answer) => answer.status === 201);
+      assert.deepEqual(statuses(responses).sort(), [201, ...Array(9).fill(400)]);
+      const winner = responses.find((response) => response.status === 201);
       const found = await send(`${program.url}/users?email=${email}`);
       assert.equal(found.body, `[${winner?.body}]`);
     });
@@ -346,13 +349,13 @@ for (const store of STORES) {
         const users = [];
         for (let i = 0; i < 10; i++) users.push(await newUser(program));
         const email = newEmail();
-        const answers = await Promise.all(
+        const responses = await Promise.all(
           users.map(({ id }) =>
             send(`${program.url}/users/${id}`, { method, body: { name: 'Racer', email } }),
           ),
         );
-        assert.deepEqual(statuses(answers).sort(), [200, ...Array(9).fill(400)]);
-        const winner = answers.find((answer) => answer.status === 200);
+        assert.deepEqual(statuses(responses).sort(), [200, ...Array(9).fill(400)]);
+        const winner = responses.find((response) => response.status === 200);
         const found = await send(`${program.url}/users?email=${email}`);
         assert.equal(found.body, `[${winner?.body}]`);
       });
@@ -384,16 +387,19 @@ for (const store of STORES) {
       const [deleted, moved] = [await newUser(program), await newUser(program)];
       await send(`${program.url}/users/${deleted.id}`, { method: 'DELETE' });
       await patch(program, moved.id, { email: newEmail() });
-      const answers = [
+      const responses = [
         await post(program, { name: 'Ada', email: deleted.email }),
         await post(program, { name: 'Ada', email: moved.email }),
       ];
-      assert.deepEqual(statuses(answers), [201, 201]);
+      assert.deepEqual(statuses(responses), [201, 201]);
     });
 
     for (const { why, fields } of acceptedFields()) {
       test(`4.11 ${why} is accepted on POST, PUT and PATCH, and stored as sent`, async () => {
-        const expected = (answer: Answer) => ({ id: JSON.parse(answer.body).id, ...fields });
+        const expected = (response: HttpResponse) => ({
+          id: JSON.parse(response.body).id,
+          ...fields,
+        });
         const created = await post(program, fields);
         assert.equal(created.status, 201, created.body);
         assert.deepEqual(JSON.parse(created.body), expected(created));
@@ -401,7 +407,7 @@ for (const store of STORES) {
         const others = [await put(program, id, fields), await patch(program, id, fields)];
         others.push(await get(program, id));
         assert.deepEqual(statuses(others), [200, 200, 200]);
-        for (const answer of others) assert.equal(answer.body, created.body);
+        for (const response of others) assert.equal(response.body, created.body);
       });
     }
 
@@ -410,18 +416,18 @@ for (const store of STORES) {
         const user = await newUser(program);
         const url = `${program.url}/users`;
         const headers = { 'content-type': JSON_TYPE };
-        const answers = [
+        const responses = [
           await send(url, { method: 'POST', headers, body: json }),
           await send(`${url}/${user.id}`, { method: 'PUT', headers, body: json }),
           await send(`${url}/${user.id}`, { method: 'PATCH', headers, body: json }),
         ];
-        for (const answer of answers) {
-          assert.deepEqual(heading(answer), [400, TEXT]);
+        for (const response of responses) {
+          assert.deepEqual(heading(response), [400, TEXT]);
           const named = ['name', 'email'].filter((field) =>
-            new RegExp(`\\b${field}\\b`).test(answer.body),
+            new RegExp(`\\b${field}\\b`).test(response.body),
           );
           assert.deepEqual(named.join(' and '), wrong);
-          assert.doesNotMatch(answer.body, /\n|Error|varchar|sqlite|postgres|at .*\.ts/i);
+          assert.doesNotMatch(response.body, /\n|Error|varchar|sqlite|postgres|at .*\.ts/i);
         }
         assert.equal((await get(program, user.id)).body, JSON.stringify(user));
       });
@@ -438,9 +444,9 @@ for (const store of STORES) {
       },
     ]) {
       test(`4.11 POST /users ${why} returns 400, naming ${wrong.join(' and ')}`, async () => {
-        const answer = await post(program, body);
-        assert.deepEqual(heading(answer), [400, TEXT]);
-        const named = ['name', 'email'].filter((field) => answer.body.includes(field));
+        const response = await post(program, body);
+        assert.deepEqual(heading(response), [400, TEXT]);
+        const named = ['name', 'email'].filter((field) => response.body.includes(field));
         assert.deepEqual(named, wrong);
       });
     }
@@ -459,22 +465,22 @@ for (const store of STORES) {
         const user = await newUser(program);
         const headers = { 'content-type': JSON_TYPE };
         const url = `${program.url}/users`;
-        const answers = [
+        const responses = [
           await send(url, { method: 'POST', headers, body: json }),
           await send(`${url}/${user.id}`, { method: 'PUT', headers, body: json }),
           await send(`${url}/${user.id}`, { method: 'PATCH', headers, body: json }),
         ];
-        assert.deepEqual(answers.map(heading), Array(3).fill([400, TEXT]));
+        assert.deepEqual(responses.map(heading), Array(3).fill([400, TEXT]));
         assert.equal((await get(program, user.id)).body, JSON.stringify(user));
       });
     }
 
     test('4.12 POST /users without a body and a type returns 400', async () => {
-      const answer = await raw(
+      const response = await raw(
         program.url,
         'POST /users HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
       );
-      assert.match(answer, /^HTTP\/1\.1 400 Bad Request\r\n/);
+      assert.match(response, /^HTTP\/1\.1 400 Bad Request\r\n/);
     });
 
     test('4.12 other members are ignored, id included', async () => {
@@ -494,14 +500,14 @@ for (const store of STORES) {
     test('4.12 the last of two members with one name counts', async () => {
       const headers = { 'content-type': JSON_TYPE };
       const body = `{"name":"Ada","email":"${newEmail()}","name":"Grace"}`;
-      const answer = await send(`${program.url}/users`, { method: 'POST', headers, body });
-      assert.deepEqual([answer.status, JSON.parse(answer.body).name], [201, 'Grace']);
+      const response = await send(`${program.url}/users`, { method: 'POST', headers, body });
+      assert.deepEqual([response.status, JSON.parse(response.body).name], [201, 'Grace']);
     });
 
     test('4.15 the users routes need no credentials, and ignore wrong ones', async () => {
       const headers = { authorization: 'Bearer nonsense' };
-      const answer = await send(`${program.url}/users?limit=1`, { headers });
-      assert.equal(answer.status, 200);
+      const response = await send(`${program.url}/users?limit=1`, { headers });
+      assert.equal(response.status, 200);
     });
   });
 }
@@ -629,38 +635,43 @@ function newEmail(): string {
 }
 
 async function newUser(program: Program): Promise<User> {
-  const answer = await post(program, { name: 'Ada', email: newEmail() });
-  return JSON.parse(answer.body);
+  const response = await post(program, { name: 'Ada', email: newEmail() });
+  return JSON.parse(response.body);
 }
 
-function get(program: Program, id: number): Promise<Answer> {
+function get(program: Program, id: number): Promise<HttpResponse> {
   return send(`${program.url}/users/${id}`);
 }
 
-function post(program: Program, body: object): Promise<Answer> {
+function post(program: Program, body: object): Promise<HttpResponse> {
   return send(`${program.url}/users`, { method: 'POST', body });
 }
 
-function put(program: Program, id: number, body: object): Promise<Answer> {
+function put(program: Program, id: number, body: object): Promise<HttpResponse> {
   return send(`${program.url}/users/${id}`, { method: 'PUT', body });
 }
 
-function patch(program: Program, id: number, body: object, type = JSON_TYPE): Promise<Answer> {
+function patch(
+  program: Program,
+  id: number,
+  body: object,
+  type = JSON_TYPE,
+): Promise<HttpResponse> {
   const headers = { 'content-type': type };
   return send(`${program.url}/users/${id}`, { method: 'PATCH', headers, body });
 }
 
-function heading({ status, headers }: Answer): [number, string | null] {
+function heading({ status, headers }: HttpResponse): [number, string | null] {
   return [status, headers.get('content-type')];
 }
 
-function statuses(answers: readonly Answer[]): number[] {
-  return answers.map((answer) => answer.status);
+function statuses(responses: readonly HttpResponse[]): number[] {
+  return responses.map((response) => response.status);
 }
 
-function summary(answer: Answer) {
-  const [status, type] = heading(answer);
-  return { status, type, body: answer.body };
+function summary(response: HttpResponse) {
+  const [status, type] = heading(response);
+  return { status, type, body: response.body };
 }
 
 function percent(text: string): string {

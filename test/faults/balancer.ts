@@ -18,7 +18,7 @@ export async function startBalancer(
   const ready = new Set<number>();
   const check = async ([port, adminPort]: Ports) => {
     const isReady = await fetch(`http://127.0.0.1:${adminPort}/ready`).then(
-      async (answer) => (await answer.text()) !== '' && answer.ok,
+      async (response) => (await response.text()) !== '' && response.ok,
       () => false,
     );
     if (isReady) ready.add(port);
@@ -45,10 +45,10 @@ export async function startBalancer(
       const asked = request({ host: '127.0.0.1', port, method, path, headers, agent: false });
       try {
         asked.end(body);
-        const [answer] = (await once(asked, 'response')) as [IncomingMessage];
-        const { connection: _, ...rest } = answer.headers;
-        res.writeHead(answer.statusCode!, rest);
-        return answer.pipe(res);
+        const [response] = (await once(asked, 'response')) as [IncomingMessage];
+        const { connection: _, ...rest } = response.headers;
+        res.writeHead(response.statusCode!, rest);
+        return response.pipe(res);
       } catch (err) {
         fault = err;
         if ((err as { code?: string }).code !== 'ECONNREFUSED') break;

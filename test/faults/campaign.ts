@@ -79,7 +79,7 @@ export async function run(t: TestContext, campaign: Campaign): Promise<void> {
   assert.deepEqual([writers.surprises, writers.broken], [[], 0]);
   assert.equal(writers.refused.size > 0, refuses, `${writers.refused.size} writes refused`);
   const latest = timeoutMs + GRACE_MS;
-  assert.ok(writers.slowestMs < latest, `an answer after ${writers.slowestMs} ms`);
+  assert.ok(writers.slowestMs < latest, `a response after ${writers.slowestMs} ms`);
   assert.ok(healSeconds < (campaign.healSeconds ?? HEAL_SECONDS), `healed after ${healSeconds} s`);
   assert.deepEqual(await faultsIn(directUrl, writers.refused, timeoutMs, ledger), []);
   const findings = ledger.check(await usersIn(directUrl));

@@ -50,7 +50,7 @@ describe('misbehaving clients', { concurrency: true, timeout: 300_000 }, () => {
       const grown = usage(program).bytes - bytes;
       assert.ok(grown < LEAK_BYTES, `memory grew by ${grown} bytes`);
       const aborted = first + second;
-      t.diagnostic(`${aborted} aborted in mid-answer, memory grew by ${grown} bytes`);
+      t.diagnostic(`${aborted} aborted in mid-response, memory grew by ${grown} bytes`);
       await writers.stop();
       assert.deepEqual([writers.surprises, writers.broken, writers.count(500)], [[], 0, 0]);
       if (store === 'postgres') await settled(() => areIdle(DATABASE_URL));
@@ -76,10 +76,10 @@ async function wave(program: Program, writers: Writers, isPatient: boolean): Pro
     Array.from({ length: 2 * SLOW }, (_, i) => open(program, i % 2 ? SLOW_HEADERS : SLOW_BODY)),
   );
   await settled(() => usage(program).descriptors >= IDLE + 2 * SLOW);
-  const answers = Promise.all(slow.map(({ socket, text }) => closed(socket).then(text)));
+  const responses = Promise.all(slow.map(({ socket, text }) => closed(socket).then(text)));
   await writers.progress(200);
   if (isPatient) {
-    const refused = (await answers).filter((text) => text.startsWith('HTTP/1.1 408 '));
+    const refused = (await responses).filter((text) => text.startsWith('HTTP/1.1 408 '));
     assert.equal(refused.length, 2 * SLOW);
   }
   for (const { socket } of [...idle, ...slow]) socket.destroy();

@@ -99,7 +99,7 @@ async function failover(t: TestContext, inject: (typeof FAULTS)[string]) {
   await writers.stop();
   assert.equal(program.process.exitCode, null);
   assert.deepEqual([writers.surprises, writers.broken], [[], 0]);
-  assert.ok(writers.slowestMs < TIMEOUT_MS + 1000, `an answer after ${writers.slowestMs} ms`);
+  assert.ok(writers.slowestMs < TIMEOUT_MS + 1000, `a response after ${writers.slowestMs} ms`);
   const url = new URL(standby.url);
   url.pathname = pathname;
   const findings = ledger.check(await usersIn(url.href));

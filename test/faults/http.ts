@@ -2,7 +2,7 @@
 import { type Agent, request as httpRequest } from 'node:http';
 
 /** The response of the service. */
-export interface Answer {
+export interface HttpResponse {
   readonly status: number;
   readonly body: string;
   readonly ms: number;
@@ -23,19 +23,24 @@ export class Broken extends Error {
  * Sends one request.
  * @throws Broken
  */
-export function request(agent: Agent, url: string, method = 'GET', body?: object): Promise<Answer> {
+export function request(
+  agent: Agent,
+  url: string,
+  method = 'GET',
+  body?: object,
+): Promise<HttpResponse> {
   const began = performance.now();
   const text = body === undefined ? undefined : JSON.stringify(body);
   const headers = text === undefined ? {} : { 'Content-Type': 'application/json' };
   return new Promise((resolve, reject) => {
     const req = httpRequest(url, { agent, method, headers }, (res) => {
-      let answer = '';
+      let response = '';
       res.setEncoding('utf8').on('data', (part) => {
-        answer += part;
+        response += part;
       });
       res.on('error', (err) => reject(new Broken(err.message, true)));
       res.on('end', () =>
-        resolve({ status: res.statusCode!, body: answer, ms: performance.now() - began }),
+        resolve({ status: res.statusCode!, body: response, ms: performance.now() - began }),
       );
     });
     req.on('error', (err) => reject(new Broken(err.message, req.reusedSocket)));

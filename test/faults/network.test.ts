@@ -41,8 +41,8 @@ const SILENCE_MS = 300;
 const DELAY_MS = 1000;
 
 /** The server's first responses: TLS or not, the password request, ready, the probe. */
-const STARTING = [0, 1, 2, 3].flatMap((answer) =>
-  (['fin', 'rst', 'silence'] as const).map((how) => ({ how, answer })),
+const STARTING = [0, 1, 2, 3].flatMap((response) =>
+  (['fin', 'rst', 'silence'] as const).map((how) => ({ how, response })),
 );
 /** Its next response at a first start: the schema. */
 const SCHEMA = 4;
@@ -121,10 +121,10 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
       async inject(writers) {
         const dropped = proxy.counts.droppedBytes;
         const refused = writers.count(500);
-        proxy.dropsAnswers = true;
+        proxy.dropsResponses = true;
         await writers.until(() => writers.count(500) >= refused + WRITERS);
         assert.ok(proxy.counts.droppedBytes > dropped);
-        proxy.dropsAnswers = false;
+        proxy.dropsResponses = false;
       },
     }),
     (proxy) => ({
@@ -150,12 +150,12 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
   }
 
   for (const how of ['fin', 'rst', 'silence'] as const) {
-    for (const answer of [0, SCHEMA]) {
-      test(`a start of the service while response ${answer} of each connection is: ${how}`, async () => {
+    for (const response of [0, SCHEMA]) {
+      test(`a start of the service while response ${response} of each connection is: ${how}`, async () => {
         const url = await createDatabase(server.url);
         await (await start({ DATABASE_URL: url }))[Symbol.asyncDispose]();
         await using proxy = await TcpProxy.listen(server.port);
-        proxy.failure = { how, answer };
+        proxy.failure = { how, response };
         await using program = await start({
           DATABASE_URL: through(proxy.port, url),
           DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
@@ -174,10 +174,10 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     }
   }
 
-  for (const answer of MIGRATION) {
-    test(`a first start whose connection hangs at response ${answer}, during the migration`, async () => {
+  for (const response of MIGRATION) {
+    test(`a first start whose connection hangs at response ${response}, during the migration`, async () => {
       await using proxy = await TcpProxy.listen(server.port);
-      proxy.failure = { how: 'silence', answer };
+      proxy.failure = { how: 'silence', response };
       await using program = await start({
         DATABASE_URL: through(proxy.port, await createDatabase(server.url)),
         DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
@@ -290,8 +290,8 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     await program.logged('store unavailable');
     await program.logged('store available');
     assert.ok(secondsSince(began) < START_SECONDS);
-    const answer = await send(`${program.url}/users`);
-    assert.deepEqual([answer.status, answer.body], [200, '[]']);
+    const response = await send(`${program.url}/users`);
+    assert.deepEqual([response.status, response.body], [200, '[]']);
   });
 });
 

@@ -75,7 +75,7 @@ class Clients {
 
   /** Resolves once the condition holds. Checks it after every response. */
   async until(condition: () => boolean): Promise<void> {
-    while (!condition()) await once(this.#events, 'answer');
+    while (!condition()) await once(this.#events, 'response');
   }
 
   async stop(): Promise<void> {
@@ -100,6 +100,6 @@ class Clients {
       this.created++;
     } else if (status === 500) this.refused++;
     else this.surprises.push(`${status} ${body}`);
-    this.#events.emit('answer');
+    this.#events.emit('response');
   }
 }

@@ -16,7 +16,7 @@ export async function pipeline({ url }: Program, name: string) {
   const socket = connect(Number(port), hostname).setEncoding('latin1');
   let text = '';
   let asked = 0;
-  const answered = () => text.split('HTTP/1.1 201').length - 1;
+  const responded = () => text.split('HTTP/1.1 201').length - 1;
   const send = () => {
     const requests = Array.from({ length: DEPTH }, () => {
       const body = JSON.stringify({ name: 'pipelined', email: `pipe-${name}-${asked++}@b` });
@@ -27,13 +27,13 @@ export async function pipeline({ url }: Program, name: string) {
   socket.on('error', () => {});
   socket.on('data', (part) => {
     text += part;
-    if (answered() === asked && !/connection: close/i.test(text)) send();
+    if (responded() === asked && !/connection: close/i.test(text)) send();
   });
   socket.once('connect', send);
   await once(socket, 'close');
   // A packet without any response reached a closed connection.
-  const isTaken = answered() > asked - DEPTH;
-  return { taken: isTaken ? asked : asked - DEPTH, answered: answered() };
+  const isTaken = responded() > asked - DEPTH;
+  return { taken: isTaken ? asked : asked - DEPTH, responded: responded() };
 }
 
 /** Freezes the program and leaves connections with a request each in its kernel queue. */

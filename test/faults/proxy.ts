@@ -12,9 +12,9 @@ export class TcpProxy {
   /** One-way delay in milliseconds. */
   delayMs = 0;
   /** Whether the server's responses are dropped. */
-  dropsAnswers = false;
+  dropsResponses = false;
   /** Cuts a new connection at this response, from 0, or drops it and everything after it. */
-  failure: { readonly how: Cut | 'silence'; readonly answer: number } | undefined;
+  failure: { readonly how: Cut | 'silence'; readonly response: number } | undefined;
   /** The next connection on which the client sends goes silent in both directions. */
   silencesNext = false;
   readonly counts = {
@@ -87,7 +87,7 @@ export class TcpProxy {
     this.counts.accepted++;
     const server = connect({ port: this.#target, host: '127.0.0.1', allowHalfOpen: true });
     const { failure } = this;
-    let answers = 0;
+    let responses = 0;
     const back = new Pipe(this, server, client);
     const forth = new Pipe(this, client, server);
     const ways = [forth, back];
@@ -106,14 +106,14 @@ export class TcpProxy {
       return silence();
     };
     back.onData = (bytes) => {
-      if (failure !== undefined && answers++ === failure.answer) {
+      if (failure !== undefined && responses++ === failure.response) {
         if (failure.how === 'silence') return silence();
         this.counts.cut++;
         for (const pipe of ways) pipe.cut(failure.how);
         return false;
       }
-      if (this.dropsAnswers) this.counts.droppedBytes += bytes;
-      return !this.dropsAnswers;
+      if (this.dropsResponses) this.counts.droppedBytes += bytes;
+      return !this.dropsResponses;
     };
   }
 }

@@ -113,5 +113,5 @@ async function killOne([first, second]: readonly Program[]): Promise<number> {
   await first.exited;
   second.process.kill('SIGCONT');
   const results = await Promise.all(queued.map(({ closed }) => closed));
-  return results.filter((isAnswered) => !isAnswered).length;
+  return results.filter((hasResponded) => !hasResponded).length;
 }

@@ -147,7 +147,7 @@ test('file system turned read-only', { timeout: 120_000 }, async (t) => {
       assert.equal((await request(agent, `${program.url}/users?limit=1`)).status, 200);
       await writers.stop();
       assert.deepEqual([writers.surprises, writers.broken, writers.cutOff], [[], 0, []]);
-      assert.ok(writers.slowestMs < LATEST_MS, `an answer after ${writers.slowestMs} ms`);
+      assert.ok(writers.slowestMs < LATEST_MS, `a response after ${writers.slowestMs} ms`);
       const { cause } = await program.logged('store unavailable');
       assert.match(String(cause), /service\.db: disk I\/O error \(SQLite result code [0-9]+\)$/);
       assert.deepEqual(await program.stop(), { code: 0, signal: null });
@@ -203,7 +203,7 @@ async function campaign(
   const found = `${slow.length} of ${greetings.length} greetings were late: ${slow}`;
   assert.ok(greetings.length > 0 && slow.length <= greetings.length * LATE_SHARE[fault], found);
   assert.deepEqual([writers.surprises, writers.broken], [[], 0]);
-  assert.ok(writers.slowestMs < LATEST_MS, `an answer after ${writers.slowestMs} ms`);
+  assert.ok(writers.slowestMs < LATEST_MS, `a response after ${writers.slowestMs} ms`);
   assert.ok(healSeconds < HEAL_SECONDS, `healed after ${healSeconds} s`);
   const gone = program.log.filter(({ message }) => message === 'store unavailable');
   assert.ok(gone.length >= times, `${gone.length} lines`);

@@ -46,23 +46,23 @@ for (const store of STORES) {
         program.process.kill('SIGTERM');
         // A client that gets `Connection: close` reconnects and is refused. That ends it.
         await writers.ended;
-        const answers = await Promise.all(pipelines);
+        const responses = await Promise.all(pipelines);
         // 0: within SHUTDOWN_TIMEOUT_MS.
         const { endedMs, ...status } = await exit;
         assert.deepEqual(status, { code: 0, signal: null });
-        const answeredMs = program.log
+        const respondedMs = program.log
           .filter(({ message }) => message === 'request')
           .map(({ time }) => Date.parse(String(time)));
-        lastSeconds = Math.max(lastSeconds, (endedMs - Math.max(...answeredMs)) / 1000);
+        lastSeconds = Math.max(lastSeconds, (endedMs - Math.max(...respondedMs)) / 1000);
         assert.deepEqual([writers.surprises, writers.cutOff], [[], []]);
         untaken.push(...writers.untaken);
-        for (const { taken, answered } of answers) assert.equal(answered, taken);
-        const answered = answers.reduce((sum, answer) => sum + answer.answered, 0);
-        assert.ok(answered > 0);
-        pipelined += answered;
+        for (const { taken, responded } of responses) assert.equal(responded, taken);
+        const responded = responses.reduce((sum, response) => sum + response.responded, 0);
+        assert.ok(responded > 0);
+        pipelined += responded;
       }
       assert.equal(landed, TIMES.network * 3);
-      assert.ok(lastSeconds < LAST_SECONDS, `ended ${lastSeconds} s after the last answer`);
+      assert.ok(lastSeconds < LAST_SECONDS, `ended ${lastSeconds} s after the last response`);
       const users = await usersIn(DATABASE_URL);
       const rows = users.filter(({ email }) => !email.startsWith('pipe-'));
       assert.equal(users.length - rows.length, pipelined);

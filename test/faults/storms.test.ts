@@ -58,7 +58,7 @@ test('storms of pg_terminate_backend under load', { timeout: 600_000 }, async (t
   assert.ok(ended > least, `only ${ended} connections were ended`);
 
   const afterwards = await throughput();
-  const found = `${afterwards} answers to each one of a service without storms, before ${before}`;
+  const found = `${afterwards} responses to each one of a service without storms, before ${before}`;
   assert.ok(afterwards >= LEAST_THROUGHPUT * before, found);
   t.diagnostic(found);
   await writers.stop();

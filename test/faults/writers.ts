@@ -1,7 +1,7 @@
 // Writers: clients that create, change and remove users over keep-alive connections as fast as
 // possible, each user with its own email, and record every response in the ledger.
 import { Agent } from 'node:http';
-import { type Answer, type Broken, request } from './http.ts';
+import { type Broken, type HttpResponse, request } from './http.ts';
 import type { Entry, Ledger } from './ledger.ts';
 
 // The sequence of a writer: it creates more users than it removes.
@@ -29,7 +29,7 @@ export class Writers {
   readonly #run = ++runs;
   readonly #done: Promise<unknown>;
   readonly #waiting = new Set<() => void>();
-  readonly #inFlight = new Set<Promise<Answer>>();
+  readonly #inFlight = new Set<Promise<HttpResponse>>();
   #isStopping = false;
 
   /** Starts to write at once. A writer whose connection fails ends. */
@@ -113,24 +113,24 @@ export class Writers {
   async #create(agent: Agent, name: string): Promise<Entry | undefined> {
     const email = `${name}@example.com`;
     const entry = this.#ledger.asked(email, name);
-    const answer = await this.#send(agent, entry, 'POST', '/users', { name, email }, 201);
-    if (answer === undefined) return undefined;
-    this.#ledger.created(entry, JSON.parse(answer.body).id);
+    const response = await this.#send(agent, entry, 'POST', '/users', { name, email }, 201);
+    if (response === undefined) return undefined;
+    this.#ledger.created(entry, JSON.parse(response.body).id);
     return entry;
   }
 
   /** Whether the user may be used further. */
   async #change(agent: Agent, entry: Entry, name: string): Promise<boolean> {
     entry.unknownName = name;
-    const answer = await this.#send(agent, entry, 'PATCH', `/users/${entry.id}`, { name }, 200);
-    if (answer !== undefined) this.#ledger.changed(entry, name);
-    return answer !== undefined;
+    const response = await this.#send(agent, entry, 'PATCH', `/users/${entry.id}`, { name }, 200);
+    if (response !== undefined) this.#ledger.changed(entry, name);
+    return response !== undefined;
   }
 
   async #remove(agent: Agent, entry: Entry): Promise<void> {
     entry.removal = 'unknown';
-    const answer = await this.#send(agent, entry, 'DELETE', `/users/${entry.id}`, undefined, 200);
-    if (answer !== undefined) this.#ledger.removed(entry);
+    const response = await this.#send(agent, entry, 'DELETE', `/users/${entry.id}`, undefined, 200);
+    if (response !== undefined) this.#ledger.removed(entry);
   }
 
   /** The response if it acknowledges the write. @throws if the connection fails */
@@ -141,20 +141,20 @@ export class Writers {
     path: string,
     body: object | undefined,
     expected: number,
-  ): Promise<Answer | undefined> {
+  ): Promise<HttpResponse | undefined> {
     this.#ledger.unknown++;
     const asked = request(agent, this.#url + path, method, body);
     this.#inFlight.add(asked);
     try {
-      const answer = await asked;
-      this.counts.set(answer.status, this.count(answer.status) + 1);
-      this.slowestMs = Math.max(this.slowestMs, answer.ms);
-      if (answer.status === expected) {
+      const response = await asked;
+      this.counts.set(response.status, this.count(response.status) + 1);
+      this.slowestMs = Math.max(this.slowestMs, response.ms);
+      if (response.status === expected) {
         this.#ledger.unknown--;
-        return answer;
+        return response;
       }
-      if (answer.status !== 500) {
-        this.surprises.push(`${method} ${path}: ${answer.status} ${answer.body}`);
+      if (response.status !== 500) {
+        this.surprises.push(`${method} ${path}: ${response.status} ${response.body}`);
       }
       this.refused.set(entry.email, Date.now());
       return undefined;

@@ -45,19 +45,19 @@ test('6.2 a replica stops, and no client of either backend notices', {
   const url = stack.use(await startHaproxy(replicas)).url;
   await becomes(`${url}/users`, 200);
   let isDone = false;
-  let answered = 0;
+  let responded = 0;
   const failures: string[] = [];
   const clients = ['/', '/openapi.json', '/users?limit=1', '/users'].map(async (path) => {
-    for (; !isDone; answered++) {
+    for (; !isDone; responded++) {
       const { status } = await send(url + path);
       if (status !== 200) failures.push(`${path}: ${status}`);
     }
   });
-  const before = answered;
+  const before = responded;
   assert.deepEqual(await replicas[0]!.stop(), { code: 0, signal: null });
-  const goal = answered + 100;
-  assert.ok(answered > before);
-  while (answered < goal && failures.length === 0) await pause(10);
+  const goal = responded + 100;
+  assert.ok(responded > before);
+  while (responded < goal && failures.length === 0) await pause(10);
   isDone = true;
   await Promise.all(clients);
   assert.deepEqual(failures, []);

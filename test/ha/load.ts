@@ -190,12 +190,12 @@ class Replica {
         body: { id: USER, pw: PASSWORD },
       });
       const bearer = `Bearer ${JSON.parse(token.body).token}`;
-      const answers = {
+      const responses = {
         '/': await send(url),
         '/notes': await send(`${url}/notes`, { headers: { Authorization: bearer } }),
         '/protected': await send(`${url}/protected`, { headers: { Authorization } }),
       };
-      for (const [path, { status }] of Object.entries(answers)) {
+      for (const [path, { status }] of Object.entries(responses)) {
         if (status !== 200) this.#failures.push(`${path}: ${status}`);
       }
       await pause(PROBE_EVERY_MS);

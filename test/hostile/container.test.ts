@@ -39,7 +39,7 @@ describe('docker run --memory 128m', { skip: IMAGE === '' && 'no image was built
           `${key}=${value}`,
         ]),
       );
-      await container.answers(`http://127.0.0.1:${port}`);
+      await container.responses(`http://127.0.0.1:${port}`);
       const pid = Number(await inspect('container', container.name, '{{.State.Pid}}'));
       const service = new Contained(pid, container.name, port, adminPort);
       await besiege(t, service, attack, {

@@ -85,7 +85,7 @@ async function listen(
 }
 
 /** Sends this body and keeps the connection. */
-function answer(exchange: Exchange, body: Reply['body'] = '', isLast = false): void {
+function response(exchange: Exchange, body: Reply['body'] = '', isLast = false): void {
   send(exchange, { status: 200, type: 'text/plain', body }, [], isLast, () => {});
 }
 
@@ -102,7 +102,7 @@ function serve(
 ) {
   const handle = (exchange: Exchange) => {
     onSocket(exchange.req.socket);
-    answer(exchange, parts.length === 1 ? parts[0] : piecesOf(parts));
+    response(exchange, parts.length === 1 ? parts[0] : piecesOf(parts));
   };
   return listen(handle, { inactivityMs: INACTIVITY_MS, tls });
 }
@@ -148,8 +148,8 @@ describe('6.3 readers', { concurrency: true, timeout: 300_000 }, () => {
     const client = connect(server.port, '127.0.0.1');
     for (let i = 0; i < 2; i++) {
       client.write(GET);
-      const [answer] = await once(client, 'data');
-      assert.match(String(answer), /^HTTP\/1\.1 200 /);
+      const [response] = await once(client, 'data');
+      assert.match(String(response), /^HTTP\/1\.1 200 /);
       await pause(2 * INACTIVITY_MS);
     }
     client.destroy();
@@ -176,7 +176,7 @@ describe('input after the last response', { timeout: 300_000 }, () => {
     const sockets: Socket[] = [];
     const handle = (exchange: Exchange) => {
       sockets.push(exchange.req.socket);
-      answer(exchange, '', true);
+      response(exchange, '', true);
     };
     const { port, ...server } = await listen(handle, { limits });
     const open = () => connect({ port, host: '127.0.0.1', allowHalfOpen: true }).resume();
@@ -230,7 +230,7 @@ async function serveBody(body: () => Reply['body'], inactivityMs = INACTIVITY_MS
   const accepted = Promise.withResolvers<Socket>();
   const handle = (exchange: Exchange) => {
     accepted.resolve(exchange.req.socket);
-    answer(exchange, body());
+    response(exchange, body());
   };
   // The test's own references must not close the connection.
   const limits = { budgetBytes: 2 ** 40 };
@@ -281,7 +281,7 @@ test('6.3 a reader that resumes gets all of a streamed response, also before CON
 
 test('6.3 an idle connection does not keep the body of its last request', LIMITED, async () => {
   const handle = (exchange: Exchange) => {
-    const done = () => answer(exchange);
+    const done = () => response(exchange);
     readBody(exchange, ['json'], 1_000_000, done, done);
   };
   const { server, port } = await listen(handle);
@@ -315,7 +315,7 @@ test('2.11 a pipeline is not read further while its requests wait', LIMITED, asy
   const handle = (exchange: Exchange) => {
     order.push(exchange.req.url!);
     if (order.length === 1) held.resolve(exchange);
-    else answer(exchange);
+    else response(exchange);
   };
   const { server, port } = await listen(handle);
   const client = connect(port, '127.0.0.1').resume();
@@ -332,7 +332,7 @@ test('2.11 a pipeline is not read further while its requests wait', LIMITED, asy
   // Longer than reading all of it takes.
   await pause(INACTIVITY_MS);
   assert.deepEqual([order, isTaken], [['/0'], false]);
-  answer(first);
+  response(first);
   await until(() => order.length >= targets.length);
   assert.deepEqual(order, targets);
   server.destroy();
@@ -345,7 +345,7 @@ test(
     const order: string[] = [];
     await using server = await listen((exchange) => {
       order.push(exchange.req.url!);
-      answer(exchange);
+      response(exchange);
     });
     const long = connect(server.port, '127.0.0.1').resume();
     const other = connect(server.port, '127.0.0.1').resume();
@@ -354,7 +354,7 @@ test(
     await until(() => order.length > 0);
     other.write('GET /other HTTP/1.1\r\nHost: x\r\n\r\n');
     await until(() => order.length >= 1001);
-    assert.ok(order.indexOf('/other') < 1000, `answered as number ${order.indexOf('/other')}`);
+    assert.ok(order.indexOf('/other') < 1000, `responded as number ${order.indexOf('/other')}`);
     long.destroy();
     other.destroy();
   },
@@ -366,7 +366,7 @@ test('6.2 a stop serves a connection before its TLS handshake, and closes one wi
 }, async () => {
   // The stop must not wait for it.
   Object.assign(TLS_OPTIONS, { handshakeTimeout: 10 * LIMITED.timeout });
-  const { server, port } = await listen((exchange) => answer(exchange), { tls: pem() });
+  const { server, port } = await listen((exchange) => response(exchange), { tls: pem() });
   const [silent, late] = [connect(port, '127.0.0.1'), connect(port, '127.0.0.1')];
   await Promise.all([once(silent, 'connect'), once(late, 'connect')]);
   const order: string[] = [];
@@ -376,17 +376,17 @@ test('6.2 a stop serves a connection before its TLS handshake, and closes one wi
   const client = connectTls({ socket: late, rejectUnauthorized: false });
   client.write(GET);
   const [bytes] = await once(client, 'data');
-  order.push('answered');
+  order.push('responded');
   assert.match(String(bytes), /^HTTP\/1\.1 200 /);
   await Promise.all([stopped, once(silent.resume(), 'close')]);
-  assert.deepEqual(order, ['answered', 'stopped']);
+  assert.deepEqual(order, ['responded', 'stopped']);
 });
 
 test('6.2 clients that reconnect all the time do not delay a stop', LIMITED, async () => {
   let served = 0;
   const { server, port } = await listen((exchange) => {
     served++;
-    answer(exchange, '', true);
+    response(exchange, '', true);
   });
   /** Connects again and again until it is refused. */
   const client = async () => {

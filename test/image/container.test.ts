@@ -19,7 +19,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
       const port = await freePort();
       const began = performance.now();
       await container.run('-p', `127.0.0.1:${port}:3000`);
-      await container.answers(`http://127.0.0.1:${port}`);
+      await container.responses(`http://127.0.0.1:${port}`);
       return performance.now() - began;
     });
     t.diagnostic(`docker run to first 200: ${times.join(', ')} ms`);
@@ -27,7 +27,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
 
   test('without settings its log has a password that works', async () => {
     await using container = await Container.start();
-    await container.answers();
+    await container.responses();
     const [, pw] = /generated for user admin: (\S+)/.exec((await container.lines()).join('\n'))!;
     const headers = { 'content-type': 'application/json' };
     const body = JSON.stringify({ id: 'admin', pw });
@@ -39,20 +39,20 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     const volume = `notes-users-test-${randomUUID()}`;
     try {
       await using first = await Container.start('-v', `${volume}:/data`);
-      await first.answers();
+      await first.responses();
       const ann = { name: 'Ann', email: 'ann@example.com' };
       const headers = { 'content-type': 'application/json' };
       const init = { method: 'POST', headers, body: JSON.stringify(ann) };
       assert.equal((await fetch(`${await first.url()}/users`, init)).status, 201);
       await engine('stop', first.name);
       await engine('start', first.name);
-      await first.answers();
+      await first.responses();
       const users = async (container: Container) =>
         (await fetch(`${await container.url()}/users`)).json();
       assert.deepEqual(await users(first), [{ id: 1, ...ann }]);
       await engine('stop', first.name);
       await using second = await Container.start('-v', `${volume}:/data`);
-      await second.answers();
+      await second.responses();
       assert.deepEqual(await users(second), [{ id: 1, ...ann }]);
     } finally {
       await engine('volume', 'rm', volume).catch(() => {});
@@ -66,7 +66,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     test(`${when} it stops with status 0`, async (t) => {
       const times = await measured(3, async () => {
         await using container = await Container.start();
-        await container.answers();
+        await container.responses();
         // fetch keeps its connection.
         if (hasConnection) await (await fetch(await container.url())).text();
         const began = performance.now();
@@ -81,7 +81,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
 
   test('it uses little memory when idle', async (t) => {
     await using container = await Container.start();
-    await container.answers();
+    await container.responses();
     await pause(2000);
     const usage = await engine('stats', '--no-stream', '--format', '{{.MemUsage}}', container.name);
     const status = await container.evaluate(
@@ -94,7 +94,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
 
   test('it runs as 65532 without capabilities and cannot write outside /data', async () => {
     await using container = await Container.start();
-    await container.answers();
+    await container.responses();
     const status = await container.evaluate(
       'process.stdout.write(fs.readFileSync("/proc/1/status", "utf8"))',
     );
@@ -127,7 +127,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
 
   test('any uid with group 0 can keep its data', async () => {
     await using container = await Container.start('--user', '1234567:0');
-    await container.answers();
+    await container.responses();
     assert.equal((await fetch(`${await container.url()}/users`)).status, 200);
   });
 

@@ -48,7 +48,7 @@ export class Container {
   }
 
   /** Resolves once the API responds; rejects with its output if it exits first. */
-  async answers(url?: string): Promise<void> {
+  async responses(url?: string): Promise<void> {
     const asked = url ?? (await this.url());
     // A call to the engine costs more than a request to the service.
     for (let tries = 1; ; tries++) {

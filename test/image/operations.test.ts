@@ -40,7 +40,7 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
 
   test('it is built and run, and users need a token', async () => {
     await runs('The image', 'docker build', SOURCE);
-    await container.answers();
+    await container.responses();
     assert.equal((await fetch(`${await container.url()}/users`)).status, 401);
   });
 
@@ -58,14 +58,14 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     await runs('Backup and restore', 'docker exec');
     await client.create('Bob');
     await runs('Backup and restore', 'docker stop');
-    await container.answers();
+    await container.responses();
     const restored = new Client(await container.url(), await password(container));
     assert.deepEqual(await restored.names(), ['Ann']);
   });
 
   test('SIGHUP does not end it', async () => {
     await runs('Rotation', 'docker kill');
-    await container.answers();
+    await container.responses();
     assert.ok(await container.isRunning());
   });
 });

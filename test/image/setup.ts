@@ -12,7 +12,7 @@ export async function globalSetup(): Promise<void> {
     () => false,
   );
   if (!hasEngine) {
-    process.stdout.write(`the image is not tested: no container engine answers (${ENGINE})\n`);
+    process.stdout.write(`the image is not tested: no container engine responds (${ENGINE})\n`);
     process.exit(0); // instead of one line per test
   }
   await run(ENGINE, ['build', '-t', TAG, SOURCE]);

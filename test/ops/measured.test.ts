@@ -33,16 +33,16 @@ const ARGUMENTS = {
 for (const operation of OPERATIONS) {
   test(`${operation} passes its arguments on and returns the store's promise`, async () => {
     const called: unknown[] = [];
-    const answer = Promise.resolve('answer');
+    const result = Promise.resolve('result');
     const { clock, store, told } = measured((name, args) => {
       called.push(name, args);
       // The store may do all its work before it returns.
       clock.ms += 3;
-      return answer;
+      return result;
     });
     const call = store[operation] as (...args: unknown[]) => Promise<unknown>;
-    assert.equal(call.apply(store, ARGUMENTS[operation]), answer);
-    await answer;
+    assert.equal(call.apply(store, ARGUMENTS[operation]), result);
+    await result;
     assert.deepEqual(called, [operation, ARGUMENTS[operation]]);
     assert.deepEqual(told, [[operation, 3, undefined]]);
   });

@@ -25,45 +25,45 @@ const ACTIVE = 'http_server_active_requests';
 const DURATION = 'db_client_operation_duration_seconds';
 
 describe('requests', () => {
-  for (const { why, answered, labels } of [
+  for (const { why, responded, labels } of [
     {
       why: 'a route is its pattern',
-      answered: { method: 'GET', route: '/users/{id}', status: 200 },
+      responded: { method: 'GET', route: '/users/{id}', status: 200 },
       labels: 'http_request_method="GET",http_route="/users/{id}",http_response_status_code="200"',
     },
     {
       why: 'HEAD is its own method',
-      answered: { method: 'HEAD', route: '/', status: 200 },
+      responded: { method: 'HEAD', route: '/', status: 200 },
       labels: 'http_request_method="HEAD",http_route="/",http_response_status_code="200"',
     },
     {
       why: 'OPTIONS follows from the table too',
-      answered: { method: 'OPTIONS', route: '/', status: 204 },
+      responded: { method: 'OPTIONS', route: '/', status: 204 },
       labels: 'http_request_method="OPTIONS",http_route="/",http_response_status_code="204"',
     },
     {
       why: 'without a route there is no route label',
-      answered: { method: 'GET', route: '', status: 404 },
+      responded: { method: 'GET', route: '', status: 404 },
       labels: 'http_request_method="GET",http_response_status_code="404"',
     },
     {
       why: 'a method outside the table is _OTHER',
-      answered: { method: 'PROPFIND', route: '/', status: 405 },
+      responded: { method: 'PROPFIND', route: '/', status: 405 },
       labels: 'http_request_method="_OTHER",http_route="/",http_response_status_code="405"',
     },
     {
       why: 'so is input that is not a request',
-      answered: { method: '', route: '', status: 400 },
+      responded: { method: '', route: '', status: 400 },
       labels: 'http_request_method="_OTHER",http_response_status_code="400"',
     },
     {
       why: 'a path outside the table gets no label',
-      answered: { method: 'GET', route: '/users/7', status: 200 },
+      responded: { method: 'GET', route: '/users/7', status: 200 },
       labels: 'http_request_method="GET",http_response_status_code="200"',
     },
     {
       why: 'the highest status has its own series',
-      answered: { method: 'DELETE', route: '/users/{id}', status: 599 },
+      responded: { method: 'DELETE', route: '/users/{id}', status: 599 },
       labels:
         'http_request_method="DELETE",http_route="/users/{id}",http_response_status_code="599"',
     },
@@ -71,8 +71,8 @@ describe('requests', () => {
     test(why, (t) => {
       const metrics = metricsOf(t);
       for (let i = 0; i < 2; i++) {
-        metrics.begin(answered.method);
-        metrics.end(answered, 1);
+        metrics.begin(responded.method);
+        metrics.end(responded, 1);
       }
       assert.deepEqual(lines(metrics, COUNT), [`${COUNT}{${labels}} 2`]);
     });

@@ -10,7 +10,7 @@ import { newDatabase, newFolder, type Program, STORES, start } from '../support/
 const VARNISH = find('varnishd');
 const NGINX = find('nginx');
 
-interface Answer {
+interface HttpResponse {
   readonly status: number;
   readonly headers: Headers;
   readonly body: string;
@@ -24,7 +24,7 @@ async function send(
     headers,
     method,
   }: { body?: object; headers?: Record<string, string>; method?: string } = {},
-): Promise<Answer> {
+): Promise<HttpResponse> {
   const type = body && { 'content-type': 'application/json' };
   const res = await fetch(url, {
     method: method ?? 'GET',

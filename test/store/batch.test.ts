@@ -68,7 +68,7 @@ describe('a queue', () => {
     const call = (...words: string[]) =>
       words.map((word) =>
         queue.call(word).then(
-          (answer) => outcomes.push(answer),
+          (result) => outcomes.push(result),
           (err: Error) => outcomes.push(`${word}: ${err.name}`),
         ),
       );
@@ -402,8 +402,8 @@ describe('a queue', () => {
   });
 
   test('4.13 while a statement runs, each of its calls fails at its own deadline', async () => {
-    const answers = Promise.withResolvers<string[]>();
-    const { queue, call, clock, outcomes } = queueOf({ statement: () => answers.promise });
+    const results = Promise.withResolvers<string[]>();
+    const { queue, call, clock, outcomes } = queueOf({ statement: () => results.promise });
     call('a');
     clock.ms = 500;
     call('b');
@@ -415,7 +415,7 @@ describe('a queue', () => {
     batch.expire(TIMEOUT_MS);
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(outcomes, ['a: StoreUnavailable']);
-    answers.resolve(['A', 'B']);
+    results.resolve(['A', 'B']);
     assert.equal(await ran, undefined);
     assert.deepEqual(outcomes, ['a: StoreUnavailable', 'B']);
   });
@@ -467,14 +467,14 @@ type Call =
 /** A finished call: its result as JSON, its start and its end. */
 interface Made {
   readonly call: Call;
-  readonly answer: string;
+  readonly result: string;
   readonly began: number;
   readonly ended: number;
 }
 
 type Table = ReadonlyMap<number, User>;
 
-const shown = (answer: unknown): string => JSON.stringify(answer) ?? 'nothing';
+const shown = (result: unknown): string => JSON.stringify(result) ?? 'nothing';
 const refused = (err: Error): string => err.name;
 
 function make(store: UserStore, call: Call): Promise<unknown> {
@@ -489,12 +489,12 @@ function make(store: UserStore, call: Call): Promise<unknown> {
 /** The table after a call that runs alone, and its result. A created user's id is the store's. */
 function runAlone(
   table: Table,
-  { call, answer }: Made,
+  { call, result }: Made,
   newestId: number,
-): { table: Table; answer: string } {
+): { table: Table; result: string } {
   const users = [...table.values()];
   const owner = (email: string | undefined) => users.find((user) => user.email === email);
-  const unchanged = (value: unknown) => ({ table, answer: shown(value) });
+  const unchanged = (value: unknown) => ({ table, result: shown(value) });
   switch (call.kind) {
     case 'find':
       return unchanged(table.get(call.id));
@@ -505,12 +505,12 @@ function runAlone(
       return unchanged(page.slice(0, call.limit));
     }
     case 'create': {
-      if (owner(call.user.email)) return { table, answer: 'EmailTaken' };
-      const id = Number(/"id":(\d+)/.exec(answer)?.[1]);
+      if (owner(call.user.email)) return { table, result: 'EmailTaken' };
+      const id = Number(/"id":(\d+)/.exec(result)?.[1]);
       // Ids ascend and are never reused.
-      if (!(id > newestId) || table.has(id)) return { table, answer: 'a new id' };
+      if (!(id > newestId) || table.has(id)) return { table, result: 'a new id' };
       const user = { id, name: call.user.name, email: call.user.email, version: 1 };
-      return { table: new Map(table).set(id, user), answer: shown(user) };
+      return { table: new Map(table).set(id, user), result: shown(user) };
     }
   }
   const user = table.get(call.id);
@@ -524,14 +524,14 @@ function runAlone(
   const rest = new Map(table);
   if (call.kind === 'remove') {
     rest.delete(call.id);
-    return { table: rest, answer: shown(user) };
+    return { table: rest, result: shown(user) };
   }
   const { name = user.name, email = user.email } = call.change;
   const other = owner(email);
-  if (other !== undefined && other.id !== call.id) return { table, answer: 'EmailTaken' };
+  if (other !== undefined && other.id !== call.id) return { table, result: 'EmailTaken' };
   const isNew = name !== user.name || email !== user.email;
   const changed = { id: user.id, name, email, version: user.version + (isNew ? 1 : 0) };
-  return { table: rest.set(call.id, changed), answer: shown(changed) };
+  return { table: rest.set(call.id, changed), result: shown(changed) };
 }
 
 /**
@@ -544,7 +544,7 @@ function isExplained(table: Table, calls: readonly Made[], end: string, newestId
     const rest = calls.filter((call) => call !== next);
     if (rest.some((call) => call.ended < next.began)) return false;
     const alone = runAlone(table, next, newestId);
-    return alone.answer === next.answer && isExplained(alone.table, rest, end, newestId);
+    return alone.result === next.result && isExplained(alone.table, rest, end, newestId);
   });
 }
 
@@ -685,8 +685,8 @@ describe('calls that run together give the results of some serial order', () => 
             for (let turn = 0; turn < turns; turn++)
               await new Promise((resolve) => setImmediate(resolve));
             const began = time++;
-            const answer = await make(stores[i % count]!, call).then(shown, refused);
-            return { call, answer, began, ended: time++ };
+            const result = await make(stores[i % count]!, call).then(shown, refused);
+            return { call, result, began, ended: time++ };
           }),
         );
         const users = await stores[0]!.list({ after: 0, limit: 1000 });
@@ -698,8 +698,8 @@ describe('calls that run together give the results of some serial order', () => 
           `after ${end}`,
         ];
         table = new Map(users.map((user) => [user.id, user]));
-        const created = made.map(({ call, answer }) =>
-          call.kind === 'create' ? /"id":(\d+)/.exec(answer)?.[1] : 0,
+        const created = made.map(({ call, result }) =>
+          call.kind === 'create' ? /"id":(\d+)/.exec(result)?.[1] : 0,
         );
         newestId = Math.max(newestId, ...created.map((id) => Number(id ?? 0)), ...table.keys());
         ids = [...new Set([...table.keys(), ...ids])].slice(0, 6);
@@ -719,13 +719,13 @@ describe('calls that run together give the results of some serial order', () => 
     const remove = { kind: 'remove', id: 1, condition: ALWAYS } as const;
     const create = { kind: 'create', user: { name: 'B', email: 'a@x' } } as const;
     const bob = { id: 2, name: 'B', email: 'a@x', version: 1 };
-    const made = (call: Call, answer: unknown, began = 0, ended = 9): Made => ({
+    const made = (call: Call, result: unknown, began = 0, ended = 9): Made => ({
       call,
-      answer: shown(answer),
+      result: shown(result),
       began,
       ended,
     });
-    const taken = { ...made(create, ''), answer: 'EmailTaken' };
+    const taken = { ...made(create, ''), result: 'EmailTaken' };
     for (const { calls, end, isGood } of [
       { calls: [made(create, bob), made(remove, ada)], end: [bob], isGood: true },
       { calls: [made(create, bob, 0, 1), made(remove, ada, 2, 3)], end: [bob], isGood: false },

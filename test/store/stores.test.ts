@@ -60,8 +60,8 @@ function plainly(store: UserStore): UserStore {
   };
 }
 
-function plain<Answer>(answer: Answer): Answer {
-  return typeof answer === 'object' ? { ...answer } : answer;
+function plain<Result>(result: Result): Result {
+  return typeof result === 'object' ? { ...result } : result;
 }
 
 const iff = (condition: Partial<Condition>): Condition => ({ ...ALWAYS, ...condition });
@@ -83,7 +83,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
 
     test('a user has exactly these members in this order', async () => {
       const user = await create();
-      const answers = [
+      const results = [
         user,
         await store.find(user.id),
         await store.findByEmail(user.email),
@@ -91,8 +91,8 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         await store.update(user.id, { name: 'B' }, ALWAYS),
         await store.delete(user.id, ALWAYS),
       ];
-      for (const answer of answers) {
-        assert.deepEqual(Object.keys(answer as User), ['id', 'name', 'email', 'version']);
+      for (const result of results) {
+        assert.deepEqual(Object.keys(result as User), ['id', 'name', 'email', 'version']);
       }
     });
 
@@ -302,9 +302,9 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         const changes = Array.from({ length: 10 }, (_, i) =>
           store.update(user.id, { name: `n${i}` }, iff({ oneOf: [1] })),
         );
-        const answers = await Promise.all(changes);
-        const stale = answers.filter((answer) => answer === 'stale');
-        const done = answers.filter((answer) => answer !== 'stale');
+        const results = await Promise.all(changes);
+        const stale = results.filter((result) => result === 'stale');
+        const done = results.filter((result) => result !== 'stale');
         assert.equal(stale.length, 9);
         assert.deepEqual(await store.find(user.id), done[0]);
       });
@@ -325,7 +325,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         Array.from({ length: 10 }, () => store.delete(user.id, ALWAYS)),
       );
       assert.deepEqual(
-        removed.filter((answer) => answer !== undefined),
+        removed.filter((result) => result !== undefined),
         [user],
       );
     });

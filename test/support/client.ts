@@ -6,7 +6,7 @@ import { type Exchange, seen } from './openapi.ts';
 import { DEADLINE_MS } from './until.ts';
 
 /** A complete response: status, headers in lower case, body as text. */
-export interface Answer {
+export interface HttpResponse {
   readonly status: number;
   readonly headers: Headers;
   readonly body: string;
@@ -16,7 +16,7 @@ export interface Answer {
 export async function send(
   url: string,
   init: Omit<RequestInit, 'body'> & { body?: unknown } = {},
-): Promise<Answer> {
+): Promise<HttpResponse> {
   const headers = new Headers(init.headers);
   const isJson = typeof init.body === 'object' && init.body?.constructor === Object;
   if (isJson && !headers.has('content-type')) headers.set('content-type', 'application/json');
@@ -24,27 +24,27 @@ export async function send(
   const signal = AbortSignal.timeout(DEADLINE_MS);
   const options = { redirect: 'manual', signal, ...init, headers, body };
   const res = await fetch(url, options as RequestInit);
-  const answer = { status: res.status, headers: res.headers, body: await res.text() };
+  const response = { status: res.status, headers: res.headers, body: await res.text() };
   const { pathname, search } = new URL(url);
-  seen({ method: init.method ?? 'GET', target: pathname + search, ...answer });
-  return answer;
+  seen({ method: init.method ?? 'GET', target: pathname + search, ...response });
+  return response;
 }
 
 /** Writes raw bytes to the server of `url` and resolves with everything it sends until it closes. */
 export async function raw(url: string, ...parts: (string | Uint8Array)[]): Promise<string> {
   const { hostname, port } = new URL(url);
   const text = await new Promise<string>((resolve, reject) => {
-    let answer = '';
+    let response = '';
     const socket = connect(Number(port), hostname, () => {
       for (const part of parts) socket.write(part);
     });
     socket.setEncoding('latin1');
     socket.setTimeout(DEADLINE_MS, () => socket.destroy(new Error('no byte before the deadline')));
     socket.on('data', (text) => {
-      answer += text;
+      response += text;
     });
-    socket.on('close', () => resolve(answer));
-    socket.on('error', (err) => (answer ? resolve(answer) : reject(err)));
+    socket.on('close', () => resolve(response));
+    socket.on('error', (err) => (response ? resolve(response) : reject(err)));
   });
   const first = firstExchange(Buffer.concat(parts.map((part) => Buffer.from(part))), text);
   if (first !== undefined) seen(first);
