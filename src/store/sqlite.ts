@@ -16,26 +16,27 @@ import {
 import { type BatchSource, type FailedOutcome, Queue, sameKey } from './batch.ts';
 import { isLocked, openFile, primaryCode, retry } from './file.ts';
 import type { StoreOptions } from './index.ts';
+import { versionList } from './statement.ts';
 
 // SQLite's result codes (sqlite.org/rescode.html).
 const SQLITE_CONSTRAINT = 19;
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
 
-// 4.8, 4.16: an absent name or email stays as it is. The version grows only if something changes.
-const UPDATE = `
-  update users set
-    version = version + ((coalesce(:name, name), coalesce(:email, email)) <> (name, email)),
-    name = coalesce(:name, name),
-    email = coalesce(:email, email)
-  where id = :id and (:any or version in (select value from json_each(:oneOf)))
-    and not :none and version not in (select value from json_each(:noneOf))
+// 4.8: the parameters after the id are the lists of a condition, as versionList() writes them.
+const MATCHES = `
+  where id = ?1 and (?2 = '*' or instr(?2, ',' || version || ','))
+    and ?3 <> '*' and not instr(?3, ',' || version || ',')
   returning id, name, email, version`;
 
-const DELETE = `
-  delete from users
-  where id = :id and (:any or version in (select value from json_each(:oneOf)))
-    and not :none and version not in (select value from json_each(:noneOf))
-  returning id, name, email, version`;
+// 4.16: an absent name or email stays as it is. The version grows only if something changes.
+const UPDATE = `
+  update users set
+    version = version + ((coalesce(?4, name), coalesce(?5, email)) <> (name, email)),
+    name = coalesce(?4, name),
+    email = coalesce(?5, email)
+  ${MATCHES}`;
+
+const DELETE = `delete from users ${MATCHES}`;
 
 /** A row as SQLite returns it. Arrays cost half as much as objects. */
 type Row = readonly [id: number, name: string, email: string, version: number];
@@ -98,17 +99,12 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
   function writeIf(
     { oneOf, noneOf }: Condition,
     statement: StatementSync,
-    values: Record<string, SQLInputValue>,
+    id: number,
+    ...fields: SQLInputValue[]
   ): WriteResult | EmailTaken {
-    const result = write(statement, {
-      ...values,
-      any: oneOf === 'any' ? 1 : 0,
-      oneOf: JSON.stringify(oneOf === 'any' ? [] : oneOf),
-      none: noneOf === 'any' ? 1 : 0,
-      noneOf: JSON.stringify(noneOf === 'any' ? [] : noneOf),
-    });
+    const result = write(statement, id, versionList(oneOf), versionList(noneOf), ...fields);
     if (result !== undefined) return result;
-    return statements.find.get(values.id!) === undefined ? undefined : 'stale';
+    return statements.find.get(id) === undefined ? undefined : 'stale';
   }
 
   // Pages and writes have a queue each: a lock that stops writers doesn't stop readers.
@@ -144,8 +140,8 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
     findByEmail: (email) => read(() => toUserIfAny(statements.findByEmail.get(email))),
     list: (page) => lists.call(page),
     update: (id, { name = null, email = null }, condition) =>
-      writes.call(() => writeIf(condition, statements.update, { id, name, email })),
-    delete: (id, condition) => writes.call(() => writeIf(condition, statements.delete, { id })),
+      writes.call(() => writeIf(condition, statements.update, id, name, email)),
+    delete: (id, condition) => writes.call(() => writeIf(condition, statements.delete, id)),
     ping: () => read(() => void statements.ping.get()),
     close: async () => db.close(),
   };
@@ -194,10 +190,10 @@ function prepare(db: DatabaseSync) {
 /** Runs a write and returns its row. Uses all(), because get() can hide a failed commit. */
 function write(
   statement: StatementSync,
-  ...values: (SQLInputValue | Record<string, SQLInputValue>)[]
+  ...values: SQLInputValue[]
 ): User | EmailTaken | undefined {
   try {
-    return toUserIfAny(statement.all(...(values as SQLInputValue[]))[0]);
+    return toUserIfAny(statement.all(...values)[0]);
   } catch (err) {
     // SQLite undoes only this statement; the transaction continues.
     if ((err as { errcode?: number }).errcode === SQLITE_CONSTRAINT_UNIQUE) return new EmailTaken();

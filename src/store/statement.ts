@@ -1,5 +1,6 @@
 // Parts that the Postgres statements share: the deadline of a write, the outcome after an error, and
-// array parameters.
+// array parameters. SQLite shares the versions of a condition.
+import type { Versions } from '../user.ts';
 import type { FailedOutcome } from './batch.ts';
 
 /**
@@ -44,4 +45,9 @@ export function byKey<Value, Key>(
   key: (row: Value) => Key,
 ): Map<Key, Value> {
   return new Map(rows.map((row) => [key(row), row]));
+}
+
+/** Returns the versions between commas, so that a statement can search for one; `*` for any. */
+export function versionList(versions: Versions): string {
+  return versions === 'any' ? '*' : `,${versions.join(',')},`;
 }

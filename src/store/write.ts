@@ -13,12 +13,11 @@ import {
   type NewUser,
   type User,
   type UserChange,
-  type Versions,
   type WriteResult,
 } from '../user.ts';
 import { NOT_DONE } from './batch.ts';
 import type { Session } from './session.ts';
-import { array, BEFORE_DEADLINE, byKey, UNIQUE_VIOLATION } from './statement.ts';
+import { array, BEFORE_DEADLINE, byKey, UNIQUE_VIOLATION, versionList } from './statement.ts';
 
 // Users whose email is taken are not returned.
 const CREATED = 'on conflict (email) do nothing returning id, name, email, version';
@@ -67,7 +66,7 @@ const SET_FIELDS = `
   end`;
 const RETURNED = 'returning u.id, u.name, u.email, u.version';
 
-// 4.8: one_of and none_of are texts: versions between commas, or * for any version.
+// 4.8: one_of and none_of are texts of versionList().
 const MATCHES = `
   ((one_of = '*' or position(',' || u.version || ',' in one_of) > 0)
   and none_of <> '*' and position(',' || u.version || ',' in none_of) = 0)`;
@@ -192,8 +191,4 @@ function toResult(row: Row | undefined): TargetResult {
   if (row.refusal === 'taken') return new EmailTaken();
   if (row.refusal === 'raced') return NOT_DONE;
   return { id: row.id, name: row.name, email: row.email, version: row.version };
-}
-
-function versionList(versions: Versions): string {
-  return versions === 'any' ? '*' : `,${versions.join(',')},`;
 }
