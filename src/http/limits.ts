@@ -31,6 +31,8 @@ export const HTTP_OPTIONS: ServerOptions = {
 const PROTOCOLS = ['http/1.1', 'http/1.0'];
 
 export const TLS_OPTIONS: TlsOptions = {
+  // server.ts begins each handshake in its turn (6.18).
+  pauseOnConnect: true,
   handshakeTimeout: 10_000, // 6.13
   // TLS 1.3, and of TLS 1.2 only forward-secret AEAD ciphers (contract 1 TLS_CERT_FILE).
   ciphers:

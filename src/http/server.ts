@@ -31,7 +31,8 @@ export class Server {
   readonly #server: HttpServer | Https.Server;
   readonly #handler: Handler;
   readonly #budget: Budget;
-  readonly #isTls: boolean;
+  /** Begins the TLS handshake of a connection; undefined without TLS. */
+  readonly #startTls: ((socket: Socket) => void) | undefined;
   readonly #connections = new Set<Connection>();
   /** Connections in a TLS handshake, by the client's address and port. */
   readonly #handshakes = new Map<string, Connection>();
@@ -41,7 +42,6 @@ export class Server {
   constructor(handler: Handler, budget: Budget, tls?: KeyPair) {
     this.#handler = handler;
     this.#budget = budget;
-    this.#isTls = tls !== undefined;
     const receive = (req: IncomingMessage, res: ServerResponse) =>
       (req.socket as OwnedSocket)[CONNECTION]?.receive(req, res);
     this.#server = tls
@@ -53,8 +53,14 @@ export class Server {
     this.#server.timeout = 0;
     // 2.16: clients may close their side after the last request. @types/node lacks the option.
     Object.assign(this.#server, { httpAllowHalfOpen: true });
+    if (tls) {
+      // Node's own listener for 'connection'. It begins the handshake at once.
+      const [startTls] = this.#server.listeners('connection');
+      this.#server.removeAllListeners('connection');
+      this.#startTls = (socket) => startTls!.call(this.#server, socket);
+      this.#server.on('secureConnection', (socket: Socket) => this.#secure(socket));
+    }
     this.#server.on('connection', (socket: Socket) => this.#accept(socket));
-    if (tls) this.#server.on('secureConnection', (socket: Socket) => this.#secure(socket));
     this.#server.on('checkContinue', receive);
     this.#server.on('checkExpectation', receive);
     this.#server.on('clientError', (err: ParseError, duplex: unknown) => {
@@ -121,15 +127,25 @@ export class Server {
     this.#accepted++;
     this.#budget.turns.accepted();
     const address = plainAddress(socket.remoteAddress ?? '');
-    const connection = new Connection(socket, address, this.#isTls, this.#handler, this.#budget);
+    const startTls = this.#startTls;
+    const isTls = startTls !== undefined;
+    const connection = new Connection(socket, address, isTls, this.#handler, this.#budget);
     if (!this.#budget.add(connection)) {
       socket.destroy();
       return;
     }
     this.#connections.add(connection);
-    const key = this.#isTls ? endpoint(socket) : '';
-    if (this.#isTls) this.#handshakes.set(key, connection);
-    else own(socket, connection);
+    const key = isTls ? endpoint(socket) : '';
+    if (isTls) {
+      this.#handshakes.set(key, connection);
+      // 6.18: a handshake takes a millisecond.
+      connection.later(() => {
+        if (!socket.destroyed) startTls(socket);
+        this.#budget.countRead(false);
+      });
+    } else {
+      own(socket, connection);
+    }
     socket.once('close', () => {
       connection.closed();
       this.#handshakes.delete(key);

@@ -382,6 +382,22 @@ test('6.2 a stop serves a connection before its TLS handshake, and closes one wi
   assert.deepEqual(order, ['responded', 'stopped']);
 });
 
+test('6.18 a handshake waits for few of those that another address began before', {
+  ...LIMITED,
+  skip: NO_OPENSSL,
+}, async () => {
+  await using service = await listen((exchange) => response(exchange), { tls: pem() });
+  const order: string[] = [];
+  const shake = async (localAddress: string) => {
+    const socket = track(connectTcp({ port: service.port, host: '127.0.0.1', localAddress }));
+    await once(connectTls({ socket, rejectUnauthorized: false }), 'secureConnect');
+    order.push(localAddress);
+  };
+  await Promise.all([...Array(200).fill('127.0.0.2'), '127.0.0.3'].map(shake));
+  const position = order.indexOf('127.0.0.3');
+  assert.ok(position < 100, `number ${position} of 200`);
+});
+
 test('6.2 clients that reconnect all the time do not delay a stop', LIMITED, async () => {
   let served = 0;
   const { server, port } = await listen((exchange) => {
