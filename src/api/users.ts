@@ -134,9 +134,9 @@ class UserPieces implements Pieces {
     this.#store = store;
   }
 
-  next(): string | undefined | Promise<void> {
+  next(): string | Buffer | undefined | Promise<void> {
     if (this.#pageSize === 0) return undefined;
-    const users = this.#users?.filter(({ id }) => id <= this.#last);
+    const users = this.#users;
     if (users === undefined) {
       const page = { after: this.#after, limit: this.#pageSize };
       return this.#store.list(page).then((read) => {
@@ -144,43 +144,86 @@ class UserPieces implements Pieces {
       });
     }
     this.#users = undefined;
-    let text = '';
-    let count = 0;
-    while (count < users.length && text.length < PIECE_CHARACTERS) {
-      const user = users[count++]!;
-      text += (this.#after === 0 ? '[' : ',') + representation(user);
-      this.#after = user.id;
-    }
-    const isEnd = count === 0 || this.#after === this.#last;
-    const charactersPerUser = text.length / count;
-    this.#pageSize = isEnd
-      ? 0
-      : Math.min(Math.ceil(PIECE_CHARACTERS / charactersPerUser), PAGE_SIZE);
-    return isEnd ? `${text}]` : text;
+    const isFirst = this.#after === 0;
+    const piece = shared(users, `${isFirst} ${this.#last}`, () =>
+      makePiece(users, isFirst, this.#last),
+    );
+    this.#after = piece.after;
+    this.#pageSize = piece.pageSize;
+    return piece.body();
   }
 }
 
-/** JSON by the array that the store returned. Requests that shared a read share its JSON. */
-const jsonByUsers = new WeakMap<
+interface Piece {
+  /** Text for the first client; for further ones bytes, which need no copy for each. */
+  readonly body: () => string | Buffer;
+  /** Id of its last user. */
+  readonly after: number;
+  /** Number of users to read for the next piece; 0 if this is the last. */
+  readonly pageSize: number;
+}
+
+/** Makes a piece of about PIECE_CHARACTERS of the first users. The list ends with the id `last`. */
+function makePiece(users: readonly User[], isFirst: boolean, last: number): Piece {
+  const parts: string[] = [];
+  let length = 0;
+  let after = 0;
+  for (const user of users) {
+    if (user.id > last || length >= PIECE_CHARACTERS) break;
+    const text = representation(user);
+    parts.push(isFirst && after === 0 ? '[' : ',', text);
+    length += text.length;
+    after = user.id;
+  }
+  const isEnd = parts.length === 0 || after === last;
+  if (isEnd) parts.push(']');
+  const charactersPerUser = (2 * length) / parts.length;
+  const pageSize = Math.min(Math.ceil(PIECE_CHARACTERS / charactersPerUser), PAGE_SIZE);
+  // Not a text built with +: Buffer.byteLength() would flatten it in a call that must not allocate. A
+  // garbage collection there can end the process (node 26, "Lazy deopt after a fast API call").
+  const text = parts.join('');
+  let uses = 0;
+  let bytes: Buffer | undefined;
+  const body = () => {
+    if (uses++ === 0) return text;
+    bytes ??= Buffer.from(text);
+    return bytes;
+  };
+  return { body, after, pageSize: isEnd ? 0 : pageSize };
+}
+
+/** What was made of the array that the store returned, by its parameters. */
+const madeByUsers = new WeakMap<
   readonly User[],
-  { readonly count: number; readonly body: string | Buffer }
+  { readonly key: string; readonly value: unknown }
 >();
+
+/** Returns what `make` makes of the users. Requests that shared a read share that too. */
+function shared<T>(users: readonly User[], key: string, make: () => T): T {
+  const known = madeByUsers.get(users);
+  if (known?.key === key) return known.value as T;
+  const value = make();
+  madeByUsers.set(users, { key, value });
+  return value;
+}
 
 /** From this length, bytes shared by all responses cost less than text copied for each. */
 const SHARED_CHARACTERS = 16 * 1024;
 
 /** Returns the JSON of the first `count` users. */
 function jsonArray(users: readonly User[], count: number): string | Buffer {
-  const known = jsonByUsers.get(users);
-  if (known?.count === count) return known.body;
-  const text = `[${users.slice(0, count).map(representation).join(',')}]`;
-  const body = text.length < SHARED_CHARACTERS ? text : Buffer.from(text);
-  jsonByUsers.set(users, { count, body });
-  return body;
+  return shared(users, String(count), () => {
+    const text = JSON.stringify(users.slice(0, count).map(publicFields));
+    return text.length < SHARED_CHARACTERS ? text : Buffer.from(text);
+  });
 }
 
-function representation({ id, name, email }: User): string {
-  return JSON.stringify({ id, name, email });
+function representation(user: User): string {
+  return JSON.stringify(publicFields(user));
+}
+
+function publicFields({ id, name, email }: User): Omit<User, 'version'> {
+  return { id, name, email };
 }
 
 function parseId(text: string): number {

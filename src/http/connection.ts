@@ -96,6 +96,11 @@ export class Connection {
     this.#budget.turns.add(this.address, work);
   }
 
+  /** Counts work that this turn causes later. */
+  spend(ms: number): void {
+    this.#budget.turns.spend(ms);
+  }
+
   /** Stops reading until other clients have had their turn. */
   pauseForTurn(): void {
     if (this.#isYielding || this.#state === 'handshake' || this.#state === 'closed') return;

@@ -1,6 +1,7 @@
 // Writes responses. Handlers return a Reply; only this module writes it to the socket.
 import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
+import { TURN_MS } from '../turns.ts';
 import type { Exchange } from './exchange.ts';
 
 /** A response as a handler returns it. */
@@ -33,6 +34,9 @@ const PRIVATE = 'private, no-cache'; // 2.17
 
 /** A longer body is sent in slices, which show the progress of a slow client. */
 const SLICE_BYTES = 32 * 1024;
+
+/** Time of the turn that a piece takes which must be loaded first: most of its work comes later. */
+const LOAD_MS = TURN_MS / 4;
 
 /** Returns a JSON reply (2.1). */
 export function json(body: string | Buffer, headers: readonly string[] = [], status = 200): Reply {
@@ -156,6 +160,7 @@ function stream(
     if (res.destroyed) return done();
     const piece = pieces.next();
     if (piece instanceof Promise) {
+      connection.spend(LOAD_MS);
       piece.then(writeNext, fail); // At once, so that nothing loaded waits for its turn.
       return;
     }

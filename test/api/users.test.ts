@@ -2,6 +2,8 @@
 // the rules.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { listUsers } from '../../src/api/users.ts';
 import type { Pieces } from '../../src/http/reply.ts';
 import type { Context, Services } from '../../src/route.ts';
@@ -51,3 +53,54 @@ for (const { why, lengths } of [
     });
   }
 }
+
+const USERS = Array.from({ length: 2000 }, (_, i): User => {
+  return { id: i + 1, name: 'ü'.repeat(100), email: `${i}@example.com`, version: 1 };
+});
+
+/** A store whose reads of a page share one array, as batched reads do. */
+function sharing(): UserStore {
+  const read = new Map<string, readonly User[]>();
+  const list = async ({ after, limit }: Page) => {
+    const key = `${after} ${limit}`;
+    if (!read.has(key)) read.set(key, USERS.slice(after, after + limit));
+    return read.get(key)!;
+  };
+  return { list } as unknown as UserStore;
+}
+
+test('clients that shared a read get the same bytes, each the whole list', async () => {
+  const store = sharing();
+  const clients = await Promise.all(
+    Array.from({ length: 3 }, async () => {
+      const { body } = await listUsers({ query: '' } as Context, { store } as Services);
+      const texts: (string | Buffer)[] = [];
+      for (;;) {
+        const piece = (body as Pieces).next();
+        if (piece === undefined) return texts;
+        if (piece instanceof Promise) await piece;
+        else texts.push(piece);
+      }
+    }),
+  );
+  const expected = USERS.map(({ id, name, email }) => ({ id, name, email }));
+  for (const texts of clients) {
+    assert.deepEqual(JSON.parse(texts.map(String).join('')), expected);
+    assert.ok(texts.length > 5, `${texts.length} pieces`);
+  }
+  const [, second, third] = clients;
+  const copies = second!.filter((bytes, i) => !Buffer.isBuffer(bytes) || bytes !== third![i]);
+  assert.equal(copies.length, 0);
+});
+
+// See the comment in makePiece().
+test('no text of a list is a rope', async () => {
+  setFlagsFromString('--allow-natives-syntax');
+  const isFlat = runInNewContext('(text) => %StringIsFlat(text)') as (text: string) => boolean;
+  assert.equal(isFlat(`${USERS[0]!.name}${USERS[0]!.email}`), false);
+  for (const query of ['', 'limit=100', 'limit=1000']) {
+    const { body } = await listUsers({ query } as Context, { store: sharing() } as Services);
+    const text = typeof body === 'string' || Buffer.isBuffer(body) ? body : body.next();
+    assert.ok(Buffer.isBuffer(text) || isFlat(String(text)), query);
+  }
+});
