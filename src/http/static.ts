@@ -96,7 +96,7 @@ function variant(coding: Coding, body: Buffer): Variant {
 }
 
 const ELEMENT =
-  /^[ \t]*([!#$%&'*+.^_`|~\w-]+)[ \t]*(?:;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?[ \t]*$/i;
+  /^[ \t]*([!#$%&'*+.^_`|~\w-]+)(?:[ \t]*;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?[ \t]*$/i;
 
 /** Returns weights by coding in lower case. Ignores malformed elements. */
 function parseWeights(accepted: string): Map<string, number> {
