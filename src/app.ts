@@ -102,13 +102,12 @@ export class App implements Handler {
     const sent = headers['x-request-id'];
     exchange.requestId =
       typeof sent === 'string' && REQUEST_ID.test(sent) ? sent : this.#newRequestId(); // 2.2
-    const { trustProxy, now, begin } = this.#options;
+    const { trustProxy, begin } = this.#options;
     const forwardedFor = headers['x-forwarded-for'] as string | undefined;
     exchange.client =
       trustProxy === 0
         ? connection.address
         : clientAddress(connection.address, forwardedFor, trustProxy);
-    exchange.startMs = now();
     begin(exchange.method);
   }
 

@@ -57,10 +57,13 @@ export class Turns {
     this.#hasAccepted = false;
     this.#spentMs = 0;
     if (hasAccepted) this.#waitingSinceMs ??= start;
-    if (!hasAccepted || start - this.#waitingSinceMs! >= MAX_WAIT_MS) {
+    const waitedMs = start - (this.#waitingSinceMs ?? start);
+    if (!hasAccepted || waitedMs >= MAX_WAIT_MS) {
       this.#waitingSinceMs = undefined;
+      // The work gets the time that it has waited, so that new connections take at most half.
+      const limitMs = Math.max(TURN_MS, waitedMs);
       do this.#runNext();
-      while (this.#waiting.size > 0 && this.#now() - start + this.#spentMs < TURN_MS);
+      while (this.#waiting.size > 0 && this.#now() - start + this.#spentMs < limitMs);
     }
     if (this.#waiting.size > 0) setImmediate(this.#run);
   };

@@ -115,9 +115,10 @@ function anonymousBytes(): number {
 
 export class Budget {
   readonly turns: Turns;
+  /** A monotonic clock in milliseconds. */
+  readonly now: () => number;
   readonly #limits: MemoryLimits;
   readonly #inactivityMs: number;
-  readonly #now: () => number;
   /** All connections in the order of their arrival. */
   readonly #connections = new Set<Connection>();
   readonly #perAddress = new Map<string, number>();
@@ -151,7 +152,7 @@ export class Budget {
     this.#limits = limits;
     this.#lookAboveBytes = limits.budgetBytes;
     this.#inactivityMs = inactivityMs;
-    this.#now = now;
+    this.now = now;
     this.turns = turns;
     this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
   }
@@ -191,17 +192,19 @@ export class Budget {
   }
 
   /**
-   * Counts a pipelined request or a chunk. After too many of them, the other connections are read in
-   * turns too: one turn of the event loop would read them all (6.18).
+   * Counts a pipelined request or a chunk, or work like that of several. After too many of them, the
+   * other connections are read in turns too: one turn of the event loop would read them all (6.18).
    */
-  countMessage(): void {
-    if (this.#messages++ === 0) {
+  countMessage(weight = 1): void {
+    if (this.#messages === 0) {
       setImmediate(() => {
         this.#messages = 0;
       });
     }
-    if (this.#messages !== MESSAGES_PER_TURN) return;
-    this.#burstUntil = this.#now() + BURST_MS;
+    const before = this.#messages;
+    this.#messages += weight;
+    if (before >= MESSAGES_PER_TURN || this.#messages < MESSAGES_PER_TURN) return;
+    this.#burstUntil = this.now() + BURST_MS;
     for (const connection of this.#connections) connection.pauseForTurn();
   }
 
@@ -210,19 +213,19 @@ export class Budget {
    * brings one request.
    */
   countRead(isNew: boolean): void {
-    const isShort = isNew && this.#now() >= this.#burstUntil;
+    const isShort = isNew && this.now() >= this.#burstUntil;
     this.turns.spend(isShort ? TURN_MS / NEW_PER_TURN : TURN_MS);
   }
 
   /** Destroys the connection after LINGER_MS milliseconds unless it has closed before. */
   linger(connection: Connection): void {
     if (!this.#connections.has(connection)) return;
-    connection.deadlineMs = this.#now() + LINGER_MS;
+    connection.deadlineMs = this.now() + LINGER_MS;
     this.#lingering.add(connection);
   }
 
   #tick(): void {
-    const now = this.#now();
+    const now = this.now();
     for (const connection of this.#lingering) {
       if (connection.deadlineMs > now) break;
       connection.destroy();
@@ -267,7 +270,7 @@ export class Budget {
    */
   #closeLargest(excessBytes = 0): void {
     const { budgetBytes, connectionBytes } = this.#limits;
-    const latestStartMs = this.#now() - LONG_MS;
+    const latestStartMs = this.now() - LONG_MS;
     let total = this.#connections.size * connectionBytes;
     const holders = Array.from(this.#connections, (connection) => {
       const bytes = OVERHEAD * connection.measure();

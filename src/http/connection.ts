@@ -12,7 +12,7 @@ import type { Socket } from 'node:net';
 import type { Budget } from './budget.ts';
 import { HttpError } from './errors.ts';
 import { Exchange } from './exchange.ts';
-import { type ParseError, statusOfParseError } from './message.ts';
+import { MAX_HEADER_BYTES, type ParseError, statusOfParseError } from './message.ts';
 import { endOfOffer } from './upgrade.ts';
 
 /** Processes the requests of a listener. */
@@ -39,8 +39,20 @@ type State = 'handshake' | 'open' | 'broken' | 'refused' | 'closing' | 'closed';
 const REQUEST_BYTES = 3 * 1024;
 const HEADER_TEXT_BYTES = 64;
 
+/** Names and values that take as long to read as one pipelined request. */
+const MESSAGE_HEADER_TEXTS = 64;
+
+/** A request can be longer than requestBytes() by blanks in its header. */
+const BLANKS_BYTES = 1024;
+
 /** Memory per byte of an unfinished head. A head of 2,400 tiny fields takes four times its bytes. */
 const HEAD_FACTOR = 4;
+
+/** Memory of each name or value of an unfinished head or trailer. */
+const PARSED_TEXT_BYTES = 8;
+
+/** Undocumented: the parser keeps the fields of an unfinished head or trailer, without an event. */
+type ParsedSocket = Socket & { readonly parser?: { readonly _headers?: readonly string[] } };
 
 export class Connection {
   /** The client's address; IPv4 in its plain form. */
@@ -62,7 +74,7 @@ export class Connection {
   #isYielding = false;
   /** True while a request is charged that is not the current one yet. */
   #isReceiving = false;
-  /** The socket's `bytesRead` at the latest response. Further bytes belong to later requests. */
+  /** Position in the input after the latest request that got its response; 0 before the first. */
   #settledBytes = 0;
   /** Bytes that the client had taken at the last check, and when it last took any. */
   #drainedBytes = 0;
@@ -147,8 +159,11 @@ export class Connection {
     // closes, so it stays charged.
     if (this.#state !== 'open') {
       this.#socket.pause();
+      this.#budget.countMessage();
       return;
     }
+    if (req.rawHeaders.length > MESSAGE_HEADER_TEXTS)
+      this.#budget.countMessage(req.rawHeaders.length / MESSAGE_HEADER_TEXTS);
     const exchange = new Exchange(this, req, res, bytes);
     this.#latest = exchange;
     const current = this.#current;
@@ -156,8 +171,7 @@ export class Connection {
     if (isFree && this.#queue.length === 0) {
       // This copies the latest read, so it happens for the first request of a pipeline only.
       if (req.headers.upgrade !== undefined) exchange.offerEnd = endOfOffer(req);
-      this.#current = exchange;
-      this.#handler.handle(exchange);
+      this.#handle(exchange);
       return;
     }
     this.#queue.push(exchange); // 2.11
@@ -167,20 +181,31 @@ export class Connection {
   }
 
   /** Closes the connection after the response to this request. */
-  endAfter({ req, res }: Exchange): void {
+  endAfter({ req }: Exchange): void {
     if (this.#state === 'closed') return;
     this.#state = 'closing';
-    res.once('finish', () => req.resume());
+    // The rest of its body is dropped, but node parses what has arrived.
+    if (!hasEnded(req)) req.on('data', () => this.#budget.countMessage());
     // Node calls this once the last response of a connection has been written.
     this.#socket.destroySoon = () => this.#linger();
   }
 
   /** Gives back what the request was charged, once it has been read and the socket has its response. */
   settle({ req, heldBytes }: Exchange): void {
-    // Node keeps a request until its end, which may never come. Without a body it has ended already.
-    if (req.complete || req.readableEnded) this.hold(-heldBytes);
+    const isRead = hasEnded(req);
+    // Node keeps a request until its end, which may never come.
+    if (isRead) this.hold(-heldBytes);
     else req.once('end', () => this.hold(-heldBytes));
-    this.#settledBytes = this.#socket.bytesRead;
+    // The read with the end of this request may have brought the start of the next. The rest of a body
+    // that nobody reads is not the start of the next.
+    const { bytesRead } = this.#socket;
+    const end = this.#settledBytes + requestBytes(req);
+    if (isRead && bytesRead > end + BLANKS_BYTES) {
+      const isChunked = req.headers['transfer-encoding'] !== undefined;
+      this.#settledBytes = isChunked ? Math.max(end, bytesRead - MAX_HEADER_BYTES) : end;
+    } else {
+      this.#settledBytes = isRead ? bytesRead : Math.max(end, bytesRead);
+    }
   }
 
   /** True if the body of the latest request is malformed; its response closes the connection. */
@@ -243,15 +268,15 @@ export class Connection {
 
   /** True if the client has yet to complete the TLS handshake or a request. */
   get isUnfinished(): boolean {
-    if (this.#state === 'handshake' || this.#settledBytes === 0) return true;
+    if (this.#state !== 'open') return this.#state === 'handshake';
     if (!this.#isAnswered) return !this.#current!.req.complete;
-    return this.#state === 'open' && this.#socket.bytesRead > this.#settledBytes;
+    return this.#settledBytes === 0 || this.#socket.bytesRead > this.#settledBytes;
   }
 
   /** True if no request is in progress, and none that has arrived waits to be read. */
   get isIdle(): boolean {
     if (this.#state === 'handshake') return true;
-    return this.#state === 'open' && this.#isAnswered && !this.#isYielding;
+    return this.#state === 'open' && this.#isAnswered && !this.#isPaused;
   }
 
   /** Start of the request in progress, in milliseconds of the clock. */
@@ -261,12 +286,15 @@ export class Connection {
 
   /**
    * Returns the bytes that the client makes the process hold, without the idle connection itself.
-   * Bytes that arrived after the latest response are an unfinished head.
+   * Bytes that arrived after the latest request are an unfinished head.
    */
   measure(): number {
-    if (this.#state === 'handshake' || !this.#isAnswered) return this.heldBytes;
+    if (this.#state === 'handshake') return this.heldBytes;
+    const { parser, bytesRead } = this.#socket as ParsedSocket;
+    const parsedBytes = PARSED_TEXT_BYTES * (parser?._headers?.length ?? 0);
+    if (!this.#isAnswered) return this.heldBytes + parsedBytes;
     this.#forget();
-    return this.heldBytes + HEAD_FACTOR * (this.#socket.bytesRead - this.#settledBytes);
+    return this.heldBytes + Math.max(HEAD_FACTOR * (bytesRead - this.#settledBytes), parsedBytes);
   }
 
   /** Destroys the connection if the client takes nothing of a response for `inactivityMs` (6.3). */
@@ -287,7 +315,8 @@ export class Connection {
 
   /** Closes gracefully. */
   close(): void {
-    if (this.#state === 'handshake') {
+    // A client that has not read its response would keep the connection open.
+    if (this.#state === 'handshake' || this.#socket.writableLength > 0) {
       this.destroy();
       return;
     }
@@ -313,7 +342,8 @@ export class Connection {
 
   /** Frees the last request of an idle connection: 3 kB. */
   #forget(): void {
-    if (this.#queue.length > 0) return;
+    // A refusal must not follow the response to a request whose body has yet to arrive.
+    if (this.#queue.length > 0 || (this.#latest && !hasEnded(this.#latest.req))) return;
     this.#current = undefined;
     this.#latest = undefined;
   }
@@ -336,8 +366,14 @@ export class Connection {
         return;
       }
       if (this.#queue.length > 0) next.res.once('finish', () => this.#advance());
-      this.#handler.handle(next);
+      this.#handle(next);
     });
+  }
+
+  #handle(exchange: Exchange): void {
+    this.#current = exchange;
+    exchange.startMs = this.#budget.now();
+    this.#handler.handle(exchange);
   }
 
   #resume(): void {
@@ -358,4 +394,16 @@ export class Connection {
     socket.resume();
     this.#budget.linger(this);
   }
+}
+
+/** True if the request has been read. Without a body, that is before it is `complete`. */
+function hasEnded(req: IncomingMessage): boolean {
+  return req.complete || req.readableEnded;
+}
+
+/** Returns the length of a request as clients write it, without the framing of a chunked body. */
+function requestBytes({ method, url, rawHeaders, headers }: IncomingMessage): number {
+  let bytes = `${method} ${url} HTTP/1.1\r\n\r\n`.length + Number(headers['content-length'] ?? 0);
+  for (let i = 0; i < rawHeaders.length; i++) bytes += rawHeaders[i]!.length + 2;
+  return bytes;
 }

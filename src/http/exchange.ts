@@ -13,6 +13,7 @@ export class Exchange {
   offerEnd = 0;
   /** The client's address. */
   client = '';
+  /** Start of its processing, in milliseconds of the clock. */
   startMs = 0;
   /** The route's pattern; empty if no route matched. */
   route = '';

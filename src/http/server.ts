@@ -34,7 +34,7 @@ export class Server {
   /** Begins the TLS handshake of a connection; undefined without TLS. */
   readonly #startTls: ((socket: Socket) => void) | undefined;
   readonly #connections = new Set<Connection>();
-  /** Connections in a TLS handshake, by the client's address and port. */
+  /** Connections in a TLS handshake, by the addresses and ports of both ends. */
   readonly #handshakes = new Map<string, Connection>();
   #accepted = 0;
   #onEmpty: (() => void) | undefined;
@@ -135,7 +135,7 @@ export class Server {
       return;
     }
     this.#connections.add(connection);
-    const key = isTls ? endpoint(socket) : '';
+    const key = isTls ? endpoints(socket) : '';
     if (isTls) {
       this.#handshakes.set(key, connection);
       // 6.18: a handshake takes a millisecond.
@@ -155,7 +155,7 @@ export class Server {
   }
 
   #secure(socket: OwnedSocket): void {
-    const key = endpoint(socket);
+    const key = endpoints(socket);
     const connection = this.#handshakes.get(key);
     this.#handshakes.delete(key);
     if (connection === undefined || socket.destroyed) {
@@ -189,7 +189,7 @@ function https(): typeof Https {
   return createRequire(import.meta.url)('node:https');
 }
 
-/** The client's address and port, which a TLS socket and the TCP socket below it share. */
-function endpoint({ remoteAddress, remotePort }: Socket): string {
-  return `${remoteAddress} ${remotePort}`;
+/** The two ends of a connection, which a TLS socket and the TCP socket below it share. */
+function endpoints({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress} ${localPort}`;
 }

@@ -73,11 +73,7 @@ async function serve(limits: Partial<MemoryLimits>, respond: (exchange: Exchange
     () => performance.now(),
     new Turns(() => performance.now()),
   );
-  const handle = (exchange: Exchange) => {
-    exchange.startMs = performance.now();
-    respond(exchange);
-  };
-  const server = new Server({ handle, refusal: () => '', allow: '' }, budget);
+  const server = new Server({ handle: respond, refusal: () => '', allow: '' }, budget);
   const port = await server.listen(0, '127.0.0.1');
   const clients: Socket[] = [];
   const open = async (localAddress: string, text: string) => {
@@ -97,6 +93,12 @@ async function serve(limits: Partial<MemoryLimits>, respond: (exchange: Exchange
 }
 
 const HALF = 'GET / HTTP/1.1\r\nHost';
+
+const CHUNKED =
+  'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n';
+
+/** Node counts only names and values, and accepts 15,000 such fields. */
+const FIELDS = 'a:\r\n'.repeat(15_000);
 
 describe('6.3 slots for connections', () => {
   for (const { why, others, evicted } of [
@@ -155,6 +157,46 @@ describe('6.3 slots for connections', () => {
       for (const client of open) assert.equal(client.closed, false);
     });
   }
+});
+
+test('6.3 a complete first request is not closed before idle connections', async () => {
+  const asked = Promise.withResolvers<Exchange>();
+  await using service = await serve({ maxConnections: 3 }, (exchange) => {
+    if (exchange.req.url === '/') reply(exchange);
+    else asked.resolve(exchange);
+  });
+  for (const address of ['127.0.0.2', '127.0.0.2']) {
+    await once(await service.open(address, GET), 'data');
+  }
+  const busy = await service.open('127.0.0.2', GET.replace('/', '/slow'));
+  const exchange = await asked.promise;
+  await once(await service.open('127.0.0.3', GET), 'data');
+  reply(exchange);
+  await once(busy, 'data');
+});
+
+test('6.3 clients that do not read their first response are closed for new ones, for good', async () => {
+  const piece = 'x'.repeat(2 ** 16);
+  const pieces = { next: () => piece, heldBytes: 0 };
+  await using service = await serve({ maxConnections: 20 }, (exchange) => {
+    const body = exchange.req.url === '/' ? 'x' : pieces;
+    send(exchange, { status: 200, type: 'text/plain', body }, [], false, () => {});
+  });
+  const unread: Socket[] = [];
+  for (let i = 0; i < 20; i++) {
+    const client = await service.open('127.0.0.2', GET.replace('/', '/endless'));
+    unread.push(client.pause());
+  }
+  await pause(100);
+  const others: Socket[] = [];
+  for (let i = 0; i < 30; i++) {
+    const client = await service.open('127.0.0.2', GET);
+    others.push(client);
+    await Promise.race([once(client, 'data'), once(client, 'close')]);
+  }
+  for (const client of unread) client.resume();
+  await until(() => unread.every(({ closed }) => closed));
+  assert.ok(others.filter(({ closed }) => !closed).length <= 20);
 });
 
 test('6.17 unfinished heads count: the connections with the longest are closed', async () => {
@@ -302,6 +344,106 @@ describe('6.17 charges of connections', () => {
     assert.ok(charges.sum() > 0);
     client.write('12345');
     await until(() => charges.sum() === 0);
+  });
+
+  for (const { why, text, least, most } of [
+    { why: 'nothing after a request', text: GET, least: 0, most: 0 },
+    {
+      why: 'a head in the read of a request',
+      text: `${GET}${HALF}: x\r\n${FIELDS}`,
+      least: 100_000,
+    },
+    {
+      why: 'one long field in the read of a request',
+      text: `${GET}${HALF}: ${'x'.repeat(15_000)}`,
+      least: 50_000,
+    },
+    {
+      why: 'a head in the read of a chunked request',
+      text: `${CHUNKED}${HALF}: ${'x'.repeat(15_000)}`,
+      least: 50_000,
+    },
+    { why: 'trailers without an end', text: `${CHUNKED.slice(0, -2)}${FIELDS}`, least: 50_000 },
+    { why: 'a small chunked request', text: CHUNKED, least: 0, most: 0 },
+    {
+      why: 'a body that nobody reads',
+      text: `${REQUEST.replace('5', '90000')}${'x'.repeat(60_000)}`,
+      least: 0,
+      most: 4096,
+    },
+    {
+      why: 'a request with blanks',
+      text: GET.replace('Host:', 'Host:          '),
+      least: 0,
+      most: 0,
+    },
+  ]) {
+    test(`measured: ${why}`, async () => {
+      let connection: Connection | undefined;
+      let bytesRead = () => 0;
+      await using service = await serve({}, (exchange) => {
+        connection = exchange.connection;
+        bytesRead = () => exchange.req.socket.bytesRead;
+        if (exchange.headers['transfer-encoding'] === undefined) reply(exchange);
+        else exchange.req.on('data', () => {}).on('end', () => reply(exchange));
+      });
+      await service.open('127.0.0.2', text);
+      await until(() => bytesRead() === text.length);
+      await pause(20);
+      const bytes = connection!.measure();
+      assert.ok(bytes >= least && bytes <= (most ?? 2 ** 20), `${bytes} bytes`);
+    });
+  }
+
+  test('a request has no second response because its body never ends', async () => {
+    let connection: Connection | undefined;
+    await using service = await serve({}, (exchange) => {
+      connection = exchange.connection;
+      reply(exchange);
+    });
+    let received = '';
+    const client = await service.open('127.0.0.2', '');
+    client.on('data', (text) => {
+      received += String(text);
+    });
+    client.write(`${REQUEST}123`);
+    await until(() => received !== '');
+    connection!.measure();
+    // Node's error 30 s after the start of a request.
+    connection!.reject(Object.assign(new Error(), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }));
+    await once(client, 'close');
+    assert.equal(received.match(/HTTP\/1\.1 /g)?.length, 1);
+  });
+
+  test('6.18 everything that node parses in one read counts', async (t) => {
+    for (const { text, least } of [
+      { text: GET.repeat(2000), least: 1999 },
+      { text: `${GET.replace('/', '/last')}${GET.repeat(2000)}`, least: 2000 },
+      {
+        text: `${CHUNKED.slice(0, -'2\r\n{}\r\n0\r\n\r\n'.length)}${'1\r\nx\r\n'.repeat(9000)}`,
+        least: 9000,
+      },
+      { text: `${HALF}: x\r\n${FIELDS}\r\n`, least: 300 },
+    ]) {
+      let weight = 0;
+      const counted = t.mock.method(Budget.prototype, 'countMessage', (one = 1) => {
+        weight += one;
+      });
+      await using service = await serve({}, (exchange) =>
+        reply(exchange, exchange.req.url === '/last' || exchange.req.method === 'POST'),
+      );
+      await service.open('127.0.0.2', text);
+      await until(() => weight >= least);
+      counted.mock.restore();
+    }
+  });
+
+  test('the start of a request is known before it is handled', async () => {
+    const before = performance.now();
+    const started = Promise.withResolvers<number>();
+    await using service = await serve({}, ({ startMs }) => started.resolve(startMs));
+    await service.open('127.0.0.2', GET);
+    assert.ok((await started.promise) >= before);
   });
 
   test('a connection that is destroyed counts no more, in the same turn', async (t) => {

@@ -58,11 +58,13 @@ async function listen(
     limits = {},
     refusal = () => '',
     tls,
+    host = '127.0.0.1',
   }: {
     inactivityMs?: number;
     limits?: Partial<MemoryLimits>;
     refusal?: Handler['refusal'];
     tls?: KeyPair | undefined;
+    host?: string;
   } = {},
 ) {
   const budget = new Budget(
@@ -71,12 +73,8 @@ async function listen(
     () => performance.now(),
     new Turns(() => performance.now()),
   );
-  const start = (exchange: Exchange) => {
-    exchange.startMs = performance.now();
-    handle(exchange);
-  };
-  const server = track(new Server({ handle: start, refusal, allow: '' }, budget, tls));
-  const port = await server.listen(0, '127.0.0.1');
+  const server = track(new Server({ handle, refusal, allow: '' }, budget, tls));
+  const port = await server.listen(0, host);
   const dispose = async () => {
     server.destroy();
     budget.close();
@@ -380,6 +378,51 @@ test('6.2 a stop serves a connection before its TLS handshake, and closes one wi
   assert.match(String(bytes), /^HTTP\/1\.1 200 /);
   await Promise.all([stopped, once(silent.resume(), 'close')]);
   assert.deepEqual(order, ['responded', 'stopped']);
+});
+
+test('6.2 a stop without grace serves all requests of a pipeline', LIMITED, async () => {
+  let isStopping = false;
+  const { server, port } = await listen((exchange) => {
+    setImmediate(() =>
+      response(exchange, '', isStopping && exchange.connection.isLatest(exchange)),
+    );
+  });
+  const client = connect(port, '127.0.0.1');
+  let received = '';
+  client.on('data', (text) => {
+    received += String(text);
+  });
+  client.write(GET.repeat(200));
+  await until(() => received !== '');
+  isStopping = true;
+  await server.stop(0, 1000);
+  if (!client.closed) await once(client, 'close');
+  assert.equal(received.match(/HTTP\/1\.1 200/g)?.length, 200);
+});
+
+test('6.13 handshakes from one address and port to two addresses are two connections', {
+  ...LIMITED,
+  skip: NO_OPENSSL,
+}, async () => {
+  await using service = await listen((exchange) => response(exchange), {
+    tls: pem(),
+    host: '0.0.0.0',
+  });
+  const free = connectTcp({ port: service.port, host: '127.0.0.1', localAddress: '127.0.0.9' });
+  await once(free, 'connect');
+  const { localPort } = free;
+  const sockets = [free];
+  const other = { port: service.port, host: '127.0.0.2', localAddress: '127.0.0.9' };
+  sockets.push(connectTcp({ ...other, localPort: localPort! }));
+  await once(sockets[1]!, 'connect');
+  const clients = sockets.map((socket) =>
+    connectTls({ socket: track(socket), rejectUnauthorized: false }),
+  );
+  for (const client of [...clients, ...clients]) {
+    client.write(GET);
+    const [bytes] = await once(client, 'data');
+    assert.match(String(bytes), /^HTTP\/1\.1 200 /);
+  }
 });
 
 test('6.18 a handshake waits for few of those that another address began before', {
