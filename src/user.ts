@@ -32,6 +32,8 @@ export const ALWAYS: Condition = { oneOf: 'any', noneOf: [] };
 export interface Page {
   readonly after: number;
   readonly limit: number;
+  /** The client's address. Clients take turns (6.18). */
+  readonly client?: string;
 }
 
 /** The user, `'stale'` if the condition does not hold, or undefined if no user has the id. */

@@ -22,20 +22,21 @@ const PIECE_CHARACTERS = 32 * 1024;
 const MAX_LIMIT = 1000;
 
 /** GET /users */
-export async function listUsers({ query }: Context, { store }: Services): Promise<Reply> {
+export async function listUsers({ query, client }: Context, { store }: Services): Promise<Reply> {
   const values = parseQuery(query, ['limit', 'after', 'email']); // 4.2
   const limit = parseInteger('limit', values.limit, 1, MAX_LIMIT);
   const after = parseInteger('after', values.after, 0, Number.MAX_SAFE_INTEGER) ?? 0;
   if (values.email !== undefined) return findByEmail(values.email, after, store);
   // One user more than the limit shows whether another page follows.
-  const users = await store.list({ after, limit: limit === undefined ? PAGE_SIZE : limit + 1 });
+  const pageLimit = limit === undefined ? PAGE_SIZE : limit + 1;
+  const users = await store.list({ after, limit: pageLimit, client });
   const count = Math.min(users.length, limit ?? PAGE_SIZE);
   const hasNext = count < users.length;
   const next = `</users?limit=${limit}&after=${users[count - 1]?.id}>; rel="next"`;
   const headers = hasNext ? ['Link', next] : [];
   if (count < PAGE_SIZE) return json(jsonArray(users, count), headers); // 4.1
   const last = limit === undefined ? Number.POSITIVE_INFINITY : users[count - 1]!.id;
-  const body = new UserPieces(users, last, store);
+  const body = new UserPieces(users, last, client, store);
   return { status: 200, type: 'application/json', body, headers };
 }
 
@@ -122,15 +123,17 @@ class UserPieces implements Pieces {
   #users: readonly User[] | undefined;
   /** Id at which the list ends. */
   readonly #last: number;
+  readonly #client: string;
   readonly #store: UserStore;
   /** Id of the last user written. */
   #after = 0;
   /** Number of users to read for the next piece; 0 after the last. */
   #pageSize = PAGE_SIZE;
 
-  constructor(users: readonly User[], last: number, store: UserStore) {
+  constructor(users: readonly User[], last: number, client: string, store: UserStore) {
     this.#users = users;
     this.#last = last;
+    this.#client = client;
     this.#store = store;
   }
 
@@ -138,7 +141,7 @@ class UserPieces implements Pieces {
     if (this.#pageSize === 0) return undefined;
     const users = this.#users;
     if (users === undefined) {
-      const page = { after: this.#after, limit: this.#pageSize };
+      const page = { after: this.#after, limit: this.#pageSize, client: this.#client };
       return this.#store.list(page).then((read) => {
         this.#users = read;
       });

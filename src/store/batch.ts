@@ -51,6 +51,8 @@ export interface BatchOperation<Session, Item, Result> {
   ) => Promise<readonly (Result | Error | typeof NOT_DONE)[]>;
   /** Starts a batch. The result decides for each waiting call, in order, if it joins. Default: all. */
   readonly newBatch?: (() => (item: Item) => boolean) | undefined;
+  /** The client of a call. Batches begin with a call of each client in turn. Default: in order. */
+  readonly clientOf?: ((item: Item) => string) | undefined;
   /** Classifies an error of `statement`. */
   readonly outcomeAfter: (err: unknown) => FailedOutcome;
 }
@@ -111,6 +113,9 @@ export class Queue<Session, Item, Result> {
   readonly #now: () => number;
   readonly #schedule: (queue: BatchSource<Session>) => void;
   #waiting: Call<Item, Result>[] = [];
+  /** Number of the batch that began with a call of the client. */
+  readonly #servedIn = new Map<string, number>();
+  #batches = 0;
 
   /** @param schedule called for each new call; takes and runs the batches in a later turn */
   constructor(
@@ -161,11 +166,26 @@ export class Queue<Session, Item, Result> {
     if (joins === undefined) return this.#waiting.splice(0, MAX_BATCH_SIZE);
     const selected: Call<Item, Result>[] = [];
     const rest: Call<Item, Result>[] = [];
+    const first = this.#first();
+    if (first !== undefined) joins(first.item);
     for (const call of this.#waiting) {
-      (selected.length < MAX_BATCH_SIZE && joins(call.item) ? selected : rest).push(call);
+      const isNext = call === first || (selected.length < MAX_BATCH_SIZE && joins(call.item));
+      (isNext ? selected : rest).push(call);
     }
     this.#waiting = rest;
     return selected;
+  }
+
+  /** Returns the first call of the client that has waited longest for a batch of its own (6.18). */
+  #first(): Call<Item, Result> | undefined {
+    const { clientOf } = this.#operation;
+    if (clientOf === undefined) return undefined;
+    if (this.#waiting.length === 0 || this.#servedIn.size > MAX_WAITING) this.#servedIn.clear();
+    if (this.#waiting.length === 0) return undefined;
+    const servedIn = ({ item }: Call<Item, Result>) => this.#servedIn.get(clientOf(item)) ?? 0;
+    const first = this.#waiting.reduce((a, b) => (servedIn(b) < servedIn(a) ? b : a));
+    this.#servedIn.set(clientOf(first.item), ++this.#batches);
+    return first;
   }
 
   async #run(session: Session, batch: Call<Item, Result>[]): Promise<Error | undefined> {

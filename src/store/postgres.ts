@@ -44,8 +44,9 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
   function batched<Item, Result>(
     statement: BatchOperation<Session, Item, Result>['statement'],
     newBatch?: BatchOperation<Session, Item, Result>['newBatch'],
+    clientOf?: (item: Item) => string,
   ): (item: Item) => Promise<Result> {
-    const operation = { statement, newBatch, outcomeAfter };
+    const operation = { statement, newBatch, clientOf, outcomeAfter };
     const queue = new Queue(operation, options.timeoutMs, options.now, pool.schedule);
     return (item) => queue.call(item);
   }
@@ -72,6 +73,7 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
     list: batched(
       list,
       sameKey(({ after, limit }) => `${after} ${limit}`),
+      ({ client = '' }) => client,
     ),
     update: (id, change, condition) => update({ id, ...change, condition }),
     delete: (id, condition) => remove({ id, condition }),

@@ -117,6 +117,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
         return pages.map(() => users);
       },
       newBatch: sameKey(({ after, limit }) => `${after} ${limit}`),
+      clientOf: ({ client = '' }) => client,
       outcomeAfter,
     },
     timeoutMs,

@@ -93,6 +93,21 @@ test('clients that shared a read get the same bytes, each the whole list', async
   assert.equal(copies.length, 0);
 });
 
+test('6.18 each read of a list names its client', async () => {
+  const clients = new Set<string | undefined>();
+  const all = sharing();
+  const list = (page: Page) => {
+    clients.add(page.client);
+    return all.list(page);
+  };
+  const context = { query: '', client: '192.0.2.1' } as Context;
+  const store = { list } as UserStore;
+  const { body } = await listUsers(context, { store } as Services);
+  (body as Pieces).next();
+  await (body as Pieces).next();
+  assert.deepEqual([...clients], ['192.0.2.1']);
+});
+
 // See the comment in makePiece().
 test('no text of a list is a rope', async () => {
   setFlagsFromString('--allow-natives-syntax');

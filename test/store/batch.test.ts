@@ -401,6 +401,21 @@ describe('a queue', () => {
     assert.deepEqual(outcomes, ['lost: StoreUnavailable', 'a: StoreUnavailable']);
   });
 
+  test('6.18 batches begin with a call of each client in turn', async () => {
+    const { call, runAll, statements } = queueOf({
+      newBatch: sameKey((item) => item),
+      clientOf: (item) => item[0]!,
+    });
+    call('a1', 'a2', 'a3', 'a2', 'b1', 'c1', 'b1');
+    await runAll();
+    const expected = [['a1'], ['b1', 'b1'], ['c1'], ['a2', 'a2'], ['a3']];
+    assert.deepEqual(statements, expected);
+    // The next call of any client has its turn again.
+    call('a1', 'b1');
+    await runAll();
+    assert.deepEqual(statements, [...expected, ['a1'], ['b1']]);
+  });
+
   test('4.13 while a statement runs, each of its calls fails at its own deadline', async () => {
     const results = Promise.withResolvers<string[]>();
     const { queue, call, clock, outcomes } = queueOf({ statement: () => results.promise });
