@@ -4,7 +4,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Access, challenge } from '../src/auth/access.ts';
-import { MEDIA_TYPES } from '../src/http/body.ts';
+import { MEDIA_TYPES } from '../src/http/media.ts';
 import type { Route } from '../src/route.ts';
 import { routes } from '../src/routes.ts';
 import { VERSION } from '../src/version.ts';

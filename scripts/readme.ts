@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { MEDIA_TYPES } from '../src/http/body.ts';
+import { MEDIA_TYPES } from '../src/http/media.ts';
 import type { Route } from '../src/route.ts';
 import { routes } from '../src/routes.ts';
 import { stablePort } from '../test/support/daemon.ts';

@@ -3,10 +3,11 @@
 import { randomBytes } from 'node:crypto';
 import { authenticate } from './auth/access.ts';
 import { clientAddress } from './http/address.ts';
-import { hasBody, MEDIA_TYPES, readBody } from './http/body.ts';
+import { hasBody, readBody } from './http/body.ts';
 import type { Connection, Handler } from './http/connection.ts';
 import { errorReply, HttpError } from './http/errors.ts';
 import type { Exchange } from './http/exchange.ts';
+import { MEDIA_TYPES } from './http/media.ts';
 import { checkMessage, singleHeader } from './http/message.ts';
 import { checkQuery } from './http/query.ts';
 import { empty, endsConnection, type Reply, rawReply, send } from './http/reply.ts';

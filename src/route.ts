@@ -1,7 +1,7 @@
 // Types of the route table.
 import type { Access, AuthServices } from './auth/access.ts';
-import type { MediaType } from './http/body.ts';
 import type { Exchange } from './http/exchange.ts';
+import type { MediaType } from './http/media.ts';
 import type { Reply } from './http/reply.ts';
 import type { StaticDocument } from './http/static.ts';
 import type { UserStore } from './user.ts';

@@ -12,7 +12,8 @@ import type { Socket } from 'node:net';
 import type { Budget } from './budget.ts';
 import { HttpError } from './errors.ts';
 import { Exchange } from './exchange.ts';
-import { MAX_HEADER_BYTES, type ParseError, statusOfParseError } from './message.ts';
+import { hasEnded, Input } from './input.ts';
+import { type ParseError, statusOfParseError } from './message.ts';
 import { endOfOffer } from './upgrade.ts';
 
 /** Processes the requests of a listener. */
@@ -42,18 +43,6 @@ const HEADER_TEXT_BYTES = 64;
 /** Names and values that take as long to read as one pipelined request. */
 const MESSAGE_HEADER_TEXTS = 64;
 
-/** A request can be longer than requestBytes() by blanks in its header. */
-const BLANKS_BYTES = 1024;
-
-/** Memory per byte of an unfinished head. A head of 2,400 tiny fields takes four times its bytes. */
-const HEAD_FACTOR = 4;
-
-/** Memory of each name or value of an unfinished head or trailer. */
-const PARSED_TEXT_BYTES = 8;
-
-/** Undocumented: the parser keeps the fields of an unfinished head or trailer, without an event. */
-type ParsedSocket = Socket & { readonly parser?: { readonly _headers?: readonly string[] } };
-
 export class Connection {
   /** The client's address; IPv4 in its plain form. */
   readonly address: string;
@@ -74,8 +63,7 @@ export class Connection {
   #isYielding = false;
   /** True while a request is charged that is not the current one yet. */
   #isReceiving = false;
-  /** Position in the input after the latest request that got its response; 0 before the first. */
-  #settledBytes = 0;
+  readonly #input = new Input();
   /** Bytes that the client had taken at the last check, and when it last took any. */
   #drainedBytes = 0;
   #drainedAtMs = 0;
@@ -192,20 +180,10 @@ export class Connection {
 
   /** Gives back what the request was charged, once it has been read and the socket has its response. */
   settle({ req, heldBytes }: Exchange): void {
-    const isRead = hasEnded(req);
     // Node keeps a request until its end, which may never come.
-    if (isRead) this.hold(-heldBytes);
+    if (hasEnded(req)) this.hold(-heldBytes);
     else req.once('end', () => this.hold(-heldBytes));
-    // The read with the end of this request may have brought the start of the next. The rest of a body
-    // that nobody reads is not the start of the next.
-    const { bytesRead } = this.#socket;
-    const end = this.#settledBytes + requestBytes(req);
-    if (isRead && bytesRead > end + BLANKS_BYTES) {
-      const isChunked = req.headers['transfer-encoding'] !== undefined;
-      this.#settledBytes = isChunked ? Math.max(end, bytesRead - MAX_HEADER_BYTES) : end;
-    } else {
-      this.#settledBytes = isRead ? bytesRead : Math.max(end, bytesRead);
-    }
+    this.#input.settle(this.#socket, req);
   }
 
   /** True if the body of the latest request is malformed; its response closes the connection. */
@@ -270,7 +248,7 @@ export class Connection {
   get isUnfinished(): boolean {
     if (this.#state !== 'open') return this.#state === 'handshake';
     if (!this.#isAnswered) return !this.#current!.req.complete;
-    return this.#settledBytes === 0 || this.#socket.bytesRead > this.#settledBytes;
+    return this.#input.isUnfinished(this.#socket);
   }
 
   /** True if no request is in progress, and none that has arrived waits to be read. */
@@ -284,17 +262,12 @@ export class Connection {
     return this.#isReceiving ? Number.POSITIVE_INFINITY : (this.#current?.startMs ?? 0);
   }
 
-  /**
-   * Returns the bytes that the client makes the process hold, without the idle connection itself.
-   * Bytes that arrived after the latest request are an unfinished head.
-   */
+  /** Returns the bytes that the client makes the process hold, without the idle connection itself. */
   measure(): number {
     if (this.#state === 'handshake') return this.heldBytes;
-    const { parser, bytesRead } = this.#socket as ParsedSocket;
-    const parsedBytes = PARSED_TEXT_BYTES * (parser?._headers?.length ?? 0);
-    if (!this.#isAnswered) return this.heldBytes + parsedBytes;
-    this.#forget();
-    return this.heldBytes + Math.max(HEAD_FACTOR * (bytesRead - this.#settledBytes), parsedBytes);
+    const isIdle = this.#isAnswered;
+    if (isIdle) this.#forget();
+    return this.heldBytes + this.#input.heldBytes(this.#socket, isIdle);
   }
 
   /** Destroys the connection if the client takes nothing of a response for `inactivityMs` (6.3). */
@@ -394,16 +367,4 @@ export class Connection {
     socket.resume();
     this.#budget.linger(this);
   }
-}
-
-/** True if the request has been read. Without a body, that is before it is `complete`. */
-function hasEnded(req: IncomingMessage): boolean {
-  return req.complete || req.readableEnded;
-}
-
-/** Returns the length of a request as clients write it, without the framing of a chunked body. */
-function requestBytes({ method, url, rawHeaders, headers }: IncomingMessage): number {
-  let bytes = `${method} ${url} HTTP/1.1\r\n\r\n`.length + Number(headers['content-length'] ?? 0);
-  for (let i = 0; i < rawHeaders.length; i++) bytes += rawHeaders[i]!.length + 2;
-  return bytes;
 }

@@ -5,8 +5,9 @@ import { EventEmitter, once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
-import { hasBody, type MediaType, readBody } from '../../src/http/body.ts';
+import { hasBody, readBody } from '../../src/http/body.ts';
 import type { Exchange } from '../../src/http/exchange.ts';
+import type { MediaType } from '../../src/http/media.ts';
 
 type Headers = Record<string, string>;
 
