@@ -145,13 +145,13 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: '1,000 clients that never read pages of 1,000 users',
+    shortTransport: 'tls',
     hasUsers: true,
     run: (c) =>
       c.hold(1000, unread(get('/users?limit=1000'), 20), { isRead: false, lifeMs: UNREAD_MS }),
   },
   {
     name: '1,000 clients that never read a list of all users',
-    shortTransport: 'tls',
     hasUsers: true,
     run: (c) => c.hold(1000, unread(get('/users'), 1), { isRead: false, lifeMs: UNREAD_MS }),
   },
