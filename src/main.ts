@@ -23,7 +23,7 @@ const HELP = `${USAGE}
   --help     print this text
   --version  print the version
 
-Settings come from environment variables; docs/contract.md lists them.
+Settings come from environment variables; the README lists them.
 `;
 
 const STDOUT_FD = 1;

@@ -25,7 +25,7 @@ import { describe } from './store/url.ts';
 import { Turns } from './turns.ts';
 import { StoreUnavailable, type UserStore } from './user.ts';
 
-/** Minimum time a client has to read a response before we close the connection. */
+/** A client that reads nothing of its response for this long is disconnected. */
 const READER_TIMEOUT_MS = 60_000;
 
 /** A running service. */

@@ -1,5 +1,5 @@
-// The package, for test suites (contract section 9). Its types reject unknown settings (9.6). They use
-// no other file, so that the declarations in the package show nothing else of the source.
+// The package, for test suites (contract section 9). Its types reject unknown settings (9.6). They are
+// written out here, so that the declarations in the package show nothing else of the source.
 /// <reference lib="esnext.disposable" preserve="true" />
 import { InvalidConfig, readConfig, VARIABLES } from './config.ts';
 import { Log } from './ops/log.ts';
@@ -50,7 +50,10 @@ export interface Settings {
   readonly AUTH_FAILURES_PER_MINUTE?: number | undefined;
   /** Larger request bodies return 413; in bytes, 1 to 16777216. Default: 102400. */
   readonly BODY_LIMIT_BYTES?: number | undefined;
-  /** Memory that the process may use; the limits of clients derive from it. Default: 536870912. */
+  /**
+   * Memory that the process may use; the limits of clients derive from it. Default: the limit of the
+   * control group, or 536870912.
+   */
   readonly MEMORY_LIMIT_BYTES?: number | undefined;
   /** An origin, or `*`, that browsers may call from. Default: none. */
   readonly CORS_ORIGIN?: string | undefined;

@@ -3,8 +3,8 @@
 // a lot of work delays mostly itself.
 //
 // Node accepts only one connection per turn of the event loop. After a turn that accepted one, the
-// work waits for the next turn, for MAX_WAIT_MS at most. Otherwise each of many new connections would
-// wait for a full TURN_MS of work per connection before it.
+// work waits for the next turn, for MAX_WAIT_MS at most. Otherwise the n-th of many new connections
+// would wait for n times TURN_MS.
 
 /** Time for this work in one turn of the event loop. A task that has begun runs to its end. */
 export const TURN_MS = 2;

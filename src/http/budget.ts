@@ -46,8 +46,8 @@ const SMALL_BYTES = 8 * 1024;
 const LONG_MS = 1_000;
 
 /**
- * `hold` checks again once connections hold this part of the budget more, or after the next tick.
- * Less garbage than this is not collected.
+ * `hold` checks again when the sum has grown by this part of the budget, or after the next tick. Less
+ * garbage than this is left alone.
  */
 const NEXT_LOOK = 1 / 16;
 
@@ -66,7 +66,7 @@ const TIGHT_COLLECTION_PAUSE_MS = 1_000;
 /** Pipelined requests or chunks that are read in one turn of the event loop: about 10 ms of work. */
 const MESSAGES_PER_TURN = 1_000;
 
-/** New connections that are read in one turn; only one for BURST_MS after MESSAGES_PER_TURN came. */
+/** New connections that are read in one turn; only one for BURST_MS after a turn with too many messages. */
 const NEW_PER_TURN = 16;
 const BURST_MS = 1_000;
 

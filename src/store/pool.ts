@@ -1,7 +1,7 @@
-// Postgres connection pool with deadlines, reconnection and failover. Each connection is a client of
-// npm `postgres` of its own, used for one socket and then replaced. The pool of that driver can leave a
-// slot dead for good after a lost connection, has no query deadline and does not fail over (as of
-// version 3.4.9).
+// Postgres connection pool with deadlines, reconnection and failover. Each connection has its own client
+// of npm `postgres`, which is used for one socket and then replaced. The driver's own pool never repairs
+// some slots after a lost connection, has no query deadline and does not fail over (as of version
+// 3.4.9).
 //
 // - Every call has a deadline, which includes queueing and connecting. A connection without a
 //   response by then is reset, so that its unsent data can't arrive later, and replaced.

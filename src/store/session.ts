@@ -28,9 +28,9 @@ interface ServerState {
   readonly isReadOnly: boolean;
 }
 
-// Every statement finds its rows by key, for any values. Without these settings the server plans most
-// batches again, or keeps a plan from when the table was small, which reads all of it. A scan of the
-// whole table then seems so expensive that the server would compile it.
+// All statements use an index. By default the server plans most batches again, or keeps a plan from when
+// the table was small, which reads all of it. Without `enable_seqscan` some costs look so high that the
+// server would compile the statement (jit).
 const SET_PLANNER =
   'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
 

@@ -3,8 +3,7 @@
 // part of the statement, so no read precedes it. The statement skips a target whose new email is
 // taken, so that it can't roll back the rest of its batch.
 //
-// The statement decides which targets to skip in the snapshot with which it starts, before it writes
-// anything. The results equal those of calls that run one at a time: first all skipped ones, then the
+// The statement decides from its snapshot, before it writes anything, which targets to skip. The results equal those of calls that run one at a time: first all skipped ones, then the
 // others. These can't conflict, because no two targets of a batch have an id or a new email in common.
 import {
   ALWAYS,
