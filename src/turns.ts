@@ -60,8 +60,8 @@ export class Turns {
     const waitedMs = start - (this.#waitingSinceMs ?? start);
     if (!hasAccepted || waitedMs >= MAX_WAIT_MS) {
       this.#waitingSinceMs = undefined;
-      // The work gets the time that it has waited, so that new connections take at most half.
-      const limitMs = Math.max(TURN_MS, waitedMs);
+      // The work gets the time that it has waited, so that new connections take about half.
+      const limitMs = Math.max(TURN_MS, Math.min(waitedMs, MAX_WAIT_MS));
       do this.#runNext();
       while (this.#waiting.size > 0 && this.#now() - start + this.#spentMs < limitMs);
     }

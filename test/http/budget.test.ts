@@ -438,6 +438,19 @@ describe('6.17 charges of connections', () => {
     }
   });
 
+  test('6.18 loading a piece of a response counts against its turn', async (t) => {
+    const spent: number[] = [];
+    t.mock.method(Turns.prototype, 'spend', (ms: number) => void spent.push(ms));
+    const parts = ['x', Promise.resolve(), 'y'];
+    const body = { next: () => parts.shift(), heldBytes: 0 };
+    await using service = await serve({}, (exchange) => {
+      send(exchange, { status: 200, type: 'text/plain', body }, [], false, () => {});
+    });
+    await service.open('127.0.0.2', GET);
+    await until(() => parts.length === 0);
+    assert.ok(spent.includes(0.5), `${spent} ms`);
+  });
+
   test('the start of a request is known before it is handled', async () => {
     const before = performance.now();
     const started = Promise.withResolvers<number>();
