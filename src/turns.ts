@@ -17,8 +17,9 @@ type Task = () => void;
 /** Runs one task of each client in turn, in the order of their arrival. */
 export class Turns {
   /** Waiting tasks by client. The client whose turn is next comes first. */
-  readonly #waiting = new Map<string, Task[]>();
+  readonly #waiting = new Map<string, Set<Task>>();
   readonly #now: () => number;
+  #isScheduled = false;
   #hasAccepted = false;
   /** Time of the current turn that `spend` has counted. */
   #spentMs = 0;
@@ -30,15 +31,18 @@ export class Turns {
     this.#now = now;
   }
 
-  /** Runs the task in a later turn; it must not throw. `client` is an address, or empty for our own. */
+  /** Runs the task once in a later turn; it must not throw. `client` is an address, or empty for our own. */
   add(client: string, task: Task): void {
     const tasks = this.#waiting.get(client);
-    if (tasks !== undefined) {
-      tasks.push(task);
-      return;
-    }
-    if (this.#waiting.size === 0) setImmediate(this.#run);
-    this.#waiting.set(client, [task]);
+    if (tasks === undefined) this.#waiting.set(client, new Set([task]));
+    else tasks.add(task);
+    this.#schedule();
+  }
+
+  /** Takes back a task that waits. */
+  delete(client: string, task: Task): void {
+    const tasks = this.#waiting.get(client);
+    if (tasks?.delete(task) && tasks.size === 0) this.#waiting.delete(client);
   }
 
   /** Counts work that the task has caused later in this turn, such as a read after `socket.resume()`. */
@@ -51,7 +55,14 @@ export class Turns {
     this.#hasAccepted = true;
   }
 
+  #schedule(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    setImmediate(this.#run);
+  }
+
   readonly #run = (): void => {
+    this.#isScheduled = false;
     const start = this.#now();
     const hasAccepted = this.#hasAccepted;
     this.#hasAccepted = false;
@@ -62,18 +73,21 @@ export class Turns {
       this.#waitingSinceMs = undefined;
       // The work gets the time that it has waited, so that new connections take about half.
       const limitMs = Math.max(TURN_MS, Math.min(waitedMs, MAX_WAIT_MS));
-      do this.#runNext();
-      while (this.#waiting.size > 0 && this.#now() - start + this.#spentMs < limitMs);
+      while (this.#waiting.size > 0) {
+        this.#runNext();
+        if (this.#now() - start + this.#spentMs >= limitMs) break;
+      }
     }
-    if (this.#waiting.size > 0) setImmediate(this.#run);
+    if (this.#waiting.size > 0) this.#schedule();
   };
 
   #runNext(): void {
-    const [[client, tasks]] = this.#waiting as unknown as [[string, Task[]]];
-    const task = tasks.shift()!;
-    task();
+    const [[client, tasks]] = this.#waiting as unknown as [[string, Set<Task>]];
+    const [task] = tasks as unknown as [Task];
+    tasks.delete(task);
     // Puts the client behind the others.
     this.#waiting.delete(client);
-    if (tasks.length > 0) this.#waiting.set(client, tasks);
+    if (tasks.size > 0) this.#waiting.set(client, tasks);
+    task();
   }
 }

@@ -139,3 +139,16 @@ test('6.18 a turn has time for the reads that its tasks cause', async () => {
     assert.equal(done, expected);
   }
 });
+
+test('6.18 a task that is taken back does not run', async () => {
+  const turns = new Turns(() => 0);
+  const ran: string[] = [];
+  const task = () => ran.push('taken back');
+  turns.add('a', task);
+  turns.delete('a', task);
+  turns.delete('a', task);
+  turns.add('b', () => ran.push('b'));
+  await new Promise((resolve) => setImmediate(resolve));
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(ran, ['b']);
+});

@@ -5,12 +5,14 @@
 // hold little keep working:
 //
 // - `hold` checks the sum of all charges against the budget.
-// - A timer checks the memory of the process. This covers unfinished heads, which node's parser keeps
-//   without an event. What each connection has received is measured only while memory is short.
+// - A timer checks the memory of the process, and V8's heap, whose own limit ends the process. This
+//   covers unfinished heads, which node's parser keeps without an event. What each connection has
+//   received is measured only while memory is short.
 //
 // The same timer closes connections that make no progress, so that no connection needs its own timer.
 import { readFileSync } from 'node:fs';
 import { memoryUsage } from 'node:process';
+import { getHeapStatistics } from 'node:v8';
 import { TURN_MS, type Turns } from '../turns.ts';
 import type { Connection } from './connection.ts';
 
@@ -37,6 +39,9 @@ const OVERHEAD = 4;
 
 /** Connections are closed if the process has grown by more than this part of the budget. */
 const TIGHT = 0.85;
+
+/** The same if V8 uses more than this part of its heap, which includes garbage. */
+const TIGHT_HEAP = 0.75;
 
 /** A connection that holds this much can be closed at once. */
 const LARGE_BYTES = 32 * 1024;
@@ -241,15 +246,17 @@ export class Budget {
     const { budgetBytes } = this.#limits;
     this.#lookAboveBytes = budgetBytes;
     this.#mostHeldBytes = Math.max(this.#mostHeldBytes, this.#heldBytes);
-    const most = TIGHT * budgetBytes;
     const grownBytes = memoryUsage.rss() - this.#ownRssBytes;
     this.#leastGrownBytes = Math.min(this.#leastGrownBytes, grownBytes);
     if (grownBytes < budgetBytes / 4) return;
-    const isTight = grownBytes > most;
+    const heap = getHeapStatistics();
+    const heapExcessBytes = heap.used_heap_size - TIGHT_HEAP * heap.heap_size_limit;
+    const excessBytes = Math.max(grownBytes - TIGHT * budgetBytes, heapExcessBytes);
+    const isTight = excessBytes > 0;
     // What may be garbage. V8 collects only when it allocates; after an attack nothing does.
-    const garbageBytes = isTight
-      ? grownBytes - this.#leastGrownBytes
-      : this.#mostHeldBytes - this.#heldBytes;
+    let garbageBytes = this.#mostHeldBytes - this.#heldBytes;
+    if (isTight) garbageBytes = grownBytes - this.#leastGrownBytes;
+    if (heapExcessBytes > 0) garbageBytes = heap.used_heap_size;
     const pauseMs = isTight ? TIGHT_COLLECTION_PAUSE_MS : COLLECTION_PAUSE_MS;
     if (garbageBytes > NEXT_LOOK * budgetBytes && now - this.#collectedAt >= pauseMs) {
       this.#collectedAt = now;
@@ -260,13 +267,13 @@ export class Budget {
       // In a task of its own: under our stack V8 would keep more. The regular flavor keeps empty pages.
       globalThis.gc?.({ type: 'major', execution: 'async', flavor: 'last-resort' });
     } else if (isTight) {
-      this.#closeLargest(grownBytes - most);
+      this.#closeLargest(excessBytes);
     }
   }
 
   /**
    * Closes the connections that hold the most until the others fit into the budget (6.17).
-   * `excessBytes` is the growth of the process beyond TIGHT.
+   * `excessBytes` is the memory of the process beyond TIGHT or TIGHT_HEAP.
    */
   #closeLargest(excessBytes = 0): void {
     const { budgetBytes, connectionBytes } = this.#limits;

@@ -60,6 +60,8 @@ export class Connection {
   #latest: Exchange | undefined;
   /** Requests waiting for the current one. */
   readonly #queue: Exchange[] = [];
+  /** Work that waits for its turn (6.18). */
+  readonly #work: (() => void)[] = [];
   #isYielding = false;
   /** True while a request is charged that is not the current one yet. */
   #isReceiving = false;
@@ -82,19 +84,37 @@ export class Connection {
     this.#state = 'open';
   }
 
-  /** Releases everything. The socket has closed, or is about to. */
+  /** Releases everything: the socket has closed. */
   closed(): void {
+    this.#release();
+    // It checks that the client has gone.
+    for (const work of this.#work.splice(0)) setImmediate(work);
+  }
+
+  #release(): void {
     this.#state = 'closed';
     this.#queue.length = 0;
     this.#current = undefined;
     this.#latest = undefined;
     this.#budget.delete(this);
+    // Until its turn, it would keep the socket and its requests.
+    this.#budget.turns.delete(this.address, this.#runNext);
   }
 
   /** Runs a piece of work in a later turn of the event loop. */
   later(work: () => void): void {
-    this.#budget.turns.add(this.address, work);
+    if (this.#state === 'closed') {
+      setImmediate(work);
+      return;
+    }
+    this.#work.push(work);
+    this.#budget.turns.add(this.address, this.#runNext);
   }
+
+  readonly #runNext = (): void => {
+    this.#work.shift()?.();
+    if (this.#work.length > 0) this.#budget.turns.add(this.address, this.#runNext);
+  };
 
   /** Counts work that this turn causes later. */
   spend(ms: number): void {
@@ -108,7 +128,7 @@ export class Connection {
     this.#socket.pause();
     this.later(() => {
       this.#isYielding = false;
-      if (!this.#isPaused) this.#resume();
+      if (this.#state !== 'closed' && !this.#isPaused) this.#resume();
     });
   }
 
@@ -304,7 +324,7 @@ export class Connection {
     const socket: Socket & { encrypted?: boolean } = this.#socket;
     // Node 26 keeps the descriptor of a socket that is reset after its end.
     const canReset = this.#state !== 'handshake' && !socket.encrypted && !socket.writableEnded;
-    this.closed();
+    this.#release();
     if (!canReset) {
       socket.destroy();
       return;

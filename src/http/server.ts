@@ -140,7 +140,8 @@ export class Server {
       this.#handshakes.set(key, connection);
       // 6.18: a handshake takes a millisecond.
       connection.later(() => {
-        if (!socket.destroyed) startTls(socket);
+        if (socket.destroyed) return;
+        startTls(socket);
         this.#budget.countRead(false);
       });
     } else {

@@ -58,6 +58,26 @@ describe('limits', () => {
   }
 });
 
+/** Turns that never come once `isWaiting` is set. */
+class EndlessTurns extends Turns {
+  readonly tasks = new Set<() => void>();
+  isWaiting = false;
+
+  constructor() {
+    super(() => performance.now());
+  }
+
+  override add(client: string, task: () => void): void {
+    if (this.isWaiting) this.tasks.add(task);
+    else super.add(client, task);
+  }
+
+  override delete(client: string, task: () => void): void {
+    this.tasks.delete(task);
+    super.delete(client, task);
+  }
+}
+
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
 function reply(exchange: Exchange, isLast = false): void {
@@ -65,14 +85,13 @@ function reply(exchange: Exchange, isLast = false): void {
 }
 
 /** A service with one-word responses, and clients that report when they are closed. */
-async function serve(limits: Partial<MemoryLimits>, respond: (exchange: Exchange) => void = reply) {
+async function serve(
+  limits: Partial<MemoryLimits>,
+  respond: (exchange: Exchange) => void = reply,
+  turns = new Turns(() => performance.now()),
+) {
   const all = { budgetBytes: 100 * MIB, maxConnections: 1000, connectionBytes: 16 * 1024 };
-  const budget = new Budget(
-    { ...all, ...limits },
-    60_000,
-    () => performance.now(),
-    new Turns(() => performance.now()),
-  );
+  const budget = new Budget({ ...all, ...limits }, 60_000, () => performance.now(), turns);
   const server = new Server({ handle: respond, refusal: () => '', allow: '' }, budget);
   const port = await server.listen(0, '127.0.0.1');
   const clients: Socket[] = [];
@@ -496,6 +515,18 @@ describe('6.17 charges of connections', () => {
     assert.equal(charges.calls(), calls);
   });
 
+  /** Collects garbage until the object is gone, for 1.5 s at most. */
+  async function collected(reference: WeakRef<object>): Promise<boolean> {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    const deadline = performance.now() + 1500;
+    while (reference.deref() !== undefined && performance.now() < deadline) {
+      await pause(20);
+      collect();
+    }
+    return reference.deref() === undefined;
+  }
+
   test('a connection that closes while it lingers is not kept', async () => {
     let connection: WeakRef<Connection> | undefined;
     await using service = await serve({}, (exchange) => {
@@ -505,13 +536,49 @@ describe('6.17 charges of connections', () => {
     const client = await service.open('127.0.0.2', GET);
     await once(client, 'data');
     client.destroy();
-    setFlagsFromString('--expose-gc');
-    const collect = runInNewContext('gc') as () => void;
-    const deadline = performance.now() + 1500;
-    while (connection!.deref() !== undefined && performance.now() < deadline) {
-      await pause(20);
-      collect();
-    }
-    assert.equal(connection!.deref(), undefined);
+    assert.ok(await collected(connection!));
+  });
+
+  test('a connection that closes while it waits for its turn is not kept', async () => {
+    const turns = new EndlessTurns();
+    let request: WeakRef<object> | undefined;
+    const respond = ({ connection, req }: Exchange) => {
+      request = new WeakRef(req);
+      turns.isWaiting = true;
+      connection.pauseForTurn();
+      assert.equal(turns.tasks.size, 1);
+      connection.destroy();
+    };
+    await using service = await serve({}, respond, turns);
+    await once(await service.open('127.0.0.2', GET), 'close');
+    assert.ok(await collected(request!));
+  });
+
+  test('6.18 a connection that has closed costs nothing of a turn', async (t) => {
+    const received = Promise.withResolvers<Connection>();
+    await using service = await serve({}, ({ connection }) => received.resolve(connection));
+    await service.open('127.0.0.2', GET);
+    const connection = await received.promise;
+    const spend = t.mock.method(Turns.prototype, 'spend');
+    connection.pauseForTurn();
+    connection.destroy();
+    await new Promise((resolve) => setImmediate(resolve));
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(spend.mock.callCount(), 0);
+  });
+
+  test('work that waits for its turn runs once the connection has closed', async () => {
+    const turns = new EndlessTurns();
+    const ran: string[] = [];
+    const respond = ({ connection }: Exchange) => {
+      turns.isWaiting = true;
+      connection.later(() => ran.push('before'));
+      connection.destroy();
+      connection.later(() => ran.push('after'));
+    };
+    await using service = await serve({}, respond, turns);
+    await service.open('127.0.0.2', GET);
+    await until(() => ran.length === 2);
+    assert.deepEqual(ran.sort(), ['after', 'before']);
   });
 });
