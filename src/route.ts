@@ -16,7 +16,10 @@ export interface Services extends AuthServices {
 }
 
 /** The part of a request that a handler sees. */
-export type Context = Pick<Exchange, 'headers' | 'parameters' | 'query' | 'body' | 'client'>;
+export type Context = Pick<
+  Exchange,
+  'headers' | 'parameters' | 'query' | 'body' | 'client' | 'hasLeft'
+>;
 
 /**
  * Returns the response to a request. A synchronous handler saves a microtask. An asynchronous one must

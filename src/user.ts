@@ -32,8 +32,14 @@ export const ALWAYS: Condition = { oneOf: 'any', noneOf: [] };
 export interface Page {
   readonly after: number;
   readonly limit: number;
-  /** The client's address. Clients take turns (6.18). */
-  readonly client?: string;
+}
+
+/** The client on whose behalf a method of a store is called. */
+export interface Caller {
+  /** Its address. Clients take turns (6.18). */
+  readonly client: string;
+  /** True once it has left. A call that has not begun then fails with CallerLeft (4.17). */
+  readonly hasLeft: boolean;
 }
 
 /** The user, `'stale'` if the condition does not hold, or undefined if no user has the id. */
@@ -46,18 +52,23 @@ export type WriteResult = User | 'stale' | undefined;
  */
 export interface UserStore {
   /** @throws EmailTaken */
-  create(user: NewUser): Promise<User>;
-  find(id: number): Promise<User | undefined>;
-  findByEmail(email: string): Promise<User | undefined>;
+  create(user: NewUser, caller?: Caller): Promise<User>;
+  find(id: number, caller?: Caller): Promise<User | undefined>;
+  findByEmail(email: string, caller?: Caller): Promise<User | undefined>;
   /** The users of a page, by ascending id. */
-  list(page: Page): Promise<readonly User[]>;
+  list(page: Page, caller?: Caller): Promise<readonly User[]>;
   /**
    * Returns the user after the change.
    * @throws EmailTaken
    */
-  update(id: number, change: UserChange, condition: Condition): Promise<WriteResult>;
+  update(
+    id: number,
+    change: UserChange,
+    condition: Condition,
+    caller?: Caller,
+  ): Promise<WriteResult>;
   /** Returns the user as it was before. */
-  delete(id: number, condition: Condition): Promise<WriteResult>;
+  delete(id: number, condition: Condition, caller?: Caller): Promise<WriteResult>;
   /** Rejects if the store is unusable. */
   ping(): Promise<void>;
   /**
@@ -70,6 +81,11 @@ export interface UserStore {
 /** Another user has the email. */
 export class EmailTaken extends Error {
   override readonly name = 'EmailTaken';
+}
+
+/** The caller left while its call waited. The call was not done. */
+export class CallerLeft extends Error {
+  override readonly name = 'CallerLeft';
 }
 
 /** The store failed or did not respond in time; `cause` says how. */

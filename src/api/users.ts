@@ -5,6 +5,7 @@ import { parseQuery } from '../http/query.ts';
 import { empty, json, type Pieces, type Reply } from '../http/reply.ts';
 import type { Context, Services } from '../route.ts';
 import {
+  type Caller,
   FIELDS,
   isEmail,
   parseChange,
@@ -22,39 +23,36 @@ const PIECE_CHARACTERS = 32 * 1024;
 const MAX_LIMIT = 1000;
 
 /** GET /users */
-export async function listUsers({ query, client }: Context, { store }: Services): Promise<Reply> {
-  const values = parseQuery(query, ['limit', 'after', 'email']); // 4.2
+export async function listUsers(context: Context, { store }: Services): Promise<Reply> {
+  const values = parseQuery(context.query, ['limit', 'after', 'email']); // 4.2
   const limit = parseInteger('limit', values.limit, 1, MAX_LIMIT);
   const after = parseInteger('after', values.after, 0, Number.MAX_SAFE_INTEGER) ?? 0;
-  if (values.email !== undefined) return findByEmail(values.email, after, store);
+  if (values.email !== undefined) return findByEmail(values.email, after, store, context);
   // One user more than the limit shows whether another page follows.
   const pageLimit = limit === undefined ? PAGE_SIZE : limit + 1;
-  const users = await store.list({ after, limit: pageLimit, client });
+  const users = await store.list({ after, limit: pageLimit }, context);
   const count = Math.min(users.length, limit ?? PAGE_SIZE);
   const hasNext = count < users.length;
   const next = `</users?limit=${limit}&after=${users[count - 1]?.id}>; rel="next"`;
   const headers = hasNext ? ['Link', next] : [];
   if (count < PAGE_SIZE) return json(jsonArray(users, count), headers); // 4.1
   const last = limit === undefined ? Number.POSITIVE_INFINITY : users[count - 1]!.id;
-  const body = new UserPieces(users, last, client, store);
+  const body = new UserPieces(users, last, context, store);
   return { status: 200, type: 'application/json', body, headers };
 }
 
 /** POST /users */
-export function createUser({ body }: Context, { store }: Services): Promise<Reply> {
-  return store.create(parseNewUser(body)).then((user) => {
+export function createUser(context: Context, { store }: Services): Promise<Reply> {
+  return store.create(parseNewUser(context.body), context).then((user) => {
     const headers = ['Location', `/users/${user.id}`, 'ETag', entityTag(user)]; // 4.4
     return json(representation(user), headers, 201);
   });
 }
 
 /** GET /users/{id} */
-export async function readUser(
-  { parameters, headers }: Context,
-  { store }: Services,
-): Promise<Reply> {
-  const required = condition(headers);
-  const found = await store.find(parseId(parameters.id!));
+export async function readUser(context: Context, { store }: Services): Promise<Reply> {
+  const required = condition(context.headers);
+  const found = await store.find(parseId(context.parameters.id!), context);
   const user = existing(found && !matchesIfMatch(found, required) ? 'stale' : found);
   const tag = ['ETag', entityTag(user)];
   if (matchesIfNoneMatch(user, required)) return empty(304, tag); // 4.3
@@ -72,21 +70,19 @@ export function patchUser(context: Context, services: Services): Promise<Reply> 
 }
 
 /** DELETE /users/{id} (contract 4.7) */
-export async function deleteUser(
-  { parameters, headers }: Context,
-  { store }: Services,
-): Promise<Reply> {
-  const removed = await store.delete(parseId(parameters.id!), condition(headers));
+export async function deleteUser(context: Context, { store }: Services): Promise<Reply> {
+  const { parameters, headers } = context;
+  const removed = await store.delete(parseId(parameters.id!), condition(headers), context);
   return json(representation(existing(removed)));
 }
 
 async function updateUser(
-  { parameters, headers }: Context,
+  context: Context,
   { store }: Services,
   fields: UserChange,
 ): Promise<Reply> {
-  const id = parseId(parameters.id!); // 2.5
-  const user = existing(await store.update(id, fields, condition(headers)));
+  const id = parseId(context.parameters.id!); // 2.5
+  const user = existing(await store.update(id, fields, condition(context.headers), context));
   // Contrary to RFC 9110 §9.3.4, because clients need the tag for the next If-Match.
   const tag = ['ETag', entityTag(user), 'Content-Location', `/users/${user.id}`]; // 4.8
   return json(representation(user), tag);
@@ -104,11 +100,16 @@ function noSuchUser(): HttpError {
   return new HttpError(404, 'No user has this id.'); // 4.9
 }
 
-async function findByEmail(email: string, after: number, store: UserStore): Promise<Reply> {
+async function findByEmail(
+  email: string,
+  after: number,
+  store: UserStore,
+  caller: Caller,
+): Promise<Reply> {
   if (!isEmail(email)) {
     throw new HttpError(400, `The query parameter email must be ${FIELDS.email.description}.`); // 4.2
   }
-  const user = await store.findByEmail(email);
+  const user = await store.findByEmail(email, caller);
   const found = user !== undefined && user.id > after ? [user] : [];
   return json(jsonArray(found, found.length));
 }
@@ -123,17 +124,17 @@ class UserPieces implements Pieces {
   #users: readonly User[] | undefined;
   /** Id at which the list ends. */
   readonly #last: number;
-  readonly #client: string;
+  readonly #caller: Caller;
   readonly #store: UserStore;
   /** Id of the last user written. */
   #after = 0;
   /** Number of users to read for the next piece; 0 after the last. */
   #pageSize = PAGE_SIZE;
 
-  constructor(users: readonly User[], last: number, client: string, store: UserStore) {
+  constructor(users: readonly User[], last: number, caller: Caller, store: UserStore) {
     this.#users = users;
     this.#last = last;
-    this.#client = client;
+    this.#caller = caller;
     this.#store = store;
   }
 
@@ -141,8 +142,8 @@ class UserPieces implements Pieces {
     if (this.#pageSize === 0) return undefined;
     const users = this.#users;
     if (users === undefined) {
-      const page = { after: this.#after, limit: this.#pageSize, client: this.#client };
-      return this.#store.list(page).then((read) => {
+      const page = { after: this.#after, limit: this.#pageSize };
+      return this.#store.list(page, this.#caller).then((read) => {
         this.#users = read;
       });
     }
@@ -166,7 +167,7 @@ interface Piece {
   readonly pageSize: number;
 }
 
-/** Makes a piece of about PIECE_CHARACTERS of the first users. The list ends with the id `last`. */
+/** Formats the first users as a piece of about PIECE_CHARACTERS. The list ends with the id `last`. */
 function makePiece(users: readonly User[], isFirst: boolean, last: number): Piece {
   const parts: string[] = [];
   let length = 0;
@@ -180,7 +181,7 @@ function makePiece(users: readonly User[], isFirst: boolean, last: number): Piec
   }
   const isEnd = parts.length === 0 || after === last;
   if (isEnd) parts.push(']');
-  const charactersPerUser = (2 * length) / parts.length;
+  const charactersPerUser = length / (parts.length / 2); // A user has two parts.
   const pageSize = Math.min(Math.ceil(PIECE_CHARACTERS / charactersPerUser), PAGE_SIZE);
   // Not a text built with +: Buffer.byteLength() would flatten it in a call that must not allocate. A
   // garbage collection there can end the process (node 26, "Lazy deopt after a fast API call").
@@ -195,13 +196,13 @@ function makePiece(users: readonly User[], isFirst: boolean, last: number): Piec
   return { body, after, pageSize: isEnd ? 0 : pageSize };
 }
 
-/** What was made of the array that the store returned, by its parameters. */
+/** The JSON made from an array of the store, with the key of its parameters. */
 const madeByUsers = new WeakMap<
   readonly User[],
   { readonly key: string; readonly value: unknown }
 >();
 
-/** Returns what `make` makes of the users. Requests that shared a read share that too. */
+/** Returns the result of `make`. Requests that shared a read share it too. */
 function shared<T>(users: readonly User[], key: string, make: () => T): T {
   const known = madeByUsers.get(users);
   if (known?.key === key) return known.value as T;

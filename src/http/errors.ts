@@ -1,6 +1,6 @@
 // Every error becomes a plain-text response here. Details of an internal error go to the log only.
 import { STATUS_CODES } from 'node:http';
-import { EmailTaken, InvalidUser } from '../user.ts';
+import { CallerLeft, EmailTaken, InvalidUser } from '../user.ts';
 import { type Reply, text } from './reply.ts';
 
 /** Thrown for a request that gets an error response. */
@@ -23,5 +23,6 @@ export function errorReply(err: unknown): Reply {
   if (err instanceof HttpError) return text(err.status, err.message, err.headers);
   if (err instanceof InvalidUser) return text(400, err.message);
   if (err instanceof EmailTaken) return text(400, 'Another user has this email.'); // 4.10
+  if (err instanceof CallerLeft) return text(400, 'The client has left.'); // For the log.
   return text(500, 'Internal Server Error'); // 2.1, 2.9
 }

@@ -7,7 +7,7 @@ export class Exchange {
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
   /** Bytes charged to the connection until the socket has the response. */
-  readonly heldBytes: number;
+  heldBytes: number;
   requestId = '';
   /** Bytes the socket had received at the end of a request that offers an upgrade; see upgrade.ts. */
   offerEnd = 0;
@@ -47,6 +47,11 @@ export class Exchange {
 
   get headers(): IncomingHttpHeaders {
     return this.req.headers;
+  }
+
+  /** True once the connection has closed. */
+  get hasLeft(): boolean {
+    return this.req.socket.destroyed;
   }
 }
 

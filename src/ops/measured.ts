@@ -1,5 +1,5 @@
 // Records the duration and the failure of each store operation for the metrics.
-import { EmailTaken, StoreUnavailable, type UserStore } from '../user.ts';
+import { CallerLeft, EmailTaken, StoreUnavailable, type UserStore } from '../user.ts';
 
 export const OPERATIONS = [
   'create',
@@ -50,7 +50,7 @@ export function measure(
 }
 
 function failureOf(err: unknown, isLate: boolean): Failure | undefined {
-  if (err instanceof EmailTaken) return undefined;
+  if (err instanceof EmailTaken || err instanceof CallerLeft) return undefined;
   if (!(err instanceof StoreUnavailable)) return '_OTHER';
   return isLate ? 'timeout' : 'unavailable';
 }

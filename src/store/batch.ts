@@ -9,13 +9,16 @@
 // - If a statement couldn't start in time, only the expired calls fail. The rest run again together.
 // - A call that has queued for 75 % of its timeout is dropped and never runs. The rest of its time is
 //   reserved for execution. Without that reserve, each batch after an outage would start too late.
-import { StoreUnavailable } from '../user.ts';
+import { type Caller, CallerLeft, StoreUnavailable } from '../user.ts';
 
 /** Maximum number of calls in one statement. */
 const MAX_BATCH_SIZE = 500;
 
 /** Maximum number of waiting calls; further calls fail at once. */
 const MAX_WAITING = 20_000; // 4.17
+
+/** With fewer waiting calls, those whose callers have left are dropped only when a batch begins. */
+const FEW_WAITING = 256;
 
 /** Part of its time that a call may spend in the queue. */
 const QUEUE_TIME = 0.75; // 4.13
@@ -51,8 +54,8 @@ export interface BatchOperation<Session, Item, Result> {
   ) => Promise<readonly (Result | Error | typeof NOT_DONE)[]>;
   /** Starts a batch. The result decides for each waiting call, in order, if it joins. Default: all. */
   readonly newBatch?: (() => (item: Item) => boolean) | undefined;
-  /** The client of a call. Batches begin with a call of each client in turn. Default: in order. */
-  readonly clientOf?: ((item: Item) => string) | undefined;
+  /** Batches begin with a call of each client in turn. Default: in order. */
+  readonly takesTurns?: boolean | undefined;
   /** Classifies an error of `statement`. */
   readonly outcomeAfter: (err: unknown) => FailedOutcome;
 }
@@ -87,6 +90,7 @@ export function distinctKeys<Item>(
 
 interface Call<Item, Result> {
   readonly item: Item;
+  readonly caller: Caller | undefined;
   /** Deadline in milliseconds of the clock. A call without a result then fails. */
   readonly expires: number;
   readonly resolve: (result: Result) => void;
@@ -113,9 +117,11 @@ export class Queue<Session, Item, Result> {
   readonly #now: () => number;
   readonly #schedule: (queue: BatchSource<Session>) => void;
   #waiting: Call<Item, Result>[] = [];
-  /** Number of the batch that began with a call of the client. */
+  /** By client: number of the latest batch that began with its call. */
   readonly #servedIn = new Map<string, number>();
   #batches = 0;
+  /** Number of waiting calls from which those of callers that have left are dropped. */
+  #dropAt = FEW_WAITING;
 
   /** @param schedule called for each new call; takes and runs the batches in a later turn */
   constructor(
@@ -130,14 +136,16 @@ export class Queue<Session, Item, Result> {
     this.#schedule = schedule;
   }
 
-  /** @throws StoreUnavailable, or the Error that the statement returned for this call */
-  call(item: Item): Promise<Result> {
+  /** @throws StoreUnavailable, CallerLeft, or the Error that the statement returned for this call */
+  call(item: Item, caller?: Caller): Promise<Result> {
     return new Promise((resolve, reject) => {
+      if (this.#waiting.length >= this.#dropAt) this.#dropAbandoned();
       if (this.#waiting.length >= MAX_WAITING) {
         reject(new StoreUnavailable('too many calls are waiting for the store')); // 4.17
         return;
       }
-      this.#waiting.push({ item, expires: this.#now() + this.#timeoutMs, resolve, reject });
+      const expires = this.#now() + this.#timeoutMs;
+      this.#waiting.push({ item, caller, expires, resolve, reject });
       this.#schedule(this);
     });
   }
@@ -145,6 +153,7 @@ export class Queue<Session, Item, Result> {
   /** Takes the calls of the next batch from the queue; undefined if none wait. */
   take(now: number): Batch<Session> | undefined {
     this.expire(now);
+    this.#dropAbandoned();
     const calls = this.#select();
     if (calls.length === 0) return undefined;
     return {
@@ -159,6 +168,19 @@ export class Queue<Session, Item, Result> {
     const reservedMs = (1 - QUEUE_TIME) * this.#timeoutMs; // 4.13
     const cause = 'the store was busy or unreachable for too long';
     this.#waiting = failExpired(this.#waiting, now + reservedMs, cause);
+  }
+
+  /** Fails the calls whose callers have left, which would keep their requests (4.17). */
+  #dropAbandoned(): void {
+    const hasLeft = ({ caller }: Call<Item, Result>) => caller?.hasLeft === true;
+    if (this.#waiting.some(hasLeft)) {
+      const { left = [], waiting = [] } = Object.groupBy(this.#waiting, (call) =>
+        hasLeft(call) ? 'left' : 'waiting',
+      );
+      this.#waiting = waiting;
+      for (const { reject } of left) reject(new CallerLeft());
+    }
+    this.#dropAt = Math.max(2 * this.#waiting.length, FEW_WAITING);
   }
 
   #select(): Call<Item, Result>[] {
@@ -178,13 +200,13 @@ export class Queue<Session, Item, Result> {
 
   /** Returns the first call of the client that has waited longest for a batch of its own (6.18). */
   #first(): Call<Item, Result> | undefined {
-    const { clientOf } = this.#operation;
-    if (clientOf === undefined) return undefined;
+    if (!this.#operation.takesTurns) return undefined;
     if (this.#waiting.length === 0 || this.#servedIn.size > MAX_WAITING) this.#servedIn.clear();
     if (this.#waiting.length === 0) return undefined;
-    const servedIn = ({ item }: Call<Item, Result>) => this.#servedIn.get(clientOf(item)) ?? 0;
+    const clientOf = ({ caller }: Call<Item, Result>) => caller?.client ?? '';
+    const servedIn = (call: Call<Item, Result>) => this.#servedIn.get(clientOf(call)) ?? 0;
     const first = this.#waiting.reduce((a, b) => (servedIn(b) < servedIn(a) ? b : a));
-    this.#servedIn.set(clientOf(first.item), ++this.#batches);
+    this.#servedIn.set(clientOf(first), ++this.#batches);
     return first;
   }
 

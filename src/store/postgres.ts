@@ -4,7 +4,14 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
-import { type NewUser, type Page, StoreUnavailable, type User, type WriteResult } from '../user.ts';
+import {
+  type Caller,
+  type NewUser,
+  type Page,
+  StoreUnavailable,
+  type User,
+  type WriteResult,
+} from '../user.ts';
 import { type BatchOperation, distinctKeys, Queue, sameKey } from './batch.ts';
 import type { Store, StoreOptions } from './index.ts';
 import { migrations, missing, type Schema } from './migrate.ts';
@@ -44,11 +51,11 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
   function batched<Item, Result>(
     statement: BatchOperation<Session, Item, Result>['statement'],
     newBatch?: BatchOperation<Session, Item, Result>['newBatch'],
-    clientOf?: (item: Item) => string,
-  ): (item: Item) => Promise<Result> {
-    const operation = { statement, newBatch, clientOf, outcomeAfter };
+    takesTurns = false,
+  ): (item: Item, caller?: Caller) => Promise<Result> {
+    const operation = { statement, newBatch, takesTurns, outcomeAfter };
     const queue = new Queue(operation, options.timeoutMs, options.now, pool.schedule);
-    return (item) => queue.call(item);
+    return (item, caller) => queue.call(item, caller);
   }
 
   const update = batched<Target, WriteResult>(
@@ -73,10 +80,10 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
     list: batched(
       list,
       sameKey(({ after, limit }) => `${after} ${limit}`),
-      ({ client = '' }) => client,
+      true,
     ),
-    update: (id, change, condition) => update({ id, ...change, condition }),
-    delete: (id, condition) => remove({ id, condition }),
+    update: (id, change, condition, caller) => update({ id, ...change, condition }, caller),
+    delete: (id, condition, caller) => remove({ id, condition }, caller),
     get connections() {
       return pool.connections;
     },

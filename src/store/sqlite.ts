@@ -117,7 +117,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
         return pages.map(() => users);
       },
       newBatch: sameKey(({ after, limit }) => `${after} ${limit}`),
-      clientOf: ({ client = '' }) => client,
+      takesTurns: true,
       outcomeAfter,
     },
     timeoutMs,
@@ -135,14 +135,15 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
   );
 
   return {
-    create: ({ name, email }) =>
-      writes.call(() => write(statements.create, name, email)) as Promise<User>,
+    create: ({ name, email }, caller) =>
+      writes.call(() => write(statements.create, name, email), caller) as Promise<User>,
     find: (id) => read(() => toUserIfAny(statements.find.get(id))),
     findByEmail: (email) => read(() => toUserIfAny(statements.findByEmail.get(email))),
-    list: (page) => lists.call(page),
-    update: (id, { name = null, email = null }, condition) =>
-      writes.call(() => writeIf(condition, statements.update, id, name, email)),
-    delete: (id, condition) => writes.call(() => writeIf(condition, statements.delete, id)),
+    list: (page, caller) => lists.call(page, caller),
+    update: (id, { name = null, email = null }, condition, caller) =>
+      writes.call(() => writeIf(condition, statements.update, id, name, email), caller),
+    delete: (id, condition, caller) =>
+      writes.call(() => writeIf(condition, statements.delete, id), caller),
     ping: () => read(() => void statements.ping.get()),
     close: async () => db.close(),
   };

@@ -7,7 +7,7 @@ import { runInNewContext } from 'node:vm';
 import { listUsers } from '../../src/api/users.ts';
 import type { Pieces } from '../../src/http/reply.ts';
 import type { Context, Services } from '../../src/route.ts';
-import type { Page, User, UserStore } from '../../src/user.ts';
+import type { Caller, Page, User, UserStore } from '../../src/user.ts';
 
 /** A list of these users: its text, and the number of users read from the store for it. */
 async function list(all: readonly User[], query: string): Promise<{ text: string; read: number }> {
@@ -96,8 +96,8 @@ test('clients that shared a read get the same bytes, each the whole list', async
 test('6.18 each read of a list names its client', async () => {
   const clients = new Set<string | undefined>();
   const all = sharing();
-  const list = (page: Page) => {
-    clients.add(page.client);
+  const list = (page: Page, caller?: Caller) => {
+    clients.add(caller?.client);
     return all.list(page);
   };
   const context = { query: '', client: '192.0.2.1' } as Context;

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { errorReply, HttpError } from '../../src/http/errors.ts';
-import { EmailTaken, InvalidUser, StoreUnavailable } from '../../src/user.ts';
+import { CallerLeft, EmailTaken, InvalidUser, StoreUnavailable } from '../../src/user.ts';
 
 const type = 'text/plain; charset=utf-8';
 
@@ -27,6 +27,11 @@ describe('the reply for a thrown error', () => {
       why: 'a taken email',
       thrown: new EmailTaken('secret'),
       reply: { status: 400, type, body: 'Another user has this email.', headers: [] },
+    },
+    {
+      why: 'a client that has left',
+      thrown: new CallerLeft(),
+      reply: { status: 400, type, body: 'The client has left.', headers: [] },
     },
     ...[
       { why: 'an unavailable store', thrown: new StoreUnavailable('at 10.0.0.1') },

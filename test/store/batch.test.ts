@@ -64,10 +64,18 @@ describe('a queue', () => {
       () => void scheduler.scheduled++,
     );
     const outcomes: string[] = [];
+    /** Clients that have left. Each word belongs to the client of its first letter. */
+    const left = new Set<string>();
+    const callerOf = ([client = '']: string) => ({
+      client,
+      get hasLeft() {
+        return left.has(client);
+      },
+    });
     /** Calls with words. `outcomes` has the outcome of each, in the order of the results. */
     const call = (...words: string[]) =>
       words.map((word) =>
-        queue.call(word).then(
+        queue.call(word, callerOf(word)).then(
           (result) => outcomes.push(result),
           (err: Error) => outcomes.push(`${word}: ${err.name}`),
         ),
@@ -78,7 +86,7 @@ describe('a queue', () => {
       }
       await new Promise((resolve) => setImmediate(resolve));
     };
-    return { queue, scheduler, clock, statements, outcomes, call, runAll };
+    return { queue, scheduler, clock, statements, outcomes, call, runAll, left };
   }
 
   test('calls share one statement in the order of their arrival', async () => {
@@ -404,7 +412,7 @@ describe('a queue', () => {
   test('6.18 batches begin with a call of each client in turn', async () => {
     const { call, runAll, statements } = queueOf({
       newBatch: sameKey((item) => item),
-      clientOf: (item) => item[0]!,
+      takesTurns: true,
     });
     call('a1', 'a2', 'a3', 'a2', 'b1', 'c1', 'b1');
     await runAll();
@@ -414,6 +422,24 @@ describe('a queue', () => {
     call('a1', 'b1');
     await runAll();
     assert.deepEqual(statements, [...expected, ['a1'], ['b1']]);
+  });
+
+  test('4.17 the calls of clients that have left are dropped, and not done', async () => {
+    const { call, runAll, statements, outcomes, left } = queueOf();
+    call('a1', 'b1', 'a2');
+    left.add('a');
+    await runAll();
+    assert.deepEqual(statements, [['b1']]);
+    assert.deepEqual(outcomes.sort(), ['B1', 'a1: CallerLeft', 'a2: CallerLeft']);
+  });
+
+  test('4.17 while the store is frozen, calls of clients that have left are dropped too', async () => {
+    const { call, outcomes, left } = queueOf();
+    call(...Array<string>(200).fill('a'), ...Array<string>(50).fill('b'));
+    left.add('a');
+    call(...Array<string>(20).fill('b'));
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(outcomes, Array(200).fill('a: CallerLeft'));
   });
 
   test('4.13 while a statement runs, each of its calls fails at its own deadline', async () => {
