@@ -12,7 +12,7 @@ const WINDOW_MS = 60_000; // 3.13
 /** Limit of a /48, as a multiple of an address's limit. */
 const NETWORK_LIMIT_FACTOR = 64; // 3.13
 
-/** The failures of a key in one slice are stored as a count, so a high limit needs no more memory. */
+/** Length of a slice. The failures of a key in one slice are one count, whatever the limit. */
 const SLICE_MS = 10_000; // 3.13
 
 /** Keys in each of a table's two generations. */

@@ -126,7 +126,7 @@ export class Budget {
   readonly #inactivityMs: number;
   /** All connections in the order of their arrival. */
   readonly #connections = new Set<Connection>();
-  readonly #perAddress = new Map<string, number>();
+  readonly #perNetwork = new Map<string, number>();
   /** Closing connections, the earliest deadline first. */
   readonly #lingering = new Set<Connection>();
   readonly #timer: NodeJS.Timeout;
@@ -174,8 +174,8 @@ export class Budget {
   add(connection: Connection): boolean {
     if (this.#connections.size >= this.#limits.maxConnections && !this.#makeRoom()) return false;
     this.#connections.add(connection);
-    const { address } = connection;
-    this.#perAddress.set(address, (this.#perAddress.get(address) ?? 0) + 1);
+    const { network } = connection;
+    this.#perNetwork.set(network, (this.#perNetwork.get(network) ?? 0) + 1);
     this.#heldBytes += this.#limits.connectionBytes;
     return true;
   }
@@ -184,9 +184,9 @@ export class Budget {
   delete(connection: Connection): void {
     this.#lingering.delete(connection);
     if (!this.#connections.delete(connection)) return;
-    const count = this.#perAddress.get(connection.address)! - 1;
-    if (count > 0) this.#perAddress.set(connection.address, count);
-    else this.#perAddress.delete(connection.address);
+    const count = this.#perNetwork.get(connection.network)! - 1;
+    if (count > 0) this.#perNetwork.set(connection.network, count);
+    else this.#perNetwork.delete(connection.network);
     this.#heldBytes -= this.#limits.connectionBytes + OVERHEAD * connection.heldBytes;
   }
 
@@ -278,7 +278,8 @@ export class Budget {
   #closeLargest(excessBytes = 0): void {
     const { budgetBytes, connectionBytes } = this.#limits;
     const latestStartMs = this.now() - LONG_MS;
-    let total = this.#connections.size * connectionBytes;
+    const fixedBytes = this.#connections.size * connectionBytes;
+    let total = fixedBytes;
     const holders = Array.from(this.#connections, (connection) => {
       const bytes = OVERHEAD * connection.measure();
       total += bytes;
@@ -287,6 +288,8 @@ export class Budget {
     // Bytes to free.
     let surplus = total > budgetBytes ? total - AFTER_EVICTION * budgetBytes : 0;
     surplus = Math.max(surplus, excessBytes);
+    // Closing the few that hold much would not help if many that hold little fill the budget.
+    if (total > budgetBytes && total - fixedBytes < fixedBytes / 8 && this.#makeRoom()) return;
     holders.sort((a, b) => b.bytes - a.bytes);
     for (const { connection, bytes } of holders) {
       if (surplus <= 0 || bytes < SMALL_BYTES) break;
@@ -299,19 +302,21 @@ export class Budget {
   }
 
   /**
-   * Evicts connections for new ones (6.3). If an address has more than half of all connections, it
-   * loses only its own. Unfinished handshakes and requests go first; without any, idle connections.
-   * Within these, connections of the address with the most go first, oldest first.
+   * Evicts connections for new ones (6.3). If an address (of IPv6, a /64) has more than half of all
+   * connections, it loses only its own. Unfinished handshakes and requests go first; without any, idle
+   * connections; without any, those with an unread response. Within these, connections of the address
+   * with the most go first, oldest first.
    */
   #makeRoom(): boolean {
-    const [largest, count] = [...this.#perAddress].reduce((a, b) => (b[1] > a[1] ? b : a));
+    const [largest, count] = [...this.#perNetwork].reduce((a, b) => (b[1] > a[1] ? b : a));
     const isDominant = count > this.#connections.size / 2;
     const candidates = [...this.#connections].filter(
-      (connection) => !isDominant || connection.address === largest,
+      (connection) => !isDominant || connection.network === largest,
     );
-    const counted = (connection: Connection) => this.#perAddress.get(connection.address)!;
-    const unfinished = candidates.filter((connection) => connection.isUnfinished);
-    const chosen = unfinished.length > 0 ? unfinished : candidates.filter(({ isIdle }) => isIdle);
+    const counted = (connection: Connection) => this.#perNetwork.get(connection.network)!;
+    let chosen = candidates.filter(({ isUnfinished }) => isUnfinished);
+    if (chosen.length === 0) chosen = candidates.filter(({ isIdle }) => isIdle);
+    if (chosen.length === 0) chosen = candidates.filter(({ isUnread }) => isUnread);
     chosen.sort((a, b) => counted(b) - counted(a));
     for (const connection of chosen.slice(0, EVICTION_BATCH_SIZE)) connection.close();
     return chosen.length > 0;

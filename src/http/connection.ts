@@ -9,6 +9,7 @@
 // - When the last request leaves the queue, reading resumes.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { counterKeys } from './address.ts';
 import type { Budget } from './budget.ts';
 import { HttpError } from './errors.ts';
 import { Exchange } from './exchange.ts';
@@ -40,12 +41,18 @@ type State = 'handshake' | 'open' | 'broken' | 'refused' | 'closing' | 'closed';
 const REQUEST_BYTES = 3 * 1024;
 const HEADER_TEXT_BYTES = 64;
 
+/** Chunks that one read can bring of the body of a queued request, and the memory of each. */
+const CHUNKS_PER_READ = 10_000;
+const CHUNK_BYTES = 400;
+
 /** Names and values that take as long to read as one pipelined request. */
 const MESSAGE_HEADER_TEXTS = 64;
 
 export class Connection {
   /** The client's address; IPv4 in its plain form. */
   readonly address: string;
+  /** The address, of IPv6 its /64: what one client commonly has. Clients take turns by it (6.18). */
+  readonly network: string;
   /** Bytes charged to the connection: requests in progress, bodies, unsent responses. */
   heldBytes = 0;
   /** Time at which Budget destroys a closing connection. */
@@ -63,7 +70,7 @@ export class Connection {
   /** Work that waits for its turn (6.18). */
   readonly #work: (() => void)[] = [];
   #isYielding = false;
-  /** True while a request is charged that is not the current one yet. */
+  /** True while `receive` charges a request: the age of the previous one does not count then. */
   #isReceiving = false;
   readonly #input = new Input();
   /** Bytes that the client had taken at the last check, and when it last took any. */
@@ -73,6 +80,7 @@ export class Connection {
   constructor(socket: Socket, address: string, isTls: boolean, handler: Handler, budget: Budget) {
     this.#socket = socket;
     this.address = address;
+    this.network = counterKeys(address).address;
     this.#state = isTls ? 'handshake' : 'open';
     this.#handler = handler;
     this.#budget = budget;
@@ -98,7 +106,7 @@ export class Connection {
     this.#latest = undefined;
     this.#budget.delete(this);
     // Until its turn, it would keep the socket and its requests.
-    this.#budget.turns.delete(this.address, this.#runNext);
+    this.#budget.turns.delete(this.network, this.#runNext);
   }
 
   /** Runs a piece of work in a later turn of the event loop. */
@@ -108,12 +116,12 @@ export class Connection {
       return;
     }
     this.#work.push(work);
-    this.#budget.turns.add(this.address, this.#runNext);
+    this.#budget.turns.add(this.network, this.#runNext);
   }
 
   readonly #runNext = (): void => {
     this.#work.shift()?.();
-    if (this.#work.length > 0) this.#budget.turns.add(this.address, this.#runNext);
+    if (this.#work.length > 0) this.#budget.turns.add(this.network, this.#runNext);
   };
 
   /** Counts work that this turn causes later. */
@@ -144,7 +152,7 @@ export class Connection {
     return this.#isYielding || this.#queue.length > 0 || this.#state === 'refused';
   }
 
-  /** Stops reading after a chunk of a body, of which one read brings up to 10,000. */
+  /** Stops reading after a chunk of a body: one read can bring 10,000. */
   chunkRead(): void {
     this.pauseForTurn();
     this.#budget.countMessage();
@@ -168,6 +176,7 @@ export class Connection {
     if (this.#state !== 'open') {
       this.#socket.pause();
       this.#budget.countMessage();
+      this.#dropBody(req);
       return;
     }
     if (req.rawHeaders.length > MESSAGE_HEADER_TEXTS)
@@ -185,6 +194,7 @@ export class Connection {
     this.#queue.push(exchange); // 2.11
     this.#socket.pause();
     this.#budget.countMessage();
+    if (req.headers['transfer-encoding'] !== undefined) this.#holdChunks(exchange);
     if (this.#queue.length === 1) current!.res.once('finish', () => this.#advance());
   }
 
@@ -192,10 +202,22 @@ export class Connection {
   endAfter({ req }: Exchange): void {
     if (this.#state === 'closed') return;
     this.#state = 'closing';
-    // The rest of its body is dropped, but node parses what has arrived.
-    if (!hasEnded(req)) req.on('data', () => this.#budget.countMessage());
+    this.#dropBody(req);
     // Node calls this once the last response of a connection has been written.
     this.#socket.destroySoon = () => this.#linger();
+  }
+
+  /** Drops the rest of a body. Node parses what has arrived of it. */
+  #dropBody(req: IncomingMessage): void {
+    if (!hasEnded(req)) req.on('data', () => this.#budget.countMessage());
+  }
+
+  /** Charges a queued request for the chunks that node keeps of its body. There is no event for them. */
+  #holdChunks(exchange: Exchange): void {
+    const bytes = CHUNKS_PER_READ * CHUNK_BYTES;
+    exchange.heldBytes += bytes;
+    this.hold(bytes);
+    this.#budget.countMessage(CHUNKS_PER_READ);
   }
 
   /** Gives back what the request was charged, once it has been read and the socket has its response. */
@@ -256,7 +278,7 @@ export class Connection {
     latest.res.once('close', () => this.#state === 'refused' && this.#socket.destroySoon());
   }
 
-  /** Refuses `CONNECT`. Node has removed its own listeners from the socket before. */
+  /** Refuses `CONNECT`. Node has already removed its own listeners from the socket. */
   refuseTunnel(): void {
     const socket = this.#socket;
     socket.on('error', () => socket.destroy());
@@ -269,6 +291,11 @@ export class Connection {
     if (this.#state !== 'open') return this.#state === 'handshake';
     if (!this.#isAnswered) return !this.#current!.req.complete;
     return this.#input.isUnfinished(this.#socket);
+  }
+
+  /** True if the client has yet to read a response. */
+  get isUnread(): boolean {
+    return this.#socket.writableLength > 0;
   }
 
   /** True if no request is in progress, and none that has arrived waits to be read. */
@@ -290,7 +317,7 @@ export class Connection {
     return this.heldBytes + this.#input.heldBytes(this.#socket, isIdle);
   }
 
-  /** Destroys the connection if the client takes nothing of a response for `inactivityMs` (6.3). */
+  /** Destroys the connection if the client reads nothing of a response for `inactivityMs` (6.3). */
   checkProgress(nowMs: number, inactivityMs: number): void {
     if (this.#current === undefined) return;
     if (this.#isAnswered && this.#queue.length === 0) {

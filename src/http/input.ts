@@ -31,8 +31,8 @@ export class Input {
     } else if (bytesRead <= end + BLANKS_BYTES) {
       this.#settledBytes = bytesRead;
     } else {
-      // The read with the end of this request has brought more. After chunks, which have no known
-      // length, that can be all that a head may have.
+      // The read that ended this request brought more. The length of a chunked request is unknown, so
+      // this assumes up to a whole head.
       const isChunked = req.headers['transfer-encoding'] !== undefined;
       this.#settledBytes = isChunked ? Math.max(end, bytesRead - MAX_HEADER_BYTES) : end;
     }

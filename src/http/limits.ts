@@ -19,7 +19,7 @@ export const HTTP_OPTIONS: ServerOptions = {
   // Longer than the 60 s after which most load balancers drop an idle connection: the side that sends
   // the next request should be the one that closes.
   keepAliveTimeout: 65_000, // 6.14
-  // The pipeline checks it and adds the headers of every response.
+  // checkMessage() checks it, so that its 400 has the headers of every response.
   requireHostHeader: false,
   joinDuplicateHeaders: false,
   noDelay: true,

@@ -1,7 +1,9 @@
-// Writes responses. Handlers return a Reply; only this module writes it to the socket.
+// Writes responses: handlers return a Reply, and this module writes it to the socket. The refusals of
+// malformed input are in connection.ts.
 import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { TURN_MS } from '../turns.ts';
+import { CallerLeft } from '../user.ts';
 import type { Exchange } from './exchange.ts';
 
 /** A response as a handler returns it. */
@@ -35,7 +37,7 @@ const PRIVATE = 'private, no-cache'; // 2.17
 /** A longer body is sent in slices, which show the progress of a slow client. */
 const SLICE_BYTES = 32 * 1024;
 
-/** Time of the turn that a piece takes which must be loaded first: most of its work comes later. */
+/** Time charged to the turn for a piece that must be loaded first. Most of its work comes later. */
 const LOAD_MS = TURN_MS / 4;
 
 /** Returns a JSON reply (2.1). */
@@ -152,7 +154,7 @@ function stream(
   if (req.httpVersionMinor === 0) res.useChunkedEncodingByDefault = false;
   res.writeHead(status, headers);
   const fail = (err: unknown) => {
-    exchange.fault = err;
+    if (!(err instanceof CallerLeft)) exchange.fault = err;
     reset(req.socket);
     done();
   };
@@ -170,14 +172,17 @@ function stream(
     }
     const bytes = Buffer.byteLength(piece);
     exchange.bytes += bytes;
-    if (res.write(piece)) return connection.later(writeNext);
-    // 4.1: the client reads slowly. Wait until it has read this.
-    const held = bytes + pieces.heldBytes;
+    // 4.1: a client that reads slowly is waited for.
+    const isRead = res.write(piece);
+    const held = (isRead ? 0 : bytes) + pieces.heldBytes;
     connection.hold(held);
-    onceDrained(exchange, () => {
-      connection.hold(-held);
-      connection.later(writeNext);
-    });
+    const writeLater = () =>
+      connection.later(() => {
+        connection.hold(-held);
+        writeNext();
+      });
+    if (isRead) writeLater();
+    else onceDrained(exchange, writeLater);
   };
   writeNext();
 }

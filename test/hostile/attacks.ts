@@ -108,6 +108,9 @@ const CHUNKED = get(
   'POST',
 );
 
+/** As many chunks as one read of the service holds. */
+const ONE_BYTE_CHUNKS = fill(64_000, '1\r\nx\r\n');
+
 /** A token with the service's key, different each time. */
 function token(secret: string, claims: object): string {
   const encode = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url');
@@ -154,6 +157,38 @@ export const ATTACKS: readonly Attack[] = [
     name: '1,000 clients that never read a list of all users',
     hasUsers: true,
     run: (c) => c.hold(1000, unread(get('/users'), 1), { isRead: false, lifeMs: UNREAD_MS }),
+  },
+  {
+    name: '1,000 clients that never read different pages of 499 users',
+    hasUsers: true,
+    run: (c) => {
+      let after = 0;
+      c.hold(1000, (socket) => socket.write(get(`/users?limit=499&after=${after++ % 19_000}`)), {
+        ...{ isRead: false, lifeMs: UNREAD_MS },
+      });
+    },
+  },
+  {
+    name: 'clients that request a page of users and reset',
+    hasUsers: true,
+    run: (c) => {
+      let after = 0;
+      const headers = `X: ${fill(HEAD_BYTES)}\r\n`;
+      c.hold(300, (socket) => {
+        socket.write(get(`/users?limit=499&after=${after++ % 19_000}`, headers));
+        setTimeout(() => (c.target.isTls ? socket.destroy() : socket.resetAndDestroy()), 30);
+      });
+    },
+  },
+  {
+    name: '1,000 clients that leave one response unread',
+    shortTransport: 'tls',
+    run: (c) =>
+      c.hold(
+        1000,
+        drip(get('/openapi.json'), () => get('/openapi.json'), 20),
+        { isRead: false },
+      ),
   },
   {
     name: '1,200 clients that never read /openapi.json',
@@ -230,6 +265,14 @@ export const ATTACKS: readonly Attack[] = [
         200,
         drip(CHUNKED, () => fill(60_000, '1\r\nx\r\n'), 1000),
       ),
+  },
+  {
+    name: '200 bodies in chunks of one byte that nobody reads',
+    run: (c) => {
+      const refused = CHUNKED.replace('/token', '/none');
+      c.hold(100, say(`${refused}0\r\n\r\n${refused}${ONE_BYTE_CHUNKS}`), { isRead: false });
+      c.hold(100, say(`${get('/')}${CHUNKED}${ONE_BYTE_CHUNKS}`), { isRead: false });
+    },
   },
   {
     name: '500 chunked bodies with extensions of 15 kB',
@@ -436,6 +479,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: '6,000 idle connections, all of which are kept',
+    transport: 'plain',
     keeps: 6000,
     run: (c) => c.hold(6000, say(get('/'))),
   },

@@ -197,8 +197,10 @@ test('6.3 a complete first request is not closed before idle connections', async
 test('6.3 clients that do not read their first response are closed for new ones, for good', async () => {
   const piece = 'x'.repeat(2 ** 16);
   const pieces = { next: () => piece, heldBytes: 0 };
+  let received = 0;
   await using service = await serve({ maxConnections: 20 }, (exchange) => {
     const body = exchange.req.url === '/' ? 'x' : pieces;
+    received++;
     send(exchange, { status: 200, type: 'text/plain', body }, [], false, () => {});
   });
   const unread: Socket[] = [];
@@ -206,7 +208,7 @@ test('6.3 clients that do not read their first response are closed for new ones,
     const client = await service.open('127.0.0.2', GET.replace('/', '/endless'));
     unread.push(client.pause());
   }
-  await pause(100);
+  await until(() => received === 20);
   const others: Socket[] = [];
   for (let i = 0; i < 30; i++) {
     const client = await service.open('127.0.0.2', GET);
@@ -248,13 +250,15 @@ describe('6.17 connections without sockets', () => {
     let paused = 0;
     for (let i = 0; i < count; i++) {
       const connection = {
-        address: '127.0.0.2',
+        network: '127.0.0.2',
         heldBytes,
         busySinceMs: now,
         measure: () => {
           looks++;
           return heldBytes;
         },
+        ...{ isUnfinished: false, isIdle: true, isUnread: false },
+        close: () => closed.add(i),
         destroy: () => closed.add(i),
         pauseForTurn: () => {
           paused++;
@@ -277,6 +281,39 @@ describe('6.17 connections without sockets', () => {
     wait(1001);
     budget.hold(200 * KIB);
     assert.ok(closed.size > 20, `${closed.size} are closed`);
+  });
+
+  test('a request that holds much is kept if idle connections fill the budget', () => {
+    const { budget, closed } = account(99, 0);
+    let isClosed = false;
+    const large = {
+      ...{ network: '127.0.0.3', heldBytes: 20 * KIB, busySinceMs: 0 },
+      measure: () => 20 * KIB,
+      destroy: () => {
+        isClosed = true;
+      },
+    };
+    budget.add(large as unknown as Connection);
+    assert.equal(closed.size, 0);
+    budget.hold(20 * KIB);
+    assert.ok(closed.size > 0);
+    assert.equal(isClosed, false);
+  });
+
+  test('6.3 connections with an unread response are closed if no others can be', () => {
+    const limits = { budgetBytes: 1600 * KIB, maxConnections: 10, connectionBytes: 16 * KIB };
+    const budget = new Budget(limits, 60_000, () => 0, new Turns(() => 0));
+    budget.close();
+    const closed: string[] = [];
+    const add = (network: string, isUnread: boolean) =>
+      budget.add({
+        ...{ network, isUnread, isUnfinished: false, isIdle: false },
+        close: () => closed.push(network),
+      } as unknown as Connection);
+    for (let i = 0; i < 7; i++) add('unread', true);
+    for (let i = 0; i < 3; i++) add('busy', false);
+    assert.equal(add('new', false), true);
+    assert.deepEqual(closed, Array(7).fill('unread'));
   });
 
   test('a request that holds much is closed at once', () => {
@@ -434,6 +471,20 @@ describe('6.17 charges of connections', () => {
     assert.equal(received.match(/HTTP\/1\.1 /g)?.length, 1);
   });
 
+  test('the chunks of a queued request are charged', async (t) => {
+    const charges = chargesOf(t);
+    await using service = await serve({}, () => {});
+    await service.open('127.0.0.2', GET);
+    await until(() => charges.calls() > 0);
+    const before = charges.sum();
+    const chunks = '1\r\nx\r\n'.repeat(5000);
+    await service.open(
+      '127.0.0.3',
+      `${GET}POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n${chunks}`,
+    );
+    await until(() => charges.sum() - before > 500_000);
+  });
+
   test('6.18 everything that node parses in one read counts', async (t) => {
     for (const { text, least } of [
       { text: GET.repeat(2000), least: 1999 },
@@ -550,7 +601,8 @@ describe('6.17 charges of connections', () => {
       connection.destroy();
     };
     await using service = await serve({}, respond, turns);
-    await once(await service.open('127.0.0.2', GET), 'close');
+    const client = await service.open('127.0.0.2', GET);
+    await new Promise((resolve) => client.once('close', resolve));
     assert.ok(await collected(request!));
   });
 
