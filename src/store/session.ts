@@ -29,7 +29,7 @@ interface ServerState {
 }
 
 // All statements use an index. By default the server plans most batches again, or keeps a plan from when
-// the table was small, which reads all of it. Without `enable_seqscan` some costs look so high that the
+// the table was small, which reads all of it. With `enable_seqscan` off, some costs look so high that the
 // server would compile the statement (jit).
 const SET_PLANNER =
   'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
@@ -101,15 +101,17 @@ export async function openSession(options: SessionOptions): Promise<Session> {
     checkServer(server, options);
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server.pid !== rows.state.pid; // 5.1
-    // The server ends a late statement by itself, even if it never learns that we have gone.
-    const setTimeLimit = `statement_timeout = ${timeoutMs}`; // 4.13
+    // 4.13: the server ends a late statement by itself, even if it never learns that we have gone, and
+    // tells if a commit was not replicated.
+    const setAll = (scope: string) =>
+      `set ${scope} statement_timeout = ${timeoutMs}; set ${scope} client_min_messages = warning`;
     await Promise.all([
-      isPooled ? undefined : sql.unsafe(`set ${setTimeLimit}; ${SET_PLANNER}`),
+      isPooled ? undefined : sql.unsafe(`${setAll('session')}; ${SET_PLANNER}`),
       // Doesn't wait for the settings: a round trip can take 200 ms.
       options.migrate(sql, prolong),
     ]);
     if (isClosed) throw new StoreUnavailable('the connection was closed');
-    const query = isPooled ? simpleQuery(sql, `set local ${setTimeLimit}`) : extendedQuery(sql);
+    const query = isPooled ? simpleQuery(sql, setAll('local')) : extendedQuery(sql);
     session = {
       query: async (text, values) => {
         notices.length = 0;

@@ -5,7 +5,8 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { describe, type TestContext, test } from 'node:test';
 import postgres from 'postgres';
 import { openStore, type Store, type StoreOptions } from '../../src/store/index.ts';
-import { parseDatabaseUrl } from '../../src/store/url.ts';
+import { openSession } from '../../src/store/session.ts';
+import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { Turns } from '../../src/turns.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { createDatabase } from '../support/postgres.ts';
@@ -121,8 +122,33 @@ test('5.1 behind a pooler no statement is prepared and no setting outlives its s
   const [session] = await sql`
     select query from pg_stat_activity
     where application_name = 'notes-users' and datname = current_database()`;
-  assert.match(session?.query, /^set local statement_timeout = 10000; select .* id > E'0'/);
+  assert.match(
+    session?.query,
+    /^set local statement_timeout = 10000; set local .*; select .* id > E'0'/,
+  );
 });
+
+for (const isPooler of [false, true]) {
+  const place = isPooler ? 'behind a pooler' : 'directly';
+  test(`4.13 warnings are sent although the database hides them, ${place}`, async (t) => {
+    const url = await createDatabase();
+    const sql = postgres(url, { max: 1, onnotice: () => {} });
+    t.after(() => sql.end({ timeout: 1 }));
+    await sql.unsafe(
+      `alter database ${new URL(url).pathname.slice(1)} set client_min_messages = error`,
+    );
+    const { port } = await relay(t, url, isPooler);
+    const session = await openSession({
+      database: parseDatabaseUrl(onPort(url, port)) as PostgresDatabase,
+      ...{ host: { host: '127.0.0.1', port }, authorities: undefined, isSecondPass: false },
+      ...{ timeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS, now: () => performance.now() },
+      ...{ signal: t.signal, migrate: async () => {}, onClose: () => {} },
+    });
+    t.after(() => session.destroy());
+    const rows = await session.query('show client_min_messages', []);
+    assert.deepEqual(Array.from(rows), [{ client_min_messages: 'warning' }]);
+  });
+}
 
 describe('4.13 the deadline of a write is in the time of the server', () => {
   for (const hours of [-1, 1]) {
