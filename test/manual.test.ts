@@ -1,7 +1,7 @@
 // docs/operations.md: every command block runs, or test/support/manual.ts has the reason.
 // Blocks that need a container engine are in test/image/operations.test.ts.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -135,8 +135,15 @@ describe('the manual: Kubernetes', {
     readonly applied?: { readonly kind: string; readonly data?: Readonly<Record<string, string>> };
   }
 
-  /** Runs a block in a folder with secrets, and returns the calls to the cluster. */
-  function runs(heading: string, words: string): { folder: string; calls: Call[] } {
+  /**
+   * Pastes a block into a shell, in a folder with secrets, and returns the calls to the cluster. No
+   * rollout becomes ready if `isStuck`.
+   */
+  function runs(
+    heading: string,
+    words: string,
+    isStuck = false,
+  ): { folder: string; calls: Call[]; status: number | null } {
     const folder = newFolder();
     const bin = join(folder, 'bin');
     for (const name of ['secrets', 'deploy', 'bin']) mkdirSync(join(folder, name));
@@ -147,18 +154,21 @@ describe('the manual: Kubernetes', {
     copyFileSync(MANIFEST, join(folder, 'deploy/kubernetes.yaml'));
     writeFileSync(
       join(bin, 'kubectl'),
-      `#!/bin/sh\nexec "${process.execPath}" "${STAND_IN}" "$@"\n`,
+      `#!/bin/sh
+"${process.execPath}" "${STAND_IN}" "$@" || exit
+${isStuck ? '[ "$2" != status ]' : ''}
+`,
     );
     writeFileSync(join(bin, 'sleep'), `#!/bin/sh\necho "{\\"slept\\":\\"$1\\"}" >> "$CALLS"\n`);
     for (const name of ['kubectl', 'sleep']) chmodSync(join(bin, name), 0o755);
     const calls = join(folder, 'calls');
-    execFileSync('bash', ['-eo', 'pipefail', '-c', block(heading, words)], {
+    const { status } = spawnSync('bash', ['-c', block(heading, words)], {
       cwd: folder,
       env: { ...process.env, PATH: `${bin}:${process.env.PATH}`, KUBECTL, CALLS: calls, MANIFEST },
       stdio: ['ignore', 'ignore', 'inherit'],
     });
     const lines = readFileSync(calls, 'utf8').trimEnd().split('\n');
-    return { folder, calls: lines.map((line) => JSON.parse(line)) };
+    return { folder, calls: lines.map((line) => JSON.parse(line)), status };
   }
 
   const secretOf = ({ applied }: Call) =>
@@ -167,7 +177,8 @@ describe('the manual: Kubernetes', {
     );
 
   test('the secret has every file that the manifest mounts, and all of it is applied', () => {
-    const { calls } = runs('Kubernetes', 'kubectl create secret');
+    const { calls, status } = runs('Kubernetes', 'kubectl create secret');
+    assert.equal(status, 0);
     const kinds = calls.map(({ applied }) => applied?.kind);
     const objects = ['Deployment', 'Service', 'PodDisruptionBudget', 'NetworkPolicy'];
     assert.deepEqual(kinds, ['Secret', ...objects, undefined]);
@@ -179,7 +190,8 @@ describe('the manual: Kubernetes', {
   });
 
   test('a signing key rotation takes three roll-outs, with an hour before the last', () => {
-    const { calls } = runs('Rotation', 'roll_out()');
+    const { calls, status } = runs('Rotation', 'roll_out()');
+    assert.equal(status, 0);
     const steps = calls.map(({ applied, asked, slept }) => applied?.kind ?? asked ?? slept);
     const rollOut = ['Secret', 'restart', 'status --timeout=10m'];
     assert.deepEqual(steps, [...rollOut, ...rollOut, '3600', ...rollOut]);
@@ -194,6 +206,14 @@ describe('the manual: Kubernetes', {
     assert.deepEqual(first, { signing: old, previous: fresh });
     assert.deepEqual(second, { signing: fresh, previous: old });
     assert.deepEqual(third, { signing: fresh, previous: '' });
+  });
+
+  test('a signing key rotation stops at the first rollout that fails', () => {
+    const { folder, calls, status } = runs('Rotation', 'roll_out()', true);
+    assert.equal(status, 1);
+    assert.equal(calls.filter(({ applied }) => applied).length, 1);
+    const signing = readFileSync(join(folder, 'secrets/signing_secret'), 'utf8');
+    assert.equal(signing, 'first signing_secret');
   });
 
   test('the manifest has only fields that Kubernetes has', {
