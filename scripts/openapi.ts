@@ -22,8 +22,8 @@ order: 404 path, 405, 401 or 429, 413, 415, 400 syntax, 400 fields, 404 user, 41
 
 The operations do not list the responses that any request can get: 404 for an unknown path, 405 with
 \`Allow\` for an unsupported method, 408 for a request that arrives too slowly, 413 for a body larger than
-\`BODY_LIMIT_BYTES\`, 431 for headers larger than 16 KiB, and 505 for an HTTP version other than 1.0 and
-1.1. All except 404 and 405 close the connection.
+\`BODY_LIMIT_BYTES\` on a route that takes none, 431 for headers larger than 16 KiB, and 505 for an HTTP
+version other than 1.0 and 1.1. All except 404 and 405 close the connection.
 
 Every response has \`X-Content-Type-Options: nosniff\` and an \`X-Request-Id\`, which is also in the log.
 A request can set it to 1 to 128 letters, digits, dots, hyphens or underscores. \`Cache-Control\` is
@@ -32,8 +32,8 @@ A request can set it to 1 to 128 letters, digits, dots, hyphens or underscores. 
 users, which is streamed. If \`CORS_ORIGIN\` is set, every response has \`Access-Control-Allow-Origin\` and
 \`Access-Control-Expose-Headers\`.
 
-\`HEAD\` works on every route with \`GET\`, and \`OPTIONS\` on every path. The service drops a body that the
-route does not accept, within the same size limit.`;
+\`HEAD\` works on every route with \`GET\`, and \`OPTIONS\` on every path. If a route takes no body, the
+service drops a body sent to it, within the same size limit.`;
 
 function securityOf({ scheme, isOptional }: Access): readonly JsonObject[] {
   if (scheme === 'none') return [];

@@ -145,7 +145,7 @@ export function readConfig(env: Environment): Config {
 }
 
 /**
- * Returns the address that `--live` and `--ready` ask (6.5). Reads no other variables.
+ * Returns the address that `--live` and `--ready` connect to (6.5). Reads no other variables.
  * @throws InvalidConfig
  */
 export function readAdminAddress(env: Environment): { host: string; port: number } {

@@ -25,7 +25,7 @@ import { describe } from './store/url.ts';
 import { Turns } from './turns.ts';
 import { StoreUnavailable, type UserStore } from './user.ts';
 
-/** A client that reads nothing of its response for this long is disconnected. */
+/** A client that reads nothing of a response for this long, plus DATABASE_TIMEOUT_MS, is disconnected. */
 const READER_TIMEOUT_MS = 60_000;
 
 /** A running service. */
@@ -193,7 +193,7 @@ function logExchange(exchange: Answered, ms: number, log: Log): void {
   if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
 }
 
-/** Returns the chain of causes in one line, with the stack of an unknown error. */
+/** Returns the chain of causes as one text, with the stack of an unknown error. */
 function causeOf(err: unknown): string {
   if (!(err instanceof Error)) return String(err);
   const isKnown = err instanceof StoreUnavailable || 'code' in err;

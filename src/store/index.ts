@@ -19,9 +19,9 @@ export interface StoreOptions {
   readonly now: () => number;
   /** For reads that can take milliseconds. */
   readonly turns: Turns;
-  /** Called once when the store stops working. */
+  /** Called when the store stops working, once per outage. */
   readonly onUnavailable: (cause: unknown) => void;
-  /** Called once when the store works again. */
+  /** Called when the outage ends. */
   readonly onAvailable: () => void;
   /** Logs at level debug. */
   readonly debug: (message: string, fields: Readonly<Record<string, string>>) => void;

@@ -30,7 +30,7 @@ export function migrations(engine: 'sqlite' | 'postgres'): readonly Migration[] 
     .map((name, i) => parseMigration(i + 1, readFileSync(new URL(name, folder), 'utf8')));
 }
 
-/** Without a valid declaration, a migration allows no older service. A test checks the files. */
+/** Without a valid `-- oldest service` line, a migration allows no older service. A test checks the files. */
 export function parseMigration(version: number, sql: string): Migration {
   const [, declared = version] = /^-- oldest service: ([1-9][0-9]*)$/m.exec(sql) ?? [];
   return { version, oldestService: Math.min(Number(declared), version), sql };

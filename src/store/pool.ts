@@ -52,7 +52,7 @@ export interface PoolOptions extends StoreOptions {
 /** A place for one connection. */
 interface Slot {
   session: Session | undefined;
-  /** Its attempt to connect. A migration can make it long. */
+  /** Its attempt to connect. Other slots don't wait for a `long` one, such as a migration. */
   attempt: 'none' | 'connecting' | 'long';
   /** Index of the session's host, and the time at which it connected. */
   host: number;

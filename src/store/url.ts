@@ -66,7 +66,7 @@ const POSTGRES_URL =
   /^postgres(?:ql)?:\/\/(?:([^:@/?]*)(?::([^@/?]*))?@)?([^/?]*)(?:\/([^@?]*))?(?:\?(.*))?$/;
 
 /**
- * @returns undefined if the URL is neither
+ * @returns undefined for any other scheme
  * @throws an Error that says which part of a Postgres URL is invalid, and what is expected
  */
 export function parseDatabaseUrl(url: string): Database | undefined {

@@ -3,8 +3,9 @@
 // part of the statement, so no read precedes it. The statement skips a target whose new email is
 // taken, so that it can't roll back the rest of its batch.
 //
-// The statement decides from its snapshot, before it writes anything, which targets to skip. The results equal those of calls that run one at a time: first all skipped ones, then the
-// others. These can't conflict, because no two targets of a batch have an id or a new email in common.
+// The statement decides from its snapshot, before it writes anything, which targets to skip. The results
+// equal those of calls that run one at a time: first all skipped ones, then the others. These can't
+// conflict, because no two targets of a batch have an id or a new email in common.
 import {
   ALWAYS,
   type Condition,
