@@ -1,5 +1,5 @@
 // The programs of a Patroni cluster. Debian has Postgres, etcd and HAProxy; Patroni is installed from
-// PyPI at a pinned version into a cache folder, as Debian 12 has 3.0.2, which loses writes.
+// PyPI at a pinned version into a cache folder, as Debian 12 has 3.0.2, which may lose writes.
 import { execFile, execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
