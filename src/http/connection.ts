@@ -95,7 +95,7 @@ export class Connection {
   /** Releases everything: the socket has closed. */
   closed(): void {
     this.#release();
-    // It checks that the client has gone.
+    // Each piece of work checks whether the client has left.
     for (const work of this.#work.splice(0)) setImmediate(work);
   }
 
@@ -105,7 +105,7 @@ export class Connection {
     this.#current = undefined;
     this.#latest = undefined;
     this.#budget.delete(this);
-    // Until its turn, it would keep the socket and its requests.
+    // Waiting work would keep the socket and its requests until its turn.
     this.#budget.turns.delete(this.network, this.#runNext);
   }
 

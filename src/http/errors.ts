@@ -23,6 +23,6 @@ export function errorReply(err: unknown): Reply {
   if (err instanceof HttpError) return text(err.status, err.message, err.headers);
   if (err instanceof InvalidUser) return text(400, err.message);
   if (err instanceof EmailTaken) return text(400, 'Another user has this email.'); // 4.10
-  if (err instanceof CallerLeft) return text(400, 'The client has left.'); // For the log.
+  if (err instanceof CallerLeft) return text(400, 'The client has left.'); // 4.17
   return text(500, 'Internal Server Error'); // 2.1, 2.9
 }

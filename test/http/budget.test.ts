@@ -2,10 +2,12 @@
 // close when connection slots or memory run out.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { connect, type Socket } from 'node:net';
+import { syncBuiltinESMExports } from 'node:module';
+import { connect, Socket } from 'node:net';
+import process from 'node:process';
 import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { setFlagsFromString } from 'node:v8';
+import v8, { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Budget, type MemoryLimits, memoryLimits } from '../../src/http/budget.ts';
 import { Connection } from '../../src/http/connection.ts';
@@ -364,6 +366,43 @@ describe('6.17 connections without sockets', () => {
     assert.deepEqual(await perTurn(true), [16, 4]);
   });
 
+  test('the largest are closed if V8 has little heap left', async (t) => {
+    t.mock.method(v8, 'getHeapStatistics', () => ({ used_heap_size: 80, heap_size_limit: 100 }));
+    syncBuiltinESMExports();
+    t.after(() => {
+      t.mock.restoreAll();
+      syncBuiltinESMExports();
+    });
+    const limits = { budgetBytes: 1600 * KIB, maxConnections: 10, connectionBytes: 16 * KIB };
+    const now = () => performance.now();
+    const budget = new Budget(limits, 60_000, now, new Turns(now));
+    t.after(() => budget.close());
+    const rss = process.memoryUsage.rss() + 800 * KIB;
+    t.mock.method(process.memoryUsage, 'rss', () => rss);
+    const closed: number[] = [];
+    for (const heldBytes of [0, 9 * KIB]) {
+      const measure = () => heldBytes;
+      const destroy = () => closed.push(heldBytes);
+      const connection = {
+        ...{ network: 'a', heldBytes, busySinceMs: 0, measure, destroy },
+        checkProgress: () => {},
+      };
+      budget.add(connection as unknown as Connection);
+    }
+    await until(() => closed.length > 0);
+    assert.deepEqual([...new Set(closed)], [9 * KIB]);
+  });
+
+  test('6.18 an IPv6 client has a /64', () => {
+    const { budget } = account(0, 0);
+    const handler = { handle: () => {}, refusal: () => '', allow: '' };
+    const networkOf = (address: string) =>
+      new Connection(new Socket(), address, false, handler, budget).network;
+    assert.equal(networkOf('2001:db8::1'), networkOf('2001:db8:0:0:9::2'));
+    assert.notEqual(networkOf('2001:db8::1'), networkOf('2001:db8:0:1::1'));
+    assert.equal(networkOf('192.0.2.1'), '192.0.2.1');
+  });
+
   test('above the budget, each further request does not look at all connections', () => {
     const { budget, looks } = account(100, 0);
     for (let i = 0; i < 1000; i++) {
@@ -469,6 +508,20 @@ describe('6.17 charges of connections', () => {
     connection!.reject(Object.assign(new Error(), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }));
     await once(client, 'close');
     assert.equal(received.match(/HTTP\/1\.1 /g)?.length, 1);
+  });
+
+  test('the rest of a response is charged while it waits for its turn', async (t) => {
+    const hold = t.mock.method(Budget.prototype, 'hold');
+    const body = Buffer.alloc(100 * 1024);
+    await using service = await serve({}, (exchange) => {
+      send(exchange, { status: 200, type: 'text/plain', body }, [], false, () => {});
+    });
+    await service.open('127.0.0.2', GET);
+    const rest = 68 * 1024;
+    const held = () => hold.mock.calls.map(({ arguments: [bytes] }) => bytes);
+    await until(() => held().includes(-rest));
+    assert.ok(held().indexOf(rest) < held().indexOf(-rest));
+    assert.ok(held().includes(rest));
   });
 
   test('the chunks of a queued request are charged', async (t) => {
