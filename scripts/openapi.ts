@@ -3,7 +3,7 @@
 // returns follow from the row's access and body. HEAD and OPTIONS are not in the document.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type Access, challenge } from '../src/auth/access.ts';
+import { type Access, challenge, realmOf } from '../src/auth/access.ts';
 import { MEDIA_TYPES } from '../src/http/media.ts';
 import type { Route } from '../src/route.ts';
 import { routes } from '../src/routes.ts';
@@ -35,10 +35,12 @@ users, which is streamed. If \`CORS_ORIGIN\` is set, every response has \`Access
 \`HEAD\` works on every route with \`GET\`, and \`OPTIONS\` on every path. If a route takes no body, the
 service drops a body sent to it, within the same size limit.`;
 
-function securityOf({ scheme, isOptional }: Access): readonly JsonObject[] {
-  if (scheme === 'none') return [];
-  return isOptional ? [{}, { [scheme]: [] }] : [{ [scheme]: [] }];
-}
+const SECURITY: Readonly<Record<Access, readonly JsonObject[]>> = {
+  none: [],
+  basic: [{ basic: [] }],
+  bearer: [{ bearer: [] }],
+  bearerIfProtected: [{}, { bearer: [] }],
+};
 
 /** Returns JSON in ASCII, so that the white space in its patterns is visible. */
 export function openapi(): string {
@@ -83,10 +85,10 @@ function operationOf(key: string, route: Route): JsonObject {
     operationId: id,
     tags: [tag],
     summary: route.summary,
-    ...(route.access.isOptional && {
+    ...(route.access === 'bearerIfProtected' && {
       description: 'Needs a token only if the service runs with `PROTECT_USERS=true`.',
     }),
-    security: securityOf(route.access),
+    security: SECURITY[route.access],
     parameters: [...parameters, 'RequestId'].map((name) => ref('parameters', name)),
     ...(operation.body && { requestBody: bodyOf(route, operation.body) }),
     responses: responsesOf(key, route, operation),
@@ -103,13 +105,13 @@ function bodyOf(route: Route, { schema, example }: NonNullable<Operation['body']
 
 function responsesOf(key: string, route: Route, operation: Operation): JsonObject {
   const statuses = new Set([...route.returns, 400]);
-  if (route.access.scheme !== 'none') statuses.add(401);
-  if (route.access.scheme === 'basic') statuses.add(429);
+  if (route.access !== 'none') statuses.add(401);
+  if (route.access === 'basic') statuses.add(429);
   if (route.accepts.length > 0) for (const status of [413, 415]) statuses.add(status);
   const response = (status: number): JsonObject => {
     if (status < 300) return operation.success;
     if (status === 304 && operation.notModified) return operation.notModified;
-    if (status === 401) return operation.unauthorized ?? ref('responses', nameOf(route.access));
+    if (status === 401) return operation.unauthorized ?? ref('responses', nameOf(realmOf(key)));
     if (status === 415) return unsupported(mediaTypes(route).join(', '), key.startsWith('PATCH '));
     return ref('responses', SHARED[status as keyof typeof SHARED]);
   };
@@ -119,18 +121,20 @@ function responsesOf(key: string, route: Route, operation: Operation): JsonObjec
 
 /** The 401 of each realm: one component, which all its routes share. */
 function unauthorizedByName(): JsonObject {
-  const accesses = Object.values<Route>(routes).map(({ access }) => access);
-  const challenged = accesses.filter(({ scheme }) => scheme !== 'none');
+  const challenged = Object.entries<Route>(routes).filter(([, { access }]) => access !== 'none');
+  const refused = { scheme: 'bearer', credentials: 'x' };
   return Object.fromEntries(
-    challenged.map((access) => {
-      const refused = { scheme: access.scheme, credentials: 'x' };
-      const challenges = new Set([undefined, refused].map((sent) => challenge(access, sent)));
-      return [nameOf(access), unauthorized(...challenges)];
+    challenged.map(([key, { access }]) => {
+      const realm = realmOf(key);
+      const challenges = new Set(
+        [undefined, refused].map((sent) => challenge(access, realm, sent)),
+      );
+      return [nameOf(realm), unauthorized(...challenges)];
     }),
   );
 }
 
-function nameOf({ realm }: Access): string {
+function nameOf(realm: string): string {
   return `${realm.charAt(0).toUpperCase()}${realm.slice(1)}Unauthorized`;
 }
 

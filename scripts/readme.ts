@@ -44,13 +44,16 @@ function replace(readme: string, part: string, text: string): string {
 }
 
 export function routeTable(): string {
-  const credentials = { none: '', basic: 'Basic', bearer: 'Bearer token' };
+  const credentials = {
+    none: '',
+    basic: 'Basic',
+    bearer: 'Bearer token',
+    bearerIfProtected: 'none, or Bearer with `PROTECT_USERS`',
+  };
   const rows = Object.entries<Route>(routes).map(([key, route]) => {
     const [method, path] = key.split(' ');
     const types = route.accepts.map((type) => `\`${MEDIA_TYPES[type]}\``).join(', ');
-    const { scheme, isOptional } = route.access;
-    const needed = isOptional ? 'none, or Bearer with `PROTECT_USERS`' : credentials[scheme];
-    return `| \`${method} ${path}\` | ${needed} | ${types} | ${route.summary} |`;
+    return `| \`${method} ${path}\` | ${credentials[route.access]} | ${types} | ${route.summary} |`;
   });
   return ['| Route | Credentials | Body | |', '|---|---|---|---|', ...rows].join('\n');
 }

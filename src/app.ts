@@ -10,11 +10,11 @@ import type { Exchange } from './http/exchange.ts';
 import { MEDIA_TYPES } from './http/media.ts';
 import { checkMessage, singleHeader } from './http/message.ts';
 import { checkQuery } from './http/query.ts';
-import { empty, endsConnection, type Reply, rawReply, send } from './http/reply.ts';
+import { empty, type Reply, rawReply, send } from './http/reply.ts';
 import { type Resource, Router } from './http/router.ts';
 import type { Route, RouteTable, Services } from './route.ts';
 
-export interface AppOptions {
+interface AppOptions {
   readonly routes: RouteTable;
   readonly services: Services;
   readonly bodyLimitBytes: number;
@@ -28,11 +28,11 @@ export interface AppOptions {
   /** Called once for every request, before it is processed. */
   readonly begin: (method: string) => void;
   /** Called once for every response. */
-  readonly record: (answered: Answered) => void;
+  readonly record: (exchange: CompletedExchange) => void;
 }
 
 /** A request and its response, as the log and the metrics see them. */
-export type Answered = Pick<
+type CompletedExchange = Pick<
   Exchange,
   'requestId' | 'method' | 'client' | 'startMs' | 'route' | 'status' | 'bytes' | 'fault'
 >;
@@ -56,16 +56,12 @@ export class App implements Handler {
   constructor(options: AppOptions) {
     this.#options = options;
     this.#router = new Router(options.routes);
-    this.#common = ['X-Content-Type-Options', 'nosniff']; // 2.2
+    const common = ['X-Content-Type-Options', 'nosniff']; // 2.2
     if (options.corsOrigin !== undefined) {
-      this.#common = [
-        ...this.#common,
-        'Access-Control-Allow-Origin',
-        options.corsOrigin,
-        'Access-Control-Expose-Headers',
-        CORS_EXPOSED,
-      ];
+      common.push('Access-Control-Allow-Origin', options.corsOrigin);
+      common.push('Access-Control-Expose-Headers', CORS_EXPOSED);
     }
+    this.#common = common;
   }
 
   handle(exchange: Exchange): void {
@@ -142,7 +138,8 @@ export class App implements Handler {
       return;
     }
     const { services, bodyLimitBytes } = this.#options;
-    authenticate(route.access, singleHeader(req, 'authorization'), exchange.client, services); // 3.6
+    const authorization = singleHeader(req, 'authorization'); // 3.6
+    authenticate(route.access, exchange.route, authorization, exchange.client, services);
     if (!hasBody(req)) {
       this.#call(exchange, route);
       return;
@@ -153,11 +150,7 @@ export class App implements Handler {
       bodyLimitBytes,
       (body) => {
         exchange.body = body;
-        try {
-          this.#call(exchange, route);
-        } catch (err) {
-          this.#fail(exchange, err);
-        }
+        this.#call(exchange, route);
       },
       (err) => this.#fail(exchange, err),
     );
@@ -217,8 +210,7 @@ export class App implements Handler {
   }
 
   #send(exchange: Exchange, reply: Reply, isLast: boolean): void {
-    const ends = isLast || exchange.connection.isBroken || endsConnection(exchange, reply);
     const headers = [...this.#common, 'X-Request-Id', exchange.requestId];
-    send(exchange, reply, headers, ends, this.#options.record);
+    send(exchange, reply, headers, isLast, this.#options.record);
   }
 }

@@ -1,7 +1,7 @@
 // Reads the files that describe the API: openapi.json (contract 8.1) and docs.html (contract 8.2).
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { StaticDocument } from './http/static.ts';
+import { compress, type StaticDocument } from './http/static.ts';
 
 // Relative to the root, because dist/ has only modules.
 const HTML = new URL('../src/docs.html', import.meta.url);
@@ -9,7 +9,7 @@ const OPENAPI = new URL('../openapi.json', import.meta.url);
 
 /** @throws an error of node:fs if a file cannot be read */
 export function readOpenapi(): Promise<StaticDocument> {
-  return StaticDocument.compress(readFileSync(OPENAPI), 'application/json'); // 8.1
+  return compress(readFileSync(OPENAPI), 'application/json'); // 8.1
 }
 
 /** @throws an error of node:fs if a file cannot be read */
@@ -17,7 +17,7 @@ export function readDocs(): Promise<StaticDocument> {
   const html = readFileSync(HTML);
   const headers = ['Content-Security-Policy', policyOf(html.toString())];
   headers.push('Referrer-Policy', 'no-referrer');
-  return StaticDocument.compress(html, 'text/html; charset=utf-8', headers);
+  return compress(html, 'text/html; charset=utf-8', headers);
 }
 
 /**

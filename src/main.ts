@@ -95,13 +95,13 @@ async function serve(isJson: boolean): Promise<void> {
 
   let service: Service | undefined;
   let isStopping = false;
-  let statusInTime: number = EXIT.ok;
+  let exitStatus: number = EXIT.ok;
   const stop = async () => {
     if (isStopping) return;
     isStopping = true;
     // A service that has not started has nothing to finish.
     const isInTime = service === undefined || (await service.stop().catch(() => false)); // 6.2
-    await exit(isInTime || statusInTime !== EXIT.ok ? statusInTime : EXIT.failed);
+    await exit(isInTime || exitStatus !== EXIT.ok ? exitStatus : EXIT.failed);
   };
   let signals = 0;
   const onSignal = () => {
@@ -112,7 +112,7 @@ async function serve(isJson: boolean): Promise<void> {
   const onFault = (err: unknown) => {
     log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) }); // 6.16
     if (isSurvivable(err)) return;
-    statusInTime = EXIT.software;
+    exitStatus = EXIT.software;
     stop();
   };
   const onHangup = () => {

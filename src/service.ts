@@ -5,7 +5,7 @@ import { totalmem } from 'node:os';
 import { performance } from 'node:perf_hooks';
 import { constrainedMemory } from 'node:process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Answered, App } from './app.ts';
+import { App } from './app.ts';
 import type { AuthServices } from './auth/access.ts';
 import { Credential } from './auth/credential.ts';
 import { Tokens } from './auth/jwt.ts';
@@ -15,7 +15,7 @@ import { readDocs, readOpenapi } from './docs.ts';
 import { Budget, memoryLimits } from './http/budget.ts';
 import { STOP_GRACE_MS } from './http/limits.ts';
 import { Server } from './http/server.ts';
-import { Admin } from './ops/admin.ts';
+import { adminHandler } from './ops/admin.ts';
 import type { Log } from './ops/log.ts';
 import { measure } from './ops/measured.ts';
 import { Metrics } from './ops/metrics.ts';
@@ -23,7 +23,7 @@ import { routes } from './routes.ts';
 import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
 import { Turns } from './turns.ts';
-import { StoreUnavailable, type UserStore } from './user.ts';
+import { StoreUnavailable } from './user.ts';
 
 /** A client that reads nothing of a response for this long, plus DATABASE_TIMEOUT_MS, is disconnected. */
 const READER_TIMEOUT_MS = 60_000;
@@ -102,7 +102,9 @@ export async function startService(
     begin: (method) => metrics?.begin(method),
     record: (exchange) => {
       const ms = now() - exchange.startMs;
-      logExchange(exchange, ms, log);
+      log.request(exchange, ms);
+      const { fault, requestId } = exchange;
+      if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
       metrics?.end(exchange, ms);
     },
   });
@@ -114,10 +116,15 @@ export async function startService(
     totalmem(),
     tls !== undefined,
   );
-  const budget = new Budget(limits, inactivityMs, now, turns);
+  const budget = new Budget(limits, inactivityMs, turns);
   const api = new Server(app, budget, tls);
-  const reasonNotReady = () => (isStopping ? 'stopping' : unavailability(store)); // 6.2
-  const admin = new Server(new Admin(reasonNotReady, () => metrics?.exposition() ?? ''), budget);
+  const reasonNotReady = () => {
+    if (isStopping) return 'stopping'; // 6.2
+    const unavailable = () => 'store unavailable'; // 7.2
+    return store.ping().then(() => undefined, unavailable);
+  };
+  const adminPages = adminHandler(reasonNotReady, () => metrics?.exposition() ?? '');
+  const admin = new Server(adminPages, budget);
 
   const release = (graceMs?: number) => {
     api.destroy();
@@ -132,11 +139,11 @@ export async function startService(
     log.info('stopping');
     await sleep(config.SHUTDOWN_DELAY_MS);
     const timeoutMs = config.SHUTDOWN_TIMEOUT_MS;
-    const deadline = now() + timeoutMs;
+    const deadlineMs = now() + timeoutMs;
     const tooLate = sleep(timeoutMs, false, { ref: false });
     const stopped = api.stop(Math.min(graceMs, timeoutMs / 2), timeoutMs / 2).then(() => true);
     const isInTime = await Promise.race([stopped, tooLate]); // 6.2
-    await release(Math.max(deadline - now(), 0));
+    await release(Math.max(deadlineMs - now(), 0));
     log.info('stopped');
     return isInTime;
   };
@@ -177,20 +184,6 @@ function authServices(config: Config, password: string): AuthServices {
     limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, () => performance.now()),
     protectUsers: config.PROTECT_USERS,
   };
-}
-
-/** Returns the reason why the store is not ready, if any (7.2). */
-function unavailability(store: UserStore): Promise<string | undefined> {
-  return store.ping().then(
-    () => undefined,
-    () => 'store unavailable',
-  );
-}
-
-function logExchange(exchange: Answered, ms: number, log: Log): void {
-  log.request(exchange, ms);
-  const { fault, requestId } = exchange;
-  if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
 }
 
 /** Returns the chain of causes as one text, with the stack of an unknown error. */

@@ -18,7 +18,8 @@ type Task = () => void;
 export class Turns {
   /** Waiting tasks by client. The client whose turn is next comes first. */
   readonly #waiting = new Map<string, Set<Task>>();
-  readonly #now: () => number;
+  /** A monotonic clock in milliseconds. */
+  readonly now: () => number;
   #isScheduled = false;
   #hasAccepted = false;
   /** Time of the current turn that `spend` has counted. */
@@ -26,9 +27,8 @@ export class Turns {
   /** Start of the wait for new connections; undefined while the work runs. */
   #waitingSinceMs: number | undefined;
 
-  /** `now` is a monotonic clock in milliseconds. */
   constructor(now: () => number) {
-    this.#now = now;
+    this.now = now;
   }
 
   /** Runs the task once in a later turn; it must not throw. `client` is an address, or empty for our own. */
@@ -51,7 +51,7 @@ export class Turns {
   }
 
   /** Records that a connection was accepted in this turn. */
-  accepted(): void {
+  recordAccept(): void {
     this.#hasAccepted = true;
   }
 
@@ -63,7 +63,7 @@ export class Turns {
 
   readonly #run = (): void => {
     this.#isScheduled = false;
-    const start = this.#now();
+    const start = this.now();
     const hasAccepted = this.#hasAccepted;
     this.#hasAccepted = false;
     this.#spentMs = 0;
@@ -75,15 +75,15 @@ export class Turns {
       const limitMs = Math.max(TURN_MS, Math.min(waitedMs, MAX_WAIT_MS));
       while (this.#waiting.size > 0) {
         this.#runNext();
-        if (this.#now() - start + this.#spentMs >= limitMs) break;
+        if (this.now() - start + this.#spentMs >= limitMs) break;
       }
     }
     if (this.#waiting.size > 0) this.#schedule();
   };
 
   #runNext(): void {
-    const [[client, tasks]] = this.#waiting as unknown as [[string, Set<Task>]];
-    const [task] = tasks as unknown as [Task];
+    const [client, tasks] = this.#waiting.entries().next().value!;
+    const task = tasks.values().next().value!;
     tasks.delete(task);
     // Puts the client behind the others.
     this.#waiting.delete(client);

@@ -51,10 +51,10 @@ test('6.18 while connections are accepted, work waits for at most 10 ms', async 
   await turn();
   assert.equal(done, 1);
   turns.add('', () => done++);
-  turns.accepted();
+  turns.recordAccept();
   await turn();
   assert.equal(done, 1);
-  turns.accepted();
+  turns.recordAccept();
   now += 10;
   await turn();
   assert.equal(done, 2);
@@ -75,10 +75,10 @@ for (const { waitedMs, expected } of [
         turns.spend(2);
       });
     }
-    turns.accepted();
+    turns.recordAccept();
     await turn();
     now += waitedMs;
-    turns.accepted();
+    turns.recordAccept();
     await turn();
     assert.equal(done, expected);
   });
@@ -96,7 +96,7 @@ test('6.18 connections are accepted before work, also after a long read', async 
   }
   await turn();
   now += 50;
-  turns.accepted();
+  turns.recordAccept();
   await turn();
   assert.equal(done, 1);
   await turn();

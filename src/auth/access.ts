@@ -4,32 +4,8 @@ import type { Credential } from './credential.ts';
 import type { Tokens } from './jwt.ts';
 import type { FailureLimiter } from './limiter.ts';
 
-/** The credentials that a route requires. */
-export interface Access {
-  readonly scheme: 'none' | 'basic' | 'bearer';
-  /** Names the protected resource in the challenge of a 401. */
-  readonly realm: string;
-  /** Applies only if `PROTECT_USERS` is `true`. */
-  readonly isOptional: boolean;
-}
-
-/** Anyone may use the route. */
-export const PUBLIC: Access = { scheme: 'none', realm: '', isOptional: false };
-
-/** The route requires the login and password of the credential user. */
-export function basic(realm: string): Access {
-  return { scheme: 'basic', realm, isOptional: false };
-}
-
-/** The route requires a token. */
-export function bearer(realm: string): Access {
-  return { scheme: 'bearer', realm, isOptional: false };
-}
-
-/** The route requires a token if `PROTECT_USERS` is `true`. */
-export function optionalBearer(realm: string): Access {
-  return { scheme: 'bearer', realm, isOptional: true };
-}
+/** Credentials that a route requires; `bearerIfProtected`: a token, only if `PROTECT_USERS` is `true`. */
+export type Access = 'none' | 'basic' | 'bearer' | 'bearerIfProtected';
 
 export interface AuthServices {
   readonly credential: Credential;
@@ -39,28 +15,29 @@ export interface AuthServices {
 }
 
 /** The two parts of an Authorization header. */
-export interface Authorization {
+interface Authorization {
   /** In lower case, because schemes are case-insensitive (RFC 9110 §11.1). */
   readonly scheme: string;
   readonly credentials: string;
 }
 
 /**
- * Authenticates the request. `header` is its only Authorization header.
+ * Authenticates a request to the route of `pattern`. `header` is its only Authorization header.
  * @throws HttpError 401 with the route's challenge, or 429
  */
 export function authenticate(
   access: Access,
+  pattern: string,
   header: string | undefined,
   client: string,
   auth: AuthServices,
 ): void {
-  if (access.scheme === 'none' || (access.isOptional && !auth.protectUsers)) return; // 4.15
-  const sent = header === undefined ? undefined : parseAuthorization(header);
+  if (access === 'none' || (access === 'bearerIfProtected' && !auth.protectUsers)) return; // 4.15
+  const scheme = access === 'basic' ? 'basic' : 'bearer';
+  const sent = parseAuthorization(header ?? '');
   // Only a check of credentials counts as a failure (3.13).
-  const isAllowed =
-    sent?.scheme === access.scheme && isValid(access.scheme, sent.credentials, client, auth);
-  if (!isAllowed) throw unauthorized(challenge(access, sent));
+  if (sent?.scheme === scheme && isValid(scheme, sent.credentials, client, auth)) return;
+  throw unauthorized(challenge(access, realmOf(pattern), sent));
 }
 
 function isValid(
@@ -88,9 +65,14 @@ export function unauthorized(challenge: string): HttpError {
 // token68 = 1*( ALPHA / DIGIT / "-" / "." / "_" / "~" / "+" / "/" ) *"="   (RFC 9110 §11.2)
 const TOKEN68 = /^[A-Za-z0-9\-._~+/]+=*$/;
 
+/** Returns the last fixed part of a pattern: `users` of `/users/{id}`. */
+export function realmOf(pattern: string): string {
+  return pattern.split('/').findLast((segment) => !segment.startsWith('{'))!; // 3.19
+}
+
 /** Returns the challenge for a request that sent these credentials (RFC 7617 §2, RFC 6750 §3). */
-export function challenge({ scheme, realm }: Access, sent: Authorization | undefined): string {
-  if (scheme === 'basic') return `Basic realm="${realm}", charset="UTF-8"`; // 3.10
+export function challenge(access: Access, realm: string, sent: Authorization | undefined): string {
+  if (access === 'basic') return `Basic realm="${realm}", charset="UTF-8"`; // 3.10
   // 3.8: only a client that sent a well-formed token learns that it is invalid.
   const isToken = sent?.scheme === 'bearer' && TOKEN68.test(sent.credentials);
   return isToken ? `Bearer realm="${realm}", error="invalid_token"` : `Bearer realm="${realm}"`;

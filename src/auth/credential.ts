@@ -26,7 +26,6 @@ export class Secret {
 }
 
 export class Credential {
-  readonly user: string;
   /** Display name. */
   readonly name: string;
   readonly #user: Secret;
@@ -34,7 +33,6 @@ export class Credential {
   readonly #basic: Secret;
 
   constructor({ user, password, name }: { user: string; password: string; name: string }) {
-    this.user = user;
     this.name = name;
     this.#user = new Secret(user);
     this.#password = new Secret(password);

@@ -9,7 +9,7 @@ const BITS_PER_KEY = 6;
 const DIGITS_PER_BIT = 6;
 
 interface Generation {
-  readonly startMs: number;
+  readonly endMs: number;
   readonly bits: Uint8Array;
 }
 
@@ -25,31 +25,32 @@ export class ExpiringFilter {
     this.#keepMs = keepMs;
   }
 
-  isEmpty(now: number): boolean {
-    const last = this.#generations.at(-1);
-    if (last !== undefined && this.#endOf(last) <= now) {
-      this.#generations = this.#generations.filter((generation) => this.#endOf(generation) > now);
+  isEmpty(nowMs: number): boolean {
+    const oldest = this.#generations.at(-1);
+    if (oldest !== undefined && oldest.endMs <= nowMs) {
+      this.#generations = this.#generations.filter(({ endMs }) => endMs > nowMs);
     }
     return this.#generations.length === 0;
   }
 
-  add(key: string, now: number): void {
-    let young = this.isEmpty(now) ? undefined : this.#generations[0];
-    if (young === undefined || now >= young.startMs + this.#keepMs) {
-      young = { startMs: now, bits: new Uint8Array(16 ** DIGITS_PER_BIT / 8) };
+  add(key: string, nowMs: number): void {
+    let young = this.isEmpty(nowMs) ? undefined : this.#generations[0];
+    if (young === undefined || nowMs >= young.endMs - this.#keepMs) {
+      const bits = new Uint8Array(16 ** DIGITS_PER_BIT / 8);
+      young = { endMs: nowMs + 2 * this.#keepMs, bits };
       this.#generations = [young, ...this.#generations];
     }
     for (const bit of this.#bitsOf(key)) young.bits[bit >>> 3]! |= 1 << (bit & 7);
   }
 
   /** Milliseconds until the key expires; 0 if it was not added. */
-  remainingMs(key: string, now: number): number {
-    if (this.isEmpty(now)) return 0;
+  remainingMs(key: string, nowMs: number): number {
+    if (this.isEmpty(nowMs)) return 0;
     const keyBits = this.#bitsOf(key);
     const found = this.#generations.find(({ bits }) =>
       keyBits.every((bit) => (bits[bit >>> 3]! & (1 << (bit & 7))) !== 0),
     );
-    return found === undefined ? 0 : this.#endOf(found) - now;
+    return found === undefined ? 0 : found.endMs - nowMs;
   }
 
   #bitsOf(key: string): readonly number[] {
@@ -57,9 +58,5 @@ export class ExpiringFilter {
     return Array.from({ length: BITS_PER_KEY }, (_, i) =>
       Number.parseInt(digest.slice(DIGITS_PER_BIT * i, DIGITS_PER_BIT * (i + 1)), 16),
     );
-  }
-
-  #endOf({ startMs }: Generation): number {
-    return startMs + 2 * this.#keepMs;
   }
 }

@@ -4,9 +4,9 @@
 import { isUtf8 } from 'node:buffer';
 import { hash, timingSafeEqual } from 'node:crypto';
 
-export const LIFETIME_SECONDS = 3600; // 3.4
+const LIFETIME_SECONDS = 3600; // 3.4
 
-export interface Subject {
+interface Subject {
   readonly id: string;
   readonly name: string;
 }
@@ -16,17 +16,15 @@ const HEADER = Buffer.from('{"alg":"HS256","typ":"JWT"}').toString('base64url');
 /** Longer tokens are not cached, so that memory stays bounded. Ours have about 200 characters. */
 const MAX_CACHED_CHARACTERS = 1024;
 
-/** The cache holds at most twice this many tokens. */
-const MAX_TOKENS_PER_GENERATION = 8192;
+/** A full cache is emptied. `issue` makes at most 3,600 tokens in the lifetime of one. */
+const MAX_CACHED_TOKENS = 16_384;
 
 export class Tokens {
   readonly #subject: Subject;
   readonly #keys: readonly HmacKey[];
   readonly #nowSeconds: () => number;
-  // Cache of verified tokens and their `exp`, in two generations. A hit moves to the younger one. When
-  // that is full, the older one is dropped.
-  #young = new Map<string, number>();
-  #old = new Map<string, number>();
+  /** The `exp` of verified tokens. */
+  readonly #cache = new Map<string, number>();
   #issued: { readonly iat: number; readonly token: string } | undefined;
 
   /**
@@ -42,30 +40,31 @@ export class Tokens {
   /** Returns a compact JWS. All tokens of a second are the same, so each is signed once. */
   issue(): string {
     const iat = Math.floor(this.#nowSeconds()); // 3.4
-    if (this.#issued?.iat !== iat) this.#issued = { iat, token: this.#make(iat) };
-    return this.#issued.token;
-  }
-
-  #make(iat: number): string {
+    if (this.#issued?.iat === iat) return this.#issued.token;
     const { id, name } = this.#subject;
     const claims = JSON.stringify({ id, name, iat, exp: iat + LIFETIME_SECONDS });
     const input = `${HEADER}.${Buffer.from(claims).toString('base64url')}`;
-    return `${input}.${sign(input, this.#keys[0]!)}`;
+    const token = `${input}.${sign(input, this.#keys[0]!)}`;
+    this.#issued = { iat, token };
+    return token;
   }
 
   /** True if one of the keys signed the token, it names the subject and it has not expired. */
   verify(token: string): boolean {
-    const now = this.#nowSeconds();
-    const young = this.#young.get(token);
-    if (young !== undefined) return young > now;
-    const exp = this.#old.get(token) ?? this.#read(token, now);
-    if (exp === undefined || exp <= now) return false; // 3.7
-    this.#remember(token, exp);
+    const nowSeconds = this.#nowSeconds();
+    const cached = this.#cache.get(token);
+    if (cached !== undefined) return cached > nowSeconds; // 3.7
+    const exp = this.#read(token, nowSeconds);
+    if (exp === undefined) return false;
+    if (token.length <= MAX_CACHED_CHARACTERS) {
+      if (this.#cache.size >= MAX_CACHED_TOKENS) this.#cache.clear();
+      this.#cache.set(token, exp);
+    }
     return true;
   }
 
-  /** @returns `exp` of a token that is valid at `now` */
-  #read(token: string, now: number): number | undefined {
+  /** @returns `exp` of a token that is valid at this time */
+  #read(token: string, nowSeconds: number): number | undefined {
     const headerEnd = token.indexOf('.');
     const payloadEnd = token.indexOf('.', headerEnd + 1);
     if (headerEnd === -1 || payloadEnd === -1) return undefined; // 3.7
@@ -76,8 +75,8 @@ export class Tokens {
     if (claims === undefined) return undefined;
     const { id, name, exp, nbf } = claims;
     // RFC 7519 §4.1.4 and §4.1.5, without leeway. JSON.parse turns 1e999 into Infinity.
-    if (typeof exp !== 'number' || !Number.isFinite(exp) || exp <= now) return undefined; // 3.7
-    if (nbf !== undefined && (typeof nbf !== 'number' || !(nbf <= now))) return undefined; // 3.7
+    if (typeof exp !== 'number' || !Number.isFinite(exp) || exp <= nowSeconds) return undefined; // 3.7
+    if (nbf !== undefined && (typeof nbf !== 'number' || !(nbf <= nowSeconds))) return undefined; // 3.7
     return id === this.#subject.id && name === this.#subject.name ? exp : undefined; // 3.7
   }
 
@@ -88,15 +87,6 @@ export class Tokens {
       const expected = Buffer.from(sign(input, key));
       return given.length === expected.length && timingSafeEqual(given, expected); // 3.12
     });
-  }
-
-  #remember(token: string, exp: number): void {
-    if (token.length > MAX_CACHED_CHARACTERS) return;
-    if (this.#young.size >= MAX_TOKENS_PER_GENERATION) {
-      this.#old = this.#young;
-      this.#young = new Map();
-    }
-    this.#young.set(token, exp);
   }
 }
 
@@ -133,9 +123,10 @@ function isSupportedHeader(header: string): boolean {
   return parsed?.alg === 'HS256' && !Object.hasOwn(parsed, 'crit'); // 3.7
 }
 
+/** Decodes a JSON object in canonical base64url without padding (RFC 7515 §2). */
 function decodeObject(text: string): Record<string, unknown> | undefined {
-  const bytes = decode(text);
-  if (bytes === undefined || !isUtf8(bytes)) return undefined; // 3.7
+  const bytes = Buffer.from(text, 'base64url');
+  if (bytes.toString('base64url') !== text || !isUtf8(bytes)) return undefined; // 3.7
   try {
     const value: unknown = JSON.parse(bytes.toString());
     const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -143,10 +134,4 @@ function decodeObject(text: string): Record<string, unknown> | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** Decodes canonical base64url without padding (RFC 7515 §2). */
-function decode(text: string): Buffer | undefined {
-  const bytes = Buffer.from(text, 'base64url');
-  return bytes.toString('base64url') === text ? bytes : undefined; // 3.7
 }

@@ -2,7 +2,7 @@
 // a higher limit by IPv6 /48, because one client can own a whole /48. Keys displaced from the full
 // tables move to a filter of constant size, so that a flood of addresses neither lifts a lock nor locks
 // out others.
-import { type CounterKeys, counterKeys } from '../http/address.ts';
+import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { ExpiringFilter } from './filter.ts';
 
@@ -22,8 +22,6 @@ const MAX_KEYS_PER_GENERATION = 5_000; // 3.13
 export class FailureLimiter {
   readonly #limit: number;
   readonly #now: () => number;
-  /** Keys that lost their counter. All of them are locked. */
-  readonly #displaced = new ExpiringFilter(WINDOW_MS);
   readonly #addresses: CounterTable;
   readonly #networks: CounterTable;
 
@@ -31,16 +29,14 @@ export class FailureLimiter {
   constructor(limit: number, now: () => number) {
     this.#limit = limit;
     this.#now = now;
+    const displaced = new ExpiringFilter(WINDOW_MS);
     // A displaced address is locked even below the limit. Otherwise, an attacker who rotates through
     // 10,001 addresses could guess without a limit.
-    this.#addresses = new CounterTable(limit, (key, _isLocked, at) => {
-      this.#displaced.add(key, at); // 3.13
-    });
+    this.#addresses = new CounterTable(limit, displaced, 1); // 3.13
     // A displaced /48 below its limit is dropped: a lock would refuse addresses that never failed.
     // Displacing it takes 5,000 other /48s, which allow 320,000 times the limit anyway.
-    this.#networks = new CounterTable(limit * NETWORK_LIMIT_FACTOR, (key, isLocked, at) => {
-      if (isLocked) this.#displaced.add(key, at); // 3.13
-    });
+    const networkLimit = limit * NETWORK_LIMIT_FACTOR;
+    this.#networks = new CounterTable(networkLimit, displaced, networkLimit); // 3.13
   }
 
   /**
@@ -54,37 +50,24 @@ export class FailureLimiter {
       const seconds = Math.ceil(remainingMs / 1000);
       throw new HttpError(429, undefined, ['Retry-After', String(seconds)]); // 3.13
     }
-    const isRight = check();
-    if (!isRight) this.#record(counterKeys(client)); // 3.13
-    return isRight;
+    if (check()) return true;
+    const { address, network } = counterKeys(client);
+    const nowMs = this.#now();
+    this.#addresses.add(address, nowMs); // 3.13
+    if (network !== undefined) this.#networks.add(network, nowMs); // 3.13
+    return false;
   }
 
   #lockRemainingMs(client: string): number {
-    const now = this.#now();
-    const tables = [this.#addresses, this.#networks, this.#displaced];
+    const nowMs = this.#now();
     // Saves parsing the address while nobody has failed.
-    if (tables.every((table) => table.isEmpty(now))) return 0;
+    if (this.#addresses.isEmpty(nowMs) && this.#networks.isEmpty(nowMs)) return 0;
     const { address, network } = counterKeys(client);
-    const ofAddress = Math.max(
-      this.#addresses.remainingMs(address, now),
-      this.#displaced.remainingMs(address, now),
-    );
+    const ofAddress = this.#addresses.remainingMs(address, nowMs);
     if (network === undefined) return ofAddress;
-    return Math.max(
-      ofAddress,
-      this.#networks.remainingMs(network, now),
-      this.#displaced.remainingMs(network, now),
-    );
-  }
-
-  #record({ address, network }: CounterKeys): void {
-    const now = this.#now();
-    this.#addresses.add(address, now);
-    if (network !== undefined) this.#networks.add(network, now);
+    return Math.max(ofAddress, this.#networks.remainingMs(network, nowMs));
   }
 }
-
-type OnDisplaced = (key: string, isLocked: boolean, now: number) => void;
 
 /**
  * Counts failures by key. A key that reaches the limit within a window is locked for the next window,
@@ -95,43 +78,50 @@ type OnDisplaced = (key: string, isLocked: boolean, now: number) => void;
  */
 class CounterTable {
   readonly #limit: number;
-  readonly #onDisplaced: OnDisplaced;
+  /** Keys that lost their counter. All of them are locked. */
+  readonly #displaced: ExpiringFilter;
+  readonly #displacedLimit: number;
   #young = new Map<string, Counter>();
   #old = new Map<string, Counter>();
-  /** Time from which no failure of any key counts. */
+  /** Time from which no failure in the maps counts. */
   #expiresMs = Number.NEGATIVE_INFINITY;
 
-  constructor(limit: number, onDisplaced: OnDisplaced) {
+  /** Displaced keys with at least `displacedLimit` failures go to `displaced`. */
+  constructor(limit: number, displaced: ExpiringFilter, displacedLimit: number) {
     this.#limit = limit;
-    this.#onDisplaced = onDisplaced;
+    this.#displaced = displaced;
+    this.#displacedLimit = displacedLimit;
   }
 
-  isEmpty(now: number): boolean {
-    return now >= this.#expiresMs;
+  /** True if no failure counts and no key is locked. */
+  isEmpty(nowMs: number): boolean {
+    return nowMs >= this.#expiresMs && this.#displaced.isEmpty(nowMs);
   }
 
   /** Milliseconds until the key's lock ends; not positive if it is not locked. */
-  remainingMs(key: string, now: number): number {
+  remainingMs(key: string, nowMs: number): number {
     const counter = this.#young.get(key) ?? this.#old.get(key);
-    return counter !== undefined && counter.count >= this.#limit ? counter.expiresMs - now : 0;
+    const isLocked = counter !== undefined && counter.count >= this.#limit;
+    const displacedMs = this.#displaced.remainingMs(key, nowMs);
+    return isLocked ? Math.max(counter.expiresMs - nowMs, displacedMs) : displacedMs;
   }
 
-  add(key: string, now: number): void {
-    if (this.isEmpty(now)) {
+  add(key: string, nowMs: number): void {
+    if (nowMs >= this.#expiresMs) {
       this.#young = new Map();
       this.#old = new Map();
     }
     const counter = this.#young.get(key) ?? this.#old.get(key) ?? new Counter();
-    counter.add(now);
+    counter.add(nowMs);
     this.#expiresMs = counter.expiresMs;
     this.#old.delete(key);
     this.#young.set(key, counter);
-    if (this.#young.size >= MAX_KEYS_PER_GENERATION) this.#displace(now);
+    if (this.#young.size >= MAX_KEYS_PER_GENERATION) this.#displace(nowMs);
   }
 
-  #displace(now: number): void {
+  #displace(nowMs: number): void {
     for (const [key, { count, expiresMs }] of this.#old) {
-      if (expiresMs > now) this.#onDisplaced(key, count >= this.#limit, now);
+      if (expiresMs > nowMs && count >= this.#displacedLimit) this.#displaced.add(key, nowMs);
     }
     this.#old = this.#young;
     this.#young = new Map();
@@ -143,23 +133,20 @@ class Counter {
   count = 0;
   /** Time from which the latest failure no longer counts. A lock ends then too. */
   expiresMs = 0;
-  // By slice, oldest first: the time from which its latest failure no longer counts, and its count.
-  readonly #ends: number[] = [];
-  readonly #counts: number[] = [];
+  /** Oldest first. `endMs` is the time from which the slice's latest failure no longer counts. */
+  readonly #slices: { endMs: number; count: number }[] = [];
 
-  add(now: number): void {
-    while (this.#ends.length > 0 && this.#ends[0]! <= now) {
-      this.#ends.shift();
-      this.count -= this.#counts.shift()!;
+  add(nowMs: number): void {
+    while (this.#slices.length > 0 && this.#slices[0]!.endMs <= nowMs) {
+      this.count -= this.#slices.shift()!.count;
     }
-    const last = this.#ends.length - 1;
-    this.expiresMs = now + WINDOW_MS;
-    if (last >= 0 && sliceOf(this.#ends[last]!) === sliceOf(this.expiresMs)) {
-      this.#ends[last] = this.expiresMs;
-      this.#counts[last]! += 1;
+    this.expiresMs = nowMs + WINDOW_MS;
+    const last = this.#slices.at(-1);
+    if (last !== undefined && sliceOf(last.endMs) === sliceOf(this.expiresMs)) {
+      last.endMs = this.expiresMs;
+      last.count++;
     } else {
-      this.#ends.push(this.expiresMs);
-      this.#counts.push(1);
+      this.#slices.push({ endMs: this.expiresMs, count: 1 });
     }
     this.count++;
   }

@@ -1,5 +1,5 @@
 // Determines a client's address, and the keys that count its failures.
-import { isIP, isIPv4 } from 'node:net';
+import { isIP, isIPv4, SocketAddress } from 'node:net';
 
 /**
  * Returns the client's address. Behind proxies it is the entry of `X-Forwarded-For` at position `proxies`
@@ -49,14 +49,11 @@ function withoutPort(entry: string): string {
 
 /**
  * Converts an IPv4-mapped address to IPv4: on "::", IPv4 clients are ::ffff:192.0.2.1 (RFC 4291
- * §2.5.5.2). Proxies use longer spellings too, which URL normalizes.
+ * §2.5.5.2). Proxies use longer spellings too, which SocketAddress normalizes.
  */
 export function plainAddress(address: string): string {
   if (address.startsWith('::ffff:') && isIPv4(address.slice(7))) return address.slice(7);
   if (!/:ffff:/i.test(address) || isIP(address) !== 6 || address.includes('%')) return address;
-  const { hostname } = new URL(`http://[${address}]`);
-  const hex = /^\[::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})\]$/.exec(hostname);
-  if (hex === null) return address;
-  const [high, low] = [Number.parseInt(hex[1]!, 16), Number.parseInt(hex[2]!, 16)];
-  return [high >> 8, high & 255, low >> 8, low & 255].join('.');
+  const normal = new SocketAddress({ address, family: 'ipv6' }).address;
+  return normal.startsWith('::ffff:') && isIPv4(normal.slice(7)) ? normal.slice(7) : address;
 }

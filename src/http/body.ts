@@ -17,7 +17,7 @@ export function hasBody(req: IncomingMessage): boolean {
  * Reads and parses the body, then calls `done`. An empty body is undefined. On a route that takes
  * none, a body has no meaning (RFC 9110 §9.3.1): it is dropped as it arrives and is undefined too.
  * Checks in the fixed order: 413, 415, 400 (2.5). Sends 100 to a client that waits for it.
- * @throws HttpError 413 or 415 before the body is read; later errors go to `fail`
+ * @throws HttpError 413 or 415 before the body is read; later errors, also of `done`, go to `fail`
  */
 export function readBody(
   exchange: Exchange,
@@ -32,7 +32,7 @@ export function readBody(
   const isClientWaiting = expectsContinue(req);
   // 413 comes before 415, so the type of a body of unknown length is checked at its end. A client
   // that waits for 100 must not be told to send a body that is then refused (2.14).
-  let type = declared === undefined && !isClientWaiting ? undefined : mediaType(req, accepts);
+  const type = declared === undefined && !isClientWaiting ? undefined : mediaType(req, accepts);
   if (isClientWaiting) res.writeContinue(); // 2.14
   const isKept = accepts.length > 0; // 2.15
   let buffer: Buffer = EMPTY;
@@ -49,7 +49,7 @@ export function readBody(
     free(bytes);
   };
   req.on('data', (chunk: Buffer) => {
-    if (declared === undefined && !req.complete) connection.chunkRead(); // 6.18
+    if (declared === undefined && !req.complete) connection.countChunk(); // 6.18
     if (length + chunk.length > limitBytes) return finish(() => fail(tooLarge(limitBytes))); // 2.8
     if (isKept && !isFinished) {
       const larger = append(buffer, length, chunk, Number(declared ?? limitBytes));
@@ -60,27 +60,22 @@ export function readBody(
     length += chunk.length;
     if (buffer !== chunk) free(chunk);
   });
-  const parsed = (bytes: Buffer) => {
-    let body: unknown;
+  const complete = (bytes: Buffer) => {
     try {
-      if (bytes.length > 0) {
-        type ??= mediaType(req, accepts);
-        body = parse(bytes, type);
-      }
+      done(bytes.length > 0 ? parse(bytes, type ?? mediaType(req, accepts)) : undefined);
     } catch (err) {
-      return fail(err);
+      fail(err);
     }
-    done(body);
   };
   const abandon = (err?: Error) =>
     finish(() => fail(err instanceof HttpError ? err : new HttpError(400)));
   req.on('end', () => {
-    if (buffer.length <= LARGE_BYTES) return finish(parsed);
+    if (buffer.length <= LARGE_BYTES) return finish(complete);
     // 6.18: a large body is parsed in a turn of its own. The client may leave before that.
     res.once('close', abandon);
     connection.later(() => {
       res.off('close', abandon);
-      finish(parsed);
+      finish(complete);
     });
   });
   // The client has gone, or node's parser rejected the rest of the body.
@@ -90,10 +85,7 @@ export function readBody(
 function parse(bytes: Buffer, type: MediaType | undefined): unknown {
   if (!isUtf8(bytes)) throw new HttpError(400, 'The body is not valid UTF-8.'); // 2.8
   const text = bytes.toString();
-  return type === 'form' ? parseForm(text) : parseJson(text);
-}
-
-function parseJson(text: string): unknown {
+  if (type === 'form') return parseForm(text);
   try {
     return JSON.parse(text);
   } catch {

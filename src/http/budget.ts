@@ -19,7 +19,7 @@ import type { Connection } from './connection.ts';
 const MEBIBYTE = 1024 * 1024;
 
 /** Memory limit without a control group and without a setting. */
-export const DEFAULT_LIMIT_BYTES = 512 * MEBIBYTE;
+const DEFAULT_LIMIT_BYTES = 512 * MEBIBYTE;
 
 /** Memory for compiled code and garbage under load, on top of what the service uses at its start. */
 const GARBAGE_BYTES = 16 * MEBIBYTE;
@@ -32,7 +32,7 @@ const MAX_CONNECTIONS = 10_000;
 
 /** Memory of an idle connection, or of a TLS handshake that stops half way, with a margin. */
 const PLAIN_BYTES = 16 * 1024;
-const TLS_BYTES = 160 * 1024;
+const TLS_BYTES = 208 * 1024;
 
 /** Memory per byte charged, including fragmentation and garbage that is not collected yet. */
 const OVERHEAD = 4;
@@ -54,7 +54,7 @@ const LONG_MS = 1_000;
  * `hold` checks again when the sum has grown by this part of the budget, or after the next tick. Less
  * garbage than this is left alone.
  */
-const NEXT_LOOK = 1 / 16;
+const RECHECK_SHARE = 1 / 16;
 
 /** Connections evicted together when all slots are in use, so that the choice is rarely made. */
 const EVICTION_BATCH_SIZE = 100;
@@ -64,9 +64,14 @@ const AFTER_EVICTION = 0.9;
 
 const TICK_MS = 100;
 
-/** Minimum pause between two forced garbage collections; the second one while memory is short. */
+/** Minimum pause between two forced garbage collections. */
 const COLLECTION_PAUSE_MS = 5_000;
-const TIGHT_COLLECTION_PAUSE_MS = 1_000;
+
+/**
+ * The same while memory is short, in milliseconds: at least ten times as long as a collection, which
+ * took up to 1.5 ms per MiB of V8's heap.
+ */
+const TIGHT_COLLECTION_PAUSE_MS = { perMebibyte: 15, max: 1_000 } as const;
 
 /** Pipelined requests or chunks that are read in one turn of the event loop: about 10 ms of work. */
 const MESSAGES_PER_TURN = 1_000;
@@ -109,10 +114,8 @@ export function memoryLimits(
 /** Returns the memory of the process without mapped files, such as its program; 0 if unknown. */
 function anonymousBytes(): number {
   try {
-    return (
-      1024 *
-      Number(/RssAnon:\s+(\d+) kB/.exec(readFileSync('/proc/self/status', 'latin1'))?.[1] ?? 0)
-    );
+    const status = readFileSync('/proc/self/status', 'latin1');
+    return 1024 * Number(/RssAnon:\s+(\d+) kB/.exec(status)?.[1] ?? 0);
   } catch {
     return 0; // Not Linux, or not permitted, as in the image.
   }
@@ -120,8 +123,6 @@ function anonymousBytes(): number {
 
 export class Budget {
   readonly turns: Turns;
-  /** A monotonic clock in milliseconds. */
-  readonly now: () => number;
   readonly #limits: MemoryLimits;
   readonly #inactivityMs: number;
   /** All connections in the order of their arrival. */
@@ -132,14 +133,14 @@ export class Budget {
   readonly #timer: NodeJS.Timeout;
   /** Memory of the process before the first client. */
   readonly #ownRssBytes = memoryUsage.rss();
-  /** Time of the next check for progress. */
-  #sweepAt = 0;
+  /** Time of the next check of every connection's progress. */
+  #nextSweepMs = 0;
   /** Time of the last forced garbage collection. */
-  #collectedAt = 0;
+  #collectedAtMs = 0;
   /** Pipelined requests and chunks in this turn. */
   #messages = 0;
   /** Time until which a new connection may bring a pipeline. */
-  #burstUntil = 0;
+  #burstUntilMs = 0;
   /** Minimum growth of the process since the last collection. */
   #leastGrownBytes = 0;
   /** Fixed costs and charges of all connections. */
@@ -147,17 +148,13 @@ export class Budget {
   /** Maximum of `#heldBytes` at a tick since the last collection. */
   #mostHeldBytes = 0;
   /** `hold` checks all connections if they hold more than this. */
-  #lookAboveBytes: number;
+  #recheckAboveBytes: number;
 
-  /**
-   * Closes connections whose client reads nothing of a response for `inactivityMs` milliseconds. `now`
-   * is a monotonic clock in milliseconds.
-   */
-  constructor(limits: MemoryLimits, inactivityMs: number, now: () => number, turns: Turns) {
+  /** Closes connections whose client reads nothing of a response for `inactivityMs` milliseconds. */
+  constructor(limits: MemoryLimits, inactivityMs: number, turns: Turns) {
     this.#limits = limits;
-    this.#lookAboveBytes = limits.budgetBytes;
+    this.#recheckAboveBytes = limits.budgetBytes;
     this.#inactivityMs = inactivityMs;
-    this.now = now;
     this.turns = turns;
     this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
   }
@@ -193,7 +190,7 @@ export class Budget {
   /** Adds to the charges of connections; a negative number gives back. */
   hold(bytes: number): void {
     this.#heldBytes += OVERHEAD * bytes;
-    if (this.#heldBytes > this.#lookAboveBytes) this.#closeLargest();
+    if (this.#heldBytes > this.#recheckAboveBytes) this.#closeLargest();
   }
 
   /**
@@ -209,7 +206,7 @@ export class Budget {
     const before = this.#messages;
     this.#messages += weight;
     if (before >= MESSAGES_PER_TURN || this.#messages < MESSAGES_PER_TURN) return;
-    this.#burstUntil = this.now() + BURST_MS;
+    this.#burstUntilMs = this.turns.now() + BURST_MS;
     for (const connection of this.#connections) connection.pauseForTurn();
   }
 
@@ -218,33 +215,33 @@ export class Budget {
    * brings one request.
    */
   countRead(isNew: boolean): void {
-    const isShort = isNew && this.now() >= this.#burstUntil;
+    const isShort = isNew && this.turns.now() >= this.#burstUntilMs;
     this.turns.spend(isShort ? TURN_MS / NEW_PER_TURN : TURN_MS);
   }
 
   /** Destroys the connection after LINGER_MS milliseconds unless it has closed before. */
   linger(connection: Connection): void {
     if (!this.#connections.has(connection)) return;
-    connection.deadlineMs = this.now() + LINGER_MS;
+    connection.deadlineMs = this.turns.now() + LINGER_MS;
     this.#lingering.add(connection);
   }
 
   #tick(): void {
-    const now = this.now();
+    const now = this.turns.now();
     for (const connection of this.#lingering) {
       if (connection.deadlineMs > now) break;
       connection.destroy();
     }
-    this.#look(now);
-    if (now < this.#sweepAt) return;
-    this.#sweepAt = now + this.#inactivityMs / 4;
+    this.#checkMemory(now);
+    if (now < this.#nextSweepMs) return;
+    this.#nextSweepMs = now + this.#inactivityMs / 4;
     for (const connection of this.#connections) connection.checkProgress(now, this.#inactivityMs);
   }
 
   /** If the process has grown, collects garbage, and closes connections if that is not enough. */
-  #look(now: number): void {
+  #checkMemory(now: number): void {
     const { budgetBytes } = this.#limits;
-    this.#lookAboveBytes = budgetBytes;
+    this.#recheckAboveBytes = budgetBytes;
     this.#mostHeldBytes = Math.max(this.#mostHeldBytes, this.#heldBytes);
     const grownBytes = memoryUsage.rss() - this.#ownRssBytes;
     this.#leastGrownBytes = Math.min(this.#leastGrownBytes, grownBytes);
@@ -257,9 +254,11 @@ export class Budget {
     let garbageBytes = this.#mostHeldBytes - this.#heldBytes;
     if (isTight) garbageBytes = grownBytes - this.#leastGrownBytes;
     if (heapExcessBytes > 0) garbageBytes = heap.used_heap_size;
-    const pauseMs = isTight ? TIGHT_COLLECTION_PAUSE_MS : COLLECTION_PAUSE_MS;
-    if (garbageBytes > NEXT_LOOK * budgetBytes && now - this.#collectedAt >= pauseMs) {
-      this.#collectedAt = now;
+    const { perMebibyte, max } = TIGHT_COLLECTION_PAUSE_MS;
+    const tightPauseMs = Math.min((perMebibyte * heap.used_heap_size) / MEBIBYTE, max);
+    const pauseMs = isTight ? tightPauseMs : COLLECTION_PAUSE_MS;
+    if (garbageBytes > RECHECK_SHARE * budgetBytes && now - this.#collectedAtMs >= pauseMs) {
+      this.#collectedAtMs = now;
       this.#mostHeldBytes = this.#heldBytes;
       this.#leastGrownBytes = grownBytes;
       // Idle connections drop their last request.
@@ -277,7 +276,7 @@ export class Budget {
    */
   #closeLargest(excessBytes = 0): void {
     const { budgetBytes, connectionBytes } = this.#limits;
-    const latestStartMs = this.now() - LONG_MS;
+    const latestStartMs = this.turns.now() - LONG_MS;
     const fixedBytes = this.#connections.size * connectionBytes;
     let total = fixedBytes;
     const holders = Array.from(this.#connections, (connection) => {
@@ -298,7 +297,7 @@ export class Budget {
       total -= connectionBytes + bytes;
       connection.destroy();
     }
-    this.#lookAboveBytes = Math.max(budgetBytes, total + NEXT_LOOK * budgetBytes);
+    this.#recheckAboveBytes = Math.max(budgetBytes, total + RECHECK_SHARE * budgetBytes);
   }
 
   /**

@@ -28,14 +28,13 @@ export interface Handler {
 }
 
 /**
- * - `handshake`: establishing TLS.
+ * - `handshake`: accepted, or establishing TLS.
  * - `open`: receives requests.
- * - `broken`: the body of the latest request is malformed; its response closes the connection.
  * - `refused`: malformed input followed the latest request; a refusal follows its response.
- * - `closing`: the connection ends with the response that is being sent.
+ * - `closing`: the connection ends with the response that is in progress or being sent.
  * - `closed`.
  */
-type State = 'handshake' | 'open' | 'broken' | 'refused' | 'closing' | 'closed';
+type State = 'handshake' | 'open' | 'refused' | 'closing' | 'closed';
 
 /** Memory of a request in progress, and of each name or value of its header fields. */
 const REQUEST_BYTES = 3 * 1024;
@@ -57,7 +56,7 @@ export class Connection {
   heldBytes = 0;
   /** Time at which Budget destroys a closing connection. */
   deadlineMs = 0;
-  #state: State;
+  #state: State = 'handshake';
   #socket: Socket;
   readonly #handler: Handler;
   readonly #budget: Budget;
@@ -77,23 +76,34 @@ export class Connection {
   #drainedBytes = 0;
   #drainedAtMs = 0;
 
-  constructor(socket: Socket, address: string, isTls: boolean, handler: Handler, budget: Budget) {
+  constructor(socket: Socket, address: string, handler: Handler, budget: Budget) {
     this.#socket = socket;
     this.address = address;
     this.network = counterKeys(address).address;
-    this.#state = isTls ? 'handshake' : 'open';
     this.#handler = handler;
     this.#budget = budget;
   }
 
-  /** Takes over the TLS socket after the handshake. */
-  secure(socket: Socket): void {
+  /**
+   * Receives requests, from the first turn on (6.18): of the TLS socket if there was a handshake. `begin`
+   * attaches node's parser, if that has not happened yet. Reading goes on in the same turn: bytes that
+   * arrived later would overtake those that the socket has kept.
+   */
+  open(socket: Socket, begin?: () => void): void {
     this.#socket = socket;
     this.#state = 'open';
+    // After node's own listener, which is attached by now or by `begin`, and which reads again.
+    const watch = () => socket.on('resume', () => this.#keepPaused());
+    if (begin === undefined) watch();
+    this.pauseForTurn(() => {
+      if (begin === undefined) return;
+      begin();
+      watch();
+    });
   }
 
-  /** Releases everything: the socket has closed. */
-  closed(): void {
+  /** Releases everything once the socket has closed. */
+  onClose(): void {
     this.#release();
     // Each piece of work checks whether the client has left.
     for (const work of this.#work.splice(0)) setImmediate(work);
@@ -129,19 +139,21 @@ export class Connection {
     this.#budget.turns.spend(ms);
   }
 
-  /** Stops reading until other clients have had their turn. */
-  pauseForTurn(): void {
+  /** Stops reading until other clients have had their turn, which starts with `begin`. */
+  pauseForTurn(begin?: () => void): void {
     if (this.#isYielding || this.#state === 'handshake' || this.#state === 'closed') return;
     this.#isYielding = true;
     this.#socket.pause();
     this.later(() => {
       this.#isYielding = false;
-      if (this.#state !== 'closed' && !this.#isPaused) this.#resume();
+      if (this.#state === 'closed') return;
+      begin?.();
+      if (!this.#isPaused) this.#resume();
     });
   }
 
   /** Pauses again if node has resumed the socket, which it does at the end of each request. */
-  resumed(): void {
+  #keepPaused(): void {
     if (!this.#isPaused) return;
     // If node resumed it before our pause(), this event comes after it, and pause() does nothing more.
     if (this.#socket.isPaused()) this.#socket.emit('pause');
@@ -153,7 +165,7 @@ export class Connection {
   }
 
   /** Stops reading after a chunk of a body: one read can bring 10,000. */
-  chunkRead(): void {
+  countChunk(): void {
     this.pauseForTurn();
     this.#budget.countMessage();
   }
@@ -183,11 +195,10 @@ export class Connection {
       this.#budget.countMessage(req.rawHeaders.length / MESSAGE_HEADER_TEXTS);
     const exchange = new Exchange(this, req, res, bytes);
     this.#latest = exchange;
-    const current = this.#current;
-    const isFree = current === undefined || current.res.writableFinished;
-    if (isFree && this.#queue.length === 0) {
-      // This copies the latest read, so it happens for the first request of a pipeline only.
-      if (req.headers.upgrade !== undefined) exchange.offerEnd = endOfOffer(req);
+    const isFirst = this.#queue.length === 0;
+    // This copies the latest read, so it happens for the first of a pipeline only.
+    if (isFirst && req.headers.upgrade !== undefined) exchange.offerEnd = endOfOffer(req);
+    if (isFirst && this.#hasResponded) {
       this.#handle(exchange);
       return;
     }
@@ -195,7 +206,8 @@ export class Connection {
     this.#socket.pause();
     this.#budget.countMessage();
     if (req.headers['transfer-encoding'] !== undefined) this.#holdChunks(exchange);
-    if (this.#queue.length === 1) current!.res.once('finish', () => this.#advance());
+    // Undefined if the budget has just closed this connection.
+    if (isFirst) this.#current?.res.once('finish', () => this.#advance());
   }
 
   /** Closes the connection after the response to this request. */
@@ -228,11 +240,6 @@ export class Connection {
     this.#input.settle(this.#socket, req);
   }
 
-  /** True if the body of the latest request is malformed; its response closes the connection. */
-  get isBroken(): boolean {
-    return this.#state === 'broken';
-  }
-
   /** True if no request was read after this one. */
   isLatest(exchange: Exchange): boolean {
     return exchange === this.#latest;
@@ -246,11 +253,12 @@ export class Connection {
       return;
     }
     const refusal = new HttpError(statusOfParseError(err));
-    const { req } = this.#latest ?? {};
+    const latest = this.#latest;
     // The head was valid but the body is not: the response to this request is the refusal.
-    if (req !== undefined && !req.complete && req.listenerCount('error') > 0) {
-      this.#state = 'broken';
-      req.emit('error', refusal);
+    if (latest && !latest.req.complete && latest.req.listenerCount('error') > 0) {
+      this.#state = 'closing';
+      latest.res.shouldKeepAlive = false;
+      latest.req.emit('error', refusal);
       return;
     }
     this.refuse(refusal);
@@ -282,14 +290,13 @@ export class Connection {
   refuseTunnel(): void {
     const socket = this.#socket;
     socket.on('error', () => socket.destroy());
-    socket.on('drain', () => this.#current?.res.emit('drain'));
     this.refuse(new HttpError(405, undefined, ['Allow', this.#handler.allow])); // 2.12
   }
 
   /** True if the client has yet to complete the TLS handshake or a request. */
   get isUnfinished(): boolean {
     if (this.#state !== 'open') return this.#state === 'handshake';
-    if (!this.#isAnswered) return !this.#current!.req.complete;
+    if (!this.#hasResponded) return !this.#current!.req.complete;
     return this.#input.isUnfinished(this.#socket);
   }
 
@@ -301,7 +308,7 @@ export class Connection {
   /** True if no request is in progress, and none that has arrived waits to be read. */
   get isIdle(): boolean {
     if (this.#state === 'handshake') return true;
-    return this.#state === 'open' && this.#isAnswered && !this.#isPaused;
+    return this.#state === 'open' && this.#hasResponded && !this.#isPaused;
   }
 
   /** Start of the request in progress, in milliseconds of the clock. */
@@ -312,7 +319,7 @@ export class Connection {
   /** Returns the bytes that the client makes the process hold, without the idle connection itself. */
   measure(): number {
     if (this.#state === 'handshake') return this.heldBytes;
-    const isIdle = this.#isAnswered;
+    const isIdle = this.#hasResponded;
     if (isIdle) this.#forget();
     return this.heldBytes + this.#input.heldBytes(this.#socket, isIdle);
   }
@@ -320,7 +327,7 @@ export class Connection {
   /** Destroys the connection if the client reads nothing of a response for `inactivityMs` (6.3). */
   checkProgress(nowMs: number, inactivityMs: number): void {
     if (this.#current === undefined) return;
-    if (this.#isAnswered && this.#queue.length === 0) {
+    if (this.#hasResponded && this.#queue.length === 0) {
       this.#forget();
       return;
     }
@@ -346,7 +353,10 @@ export class Connection {
     this.#socket.destroySoon();
   }
 
-  /** Closes at once. RST also frees the data that the kernel has not sent yet. */
+  /**
+   * Closes at once. RST tells the client that a response is incomplete, and frees the data that the
+   * kernel has not sent yet. TLS can't send it; there the missing last chunk tells the client.
+   */
   destroy(): void {
     const socket: Socket & { encrypted?: boolean } = this.#socket;
     // Node 26 keeps the descriptor of a socket that is reset after its end.
@@ -368,7 +378,7 @@ export class Connection {
     this.#latest = undefined;
   }
 
-  get #isAnswered(): boolean {
+  get #hasResponded(): boolean {
     return this.#current === undefined || this.#current.res.writableFinished;
   }
 
@@ -392,7 +402,7 @@ export class Connection {
 
   #handle(exchange: Exchange): void {
     this.#current = exchange;
-    exchange.startMs = this.#budget.now();
+    exchange.startMs = this.#budget.turns.now();
     this.#handler.handle(exchange);
   }
 

@@ -5,6 +5,7 @@
 //   a[b]=1&a[c][d]=2     { a: { b: '1', c: { d: '2' } } }
 //   a[]=1&a[]=2          { a: ['1', '2'] }    a[1]=y&a[0]=x        { a: ['x', 'y'] }
 import { HttpError } from './errors.ts';
+import { percentDecode } from './query.ts';
 
 const MAX_PARAMETERS = 1_000;
 const MAX_LEVELS = 32;
@@ -102,13 +103,9 @@ function isPrototypeName(name: string): boolean {
   return name === '__proto__' || Object.hasOwn(Object.prototype, name);
 }
 
-/** Percent-decodes UTF-8; "+" is a space (WHATWG URL, application/x-www-form-urlencoded). */
+/** Here "+" is a space (WHATWG URL, application/x-www-form-urlencoded). */
 function decode(text: string): string {
-  try {
-    return decodeURIComponent(text.replaceAll('+', ' '));
-  } catch {
-    throw malformed('has malformed percent-encoding'); // 3.16
-  }
+  return percentDecode(text.replaceAll('+', ' '), 'form'); // 3.16
 }
 
 function malformed(fault: string): HttpError {

@@ -1,4 +1,4 @@
-// Parses the query of a request target (RFC 3986 §3.4). `+` is a plus sign.
+// Percent-decoding, and the query of a request target (RFC 3986 §2.1, §3.4). `+` is a plus sign.
 import { HttpError } from './errors.ts';
 
 /**
@@ -13,26 +13,27 @@ export function parseQuery<Name extends string>(
   if (query === '') return values;
   for (const part of query.split('&')) {
     const equals = part.indexOf('=');
-    const sent = decode(equals === -1 ? part : part.slice(0, equals));
+    const sent = percentDecode(equals === -1 ? part : part.slice(0, equals), 'query');
     const name = known.find((candidate) => candidate === sent);
     if (name === undefined) continue; // 4.2
     if (values[name] !== undefined) {
       throw new HttpError(400, `The query parameter ${name} must appear only once.`); // 4.2
     }
-    values[name] = equals === -1 ? '' : decode(part.slice(equals + 1));
+    values[name] = equals === -1 ? '' : percentDecode(part.slice(equals + 1), 'query');
   }
   return values;
 }
 
 /** @throws HttpError 400 for malformed percent-encoding, also in parameters that no handler reads */
 export function checkQuery(query: string): void {
-  if (query.includes('%')) decode(query); // 2.7
+  if (query.includes('%')) percentDecode(query, 'query'); // 2.7
 }
 
-function decode(text: string): string {
+/** @throws HttpError 400 for encoding that is malformed or not UTF-8 */
+export function percentDecode(text: string, part: 'path' | 'query' | 'form'): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    throw new HttpError(400, 'The query has malformed percent-encoding.'); // 2.7
+    throw new HttpError(400, `The ${part} has malformed percent-encoding.`); // 2.7, 3.16
   }
 }

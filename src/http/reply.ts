@@ -11,7 +11,7 @@ export interface Reply {
   readonly status: number;
   /** Content-Type; absent without a body (204, 304). */
   readonly type?: string;
-  /** Text; bytes, which many responses share without a copy; or pieces of unknown length. */
+  /** Text; bytes, which many responses share without a copy; or pieces of unknown total length. */
   readonly body: string | Buffer | Pieces;
   /** All responses share the body, and it is kept anyway, so no connection is charged for it. */
   readonly isStatic?: boolean;
@@ -27,15 +27,19 @@ export interface Pieces {
    * Returns the next piece, undefined after the last, or a promise if something must be loaded
    * first: call again once it has resolved.
    */
-  next(): string | Buffer | undefined | Promise<void>;
-  /** Bytes held for further pieces. */
-  readonly heldBytes: number;
+  next(): Buffer | undefined | Promise<void>;
 }
 
 const PRIVATE = 'private, no-cache'; // 2.17
 
 /** A longer body is sent in slices, which show the progress of a slow client. */
 const SLICE_BYTES = 32 * 1024;
+
+/**
+ * The same over TLS. From 16 KiB on, node gives the connection buffers of several times the length of
+ * the write, and keeps them until it closes (NodeBIO::set_allocate_tls_hint).
+ */
+const TLS_SLICE_BYTES = 15 * 1024;
 
 /** Time charged to the turn for a piece that must be loaded first. Most of its work comes later. */
 const LOAD_MS = TURN_MS / 4;
@@ -56,10 +60,10 @@ export function empty(status: 204 | 304, headers: readonly string[]): Reply {
 }
 
 /**
- * Writes the reply. `headers` are those of every response; this reply's are appended. `isLast` closes
- * the connection. Calls `done` when the socket has the body: at once, unless it comes in pieces. If
- * a piece fails, sets `exchange.fault` and resets the connection, so that no client mistakes a part
- * for the whole (4.14).
+ * Writes the reply. `headers` are those of every response; this reply's are appended. The connection
+ * closes afterwards if `isLast`, or if no further request can follow. Calls `done` when the socket has
+ * the body: at once, unless it comes in pieces. If a piece fails, sets `exchange.fault` and resets the
+ * connection, so that no client mistakes a part for the whole (4.14).
  */
 export function send(
   exchange: Exchange,
@@ -74,17 +78,16 @@ export function send(
   if (reply.headers !== undefined) headers.push(...reply.headers);
   headers.push('Cache-Control', reply.cacheControl ?? PRIVATE);
   if (type !== undefined) headers.push('Content-Type', type);
-  if (isLast) {
+  if (isLast || endsConnection(exchange, reply)) {
     headers.push('Connection', 'close');
     connection.endAfter(exchange);
   }
   const length = isWhole(body) ? Buffer.byteLength(body) : undefined;
   if (type !== undefined && length !== undefined) headers.push('Content-Length', String(length)); // 2.2
-  if (!isWhole(body) || body.length > 2 * SLICE_BYTES) {
-    const isShared = reply.isStatic === true;
-    const bytes = typeof body === 'string' ? Buffer.from(body) : body;
-    const pieces = Buffer.isBuffer(bytes) ? slices(bytes, isShared) : bytes;
-    stream(exchange, pieces, length, headers, () => {
+  const { encrypted = false }: Socket & { encrypted?: boolean } = req.socket;
+  const sliceBytes = encrypted ? TLS_SLICE_BYTES : SLICE_BYTES;
+  if (length === undefined || length > sliceBytes) {
+    stream(exchange, reply, length, sliceBytes, headers, () => {
       connection.settle(exchange);
       done(exchange);
     });
@@ -92,13 +95,12 @@ export function send(
   }
   res.writeHead(status, headers);
   res.end(body);
-  const bytes = length!;
-  exchange.bytes = req.method === 'HEAD' ? 0 : bytes;
+  exchange.bytes = req.method === 'HEAD' ? 0 : length;
   connection.settle(exchange);
   // The client reads more slowly than we write: charge it for the response until it is gone.
   if (req.socket.writableLength > 0 && !reply.isStatic) {
-    connection.hold(bytes);
-    res.once('close', () => connection.hold(-bytes));
+    connection.hold(length);
+    res.once('close', () => connection.hold(-length));
   }
   done(exchange);
 }
@@ -115,28 +117,15 @@ export function rawReply(reply: Reply, common: readonly string[]): string {
   return `${head}\r\n${body}`;
 }
 
-/** Divides a body into slices. */
-function slices(body: Buffer, isStatic: boolean): Pieces {
-  let start = 0;
-  return {
-    next: () => {
-      const slice = body.subarray(start, start + SLICE_BYTES);
-      start += slice.length;
-      return slice.length > 0 ? slice : undefined;
-    },
-    get heldBytes() {
-      return isStatic ? 0 : body.length - start;
-    },
-  };
-}
-
 /**
- * Writes each piece in its own turn, then calls `done`. `length` is that of all pieces, if known.
+ * Writes each slice of the body in its own turn, once the client has taken the one before, then calls
+ * `done`. `length` is that of the whole body, if known.
  */
 function stream(
   exchange: Exchange,
-  pieces: Pieces,
+  { body, isStatic }: Reply,
   length: number | undefined,
+  sliceBytes: number,
   headers: string[],
   done: () => void,
 ): void {
@@ -155,53 +144,48 @@ function stream(
   res.writeHead(status, headers);
   const fail = (err: unknown) => {
     if (!(err instanceof CallerLeft)) exchange.fault = err;
-    reset(req.socket);
+    connection.destroy(); // 4.14
     done();
   };
+  const pieces = isWhole(body) ? undefined : body;
+  let rest = isWhole(body) ? toBytes(body) : NONE;
   const writeNext = () => {
-    if (res.destroyed) return done();
-    const piece = pieces.next();
-    if (piece instanceof Promise) {
-      connection.spend(LOAD_MS);
-      piece.then(writeNext, fail); // At once, so that nothing loaded waits for its turn.
-      return;
+    if (exchange.hasLeft) return done();
+    if (rest.length === 0) {
+      const piece = pieces?.next();
+      if (piece instanceof Promise) {
+        connection.spend(LOAD_MS);
+        piece.then(writeNext, fail); // At once, so that nothing loaded waits for its turn.
+        return;
+      }
+      if (piece === undefined) {
+        res.end();
+        return done();
+      }
+      rest = piece;
     }
-    if (piece === undefined) {
-      res.end();
-      return done();
-    }
-    const bytes = Buffer.byteLength(piece);
-    exchange.bytes += bytes;
-    // 4.1: a client that reads slowly is waited for.
-    const isRead = res.write(piece);
-    const held = (isRead ? 0 : bytes) + pieces.heldBytes;
-    connection.hold(held);
-    const writeLater = () =>
+    const slice = rest.subarray(0, sliceBytes);
+    rest = rest.subarray(slice.length);
+    exchange.bytes += slice.length;
+    const held = slice.length + (isStatic ? 0 : rest.length);
+    let isTaken = false;
+    const proceed = () => {
+      if (isTaken) return;
+      isTaken = true;
       connection.later(() => {
         connection.hold(-held);
         writeNext();
       });
-    if (isRead) writeLater();
-    else onceDrained(exchange, writeLater);
+    };
+    res.write(slice, proceed); // 4.1: a client that reads slowly is waited for.
+    connection.hold(held);
+    // If the budget has just closed this connection, the write may not call back.
+    if (exchange.hasLeft) proceed();
   };
   writeNext();
 }
 
-/** Calls back once when the client has read everything written, or has gone. */
-function onceDrained({ res }: Exchange, callback: () => void): void {
-  const done = () => {
-    res.off('drain', done).off('close', done);
-    callback();
-  };
-  res.on('drain', done).on('close', done);
-}
-
-/** Sends RST. Over TLS, which can't, the missing last chunk tells the client. */
-function reset(socket: Socket & { encrypted?: boolean }): void {
-  // Node 26 keeps the descriptor of a socket that is reset after its end.
-  if (socket.encrypted || socket.writableEnded) socket.destroy();
-  else socket.resetAndDestroy(); // 4.14
-}
+const NONE = Buffer.alloc(0);
 
 /** A longer body that no route takes ends the connection instead of being read to its end. */
 const UNREAD_LIMIT_BYTES = 102_400; // 2.13
@@ -227,6 +211,10 @@ export function endsConnection(exchange: Exchange, reply: Reply): boolean {
 
 function isWhole(body: Reply['body']): body is string | Buffer {
   return typeof body === 'string' || Buffer.isBuffer(body);
+}
+
+function toBytes(body: string | Buffer): Buffer {
+  return typeof body === 'string' ? Buffer.from(body) : body;
 }
 
 /**

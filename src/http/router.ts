@@ -1,6 +1,6 @@
 // Finds the route of a request target. The order of the table does not matter, because no two patterns
 // match the same path.
-import { HttpError } from './errors.ts';
+import { percentDecode } from './query.ts';
 
 /** A path of the table with all its methods. */
 export interface Resource<Route> {
@@ -62,10 +62,8 @@ export class Router<Route> {
    * @throws HttpError 400 if the path has malformed percent-encoding
    */
   find(target: string): Match<Route> | undefined {
-    return this.#literal.get(target) ?? this.#search(target);
-  }
-
-  #search(target: string): Match<Route> | undefined {
+    const literal = this.#literal.get(target);
+    if (literal !== undefined) return literal;
     const mark = target.indexOf('?');
     const path = withoutOrigin(mark === -1 ? target : target.slice(0, mark));
     const segments = splitPath(path);
@@ -94,18 +92,10 @@ function withoutOrigin(path: string): string {
 function splitPath(path: string): readonly string[] | undefined {
   if (!path.startsWith('/')) return undefined;
   const sent = path.slice(1).split('/');
-  const segments = path.includes('%') ? sent.map(decode) : sent;
+  const segments = path.includes('%') ? sent.map((one) => percentDecode(one, 'path')) : sent;
   if (segments.length === 1) return segments;
   if (segments.at(-1) === '') segments.pop();
   return segments.includes('') ? undefined : segments;
-}
-
-function decode(segment: string): string {
-  try {
-    return decodeURIComponent(segment);
-  } catch {
-    throw new HttpError(400, 'The path has malformed percent-encoding.'); // 2.7
-  }
 }
 
 function matchSegments(

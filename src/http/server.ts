@@ -7,9 +7,9 @@ import {
   type IncomingMessage,
   type ServerResponse,
 } from 'node:http';
-import type * as Https from 'node:https';
-import { createRequire } from 'node:module';
+import type { Server as HttpsServer } from 'node:https';
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
+import { getBuiltinModule } from 'node:process';
 import { plainAddress } from './address.ts';
 import type { Budget } from './budget.ts';
 import { Connection, type Handler } from './connection.ts';
@@ -28,11 +28,13 @@ type OwnedSocket = Socket & { [CONNECTION]?: Connection };
 
 /** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */
 export class Server {
-  readonly #server: HttpServer | Https.Server;
+  readonly #server: HttpServer | HttpsServer;
   readonly #handler: Handler;
   readonly #budget: Budget;
   /** Begins the TLS handshake of a connection; undefined without TLS. */
   readonly #startTls: ((socket: Socket) => void) | undefined;
+  /** Begins to parse what a TLS connection receives. */
+  readonly #startHttp: ((socket: Socket) => void) | undefined;
   readonly #connections = new Set<Connection>();
   /** Connections in a TLS handshake, by the addresses and ports of both ends. */
   readonly #handshakes = new Map<string, Connection>();
@@ -44,8 +46,12 @@ export class Server {
     this.#budget = budget;
     const receive = (req: IncomingMessage, res: ServerResponse) =>
       (req.socket as OwnedSocket)[CONNECTION]?.receive(req, res);
+    // Loaded on first use: without TLS, the service starts sooner and uses less memory.
     this.#server = tls
-      ? https().createServer({ ...HTTP_OPTIONS, ...TLS_OPTIONS, ...tls }, receive)
+      ? getBuiltinModule('node:https').createServer(
+          { ...HTTP_OPTIONS, ...TLS_OPTIONS, ...tls },
+          receive,
+        )
       : createHttpServer(HTTP_OPTIONS, receive);
     // 6.3 limits only the size. With a maximum number of fields, node would silently drop some.
     this.#server.maxHeadersCount = 0;
@@ -54,23 +60,19 @@ export class Server {
     // 2.16: clients may close their side after the last request. @types/node lacks the option.
     Object.assign(this.#server, { httpAllowHalfOpen: true });
     if (tls) {
-      // Node's own listener for 'connection'. It begins the handshake at once.
-      const [startTls] = this.#server.listeners('connection');
-      this.#server.removeAllListeners('connection');
-      this.#startTls = (socket) => startTls!.call(this.#server, socket);
+      // Node's own listeners would begin at once.
+      this.#startTls = takeListener(this.#server, 'connection');
+      this.#startHttp = takeListener(this.#server, 'secureConnection');
       this.#server.on('secureConnection', (socket: Socket) => this.#secure(socket));
     }
     this.#server.on('connection', (socket: Socket) => this.#accept(socket));
     this.#server.on('checkContinue', receive);
     this.#server.on('checkExpectation', receive);
-    this.#server.on('clientError', (err: ParseError, duplex: unknown) => {
-      const socket = duplex as OwnedSocket;
+    this.#server.on('clientError', (err: ParseError, socket: OwnedSocket) => {
       if (socket[CONNECTION]) socket[CONNECTION].reject(err);
       else socket.destroy();
     });
-    this.#server.on('connect', ({ socket }: IncomingMessage) =>
-      (socket as OwnedSocket)[CONNECTION]?.refuseTunnel(),
-    );
+    this.#server.on('connect', (_req, socket: OwnedSocket) => socket[CONNECTION]?.refuseTunnel());
   }
 
   /**
@@ -88,7 +90,7 @@ export class Server {
   /** Uses this certificate for new connections. Open ones keep theirs. */
   reloadTls(tls: KeyPair): void {
     // Without the options, node would use its default ciphers.
-    (this.#server as Https.Server).setSecureContext({ ...TLS_OPTIONS, ...tls });
+    (this.#server as HttpsServer).setSecureContext({ ...TLS_OPTIONS, ...tls });
   }
 
   /**
@@ -125,18 +127,17 @@ export class Server {
 
   #accept(socket: OwnedSocket): void {
     this.#accepted++;
-    this.#budget.turns.accepted();
+    this.#budget.turns.recordAccept();
     const address = plainAddress(socket.remoteAddress ?? '');
-    const startTls = this.#startTls;
-    const isTls = startTls !== undefined;
-    const connection = new Connection(socket, address, isTls, this.#handler, this.#budget);
+    const connection = new Connection(socket, address, this.#handler, this.#budget);
     if (!this.#budget.add(connection)) {
       socket.destroy();
       return;
     }
     this.#connections.add(connection);
-    const key = isTls ? endpoints(socket) : '';
-    if (isTls) {
+    const startTls = this.#startTls;
+    const key = startTls ? endpoints(socket) : '';
+    if (startTls) {
       this.#handshakes.set(key, connection);
       // 6.18: a handshake takes a millisecond.
       connection.later(() => {
@@ -145,10 +146,11 @@ export class Server {
         this.#budget.countRead(false);
       });
     } else {
-      own(socket, connection);
+      socket[CONNECTION] = connection;
+      connection.open(socket);
     }
     socket.once('close', () => {
-      connection.closed();
+      connection.onClose();
       this.#handshakes.delete(key);
       this.#connections.delete(connection);
       if (this.#connections.size === 0) this.#onEmpty?.();
@@ -165,8 +167,16 @@ export class Server {
     }
     // Not earlier: a connection that is half-open during its handshake would never end.
     socket.allowHalfOpen = true;
-    connection.secure(socket);
-    own(socket, connection);
+    socket[CONNECTION] = connection;
+    const destroy = () => socket.destroy();
+    socket.on('error', destroy);
+    // 6.18: many handshakes can end in one turn, each with a pipeline of requests behind it.
+    connection.open(socket, () => {
+      socket.off('error', destroy);
+      // Node's listeners would miss an end that has passed.
+      if (socket.readableEnded) socket.destroySoon();
+      else this.#startHttp!(socket);
+    });
   }
 
   #closeIdle(): void {
@@ -174,20 +184,11 @@ export class Server {
   }
 }
 
-/** Passes the socket's input to the connection, from its first turn on (6.18). */
-function own(socket: OwnedSocket, connection: Connection): void {
-  socket[CONNECTION] = connection;
-  socket.on('resume', resumed);
-  connection.pauseForTurn();
-}
-
-function resumed(this: OwnedSocket): void {
-  this[CONNECTION]!.resumed();
-}
-
-/** Loads the module on first use. Without TLS, the service starts sooner and uses less memory. */
-function https(): typeof Https {
-  return createRequire(import.meta.url)('node:https');
+/** Removes node's own listener; returns a function that calls it. */
+function takeListener(server: NetServer, event: string): (socket: Socket) => void {
+  const [listener] = server.listeners(event);
+  server.removeAllListeners(event);
+  return (socket) => listener!.call(server, socket);
 }
 
 /** The two ends of a connection, which a TLS socket and the TCP socket below it share. */

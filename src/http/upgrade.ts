@@ -24,6 +24,8 @@ export function endOfOffer(req: IncomingMessage): number {
   if (read === undefined || read[0] === CR || read[0] === LF) return Number.NaN;
   const at = read.indexOf(HEAD_END);
   if (at === -1 || req.headers['transfer-encoding'] !== undefined) return Number.NaN;
-  const headEnd = req.socket.bytesRead - read.length + at + HEAD_END.length;
+  // A socket that waited for its turn has read more than the parser.
+  const { bytesRead, readableLength } = req.socket;
+  const headEnd = bytesRead - readableLength - read.length + at + HEAD_END.length;
   return headEnd + Number(req.headers['content-length'] ?? 0);
 }

@@ -1,6 +1,7 @@
 // The log: one JSON object per line, or text for a terminal. Lines are collected and written once per
 // turn of the event loop, with one write in flight. The log never contains bodies, emails, tokens,
 // Authorization headers or query strings.
+import type { Exchange } from '../http/exchange.ts';
 
 export const LEVELS = ['silent', 'error', 'info', 'debug'] as const;
 export type Level = (typeof LEVELS)[number];
@@ -12,16 +13,9 @@ export type Format = 'json' | 'text';
 /** Writes a text and calls `done` when it can take more. */
 export type Sink = (text: string, done: () => void) => void;
 
-type Fields = Readonly<Record<string, string | number | undefined>>;
+type RequestField = 'requestId' | 'method' | 'route' | 'status' | 'bytes' | 'client';
 
-export interface RequestLine {
-  readonly requestId: string;
-  readonly method: string;
-  readonly route: string;
-  readonly status: number;
-  readonly bytes: number;
-  readonly client: string;
-}
+type Fields = Readonly<Record<string, string | number | undefined>>;
 
 /** Maximum number of unwritten characters. Lines beyond it are dropped and counted. */
 const MAX_PENDING_CHARACTERS = 4 * 1024 * 1024;
@@ -55,9 +49,9 @@ export class Log {
   }
 
   /** Logs a request and its response (6.8). */
-  request(line: RequestLine, ms: number): void {
+  request(exchange: Pick<Exchange, RequestField>, ms: number): void {
     if (this.#level < INFO) return;
-    const { requestId, method, route, status, bytes, client } = line;
+    const { requestId, method, route, status, bytes, client } = exchange;
     const time = new Date().toISOString();
     // None of these values can contain a quote or a backslash, so JSON.stringify is not needed.
     this.#write(

@@ -10,6 +10,7 @@
 // - A call that has queued for 75 % of its timeout is dropped and never runs. The rest of its time is
 //   reserved for execution. Without that reserve, each batch after an outage would start too late.
 import { type Caller, CallerLeft, StoreUnavailable } from '../user.ts';
+import type { StoreOptions } from './index.ts';
 
 /** Maximum number of calls in one statement. */
 const MAX_BATCH_SIZE = 500;
@@ -42,7 +43,8 @@ export const NOT_DONE = Symbol('not done');
 export type FailedOutcome = 'not started' | 'rolled back' | 'deadlock' | 'unknown';
 
 /** How a store runs the calls of one operation. */
-export interface BatchOperation<Session, Item, Result> {
+export interface QueueOptions<Session, Item, Result>
+  extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   /**
    * Runs the calls in one statement, whose first call expires at `expires`. An Error in place of a
    * result fails that call alone.
@@ -52,32 +54,33 @@ export interface BatchOperation<Session, Item, Result> {
     items: Item[],
     expires: number,
   ) => Promise<readonly (Result | Error | typeof NOT_DONE)[]>;
-  /** Starts a batch. The result decides for each waiting call, in order, if it joins. Default: all. */
-  readonly newBatch?: (() => (item: Item) => boolean) | undefined;
+  /** Decides which calls share a statement. Default: all. */
+  readonly newBatch?: NewBatch<Item>;
   /** Batches begin with a call of each client in turn. Default: in order. */
-  readonly takesTurns?: boolean | undefined;
+  readonly takesTurns?: boolean;
   /** Classifies an error of `statement`. */
   readonly outcomeAfter: (err: unknown) => FailedOutcome;
+  /** Called for each new call; takes and runs the batches in a later turn of the event loop. */
+  readonly schedule: (queue: BatchSource<Session>) => void;
 }
 
-/** A `newBatch` that joins calls with the key of the first. */
-export function sameKey<Item>(keyOf: (item: Item) => string): () => (item: Item) => boolean {
-  return () => {
-    let first: string | undefined;
-    return (item) => {
-      const key = keyOf(item);
-      first ??= key;
-      return key === first;
-    };
+/** Starts a batch with its first call. The result decides for each other call, in order, if it joins. */
+type NewBatch<Item> = (first: Item) => (item: Item) => boolean;
+
+/** Joins the calls that have the key of the first. */
+export function sameKey<Item>(keyOf: (item: Item) => string): NewBatch<Item> {
+  return (first) => {
+    const key = keyOf(first);
+    return (item) => keyOf(item) === key;
   };
 }
 
-/** A `newBatch` that joins calls as long as no two have a key in common. */
+/** Joins calls as long as no two have a key in common. */
 export function distinctKeys<Item>(
   keysOf: (item: Item) => readonly (string | number)[],
-): () => (item: Item) => boolean {
-  return () => {
-    const used = new Set<string | number>();
+): NewBatch<Item> {
+  return (first) => {
+    const used = new Set(keysOf(first));
     return (item) => {
       const keys = keysOf(item);
       const isFree = !keys.some((key) => used.has(key));
@@ -108,14 +111,14 @@ export interface Batch<Session> {
 }
 
 /** The part of a queue that runs its batches. */
-export type BatchSource<Session> = Pick<Queue<Session, never, unknown>, 'take' | 'expire'>;
+export type BatchSource<Session> = Pick<
+  Queue<Session, never, unknown>,
+  'take' | 'expire' | 'takesTurns'
+>;
 
 /** The waiting calls of one operation. No call has a timer: `expire` checks all of them (6.6). */
 export class Queue<Session, Item, Result> {
-  readonly #operation: BatchOperation<Session, Item, Result>;
-  readonly #timeoutMs: number;
-  readonly #now: () => number;
-  readonly #schedule: (queue: BatchSource<Session>) => void;
+  readonly #options: QueueOptions<Session, Item, Result>;
   #waiting: Call<Item, Result>[] = [];
   /** By client: number of the latest batch that began with its call. */
   readonly #servedIn = new Map<string, number>();
@@ -123,31 +126,26 @@ export class Queue<Session, Item, Result> {
   /** Number of waiting calls from which those of callers that have left are dropped. */
   #dropAt = FEW_WAITING;
 
-  /** @param schedule called for each new call; takes and runs the batches in a later turn */
-  constructor(
-    operation: BatchOperation<Session, Item, Result>,
-    timeoutMs: number,
-    now: () => number,
-    schedule: (queue: BatchSource<Session>) => void,
-  ) {
-    this.#operation = operation;
-    this.#timeoutMs = timeoutMs;
-    this.#now = now;
-    this.#schedule = schedule;
+  constructor(options: QueueOptions<Session, Item, Result>) {
+    this.#options = options;
   }
 
   /** @throws StoreUnavailable, CallerLeft, or the Error that the statement returned for this call */
-  call(item: Item, caller?: Caller): Promise<Result> {
-    return new Promise((resolve, reject) => {
+  readonly call = (item: Item, caller?: Caller): Promise<Result> =>
+    new Promise((resolve, reject) => {
       if (this.#waiting.length >= this.#dropAt) this.#dropAbandoned();
       if (this.#waiting.length >= MAX_WAITING) {
         reject(new StoreUnavailable('too many calls are waiting for the store')); // 4.17
         return;
       }
-      const expires = this.#now() + this.#timeoutMs;
+      const expires = this.#options.now() + this.#options.timeoutMs;
       this.#waiting.push({ item, caller, expires, resolve, reject });
-      this.#schedule(this);
+      this.#options.schedule(this);
     });
+
+  /** True if batches begin with a call of each client in turn. */
+  get takesTurns(): boolean {
+    return this.#options.takesTurns === true;
   }
 
   /** Takes the calls of the next batch from the queue; undefined if none wait. */
@@ -165,7 +163,7 @@ export class Queue<Session, Item, Result> {
 
   /** Fails the calls that have too little time left to run. */
   expire(now: number): void {
-    const reservedMs = (1 - QUEUE_TIME) * this.#timeoutMs; // 4.13
+    const reservedMs = (1 - QUEUE_TIME) * this.#options.timeoutMs; // 4.13
     const cause = 'the store was busy or unreachable for too long';
     this.#waiting = failExpired(this.#waiting, now + reservedMs, cause);
   }
@@ -174,22 +172,20 @@ export class Queue<Session, Item, Result> {
   #dropAbandoned(): void {
     const hasLeft = ({ caller }: Call<Item, Result>) => caller?.hasLeft === true;
     if (this.#waiting.some(hasLeft)) {
-      const { left = [], waiting = [] } = Object.groupBy(this.#waiting, (call) =>
-        hasLeft(call) ? 'left' : 'waiting',
-      );
-      this.#waiting = waiting;
-      for (const { reject } of left) reject(new CallerLeft());
+      for (const { reject } of this.#waiting.filter(hasLeft)) reject(new CallerLeft());
+      this.#waiting = this.#waiting.filter((call) => !hasLeft(call));
     }
     this.#dropAt = Math.max(2 * this.#waiting.length, FEW_WAITING);
   }
 
   #select(): Call<Item, Result>[] {
-    const joins = this.#operation.newBatch?.();
-    if (joins === undefined) return this.#waiting.splice(0, MAX_BATCH_SIZE);
+    const { newBatch, takesTurns } = this.#options;
+    if (newBatch === undefined) return this.#waiting.splice(0, MAX_BATCH_SIZE);
+    const first = takesTurns ? this.#nextInTurn() : this.#waiting[0];
+    if (first === undefined) return [];
+    const joins = newBatch(first.item);
     const selected: Call<Item, Result>[] = [];
     const rest: Call<Item, Result>[] = [];
-    const first = this.#first();
-    if (first !== undefined) joins(first.item);
     for (const call of this.#waiting) {
       const isNext = call === first || (selected.length < MAX_BATCH_SIZE && joins(call.item));
       (isNext ? selected : rest).push(call);
@@ -199,8 +195,7 @@ export class Queue<Session, Item, Result> {
   }
 
   /** Returns the first call of the client that has waited longest for a batch of its own (6.18). */
-  #first(): Call<Item, Result> | undefined {
-    if (!this.#operation.takesTurns) return undefined;
+  #nextInTurn(): Call<Item, Result> | undefined {
     if (this.#waiting.length === 0 || this.#servedIn.size > MAX_WAITING) this.#servedIn.clear();
     if (this.#waiting.length === 0) return undefined;
     const clientOf = ({ caller }: Call<Item, Result>) => caller?.client ?? '';
@@ -215,22 +210,22 @@ export class Queue<Session, Item, Result> {
     const groups = [batch];
     let cause: unknown = 'no response in time';
     for (let reruns = 0; groups.length > 0 && reruns <= MAX_RERUNS; reruns++) {
-      const calls = failExpired(groups.pop()!, this.#now(), cause);
+      const calls = failExpired(groups.pop()!, this.#options.now(), cause);
       if (calls.length === 0) continue;
       try {
         const items = calls.map(({ item }) => item);
-        const results = await this.#operation.statement(session, items, calls[0]!.expires); // 5.5
+        const results = await this.#options.statement(session, items, calls[0]!.expires); // 5.5
         const notDone = settle(calls, results);
         if (notDone.length > 0) groups.push(notDone);
       } catch (err) {
-        const outcome = this.#operation.outcomeAfter(err);
+        const outcome = this.#options.outcomeAfter(err);
         cause =
           outcome === 'not started'
             ? new StoreUnavailable('the statement did not start in time', { cause: err })
             : err;
         if (outcome === 'deadlock') {
           groups.push(calls); // 5.6
-        } else if (outcome === 'not started' && calls[0]!.expires <= this.#now()) {
+        } else if (outcome === 'not started' && calls[0]!.expires <= this.#options.now()) {
           groups.push(calls); // Without the expired ones, which fail first.
         } else if (outcome === 'rolled back' && calls.length > 1) {
           const middle = Math.ceil(calls.length / 2);
@@ -271,11 +266,9 @@ function failExpired<Item, Result>(
   cause: unknown,
 ): Call<Item, Result>[] {
   if (calls.length === 0 || calls[0]!.expires > now) return calls;
-  const { expired = [], alive = [] } = Object.groupBy(calls, ({ expires }) =>
-    expires <= now ? 'expired' : 'alive',
-  );
+  const expired = calls.filter(({ expires }) => expires <= now);
   fail(expired, cause);
-  return alive;
+  return calls.filter(({ expires }) => expires > now);
 }
 
 /** Fails the calls that have no result yet. */

@@ -1,19 +1,9 @@
 // Opens the SQLite file and brings its schema up to date. SQLite itself would block the event loop
 // while it waits for a lock, so this is disabled. Instead, an action that finds the file locked is
 // retried after a pause, until its deadline.
-import {
-  accessSync,
-  chmodSync,
-  closeSync,
-  constants,
-  existsSync,
-  mkdirSync,
-  openSync,
-} from 'node:fs';
-import { createRequire } from 'node:module';
+import { accessSync, appendFileSync, chmodSync, constants, existsSync, mkdirSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { getgid, getuid } from 'node:process';
-import type * as Sqlite from 'node:sqlite';
+import process from 'node:process';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { migrations, missing, type Schema } from './migrate.ts';
@@ -41,7 +31,7 @@ export async function openFile<T>(
   use: (db: DatabaseSync) => T,
 ): Promise<T> {
   // Loaded only if the settings choose SQLite.
-  const sqlite: typeof Sqlite = createRequire(import.meta.url)('node:sqlite');
+  const sqlite = process.getBuiltinModule('node:sqlite');
   let db: DatabaseSync | undefined;
   try {
     if (path !== ':memory:') {
@@ -77,7 +67,7 @@ function makeFolder(path: string): void {
  * `-shm` the mode of the file (5.2).
  */
 function createFile(path: string): void {
-  closeSync(openSync(path, 'a', FILE_MODE));
+  appendFileSync(path, '', { mode: FILE_MODE });
   // The umask may have removed the group's permissions.
   chmodSync(path, FILE_MODE);
 }
@@ -142,7 +132,7 @@ function recordedSchema(db: DatabaseSync): Schema {
 /** Returns a line that says why the file can't be opened, and how to fix it (5.2). */
 function explain(path: string, err: NodeJS.ErrnoException): string {
   const fault = `cannot open the database ${path}: ${err.message}`;
-  const owner = `${getuid?.()}:${getgid?.()}`;
+  const owner = `${process.getuid?.()}:${process.getgid?.()}`;
   const folder = resolve(dirname(path));
   if (err.code === 'EACCES' && err.syscall === 'mkdir') {
     return `${fault}; create it: mkdir -p ${folder} && chown ${owner} ${folder}`;
@@ -154,7 +144,7 @@ function explain(path: string, err: NodeJS.ErrnoException): string {
       const { code } = found as NodeJS.ErrnoException;
       if (code === 'EROFS') return `${fault}; the file system of ${place} is read-only`;
       if (code !== 'EACCES') continue;
-      return `${fault}; ${place} is not writable by uid ${getuid?.()}: chown ${owner} ${place}`;
+      return `${fault}; ${place} is not writable by uid ${process.getuid?.()}: chown ${owner} ${place}`;
     }
   }
   return fault;

@@ -5,7 +5,7 @@
 // index. Without the line only services that know the migration may use the database.
 import { readdirSync, readFileSync } from 'node:fs';
 
-export interface Migration {
+interface Migration {
   /** Counted from 1 without gaps. */
   readonly version: number;
   /** Version of the newest migration that a service must know to run on the result. */

@@ -17,7 +17,6 @@ import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
 import { UnusableDatabase } from './migrate.ts';
 import { NotReplicated, openSession, type Session, type SessionOptions } from './session.ts';
-import type { PostgresDatabase } from './url.ts';
 
 /** Pauses between passes over all hosts double from the first to the longest. */
 const BACKOFF_MS = { first: 25, longest: 1_000 } as const; // 5.7
@@ -41,24 +40,19 @@ const END_TIMEOUT_MS = 1_000;
 /** How often deadlines are checked, by one timer for all calls. */
 const TICK_MS = 50;
 
-export interface PoolOptions extends StoreOptions {
-  readonly database: PostgresDatabase;
-  /** PEM of `sslrootcert`. */
-  readonly authorities: string | undefined;
-  /** Brings the schema up to date. Runs on new connections until it has succeeded once. */
-  readonly migrate: SessionOptions['migrate'];
-}
+/** `migrate` runs on new connections until it has succeeded once. */
+type PoolOptions = StoreOptions & Pick<SessionOptions, 'database' | 'authorities' | 'migrate'>;
 
 /** A place for one connection. */
 interface Slot {
-  session: Session | undefined;
+  session?: Session | undefined;
   /** Its attempt to connect. Other slots don't wait for a `long` one, such as a migration. */
   attempt: 'none' | 'connecting' | 'long';
   /** Index of the session's host, and the time at which it connected. */
   host: number;
   connectedAt: number;
   /** The running batch, and its deadline. */
-  batch: Batch<Session> | undefined;
+  batch?: Batch<Session> | undefined;
   deadline: number;
 }
 
@@ -67,6 +61,8 @@ export class Pool {
   readonly #slots: readonly Slot[];
   /** Queues in which calls may wait. */
   readonly #queues = new Set<BatchSource<Session>>();
+  /** Those whose next batch waits for its turn. */
+  readonly #resting = new Set<BatchSource<Session>>();
   /** Index of the host that the pool uses. */
   #host = 0;
   /** Index of the host that the next attempt goes to. */
@@ -82,10 +78,8 @@ export class Pool {
   /** Starts to connect; the server need not be up (6.1). */
   constructor(options: PoolOptions) {
     this.#options = options;
-    this.#slots = Array.from({ length: options.poolSize }, () => ({
-      ...{ session: undefined, attempt: 'none' as const, host: 0, connectedAt: 0 },
-      ...{ batch: undefined, deadline: 0 },
-    }));
+    const newSlot = (): Slot => ({ attempt: 'none', host: 0, connectedAt: 0, deadline: 0 });
+    this.#slots = Array.from({ length: options.poolSize }, newSlot);
     this.#connect();
   }
 
@@ -104,10 +98,7 @@ export class Pool {
     this.#isScheduled = true;
     setImmediate(() => {
       this.#isScheduled = false;
-      for (const slot of this.#slots) {
-        if (this.#queues.size === 0) return;
-        if (slot.session !== undefined && slot.batch === undefined) this.#assign(slot);
-      }
+      this.#assignAll();
     });
   };
 
@@ -124,16 +115,34 @@ export class Pool {
     for (const session of sessions) session.destroy();
   }
 
+  #assignAll(): void {
+    for (const slot of this.#slots) {
+      if (this.#queues.size === 0) return;
+      if (slot.session !== undefined && slot.batch === undefined) this.#assign(slot);
+    }
+  }
+
   /** Gives an idle slot the next batch. Queues take turns, so that none starves another. */
   #assign(slot: Slot): void {
     for (const queue of this.#queues) {
+      if (this.#resting.has(queue)) continue;
       this.#queues.delete(queue);
       const batch = queue.take(this.#options.now());
       if (batch === undefined) continue;
       this.#queues.add(queue);
+      if (queue.takesTurns) this.#rest(queue);
       this.#run(slot, batch);
       return;
     }
+  }
+
+  /** Keeps back the next batch of the queue until its turn: a page takes milliseconds (6.18). */
+  #rest(queue: BatchSource<Session>): void {
+    this.#resting.add(queue);
+    this.#options.turns.add('', () => {
+      this.#resting.delete(queue);
+      this.#assignAll();
+    });
   }
 
   async #run(slot: Slot, batch: Batch<Session>): Promise<void> {
@@ -248,8 +257,8 @@ export class Pool {
 
   #connected(slot: Slot, host: number, session: Session): void {
     // Other slots have moved on from this host during the attempt.
-    const isOutdated = host !== this.#nextHost && this.#isUsed(this.#nextHost);
-    if (this.#isClosed || isOutdated) {
+    const isNextUsed = this.#slots.some((other) => other.session && other.host === this.#nextHost);
+    if (this.#isClosed || (host !== this.#nextHost && isNextUsed)) {
       session.destroy();
       return;
     }
@@ -286,10 +295,6 @@ export class Pool {
   /** Makes the next attempt try another host (5.1). Several slots can report the same host. */
   #avoid(host: number): void {
     if (this.#nextHost === host) this.#nextHost = (host + 1) % this.#options.database.hosts.length;
-  }
-
-  #isUsed(host: number): boolean {
-    return this.#slots.some((slot) => slot.session !== undefined && slot.host === host);
   }
 
   get #isClosed(): boolean {

@@ -4,27 +4,23 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
-import {
-  type Caller,
-  type NewUser,
-  type Page,
-  StoreUnavailable,
-  type User,
-  type WriteResult,
-} from '../user.ts';
-import { type BatchOperation, distinctKeys, Queue, sameKey } from './batch.ts';
+import { StoreUnavailable } from '../user.ts';
+import { distinctKeys, Queue, type QueueOptions, sameKey } from './batch.ts';
 import type { Store, StoreOptions } from './index.ts';
 import { migrations, missing, type Schema } from './migrate.ts';
 import { Pool } from './pool.ts';
 import { NotReplicated, type Session } from './session.ts';
-import { array, byKey, outcomeAfter, UNIQUE_VIOLATION } from './statement.ts';
+import {
+  createUsers,
+  deleteUsers,
+  find,
+  findByEmail,
+  list,
+  outcomeAfter,
+  UNIQUE_VIOLATION,
+  updateUsers,
+} from './statement.ts';
 import type { PostgresDatabase } from './url.ts';
-import { createUsers, deleteUsers, type Target, updateUsers } from './write.ts';
-
-const FIND = 'select id, name, email, version from users where id = any($1::bigint[])';
-const FIND_ONE = 'select id, name, email, version from users where id = $1';
-const FIND_BY_EMAIL = 'select id, name, email, version from users where email = any($1::text[])';
-const LIST = 'select id, name, email, version from users where id > $1 order by id limit $2';
 
 // Under synchronous replication a session that commits waits for the standby, even after its client
 // has gone. After a wait of 2 seconds we assume that no standby confirms.
@@ -48,40 +44,37 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
     migrate,
   });
 
+  /** Returns a function that queues a call. */
   function batched<Item, Result>(
-    statement: BatchOperation<Session, Item, Result>['statement'],
-    newBatch?: BatchOperation<Session, Item, Result>['newBatch'],
-    takesTurns = false,
-  ): (item: Item, caller?: Caller) => Promise<Result> {
-    const operation = { statement, newBatch, takesTurns, outcomeAfter };
-    const queue = new Queue(operation, options.timeoutMs, options.now, pool.schedule);
-    return (item, caller) => queue.call(item, caller);
+    statement: QueueOptions<Session, Item, Result>['statement'],
+    rules: Pick<QueueOptions<Session, Item, Result>, 'newBatch' | 'takesTurns'> = {},
+  ): Queue<Session, Item, Result>['call'] {
+    const { schedule } = pool;
+    return new Queue({ ...options, ...rules, statement, outcomeAfter, schedule }).call;
   }
 
-  const update = batched<Target, WriteResult>(
-    updateUsers,
-    distinctKeys(({ id, email }) => (email === undefined ? [id] : [id, email])),
-  );
-  const remove = batched<Target, WriteResult>(
-    deleteUsers,
-    distinctKeys(({ id }) => [id]),
-  );
-  const mustTakeWrites = database.sessionAttributes === 'read-write';
-  const ping = batched<undefined, undefined>((session, calls) =>
-    check(session, calls, mustTakeWrites),
-  );
+  const update = batched(updateUsers, {
+    newBatch: distinctKeys(({ id, email }) => (email === undefined ? [id] : [id, email])),
+  });
+  const remove = batched(deleteUsers, { newBatch: distinctKeys(({ id }) => [id]) });
+  /** Checks that users can be read and, by what the server reports, written (7.2). */
+  const ping = batched<undefined, undefined>(async (session, calls) => {
+    const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
+    if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
+    // This error replaces the connection, so the pool looks for another host before a write fails.
+    if (state!.isReadOnly && database.sessionAttributes === 'read-write') {
+      throw new StoreUnavailable('the server is read-only');
+    }
+    return calls;
+  });
   return {
-    create: batched<NewUser, User>(
-      createUsers,
-      distinctKeys(({ email }) => [email]),
-    ),
+    create: batched(createUsers, { newBatch: distinctKeys(({ email }) => [email]) }),
     find: batched(find),
     findByEmail: batched(findByEmail),
-    list: batched(
-      list,
-      sameKey(({ after, limit }) => `${after} ${limit}`),
-      true,
-    ),
+    list: batched(list, {
+      newBatch: sameKey(({ after, limit }) => `${after} ${limit}`),
+      takesTurns: true,
+    }),
     update: (id, change, condition, caller) => update({ id, ...change, condition }, caller),
     delete: (id, condition, caller) => remove({ id, condition }, caller),
     get connections() {
@@ -94,37 +87,6 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
     },
     close: (graceMs) => pool.close(graceMs),
   };
-}
-
-async function find(session: Session, ids: number[]): Promise<(User | undefined)[]> {
-  if (ids.length === 1) return await session.query<User>(FIND_ONE, [String(ids[0])]);
-  const users = byKey(await session.query<User>(FIND, [array(ids)]), ({ id }) => id);
-  return ids.map((id) => users.get(id));
-}
-
-async function findByEmail(session: Session, emails: string[]): Promise<(User | undefined)[]> {
-  const found = await session.query<User>(FIND_BY_EMAIL, [array(emails)]);
-  const users = byKey(found, ({ email }) => email);
-  return emails.map((email) => users.get(email));
-}
-
-async function list(session: Session, pages: Page[]): Promise<(readonly User[])[]> {
-  const { after, limit } = pages[0]!;
-  const users = await session.query<User>(LIST, [String(after), String(limit)]);
-  return pages.map(() => users);
-}
-
-/** Checks that users can be read and, by what the server reports, written (7.2). */
-async function check(
-  session: Session,
-  calls: undefined[],
-  mustTakeWrites: boolean,
-): Promise<undefined[]> {
-  const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
-  if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
-  // This error replaces the connection, so the pool looks for another host before a write fails.
-  if (state!.isReadOnly && mustTakeWrites) throw new StoreUnavailable('the server is read-only');
-  return calls;
 }
 
 // SQLSTATE (PostgreSQL manual, appendix A).

@@ -74,7 +74,7 @@ export class NotReplicated extends StoreUnavailable {}
 /** @throws UnusableDatabase, or the fault of this host */
 export async function openSession(options: SessionOptions): Promise<Session> {
   const { timeoutMs, signal } = options;
-  const socket = new SingleUseSocket(options.host);
+  const socket = singleUseSocket(options.host);
   const notices: Notice[] = [];
   let session: Session | undefined;
   let isClosed = false;
@@ -111,12 +111,18 @@ export async function openSession(options: SessionOptions): Promise<Session> {
       options.migrate(sql, prolong),
     ]);
     if (isClosed) throw new StoreUnavailable('the connection was closed');
-    const query = isPooled ? simpleQuery(sql, setAll('local')) : extendedQuery(sql);
+    const setLocal = setAll('local');
     session = {
       query: async (text, values) => {
         notices.length = 0;
-        const result = await query(text, values);
-        if (notices.some(isReplicationCancelled)) {
+        // A pooler may run the next statement in another server session, without our prepared statements
+        // and settings. So behind it each message uses the simple query protocol and sets its time limit.
+        const result = isPooled
+          ? (await sql.unsafe(`${setLocal}; ${withLiterals(text, values)}`)).at(-1)
+          : await sql.unsafe(text, [...values], { prepare: true });
+        // The server reports that a wait for its synchronous standby was cancelled as a WARNING (4.13).
+        // The text can be translated; the name of the routine is stable.
+        if (notices.some(({ routine }) => routine === 'SyncRepWaitForLSN')) {
           throw new NotReplicated(
             'the server stopped waiting for its standby to confirm the commit',
           );
@@ -136,24 +142,27 @@ export async function openSession(options: SessionOptions): Promise<Session> {
 }
 
 /** @throws UnusableDatabase for a wrong encoding, StoreUnavailable if another host may qualify */
-function checkServer(server: ServerState, { database, host, isSecondPass }: SessionOptions): void {
-  const { sessionAttributes: attributes } = database;
-  if (!matchesSessionAttributes(attributes, server, isSecondPass)) {
-    throw new StoreUnavailable(`${host.host}:${host.port} is not ${attributes}`);
+function checkServer(
+  { encoding, isStandby, isReadOnly }: ServerState,
+  { database: { sessionAttributes }, host, isSecondPass }: SessionOptions,
+): void {
+  // `target_session_attrs` (PostgreSQL manual, libpq, "Parameter Key Words").
+  const qualifies = {
+    any: true,
+    'read-write': !isReadOnly,
+    'read-only': isReadOnly,
+    primary: !isStandby,
+    standby: isStandby,
+    'prefer-standby': isStandby || isSecondPass,
+  };
+  if (!qualifies[sessionAttributes]) {
+    throw new StoreUnavailable(`${host.host}:${host.port} is not ${sessionAttributes}`);
   }
   // Other encodings can't store every name, or they count bytes as characters.
-  if (server.encoding === 'UTF8') return; // 5.1
+  if (encoding === 'UTF8') return; // 5.1
   throw new UnusableDatabase(
-    `the database has the encoding ${server.encoding}, this service needs UTF8: create it with encoding 'UTF8' locale 'C' template template0`,
+    `the database has the encoding ${encoding}, this service needs UTF8: create it with encoding 'UTF8' locale 'C' template template0`,
   );
-}
-
-/**
- * True if the server stopped waiting for its synchronous standby because the wait was cancelled. It
- * reports this as a WARNING. Its text can be translated; the name of the routine is stable.
- */
-function isReplicationCancelled({ routine }: Notice): boolean {
-  return routine === 'SyncRepWaitForLSN'; // 4.13
 }
 
 function createClient(
@@ -175,112 +184,65 @@ function createClient(
     ...handlers,
     max: 1,
     fetch_types: false,
-    types: {
-      bigint: { to: 20, from: [20], serialize: String, parse: Number },
-    },
+    types: { bigint: { to: 20, from: [20], serialize: String, parse: Number } },
     connection: { application_name: database.applicationName },
     connect_timeout: 0,
     max_lifetime: null,
     max_pipeline: 1,
     backoff: false,
   } as unknown as Postgres.Options<Record<string, Postgres.PostgresType>>;
-  return withoutEnvironment(() => postgres(configured) as unknown as Sql);
-}
-
-/**
- * Hides the environment from the driver, which reads PGPASSWORD, PGTARGETSESSIONATTRS and the like
- * when it creates a client. It has no option to prevent this (contract 1.1).
- */
-function withoutEnvironment<T>(action: () => T): T {
+  // The driver reads PGPASSWORD, PGTARGETSESSIONATTRS and the like when it creates a client, and has no
+  // option to prevent this (contract 1.1).
   const { env } = process;
   process.env = {};
   try {
-    return action();
+    return postgres(configured) as unknown as Sql;
   } finally {
     process.env = env;
   }
 }
 
-/** `target_session_attrs` (PostgreSQL manual, libpq, "Parameter Key Words"). */
-function matchesSessionAttributes(
-  attributes: PostgresDatabase['sessionAttributes'],
-  { isStandby, isReadOnly }: ServerState,
-  isSecondPass: boolean,
-): boolean {
-  if (attributes === 'read-write') return !isReadOnly;
-  if (attributes === 'read-only') return isReadOnly;
-  if (attributes === 'primary') return !isStandby;
-  if (attributes === 'standby') return isStandby;
-  return attributes === 'any' || isStandby || isSecondPass;
-}
-
-/** Uses the extended query protocol, and prepares each statement at its first use. */
-function extendedQuery(sql: Sql): Session['query'] {
-  return <Row extends object>(text: string, values: readonly string[]) =>
-    sql.unsafe<Row[]>(text, [...values], { prepare: true }) as Promise<Row[]>;
-}
-
 /**
- * Uses the simple query protocol, for poolers (5.1). The next statement may run in another server
- * session, without our prepared statements and settings, so each message sets its own time limit.
- * This protocol has no parameters: the values are literals in the text.
+ * Replaces the parameters by string constants, because the simple query protocol has no parameters. In
+ * this form of a constant only the backslash and the quote are special, under any settings, and
+ * doubling escapes both (PostgreSQL manual, "String Constants with C-Style Escapes").
  */
-function simpleQuery(sql: Sql, setLocal: string): Session['query'] {
-  return async <Row extends object>(text: string, values: readonly string[]) => {
-    const statement = text.replace(/\$([1-9])/g, (_all, n) => literal(values[Number(n) - 1]!));
-    const results = await sql.unsafe(`${setLocal}; ${statement}`);
-    return results.at(-1) as unknown as Row[];
-  };
-}
-
-/**
- * Returns a string constant (PostgreSQL manual, "String Constants with C-Style Escapes"). In this form
- * only the backslash and the quote are special, under any settings, and doubling escapes both.
- */
-function literal(value: string): string {
-  return `E'${value.replace(/['\\]/g, '$&$&')}'`;
+function withLiterals(text: string, values: readonly string[]): string {
+  return text.replace(/\$([1-9])/g, (_all, n) => {
+    const value = values[Number(n) - 1]!;
+    return `E'${value.replace(/['\\]/g, '$&$&')}'`;
+  });
 }
 
 /** The only socket of a client. If it is lost and the driver asks for another, that fails. */
-class SingleUseSocket {
-  readonly #host: Host;
-  #socket: Socket | undefined;
-  #isDestroyed = false;
-
-  constructor(host: Host) {
-    this.#host = host;
-  }
-
-  readonly open = (): Promise<Socket> => {
-    const { host, port } = this.#host;
-    if (this.#socket !== undefined || this.#isDestroyed) {
-      throw new StoreUnavailable('connection lost');
-    }
-    const path = `${host}/.s.PGSQL.${port}`;
-    const socket = host.startsWith('/')
-      ? connect({ path })
-      : connect({ host, port, noDelay: true });
-    this.#socket = socket;
-    return new Promise((resolve, reject) => {
-      socket.once('error', (err) => reject(unreachable(err)));
-      socket.once('close', () => reject(new StoreUnavailable('timed out while connecting')));
-      socket.once('connect', () => {
-        socket.removeAllListeners();
-        resolve(socket);
+function singleUseSocket({ host, port }: Host) {
+  const isUnix = host.startsWith('/');
+  let socket: Socket | undefined;
+  let isDestroyed = false;
+  return {
+    open(): Promise<Socket> {
+      if (socket !== undefined || isDestroyed) throw new StoreUnavailable('connection lost');
+      const opened = isUnix
+        ? connect({ path: `${host}/.s.PGSQL.${port}` })
+        : connect({ host, port, noDelay: true });
+      socket = opened;
+      return new Promise((resolve, reject) => {
+        opened.once('error', (err) => reject(unreachable(err)));
+        opened.once('close', () => reject(new StoreUnavailable('timed out while connecting')));
+        opened.once('connect', () => {
+          opened.removeAllListeners();
+          resolve(opened);
+        });
       });
-    });
-  };
-
-  /** Resets the connection: the kernel drops what it has not sent yet, so it can't arrive late. */
-  readonly destroy = (): void => {
-    this.#isDestroyed = true;
-    const socket = this.#socket;
-    if (socket === undefined) return;
-    // Node delays the reset of a connecting socket until it has connected, and node 26 leaks the
-    // descriptor of a socket that is reset after its end.
-    const cannotReset = socket.connecting || socket.writableEnded;
-    if (cannotReset || this.#host.host.startsWith('/')) socket.destroy();
-    else socket.resetAndDestroy();
+    },
+    /** Resets the connection: the kernel drops what it has not sent yet, so it can't arrive late. */
+    destroy(): void {
+      isDestroyed = true;
+      // Node delays the reset of a connecting socket until it has connected, and node 26 leaks the
+      // descriptor of a socket that is reset after its end.
+      if (isUnix || socket?.connecting || socket?.writableEnded) socket?.destroy();
+      else socket?.resetAndDestroy();
+    },
   };
 }
 
@@ -291,10 +253,8 @@ function unreachable(err: Error): Error {
 }
 
 /** `sslmode` in the driver's terms (PostgreSQL manual, libpq, "SSL Support"). */
-function tlsOptions(database: PostgresDatabase, { host }: Host, ca: string | undefined) {
-  if (host.startsWith('/')) return false;
-  const { sslMode } = database;
-  if (sslMode === 'disable') return false;
+function tlsOptions({ sslMode }: PostgresDatabase, { host }: Host, ca: string | undefined) {
+  if (host.startsWith('/') || sslMode === 'disable') return false;
   if (sslMode === 'prefer' || sslMode === 'allow') return 'prefer';
   // An IP address is never sent as a server name (RFC 6066 §3). The certificate must still match it.
   const name = isIP(host) === 0 ? { servername: host } : { servername: undefined, host };

@@ -66,7 +66,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
       return result;
     } catch (err) {
       if (isFileFault(err) && db.isOpen) {
-        if (failing.size === 0) options.onUnavailable(describeFault(path, err as Error));
+        if (failing.size === 0) options.onUnavailable(describeFault(path, err));
         failing.add(kind);
       }
       throw err;
@@ -108,31 +108,27 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
   }
 
   // Pages and writes have a queue each: a lock that stops writers doesn't stop readers.
-  const lists = new Queue<void, Page, readonly User[]>(
-    {
-      statement: async (_, pages, expires) => {
-        const { after, limit } = pages[0]!;
-        const select = () => (statements.list.all(after, limit) as unknown as Row[]).map(toUser);
-        const users = await access('read', expires, select);
-        return pages.map(() => users);
-      },
-      newBatch: sameKey(({ after, limit }) => `${after} ${limit}`),
-      takesTurns: true,
-      outcomeAfter,
+  const lists = new Queue<void, Page, readonly User[]>({
+    statement: async (_, pages, expires) => {
+      const { after, limit } = pages[0]!;
+      const select = () => (statements.list.all(after, limit) as unknown as Row[]).map(toUser);
+      const users = await access('read', expires, select);
+      return pages.map(() => users);
     },
+    newBatch: sameKey(({ after, limit }) => `${after} ${limit}`),
+    takesTurns: true,
+    outcomeAfter,
     timeoutMs,
     now,
-    runLater((task) => turns.add('', task), now), // 5.2
-  );
-  const writes = new Queue<void, Write, WriteResult>(
-    {
-      statement: (_, items, expires) => access('write', expires, () => commit(items)),
-      outcomeAfter,
-    },
+    schedule: runLater((task) => turns.add('', task), now), // 5.2
+  });
+  const writes = new Queue<void, Write, WriteResult>({
+    statement: (_, items, expires) => access('write', expires, () => commit(items)),
+    outcomeAfter,
     timeoutMs,
     now,
-    runLater(setImmediate, now),
-  );
+    schedule: runLater(setImmediate, now),
+  });
 
   return {
     create: ({ name, email }, caller) =>
@@ -214,10 +210,8 @@ function outcomeAfter(err: unknown): FailedOutcome {
 }
 
 /** Includes the result code: SQLite has few messages for the many ways in which a disk fails. */
-function describeFault(
-  path: string,
-  { message, errcode }: Error & { errcode?: number },
-): StoreUnavailable {
+function describeFault(path: string, err: unknown): StoreUnavailable {
+  const { message, errcode } = err as Error & { errcode?: number };
   const code = errcode === undefined ? '' : ` (SQLite result code ${errcode})`;
   return new StoreUnavailable(`${path}: ${message}${code}`);
 }

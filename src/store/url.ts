@@ -1,13 +1,8 @@
 // Parses DATABASE_URL: `sqlite:PATH`, or a connection URI of libpq (PostgreSQL manual, libpq,
 // "Connection URIs"). Error messages quote no part of the URL, because it can contain a secret.
 
-export type Database = SqliteDatabase | PostgresDatabase;
-
-export interface SqliteDatabase {
-  readonly engine: 'sqlite';
-  /** A file, or `:memory:`. */
-  readonly path: string;
-}
+/** The path of SQLite is a file, or `:memory:`. */
+export type Database = PostgresDatabase | { readonly engine: 'sqlite'; readonly path: string };
 
 /** One database on one or more hosts. */
 export interface PostgresDatabase {
@@ -40,8 +35,6 @@ const SESSION_ATTRIBUTES = [
   'standby',
   'prefer-standby',
 ] as const;
-
-const DEFAULT_PORT = '5432';
 
 // "[2001:db8::1]:5433", "db.example:5433", "/run/postgresql". An `@` in a host is invalid: it comes
 // from an unencoded password, and the text around it is part of that secret.
@@ -88,7 +81,9 @@ function parsePostgres(url: string): PostgresDatabase | undefined {
     .slice(1, 5)
     .map((part = '') => decode(part));
   const parameters = parseParameters(match[5] ?? '');
-  const hosts = parseHosts(addBrackets(parameters.host) ?? hostInfo!, parameters.port);
+  // In a parameter, IPv6 addresses have no brackets.
+  const hostList = parameters.host?.replace(/[^,[\]]*:[^,[\]]*/g, '[$&]') ?? hostInfo!;
+  const hosts = parseHosts(hostList, parameters.port);
   const attributes = parameters.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any');
   const user = parameters.user ?? (userInfo || 'postgres');
   return {
@@ -116,11 +111,6 @@ function parseParameters(text: string): Record<string, string | undefined> {
   return parameters;
 }
 
-/** In a parameter, IPv6 addresses have no brackets. */
-function addBrackets(hostList: string | undefined): string | undefined {
-  return hostList?.replace(/[^,[\]]*:[^,[\]]*/g, '[$&]');
-}
-
 /** `portList` has one port for all hosts or one for each. An empty port is the default. */
 function parseHosts(text: string, portList = ''): Host[] {
   const ports = portList.split(',');
@@ -131,7 +121,7 @@ function parseHosts(text: string, portList = ''): Host[] {
   return entries.map((entry, i) => {
     const match = HOST.exec(entry);
     if (match === null) throw new Error('malformed host; expected HOST, HOST:PORT or [IPV6]:PORT');
-    const port = match[3] || ports[ports.length === 1 ? 0 : i] || DEFAULT_PORT;
+    const port = match[3] || ports[ports.length === 1 ? 0 : i] || '5432';
     const isPort = /^[0-9]{1,5}$/.test(port) && Number(port) > 0 && Number(port) < 65_536;
     if (!isPort) throw new Error('port invalid; expected an integer from 1 to 65535');
     return { host: match[1] || match[2] || 'localhost', port: Number(port) };

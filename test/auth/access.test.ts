@@ -1,14 +1,7 @@
 // Authentication: accepted credentials, and the challenges of refusals.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import {
-  type Access,
-  authenticate,
-  basic as basicOf,
-  bearer as bearerOf,
-  optionalBearer,
-  PUBLIC,
-} from '../../src/auth/access.ts';
+import { type Access, authenticate } from '../../src/auth/access.ts';
 import { Credential } from '../../src/auth/credential.ts';
 import { Tokens } from '../../src/auth/jwt.ts';
 import { FailureLimiter } from '../../src/auth/limiter.ts';
@@ -20,12 +13,12 @@ const bearer = `Bearer ${tokens.issue()}`;
 const basic = `Basic ${Buffer.from('admin:password').toString('base64')}`;
 const wrongBasic = `Basic ${Buffer.from('admin:passw0rd').toString('base64')}`;
 
-const ACCESS = {
-  public: PUBLIC,
-  basic: basicOf('protected'),
-  bearer: bearerOf('notes'),
-  users: optionalBearer('users'),
-} satisfies Record<string, Access>;
+const ROUTES = {
+  public: ['none', '/'],
+  basic: ['basic', '/protected'],
+  bearer: ['bearer', '/notes'],
+  users: ['bearerIfProtected', '/users/{id}'],
+} as const satisfies Record<string, readonly [Access, string]>;
 
 function services({ protectUsers = false, limit = 0 } = {}) {
   const credential = new Credential({ user: 'admin', password: 'password', name: 'Ada' });
@@ -33,9 +26,10 @@ function services({ protectUsers = false, limit = 0 } = {}) {
 }
 
 /** The response that refuses, or undefined when the request is let in. */
-function refusal(access: keyof typeof ACCESS, header: string | undefined, auth = services()) {
+function refusal(route: keyof typeof ROUTES, header: string | undefined, auth = services()) {
   try {
-    authenticate(ACCESS[access], header, CLIENT, auth);
+    const [access, pattern] = ROUTES[route];
+    authenticate(access, pattern, header, CLIENT, auth);
     return undefined;
   } catch (err) {
     assert.ok(err instanceof HttpError);

@@ -1,13 +1,7 @@
 // The Authorization header, and the challenges of a refusal.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import {
-  basic,
-  bearer,
-  challenge,
-  parseAuthorization,
-  unauthorized,
-} from '../../src/auth/access.ts';
+import { challenge, parseAuthorization, realmOf, unauthorized } from '../../src/auth/access.ts';
 
 describe('an Authorization header with two parts and one space between them', () => {
   for (const { why, header, parts } of [
@@ -68,18 +62,29 @@ describe('the Bearer challenge', () => {
       expected: 'Bearer realm="notes", error="invalid_token"',
     },
   ]) {
-    test(`${why}: ${expected}`, () => assert.equal(challenge(bearer('notes'), sent), expected));
+    test(`${why}: ${expected}`, () => assert.equal(challenge('bearer', 'notes', sent), expected));
   }
 
   test("the realm is the route's", () =>
-    assert.equal(challenge(bearer('users'), undefined), 'Bearer realm="users"'));
+    assert.equal(challenge('bearerIfProtected', 'users', undefined), 'Bearer realm="users"'));
 });
 
 test('RFC 7617 2.1: the Basic challenge names its realm and UTF-8', () =>
   assert.equal(
-    challenge(basic('protected'), undefined),
+    challenge('basic', 'protected', undefined),
     'Basic realm="protected", charset="UTF-8"',
   ));
+
+describe('the realm of a pattern is its last fixed part', () => {
+  for (const [pattern, realm] of [
+    ['/users', 'users'],
+    ['/users/{id}', 'users'],
+    ['/users/{id}/audit', 'audit'],
+    ['/users/{id}/{version}', 'users'],
+  ] as const) {
+    test(`3.19 ${pattern}: ${realm}`, () => assert.equal(realmOf(pattern), realm));
+  }
+});
 
 test('a refusal is 401 Unauthorized with the challenge', () => {
   const { status, message, headers } = unauthorized('Bearer realm="x"');

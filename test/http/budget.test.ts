@@ -27,7 +27,7 @@ describe('limits', () => {
       constrained: 128 * MIB,
       isTls: true,
       budget: 96,
-      connections: 614,
+      connections: 472,
     },
     { why: 'no control group', constrained: 0, budget: 480, connections: 10_000 },
     {
@@ -93,7 +93,7 @@ async function serve(
   turns = new Turns(() => performance.now()),
 ) {
   const all = { budgetBytes: 100 * MIB, maxConnections: 1000, connectionBytes: 16 * 1024 };
-  const budget = new Budget({ ...all, ...limits }, 60_000, () => performance.now(), turns);
+  const budget = new Budget({ ...all, ...limits }, 60_000, turns);
   const server = new Server({ handle: respond, refusal: () => '', allow: '' }, budget);
   const port = await server.listen(0, '127.0.0.1');
   const clients: Socket[] = [];
@@ -196,9 +196,16 @@ test('6.3 a complete first request is not closed before idle connections', async
   await once(busy, 'data');
 });
 
+test('6.17 a queued request for which the budget closes its own connection', async () => {
+  await using service = await serve({ budgetBytes: MIB }, () => {});
+  const chunked = 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
+  const client = await service.open('127.0.0.2', GET + chunked);
+  await until(() => client.closed);
+});
+
 test('6.3 clients that do not read their first response are closed for new ones, for good', async () => {
-  const piece = 'x'.repeat(2 ** 16);
-  const pieces = { next: () => piece, heldBytes: 0 };
+  const piece = Buffer.alloc(2 ** 16, 'x');
+  const pieces = { next: () => piece };
   let received = 0;
   await using service = await serve({ maxConnections: 20 }, (exchange) => {
     const body = exchange.req.url === '/' ? 'x' : pieces;
@@ -226,13 +233,13 @@ test('6.17 unfinished heads count: the connections with the longest are closed',
   await using service = await serve({ budgetBytes: 2 * MIB });
   const small = await service.open('127.0.0.2', GET);
   // No event reports an unfinished head, so a body has to trigger the check.
-  const heads = [];
+  const heads: Awaited<ReturnType<typeof service.open>>[] = [];
   for (let i = 0; i < 100; i++) {
     heads.push(await service.open('127.0.0.3', `${HALF}: x\r\nX: ${'y'.repeat(12_000)}`));
   }
   await pause(50);
   for (let i = 0; i < 60; i++) heads.push(await service.open('127.0.0.3', HALF));
-  while (!heads.some(({ closed }) => closed)) await pause(5);
+  await until(() => heads.some(({ closed }) => closed));
   assert.equal(small.closed, false);
   small.write(GET);
   await once(small, 'data');
@@ -245,7 +252,7 @@ describe('6.17 connections without sockets', () => {
   function account(count: number, heldBytes: number) {
     let now = 10_000;
     const limits = { budgetBytes: 1600 * KIB, maxConnections: 1000, connectionBytes: 16 * KIB };
-    const budget = new Budget(limits, 60_000, () => now, new Turns(() => now));
+    const budget = new Budget(limits, 60_000, new Turns(() => now));
     budget.close(); // the timer
     const closed = new Set<number>();
     let looks = 0;
@@ -304,7 +311,7 @@ describe('6.17 connections without sockets', () => {
 
   test('6.3 connections with an unread response are closed if no others can be', () => {
     const limits = { budgetBytes: 1600 * KIB, maxConnections: 10, connectionBytes: 16 * KIB };
-    const budget = new Budget(limits, 60_000, () => 0, new Turns(() => 0));
+    const budget = new Budget(limits, 60_000, new Turns(() => 0));
     budget.close();
     const closed: string[] = [];
     const add = (network: string, isUnread: boolean) =>
@@ -374,8 +381,7 @@ describe('6.17 connections without sockets', () => {
       syncBuiltinESMExports();
     });
     const limits = { budgetBytes: 1600 * KIB, maxConnections: 10, connectionBytes: 16 * KIB };
-    const now = () => performance.now();
-    const budget = new Budget(limits, 60_000, now, new Turns(now));
+    const budget = new Budget(limits, 60_000, new Turns(() => performance.now()));
     t.after(() => budget.close());
     const rss = process.memoryUsage.rss() + 800 * KIB;
     t.mock.method(process.memoryUsage, 'rss', () => rss);
@@ -393,11 +399,49 @@ describe('6.17 connections without sockets', () => {
     assert.deepEqual([...new Set(closed)], [9 * KIB]);
   });
 
+  test('garbage is collected more often the smaller the heap is', async (t) => {
+    let heapBytes = 0;
+    let collections = 0;
+    t.mock.method(v8, 'getHeapStatistics', () => {
+      return { used_heap_size: heapBytes, heap_size_limit: 1024 * MIB };
+    });
+    syncBuiltinESMExports();
+    let nowMs = 0;
+    let rss = process.memoryUsage.rss();
+    t.mock.method(process.memoryUsage, 'rss', () => rss);
+    const { gc } = globalThis;
+    globalThis.gc = (() => void collections++) as typeof gc;
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    t.after(() => {
+      t.mock.restoreAll();
+      globalThis.gc = gc;
+      syncBuiltinESMExports();
+    });
+    const limits = { budgetBytes: 100 * MIB, maxConnections: 10, connectionBytes: 16 * KIB };
+    const budget = new Budget(limits, 60_000, new Turns(() => nowMs));
+    t.after(() => budget.close());
+    for (const [mebibytes, expected] of [
+      [10, 10],
+      [60, 2],
+    ] as const) {
+      heapBytes = mebibytes * MIB;
+      collections = 0;
+      // The process grows by more than 85 % of the budget, and keeps growing.
+      rss += 90 * MIB;
+      for (let tick = 0; tick < 20; tick++) {
+        nowMs += 100;
+        rss += 10 * MIB;
+        t.mock.timers.tick(100);
+      }
+      assert.equal(collections, expected, `${mebibytes} MiB`);
+    }
+  });
+
   test('6.18 an IPv6 client has a /64', () => {
     const { budget } = account(0, 0);
     const handler = { handle: () => {}, refusal: () => '', allow: '' };
     const networkOf = (address: string) =>
-      new Connection(new Socket(), address, false, handler, budget).network;
+      new Connection(new Socket(), address, handler, budget).network;
     assert.equal(networkOf('2001:db8::1'), networkOf('2001:db8:0:0:9::2'));
     assert.notEqual(networkOf('2001:db8::1'), networkOf('2001:db8:0:1::1'));
     assert.equal(networkOf('192.0.2.1'), '192.0.2.1');
@@ -564,8 +608,8 @@ describe('6.17 charges of connections', () => {
   test('6.18 loading a piece of a response counts against its turn', async (t) => {
     const spent: number[] = [];
     t.mock.method(Turns.prototype, 'spend', (ms: number) => void spent.push(ms));
-    const parts = ['x', Promise.resolve(), 'y'];
-    const body = { next: () => parts.shift(), heldBytes: 0 };
+    const parts = [Buffer.from('x'), Promise.resolve(), Buffer.from('y')];
+    const body = { next: () => parts.shift() };
     await using service = await serve({}, (exchange) => {
       send(exchange, { status: 200, type: 'text/plain', body }, [], false, () => {});
     });

@@ -5,14 +5,14 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { connect as connectTcp, type Socket } from 'node:net';
-import { after, before, beforeEach, describe, test } from 'node:test';
+import { after, before, beforeEach, describe, type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { type ConnectionOptions, connect as connectTlsSocket } from 'node:tls';
+import { type ConnectionOptions, connect as connectTlsSocket, type TLSSocket } from 'node:tls';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { readBody } from '../../src/http/body.ts';
 import { Budget, type MemoryLimits } from '../../src/http/budget.ts';
-import type { Handler } from '../../src/http/connection.ts';
+import { Connection, type Handler } from '../../src/http/connection.ts';
 import type { Exchange } from '../../src/http/exchange.ts';
 import { TLS_OPTIONS } from '../../src/http/limits.ts';
 import { type Pieces, type Reply, send } from '../../src/http/reply.ts';
@@ -70,7 +70,6 @@ async function listen(
   const budget = new Budget(
     { ...LIMITS, ...limits },
     inactivityMs,
-    () => performance.now(),
     new Turns(() => performance.now()),
   );
   const server = track(new Server({ handle, refusal, allow: '' }, budget, tls));
@@ -89,7 +88,7 @@ function response(exchange: Exchange, body: Reply['body'] = '', isLast = false):
 
 function piecesOf(parts: readonly string[]): Pieces {
   const left = parts.map((part) => Buffer.from(part));
-  return { next: () => left.shift(), heldBytes: 0 };
+  return { next: () => left.shift() };
 }
 
 /** Responds in pieces, each after the previous one was written; reports the server's connections. */
@@ -271,11 +270,40 @@ test('6.3 a reader that resumes gets all of a streamed response, also before CON
   const { client } = server;
   client.write(GET + CONNECT);
   const socket = await server.accepted;
-  await until(() => socket.writableNeedDrain);
+  await until(() => socket.writableLength > 0);
   let length = 0;
   for await (const part of client) length += part.length;
   assert.ok(length > pieces * LARGE.length, `${length} bytes`);
 });
+
+for (const { why, body } of [
+  { why: 'of known length', body: () => 'x'.repeat(2 ** 18) },
+  { why: 'in pieces', body: () => piecesOf(Array(4).fill('x'.repeat(2 ** 16))) },
+]) {
+  test(`6.17 over TLS, a body ${why} is written less than 16 KiB at a time`, {
+    ...LIMITED,
+    skip: NO_OPENSSL,
+  }, async () => {
+    const written: number[] = [];
+    const handle = (exchange: Exchange) => {
+      const { socket } = exchange.req;
+      const original = socket._writev!;
+      socket._writev = (chunks, done) => {
+        written.push(chunks.reduce((sum, { chunk }) => sum + chunk.length, 0));
+        original.call(socket, chunks, done);
+      };
+      response(exchange, body(), true);
+    };
+    await using service = await listen(handle, { tls: pem() });
+    const address = { port: service.port, host: '127.0.0.1', rejectUnauthorized: false };
+    const client = connectTls(address);
+    client.write(GET);
+    let length = 0;
+    for await (const part of client) length += part.length;
+    assert.ok(length > 2 ** 18);
+    assert.ok(written.length > 0 && Math.max(...written) < 2 ** 14, `${Math.max(...written)}`);
+  });
+}
 
 test('6.3 an idle connection does not keep the body of its last request', LIMITED, async () => {
   const handle = (exchange: Exchange) => {
@@ -440,6 +468,101 @@ test('6.18 a handshake waits for few of those that another address began before'
   const position = order.indexOf('127.0.0.3');
   assert.ok(position < 100, `number ${position} of 200`);
 });
+
+describe('6.18 a TLS connection that waits for its turn', { ...LIMITED, skip: NO_OPENSSL }, () => {
+  /** Holds back all tasks of a client but the first, which is its handshake. */
+  function holdTasks(t: TestContext): (() => void)[] {
+    const waiting: (() => void)[] = [];
+    const handshaken = new Set<string>();
+    const { add } = Turns.prototype;
+    t.mock.method(Turns.prototype, 'add', function (this: Turns, client: string, task: () => void) {
+      if (handshaken.has(client)) waiting.push(task);
+      else add.call(this, client, task);
+      handshaken.add(client);
+    });
+    return waiting;
+  }
+
+  test('6.18 what follows its handshake is not parsed', async (t) => {
+    const waiting = holdTasks(t);
+    let received = 0;
+    const { receive } = Connection.prototype;
+    t.mock.method(Connection.prototype, 'receive', function (this: Connection, ...args: never[]) {
+      received++;
+      receive.apply(this, args as never);
+    });
+    await using service = await listen((exchange) => response(exchange), { tls: pem() });
+    for (let i = 2; i < 22; i++) {
+      const local = { port: service.port, host: '127.0.0.1', localAddress: `127.0.0.${i}` };
+      const client = connectTls({ socket: track(connectTcp(local)), rejectUnauthorized: false });
+      client.resume().write(GET.repeat(100)); // With the end of the handshake.
+      await once(client, 'secureConnect');
+      await until(() => waiting.length >= i - 1);
+    }
+    assert.equal(received, 0);
+    await until(() => {
+      for (const task of waiting.splice(0)) task();
+      return received === 2000;
+    });
+  });
+
+  test('6.18 it gets its bytes in order', async (t) => {
+    const waiting = holdTasks(t);
+    const numbers = Array.from({ length: 40_000 }, (_, i) => `${i}`).join(' ');
+    const received: string[] = [];
+    const handle = async (exchange: Exchange) => {
+      let body = '';
+      for await (const chunk of exchange.req) body += chunk;
+      received.push(body);
+      response(exchange, body.length.toString());
+    };
+    await using service = await listen(handle, { tls: pem() });
+    const address = { port: service.port, host: '127.0.0.1', rejectUnauthorized: false };
+    const client = connectTls(address);
+    await once(client, 'secureConnect');
+    await until(() => waiting.length > 0);
+    const head = `POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${numbers.length}\r\n\r\n`;
+    for (let at = 0; at < numbers.length; at += 20_000) {
+      client.write((at === 0 ? head : '') + numbers.slice(at, at + 20_000));
+      await pause(1);
+      // The turn comes in the middle.
+      if (at === 20_000) for (const task of waiting.splice(0)) task();
+    }
+    await until(() => {
+      for (const task of waiting.splice(0)) task();
+      return received.length > 0;
+    });
+    assert.deepEqual(received, [numbers]);
+  });
+
+  for (const [why, last] of [
+    ['has ended', (client: TLSSocket) => client.end()],
+    ['sent a forged record', (_: TLSSocket, raw: Socket) => raw.write(FORGED)],
+  ] as const) {
+    test(`6.18 it is closed without a refusal if it ${why}`, async (t) => {
+      const waiting = holdTasks(t);
+      let refusals = 0;
+      const refusal = () => {
+        refusals++;
+        return '';
+      };
+      await using service = await listen((exchange) => response(exchange), { tls: pem(), refusal });
+      const raw = connect(service.port, '127.0.0.1').on('error', () => {});
+      const client = connectTls({ socket: raw, rejectUnauthorized: false }).on('error', () => {});
+      await once(client, 'secureConnect');
+      await until(() => waiting.length > 0);
+      last(client, raw);
+      await pause(20);
+      for (const task of waiting.splice(0)) task();
+      raw.resume();
+      await until(() => raw.closed || raw.readableEnded);
+      assert.equal(refusals, 0);
+    });
+  }
+});
+
+/** Application data that no key fits. */
+const FORGED = Buffer.from(`1703030020${'00'.repeat(32)}`, 'hex');
 
 test('6.2 clients that reconnect all the time do not delay a stop', LIMITED, async () => {
   let served = 0;

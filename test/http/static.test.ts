@@ -1,10 +1,10 @@
 // The time that a hostile Accept-Encoding takes. test/contract/docs.test.ts has the rules.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { StaticDocument } from '../../src/http/static.ts';
+import { compress } from '../../src/http/static.ts';
 
 test('an Accept-Encoding of 16 KiB is read in less than 100 ms of CPU', async () => {
-  const document = await StaticDocument.compress(Buffer.from('x'), 'text/plain');
+  const document = await compress(Buffer.from('x'), 'text/plain');
   const start = process.cpuUsage();
   for (const text of [',', ' ', 'a ', ';', 'q=0.', 'gzip;q=1,', 'a \t;']) {
     document.reply({ 'accept-encoding': `a${text.repeat(16_384 / text.length)}x` });

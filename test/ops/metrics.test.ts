@@ -1,6 +1,8 @@
-// The metrics: the series of requests and operations, and no others.
+// The metrics: the series of requests and operations, and no others, and those of the process.
 import assert from 'node:assert/strict';
+import { cpuUsage, memoryUsage } from 'node:process';
 import { describe, type TestContext, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
 import { Metrics } from '../../src/ops/metrics.ts';
 import { routes } from '../../src/routes.ts';
 
@@ -138,4 +140,55 @@ describe('the store', () => {
 
   test('a store without connections has no connection lines', (t) =>
     assert.deepEqual(lines(metricsOf(t), 'db_client_connections'), []));
+});
+
+describe('the process', () => {
+  function value(exposition: string, start: string): number {
+    const line = exposition.match(new RegExp(`^${start} (.*)$`, 'm'))?.[1];
+    assert.ok(line, start);
+    return Number(line);
+  }
+
+  function block(ms: number): void {
+    const end = performance.now() + ms;
+    while (performance.now() < end);
+  }
+
+  test('memory is in bytes and CPU in seconds', (t) => {
+    const metrics = metricsOf(t);
+    const before = cpuUsage().user / 1e6;
+    block(50);
+    const exposition = metrics.exposition();
+    const user = value(exposition, 'process_cpu_time_seconds_total\\{cpu_mode="user"\\}');
+    assert.ok(user > before && user <= cpuUsage().user / 1e6, `${user}`);
+    assert.ok(value(exposition, 'process_cpu_time_seconds_total\\{cpu_mode="system"\\}') > 0);
+    const share = value(exposition, 'process_memory_usage_bytes') / memoryUsage.rss();
+    assert.ok(share > 0.5 && share < 2, `${share}`);
+  });
+
+  test('a blocked event loop shows in the next page, and not in the one after it', async (t) => {
+    const metrics = metricsOf(t);
+    const max = () => value(metrics.exposition(), 'nodejs_eventloop_delay_max_seconds');
+    max();
+    // A delay is between two samples, so wait for one.
+    await pause(50);
+    block(400);
+    await pause(50);
+    const seen = max();
+    assert.ok(seen > 0.3 && seen < 2, `${seen}`);
+    await pause(50);
+    const later = max();
+    assert.ok(later < seen - 0.1, `${later} after ${seen}`);
+  });
+
+  test('before the first sample and in an idle loop a delay is not negative', async (t) => {
+    const metrics = metricsOf(t);
+    for (let i = 0; i < 2; i++) {
+      const exposition = metrics.exposition();
+      for (const which of ['p50', 'p99', 'max']) {
+        assert.ok(value(exposition, `nodejs_eventloop_delay_${which}_seconds`) >= 0, which);
+      }
+      await pause(100);
+    }
+  });
 });

@@ -10,11 +10,11 @@ import { after, before, describe, type TestContext, test } from 'node:test';
 import fc from 'fast-check';
 import postgres from 'postgres';
 import {
-  type BatchOperation,
   distinctKeys,
   type FailedOutcome,
   NOT_DONE,
   Queue,
+  type QueueOptions,
   sameKey,
 } from '../../src/store/batch.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
@@ -39,11 +39,11 @@ describe('a queue', () => {
     Object.assign(new Error(message), { outcome });
 
   /** A queue of words whose statement returns capitals and records its items. */
-  function queueOf(options: Partial<BatchOperation<unknown, string, string>> = {}) {
+  function queueOf(options: Partial<QueueOptions<unknown, string, string>> = {}) {
     const scheduler = { scheduled: 0 };
     const clock = { ms: 0 };
     const statements: string[][] = [];
-    const operation: BatchOperation<unknown, string, string> = {
+    const queue = new Queue<unknown, string, string>({
       statement: async (_connection, items) => {
         statements.push(items);
         const bad = items.find((item) => item.startsWith('bad'));
@@ -55,14 +55,11 @@ describe('a queue', () => {
         );
       },
       outcomeAfter: (err) => (err as Fault).outcome,
+      timeoutMs: TIMEOUT_MS,
+      now: () => clock.ms,
+      schedule: () => void scheduler.scheduled++,
       ...options,
-    };
-    const queue = new Queue(
-      operation,
-      TIMEOUT_MS,
-      () => clock.ms,
-      () => void scheduler.scheduled++,
-    );
+    });
     const outcomes: string[] = [];
     /** Clients that have left. Each word belongs to the client of its first letter. */
     const left = new Set<string>();

@@ -6,7 +6,7 @@ import postgres from 'postgres';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
 import { Turns } from '../../src/turns.ts';
-import { ALWAYS, type UserStore } from '../../src/user.ts';
+import { ALWAYS, StoreUnavailable, type UserStore } from '../../src/user.ts';
 import { TcpProxy } from '../faults/proxy.ts';
 import { createDatabase } from '../support/postgres.ts';
 
@@ -25,6 +25,33 @@ const OPTIONS: StoreOptions = {
   turns: new Turns(() => performance.now()),
   onFatal: () => {},
 };
+
+test('6.18 the next page of users waits for its turn, and fails in time without one', async () => {
+  const waiting: (() => void)[] = [];
+  const turns = { add: (_: string, task: () => void) => waiting.push(task) } as unknown as Turns;
+  const url = await createDatabase();
+  const options = { ...OPTIONS, timeoutMs: 2000, turns };
+  const store = await openStore(parseDatabaseUrl(url)!, options);
+  try {
+    const { id } = await store.create({ name: 'a', email: 'a@h' });
+    const done: number[] = [];
+    const list = async (after: number) => {
+      const page = await store.list({ after, limit: 10 });
+      done.push(after);
+      return page;
+    };
+    const [first, second] = [list(0), list(1)];
+    assert.equal((await first).length, 1);
+    assert.equal((await store.find(id))?.name, 'a');
+    assert.deepEqual(done, [0]);
+    for (const task of waiting.splice(0)) task();
+    await second;
+    assert.deepEqual(done, [0, 1]);
+    await assert.rejects(list(2), StoreUnavailable);
+  } finally {
+    await store.close();
+  }
+});
 
 describe('changes to taken emails', () => {
   let direct: postgres.Sql;
