@@ -161,6 +161,7 @@ export const ATTACKS: readonly Attack[] = [
   {
     name: '1,000 clients that never read different pages of 499 users',
     hasUsers: true,
+    shortTransport: 'tls',
     run: (c) => {
       let after = 0;
       c.hold(1000, (socket) => socket.write(get(`/users?limit=499&after=${after++ % 19_000}`)), {
@@ -222,6 +223,7 @@ export const ATTACKS: readonly Attack[] = [
   },
   {
     name: '200 connections with 1,500 pipelined requests, never read',
+    shortTransport: 'tls',
     run: (c) => c.hold(200, unread(get('/'), 1500), { isRead: false, lifeMs: UNREAD_MS }),
   },
   {
@@ -260,6 +262,7 @@ export const ATTACKS: readonly Attack[] = [
   // Attacks that we added.
   {
     name: '200 bodies in chunks of one byte',
+    shortTransport: 'tls',
     run: (c) =>
       c.hold(
         200,

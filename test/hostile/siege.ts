@@ -10,7 +10,7 @@ import type { Attack } from './attacks.ts';
 import type { Counts, Target } from './connections.ts';
 import { HonestClient, type HonestRequest } from './honest.ts';
 import { IS_FULL, report } from './results.ts';
-import { type Process, peakDuring, settled } from './service.ts';
+import { type Process, peakDuring, settled, type Usage } from './service.ts';
 
 /** Duration of an attack after all its connections are open. */
 const ATTACK_MS = IS_FULL ? 12_000 : 5_000;
@@ -64,23 +64,12 @@ export async function besiege(
   const rest = await settled(service, ({ descriptors }) => {
     return descriptors <= service.atRest.descriptors + spareDescriptors;
   });
-  const mostDescriptors = rest.descriptors + spareDescriptors;
   const honest = new HonestClient(service, requests);
   let counts: Counts | undefined;
   const peakBytes = await peakDuring(service.group, async () => {
     counts = await attackFor(attack, service, () => honest.stop());
   });
-  // Requests continue: an idle process collects no garbage.
-  const others = new HonestClient(service, [GREETING]);
-  const mostBytes = rest.usedBytes + KEPT_SHARE * (limitBytes - rest.usedBytes);
-  const { usedBytes: afterBytes } = await settled(
-    service,
-    (now) => now.usedBytes <= mostBytes,
-    GARBAGE_MS,
-  );
-  await others.stop();
-  const { descriptors } = await settled(service, (now) => now.descriptors <= mostDescriptors);
-
+  const { afterBytes, faults: kept } = await aftermath(service, rest, limitBytes, spareDescriptors);
   const { successRate, p99Ms, failures, total } = honest;
   const isAlive = service.end === undefined;
   report({
@@ -93,19 +82,54 @@ export async function besiege(
   const { opened, closed } = counts;
   const faults = {
     'kills in its group': service.group.kills > 0,
-    [`${(100 * successRate).toFixed(1)} % of ${total} honest requests got 200`]:
-      successRate < MIN_SUCCESS_RATE,
-    [`p99 of ${p99Ms} ms`]: IS_FULL && p99Ms >= MAX_P99_MS,
+    ...faultsOf(honest),
     [`${opened - closed} of ${attack.keeps} connections are left`]:
       attack.keeps !== undefined && opened - closed < attack.keeps,
-    [`${afterBytes} bytes are used, ${mostBytes} are allowed`]: afterBytes > mostBytes,
-    [`${descriptors} descriptors, ${rest.descriptors} before`]: descriptors > mostDescriptors,
+    ...kept,
   };
+  assertNone(faults);
+  await serves(service, requests);
+}
+
+/** Sentences about the service; those that are true are faults. */
+export type Faults = Readonly<Record<string, boolean>>;
+
+export function assertNone(faults: Faults): void {
   assert.deepEqual(
     Object.keys(faults).filter((fault) => faults[fault]),
     [],
   );
-  await serves(service, requests);
+}
+
+/** Waits until the service has released what it used beyond `rest`; returns what it has kept. */
+export async function aftermath(
+  service: Process,
+  rest: Usage,
+  limitBytes: number,
+  spareDescriptors: number,
+): Promise<{ afterBytes: number; faults: Faults }> {
+  const mostBytes = rest.usedBytes + KEPT_SHARE * (limitBytes - rest.usedBytes);
+  const mostDescriptors = rest.descriptors + spareDescriptors;
+  // Requests continue: an idle process collects no garbage.
+  const others = new HonestClient(service, [GREETING]);
+  const isSmall = ({ usedBytes }: Usage) => usedBytes <= mostBytes;
+  const { usedBytes: afterBytes } = await settled(service, isSmall, GARBAGE_MS);
+  await others.stop();
+  const { descriptors } = await settled(service, (now) => now.descriptors <= mostDescriptors);
+  const faults = {
+    [`${afterBytes} bytes are used, ${mostBytes} are allowed`]: afterBytes > mostBytes,
+    [`${descriptors} descriptors, ${rest.descriptors} before`]: descriptors > mostDescriptors,
+  };
+  return { afterBytes, faults };
+}
+
+/** What honest clients must not experience. */
+export function faultsOf({ successRate, p99Ms, total }: HonestClient): Faults {
+  return {
+    [`${(100 * successRate).toFixed(1)} % of ${total} honest requests got 200`]:
+      successRate < MIN_SUCCESS_RATE,
+    [`p99 of ${p99Ms} ms`]: IS_FULL && p99Ms >= MAX_P99_MS,
+  };
 }
 
 /** Each request gets 200. */
