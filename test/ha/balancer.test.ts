@@ -7,11 +7,10 @@ import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { basic, send } from '../support/client.ts';
 import { Daemon, stablePort } from '../support/daemon.ts';
-import { block } from '../support/manual.ts';
 import { createDatabase } from '../support/postgres.ts';
-import { newFolder, PASSWORD, type Program, SECRET, start, USER } from '../support/program.ts';
+import { newFolder, PASSWORD, type Program, start, USER } from '../support/program.ts';
 import { Server } from '../support/server.ts';
-import { BALANCER, PAGE, withPorts } from './page.ts';
+import { FILES, replaced, settings } from './page.ts';
 import { HAPROXY } from './programs.ts';
 
 const SKIP = HAPROXY === '' && 'not installed: apt-get install haproxy';
@@ -67,7 +66,7 @@ async function startReplicas(
   stack: AsyncDisposableStack,
   DATABASE_URL: string,
 ): Promise<readonly Program[]> {
-  const env = { DATABASE_URL, SIGNING_SECRET: SECRET, SHUTDOWN_DELAY_MS: '5000' };
+  const env = settings(DATABASE_URL);
   return [stack.use(await start(env)), stack.use(await start(env))];
 }
 
@@ -75,7 +74,7 @@ async function startReplicas(
 async function startHaproxy(replicas: readonly Program[]) {
   const port = await stablePort();
   const portOf = (url: string) => new URL(url).port;
-  const config = withPorts(block(BALANCER, 'GET /ready', PAGE), {
+  const config = replaced(FILES.balancer, {
     'bind :80': `bind 127.0.0.1:${port}`,
     ...Object.fromEntries(
       replicas.map((program, i) => [

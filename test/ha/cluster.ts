@@ -1,7 +1,9 @@
-// A Patroni cluster on 127.0.0.1: three members (Patroni and its Postgres), etcd, and HAProxy in
-// front. Every process has its working folder below the cluster's, Postgres by itself, so all of
-// them are found by it, whoever started them: Patroni's Postgres outlives its Patroni.
+// The Patroni cluster of docs/high-availability.md on 127.0.0.1: three members (Patroni and its
+// Postgres), three of etcd, and HAProxy in front, from the page's files. Every process has its
+// working folder below the cluster's, Postgres by itself, so all of them are found by it, whoever
+// started them: Patroni's Postgres outlives its Patroni.
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import {
   chownSync,
   mkdirSync,
@@ -14,14 +16,26 @@ import {
 import { tmpdir } from 'node:os';
 import { join, sep } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import postgres from 'postgres';
 import { Daemon, OWNER, stablePort } from '../support/daemon.ts';
-import { block } from '../support/manual.ts';
-import { HOSTS, PAGE, PATRONI, withPorts } from './page.ts';
-import { ETCD, HAPROXY, IS_FULL, POSTGRES_BIN, PYTHON } from './programs.ts';
+import {
+  COMMANDS,
+  databaseUrl,
+  FILES,
+  fileFor,
+  ROLE_AND_DATABASE,
+  replaced,
+  settings,
+  type Topology,
+  variables,
+} from './page.ts';
+import { ETCD, HAPROXY, IS_FULL, PATRONI_BIN, POSTGRES_BIN } from './programs.ts';
 
 const PASSWORD = 'test';
 const NAMES = ['a', 'b', 'c'] as const;
+/** Ports of a machine of the page. Here each member has others. */
+const PORTS = [2379, 2380, 5432, 8008] as const;
 const POLL_MS = 100;
 
 /** The longest that a cluster takes to be whole again, a copy of a whole member included. */
@@ -52,19 +66,30 @@ interface Described {
 // signal would end it in the middle of that.
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => process.exit(1));
 
-/** One Patroni with its Postgres. */
+/** One machine of the page: Patroni with its Postgres, and a member of etcd. */
 export class Member {
   readonly name: string;
   readonly folder: string;
-  readonly port: number;
-  readonly restPort: number;
+  /** By the port on the page. */
+  readonly ports: ReadonlyMap<number, number>;
   #patroni: Daemon | undefined;
 
-  constructor(name: string, folder: string, port: number, restPort: number) {
+  constructor(name: string, folder: string, ports: readonly number[]) {
     this.name = name;
     this.folder = folder;
-    this.port = port;
-    this.restPort = restPort;
+    this.ports = new Map(PORTS.map((port, i) => [port, ports[i]!]));
+  }
+
+  get port(): number {
+    return this.ports.get(5432)!;
+  }
+
+  get restPort(): number {
+    return this.ports.get(8008)!;
+  }
+
+  get configuration(): string {
+    return join(this.folder, 'patroni.yml');
   }
 
   /** The maintenance database as superuser. */
@@ -72,13 +97,28 @@ export class Member {
     return `postgres://postgres:${PASSWORD}@127.0.0.1:${this.port}/postgres`;
   }
 
+  /** Runs the command of the page's unit. */
   startPatroni(): void {
-    this.#patroni = new Daemon(
-      this.restPort,
-      PYTHON,
-      ['-m', 'patroni', join(this.folder, 'patroni.yaml')],
-      { cwd: this.folder, env: { ...process.env, HOME: this.folder } },
-    );
+    const command = this.#here(variables(FILES.unit).ExecStart!);
+    const [program, ...args] = command.split(' ');
+    this.#patroni = new Daemon(this.restPort, program!, args, this.#options);
+  }
+
+  /** Runs a command of the page. @returns its output */
+  async run(command: string): Promise<string> {
+    const options = { ...OWNER, ...this.#options, timeout: WHOLE_TIMEOUT_MS };
+    return (await promisify(execFile)('sh', ['-ec', this.#here(command)], options)).stdout;
+  }
+
+  #here(command: string): string {
+    return replaced(command, {
+      '/opt/patroni/bin': PATRONI_BIN,
+      '/etc/patroni.yml': this.configuration,
+    });
+  }
+
+  get #options() {
+    return { cwd: this.folder, env: { ...process.env, HOME: this.folder } };
   }
 
   /** What this member's Patroni has written. */
@@ -128,7 +168,7 @@ export class Member {
   }
 }
 
-/** Three members, etcd, HAProxy. */
+/** Three members and HAProxy. */
 export class Cluster {
   readonly members: readonly Member[];
   readonly replication: Replication;
@@ -141,8 +181,8 @@ export class Cluster {
     this.replication = replication;
     this.balancerPort = balancerPort!;
     this.members = NAMES.map((name, i) => {
-      const memberFolder = join(folder, name);
-      return new Member(name, memberFolder, others[2 * i]!, others[2 * i + 1]!);
+      const own = others.slice(i * PORTS.length, (i + 1) * PORTS.length);
+      return new Member(name, join(folder, name), own);
     });
     this.#endNow = () => {
       signalAll(folder, 'SIGKILL');
@@ -154,7 +194,7 @@ export class Cluster {
   /** Starts everything and resolves once the cluster is whole. */
   static async start(replication: Replication): Promise<Cluster> {
     const folder = mkdtempSync(join(tmpdir(), 'notes-users-ha-cluster-'));
-    const ports = await distinctPorts(1 + 2 * NAMES.length + 2);
+    const ports = await distinctPorts(1 + NAMES.length * PORTS.length);
     const cluster = new Cluster(folder, replication, ports);
     try {
       const folders = [folder, ...['etcd', 'haproxy', ...NAMES].map((name) => join(folder, name))];
@@ -162,17 +202,18 @@ export class Cluster {
         mkdirSync(path, { recursive: true });
         if (OWNER.uid !== undefined) chownSync(path, OWNER.uid, OWNER.gid!);
       }
-      const [etcdPort, peerPort] = ports.slice(-2) as [number, number];
-      await startEtcd(join(folder, 'etcd'), etcdPort, peerPort);
-      for (const member of cluster.members) cluster.#configure(member, etcdPort);
+      await cluster.#startEtcd(join(folder, 'etcd'));
+      for (const member of cluster.members) cluster.#configure(member);
       // The first one makes the cluster, the others copy it.
-      cluster.members[0]!.startPatroni();
+      const [first, ...others] = cluster.members as [Member, ...Member[]];
+      first.startPatroni();
       await cluster.#until('the first member is the leader', async () => {
-        return (await cluster.members[0]!.query('create table started ()')) !== undefined;
+        return (await first.query('create table started ()')) !== undefined;
       });
-      for (const member of cluster.members.slice(1)) member.startPatroni();
-      await startHaproxy(join(folder, 'haproxy'), cluster);
+      for (const member of others) member.startPatroni();
+      await cluster.#startHaproxy(join(folder, 'haproxy'));
       await cluster.whole();
+      assert.match(await first.run(COMMANDS.list), /\| a +\|.*\| Leader +\| running +\|/);
       return cluster;
     } catch (err) {
       cluster.#end();
@@ -221,13 +262,30 @@ export class Cluster {
     return standby;
   }
 
-  /** As `patronictl switchover`. */
   async switchover(leader: Member): Promise<void> {
-    const response = await fetch(`http://127.0.0.1:${leader.restPort}/switchover`, {
-      method: 'POST',
-      body: JSON.stringify({ leader: leader.name }),
-    });
-    assert.equal(response.status, 200, await response.text());
+    // It exits with 0 even if it fails.
+    assert.match(await leader.run(COMMANDS.switchover), /Successfully switched over to/);
+  }
+
+  /** Creates the page's role and database, both with a new name. @returns the name */
+  async createDatabase(leader: Member): Promise<string> {
+    const name = `notes_${Math.random().toString(36).slice(2)}`;
+    const statements = replaced(ROLE_AND_DATABASE, { PASSWORD }).replaceAll(/\bnotes\b/g, name);
+    const sql = postgres(leader.url, { max: 1, onnotice: () => {} });
+    try {
+      for (const text of statements.split(';\n').filter(Boolean)) await sql.unsafe(text);
+    } finally {
+      await sql.end({ timeout: 5 });
+    }
+    return name;
+  }
+
+  /** The page's settings of a replica for a database of `createDatabase`. */
+  settings(topology: Topology, database: string): Record<string, string> {
+    const url = this.#local(databaseUrl(topology))
+      .replace('127.0.0.1:5432', `127.0.0.1:${this.balancerPort}`)
+      .replaceAll(/\bnotes\b/g, database);
+    return settings(replaced(url, { PASSWORD }));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -253,52 +311,82 @@ export class Cluster {
     this.#endNow();
   }
 
-  #configure(member: Member, etcdPort: number): void {
-    const { name, folder, port, restPort } = member;
-    const user = (username: string) => ({ username, password: PASSWORD });
-    const settings = {
-      scope: 'notes-users',
-      name,
-      restapi: { listen: `127.0.0.1:${restPort}`, connect_address: `127.0.0.1:${restPort}` },
-      etcd3: { hosts: [`127.0.0.1:${etcdPort}`] },
-      postgresql: {
-        listen: `127.0.0.1:${port}`,
-        connect_address: `127.0.0.1:${port}`,
-        data_dir: join(folder, 'data'),
-        bin_dir: POSTGRES_BIN,
-        pgpass: join(folder, 'pgpass'),
-        authentication: { superuser: user('postgres'), replication: user('replicator') },
-        parameters: { unix_socket_directories: '' },
-        pg_hba: [
-          'host all all 127.0.0.1/32 scram-sha-256',
-          'host replication replicator 127.0.0.1/32 scram-sha-256',
-        ],
-      },
-      watchdog: { mode: 'off' },
-    };
-    // JSON is YAML, so each section is a line.
-    const sections = Object.entries(settings).map(
-      ([section, value]) => `${section}: ${JSON.stringify(value)}\n`,
-    );
-    const initdb = `  initdb: [encoding: UTF8, locale: C, data-checksums]\n`;
-    const dcs = this.#dynamicSettings().replace(/^/gm, '    ');
-    const text = `${sections.join('')}bootstrap:\n${initdb}  dcs:\n${dcs}\n`;
-    writeFileSync(join(folder, 'patroni.yaml'), text);
+  async #startEtcd(folder: string): Promise<void> {
+    const started = this.members.map((member) => {
+      const file = replaced(this.#fileOf(member, FILES.etcd), {
+        '/var/lib/etcd/notes-users': join(folder, member.name),
+      });
+      const options = { cwd: folder, env: { ...process.env, ...variables(file) } };
+      return new Daemon(member.ports.get(2379)!, ETCD, [], options).listening();
+    });
+    const daemons = await Promise.all(started);
+    await this.#until('etcd is healthy', async () => {
+      const health = await fetch(`http://127.0.0.1:${daemons[0]!.port}/health`).catch(() => {});
+      return health?.ok;
+    });
   }
 
-  /** The page's settings, with this cluster's replication. */
-  #dynamicSettings(): string {
-    let text = block(PATRONI, 'synchronous_mode', PAGE);
-    const settings = {
+  #configure(member: Member): void {
+    const file = replaced(this.#fileOf(member, FILES.patroni), {
+      '/var/lib/postgresql/15/notes-users': join(member.folder, 'data'),
+      '/usr/lib/postgresql/15/bin': POSTGRES_BIN,
+      'unix_socket_directories: /var/run/postgresql': `unix_socket_directories: ''`,
+      SUPERUSER_PASSWORD: PASSWORD,
+      REPLICATION_PASSWORD: PASSWORD,
+      // Each load has a role and a database of its own.
+      'host notes notes 10.0.0.0/16': 'host all all 127.0.0.1/32',
+      '10.0.0.0/24': '127.0.0.1/32',
+      // It would reset the machine of the tests.
+      'mode: required': 'mode: off',
+    });
+    writeFileSync(member.configuration, this.#withReplication(file));
+  }
+
+  /** Patroni's file with this cluster's replication, and short times unless HA=full. */
+  #withReplication(file: string): string {
+    const changed = {
       synchronous_mode: SYNCHRONOUS_MODE[this.replication],
       ...(IS_FULL ? {} : SHORT_TIMES),
     };
-    for (const [name, value] of Object.entries(settings)) {
-      const line = new RegExp(`^${name}: .*$`, 'm');
+    let text = file;
+    for (const [name, value] of Object.entries(changed)) {
+      const line = new RegExp(`^( +${name}): .*$`, 'm');
       assert.match(text, line);
-      text = text.replace(line, `${name}: ${value}`);
+      text = text.replace(line, `$1: ${value}`);
     }
-    return text.trimEnd();
+    return text;
+  }
+
+  /** The page's configuration with the ports of this cluster. */
+  async #startHaproxy(folder: string): Promise<void> {
+    const config = replaced(FILES.primary, {
+      'bind 127.0.0.1:5432': `bind 127.0.0.1:${this.balancerPort}`,
+      ...Object.fromEntries(
+        this.members.map((member, i) => [
+          `10.0.0.${i + 1}:5432 check port 8008`,
+          `127.0.0.1:${member.port} check port ${member.restPort}`,
+        ]),
+      ),
+    });
+    const file = join(folder, 'haproxy.cfg');
+    writeFileSync(file, config);
+    const args = ['-db', '-f', file];
+    await new Daemon(this.balancerPort, HAPROXY, args, { cwd: folder }).listening();
+  }
+
+  /** A file of the page for machine a, as it is for this member. */
+  #fileOf(member: Member, text: string): string {
+    const address = `10.0.0.${this.members.indexOf(member) + 1}`;
+    return this.#local(fileFor(text, member.name, address));
+  }
+
+  /** A text of the page with the addresses of this cluster. */
+  #local(text: string): string {
+    return text.replaceAll(/10\.0\.0\.([123]):(\d+)/g, (address, number, port) => {
+      const local = this.members[number - 1]!.ports.get(Number(port));
+      assert.ok(local, `not a port of the page: ${address}`);
+      return `127.0.0.1:${local}`;
+    });
   }
 
   /** Polls; a cluster that never gets there fails with what its members say. */
@@ -312,37 +400,6 @@ export class Cluster {
     const logs = this.members.map(({ name, log }) => `${name}:\n${log.slice(-3000)}`);
     throw new Error(`waited for ${what} for ${WHOLE_TIMEOUT_MS} ms\n${logs.join('\n')}`);
   }
-}
-
-async function startEtcd(folder: string, port: number, peerPort: number): Promise<void> {
-  const [client, peer] = [port, peerPort].map((each) => `http://127.0.0.1:${each}`);
-  const args = {
-    'data-dir': folder,
-    'listen-client-urls': client,
-    'advertise-client-urls': client,
-    'listen-peer-urls': peer,
-    'initial-advertise-peer-urls': peer,
-    'initial-cluster': `default=${peer}`,
-  };
-  const flags = Object.entries(args).flatMap(([name, value]) => [`--${name}`, value!]);
-  await new Daemon(port, ETCD, flags, { cwd: folder }).listening();
-}
-
-/** The page's configuration with the ports of this cluster. */
-async function startHaproxy(folder: string, cluster: Cluster): Promise<void> {
-  const port = cluster.balancerPort;
-  const config = withPorts(block(HOSTS, 'GET /primary', PAGE), {
-    'bind 127.0.0.1:5432': `bind 127.0.0.1:${port}`,
-    ...Object.fromEntries(
-      cluster.members.map((member, i) => [
-        `10.0.0.${i + 1}:5432 check port 8008`,
-        `127.0.0.1:${member.port} check port ${member.restPort}`,
-      ]),
-    ),
-  });
-  const file = join(folder, 'haproxy.cfg');
-  writeFileSync(file, config);
-  await new Daemon(port, HAPROXY, ['-db', '-f', file], { cwd: folder }).listening();
 }
 
 async function distinctPorts(count: number): Promise<number[]> {

@@ -4,9 +4,10 @@ import assert from 'node:assert/strict';
 import { after, before, describe, type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import postgres from 'postgres';
-import { createDatabase } from '../support/postgres.ts';
+import { requireTools } from '../support/tools.ts';
 import { Cluster, type Member, type Replication } from './cluster.ts';
 import { Load } from './load.ts';
+import type { Topology } from './page.ts';
 import { ABSENT, IS_FULL } from './programs.ts';
 import { type Result, report } from './report.ts';
 
@@ -75,11 +76,9 @@ const MODES: Record<Replication, readonly Fault[]> = {
 const STAYING = [restartPatroni, freezeStandby];
 const HARMLESS = [switchover, restartPatroni];
 
-/** How the service reaches the primary. */
-const TOPOLOGIES: Readonly<Record<string, (cluster: Cluster) => string>> = {
-  'three hosts': ({ members }) => members.map(({ port }) => `127.0.0.1:${port}`).join(','),
-  HAProxy: ({ balancerPort }) => `127.0.0.1:${balancerPort}`,
-};
+const TOPOLOGIES: readonly Topology[] = ['three hosts', 'HAProxy'];
+
+requireTools(ABSENT);
 
 for (const [replication, faults] of Object.entries(MODES) as [Replication, Fault[]][]) {
   describe(`${replication} replication`, { skip: ABSENT, timeout: 3_000_000 }, () => {
@@ -104,11 +103,12 @@ for (const [replication, faults] of Object.entries(MODES) as [Replication, Fault
 async function failover(t: TestContext, cluster: Cluster, fault: Fault): Promise<Result[]> {
   const leader = await cluster.whole();
   await using loads = new AsyncDisposableStack();
-  const runs: { readonly topology: string; readonly database: string; readonly load: Load }[] = [];
-  for (const [topology, hostsOf] of Object.entries(TOPOLOGIES)) {
-    const database = new URL(await createDatabase(leader.url)).pathname;
-    const url = `postgres://postgres:test@${hostsOf(cluster)}${database}`;
-    runs.push({ topology, database, load: loads.use(await Load.start(url)) });
+  const runs: { readonly topology: Topology; readonly database: string; readonly load: Load }[] =
+    [];
+  for (const topology of TOPOLOGIES) {
+    const database = await cluster.createDatabase(leader);
+    const load = loads.use(await Load.start(cluster.settings(topology, database)));
+    runs.push({ topology, database, load });
   }
   const progress = (when: string) => Promise.all(runs.map(({ load }) => load.progress(when)));
   for (const { load } of runs) assert.ok(load.inFlight > 0);
@@ -130,7 +130,7 @@ async function failover(t: TestContext, cluster: Cluster, fault: Fault): Promise
   const results: Result[] = [];
   for (const { topology, database, load } of runs) {
     const url = new URL(last.url);
-    url.pathname = database;
+    url.pathname = `/${database}`;
     results.push({ topology, ...(await load.stop(url.href)) });
   }
   return results;

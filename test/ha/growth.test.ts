@@ -1,4 +1,4 @@
-// Past one machine: reads from a standby, and tables that grow.
+// Growth past one machine: reads from a standby, and tables that grow.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -7,6 +7,7 @@ import { send } from '../support/client.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
+import { until } from '../support/until.ts';
 import { IS_FULL } from './programs.ts';
 
 const ROWS = IS_FULL ? [10_000, 1_000_000, 10_000_000] : [1_000, 100_000];
@@ -134,7 +135,7 @@ async function blocksTouched(databaseUrl: string): Promise<number> {
   return Number(row?.blocks);
 }
 
-async function sessionsEnded(databaseUrl: string): Promise<void> {
+function sessionsEnded(databaseUrl: string): Promise<void> {
   const sessions = `select from pg_stat_activity where application_name = 'notes-users'`;
-  while ((await query(databaseUrl, sessions)).length > 0) await pause(20);
+  return until(async () => (await query(databaseUrl, sessions)).length === 0);
 }

@@ -1,4 +1,4 @@
-// The load on a cluster: two replicas of the service with their defaults, writers on each with one
+// The load on a cluster: two replicas of the service with the page's settings, writers on each with one
 // ledger, and clients of the routes without a store, which must not notice a failover.
 import assert from 'node:assert/strict';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -19,7 +19,7 @@ const PROGRESS_TIMEOUT_MS = 180_000;
 /** What a load has seen. */
 export interface Seen extends Findings {
   readonly acknowledged: number;
-  /** Of those that were lost or done twice, the ones that were asked for after `mark`. */
+  /** Of those that were lost or duplicated, the ones that were asked for after `mark`. */
   readonly sinceMark: Findings;
   /** Responses other than success and 500. */
   readonly surprises: readonly string[];
@@ -40,11 +40,11 @@ export class Load implements AsyncDisposable {
   }
 
   /** Starts the replicas and resolves once each of them has written. */
-  static async start(databaseUrl: string): Promise<Load> {
+  static async start(settings: Record<string, string>): Promise<Load> {
     const load = new Load();
     try {
       while (load.#replicas.length < REPLICAS) {
-        const program = await start({ DATABASE_URL: databaseUrl });
+        const program = await start(settings);
         load.#replicas.push(new Replica(program, load.#ledger));
       }
       await load.progress('after the start');

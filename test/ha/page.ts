@@ -1,18 +1,71 @@
-// docs/high-availability.md, whose configuration blocks the tests use.
+// docs/high-availability.md: its files and commands, which the tests use on one machine.
 import assert from 'node:assert/strict';
+import { block } from '../support/manual.ts';
+import { PASSWORD, SECRET } from '../support/program.ts';
 
-export const PAGE = 'high-availability.md';
-/** Headings of the page. */
-export const PATRONI = '1. Postgres: Patroni and fencing';
-export const HOSTS = '2. The way to the primary';
-export const BALANCER = '4. The balancer in front of the service';
+const PAGE = 'high-availability.md';
 
-/** A configuration with each of these texts replaced; each has to be in it. */
-export function withPorts(config: string, replacements: Readonly<Record<string, string>>): string {
-  let text = config;
+/** Files for machine a of the cluster, for a replica and for the balancer. */
+export const FILES = {
+  etcd: block('etcd', 'ETCD_NAME=', PAGE),
+  patroni: block('Patroni', 'scope:', PAGE),
+  unit: block('Patroni', 'ExecStart=', PAGE),
+  primary: block('HAProxy on `/primary`', 'GET /primary', PAGE),
+  settings: block('4. Start the replicas', 'SIGNING_SECRET=', PAGE),
+  balancer: block('5. Put a balancer in front', 'GET /ready', PAGE),
+} as const;
+
+export const COMMANDS = {
+  list: block('Patroni', 'patronictl', PAGE),
+  switchover: block('Switchover', 'patronictl', PAGE),
+} as const;
+
+export const ROLE_AND_DATABASE = block('Role and database', 'create role', PAGE);
+
+/** How the service reaches the primary. */
+export type Topology = 'three hosts' | 'HAProxy';
+
+const URLS: Readonly<Record<Topology, string>> = {
+  'three hosts': block('All hosts in the URL', 'DATABASE_URL=', PAGE),
+  HAProxy: block('HAProxy on `/primary`', 'DATABASE_URL=', PAGE),
+};
+
+/** The page's DATABASE_URL, with its own addresses. */
+export function databaseUrl(topology: Topology): string {
+  return variables(URLS[topology]).DATABASE_URL!;
+}
+
+/** The page's settings of a replica, with this database, and users that need no token. */
+export function settings(DATABASE_URL: string): Record<string, string> {
+  return {
+    ...variables(FILES.settings),
+    ...{ DATABASE_URL, HOST: '127.0.0.1', PROTECT_USERS: 'false' },
+    ...{ AUTH_PASSWORD: PASSWORD, SIGNING_SECRET: SECRET },
+  };
+}
+
+/** The values of the lines `NAME=VALUE`; of a repeated name, the last. */
+export function variables(text: string): Record<string, string> {
+  return Object.fromEntries(
+    Array.from(text.matchAll(/^(\w+)=(.*)$/gm), ([, name, value]) => [name!, value!]),
+  );
+}
+
+/** A file of machine a for another machine: its name, and its address in all lines that list no other. */
+export function fileFor(text: string, name: string, address: string): string {
+  const lines = text.split('\n').map((line) => {
+    if (line.includes('10.0.0.2')) return line;
+    return line.replace(/^(name: |ETCD_NAME=)a$/, `$1${name}`).replaceAll('10.0.0.1', address);
+  });
+  return lines.join('\n');
+}
+
+/** A text of the page with each of these parts replaced; each has to be in it. */
+export function replaced(text: string, replacements: Readonly<Record<string, string>>): string {
+  let result = text;
   for (const [from, to] of Object.entries(replacements)) {
-    assert.ok(text.includes(from), `not in the page's configuration: ${from}`);
-    text = text.replaceAll(from, to);
+    assert.ok(result.includes(from), `not in the page: ${from}`);
+    result = result.replaceAll(from, () => to);
   }
-  return text;
+  return result;
 }

@@ -2,19 +2,12 @@
 // PyPI at a pinned version into a cache folder, as Debian 12 has 3.0.2, which may lose writes.
 import { execFile, execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import {
-  chmodSync,
-  existsSync,
-  globSync,
-  mkdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { chmodSync, globSync, readFileSync } from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { find, OWNER } from '../support/daemon.ts';
+import { fill, isFilled } from '../support/tools.ts';
 
 /** HA=full repeats each fault, with the timeouts that Patroni has by default. */
 export const IS_FULL = process.env.HA === 'full';
@@ -32,11 +25,9 @@ const VENV = join(
   CACHE,
   createHash('sha256').update(REQUIREMENTS.join()).digest('hex').slice(0, 12),
 );
-/** Exists once the folder is complete. */
-const MARKER = join(VENV, '.complete');
 
-/** Run as `python -m patroni CONFIG`. */
-export const PYTHON = join(VENV, 'bin/python');
+/** Folder of `patroni` and `patronictl`. */
+export const PATRONI_BIN = join(VENV, 'bin');
 export const ETCD = find('etcd') ?? '';
 export const HAPROXY = find('haproxy') ?? '';
 /** Folder of the newest Postgres that has the programs of a standby. */
@@ -57,28 +48,24 @@ function whatIsAbsent(): string | false {
   const missing = Object.entries(packages).filter(([, isThere]) => !isThere);
   if (missing.length > 0)
     return `not installed: apt-get install ${missing.map(([name]) => name).join(' ')}`;
-  if (existsSync(MARKER)) return false;
-  return process.env.HA_INSTALL_FAULT ?? 'Patroni is not installed: npm run test:ha does that';
+  if (isFilled(VENV)) return false;
+  return process.env.HA_FAULT ?? 'Patroni is not installed: npm run test:ha does that';
 }
 
 /** Installs Patroni unless the cache has it. The tests say why if that fails. */
 export async function install(): Promise<void> {
   const interpreter = python();
-  if (interpreter === undefined || existsSync(MARKER)) return;
-  rmSync(VENV, { recursive: true, force: true });
-  mkdirSync(VENV, { recursive: true });
-  const options = { timeout: INSTALL_TIMEOUT_MS, cwd: CACHE };
-  try {
+  if (interpreter === undefined) return;
+  const options = { timeout: INSTALL_TIMEOUT_MS, cwd: tmpdir() };
+  const fault = await fill(VENV, 'Patroni', async () => {
+    const pip = ['-m', 'pip', 'install', '-q', ...REQUIREMENTS];
     await promisify(execFile)(interpreter, ['-m', 'venv', VENV], options);
-    await promisify(execFile)(PYTHON, ['-m', 'pip', 'install', '-q', ...REQUIREMENTS], options);
+    await promisify(execFile)(join(PATRONI_BIN, 'python'), pip, options);
     // The user of Postgres reads it.
     chmodSync(CACHE, 0o755);
     execFileSync('chmod', ['-R', 'a+rX', VENV]);
-    writeFileSync(MARKER, '');
-  } catch (err) {
-    const lines = String((err as { stderr?: string }).stderr || err).trim();
-    process.env.HA_INSTALL_FAULT = `Patroni cannot be installed: ${lines.split('\n').at(-1)}`;
-  }
+  });
+  if (fault !== undefined) process.env.HA_FAULT = fault;
 }
 
 /** An interpreter that the user of Postgres may run, with what makes a virtual environment. */
