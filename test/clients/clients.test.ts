@@ -15,10 +15,11 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { JOURNEY } from '../support/journey.ts';
 import { newDatabase, newFolder, PASSWORD, STORES, start, USER } from '../support/program.ts';
+import { requireTools } from '../support/tools.ts';
 import {
-  ABSENT,
   CLASS_PATH,
   GENERATOR_JAR,
+  MISSING,
   OAPI_CODEGEN,
   OPENAPI_PYTHON_CLIENT,
   type Options,
@@ -64,7 +65,7 @@ const CLIENTS: readonly Client[] = [
   {
     name: 'openapi-generator-python.py',
     files: 'openapi_client/**/*.py',
-    skip: ABSENT.java || ABSENT.python,
+    skip: MISSING.generator || MISSING.python,
     async make(folder) {
       await generate('python', folder);
       return compilePython(folder, this.name);
@@ -73,7 +74,7 @@ const CLIENTS: readonly Client[] = [
   {
     name: 'openapi-generator-go.go',
     files: 'openapi/*.go',
-    skip: ABSENT.java || ABSENT.go,
+    skip: MISSING.generator || MISSING.goModules,
     async make(folder) {
       const properties = 'packageName=openapi,withGoMod=false';
       const output = join(folder, 'openapi');
@@ -84,7 +85,7 @@ const CLIENTS: readonly Client[] = [
   {
     name: 'openapi-generator-java.java',
     files: 'src/main/java/**/*.java',
-    skip: ABSENT.java,
+    skip: MISSING.generator,
     async make(folder) {
       await generate('java', folder, '--library', 'native');
       const classes = join(folder, 'classes');
@@ -97,7 +98,7 @@ const CLIENTS: readonly Client[] = [
   {
     name: 'openapi-generator-typescript-fetch.ts',
     files: 'api/**/*.ts',
-    skip: ABSENT.java,
+    skip: MISSING.generator,
     async make(folder) {
       await generate('typescript-fetch', join(folder, 'api'));
       symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
@@ -116,7 +117,7 @@ const CLIENTS: readonly Client[] = [
   {
     name: 'oapi-codegen.go',
     files: 'oapi/*.go',
-    skip: ABSENT.go,
+    skip: MISSING.oapiCodegen || MISSING.goModules,
     async make(folder) {
       const output = join(folder, 'oapi/oapi.go');
       mkdirSync(join(folder, 'oapi'));
@@ -128,7 +129,7 @@ const CLIENTS: readonly Client[] = [
   {
     name: 'openapi-python-client.py',
     files: 'notes_and_users_client/**/*.py',
-    skip: ABSENT.python,
+    skip: MISSING.python,
     async make(folder) {
       const output = join(folder, 'client');
       const warnings = ['--fail-on-warning'];
@@ -141,6 +142,8 @@ const CLIENTS: readonly Client[] = [
     },
   },
 ];
+
+requireTools(...Object.values(MISSING));
 
 describe('generated clients', { concurrency: 2 }, () => {
   for (const client of CLIENTS) {

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { send } from '../support/client.ts';
 import { newDatabase, newFolder, STORES, start } from '../support/program.ts';
-import { ABSENT, IS_FULL, run, SCHEMATHESIS } from './toolbox.ts';
+import { IS_FULL, MISSING, run, SCHEMATHESIS } from './toolbox.ts';
 
 const PATH = join(import.meta.dirname, '../../openapi.json');
 const { id: USER, pw: PASSWORD } = JSON.parse(readFileSync(PATH, 'utf8')).paths['/token'].post
@@ -46,7 +46,7 @@ username = "${USER}"
 password = "${PASSWORD}"
 `;
 
-describe('schemathesis', { skip: ABSENT.python, concurrency: 2 }, () => {
+describe('schemathesis', { skip: MISSING.python, concurrency: 2 }, () => {
   for (const store of STORES) {
     for (const isProtected of [false, true]) {
       test(`8.1 it finds no failure (${store}, PROTECT_USERS=${isProtected})`, async (t) => {

@@ -2,11 +2,12 @@
 // cache folder. They write nothing to the tree or to the home folder.
 import { execFile, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, readFileSync } from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { find } from '../support/daemon.ts';
+import { fill, isFilled, whyNoGo } from '../support/tools.ts';
 
 /** CLIENTS=full takes some minutes longer. */
 export const IS_FULL = process.env.CLIENTS === 'full';
@@ -22,7 +23,7 @@ const DEPENDENCY_PLUGIN = 'org.apache.maven.plugins:maven-dependency-plugin:3.9.
 /** Reason to skip the tests of a language; `false` if the machine has it. */
 export const ABSENT = {
   java: absent('java', 'javac', 'mvn'),
-  go: absent('go'),
+  go: whyNoGo(),
   python: absent('python3') || (hasVenv() ? false : 'python3 has no venv'),
   chromium: process.env.CHROMIUM ? false : absent('chromium'),
 } as const;
@@ -42,6 +43,7 @@ const FOLDERS = {
   jars: folderOf('jars', readFileSync(join(TOOLS, 'pom.xml'))),
   venv: folderOf('venv', readFileSync(join(TOOLS, 'requirements.txt'))),
   gobin: folderOf('gobin', GO_PACKAGE),
+  gomod: folderOf('gomod', readFileSync(join(TOOLS, 'go.sum'))),
   npm: folderOf('npm', SWAGGER_UI),
 };
 
@@ -90,39 +92,92 @@ export async function run(
   }
 }
 
-/** Installs the tools that are not in the cache yet. */
-export async function install(): Promise<void> {
-  const { jars, venv, gobin, npm } = FOLDERS;
-  await Promise.all([
-    ABSENT.java ||
-      once(jars, async () => {
-        const goal = [`${DEPENDENCY_PLUGIN}:copy-dependencies`, `-Dmaven.repo.local=${CACHE}/m2`];
-        const maven = ['-q', '-B', '-f', join(TOOLS, 'pom.xml'), ...goal];
-        const generator = '-DincludeArtifactIds=openapi-generator-cli';
-        await run('mvn', [...maven, generator, `-DoutputDirectory=${jars}`]);
-        const libraries = '-DexcludeArtifactIds=openapi-generator-cli';
-        await run('mvn', [...maven, libraries, `-DoutputDirectory=${jars}/libraries`]);
-      }),
-    ABSENT.python ||
-      once(venv, async () => {
-        await run('python3', ['-m', 'venv', venv]);
-        await run(PYTHON, ['-m', 'pip', 'install', '-q', '-r', join(TOOLS, 'requirements.txt')]);
-      }),
-    ABSENT.go || once(gobin, () => run('go', ['install', GO_PACKAGE], { env: { GOBIN: gobin } })),
-    ABSENT.chromium ||
-      once(npm, async () => {
-        const flags = ['--ignore-scripts', '--no-audit', '--no-fund', '--silent'];
-        await run('npm', ['install', '--prefix', npm, ...flags, SWAGGER_UI], { cwd: npm });
-      }),
-  ]);
+interface Tool {
+  readonly name: string;
+  readonly folder: string;
+  /** Why this machine can't have it. */
+  readonly absent: string | false;
+  readonly download: () => Promise<unknown>;
 }
 
-/** Fills a folder. An incomplete folder is filled again. */
-async function once(folder: string, fill: () => Promise<unknown>): Promise<void> {
-  const marker = join(folder, '.complete');
-  if (existsSync(marker)) return;
-  rmSync(folder, { recursive: true, force: true });
-  mkdirSync(folder, { recursive: true });
-  await fill();
-  writeFileSync(marker, '');
+const generator: Tool = {
+  name: 'openapi-generator',
+  folder: FOLDERS.jars,
+  absent: ABSENT.java,
+  async download() {
+    const goal = [`${DEPENDENCY_PLUGIN}:copy-dependencies`, `-Dmaven.repo.local=${CACHE}/m2`];
+    const maven = ['-q', '-B', '-f', join(TOOLS, 'pom.xml'), ...goal];
+    const program = '-DincludeArtifactIds=openapi-generator-cli';
+    await run('mvn', [...maven, program, `-DoutputDirectory=${FOLDERS.jars}`]);
+    const libraries = '-DexcludeArtifactIds=openapi-generator-cli';
+    await run('mvn', [...maven, libraries, `-DoutputDirectory=${FOLDERS.jars}/libraries`]);
+  },
+};
+
+const python: Tool = {
+  name: 'openapi-python-client and schemathesis',
+  folder: FOLDERS.venv,
+  absent: ABSENT.python,
+  async download() {
+    await run('python3', ['-m', 'venv', FOLDERS.venv]);
+    await run(PYTHON, ['-m', 'pip', 'install', '-q', '-r', join(TOOLS, 'requirements.txt')]);
+  },
+};
+
+const oapiCodegen: Tool = {
+  name: 'oapi-codegen',
+  folder: FOLDERS.gobin,
+  absent: ABSENT.go,
+  download: () => run('go', ['install', GO_PACKAGE], { env: { GOBIN: FOLDERS.gobin } }),
+};
+
+const goModules: Tool = {
+  name: 'the Go modules of the clients',
+  folder: FOLDERS.gomod,
+  absent: ABSENT.go,
+  async download() {
+    for (const name of ['go.mod', 'go.sum']) {
+      copyFileSync(join(TOOLS, name), join(FOLDERS.gomod, name));
+    }
+    await run('go', ['mod', 'download'], { cwd: FOLDERS.gomod });
+  },
+};
+
+const swaggerUi: Tool = {
+  name: 'Swagger UI',
+  folder: FOLDERS.npm,
+  absent: ABSENT.chromium,
+  async download() {
+    const flags = ['--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'];
+    const { npm } = FOLDERS;
+    await run('npm', ['install', '--prefix', npm, ...flags, SWAGGER_UI], { cwd: npm });
+  },
+};
+
+/** Of the tools that could not be installed: the reason, by the tool's name. */
+const FAULTS: Readonly<Record<string, string>> = JSON.parse(process.env.CLIENTS_FAULTS ?? '{}');
+
+/** Reason to skip the tests of a tool; `false` if it is installed. */
+export const MISSING = {
+  generator: missing(generator),
+  python: missing(python),
+  oapiCodegen: missing(oapiCodegen),
+  goModules: missing(goModules),
+  swaggerUi: missing(swaggerUi),
+} as const;
+
+function missing({ name, folder, absent }: Tool): string | false {
+  if (absent) return absent;
+  if (isFilled(folder)) return false;
+  return FAULTS[name] ?? `not installed: ${name} (npm run test:clients does that)`;
+}
+
+/** Installs the tools that are not in the cache yet. The tests say which could not be installed. */
+export async function install(): Promise<void> {
+  const tools = [generator, python, oapiCodegen, goModules, swaggerUi];
+  const faults = tools.map(async ({ name, folder, absent, download }) => [
+    name,
+    absent ? undefined : await fill(folder, name, download),
+  ]);
+  process.env.CLIENTS_FAULTS = JSON.stringify(Object.fromEntries(await Promise.all(faults)));
 }

@@ -12,7 +12,7 @@ import { type Browser, chromium, type Request } from 'playwright-core';
 import { find } from '../support/daemon.ts';
 import { DOCUMENT, type JsonObject } from '../support/openapi.ts';
 import { type Program, start } from '../support/program.ts';
-import { ABSENT, SWAGGER_UI_FOLDER } from './toolbox.ts';
+import { MISSING, SWAGGER_UI_FOLDER } from './toolbox.ts';
 
 const PAGE = (url: string) => `<!doctype html>
 <link rel="stylesheet" href="swagger-ui.css"><div id="ui"></div>
@@ -32,7 +32,7 @@ const operations = Object.entries(DOCUMENT.paths!).flatMap(([path, methods]) =>
 /** Without credentials these return a refusal, which is a response too. */
 const UNAUTHORIZED = ['issueToken', 'readNote', 'greetCaller'];
 
-describe('Swagger UI', { skip: ABSENT.chromium, timeout: 300_000 }, () => {
+describe('Swagger UI', { skip: MISSING.swaggerUi, timeout: 300_000 }, () => {
   let browser: Browser;
   let viewer: Server;
 

@@ -1,0 +1,70 @@
+// Programs of others that tests need. Tests without one are skipped, and one line names it.
+// REQUIRE_TOOLS=1 says that this machine has them all: then a missing one is a failure.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { find } from './daemon.ts';
+
+/** Of Go 1: oapi-codegen and actionlint need 1.25. */
+const GO_MINOR_VERSION = 25;
+
+/** With REQUIRE_TOOLS=1, adds a test that fails if there is a reason to skip others. */
+export function requireTools(...reasons: readonly (string | false)[]): void {
+  if (process.env.REQUIRE_TOOLS !== '1') return;
+  test('REQUIRE_TOOLS=1: no tool is missing', () => {
+    assert.deepEqual([...new Set(reasons)].filter(Boolean), []);
+  });
+}
+
+/** True once `fill` has filled the folder. */
+export function isFilled(folder: string): boolean {
+  return existsSync(markerOf(folder));
+}
+
+/**
+ * Fills a folder with a tool, unless it is filled. An incomplete folder is emptied first.
+ * @returns one line that says why `action` failed
+ */
+export async function fill(
+  folder: string,
+  tool: string,
+  action: () => Promise<unknown>,
+): Promise<string | undefined> {
+  if (isFilled(folder)) return undefined;
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  try {
+    await action();
+  } catch (err) {
+    return `${tool} can't be installed: ${causeOf(err as Error)}`;
+  }
+  writeFileSync(markerOf(folder), '');
+  return undefined;
+}
+
+/** Reason to skip tests that need Go; `false` if the machine has it. */
+export function whyNoGo(): string | false {
+  if (find('go') === undefined) return 'go is not installed';
+  try {
+    const options = { cwd: tmpdir(), encoding: 'utf8', stdio: 'pipe' } as const;
+    const version = execFileSync('go', ['env', 'GOVERSION'], options).trim();
+    const [, minor = 0] = /^go1\.(\d+)/.exec(version) ?? [];
+    if (Number(minor) >= GO_MINOR_VERSION) return false;
+    return `${version} is too old, 1.${GO_MINOR_VERSION} is needed`;
+  } catch (err) {
+    return `go can't be run: ${causeOf(err as Error)}`;
+  }
+}
+
+function markerOf(folder: string): string {
+  return join(folder, '.complete');
+}
+
+/** The line that says why a command failed. `message` has the command, then what it printed. */
+function causeOf({ message }: Error): string {
+  const [command = '', ...output] = message.split('\n').filter((line) => line.trim() !== '');
+  return output.find((line) => /error/i.test(line)) ?? output.at(-1) ?? command;
+}
