@@ -1,48 +1,84 @@
 // .github/workflows: actionlint checks them, and their shell scripts if shellcheck is installed.
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFile, spawnSync } from 'node:child_process';
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { before, describe, test } from 'node:test';
+import { test } from 'node:test';
+import { promisify } from 'node:util';
 import { find } from './support/daemon.ts';
 import { newFolder } from './support/program.ts';
+import { fill, requireTools, whyNoGo } from './support/tools.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const MODULE = 'github.com/rhysd/actionlint/cmd/actionlint@v1.7.12';
-const GO = find('go');
-const INSTALLED = find('actionlint');
 
-describe('the workflows', {
-  skip: INSTALLED === undefined && GO === undefined && 'neither actionlint nor go is installed',
+const files = globSync('.github/workflows/*.yml', { cwd: ROOT }).sort();
+const { program, reason } = await actionlint();
+
+requireTools(reason);
+
+test('actionlint finds no problem in the workflows, and finds one that is added', {
+  skip: reason,
 }, () => {
-  let program = INSTALLED;
-  const files = globSync('.github/workflows/*.yml', { cwd: ROOT }).sort();
   const lint = (paths: readonly string[]) =>
-    spawnSync(program!, ['-no-color', ...paths], { cwd: ROOT, encoding: 'utf8' });
-
-  before(() => {
-    if (program !== undefined) return;
-    const folder = newFolder();
-    const env = { ...process.env, GOBIN: folder, GOFLAGS: '-mod=mod' };
-    execFileSync(GO!, ['install', MODULE], { cwd: folder, env, stdio: 'pipe' });
-    program = join(folder, 'actionlint');
-  });
-
-  test('actionlint finds no problem in them, and finds one that is added', () => {
-    assert.deepEqual(files, ['.github/workflows/ci.yml', '.github/workflows/release.yml']);
-    const { status, stdout } = lint(files);
-    assert.equal(status, 0, stdout);
-    const wrong = join(newFolder(), 'wrong.yml');
-    const text = readFileSync(join(ROOT, files[0]!), 'utf8');
-    writeFileSync(wrong, text.replace('github.ref', 'github.reef'));
-    assert.match(lint([wrong]).stdout, /property "reef" is not defined/);
-  });
-
-  test('every npm command that they run is a script of package.json', () => {
-    const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
-    const text = files.map((file) => readFileSync(join(ROOT, file), 'utf8')).join('\n');
-    const names = [...text.matchAll(/npm (?:run(?: --silent)? ([\w:]+)|test\b)/g)];
-    assert.ok(names.length > 3);
-    for (const [command, script = 'test'] of names) assert.ok(script in scripts, command);
-  });
+    spawnSync(program, ['-no-color', ...paths], { cwd: ROOT, encoding: 'utf8' });
+  assert.deepEqual(files, ['.github/workflows/ci.yml', '.github/workflows/release.yml']);
+  const { status, stdout } = lint(files);
+  assert.equal(status, 0, stdout);
+  const wrong = join(newFolder(), 'wrong.yml');
+  const text = readFileSync(join(ROOT, files[0]!), 'utf8');
+  writeFileSync(wrong, text.replace('github.ref', 'github.reef'));
+  assert.match(lint([wrong]).stdout, /property "reef" is not defined/);
 });
+
+test('every npm command of the workflows is a script of package.json', () => {
+  const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+  const text = files.map((file) => readFileSync(join(ROOT, file), 'utf8')).join('\n');
+  const names = [...text.matchAll(/npm (?:run(?: --silent)? ([\w:]+)|test\b)/g)];
+  assert.ok(names.length > 3);
+  for (const [command, script = 'test'] of names) assert.ok(script in scripts, command);
+});
+
+test('a release publishes only after every job that checks', () => {
+  const text = readFileSync(join(ROOT, '.github/workflows/release.yml'), 'utf8');
+  const [, jobsText = ''] = text.split(/^jobs:$/m);
+  const jobs = Array.from(jobsText.matchAll(/^ {2}(\w+):\n((?: {4}.*\n|\n)+)/gm), (match) => {
+    const [, name = '', body = ''] = match;
+    const [, needs = ''] = /^ {4}needs: (.*)$/m.exec(body) ?? [];
+    return { name, needs: needs.match(/\w+/g) ?? [], canPublish: /: write\b/.test(body) };
+  });
+  const earlier = (name: string): string[] =>
+    jobs
+      .filter((job) => job.name === name)
+      .flatMap(({ needs }) => [...needs, ...needs.flatMap(earlier)]);
+  const checks = jobs.filter(({ canPublish }) => !canPublish).map(({ name }) => name);
+  const publishers = jobs.filter(({ canPublish }) => canPublish).map(({ name }) => name);
+  assert.deepEqual(
+    [checks, publishers],
+    [
+      ['test', 'build'],
+      ['image', 'package'],
+    ],
+  );
+  for (const name of publishers) {
+    const missing = checks.filter((check) => !earlier(name).includes(check));
+    assert.deepEqual(missing, [], name);
+  }
+});
+
+/** The one of this machine, or one that Go builds; otherwise the reason to skip its test. */
+async function actionlint(): Promise<{
+  readonly program: string;
+  readonly reason: string | false;
+}> {
+  const installed = find('actionlint');
+  if (installed !== undefined) return { program: installed, reason: false };
+  const noGo = whyNoGo();
+  if (noGo) return { program: '', reason: `actionlint is not installed, and ${noGo}` };
+  const folder = newFolder();
+  const options = { cwd: folder, env: { ...process.env, GOBIN: folder, GOFLAGS: '-mod=mod' } };
+  const fault = await fill(folder, 'actionlint', () =>
+    promisify(execFile)('go', ['install', MODULE], options),
+  );
+  return { program: join(folder, 'actionlint'), reason: fault ?? false };
+}
