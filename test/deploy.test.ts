@@ -8,6 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { send } from './support/client.ts';
 import { Page, promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
 import { newDatabase, newFolder, type Program, start } from './support/program.ts';
+import { until } from './support/until.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const ALERTS = join(ROOT, 'deploy/alerts.yaml');
@@ -71,7 +72,7 @@ describe('names', () => {
       DATABASE_URL: await newDatabase('postgres'),
       DATABASE_TIMEOUT_MS: '1000',
     });
-    while ((await send(`${program.adminUrl}/ready`)).status !== 200);
+    await until(async () => (await send(`${program.adminUrl}/ready`)).status === 200);
     await send(`${program.url}/users/1`);
     page = await Page.of(program.adminUrl);
   });

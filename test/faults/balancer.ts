@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
+import { until } from '../support/until.ts';
 
 /** Interval between /ready checks. */
 const EVERY_MS = 100;
@@ -25,7 +26,10 @@ export async function startBalancer(
     else ready.delete(port);
   };
   // They may listen before they have reached the store.
-  while (ready.size < replicas.length) await Promise.all(replicas.map(check));
+  await until(async () => {
+    await Promise.all(replicas.map(check));
+    return ready.size === replicas.length;
+  });
   let isClosed = false;
   for (const replica of replicas) {
     // One after another: a late response would overwrite a newer one.

@@ -10,6 +10,7 @@ import { raw, send } from '../support/client.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
+import { until } from '../support/until.ts';
 import { type Campaign, POOL_SIZE, run, TIMEOUT_MS, WRITERS } from './campaign.ts';
 import { Ledger } from './ledger.ts';
 import { TcpProxy } from './proxy.ts';
@@ -182,7 +183,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
         DATABASE_URL: through(proxy.port, await createDatabase(server.url)),
         DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
       });
-      while (proxy.counts.silenced === 0) await pause(1);
+      await until(() => proxy.counts.silenced > 0);
       proxy.failure = undefined;
       const began = performance.now();
       const writers = new Writers(new Ledger(), program.url, 1);
@@ -273,7 +274,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     // A little later than a write that got 500 may be done.
     await pause(TIMEOUT_MS + SLOW_MS);
     server.resume();
-    while ((await create('last@b')).status === 500);
+    await until(async () => (await create('last@b')).status !== 500);
     assert.deepEqual(await query(url, `select email from users where email = 'late@b'`), []);
   });
 

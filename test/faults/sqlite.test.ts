@@ -21,6 +21,7 @@ import { basename, join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { newDatabase, type Program, start } from '../support/program.ts';
+import { until } from '../support/until.ts';
 import { assertStoreLines, HEAL_SECONDS } from './campaign.ts';
 import { greet } from './greetings.ts';
 import { request } from './http.ts';
@@ -235,10 +236,8 @@ async function lock(path: string): Promise<ChildProcess> {
 }
 
 /** Resolves when every thread of the process is stopped, so none is in a system call. */
-async function allStopped(pid: number): Promise<void> {
+function allStopped(pid: number): Promise<void> {
   const state = (thread: string) =>
     readFileSync(`/proc/${pid}/task/${thread}/stat`, 'utf8').split(') ')[1]![0];
-  while (!readdirSync(`/proc/${pid}/task`).every((thread) => state(thread) === 'T')) {
-    await pause(1);
-  }
+  return until(() => readdirSync(`/proc/${pid}/task`).every((thread) => state(thread) === 'T'));
 }

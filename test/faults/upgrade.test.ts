@@ -9,6 +9,7 @@ import { after, before, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { stablePort } from '../support/daemon.ts';
 import { newFolder, PROGRAM, Program, STORES, type StoreName, start } from '../support/program.ts';
+import { until } from '../support/until.ts';
 import { type Ports, startBalancer } from './balancer.ts';
 import { Ledger } from './ledger.ts';
 import { report, TIMES } from './results.ts';
@@ -261,7 +262,7 @@ function serves(program: Program): Promise<void> {
   return program.until(({ stdout }) => stdout.includes('"message":"request"'));
 }
 
-/** Resolves once the program has its store. The test's timeout ends it. */
-async function isReady({ adminUrl }: Program): Promise<void> {
-  while (!(await fetch(`${adminUrl}/ready`)).ok);
+/** Resolves once the program has its store. */
+function isReady({ adminUrl }: Program): Promise<void> {
+  return until(async () => (await fetch(`${adminUrl}/ready`)).ok);
 }

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { freePort } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
 import { Container, engine, inspect, NO_IMAGE } from './engine.ts';
 
 const MOST_IDLE_MIB = 32;
@@ -148,10 +149,11 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
 });
 
 async function health(container: Container, expected: string): Promise<void> {
-  while ((await inspect('container', container.name, '{{.State.Health.Status}}')) !== expected) {
+  await until(async () => {
     assert.ok(await container.isRunning());
-    await pause(200);
-  }
+    const status = await inspect('container', container.name, '{{.State.Health.Status}}');
+    return status === expected;
+  });
 }
 
 function megabytes(status: string, field: string): number {

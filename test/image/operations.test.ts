@@ -8,6 +8,7 @@ import { ENGINE, run } from '../../image/unpack.ts';
 import { find } from '../support/daemon.ts';
 import { block } from '../support/manual.ts';
 import { newFolder } from '../support/program.ts';
+import { until } from '../support/until.ts';
 import { Container, engine, IMAGE, NO_IMAGE } from './engine.ts';
 import { NO_POSTGRES, postgresImage } from './postgres-image.ts';
 
@@ -186,15 +187,14 @@ class Client {
     this.password = password;
   }
 
-  /** Resolves once users can be listed. The test's timeout ends it. */
-  async ready(): Promise<void> {
-    for (;;) {
+  /** Resolves once users can be listed. */
+  ready(): Promise<void> {
+    return until(async () => {
       const status = await this.token()
         .then((token) => this.status(token))
         .catch(() => 0);
-      if (status === 200) return;
-      await new Promise((resolve) => setTimeout(resolve, 100));
-    }
+      return status === 200;
+    });
   }
 
   async token(): Promise<string> {
