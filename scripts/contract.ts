@@ -102,6 +102,10 @@ function testedRules(name: string): readonly string[] {
 }
 
 if (import.meta.main) {
+  // A reader such as `head` closes the pipe before the end.
+  process.stdout.on('error', (err: NodeJS.ErrnoException) => {
+    if (err.code !== 'EPIPE') throw err;
+  });
   const contract = readFileSync(join(ROOT, 'docs/contract.md'), 'utf8');
   const { rules, faults } = mapRules(contract, findCode(), findTests());
   const places = (found: readonly Citation[]) =>

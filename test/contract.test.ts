@@ -1,5 +1,6 @@
 // The rule map is complete: every rule has code and a test, and every citation names a rule.
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -92,6 +93,13 @@ describe('an error in the map is reported', () => {
   test('a complete map has none', () => {
     assert.deepEqual(mapRules(rule, [code], [named]).faults, []);
   });
+});
+
+test('a reader that closes the pipe early causes no error', () => {
+  // The reader has ended before the program writes.
+  const args = ['-o', 'pipefail', '-c', '"$0" scripts/contract.ts | true', process.execPath];
+  const { status, stderr } = spawnSync('bash', args, { cwd: ROOT });
+  assert.deepEqual([status, String(stderr)], [0, '']);
 });
 
 /** The anchor that GitHub gives a heading. */

@@ -1,11 +1,17 @@
 // docs/operations.md: every command block runs, or test/support/manual.ts has the reason.
-// Blocks that need a container engine are in test/image/operations.test.ts.
+// Blocks that need a container engine are in test/image/operations.test.ts. Of
+// docs/high-availability.md, what test:ha does not run.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
+import { X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { connect } from 'node:tls';
 import postgres from 'postgres';
+import { databaseUrl, FILES, settings, variables } from './ha/page.ts';
+import { certificate, NO_OPENSSL } from './support/certificate.ts';
 import { send } from './support/client.ts';
 import { find } from './support/daemon.ts';
 import { block, blocks, TREATMENTS } from './support/manual.ts';
@@ -17,7 +23,11 @@ const MANIFEST = join(ROOT, 'deploy/kubernetes.yaml');
 const STAND_IN = join(import.meta.dirname, 'support/kubectl.ts');
 const KUBECTL = find('kubectl');
 const VALIDATOR = find('kubernetes-validate');
-const LANGUAGES = { engine: 'sh', compose: 'sh', kubectl: 'sh', postgres: 'sql', promtool: 'yaml' };
+const NAMESPACE = ['--net', 'sh', '-ec'];
+const LANGUAGES = {
+  ...{ engine: 'sh', compose: 'sh', kubectl: 'sh', namespace: 'sh', tls: 'sh' },
+  ...{ postgres: 'sql', promtool: 'yaml', nginx: 'nginx' },
+};
 
 describe('the manual', () => {
   test('the list has every block, and no other', () => {
@@ -52,27 +62,50 @@ describe('the manual', () => {
 describe('the page on high availability', () => {
   const page = 'high-availability.md';
 
-  test('test:ha runs every configuration, and the others are checked here', () => {
+  test('test:ha runs its files and commands, and these are the others', () => {
     const found = blocks(page).map(({ heading, language }) => `${heading}: ${language}`);
     assert.deepEqual(found, [
-      '1. Postgres: Patroni and fencing: yaml', // test/ha/cluster.ts
-      '2. The way to the primary: text',
-      '2. The way to the primary: haproxy', // test/ha/cluster.ts
-      '3. Connections: text',
-      '4. The balancer in front of the service: haproxy', // test/ha/balancer.test.ts
-      '4. The balancer in front of the service: yaml',
+      'Install: sh', // installs packages; its versions are checked here
+      'etcd: text', // test/ha/cluster.ts
+      'etcd: sh', // systemd
+      'Patroni: yaml', // test/ha/cluster.ts
+      'Patroni: ini', // test/ha/cluster.ts runs its command
+      'Patroni: sh', // systemd
+      'Patroni: sh', // test/ha/cluster.ts
+      'Role and database: sh', // a session to type in
+      'Role and database: sql', // test/ha/cluster.ts
+      'Switchover: sh', // test/ha/cluster.ts
+      'All hosts in the URL: text', // test/ha/cluster.ts
+      'HAProxy on `/primary`: haproxy', // test/ha/cluster.ts
+      'HAProxy on `/primary`: sh', // systemd
+      'HAProxy on `/primary`: text', // test/ha/cluster.ts
+      '3. Count the connections: text', // a formula
+      '4. Start the replicas: text', // test/ha/load.ts
+      '4. Start the replicas: sh', // needs a machine of its own
+      '5. Put a balancer in front: haproxy', // test/ha/balancer.test.ts
+      '5. Put a balancer in front: yaml', // checked here
     ]);
   });
 
-  test('the URL is one that the service takes', async () => {
-    const { text } = blocks(page).find((each) => each.text.startsWith('DATABASE_URL='))!;
-    const DATABASE_URL = text
-      .trim()
-      .slice('DATABASE_URL='.length)
-      .replace(/10\.0\.0\.([123]):5432/g, '127.0.0.$1:1');
-    await using program = await start({ DATABASE_URL });
-    const { store } = await program.logged('listening');
-    assert.equal(store, 'postgres 127.0.0.1:1,127.0.0.2:1,127.0.0.3:1/notes');
+  test('it installs the versions that test:ha runs', () => {
+    const file = readFileSync(join(import.meta.dirname, 'ha/requirements.txt'), 'utf8');
+    const command = block('Install', 'pip install', page);
+    for (const line of file.trim().split('\n')) assert.ok(command.includes(`'${line}'`), line);
+  });
+
+  for (const { topology, store } of [
+    { topology: 'three hosts', store: 'postgres 127.0.0.1:1,127.0.0.2:1,127.0.0.3:1/notes' },
+    { topology: 'HAProxy', store: 'postgres 127.0.0.1:1/notes' },
+  ] as const) {
+    test(`the service takes the settings of a replica (${topology})`, async () => {
+      const url = databaseUrl(topology).replaceAll('10.0.0.', '127.0.0.').replaceAll(':5432', ':1');
+      await using program = await start(settings(url));
+      assert.equal((await program.logged('listening')).store, store);
+    });
+  }
+
+  test('the settings of a replica have the first URL of the page', () => {
+    assert.equal(variables(FILES.settings).DATABASE_URL, databaseUrl('three hosts'));
   });
 
   test('the second Service is the first with another name, for pods that are not ready too', () => {
@@ -86,6 +119,49 @@ describe('the page on high availability', () => {
     assert.equal(text, expected);
   });
 });
+
+test('the manual: the setting for several processes on one port', {
+  skip:
+    spawnSync('unshare', [...NAMESPACE, 'sysctl -qw net.ipv4.tcp_migrate_req=0']).status !== 0 &&
+    'needs root, procps and Linux 5.14 for a network namespace with tcp_migrate_req',
+}, () => {
+  const read = 'cat /proc/sys/net/ipv4/tcp_migrate_req';
+  const commands = [read, block('Several processes on one port', 'sysctl'), read].join('\n');
+  const output = execFileSync('unshare', [...NAMESPACE, commands], { encoding: 'utf8' });
+  assert.deepEqual(output.split('\n'), ['0', 'net.ipv4.tcp_migrate_req = 1', '1', '']);
+});
+
+test('the manual: new TLS files are in use after the signal', { skip: NO_OPENSSL }, async () => {
+  const [used, fresh] = [certificate(), certificate()];
+  await using program = await start(used);
+  const before = await fingerprint(program.url);
+  for (const name of ['TLS_CERT_FILE', 'TLS_KEY_FILE'] as const) {
+    copyFileSync(fresh[name], used[name]);
+  }
+  const bin = newFolder();
+  // Docker sends the signal to the first process of the container.
+  const docker = `#!/bin/sh\n[ "$*" = "kill --signal HUP notes" ] && kill -HUP ${program.process.pid}\n`;
+  writeFileSync(join(bin, 'docker'), docker, { mode: 0o755 });
+  const env = { ...process.env, PATH: `${bin}:${process.env.PATH}` };
+  execFileSync('sh', ['-ec', block('Rotation', 'docker kill')], { env });
+  await program.logged('TLS certificate reloaded');
+  const after = await fingerprint(program.url);
+  assert.notEqual(after, before);
+  assert.equal(after, new X509Certificate(readFileSync(fresh.TLS_CERT_FILE)).fingerprint256);
+});
+
+/** Of the certificate that a new connection gets. */
+async function fingerprint(url: string): Promise<string> {
+  const socket = connect({
+    host: '127.0.0.1',
+    port: Number(new URL(url).port),
+    rejectUnauthorized: false,
+  });
+  await once(socket, 'secureConnect');
+  const { fingerprint256 } = socket.getPeerCertificate();
+  socket.destroy();
+  return fingerprint256;
+}
 
 describe('the manual: roles and database of Postgres', () => {
   test('the service runs as the first role, then as either, then only as the second', async () => {

@@ -25,6 +25,15 @@ export type Treatment =
   | 'postgres'
   /** Prometheus' promtool, in test/manual.test.ts. */
   | 'promtool'
+  /** nginx, in test/proxies/cache.test.ts. */
+  | 'nginx'
+  /** A network namespace, so the machine keeps its setting, in test/manual.test.ts. */
+  | 'namespace'
+  /**
+   * The service with TLS, and a stand-in for docker, in test/manual.test.ts. On a container without TLS, in
+   * test/image/operations.test.ts.
+   */
+  | 'tls'
   | { readonly notRun: string };
 
 /** By heading, for each block below it in order. */
@@ -38,19 +47,10 @@ export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
     'postgres',
     'kubectl',
   ],
-  Rotation: [
-    'compose',
-    'compose',
-    'compose',
-    'kubectl',
-    'compose',
-    'postgres',
-    'postgres',
-    'engine',
-  ],
-  'Several processes on one port': [{ notRun: 'changes a setting of the kernel' }],
+  Rotation: ['compose', 'compose', 'compose', 'kubectl', 'compose', 'postgres', 'postgres', 'tls'],
+  'Several processes on one port': ['namespace'],
   'Backup and restore': ['engine', 'engine', 'compose', 'compose'],
-  'Behind a cache or a compressing proxy': [{ notRun: 'test/proxies/cache.test.ts runs it' }],
+  'Behind a cache or a compressing proxy': ['nginx'],
   Metrics: ['promtool', 'promtool'],
 };
 
