@@ -94,9 +94,10 @@ function readme({ measured, million, start }: Report): string {
   return [
     ratioTable(shown, COLUMNS, true),
     '',
-    `With the log on, \`GET /\` has ${logRatio} of the rate of the table. A list of one million users begins after ` +
-      `${middle(ours, 'firstByteMs')} ms, at a peak of ${middle(ours, 'peakMb')} MB. The image's command returns its ` +
-      `first 200 after ${middle(begun, 'startMs')} ms and idles with ${middle(begun, 'idleMb')} MB.`,
+    `With the log on, the service handles ${logRatio} times as many \`GET /\` requests per second. \`GET /users\` of ` +
+      `one million users on Postgres sends its first byte after ${middle(ours, 'firstByteMs')} ms; memory peaks at ` +
+      `${middle(ours, 'peakMb')} MB. The image's command returns its first 200 after ${middle(begun, 'startMs')} ms ` +
+      `and has ${middle(begun, 'idleMb')} MB of resident memory when idle.`,
   ].join('\n');
 }
 
