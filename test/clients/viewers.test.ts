@@ -59,6 +59,8 @@ describe('Swagger UI', { skip: MISSING.swaggerUi, timeout: 300_000 }, () => {
     const context = await browser.newContext();
     const page = await context.newPage();
     page.setDefaultTimeout(20_000);
+    // Turns the cache off: the page has already read /openapi.json, and Chromium would revalidate it.
+    await page.route('**', (route) => route.continue());
     const { port } = viewer.address() as AddressInfo;
     await page.goto(`http://127.0.0.1:${port}/?api=${program.url}`);
     const block = page.locator(`[id$="-${operationId}"]`);

@@ -3,13 +3,14 @@
 import schemathesis
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-TAKEN = "Another user has this email."
+# A taken email. A bracket in the name of a form field means structure (3.14).
+BEYOND_SCHEMAS = ("Another user has this email.", "The form ")
 
 
 @schemathesis.check
 def valid_data_acceptance(ctx, response, case):
-    """positive_data_acceptance, except that no schema can say which emails are taken."""
-    if response.status_code == 400 and response.text == TAKEN:
+    """positive_data_acceptance, except for the two refusals that no schema can describe."""
+    if response.status_code == 400 and response.text.startswith(BEYOND_SCHEMAS):
         return None
     return positive_data_acceptance(ctx, response, case)
 
