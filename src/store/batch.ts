@@ -1,4 +1,6 @@
-// Batches the calls that arrive in one turn of the event loop into one statement and one commit.
+// Batches the calls that arrive in one turn of the event loop into one statement and one commit. On
+// Postgres, those that arrive while a large batch runs share the next one (pool.ts).
+//
 // Most of the throughput of both stores comes from this. Each call gets the result that it would get
 // if the calls ran one at a time:
 //
@@ -102,6 +104,7 @@ interface Call<Item, Result> {
 
 /** The calls of one statement. */
 export interface Batch<Session> {
+  readonly size: number;
   /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
   run(session: Session): Promise<Error | undefined>;
   /** Fails the expired calls; their outcome is unknown. */
@@ -155,6 +158,7 @@ export class Queue<Session, Item, Result> {
     const calls = this.#select();
     if (calls.length === 0) return undefined;
     return {
+      size: calls.length,
       run: (session) => this.#run(session, calls),
       expire: (at) => void failExpired(calls, at, 'no response in time'),
       fail: (cause) => fail(calls, cause),

@@ -37,6 +37,14 @@ const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const; // 5.7
 /** Maximum time for running statements while the pool closes. */
 const END_TIMEOUT_MS = 1_000;
 
+/**
+ * Time for which a running batch of at least SHARED_SIZE calls keeps back the next one of its queue, so
+ * that the calls that arrive meanwhile share a statement. With fewer clients or slower commits, several
+ * statements at a time are faster.
+ */
+const SHARE_MS = 3;
+const SHARED_SIZE = 8;
+
 /** How often deadlines are checked, by one timer for all calls. */
 const TICK_MS = 50;
 
@@ -61,8 +69,8 @@ export class Pool {
   readonly #slots: readonly Slot[];
   /** Queues in which calls may wait. */
   readonly #queues = new Set<BatchSource<Session>>();
-  /** Those whose next batch waits for its turn. */
-  readonly #resting = new Set<BatchSource<Session>>();
+  /** Those whose next batch is kept back, with the batch that keeps it back. */
+  readonly #resting = new Map<BatchSource<Session>, Batch<Session>>();
   /** Index of the host that the pool uses. */
   #host = 0;
   /** Index of the host that the next attempt goes to. */
@@ -130,22 +138,27 @@ export class Pool {
       const batch = queue.take(this.#options.now());
       if (batch === undefined) continue;
       this.#queues.add(queue);
-      if (queue.takesTurns) this.#rest(queue);
-      this.#run(slot, batch);
+      this.#keepBack(queue, batch);
+      void this.#run(slot, queue, batch);
       return;
     }
   }
 
-  /** Keeps back the next batch of the queue until its turn: a page takes milliseconds (6.18). */
-  #rest(queue: BatchSource<Session>): void {
-    this.#resting.add(queue);
-    this.#options.turns.add('', () => {
+  /** Keeps back the next batch of the queue. */
+  #keepBack(queue: BatchSource<Session>, batch: Batch<Session>): void {
+    if (!queue.takesTurns && batch.size < SHARED_SIZE) return;
+    this.#resting.set(queue, batch);
+    const release = () => {
+      if (this.#resting.get(queue) !== batch) return;
       this.#resting.delete(queue);
       this.#assignAll();
-    });
+    };
+    // A page takes milliseconds, so the next one waits for its turn (6.18).
+    if (queue.takesTurns) this.#options.turns.add('', release);
+    else setTimeout(release, SHARE_MS);
   }
 
-  async #run(slot: Slot, batch: Batch<Session>): Promise<void> {
+  async #run(slot: Slot, queue: BatchSource<Session>, batch: Batch<Session>): Promise<void> {
     const session = slot.session!;
     slot.batch = batch;
     slot.deadline = this.#options.now() + this.#options.timeoutMs;
@@ -155,7 +168,8 @@ export class Pool {
     if (err instanceof NotReplicated) this.#avoid(slot.host);
     if (err !== undefined) this.#replace(slot, err);
     else if (slot.host !== this.#host) this.#replace(slot, 'the pool moved to another host');
-    else this.#assign(slot);
+    if (!queue.takesTurns && this.#resting.get(queue) === batch) this.#resting.delete(queue);
+    this.#assignAll();
   }
 
   /** Drops the connection and makes a new one. A running statement has an unknown outcome (4.13). */

@@ -16,6 +16,7 @@ import { parseDatabaseUrl } from '../../src/store/url.ts';
 import { Turns } from '../../src/turns.ts';
 import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
 import { createDatabase } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'notes-users-stores-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -514,6 +515,56 @@ test('a Postgres database of a newer service is refused, once', async () => {
   );
   await store.close();
   assert.equal(faults.length, 1);
+});
+
+test('Postgres calls that arrive while a large batch runs share the next one', async (t) => {
+  const url = await createDatabase();
+  const store = await open(url);
+  const sql = postgres(url, { max: 1 });
+  t.after(() => Promise.all([sql.end(), store.close()]));
+  const create = () => store.create({ name: 'Ada', email: newEmail() });
+  // With one connection they would always share.
+  await until(async () => {
+    await create();
+    const sessions = await sql`
+      select from pg_stat_activity
+      where datname = current_database() and application_name = 'notes-users'`;
+    return sessions.length === QUIET.poolSize;
+  });
+  let shared = 0;
+  for (let i = 0; i < 20; i++) {
+    const calls: Promise<User>[] = [];
+    for (const count of [8, 1, 1]) {
+      for (let call = 0; call < count; call++) calls.push(create());
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    const ids = (await Promise.all(calls)).map(({ id }) => id);
+    const commits = await sql`select distinct xmin::text from users where id in ${sql(ids)}`;
+    if (commits.length === 2) shared++;
+  }
+  // Not always: the batch may end between two turns.
+  assert.ok(shared > 0);
+});
+
+test('a Postgres batch that waits for a lock delays no other for long', async (t) => {
+  const url = await createDatabase();
+  const store = await open(url);
+  const sql = postgres(url, { max: 1 });
+  t.after(() => Promise.all([sql.end(), store.close()]));
+  const create = () => store.create({ name: 'Ada', email: newEmail() });
+  const other = await create();
+  const locked = await Promise.all(Array.from({ length: 8 }, create));
+  let isDone = false;
+  await sql.begin(async (transaction) => {
+    await transaction`select from users where id = ${locked[0]!.id} for update`;
+    const waiting = locked.map(({ id }) => store.update(id, { name: 'Eve' }, ALWAYS));
+    void Promise.allSettled(waiting).then(() => {
+      isDone = true;
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    await store.update(other.id, { name: 'Eve' }, ALWAYS);
+    assert.equal(isDone, false);
+  });
 });
 
 test('closing aborts connection attempts', async () => {
