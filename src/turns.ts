@@ -3,14 +3,18 @@
 // a lot of work delays mostly itself.
 //
 // Node accepts only one connection per turn of the event loop. After a turn that accepted one, the
-// work waits for the next turn, for MAX_WAIT_MS at most. Otherwise the n-th of many new connections
-// would wait for n times TURN_MS.
+// work waits for the next turn. Otherwise the n-th of many new connections would wait for n times
+// TURN_MS, and for longer if the turns have other work, such as the pages that Postgres returns.
 
 /** Time for this work in one turn of the event loop. A task that has begun runs to its end. */
 export const TURN_MS = 2;
 
-/** Maximum time that new connections can delay the work. */
-const MAX_WAIT_MS = 10;
+/**
+ * New connections delay the work for `least` milliseconds, and further until ACCEPTS of them have been
+ * accepted, for `most` at most.
+ */
+const WAIT_MS = { least: 10, most: 100 } as const;
+const ACCEPTS = 32;
 
 type Task = () => void;
 
@@ -22,6 +26,8 @@ export class Turns {
   readonly now: () => number;
   #isScheduled = false;
   #hasAccepted = false;
+  /** Connections accepted since the wait began. */
+  #accepts = 0;
   /** Time of the current turn that `spend` has counted. */
   #spentMs = 0;
   /** Start of the wait for new connections; undefined while the work runs. */
@@ -53,6 +59,7 @@ export class Turns {
   /** Records that a connection was accepted in this turn. */
   recordAccept(): void {
     this.#hasAccepted = true;
+    this.#accepts++;
   }
 
   #schedule(): void {
@@ -69,10 +76,12 @@ export class Turns {
     this.#spentMs = 0;
     if (hasAccepted) this.#waitingSinceMs ??= start;
     const waitedMs = start - (this.#waitingSinceMs ?? start);
-    if (!hasAccepted || waitedMs >= MAX_WAIT_MS) {
+    const { least, most } = WAIT_MS;
+    if (!hasAccepted || waitedMs >= (this.#accepts < ACCEPTS ? most : least)) {
       this.#waitingSinceMs = undefined;
+      this.#accepts = 0;
       // The work gets the time that it has waited, so that new connections take about half.
-      const limitMs = Math.max(TURN_MS, Math.min(waitedMs, MAX_WAIT_MS));
+      const limitMs = Math.max(TURN_MS, Math.min(waitedMs, least));
       while (this.#waiting.size > 0) {
         this.#runNext();
         if (this.now() - start + this.#spentMs >= limitMs) break;
