@@ -437,7 +437,7 @@ export const ATTACKS: readonly Attack[] = [
     run: (c) =>
       c.hold(50, (socket) => {
         socket.write(get('/'));
-        socket.once('data', () => socket.resetAndDestroy());
+        socket.once('data', () => (c.target.isTls ? socket.destroy() : socket.resetAndDestroy()));
       }),
   },
   {
