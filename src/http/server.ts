@@ -151,7 +151,8 @@ export class Server {
     }
     socket.once('close', () => {
       connection.onClose();
-      this.#handshakes.delete(key);
+      // After a reset, a new connection can have the same port.
+      if (this.#handshakes.get(key) === connection) this.#handshakes.delete(key);
       this.#connections.delete(connection);
       if (this.#connections.size === 0) this.#onEmpty?.();
     });

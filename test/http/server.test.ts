@@ -10,6 +10,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { type ConnectionOptions, connect as connectTlsSocket, type TLSSocket } from 'node:tls';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { Worker } from 'node:worker_threads';
 import { readBody } from '../../src/http/body.ts';
 import { Budget, type MemoryLimits } from '../../src/http/budget.ts';
 import { Connection, type Handler } from '../../src/http/connection.ts';
@@ -452,6 +453,39 @@ test('6.13 handshakes from one address and port to two addresses are two connect
     assert.match(String(bytes), /^HTTP\/1\.1 200 /);
   }
 });
+
+test('6.13 a handshake from the port of a connection that was just reset succeeds', {
+  ...LIMITED,
+  skip: NO_OPENSSL,
+}, async (t) => {
+  await using service = await listen((exchange) => response(exchange), { tls: pem() });
+  const client = new Worker(PORT_REUSE, { eval: true, workerData: [service.port, GET] });
+  t.after(() => client.terminate());
+  await once(client, 'message');
+  await pause(50);
+  client.postMessage('');
+  // This turn ends after the reset and the new connection, so the server learns of both at once.
+  const end = performance.now() + 200;
+  while (performance.now() < end);
+  const [text] = await once(client, 'message');
+  assert.match(text, /^HTTP\/1\.1 200 /);
+});
+
+/** Resets a connection on request, and sends a request over another from the same port. */
+const PORT_REUSE = `
+  const { parentPort, workerData: [port, text] } = require('node:worker_threads');
+  const { connect } = require('node:net');
+  const first = connect({ port, host: '127.0.0.1' }, () => parentPort.postMessage('connected'));
+  parentPort.once('message', () => {
+    const { localPort } = first;
+    first.resetAndDestroy().once('close', () => {
+      const socket = connect({ port, host: '127.0.0.1', localPort });
+      const client = require('node:tls').connect({ socket, rejectUnauthorized: false });
+      client.on('error', ({ message }) => parentPort.postMessage(message));
+      client.on('data', (bytes) => parentPort.postMessage(String(bytes)));
+      client.write(text);
+    });
+  });`;
 
 test('6.18 a handshake waits for few of those that another address began before', {
   ...LIMITED,
