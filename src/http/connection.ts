@@ -40,6 +40,12 @@ type State = 'handshake' | 'open' | 'refused' | 'closing' | 'closed';
 const REQUEST_BYTES = 3 * 1024;
 const HEADER_TEXT_BYTES = 64;
 
+/** Memory of a list of entity tags while the request waits for the store, for each of its characters. */
+const TAGS_BYTES = 3;
+
+/** Characters of such a list that take as long to parse as one pipelined request. */
+const MESSAGE_TAGS = 160;
+
 /** Chunks that one read can bring of the body of a queued request, and the memory of each. */
 const CHUNKS_PER_READ = 10_000;
 const CHUNK_BYTES = 400;
@@ -85,9 +91,9 @@ export class Connection {
   }
 
   /**
-   * Receives requests, from the first turn on (6.18): of the TLS socket if there was a handshake. `begin`
-   * attaches node's parser, if that has not happened yet. Reading goes on in the same turn: bytes that
-   * arrived later would overtake those that the socket has kept.
+   * Starts to receive requests, in this connection's first turn (6.18). After a handshake, `socket` is the
+   * TLS socket and `begin` attaches node's parser. Reading resumes in the same turn as `begin`: later,
+   * new bytes could be parsed before those that the socket has buffered.
    */
   open(socket: Socket, begin?: () => void): void {
     this.#socket = socket;
@@ -179,7 +185,9 @@ export class Connection {
 
   /** Processes a request whose head has been read, or queues it behind the current one. */
   receive(req: IncomingMessage, res: ServerResponse): void {
-    const bytes = REQUEST_BYTES + HEADER_TEXT_BYTES * req.rawHeaders.length;
+    const { 'if-match': match = '', 'if-none-match': noneMatch = '' } = req.headers;
+    const tags = match.length + noneMatch.length;
+    const bytes = REQUEST_BYTES + HEADER_TEXT_BYTES * req.rawHeaders.length + TAGS_BYTES * tags;
     this.#isReceiving = true;
     this.hold(bytes);
     this.#isReceiving = false;
@@ -193,6 +201,7 @@ export class Connection {
     }
     if (req.rawHeaders.length > MESSAGE_HEADER_TEXTS)
       this.#budget.countMessage(req.rawHeaders.length / MESSAGE_HEADER_TEXTS);
+    if (tags > MESSAGE_TAGS) this.#budget.countMessage(tags / MESSAGE_TAGS);
     const exchange = new Exchange(this, req, res, bytes);
     this.#latest = exchange;
     const isFirst = this.#queue.length === 0;

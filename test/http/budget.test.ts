@@ -591,6 +591,8 @@ describe('6.17 charges of connections', () => {
         least: 9000,
       },
       { text: `${HALF}: x\r\n${FIELDS}\r\n`, least: 300 },
+      // 4,000 entity tags take about a millisecond.
+      { text: `${HALF}: x\r\nIf-Match: ${'"1",'.repeat(4000)}\r\n\r\n`, least: 100 },
     ]) {
       let weight = 0;
       const counted = t.mock.method(Budget.prototype, 'countMessage', (one = 1) => {
