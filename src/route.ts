@@ -18,7 +18,7 @@ export interface Services extends AuthServices {
 /** The part of a request that a handler sees. */
 export type Context = Pick<
   Exchange,
-  'headers' | 'parameters' | 'query' | 'body' | 'client' | 'hasLeft'
+  'headers' | 'parameters' | 'query' | 'body' | 'client' | 'network' | 'hasLeft'
 >;
 
 /**

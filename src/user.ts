@@ -36,8 +36,8 @@ export interface Page {
 
 /** The client on whose behalf a method of a store is called. */
 export interface Caller {
-  /** Its address. Clients take turns (6.18). */
-  readonly client: string;
+  /** Its address, of IPv6 its /64. Clients take turns by it (6.18). */
+  readonly network: string;
   /** True once it has left. A call that has not begun then fails with CallerLeft (4.17). */
   readonly hasLeft: boolean;
 }

@@ -1,5 +1,6 @@
 // One request and its response, from the head of the request to the line in the log.
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import { counterKeys } from './address.ts';
 import type { Connection } from './connection.ts';
 
 export class Exchange {
@@ -47,6 +48,11 @@ export class Exchange {
 
   get headers(): IncomingHttpHeaders {
     return this.req.headers;
+  }
+
+  /** The client's address, of IPv6 its /64. */
+  get network(): string {
+    return counterKeys(this.client).address;
   }
 
   /** True once the connection has closed. */

@@ -58,7 +58,7 @@ export interface QueueOptions<Session, Item, Result>
   ) => Promise<readonly (Result | Error | typeof NOT_DONE)[]>;
   /** Decides which calls share a statement. Default: all. */
   readonly newBatch?: NewBatch<Item>;
-  /** Batches begin with a call of each client in turn. Default: in order. */
+  /** Batches begin with a call of each network in turn. Default: in order. */
   readonly takesTurns?: boolean;
   /** Classifies an error of `statement`. */
   readonly outcomeAfter: (err: unknown) => FailedOutcome;
@@ -96,6 +96,10 @@ export function distinctKeys<Item>(
 interface Call<Item, Result> {
   readonly item: Item;
   readonly caller: Caller | undefined;
+  /** What takes turns; empty in a queue without turns. */
+  readonly network: string;
+  /** Number of the latest batch when the call arrived. */
+  readonly arrivedIn: number;
   /** Deadline in milliseconds of the clock. A call without a result then fails. */
   readonly expires: number;
   readonly resolve: (result: Result) => void;
@@ -123,10 +127,10 @@ export type BatchSource<Session> = Pick<
 export class Queue<Session, Item, Result> {
   readonly #options: QueueOptions<Session, Item, Result>;
   #waiting: Call<Item, Result>[] = [];
-  /** By client: number of the latest batch that began with its call. */
+  /** By network: number of the latest batch that began with its call. */
   readonly #servedIn = new Map<string, number>();
   #batches = 0;
-  /** Number of waiting calls from which those of callers that have left are dropped. */
+  /** From this length of the queue on, `call` first drops the calls whose callers have left. */
   #dropAt = FEW_WAITING;
 
   constructor(options: QueueOptions<Session, Item, Result>) {
@@ -142,7 +146,9 @@ export class Queue<Session, Item, Result> {
         return;
       }
       const expires = this.#options.now() + this.#options.timeoutMs;
-      this.#waiting.push({ item, caller, expires, resolve, reject });
+      const network = this.takesTurns ? (caller?.network ?? '') : '';
+      const arrivedIn = this.#batches;
+      this.#waiting.push({ item, caller, network, arrivedIn, expires, resolve, reject });
       this.#options.schedule(this);
     });
 
@@ -198,14 +204,17 @@ export class Queue<Session, Item, Result> {
     return selected;
   }
 
-  /** Returns the first call of the client that has waited longest for a batch of its own (6.18). */
+  /**
+   * Returns the first call of the client that has waited longest for a batch of its own (6.18). A client
+   * that is new doesn't overtake those that wait: one with many addresses would always come first.
+   */
   #nextInTurn(): Call<Item, Result> | undefined {
     if (this.#waiting.length === 0 || this.#servedIn.size > MAX_WAITING) this.#servedIn.clear();
     if (this.#waiting.length === 0) return undefined;
-    const clientOf = ({ caller }: Call<Item, Result>) => caller?.client ?? '';
-    const servedIn = (call: Call<Item, Result>) => this.#servedIn.get(clientOf(call)) ?? 0;
+    const servedIn = ({ network, arrivedIn }: Call<Item, Result>) =>
+      this.#servedIn.get(network) ?? arrivedIn;
     const first = this.#waiting.reduce((a, b) => (servedIn(b) < servedIn(a) ? b : a));
-    this.#servedIn.set(clientOf(first), ++this.#batches);
+    this.#servedIn.set(first.network, ++this.#batches);
     return first;
   }
 

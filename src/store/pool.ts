@@ -69,7 +69,7 @@ export class Pool {
   readonly #slots: readonly Slot[];
   /** Queues in which calls may wait. */
   readonly #queues = new Set<BatchSource<Session>>();
-  /** Those whose next batch is kept back, with the batch that keeps it back. */
+  /** Queues whose next batch is kept back, with the batch that keeps it back. */
   readonly #resting = new Map<BatchSource<Session>, Batch<Session>>();
   /** Index of the host that the pool uses. */
   #host = 0;
@@ -121,6 +121,7 @@ export class Pool {
     await Promise.race([ended, timeout]);
     timer.abort();
     for (const session of sessions) session.destroy();
+    for (const queue of this.#queues) queue.expire(Number.POSITIVE_INFINITY);
   }
 
   #assignAll(): void {
@@ -155,7 +156,7 @@ export class Pool {
     };
     // A page takes milliseconds, so the next one waits for its turn (6.18).
     if (queue.takesTurns) this.#options.turns.add('', release);
-    else setTimeout(release, SHARE_MS);
+    else setTimeout(release, SHARE_MS).unref();
   }
 
   async #run(slot: Slot, queue: BatchSource<Session>, batch: Batch<Session>): Promise<void> {

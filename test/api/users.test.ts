@@ -96,10 +96,10 @@ test('6.18 each read of a list names its client', async () => {
   const clients = new Set<string | undefined>();
   const all = sharing();
   const list = (page: Page, caller?: Caller) => {
-    clients.add(caller?.client);
+    clients.add(caller?.network);
     return all.list(page);
   };
-  const context = { query: '', client: '192.0.2.1' } as Context;
+  const context = { query: '', network: '192.0.2.1' } as Context;
   const store = { list } as UserStore;
   const { body } = await listUsers(context, { store } as Services);
   (body as Pieces).next();

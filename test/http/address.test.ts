@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { clientAddress, counterKeys } from '../../src/http/address.ts';
+import { Exchange } from '../../src/http/exchange.ts';
 
 const SOCKET = '203.0.113.9';
 
@@ -313,4 +314,12 @@ describe('the keys of counters', () => {
     test(`${why}: ${address || '(empty)'}`, () =>
       assert.deepEqual(counterKeys(address), { address: key, network }));
   }
+});
+
+test('6.18 clients of one IPv6 /64 take turns together', () => {
+  const networkOf = (client: string) =>
+    Object.assign(Object.create(Exchange.prototype) as Exchange, { client }).network;
+  assert.equal(networkOf('2001:db8:1:2::3'), networkOf('2001:db8:1:2:ffff::4'));
+  assert.notEqual(networkOf('2001:db8:1:2::3'), networkOf('2001:db8:1:3::3'));
+  assert.equal(networkOf('192.0.2.1'), '192.0.2.1');
 });

@@ -63,10 +63,10 @@ describe('a queue', () => {
     const outcomes: string[] = [];
     /** Clients that have left. Each word belongs to the client of its first letter. */
     const left = new Set<string>();
-    const callerOf = ([client = '']: string) => ({
-      client,
+    const callerOf = ([network = '']: string) => ({
+      network,
       get hasLeft() {
-        return left.has(client);
+        return left.has(network);
       },
     });
     /** Calls with words. `outcomes` has the outcome of each, in the order of the results. */
@@ -419,6 +419,22 @@ describe('a queue', () => {
     call('a1', 'b1');
     await runAll();
     assert.deepEqual(statements, [...expected, ['a1'], ['b1']]);
+  });
+
+  test('6.18 new clients do not overtake one that waits', async () => {
+    const { call, queue, statements } = queueOf({
+      newBatch: sameKey((item) => item),
+      takesTurns: true,
+    });
+    call('honest');
+    await queue.take(0)!.run(undefined);
+    call('b', 'c', 'honest');
+    for (const next of ['d', 'e', 'f']) {
+      await queue.take(0)!.run(undefined);
+      call(next);
+    }
+    const expected = [['honest'], ['b'], ['c'], ['honest']];
+    assert.deepEqual(statements, expected);
   });
 
   test('4.17 the calls of clients that have left are dropped, and not done', async () => {

@@ -582,6 +582,17 @@ test('closing aborts connection attempts', async () => {
   silent.close();
 });
 
+test('closing fails the calls that wait', async () => {
+  const silent = createServer((socket) => socket.on('error', () => {})).listen(0, '127.0.0.1');
+  await once(silent, 'listening');
+  const { port } = silent.address() as AddressInfo;
+  const store = await open(`postgres://u:p@127.0.0.1:${port}/d`);
+  const waits = assert.rejects(store.find(1), { name: 'StoreUnavailable' });
+  await store.close();
+  await waits;
+  silent.close();
+});
+
 test('a migration that has been applied is not applied again', async () => {
   const url = await createDatabase();
   for (let i = 0; i < 3; i++) await (await ready(url)).close();
