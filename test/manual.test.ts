@@ -265,12 +265,12 @@ ${isStuck ? '[ "$2" != status ]' : ''}
     assert.deepEqual(keys.sort(), mounted.map(([, name]) => name).sort());
   });
 
-  test('a signing key rotation takes three roll-outs, with an hour before the last', () => {
+  test('a signing key rotation takes three roll-outs, with an hour and a minute before the last', () => {
     const { calls, status } = runs('Rotation', 'roll_out()');
     assert.equal(status, 0);
     const steps = calls.map(({ applied, asked, slept }) => applied?.kind ?? asked ?? slept);
     const rollOut = ['Secret', 'restart', 'status --timeout=10m'];
-    assert.deepEqual(steps, [...rollOut, ...rollOut, '3600', ...rollOut]);
+    assert.deepEqual(steps, [...rollOut, ...rollOut, '3660', ...rollOut]);
     const secrets = calls.filter(({ applied }) => applied).map(secretOf);
     const [first, second, third] = secrets.map(({ signing_secret, signing_secret_previous }) => ({
       signing: signing_secret,

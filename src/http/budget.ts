@@ -59,7 +59,7 @@ const RECHECK_SHARE = 1 / 16;
 /** Connections evicted together when all slots are in use, so that the choice is rarely made. */
 const EVICTION_BATCH_SIZE = 100;
 
-/** Part of the budget that may be in use after connections were closed, for the same reason. */
+/** Part of the budget that may be in use after connections were closed: the next choice is then rare. */
 const AFTER_EVICTION = 0.9;
 
 const TICK_MS = 100;
@@ -211,8 +211,8 @@ export class Budget {
   }
 
   /**
-   * Counts a read against this turn. A pipeline or chunks use all of it. As a rule, a new connection
-   * brings one request.
+   * Charges this turn for a read. A connection's first read usually brings one request, any other can
+   * bring a pipeline or many chunks.
    */
   countRead(isNew: boolean): void {
     const isShort = isNew && this.turns.now() >= this.#burstUntilMs;

@@ -187,7 +187,7 @@ function stream(
 
 const NONE = Buffer.alloc(0);
 
-/** A longer body that no route takes ends the connection instead of being read to its end. */
+/** If more of a request's body may still arrive, the response closes the connection. */
 const UNREAD_LIMIT_BYTES = 102_400; // 2.13
 
 /**
