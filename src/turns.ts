@@ -10,10 +10,10 @@
 export const TURN_MS = 2;
 
 /**
- * New connections delay the work for `least` milliseconds, and further until ACCEPTS of them have been
- * accepted, for `most` at most.
+ * While new connections arrive, the work waits for `min` milliseconds, and then until ACCEPTS of them
+ * have been accepted or `max` milliseconds have passed.
  */
-const WAIT_MS = { least: 10, most: 100 } as const;
+const WAIT_MS = { min: 10, max: 100 } as const;
 const ACCEPTS = 32;
 
 type Task = () => void;
@@ -76,12 +76,12 @@ export class Turns {
     this.#spentMs = 0;
     if (hasAccepted) this.#waitingSinceMs ??= start;
     const waitedMs = start - (this.#waitingSinceMs ?? start);
-    const { least, most } = WAIT_MS;
-    if (!hasAccepted || waitedMs >= (this.#accepts < ACCEPTS ? most : least)) {
+    const { min, max } = WAIT_MS;
+    if (!hasAccepted || waitedMs >= (this.#accepts < ACCEPTS ? max : min)) {
       this.#waitingSinceMs = undefined;
       this.#accepts = 0;
       // The work gets the time that it has waited, so that new connections take about half.
-      const limitMs = Math.max(TURN_MS, Math.min(waitedMs, least));
+      const limitMs = Math.max(TURN_MS, Math.min(waitedMs, min));
       while (this.#waiting.size > 0) {
         this.#runNext();
         if (this.now() - start + this.#spentMs >= limitMs) break;
