@@ -86,10 +86,10 @@ export async function openSession(options: SessionOptions): Promise<Session> {
       if (session !== undefined) options.onClose(session);
     },
   });
-  let timer = setTimeout(socket.destroy, options.connectTimeoutMs);
+  let cancel = countdown(options.connectTimeoutMs, socket.destroy);
   const prolong = () => {
-    clearTimeout(timer);
-    timer = setTimeout(socket.destroy, MIGRATION_TIMEOUT_MS);
+    cancel();
+    cancel = countdown(MIGRATION_TIMEOUT_MS, socket.destroy);
   };
   signal.addEventListener('abort', socket.destroy);
   try {
@@ -135,7 +135,7 @@ export async function openSession(options: SessionOptions): Promise<Session> {
     };
     return session;
   } finally {
-    clearTimeout(timer);
+    cancel();
     signal.removeEventListener('abort', socket.destroy);
     if (session === undefined) socket.destroy();
   }
@@ -243,6 +243,22 @@ function singleUseSocket({ host, port }: Host) {
       if (isUnix || socket?.connecting || socket?.writableEnded) socket?.destroy();
       else socket?.resetAndDestroy();
     },
+  };
+}
+
+/**
+ * Calls `expired` after `ms`. When the event loop was late, what arrived meanwhile is handled first, so
+ * that a connect that was refused isn't reported as one that took too long.
+ * @returns a function that cancels it
+ */
+function countdown(ms: number, expired: () => void): () => void {
+  let immediate: NodeJS.Immediate | undefined;
+  const timer = setTimeout(() => {
+    immediate = setImmediate(expired);
+  }, ms);
+  return () => {
+    clearTimeout(timer);
+    clearImmediate(immediate);
   };
 }
 

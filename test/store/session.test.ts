@@ -9,7 +9,7 @@ import { openSession } from '../../src/store/session.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { Turns } from '../../src/turns.ts';
 import { ALWAYS } from '../../src/user.ts';
-import { createDatabase } from '../support/postgres.ts';
+import { createDatabase, freePort } from '../support/postgres.ts';
 
 const TIMEOUT_MS = 10_000;
 const BACKEND_KEY_DATA = Buffer.from([0x4b, 0, 0, 0, 12]);
@@ -211,4 +211,24 @@ test('5.1 two connections of a host that time out together lead to the next host
   const lost = `connection lost 127.0.0.1:${first.port} no response within 3000 ms`;
   const connected = `connected 127.0.0.1:${second.port}`;
   assert.deepEqual(log.slice(logged).sort(), [connected, connected, lost, lost]);
+});
+
+test('5.7 a start that takes longer than the connect timeout does not hide why the connect failed', async () => {
+  const attempt = openSession({
+    database: parseDatabaseUrl('postgres://127.0.0.1/none') as PostgresDatabase,
+    host: { host: '127.0.0.1', port: await freePort() },
+    authorities: undefined,
+    timeoutMs: TIMEOUT_MS,
+    connectTimeoutMs: 10,
+    isSecondPass: false,
+    now: () => performance.now(),
+    signal: new AbortController().signal,
+    migrate: async () => {},
+    onClose: () => {},
+  });
+  // The driver sets its timer for the connect in a microtask.
+  for (let i = 0; i < 10; i++) await undefined;
+  const until = performance.now() + 50;
+  while (performance.now() < until);
+  await assert.rejects(attempt, { code: 'ECONNREFUSED' });
 });
