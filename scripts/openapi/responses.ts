@@ -42,7 +42,7 @@ export const RESPONSES = {
     { 'Retry-After': ref('headers', 'RetryAfter') },
   ),
   InternalServerError: textResponse(
-    'The store failed or timed out. The outcome of a write is unknown: it took effect once or not at all.',
+    'The store failed or timed out. The outcome of a write is unknown: it was done, may still be done, or never is. It is never done twice.',
     'Internal Server Error',
   ),
 } as const;

@@ -39,10 +39,10 @@ export const NOT_DONE = Symbol('not done');
  * Outcome of a statement that failed:
  * - `not started`: it changed nothing, because its deadline was over or a lock was held.
  * - `rolled back`: one of its calls made it fail, and all of it was undone.
- * - `deadlock`: the server undid all of it to resolve a deadlock.
+ * - `conflict`: the server undid all of it because of concurrent transactions.
  * - `unknown`: it may have committed, or may still commit.
  */
-export type FailedOutcome = 'not started' | 'rolled back' | 'deadlock' | 'unknown';
+export type FailedOutcome = 'not started' | 'rolled back' | 'conflict' | 'unknown';
 
 /** How a store runs the calls of one operation. */
 export interface QueueOptions<Session, Item, Result>
@@ -60,6 +60,8 @@ export interface QueueOptions<Session, Item, Result>
   readonly newBatch?: NewBatch<Item>;
   /** Batches begin with a call of each network in turn. Default: in order. */
   readonly takesTurns?: boolean;
+  /** True if its statements write. */
+  readonly writes?: boolean;
   /** Classifies an error of `statement`. */
   readonly outcomeAfter: (err: unknown) => FailedOutcome;
   /** Called for each new call; takes and runs the batches in a later turn of the event loop. */
@@ -109,6 +111,8 @@ interface Call<Item, Result> {
 /** The calls of one statement. */
 export interface Batch<Session> {
   readonly size: number;
+  /** True if its statement writes. */
+  readonly writes: boolean;
   /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
   run(session: Session): Promise<Error | undefined>;
   /** Fails the expired calls; their outcome is unknown. */
@@ -120,7 +124,7 @@ export interface Batch<Session> {
 /** The part of a queue that runs its batches. */
 export type BatchSource<Session> = Pick<
   Queue<Session, never, unknown>,
-  'take' | 'expire' | 'takesTurns'
+  'take' | 'expire' | 'takesTurns' | 'writes'
 >;
 
 /** The waiting calls of one operation. No call has a timer: `expire` checks all of them (6.6). */
@@ -157,6 +161,10 @@ export class Queue<Session, Item, Result> {
     return this.#options.takesTurns === true;
   }
 
+  get writes(): boolean {
+    return this.#options.writes === true;
+  }
+
   /** Takes the calls of the next batch from the queue; undefined if none wait. */
   take(now: number): Batch<Session> | undefined {
     this.expire(now);
@@ -165,6 +173,7 @@ export class Queue<Session, Item, Result> {
     if (calls.length === 0) return undefined;
     return {
       size: calls.length,
+      writes: this.writes,
       run: (session) => this.#run(session, calls),
       expire: (at) => void failExpired(calls, at, 'no response in time'),
       fail: (cause) => fail(calls, cause),
@@ -236,7 +245,7 @@ export class Queue<Session, Item, Result> {
           outcome === 'not started'
             ? new StoreUnavailable('the statement did not start in time', { cause: err })
             : err;
-        if (outcome === 'deadlock') {
+        if (outcome === 'conflict') {
           groups.push(calls); // 5.6
         } else if (outcome === 'not started' && calls[0]!.expires <= this.#options.now()) {
           groups.push(calls); // Without the expired ones, which fail first.

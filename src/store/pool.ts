@@ -100,8 +100,12 @@ export class Pool {
 
   /** Runs the calls of the queue once all requests of this turn of the event loop have arrived. */
   readonly schedule = (queue: BatchSource<Session>): void => {
+    if (this.#isClosed) {
+      queue.expire(Number.POSITIVE_INFINITY);
+      return;
+    }
     this.#queues.add(queue);
-    this.#ticker ??= setTimeout(() => this.#tick(), TICK_MS); // 6.6
+    this.#ticker ??= this.#nextTick();
     if (this.#isScheduled) return;
     this.#isScheduled = true;
     setImmediate(() => {
@@ -134,7 +138,7 @@ export class Pool {
   /** Gives an idle slot the next batch. Queues take turns, so that none starves another. */
   #assign(slot: Slot): void {
     for (const queue of this.#queues) {
-      if (this.#resting.has(queue)) continue;
+      if (this.#resting.has(queue) || (queue.writes && !this.#canWrite())) continue;
       this.#queues.delete(queue);
       const batch = queue.take(this.#options.now());
       if (batch === undefined) continue;
@@ -143,6 +147,12 @@ export class Pool {
       void this.#run(slot, queue, batch);
       return;
     }
+  }
+
+  /** One connection remains for reads, because a lock can stop all writes (5.9). */
+  #canWrite(): boolean {
+    const writing = this.#slots.filter(({ batch }) => batch?.writes).length;
+    return writing < Math.max(1, this.#slots.length - 1);
   }
 
   /** Keeps back the next batch of the queue. */
@@ -185,8 +195,14 @@ export class Pool {
     this.#connect();
   }
 
+  /** When the event loop was late, it first receives the responses that have arrived. */
+  #nextTick(): NodeJS.Timeout {
+    return setTimeout(() => setImmediate(() => this.#tick()), TICK_MS); // 6.6
+  }
+
   /** Enforces all deadlines (4.13). The timer runs only while calls wait or run. */
   #tick(): void {
+    if (this.#isClosed) return;
     const now = this.#options.now();
     for (const slot of this.#slots) {
       slot.batch?.expire(now);
@@ -195,8 +211,9 @@ export class Pool {
       this.#replace(slot, `no response within ${this.#options.timeoutMs} ms`);
     }
     for (const queue of this.#queues) queue.expire(now);
+    this.#assignAll();
     const isBusy = this.#queues.size > 0 || this.#slots.some(({ batch }) => batch);
-    this.#ticker = isBusy ? setTimeout(() => this.#tick(), TICK_MS) : undefined;
+    this.#ticker = isBusy ? this.#nextTick() : undefined;
   }
 
   /** Starts to connect empty slots: all while the host works, otherwise one at a time (5.1). */

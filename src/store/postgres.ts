@@ -47,7 +47,7 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
   /** Returns a function that queues a call. */
   function batched<Item, Result>(
     statement: QueueOptions<Session, Item, Result>['statement'],
-    rules: Pick<QueueOptions<Session, Item, Result>, 'newBatch' | 'takesTurns'> = {},
+    rules: Pick<QueueOptions<Session, Item, Result>, 'newBatch' | 'takesTurns' | 'writes'> = {},
   ): Queue<Session, Item, Result>['call'] {
     const { schedule } = pool;
     return new Queue({ ...options, ...rules, statement, outcomeAfter, schedule }).call;
@@ -55,8 +55,12 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
 
   const update = batched(updateUsers, {
     newBatch: distinctKeys(({ id, email }) => (email === undefined ? [id] : [id, email])),
+    writes: true,
   });
-  const remove = batched(deleteUsers, { newBatch: distinctKeys(({ id }) => [id]) });
+  const remove = batched(deleteUsers, {
+    newBatch: distinctKeys(({ id }) => [id]),
+    writes: true,
+  });
   /** Checks that users can be read and, by what the server reports, written (7.2). */
   const ping = batched<undefined, undefined>(async (session, calls) => {
     const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
@@ -68,7 +72,7 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
     return calls;
   });
   return {
-    create: batched(createUsers, { newBatch: distinctKeys(({ email }) => [email]) }),
+    create: batched(createUsers, { newBatch: distinctKeys(({ email }) => [email]), writes: true }),
     find: batched(find),
     findByEmail: batched(findByEmail),
     list: batched(list, {

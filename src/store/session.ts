@@ -156,12 +156,14 @@ function checkServer(
     'prefer-standby': isStandby || isSecondPass,
   };
   if (!qualifies[sessionAttributes]) {
-    throw new StoreUnavailable(`${host.host}:${host.port} is not ${sessionAttributes}`);
+    throw new StoreUnavailable(
+      `${host.host}:${host.port} does not match target_session_attrs=${sessionAttributes}`,
+    );
   }
   // Other encodings can't store every name, or they count bytes as characters.
   if (encoding === 'UTF8') return; // 5.1
   throw new UnusableDatabase(
-    `the database has the encoding ${encoding}, this service needs UTF8: create it with encoding 'UTF8' locale 'C' template template0`,
+    `the database has the encoding ${encoding}; this service needs UTF8. Create it with encoding 'UTF8' locale 'C' template template0`,
   );
 }
 
@@ -221,7 +223,8 @@ function singleUseSocket({ host, port }: Host) {
   let isDestroyed = false;
   return {
     open(): Promise<Socket> {
-      if (socket !== undefined || isDestroyed) throw new StoreUnavailable('connection lost');
+      if (isDestroyed) throw new StoreUnavailable('timed out while connecting');
+      if (socket !== undefined) throw new StoreUnavailable('connection lost');
       const opened = isUnix
         ? connect({ path: `${host}/.s.PGSQL.${port}` })
         : connect({ host, port, noDelay: true });
@@ -247,8 +250,8 @@ function singleUseSocket({ host, port }: Host) {
 }
 
 /**
- * Calls `expired` after `ms`. When the event loop was late, what arrived meanwhile is handled first, so
- * that a connect that was refused isn't reported as one that took too long.
+ * Calls `expired` after `ms`. When the event loop was late, it polls its sockets once more first, so a
+ * connect that was refused isn't reported as one that took too long.
  * @returns a function that cancels it
  */
 function countdown(ms: number, expired: () => void): () => void {

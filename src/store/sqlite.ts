@@ -145,22 +145,28 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
   };
 }
 
+/** How often the deadlines of waiting calls are checked. */
+const TICK_MS = 50;
+
 /** Returns a scheduler for one queue. It runs each batch in a later turn of the event loop. */
 function runLater(
   later: (task: () => void) => void,
   now: () => number,
 ): (queue: BatchSource<void>) => void {
-  let isScheduled = false;
+  let timer: NodeJS.Timeout | undefined;
   const runNext = async (queue: BatchSource<void>) => {
     const batch = queue.take(now());
-    isScheduled = batch !== undefined;
-    if (batch === undefined) return;
+    if (batch === undefined) {
+      clearInterval(timer);
+      timer = undefined;
+      return;
+    }
     await batch.run();
     later(() => runNext(queue));
   };
   return (queue) => {
-    if (isScheduled) return;
-    isScheduled = true;
+    if (timer !== undefined) return;
+    timer = setInterval(() => queue.expire(now()), TICK_MS).unref(); // 4.13
     later(() => runNext(queue));
   };
 }

@@ -222,7 +222,8 @@ export const UNIQUE_VIOLATION = '23505';
 /** By SQLSTATE. After any other ERROR the server has rolled the statement back. */
 const OUTCOMES: ReadonlyMap<string, FailedOutcome> = new Map([
   ['22012', 'not started'], // division_by_zero, of BEFORE_DEADLINE
-  ['40P01', 'deadlock'], // deadlock_detected (5.6)
+  ['40P01', 'conflict'], // deadlock_detected (5.6)
+  ['40001', 'conflict'], // serialization_failure, if the database's default isolation is stricter (5.6)
   // The connection must be replaced:
   ['25006', 'unknown'], // read_only_sql_transaction: the server has become read-only
   ['57014', 'unknown'], // query_canceled

@@ -116,7 +116,9 @@ function parseHosts(text: string, portList = ''): Host[] {
   const ports = portList.split(',');
   const entries = text.split(',');
   if (ports.length !== 1 && ports.length !== entries.length) {
-    throw new Error('not as many ports as hosts; expected one port for all hosts or one for each');
+    throw new Error(
+      'the number of ports differs from the number of hosts; expected one port for all hosts or one for each',
+    );
   }
   return entries.map((entry, i) => {
     const match = HOST.exec(entry);

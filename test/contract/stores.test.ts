@@ -541,7 +541,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
       const exit = await ended(refused);
       const said = refused.stdout + refused.stderr;
       assert.deepEqual(exit, { code: 1, signal: null }, said);
-      assert.match(said, new RegExp(`encoding ${encoding}, this service needs UTF8`));
+      assert.match(said, new RegExp(`encoding ${encoding}; this service needs UTF8`));
       assert.doesNotMatch(said, /(?:\n|\\n)\s+at /);
     });
   }

@@ -1,14 +1,17 @@
 // Changes to taken emails share batches with honest changes and cost them nothing. Counts the
 // statements of Postgres, over a connection where each round trip takes 10 ms.
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { after, before, describe, type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
 import { Turns } from '../../src/turns.ts';
-import { ALWAYS, StoreUnavailable, type UserStore } from '../../src/user.ts';
+import { ALWAYS, EmailTaken, StoreUnavailable, type UserStore } from '../../src/user.ts';
 import { TcpProxy } from '../faults/proxy.ts';
 import { createDatabase } from '../support/postgres.ts';
+import { newFolder } from '../support/program.ts';
 
 const WRITERS = 2000;
 const CALLS = 5000;
@@ -51,6 +54,89 @@ test('6.18 the next page of users waits for its turn, and fails in time without 
   } finally {
     await store.close();
   }
+});
+
+test('4.13 on SQLite a page whose turn does not come fails in time', async (t) => {
+  const turns = { add: () => {} } as unknown as Turns;
+  const file = `sqlite:${join(newFolder(), 'users.db')}`;
+  const store = await openStore(parseDatabaseUrl(file)!, { ...OPTIONS, timeoutMs: 200, turns });
+  t.after(() => store.close());
+  const early = new AbortController();
+  const timeout = sleep(10_000, 'pending', { signal: early.signal });
+  const page = store.list({ after: 0, limit: 1 });
+  await assert.rejects(Promise.race([page, timeout]), StoreUnavailable);
+  early.abort();
+  await assert.rejects(timeout);
+});
+
+test('5.9 reads work while a lock stops the writes of more clients than connections', async (t) => {
+  const url = await createDatabase();
+  const store = await openStore(parseDatabaseUrl(url)!, { ...OPTIONS, timeoutMs: 1000 });
+  t.after(() => store.close());
+  const { id } = await store.create({ name: 'a', email: 'a@h' });
+  const direct = postgres(url, { max: 1, onnotice: () => {} });
+  t.after(() => direct.end({ timeout: 1 }));
+  await direct.unsafe('begin; select from users for update');
+  let isOver = false;
+  const writers = Array.from({ length: 6 }, async () => {
+    let refused = 0;
+    while (!isOver) {
+      await store.update(id, { name: 'b' }, ALWAYS).catch(() => refused++);
+    }
+    return refused;
+  });
+  for (let i = 0; i < 60; i++) {
+    assert.equal((await store.find(id))?.name, 'a');
+    await sleep(50);
+  }
+  isOver = true;
+  for (const refused of await Promise.all(writers)) assert.ok(refused > 0);
+});
+
+for (const level of ['repeatable read', 'serializable']) {
+  test(`5.6 a database whose default isolation is ${level}: no race of two writers fails`, async (t) => {
+    const url = await createDatabase();
+    const direct = postgres(url, { max: 1, onnotice: () => {} });
+    t.after(() => direct.end({ timeout: 1 }));
+    await direct.unsafe(
+      `alter database ${new URL(url).pathname.slice(1)} set default_transaction_isolation = '${level}'`,
+    );
+    const stores = await Promise.all([1, 2].map(() => openStore(parseDatabaseUrl(url)!, OPTIONS)));
+    t.after(() => Promise.all(stores.map((store) => store.close())));
+    for (let i = 0; i < 20; i++) {
+      const email = `${i}@h`;
+      const results = await Promise.allSettled(
+        stores.map((store) => store.create({ name: 'a', email })),
+      );
+      const created = results.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+      const refused = results.flatMap((one) => (one.status === 'rejected' ? [one.reason] : []));
+      assert.deepEqual([created.length, refused.map((err) => err.constructor)], [1, [EmailTaken]]);
+      const changes = stores.map((store, n) =>
+        store.update(created[0]!.id, { name: `b${n}` }, ALWAYS),
+      );
+      for (const user of await Promise.all(changes)) assert.notEqual(user, undefined);
+    }
+  });
+}
+
+test('4.13 a response that arrived while the event loop stood still is received', async (t) => {
+  const url = await createDatabase();
+  const store = await openStore(parseDatabaseUrl(url)!, { ...OPTIONS, timeoutMs: 300 });
+  t.after(() => store.close());
+  await store.create({ name: 'a', email: 'a@h' });
+  const direct = postgres(url, { max: 1, onnotice: () => {} });
+  t.after(() => direct.end({ timeout: 1 }));
+  await direct.unsafe(`
+    create function wait() returns trigger language plpgsql as
+      $$ begin perform pg_sleep(0.1); return new; end $$;
+    create trigger wait before insert on users for each row execute function wait()`);
+  const created = store.create({ name: 'b', email: 'b@h' });
+  await sleep(20); // By then the statement is sent.
+  // After this, node looks at its timers before its sockets.
+  await new Promise((resolve) => setImmediate(resolve));
+  const until = performance.now() + 600;
+  while (performance.now() < until);
+  assert.equal((await created).name, 'b');
 });
 
 describe('changes to taken emails', () => {

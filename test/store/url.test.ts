@@ -260,7 +260,7 @@ describe('refused URLs', () => {
     test(`${why}: ${JSON.stringify(url)}`, () => {
       assert.throws(() => parseDatabaseUrl(url), {
         message:
-          /^(unknown parameter|malformed [a-z-]+|not as many ports as hosts|[a-z_]+ invalid); expected /,
+          /^(unknown parameter|malformed [a-z-]+|the number of ports differs from the number of hosts|[a-z_]+ invalid); expected /,
       });
     });
   }
