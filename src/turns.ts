@@ -16,12 +16,27 @@ export const TURN_MS = 2;
 const WAIT_MS = { min: 10, max: 100 } as const;
 const ACCEPTS = 32;
 
+/**
+ * A client that has caused more work than HEAVY_MS within HEAVY_PERIOD_MS waits for the other clients. One
+ * task in HEAVY_EVERY is such a client's even while others wait.
+ */
+const HEAVY_MS = 10;
+const HEAVY_PERIOD_MS = 1_000;
+const HEAVY_EVERY = 8;
+
 type Task = () => void;
+type Tasks = Map<string, Set<Task>>;
 
 /** Runs one task of each client in turn, in the order of their arrival. */
 export class Turns {
   /** Waiting tasks by client. The client whose turn is next comes first. */
-  readonly #waiting = new Map<string, Set<Task>>();
+  readonly #waiting: Tasks = new Map();
+  /** The same for clients that cause a lot of work. */
+  readonly #heavy: Tasks = new Map();
+  /** Work of each client in this period, in milliseconds. */
+  readonly #work = new Map<string, number>();
+  #periodStartMs = 0;
+  #tasksRun = 0;
   /** A monotonic clock in milliseconds. */
   readonly now: () => number;
   #isScheduled = false;
@@ -39,16 +54,29 @@ export class Turns {
 
   /** Runs the task once in a later turn; it must not throw. `client` is an address, or empty for our own. */
   add(client: string, task: Task): void {
-    const tasks = this.#waiting.get(client);
-    if (tasks === undefined) this.#waiting.set(client, new Set([task]));
+    const waiting = (this.#work.get(client) ?? 0) < HEAVY_MS ? this.#waiting : this.#heavy;
+    const tasks = waiting.get(client);
+    if (tasks === undefined) waiting.set(client, new Set([task]));
     else tasks.add(task);
     this.#schedule();
   }
 
   /** Takes back a task that waits. */
   delete(client: string, task: Task): void {
-    const tasks = this.#waiting.get(client);
-    if (tasks?.delete(task) && tasks.size === 0) this.#waiting.delete(client);
+    for (const waiting of [this.#waiting, this.#heavy]) {
+      const tasks = waiting.get(client);
+      if (tasks?.delete(task) && tasks.size === 0) waiting.delete(client);
+    }
+  }
+
+  /** Counts work that a client has caused, however it was scheduled. */
+  charge(client: string, ms: number): void {
+    const now = this.now();
+    if (now - this.#periodStartMs >= HEAVY_PERIOD_MS) {
+      this.#periodStartMs = now;
+      this.#work.clear();
+    }
+    this.#work.set(client, (this.#work.get(client) ?? 0) + ms);
   }
 
   /** Counts work that the task has caused later in this turn, such as a read after `socket.resume()`. */
@@ -82,21 +110,27 @@ export class Turns {
       this.#accepts = 0;
       // The work gets the time that it has waited, so that new connections take about half.
       const limitMs = Math.max(TURN_MS, Math.min(waitedMs, min));
-      while (this.#waiting.size > 0) {
+      while (this.#hasWaiting) {
         this.#runNext();
         if (this.now() - start + this.#spentMs >= limitMs) break;
       }
     }
-    if (this.#waiting.size > 0) this.#schedule();
+    if (this.#hasWaiting) this.#schedule();
   };
 
+  get #hasWaiting(): boolean {
+    return this.#waiting.size > 0 || this.#heavy.size > 0;
+  }
+
   #runNext(): void {
-    const [client, tasks] = this.#waiting.entries().next().value!;
+    const isHeavyNext = this.#waiting.size === 0 || ++this.#tasksRun % HEAVY_EVERY === 0;
+    const waiting = isHeavyNext && this.#heavy.size > 0 ? this.#heavy : this.#waiting;
+    const [client, tasks] = waiting.entries().next().value!;
     const task = tasks.values().next().value!;
     tasks.delete(task);
     // Puts the client behind the others.
-    this.#waiting.delete(client);
-    if (tasks.size > 0) this.#waiting.set(client, tasks);
+    waiting.delete(client);
+    if (tasks.size > 0) waiting.set(client, tasks);
     task();
   }
 }

@@ -121,6 +121,37 @@ test('6.18 clients take turns, whoever has more tasks', async () => {
   assert.equal(order.join(' '), 'a1 b1 c1 a2 c2 a3');
 });
 
+test('6.18 a client that has caused a lot of work waits for the others, but not for ever', async () => {
+  let now = 0;
+  const turns = new Turns(() => now);
+  const order: string[] = [];
+  const add = (client: string) => turns.add(client, () => order.push(client));
+  turns.charge('heavy', 9);
+  turns.charge('heavy', 9);
+  turns.charge('light', 9);
+  for (let i = 0; i < 4; i++) add('heavy');
+  for (let i = 0; i < 16; i++) add('light');
+  await turn();
+  assert.equal(order.indexOf('heavy'), 7);
+  assert.equal(order.lastIndexOf('light'), 17);
+  assert.equal(order.length, 20);
+  // A second later that is forgotten.
+  now += 1000;
+  turns.charge('light', 1);
+  order.length = 0;
+  add('heavy');
+  add('light');
+  await turn();
+  assert.deepEqual(order, ['heavy', 'light']);
+  // It can also take back its tasks.
+  turns.charge('light', 20);
+  const task = () => order.push('never');
+  turns.add('light', task);
+  turns.delete('light', task);
+  await turn();
+  assert.deepEqual(order, ['heavy', 'light']);
+});
+
 test('6.18 a task that adds another waits its turn again', async () => {
   const turns = new Turns(() => 0);
   const order: string[] = [];

@@ -10,7 +10,7 @@ import { ExpiringFilter } from './filter.ts';
 const WINDOW_MS = 60_000; // 3.13
 
 /** Limit of a /48, as a multiple of an address's limit. */
-const NETWORK_LIMIT_FACTOR = 64; // 3.13
+const SITE_LIMIT_FACTOR = 64; // 3.13
 
 /** Length of a slice. The failures of a key in one slice are one count, whatever the limit. */
 const SLICE_MS = 10_000; // 3.13
@@ -22,8 +22,8 @@ const MAX_KEYS_PER_GENERATION = 5_000; // 3.13
 export class FailureLimiter {
   readonly #limit: number;
   readonly #now: () => number;
-  readonly #addresses: CounterTable;
   readonly #networks: CounterTable;
+  readonly #sites: CounterTable;
 
   /** A `limit` of 0 disables it. `now` returns milliseconds of a monotonic clock. */
   constructor(limit: number, now: () => number) {
@@ -32,11 +32,11 @@ export class FailureLimiter {
     const displaced = new ExpiringFilter(WINDOW_MS);
     // A displaced address is locked even below the limit. Otherwise, an attacker who rotates through
     // 10,001 addresses could guess without a limit.
-    this.#addresses = new CounterTable(limit, displaced, 1); // 3.13
+    this.#networks = new CounterTable(limit, displaced, 1); // 3.13
     // A displaced /48 below its limit is dropped: a lock would refuse addresses that never failed.
     // Displacing it takes 5,000 other /48s, which allow 320,000 times the limit anyway.
-    const networkLimit = limit * NETWORK_LIMIT_FACTOR;
-    this.#networks = new CounterTable(networkLimit, displaced, networkLimit); // 3.13
+    const siteLimit = limit * SITE_LIMIT_FACTOR;
+    this.#sites = new CounterTable(siteLimit, displaced, siteLimit); // 3.13
   }
 
   /**
@@ -51,21 +51,21 @@ export class FailureLimiter {
       throw new HttpError(429, undefined, ['Retry-After', String(seconds)]); // 3.13
     }
     if (check()) return true;
-    const { address, network } = counterKeys(client);
+    const { network, site } = counterKeys(client);
     const nowMs = this.#now();
-    this.#addresses.add(address, nowMs); // 3.13
-    if (network !== undefined) this.#networks.add(network, nowMs); // 3.13
+    this.#networks.add(network, nowMs); // 3.13
+    if (site !== undefined) this.#sites.add(site, nowMs); // 3.13
     return false;
   }
 
   #lockRemainingMs(client: string): number {
     const nowMs = this.#now();
     // Saves parsing the address while nobody has failed.
-    if (this.#addresses.isEmpty(nowMs) && this.#networks.isEmpty(nowMs)) return 0;
-    const { address, network } = counterKeys(client);
-    const ofAddress = this.#addresses.remainingMs(address, nowMs);
-    if (network === undefined) return ofAddress;
-    return Math.max(ofAddress, this.#networks.remainingMs(network, nowMs));
+    if (this.#networks.isEmpty(nowMs) && this.#sites.isEmpty(nowMs)) return 0;
+    const { network, site } = counterKeys(client);
+    const ofNetwork = this.#networks.remainingMs(network, nowMs);
+    if (site === undefined) return ofNetwork;
+    return Math.max(ofNetwork, this.#sites.remainingMs(site, nowMs));
   }
 }
 

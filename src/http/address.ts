@@ -21,14 +21,14 @@ export function clientAddress(
 
 export interface CounterKeys {
   /** The IPv4 address, or the IPv6 /64, the least that one client commonly has. */
-  readonly address: string;
+  readonly network: string;
   /** The IPv6 /48, the most that one client commonly has. */
-  readonly network: string | undefined;
+  readonly site: string | undefined;
 }
 
 /** Returns the keys under which failures of an address are counted (3.13). */
 export function counterKeys(address: string): CounterKeys {
-  if (isIP(address) !== 6) return { address, network: undefined };
+  if (isIP(address) !== 6) return { network: address, site: undefined };
   const [head = '', tail = ''] = address.replace(/%.*$/, '').split('::');
   const left = head === '' ? [] : head.split(':');
   const right = tail === '' ? [] : tail.split(':');
@@ -37,7 +37,7 @@ export function counterKeys(address: string): CounterKeys {
   const groups = [...left, ...Array<string>(missing).fill('0'), ...right]
     .slice(0, 4)
     .map((group) => Number.parseInt(group, 16).toString(16));
-  return { address: groups.join(':'), network: `${groups.slice(0, 3).join(':')}::/48` };
+  return { network: groups.join(':'), site: `${groups.slice(0, 3).join(':')}::/48` };
 }
 
 // "192.0.2.1:4711", "[2001:db8::1]:4711", "[2001:db8::1]"

@@ -73,8 +73,9 @@ const COLLECTION_PAUSE_MS = 5_000;
  */
 const TIGHT_COLLECTION_PAUSE_MS = { perMebibyte: 15, max: 1_000 } as const;
 
-/** Pipelined requests or chunks that are read in one turn of the event loop: about 10 ms of work. */
+/** Pipelined requests or chunks that are read in one turn of the event loop, and the work for each. */
 const MESSAGES_PER_TURN = 1_000;
+const MESSAGE_MS = 0.01;
 
 /** New connections that are read in one turn; only one for BURST_MS after a turn with too many messages. */
 const NEW_PER_TURN = 16;
@@ -128,6 +129,8 @@ export class Budget {
   /** All connections in the order of their arrival. */
   readonly #connections = new Set<Connection>();
   readonly #perNetwork = new Map<string, number>();
+  /** Connections that were evicted, until they have closed. */
+  readonly #evicted = new Set<Connection>();
   /** Closing connections, the earliest deadline first. */
   readonly #lingering = new Set<Connection>();
   readonly #timer: NodeJS.Timeout;
@@ -169,7 +172,8 @@ export class Budget {
    * @returns false if none could be evicted
    */
   add(connection: Connection): boolean {
-    if (this.#connections.size >= this.#limits.maxConnections && !this.#makeRoom()) return false;
+    const remaining = this.#connections.size - this.#evicted.size;
+    if (remaining >= this.#limits.maxConnections && !this.#makeRoom()) return false;
     this.#connections.add(connection);
     const { network } = connection;
     this.#perNetwork.set(network, (this.#perNetwork.get(network) ?? 0) + 1);
@@ -180,6 +184,7 @@ export class Budget {
   /** Removes a closed connection and all that it held. */
   delete(connection: Connection): void {
     this.#lingering.delete(connection);
+    this.#evicted.delete(connection);
     if (!this.#connections.delete(connection)) return;
     const count = this.#perNetwork.get(connection.network)! - 1;
     if (count > 0) this.#perNetwork.set(connection.network, count);
@@ -197,7 +202,8 @@ export class Budget {
    * Counts a pipelined request or a chunk, or work like that of several. After too many of them, the
    * other connections are read in turns too: one turn of the event loop would read them all (6.18).
    */
-  countMessage(weight = 1): void {
+  countMessage(network: string, weight = 1): void {
+    this.turns.charge(network, weight * MESSAGE_MS);
     if (this.#messages === 0) {
       setImmediate(() => {
         this.#messages = 0;
@@ -284,16 +290,21 @@ export class Budget {
       total += bytes;
       return { connection, bytes };
     });
-    // Bytes to free.
+    // Bytes to free: of the charges, which include OVERHEAD, and of the process, for which that would be
+    // too good.
     let surplus = total > budgetBytes ? total - AFTER_EVICTION * budgetBytes : 0;
-    surplus = Math.max(surplus, excessBytes);
+    let excess = excessBytes;
     // Closing the few that hold much would not help if many that hold little fill the budget.
-    if (total > budgetBytes && total - fixedBytes < fixedBytes / 8 && this.#makeRoom()) return;
+    if (total > budgetBytes && total - fixedBytes < fixedBytes / 8 && this.#makeRoom()) {
+      this.#recheckAboveBytes = total + RECHECK_SHARE * budgetBytes;
+      return;
+    }
     holders.sort((a, b) => b.bytes - a.bytes);
     for (const { connection, bytes } of holders) {
-      if (surplus <= 0 || bytes < SMALL_BYTES) break;
+      if ((surplus <= 0 && excess <= 0) || bytes < SMALL_BYTES) break;
       if (bytes < LARGE_BYTES && connection.busySinceMs > latestStartMs) continue;
       surplus -= connectionBytes + bytes;
+      excess -= (connectionBytes + bytes) / OVERHEAD;
       total -= connectionBytes + bytes;
       connection.destroy();
     }
@@ -310,14 +321,18 @@ export class Budget {
     const [largest, count] = [...this.#perNetwork].reduce((a, b) => (b[1] > a[1] ? b : a));
     const isDominant = count > this.#connections.size / 2;
     const candidates = [...this.#connections].filter(
-      (connection) => !isDominant || connection.network === largest,
+      (connection) =>
+        !this.#evicted.has(connection) && (!isDominant || connection.network === largest),
     );
     const counted = (connection: Connection) => this.#perNetwork.get(connection.network)!;
     let chosen = candidates.filter(({ isUnfinished }) => isUnfinished);
     if (chosen.length === 0) chosen = candidates.filter(({ isIdle }) => isIdle);
     if (chosen.length === 0) chosen = candidates.filter(({ isUnread }) => isUnread);
     chosen.sort((a, b) => counted(b) - counted(a));
-    for (const connection of chosen.slice(0, EVICTION_BATCH_SIZE)) connection.close();
+    for (const connection of chosen.slice(0, EVICTION_BATCH_SIZE)) {
+      this.#evicted.add(connection);
+      connection.close();
+    }
     return chosen.length > 0;
   }
 }

@@ -14,7 +14,7 @@ import type { Budget } from './budget.ts';
 import { HttpError } from './errors.ts';
 import { Exchange } from './exchange.ts';
 import { hasEnded, Input } from './input.ts';
-import { type ParseError, statusOfParseError } from './message.ts';
+import { MAX_HEADER_BYTES, type ParseError, statusOfParseError } from './message.ts';
 import { endOfOffer } from './upgrade.ts';
 
 /** Processes the requests of a listener. */
@@ -36,7 +36,7 @@ export interface Handler {
  */
 type State = 'handshake' | 'open' | 'refused' | 'closing' | 'closed';
 
-/** Memory of a request in progress, and of each name or value of its header fields. */
+/** Memory of a request in progress, and of each name or value of its header fields without its text. */
 const REQUEST_BYTES = 3 * 1024;
 const HEADER_TEXT_BYTES = 64;
 
@@ -49,6 +49,9 @@ const MESSAGE_TAGS = 160;
 /** Chunks that one read can bring of the body of a queued request, and the memory of each. */
 const CHUNKS_PER_READ = 10_000;
 const CHUNK_BYTES = 400;
+
+/** Node makes two errors for each queued request of a connection that closes; from here on without stacks. */
+const LONG_QUEUE = 32;
 
 /** Names and values that take as long to read as one pipelined request. */
 const MESSAGE_HEADER_TEXTS = 64;
@@ -85,7 +88,7 @@ export class Connection {
   constructor(socket: Socket, address: string, handler: Handler, budget: Budget) {
     this.#socket = socket;
     this.address = address;
-    this.network = counterKeys(address).address;
+    this.network = counterKeys(address).network;
     this.#handler = handler;
     this.#budget = budget;
   }
@@ -173,7 +176,7 @@ export class Connection {
   /** Stops reading after a chunk of a body: one read can bring 10,000. */
   countChunk(): void {
     this.pauseForTurn();
-    this.#budget.countMessage();
+    this.#budget.countMessage(this.network);
   }
 
   /** Charges bytes to the connection; a negative number gives them back. */
@@ -187,7 +190,7 @@ export class Connection {
   receive(req: IncomingMessage, res: ServerResponse): void {
     const { 'if-match': match = '', 'if-none-match': noneMatch = '' } = req.headers;
     const tags = match.length + noneMatch.length;
-    const bytes = REQUEST_BYTES + HEADER_TEXT_BYTES * req.rawHeaders.length + TAGS_BYTES * tags;
+    const bytes = REQUEST_BYTES + headBytes(req) + TAGS_BYTES * tags;
     this.#isReceiving = true;
     this.hold(bytes);
     this.#isReceiving = false;
@@ -195,13 +198,13 @@ export class Connection {
     // closes, so it stays charged.
     if (this.#state !== 'open') {
       this.#socket.pause();
-      this.#budget.countMessage();
+      this.#budget.countMessage(this.network);
       this.#dropBody(req);
       return;
     }
     if (req.rawHeaders.length > MESSAGE_HEADER_TEXTS)
-      this.#budget.countMessage(req.rawHeaders.length / MESSAGE_HEADER_TEXTS);
-    if (tags > MESSAGE_TAGS) this.#budget.countMessage(tags / MESSAGE_TAGS);
+      this.#budget.countMessage(this.network, req.rawHeaders.length / MESSAGE_HEADER_TEXTS);
+    if (tags > MESSAGE_TAGS) this.#budget.countMessage(this.network, tags / MESSAGE_TAGS);
     const exchange = new Exchange(this, req, res, bytes);
     this.#latest = exchange;
     const isFirst = this.#queue.length === 0;
@@ -211,12 +214,22 @@ export class Connection {
       this.#handle(exchange);
       return;
     }
-    this.#queue.push(exchange); // 2.11
+    if (this.#queue.push(exchange) === LONG_QUEUE) this.#omitStacks(); // 2.11
     this.#socket.pause();
-    this.#budget.countMessage();
+    this.#budget.countMessage(this.network);
     if (req.headers['transfer-encoding'] !== undefined) this.#holdChunks(exchange);
     // Undefined if the budget has just closed this connection.
     if (isFirst) this.#current?.res.once('finish', () => this.#advance());
+  }
+
+  #omitStacks(): void {
+    const { stackTraceLimit } = Error;
+    this.#socket.prependOnceListener('close', () => {
+      Error.stackTraceLimit = 0;
+    });
+    this.#socket.once('close', () => {
+      Error.stackTraceLimit = stackTraceLimit;
+    });
   }
 
   /** Closes the connection after the response to this request. */
@@ -230,7 +243,7 @@ export class Connection {
 
   /** Drops the rest of a body. Node parses what has arrived of it. */
   #dropBody(req: IncomingMessage): void {
-    if (!hasEnded(req)) req.on('data', () => this.#budget.countMessage());
+    if (!hasEnded(req)) req.on('data', () => this.#budget.countMessage(this.network));
   }
 
   /** Charges a queued request for the chunks that node keeps of its body. There is no event for them. */
@@ -238,7 +251,7 @@ export class Connection {
     const bytes = CHUNKS_PER_READ * CHUNK_BYTES;
     exchange.heldBytes += bytes;
     this.hold(bytes);
-    this.#budget.countMessage(CHUNKS_PER_READ);
+    this.#budget.countMessage(this.network, CHUNKS_PER_READ);
   }
 
   /** Gives back what the request was charged, once it has been read and the socket has its response. */
@@ -433,4 +446,12 @@ export class Connection {
     socket.resume();
     this.#budget.linger(this);
   }
+}
+
+/** Memory of a head. A chunked body may end with trailers, which node's parser keeps without an event. */
+function headBytes({ url, headers, rawHeaders }: IncomingMessage): number {
+  let bytes = url!.length + HEADER_TEXT_BYTES * rawHeaders.length;
+  if (headers['transfer-encoding'] !== undefined) bytes += MAX_HEADER_BYTES;
+  for (const text of rawHeaders) bytes += text.length;
+  return bytes;
 }

@@ -52,7 +52,7 @@ export class Exchange {
 
   /** The client's address, of IPv6 its /64. */
   get network(): string {
-    return counterKeys(this.client).address;
+    return counterKeys(this.client).network;
   }
 
   /** True once the connection has closed. */

@@ -43,11 +43,12 @@ export class Input {
     return this.#settledBytes === 0 || bytesRead > this.#settledBytes;
   }
 
-  /** Memory of an unfinished head, or of unfinished trailers while a request is in progress. */
+  /** Memory of an unfinished head. While a request is in progress, of what may be one or its trailers. */
   heldBytes(socket: ParsedSocket, isIdle: boolean): number {
     const parsedBytes = PARSED_TEXT_BYTES * (socket.parser?._headers?.length ?? 0);
-    const headBytes = HEAD_FACTOR * (socket.bytesRead - this.#settledBytes);
-    return isIdle ? Math.max(headBytes, parsedBytes) : parsedBytes;
+    const unsettledBytes = socket.bytesRead - this.#settledBytes;
+    if (isIdle) return Math.max(HEAD_FACTOR * unsettledBytes, parsedBytes);
+    return parsedBytes + Math.min(unsettledBytes, MAX_HEADER_BYTES);
   }
 }
 

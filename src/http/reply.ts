@@ -217,10 +217,13 @@ function toBytes(body: string | Buffer): Buffer {
   return typeof body === 'string' ? Buffer.from(body) : body;
 }
 
+/** As node matches it, which sets the end of the connection by it. */
+const CONTINUE = /(?:^|\W)100-continue(?:$|\W)/i;
+
 /**
  * True if the client waits for 100 before it sends the body. This is the only expectation, and only
  * HTTP/1.1 has it (RFC 9110 §10.1.1).
  */
 export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
-  return httpVersionMinor === 1 && headers.expect?.toLowerCase() === '100-continue'; // 2.14
+  return httpVersionMinor === 1 && CONTINUE.test(headers.expect ?? ''); // 2.14
 }

@@ -6,6 +6,7 @@ import {
   type Server as HttpServer,
   type IncomingMessage,
   type ServerResponse,
+  setMaxIdleHTTPParsers,
 } from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
@@ -13,7 +14,7 @@ import { getBuiltinModule } from 'node:process';
 import { plainAddress } from './address.ts';
 import type { Budget } from './budget.ts';
 import { Connection, type Handler } from './connection.ts';
-import { BACKLOG, HTTP_OPTIONS, TLS_OPTIONS } from './limits.ts';
+import { BACKLOG, HTTP_OPTIONS, IDLE_PARSERS, TLS_OPTIONS } from './limits.ts';
 import type { ParseError } from './message.ts';
 
 /** A certificate chain and its private key, as PEM texts. */
@@ -55,6 +56,7 @@ export class Server {
       : createHttpServer(HTTP_OPTIONS, receive);
     // 6.3 limits only the size. With a maximum number of fields, node would silently drop some.
     this.#server.maxHeadersCount = 0;
+    setMaxIdleHTTPParsers(IDLE_PARSERS);
     // One timer of Budget checks the progress of all connections.
     this.#server.timeout = 0;
     // 2.16: clients may close their side after the last request. @types/node lacks the option.

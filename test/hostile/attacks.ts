@@ -44,6 +44,11 @@ const HEAD_BYTES = 15_000;
 /** Time after which an unread connection is replaced. */
 const UNREAD_MS = 4_000;
 
+/** A chunked request whose header and trailer have a field of HEAD_BYTES each. The trailer has no end. */
+const UNFINISHED_TRAILER =
+  `POST /token HTTP/1.1\r\nHost: localhost\r\nContent-Type: ${JSON_TYPE}\r\n` +
+  `Transfer-Encoding: chunked\r\nX: ${'x'.repeat(HEAD_BYTES)}\r\n\r\n0\r\nX: ${'x'.repeat(HEAD_BYTES)}`;
+
 function get(path: string, headers = '', method = 'GET'): string {
   return `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n${headers}\r\n`;
 }
@@ -220,6 +225,14 @@ export const ATTACKS: readonly Attack[] = [
           unfinished('POST', '/token', '').replace('\r\n\r\n', `\r\n${fill(9600, 'a:\r\n')}\r\n`),
         ),
       ),
+  },
+  {
+    name: '6,100 requests with headers of 15 kB and unfinished trailers of 15 kB',
+    run: (c) => c.hold(6_100, say(UNFINISHED_TRAILER), { isOnce: true }),
+  },
+  {
+    name: 'new connections from 8 addresses that begin with 2,600 requests',
+    run: (c) => c.hold(8, say(get('/').repeat(1300)), { addresses: 8, lifeMs: 200 }),
   },
   {
     name: '200 connections with 1,500 pipelined requests, never read',

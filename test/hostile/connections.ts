@@ -47,6 +47,8 @@ export interface ConnectionOptions {
 export interface HoldOptions extends ConnectionOptions {
   /** After this time a connection is replaced by a new one. */
   readonly lifeMs?: number;
+  /** Whether closed connections are not replaced. */
+  readonly isOnce?: boolean;
 }
 
 /** New connections of each 10 ms: a TLS handshake costs us as much as the service. */
@@ -134,7 +136,7 @@ export class Connections {
         const socket = this.open(act, options);
         const timer = lifeMs && setTimeout(() => socket.destroy(), lifeMs);
         socket.once('close', () => {
-          open--;
+          if (!options.isOnce) open--;
           clearTimeout(timer);
         });
       }

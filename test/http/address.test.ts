@@ -250,69 +250,69 @@ describe('the client’s address', () => {
 });
 
 describe('the keys of counters', () => {
-  for (const { why, address, key, network } of [
-    { why: 'IPv4 is itself', address: '192.0.2.1', key: '192.0.2.1', network: undefined },
+  for (const { why, address, key, site } of [
+    { why: 'IPv4 is itself', address: '192.0.2.1', key: '192.0.2.1', site: undefined },
     {
       why: 'IPv6 is its /64',
       address: '2001:db8:1:2:3:4:5:6',
       key: '2001:db8:1:2',
-      network: '2001:db8:1::/48',
+      site: '2001:db8:1::/48',
     },
     {
       why: 'zeros left out',
       address: '2001:db8::1',
       key: '2001:db8:0:0',
-      network: '2001:db8:0::/48',
+      site: '2001:db8:0::/48',
     },
     {
       why: 'zeros left out within the /64',
       address: '2001::2:3:4:5:6',
       key: '2001:0:0:2',
-      network: '2001:0:0::/48',
+      site: '2001:0:0::/48',
     },
     {
       why: 'zeros left out at the end',
       address: '2001:db8:1:2::',
       key: '2001:db8:1:2',
-      network: '2001:db8:1::/48',
+      site: '2001:db8:1::/48',
     },
     {
       why: 'one group left out',
       address: '2001:db8:1::4:5:6:7',
       key: '2001:db8:1:0',
-      network: '2001:db8:1::/48',
+      site: '2001:db8:1::/48',
     },
-    { why: 'loopback', address: '::1', key: '0:0:0:0', network: '0:0:0::/48' },
-    { why: 'no address at all', address: '::', key: '0:0:0:0', network: '0:0:0::/48' },
+    { why: 'loopback', address: '::1', key: '0:0:0:0', site: '0:0:0::/48' },
+    { why: 'no address at all', address: '::', key: '0:0:0:0', site: '0:0:0::/48' },
     {
       why: 'capitals',
       address: '2001:DB8:A:B::1',
       key: '2001:db8:a:b',
-      network: '2001:db8:a::/48',
+      site: '2001:db8:a::/48',
     },
     {
       why: 'leading zeros',
       address: '2001:0db8:0001:0002::1',
       key: '2001:db8:1:2',
-      network: '2001:db8:1::/48',
+      site: '2001:db8:1::/48',
     },
-    { why: 'a zone', address: 'fe80::1%eth0', key: 'fe80:0:0:0', network: 'fe80:0:0::/48' },
+    { why: 'a zone', address: 'fe80::1%eth0', key: 'fe80:0:0:0', site: 'fe80:0:0::/48' },
     {
       why: 'a dotted quad at the end',
       address: '64:ff9b::192.0.2.1',
       key: '64:ff9b:0:0',
-      network: '64:ff9b:0::/48',
+      site: '64:ff9b:0::/48',
     },
     {
       why: 'a dotted quad after seven groups',
       address: '64:ff9b:1:2:3:4:192.0.2.1',
       key: '64:ff9b:1:2',
-      network: '64:ff9b:1::/48',
+      site: '64:ff9b:1::/48',
     },
-    { why: 'a value that is not an address is itself', address: '', key: '', network: undefined },
+    { why: 'a value that is not an address is itself', address: '', key: '', site: undefined },
   ]) {
     test(`${why}: ${address || '(empty)'}`, () =>
-      assert.deepEqual(counterKeys(address), { address: key, network }));
+      assert.deepEqual(counterKeys(address), { network: key, site }));
   }
 });
 

@@ -333,7 +333,7 @@ describe('6.17 connections without sockets', () => {
   test('6.18 after 1,000 messages in one turn, all connections wait for their turn', async () => {
     const { budget, paused } = account(3, 0);
     const read = (count: number) => {
-      for (let i = 0; i < count; i++) budget.countMessage();
+      for (let i = 0; i < count; i++) budget.countMessage('127.0.0.2');
     };
     read(999);
     assert.equal(paused(), 0);
@@ -367,7 +367,7 @@ describe('6.17 connections without sockets', () => {
     };
     assert.deepEqual(await perTurn(true), [16, 4]);
     assert.deepEqual(await perTurn(false), Array(20).fill(1));
-    for (let i = 0; i < 1000; i++) budget.countMessage();
+    for (let i = 0; i < 1000; i++) budget.countMessage('127.0.0.2');
     assert.deepEqual(await perTurn(true), Array(20).fill(1));
     wait(1001);
     assert.deepEqual(await perTurn(true), [16, 4]);
@@ -447,6 +447,46 @@ describe('6.17 connections without sockets', () => {
     assert.equal(networkOf('192.0.2.1'), '192.0.2.1');
   });
 
+  /** Connections that are idle until they are closed, which takes longer than this turn. */
+  function idle(count: number, limits: { budgetBytes: number; maxConnections: number }) {
+    const turns = new Turns(() => 0);
+    const budget = new Budget({ ...limits, connectionBytes: 16 * KIB }, 60_000, turns);
+    budget.close();
+    const closed = new Set<number>();
+    let heldBytes = 0;
+    const hold = (bytes: number) => {
+      heldBytes += bytes;
+      budget.hold(bytes);
+    };
+    const add = (i: number) =>
+      budget.add({
+        ...{ network: `127.0.0.${i % 2}`, heldBytes: 0, isUnfinished: false, isUnread: false },
+        get isIdle() {
+          return !closed.has(i);
+        },
+        measure: () => (i === 0 ? heldBytes : 0),
+        close: () => closed.add(i),
+      } as unknown as Connection);
+    for (let i = 0; i < count; i++) add(i);
+    return { hold, closed, add };
+  }
+
+  test('a burst of requests evicts idle connections once', () => {
+    const limits = { budgetBytes: 301 * 16 * KIB, maxConnections: 1000 };
+    const { hold, closed } = idle(300, limits);
+    for (let i = 0; i < 20; i++) hold(3 * KIB);
+    assert.equal(closed.size, 100);
+  });
+
+  test('6.3 a burst of connections evicts as many as it needs', () => {
+    const limits = { budgetBytes: 1000 * 16 * KIB, maxConnections: 300 };
+    const { closed, add } = idle(300, limits);
+    for (let i = 300; i < 400; i++) assert.equal(add(i), true);
+    assert.equal(closed.size, 100);
+    add(400);
+    assert.equal(closed.size, 200);
+  });
+
   test('above the budget, each further request does not look at all connections', () => {
     const { budget, looks } = account(100, 0);
     for (let i = 0; i < 1000; i++) {
@@ -485,6 +525,14 @@ describe('6.17 charges of connections', () => {
     await until(() => charges.sum() === 0);
   });
 
+  test('the names and values of a header are charged', async (t) => {
+    await using service = await serve({}, () => {});
+    const charges = chargesOf(t);
+    const client = await service.open('127.0.0.2', '');
+    client.write(`${HALF}: x\r\nX: ${'x'.repeat(15_000)}\r\n\r\n`);
+    await until(() => charges.sum() > 15_000);
+  });
+
   for (const { why, text, least, most } of [
     { why: 'nothing after a request', text: GET, least: 0, most: 0 },
     {
@@ -503,6 +551,11 @@ describe('6.17 charges of connections', () => {
       least: 50_000,
     },
     { why: 'trailers without an end', text: `${CHUNKED.slice(0, -2)}${FIELDS}`, least: 50_000 },
+    {
+      why: 'a long trailer without an end',
+      text: `${CHUNKED.slice(0, -2)}X: ${'x'.repeat(15_000)}`,
+      least: 15_000,
+    },
     { why: 'a small chunked request', text: CHUNKED, least: 0, most: 0 },
     {
       why: 'a body that nobody reads',
@@ -595,7 +648,7 @@ describe('6.17 charges of connections', () => {
       { text: `${HALF}: x\r\nIf-Match: ${'"1",'.repeat(4000)}\r\n\r\n`, least: 100 },
     ]) {
       let weight = 0;
-      const counted = t.mock.method(Budget.prototype, 'countMessage', (one = 1) => {
+      const counted = t.mock.method(Budget.prototype, 'countMessage', (_: string, one = 1) => {
         weight += one;
       });
       await using service = await serve({}, (exchange) =>
