@@ -36,8 +36,14 @@ export const SETTINGS = {
   NOTE_CONTENTS: 'This note is what a valid token opens.',
 } as const;
 
-/** The image sets ADMIN_PORT. Here it is a free port instead of 3001. */
-const IMAGE_ENV = { ADMIN_PORT: '0' };
+/** The variables that the image sets, with a free port instead of 3001. */
+function imageEnvironment(): Record<string, string> {
+  const text = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').replaceAll(/\\\n\s*/g, '');
+  const lines = [...text.matchAll(/^ENV (.*)$/gm)].map(([, line]) => line!);
+  const pairs = lines.flatMap((line) => line.match(/\w+=\S+/g) ?? []);
+  const { DATABASE_URL: _, ...env } = Object.fromEntries(pairs.map((pair) => pair.split('=', 2)));
+  return { ...env, ADMIN_PORT: '0' };
+}
 
 /** One program to measure. */
 export interface Contestant {
@@ -51,6 +57,8 @@ export interface Contestant {
   readonly createsTable?: boolean;
   /** Name of that table in SQLite, if not `users`. */
   readonly table?: string;
+  /** Whether SIGTERM stops it, so that it can write its profile, instead of SIGKILL. */
+  readonly isGraceful?: boolean;
   /** Its checks of a request: none, only those of its statement, or all. */
   readonly checks?: 'nothing' | 'statement' | 'all';
 }
@@ -90,8 +98,8 @@ export const CONTESTANTS: Readonly<Record<string, Contestant>> = {
   'ours-2': { ...built(), processes: 2, env: { LOG_LEVEL: 'silent', REUSE_PORT: 'true' } },
   source: { ...shipped(ROOT), env: { LOG_LEVEL: 'silent' } },
   'source-log': shipped(ROOT),
-  image: { ...image(), env: { ...IMAGE_ENV, LOG_LEVEL: 'silent' }, store: 'sqlite' },
-  'image-log': { ...image(), env: IMAGE_ENV, store: 'sqlite' },
+  image: { ...image(), env: { ...imageEnvironment(), LOG_LEVEL: 'silent' }, store: 'sqlite' },
+  'image-log': { ...image(), env: imageEnvironment(), store: 'sqlite' },
 };
 
 /** The command of `npm start` in that checkout, with its defaults. */
@@ -147,7 +155,7 @@ export function buildPeers(): void {
 
 /** Starts the contestant on those cores and waits for the first 200 of `GET /`. */
 export async function start(
-  { command, env = {}, processes = 1 }: Contestant,
+  { command, env = {}, processes = 1, isGraceful = false }: Contestant,
   cores: string,
   extra: Readonly<Record<string, string>>,
 ): Promise<Running> {
@@ -175,7 +183,7 @@ export async function start(
   const stop = async () => {
     for (const child of children) {
       if (child.exitCode !== null || child.signalCode !== null) continue;
-      child.kill('SIGKILL');
+      child.kill(isGraceful ? 'SIGTERM' : 'SIGKILL');
       await once(child, 'exit');
     }
   };

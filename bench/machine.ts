@@ -80,9 +80,22 @@ export function describeMachine(): Record<string, string | number> {
     memoryGb: Math.round(totalmem() / 1e9),
     kernel: release(),
     node: process.version,
+    commit: commit(),
     pinned: HAS_TASKSET ? 'taskset' : 'no taskset: not pinned',
     tmp: fileSystem(tmpdir()),
   };
+}
+
+/** The commit of this checkout, and whether files of it differ. */
+function commit(): string {
+  const git = (...args: string[]) =>
+    execFileSync('git', args, { cwd: import.meta.dirname, encoding: 'utf8', stdio: 'pipe' }).trim();
+  try {
+    const isChanged = git('status', '--porcelain', '--untracked-files=no') !== '';
+    return git('rev-parse', '--short', 'HEAD') + (isChanged ? ' with changes' : '');
+  } catch {
+    return 'unknown';
+  }
 }
 
 function fileSystem(path: string): string {

@@ -1,8 +1,10 @@
 // Writes the tables of README.md and docs/performance.md from a whole run. Everything between
-// `<!-- bench -->` and `<!-- /bench -->` is made here.
+// `<!-- bench -->` and `<!-- /bench -->` is made here, as is everything between `<!-- profile -->` and
+// `<!-- /profile -->`.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CONTESTANTS } from './contestants.ts';
+import { goalTable } from './goals.ts';
 import type { Result, Sample } from './measure.ts';
 import type { MillionResult } from './million.ts';
 import { median, millionTable, ratios, startTable, table } from './report.ts';
@@ -81,20 +83,23 @@ export function publish(report: Report): void {
       `not published; missing: ${missing.join(', ')}; failed: ${failed.map(({ name }) => name).join(', ')}`,
     );
   }
-  replace('README.md', readme(report));
-  replace('docs/performance.md', performance(report));
+  replace('README.md', 'bench', readme(report));
+  replace('docs/performance.md', 'bench', performance(report));
 }
 
 function readme({ measured, million, start }: Report): string {
   const shown = measured.filter(({ id }) => README_ROWS.includes(id));
-  const [log] = measured.filter(({ id }) => id === 'shipped');
-  const logRatio = log && ratioOf(log, 'ours-log');
+  const logs = measured.filter(({ id }) => id === 'shipped');
+  const [logStart, logImage] = ['source', 'image'].map((name) =>
+    logs.map((row) => ratioOf(row, `${name}-log`, name)).join(),
+  );
   const ours = million?.find(({ name }) => name === 'ours')?.samples ?? [];
   const begun = start?.find(({ name }) => name === 'image')?.samples ?? [];
   return [
     ratioTable(shown, COLUMNS, true),
     '',
-    `With the log on, the service handles ${logRatio} times as many \`GET /\` requests per second. \`GET /users\` of ` +
+    `With the log on, \`npm start\` handles ${logStart} times and the image ${logImage} times as many \`GET /\` ` +
+      'requests per second as with the log off. `GET /users` of ' +
       `one million users on Postgres sends its first byte after ${middle(ours, 'firstByteMs')} ms; memory peaks at ` +
       `${middle(ours, 'peakMb')} MB. The image's command returns its first 200 after ${middle(begun, 'startMs')} ms ` +
       `and has ${middle(begun, 'idleMb')} MB of resident memory when idle.`,
@@ -106,7 +111,7 @@ function performance({ machine, options, measured, million, start }: Report): st
   const shipped = measured.filter(({ baseline }) => baseline === 'ours');
   const taking = [...COLUMNS, BARE[2]!];
   return [
-    `Medians of ${options.rounds} interleaved rounds of ${options.seconds} s. ${machine.cores} cores of ${machine.cpu}, ` +
+    `Medians of ${options.rounds} interleaved rounds of ${options.seconds} s at commit ${machine.commit}. ${machine.cores} cores of ${machine.cpu}, ` +
       `Linux ${machine.kernel}, node ${machine.node}, Postgres ${options.postgres}, load by ${options.generator}.`,
     '',
     '### Requests per second, relative to the baseline of the row',
@@ -127,6 +132,10 @@ function performance({ machine, options, measured, million, start }: Report): st
     '### Start, and idle memory',
     '',
     startTable(start ?? []),
+    '',
+    '### Goals',
+    '',
+    goalTable(measured, million),
   ].join('\n');
 }
 
@@ -177,9 +186,9 @@ function find({ results }: Measured, name: string): Result | undefined {
   return results.find((result) => result.name === name);
 }
 
-function ratioOf(row: Measured, name: string): string {
+function ratioOf(row: Measured, name: string, baseline = row.baseline): string {
   const result = find(row, name);
-  return result ? median(ratios(result, find(row, row.baseline))).toFixed(2) : '';
+  return result ? median(ratios(result, find(row, baseline))).toFixed(2) : '';
 }
 
 function cpuOf(samples: readonly Sample[]): string {
@@ -190,11 +199,16 @@ function middle<K extends string>(samples: readonly Readonly<Record<K, number>>[
   return median(samples.map((sample) => sample[field])).toFixed(0);
 }
 
-function replace(file: string, text: string): void {
+/** Writes the table of `--profile`. */
+export function publishProfile(text: string): void {
+  replace('docs/performance.md', 'profile', text);
+}
+
+function replace(file: string, mark: string, text: string): void {
   const path = join(ROOT, file);
   const old = readFileSync(path, 'utf8');
-  const place = /(<!-- bench -->\n).*?(<!-- \/bench -->)/s;
-  if (!place.test(old)) throw new Error(`${file} has no <!-- bench -->`);
+  const place = new RegExp(`(<!-- ${mark} -->\\n).*?(<!-- /${mark} -->)`, 's');
+  if (!place.test(old)) throw new Error(`${file} has no <!-- ${mark} -->`);
   writeFileSync(
     path,
     old.replace(place, (_all, begin, end) => `${begin}\n${text}\n\n${end}`),

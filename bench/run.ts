@@ -11,7 +11,8 @@ import { GENERATOR, type Generator } from './load.ts';
 import { DEFAULT_CORES, describeMachine, move } from './machine.ts';
 import { measure, type Setup } from './measure.ts';
 import { MILLION, million } from './million.ts';
-import { publish, type Report } from './publish.ts';
+import { profile } from './profile.ts';
+import { publish, publishProfile, type Report } from './publish.ts';
 import { millionTable, scenarioTable, startTable, summary } from './report.ts';
 import { SCENARIOS } from './scenarios.ts';
 import { STARTS, startup } from './startup.ts';
@@ -34,7 +35,9 @@ const USAGE = `Usage: npm run bench -- [options]
   --smoke           one short round of everything: does it work?
   --compare DIR     instead: CPU per request of this checkout against the one in DIR
   --guard           instead: CPU per request against the ratios of guard.json; fails 10 % above
-  --write           with --guard: keeps what is measured in guard.json
+  --profile         instead: where the service's CPU time goes, by scenario
+  --write           with --guard: keeps what is measured in guard.json;
+                    with --profile: writes the table of docs/performance.md
 `;
 
 const { values: options } = parseArgs({
@@ -49,6 +52,7 @@ const { values: options } = parseArgs({
     resume: { type: 'boolean', default: false },
     publish: { type: 'boolean', default: false },
     guard: { type: 'boolean', default: false },
+    profile: { type: 'boolean', default: false },
     write: { type: 'boolean', default: false },
     smoke: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
@@ -68,6 +72,7 @@ async function main(): Promise<void> {
   move(process.pid, cores.load);
   if (options.compare !== undefined) return compareWith(resolve(options.compare));
   if (options.guard) return guarded();
+  if (options.profile) return profiled();
   buildPeers();
   const isSlowWanted = Object.entries(SCENARIOS).some(([id, one]) => isWanted(id) && one.slowFsync);
   const env = isSlowWanted ? slowFsync() : undefined;
@@ -99,6 +104,15 @@ async function guarded(): Promise<void> {
   const setup = setupOf(await startServer(DEFAULT_CORES.postgres), { rounds: 6, seconds: 0.7 });
   failures += await guard(options.write, setup).finally(() => setup.postgres.stop());
   process.exit(failures > 0 ? 1 : 0);
+}
+
+/** `--profile`. */
+async function profiled(): Promise<void> {
+  const setup = setupOf(await startServer(DEFAULT_CORES.postgres), { rounds: 3, seconds: 1 });
+  const text = await profile(setup).finally(() => setup.postgres.stop());
+  console.log(text);
+  if (options.write) publishProfile(text);
+  process.exit();
 }
 
 /** The setup from the options, with defaults. */
