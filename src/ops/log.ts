@@ -28,6 +28,8 @@ export class Log {
   #dropped = 0;
   #isScheduled = false;
   #isWriting = false;
+  #nowMs = 0;
+  #nowText = '';
   readonly #onWritten: (() => void)[] = [];
 
   constructor(level: Level, format: Format, sink: Sink) {
@@ -52,7 +54,7 @@ export class Log {
   request(exchange: Pick<Exchange, RequestField>, ms: number): void {
     if (this.#level < INFO) return;
     const { requestId, method, route, status, bytes, client } = exchange;
-    const time = new Date().toISOString();
+    const time = this.#time();
     // None of these values can contain a quote or a backslash, so JSON.stringify is not needed.
     this.#write(
       this.#format === 'text'
@@ -73,7 +75,7 @@ export class Log {
 
   #line(level: Level, message: string, fields: Fields): void {
     if (this.#level < LEVELS.indexOf(level)) return;
-    const time = new Date().toISOString();
+    const time = this.#time();
     if (this.#format === 'json') {
       this.#write(`${JSON.stringify({ time, level, message, ...fields })}\n`); // 6.7
       return;
@@ -81,6 +83,16 @@ export class Log {
     const shown = Object.entries(fields).filter(([, value]) => value !== undefined);
     const list = shown.map(([key, value]) => ` ${key}=${value}`).join('');
     this.#write(`${time.slice(11, 23)} ${level === 'info' ? '' : `${level}: `}${message}${list}\n`);
+  }
+
+  /** The time in ISO 8601. Requests of one millisecond share the text: making it costs 1 µs. */
+  #time(): string {
+    const nowMs = Date.now();
+    if (nowMs !== this.#nowMs) {
+      this.#nowMs = nowMs;
+      this.#nowText = new Date(nowMs).toISOString();
+    }
+    return this.#nowText;
   }
 
   #write(line: string): void {
