@@ -205,7 +205,7 @@ function valueOrFile(env: Environment, name: Name, problems: string[]): string |
   const path = env[`${name}_FILE`];
   if (!path) return env[name]; // 1.5
   if (env[name]) {
-    problems.push(`${name}: set together with ${name}_FILE; expected one of them`); // 1.4
+    problems.push(`${name}: set together with ${name}_FILE; expected only one of the two`); // 1.4
     return undefined;
   }
   try {

@@ -37,7 +37,7 @@ if (import.meta.main !== false) main();
 async function main(): Promise<void> {
   const { node } = process.versions;
   if (Number.parseInt(node, 10) < OLDEST_NODE) {
-    return fail(EXIT.failed, [`notes-users needs node ${OLDEST_NODE} or newer, this is ${node}`]); // 9.7
+    return fail(EXIT.failed, [`notes-users needs node ${OLDEST_NODE} or newer; this is ${node}`]); // 9.7
   }
   const [argument, ...rest] = process.argv.slice(2);
   if (rest.length > 0) return fail(EXIT.failed, [USAGE]); // 6.11
@@ -141,7 +141,9 @@ async function serve(isJson: boolean): Promise<void> {
       process.stderr.write(`AUTH_PASSWORD is not set; generated for user ${user}: ${password}\n`);
     }
     if (config.SIGNING_SECRET === undefined) {
-      process.stderr.write('SIGNING_SECRET is not set; tokens end with this process\n');
+      process.stderr.write(
+        'SIGNING_SECRET is not set; all tokens become invalid when this process ends\n',
+      );
     }
   } catch (err) {
     fail(EXIT.failed, [(err as Error).message]); // 6.4

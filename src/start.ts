@@ -12,11 +12,11 @@ import { startService } from './service.ts';
 export interface Settings {
   /** Port of the API. Default: `0`, which picks a free one. */
   readonly PORT?: number | undefined;
-  /** Address to bind. Default: `127.0.0.1`. */
+  /** Address to bind to. Default: `127.0.0.1`. */
   readonly HOST?: string | undefined;
   /** Port of `/live`, `/ready` and `/metrics`, `0` for a free one. Default: no admin listener. */
   readonly ADMIN_PORT?: number | undefined;
-  /** Address that the admin listener binds. Default: `HOST`. */
+  /** Address that the admin listener binds to. Default: `HOST`. */
   readonly ADMIN_HOST?: string | undefined;
   /** `sqlite:PATH`, or a libpq URL `postgres://…`. Default: `sqlite::memory:`. */
   readonly DATABASE_URL?: string | undefined;
@@ -32,7 +32,7 @@ export interface Settings {
   readonly AUTH_NAME?: string | undefined;
   /** The HS256 key of tokens, at least 32 bytes of UTF-8. Default: a generated one. */
   readonly SIGNING_SECRET?: string | undefined;
-  /** Extra key (previous or next) that verifies and never signs. Default: none. */
+  /** Second key that only verifies: the next or the previous one. Default: none. */
   readonly SIGNING_SECRET_PREVIOUS?: string | undefined;
   /** Title of the note. Default: `Welcome`. */
   readonly NOTE_TITLE?: string | undefined;

@@ -117,7 +117,7 @@ describe('dist/main.cjs', () => {
       "Object.defineProperty(process, 'versions', { value: { node: '22.9.0' } })",
     );
     const { status, stdout, stderr } = run({}, '--require', preload);
-    assert.equal(stderr, 'notes-users needs node 24 or newer, this is 22.9.0\n');
+    assert.equal(stderr, 'notes-users needs node 24 or newer; this is 22.9.0\n');
     assert.deepEqual([status, stdout], [1, '']);
   });
 

@@ -265,7 +265,7 @@ describe('invalid values', () => {
     ['h/d?port=hunter2', 'port invalid; expected an integer from 1 to 65535'],
     [
       'a,b/d?port=1,2,3',
-      'not as many ports as hosts; expected one port for all hosts or one for each',
+      'the number of ports differs from the number of hosts; expected one port for all hosts or one for each',
     ],
     ['u:hunter2@h:1:2/d', hosts],
     ['u:hunter2%@h/d', 'malformed percent-encoding; expected % followed by two hexadecimal digits'],
@@ -303,7 +303,7 @@ describe('values from files', () => {
     test(`${name} and ${name}_FILE at once are refused`, () => {
       const env = { [name]: 'x', [`${name}_FILE`]: file(name, 'x') };
       assert.deepEqual(problems(env), [
-        `${name}: set together with ${name}_FILE; expected one of them`,
+        `${name}: set together with ${name}_FILE; expected only one of the two`,
       ]);
     });
 

@@ -10,7 +10,14 @@ import { newFolder } from './support/program.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const PARTS = ['src', 'scripts', 'db', 'docs', 'test', 'image'];
-const FILES = ['package.json', 'tsconfig.json', 'openapi.json', 'README.md', 'SECURITY.md'];
+const FILES = [
+  'biome.json',
+  'package.json',
+  'tsconfig.json',
+  'openapi.json',
+  'README.md',
+  'SECURITY.md',
+];
 const MOST_FILES = 10;
 
 /** A code block of the page, and where it goes: a new file, or beside the line that starts so. */
@@ -80,6 +87,13 @@ describe('the new route of CONTRIBUTING.md', { concurrency: 2, timeout: 300_000 
     await run(folder, 'scripts/openapi.ts');
     await Promise.all([
       run(folder, join(ROOT, 'node_modules/typescript/bin/tsc')),
+      run(
+        folder,
+        join(ROOT, 'node_modules/@biomejs/biome/bin/biome'),
+        'ci',
+        'src',
+        'test/contract',
+      ),
       run(folder, '--test', 'test/contract.test.ts'),
       run(folder, '--test', 'test/contract/audit.test.ts'),
       run(

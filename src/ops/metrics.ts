@@ -77,7 +77,7 @@ export class Metrics implements OperationRecorder {
       family(
         'http_server_request_duration_seconds',
         'histogram',
-        'Time from the head of a request to its response.',
+        'Time from the start of the processing of a request to its response.',
         this.#requestSamples(),
       ),
       family(
