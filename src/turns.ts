@@ -71,11 +71,6 @@ export class Turns {
 
   /** Counts work that a client has caused, however it was scheduled. */
   charge(client: string, ms: number): void {
-    const now = this.now();
-    if (now - this.#periodStartMs >= HEAVY_PERIOD_MS) {
-      this.#periodStartMs = now;
-      this.#work.clear();
-    }
     this.#work.set(client, (this.#work.get(client) ?? 0) + ms);
   }
 
@@ -99,6 +94,10 @@ export class Turns {
   readonly #run = (): void => {
     this.#isScheduled = false;
     const start = this.now();
+    if (start - this.#periodStartMs >= HEAVY_PERIOD_MS) {
+      this.#periodStartMs = start;
+      this.#work.clear();
+    }
     const hasAccepted = this.#hasAccepted;
     this.#hasAccepted = false;
     this.#spentMs = 0;

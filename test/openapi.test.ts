@@ -242,7 +242,7 @@ test('4.11 validation refuses lone surrogates, which no portable pattern can', (
   assert.equal(doesNotThrow(parseChange)({ name: '\ud83d\ude00' }), true);
 });
 
-/** Whether no text in the value has a lone surrogate, which `JSON.stringify` writes as `\udXXX`. */
+/** True if no text in the value has a lone surrogate, which `JSON.stringify` writes as `\udXXX`. */
 function isWellFormed(value: unknown): boolean {
   return !/\\ud[89a-f]/.test(JSON.stringify(value) ?? '');
 }

@@ -137,7 +137,8 @@ test('6.18 a client that has caused a lot of work waits for the others, but not 
   assert.equal(order.length, 20);
   // A second later that is forgotten.
   now += 1000;
-  turns.charge('light', 1);
+  add('light');
+  await turn();
   order.length = 0;
   add('heavy');
   add('light');

@@ -290,8 +290,8 @@ export class Budget {
       total += bytes;
       return { connection, bytes };
     });
-    // Bytes to free: of the charges, which include OVERHEAD, and of the process, for which that would be
-    // too good.
+    // Bytes to free, of the charges and of the process. Closing a connection may free only what it holds
+    // without OVERHEAD.
     let surplus = total > budgetBytes ? total - AFTER_EVICTION * budgetBytes : 0;
     let excess = excessBytes;
     // Closing the few that hold much would not help if many that hold little fill the budget.

@@ -50,7 +50,10 @@ const MESSAGE_TAGS = 160;
 const CHUNKS_PER_READ = 10_000;
 const CHUNK_BYTES = 400;
 
-/** Node makes two errors for each queued request of a connection that closes; from here on without stacks. */
+/**
+ * When a connection closes, node makes two errors for each of its queued requests. From this length of
+ * the queue on they have no stack traces, which would take most of the time.
+ */
 const LONG_QUEUE = 32;
 
 /** Names and values that take as long to read as one pipelined request. */
@@ -78,6 +81,7 @@ export class Connection {
   /** Work that waits for its turn (6.18). */
   readonly #work: (() => void)[] = [];
   #isYielding = false;
+  #hasOmittedStacks = false;
   /** True while `receive` charges a request: the age of the previous one does not count then. */
   #isReceiving = false;
   readonly #input = new Input();
@@ -223,6 +227,8 @@ export class Connection {
   }
 
   #omitStacks(): void {
+    if (this.#hasOmittedStacks) return;
+    this.#hasOmittedStacks = true;
     const { stackTraceLimit } = Error;
     this.#socket.prependOnceListener('close', () => {
       Error.stackTraceLimit = 0;

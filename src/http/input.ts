@@ -43,7 +43,7 @@ export class Input {
     return this.#settledBytes === 0 || bytesRead > this.#settledBytes;
   }
 
-  /** Memory of an unfinished head. While a request is in progress, of what may be one or its trailers. */
+  /** Memory of an unfinished head or, while a request is in progress, of a possible head or trailer. */
   heldBytes(socket: ParsedSocket, isIdle: boolean): number {
     const parsedBytes = PARSED_TEXT_BYTES * (socket.parser?._headers?.length ?? 0);
     const unsettledBytes = socket.bytesRead - this.#settledBytes;

@@ -786,3 +786,27 @@ describe('6.17 charges of connections', () => {
     assert.deepEqual(ran.sort(), ['after', 'before']);
   });
 });
+
+test('2.11 a connection with many long pipelines gets no further listeners', async () => {
+  let socket: Socket | undefined;
+  await using service = await serve({}, (exchange) => {
+    socket = exchange.req.socket;
+    reply(exchange);
+  });
+  const client = await service.open('127.0.0.2', GET);
+  const listeners: number[] = [];
+  for (let round = 0; round < 3; round++) {
+    let bytes = 0;
+    const all = new Promise<void>((resolve) => {
+      client.on('data', (chunk) => {
+        bytes += String(chunk).split('HTTP/1.1 ').length - 1;
+        if (bytes >= 100) resolve();
+      });
+    });
+    client.write(GET.repeat(100));
+    await all;
+    client.removeAllListeners('data').resume();
+    listeners.push(socket!.listenerCount('close'));
+  }
+  assert.equal(listeners[2], listeners[0]);
+});
