@@ -1,5 +1,6 @@
-// A modest client: requests at a fixed rate from its own address, alternating between
-// kept and new connections.
+// Modest clients, each from its own address. One sends requests at a fixed rate, alternating between
+// kept and new connections. The other keeps an idle connection.
+import { once } from 'node:events';
 import { Agent, type ClientRequest, request } from 'node:http';
 import { Agent as TlsAgent, request as tlsRequest } from 'node:https';
 import { createSecureContext } from 'node:tls';
@@ -19,6 +20,7 @@ export interface Endpoint {
 }
 
 const ADDRESS = '127.0.0.9';
+const IDLE_ADDRESS = '127.0.0.10';
 const EVERY_MS = 100;
 /** A request without a response after this time has failed. */
 const PATIENCE_MS = 5_000;
@@ -40,9 +42,7 @@ export class HonestClient {
   constructor(endpoint: Endpoint, requests: readonly HonestRequest[]) {
     this.#endpoint = endpoint;
     this.#requests = requests;
-    this.#kept = endpoint.isTls
-      ? new TlsAgent({ keepAlive: true, ...TRUST })
-      : new Agent({ keepAlive: true });
+    this.#kept = keepingAgent(endpoint);
     this.#timer = setInterval(() => this.#turn(), EVERY_MS);
   }
 
@@ -133,4 +133,40 @@ export class HonestClient {
       req.end(body);
     });
   }
+}
+
+/** A client whose connection is idle after its first response. */
+export class IdleClient {
+  readonly #agent: Agent;
+
+  private constructor(agent: Agent) {
+    this.#agent = agent;
+  }
+
+  /** Resolves when the connection is idle. */
+  static async connect(endpoint: Endpoint): Promise<IdleClient> {
+    const agent = keepingAgent(endpoint);
+    const options = { host: '127.0.0.1', port: endpoint.port, localAddress: IDLE_ADDRESS, agent };
+    const [response] = await once(
+      (endpoint.isTls ? tlsRequest : request)(options).end(),
+      'response',
+    );
+    const isIdle = once(agent, 'free');
+    response.resume();
+    await isIdle;
+    return new IdleClient(agent);
+  }
+
+  /** False once the service has closed the connection. */
+  get isConnected(): boolean {
+    return Object.keys(this.#agent.freeSockets).length > 0;
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+}
+
+function keepingAgent({ isTls }: Endpoint): Agent {
+  return isTls ? new TlsAgent({ keepAlive: true, ...TRUST }) : new Agent({ keepAlive: true });
 }

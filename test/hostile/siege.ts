@@ -8,7 +8,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { SECRET } from '../support/program.ts';
 import type { Attack } from './attacks.ts';
 import type { Counts, Target } from './connections.ts';
-import { HonestClient, type HonestRequest } from './honest.ts';
+import { HonestClient, type HonestRequest, IdleClient } from './honest.ts';
 import { IS_FULL, report } from './results.ts';
 import { type Process, peakDuring, settled, type Usage } from './service.ts';
 
@@ -64,11 +64,14 @@ export async function besiege(
   const rest = await settled(service, ({ descriptors }) => {
     return descriptors <= service.atRest.descriptors + spareDescriptors;
   });
+  const idle = await IdleClient.connect(service);
   const honest = new HonestClient(service, requests);
   let counts: Counts | undefined;
   const peakBytes = await peakDuring(service.group, async () => {
     counts = await attackFor(attack, service, () => honest.stop());
   });
+  const isIdleClosed = !idle.isConnected;
+  idle.close();
   const { afterBytes, faults: kept } = await aftermath(service, rest, limitBytes, spareDescriptors);
   const { successRate, p99Ms, failures, total } = honest;
   const isAlive = service.end === undefined;
@@ -83,6 +86,7 @@ export async function besiege(
   const faults = {
     'kills in its group': service.group.kills > 0,
     ...faultsOf(honest),
+    'the idle connection of an honest client was closed': isIdleClosed,
     [`${opened - closed} of ${attack.keeps} connections are left`]:
       attack.keeps !== undefined && opened - closed < attack.keeps,
     ...kept,
@@ -123,7 +127,7 @@ export async function aftermath(
   return { afterBytes, faults };
 }
 
-/** What honest clients must not experience. */
+/** Failures of honest clients. */
 export function faultsOf({ successRate, p99Ms, total }: HonestClient): Faults {
   return {
     [`${(100 * successRate).toFixed(1)} % of ${total} honest requests got 200`]:
