@@ -1,5 +1,5 @@
-// The load generator without wrk: `node autocannon.ts job.json` runs the job and
-// prints the same as wrk.ts's script. SIGINT ends it early.
+// The load generator for machines without wrk: `node autocannon.ts job.json` runs the job and
+// prints the same line as the script of wrk.ts. SIGINT ends it early.
 import { readFileSync } from 'node:fs';
 import autocannon from 'autocannon';
 import type { Job } from './load.ts';

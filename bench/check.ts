@@ -1,5 +1,5 @@
-// Sends each contestant the scenario's request, and requests that it must refuse. Throws unless
-// every response is right.
+// Sends each contestant the scenario's request, and requests that it must refuse. Throws if any
+// response is wrong.
 import assert from 'node:assert/strict';
 import type { Contestant } from './contestants.ts';
 import type { Traffic } from './load.ts';
@@ -7,7 +7,7 @@ import type { Scenario } from './scenarios.ts';
 
 const TIMEOUT_MS = 10_000;
 
-/** @throws if a status, a content type or a body is wrong, within the contestant's checks */
+/** @throws if a status, a content type or a body is wrong. Expects only the contestant's checks. */
 export async function check(
   url: string,
   { traffic, status, type, body, refused = [] }: Scenario,

@@ -21,10 +21,10 @@ const ROWS: readonly (readonly [id: string, store: 'none' | 'postgres' | 'sqlite
   ['patch', 'sqlite'],
 ];
 
-/** Fresh processes per row: two processes of one program differ by 1 to 2 % as long as they run. */
+/** Fresh processes per row, because two processes of one program differ by 1 to 2 % permanently. */
 const STARTS = 4;
 
-/** Scenarios that `compare` knows. */
+/** Ids of the scenarios that `compare` runs. */
 export const COMPARED: readonly string[] = [...new Set(ROWS.map(([id]) => id))];
 
 /** Approximate CPU time of the rows with this setup, in seconds. */

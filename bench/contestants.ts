@@ -1,5 +1,5 @@
-// The contestants and their commands: one process on the server's core, the same settings for
-// all, as environment variables.
+// The contestants and their commands. Each is one process on the server's core by default, with the
+// same settings in environment variables.
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ const HERE = import.meta.dirname;
 const ROOT = join(HERE, '..');
 const BUN = join(HERE, 'node_modules/.bin/bun');
 const PEERS = join(HERE, 'peers');
-/** In node_modules, so the peers' imports resolve and no tool reads the files. */
+/** Folder in node_modules, so that the peers' imports resolve and other tools ignore the files. */
 const BUILD = join(HERE, 'node_modules/.peers');
 /** Output of compilers, kept between runs. */
 const COMPILED = join(HERE, 'dist');
@@ -53,13 +53,13 @@ export interface Contestant {
   readonly processes?: number;
   /** Its store. Default: Postgres. */
   readonly store?: 'sqlite';
-  /** Whether it creates its table itself. Otherwise the benchmark does. */
+  /** True if the contestant creates its table. Otherwise the benchmark does. */
   readonly createsTable?: boolean;
-  /** Name of that table in SQLite, if not `users`. */
+  /** Name of its table in SQLite, if not `users`. */
   readonly table?: string;
-  /** Whether SIGTERM stops it, so that it can write its profile, instead of SIGKILL. */
+  /** True to stop it with SIGTERM instead of SIGKILL, so that it can write its profile. */
   readonly isGraceful?: boolean;
-  /** Its checks of a request: none, only those of its statement, or all. */
+  /** The checks that it makes of a request: none, only those of its statement, or all. */
   readonly checks?: 'nothing' | 'statement' | 'all';
 }
 
@@ -68,7 +68,7 @@ export interface Running {
   readonly url: string;
   /** Its processes, mostly one. */
   readonly pids: readonly number[];
-  /** From the spawn to the first 200. */
+  /** Time from the spawn to the first 200. */
   readonly startMs: number;
   readonly stop: () => Promise<void>;
 }
@@ -95,6 +95,9 @@ export const CONTESTANTS: Readonly<Record<string, Contestant>> = {
   ours: { ...built(), env: { LOG_LEVEL: 'silent' } },
   'ours-sqlite': { ...built(), env: { LOG_LEVEL: 'silent' }, store: 'sqlite' },
   'ours-log': built(),
+  'ours-pool-1': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '1' } },
+  'ours-pool-2': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '2' } },
+  'ours-pool-8': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '8' } },
   'ours-2': { ...built(), processes: 2, env: { LOG_LEVEL: 'silent', REUSE_PORT: 'true' } },
   source: { ...shipped(ROOT), env: { LOG_LEVEL: 'silent' } },
   'source-log': shipped(ROOT),
@@ -102,7 +105,7 @@ export const CONTESTANTS: Readonly<Record<string, Contestant>> = {
   'image-log': { ...image(), env: imageEnvironment(), store: 'sqlite' },
 };
 
-/** The command of `npm start` in that checkout, with its defaults. */
+/** Returns the command of `npm start` in that checkout, with its defaults. */
 export function shipped(checkout: string): Contestant {
   const { scripts } = JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8'));
   // "exec node --flag … src/main.ts"
@@ -111,14 +114,14 @@ export function shipped(checkout: string): Contestant {
   return { command: [process.execPath, ...args], createsTable: true };
 }
 
-/** The output of `npm run build`, with the flags of `npm start`. */
+/** Returns the command for the output of `npm run build`, with the flags of `npm start`. */
 function built(): Contestant {
   const [node = '', ...args] = shipped(ROOT).command;
   const flags = args.filter((arg) => arg.startsWith('-'));
   return { command: [node, ...flags, join(ROOT, 'dist/main.cjs')], createsTable: true };
 }
 
-/** Names that cannot run here, with the reason. */
+/** Returns the contestants that can't run on this machine, by name, with the reason. */
 export function unavailable(): Record<string, string> {
   const missing = { ...notBuilt };
   if (!existsSync(BUN)) missing.elysia = 'skipped: bun is not installed';
@@ -127,7 +130,7 @@ export function unavailable(): Record<string, string> {
 
 const notBuilt: Record<string, string> = {};
 
-/** Strips the types of the peers once, so no contestant pays for that at its start. */
+/** Strips the types of the peers once, so that no contestant does that at its start. */
 export function stripPeers(): void {
   mkdirSync(BUILD, { recursive: true });
   for (const file of readdirSync(PEERS).filter((name) => name.endsWith('.ts'))) {
@@ -136,7 +139,7 @@ export function stripPeers(): void {
   }
 }
 
-/** Builds all peers if possible. Those in Go and Rust need their compilers. */
+/** Builds all peers that this machine can build. Those in Go and Rust need their compilers. */
 export function buildPeers(): void {
   stripPeers();
   for (const [name, [compiler, ...args]] of Object.entries(COMPILERS)) {
@@ -223,7 +226,7 @@ function compiled(name: string): string {
   return join(COMPILED, name === 'axum' ? 'axum/release/axum' : name);
 }
 
-/** The image's command, with this machine's folders. */
+/** Returns the image's command, with this machine's folders. */
 function image(): Contestant {
   const file = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
   const text = /^ENTRYPOINT (\[.*?\])/ms.exec(file)?.[1]?.replaceAll('\\\n', '') ?? '[]';

@@ -1,5 +1,5 @@
-// The databases: one durable Postgres for all contestants, a database for each, refilled before
-// every run, and the emulated slow fsync.
+// The databases of the benchmark. All contestants use one durable Postgres with a database each,
+// refilled before every run. Also emulates a slow fsync.
 import { execFileSync } from 'node:child_process';
 import { chmodSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ const SCHEMA_TIMEOUT_MS = 10_000;
 /** A running Postgres with default durability (`fsync` and `synchronous_commit` on). */
 export interface Server {
   readonly version: string;
-  /** Creates an empty database, with the table that the peers use when `withTable`. */
+  /** Creates an empty database. `withTable` also creates the table of the peers. */
   readonly create: (name: string, withTable: boolean) => Promise<Database>;
   readonly stop: () => Promise<void>;
 }
@@ -24,15 +24,13 @@ export interface Server {
 /** One contestant's database. */
 export interface Database {
   readonly url: string;
-  /**
-   * Empties the table and fills it with users 1 to `rows`; checkpoints, so that runs start alike.
-   */
+  /** Fills the emptied table with users 1 to `rows`. Checkpoints, so that all runs start alike. */
   readonly reset: (rows: number) => Promise<void>;
   readonly count: () => Promise<number>;
   readonly drop: () => Promise<void>;
 }
 
-/** Environment that makes each fsync take 2 ms longer; undefined without gcc. */
+/** Returns an environment that makes each fsync take 2 ms longer; undefined without gcc. */
 export function slowFsync(): Record<string, string> | undefined {
   if (!has('gcc')) return undefined;
   const folder = newFolder();
@@ -48,14 +46,14 @@ export async function startServer(
   cores: string,
   env: Record<string, string> = {},
 ): Promise<Server> {
-  // The server inherits this process's environment, because its helper has no argument for it.
+  // The server inherits this process's environment, because its helper can't pass another.
   Object.assign(process.env, env);
   const server = await startPostgres().finally(() => {
     for (const name of Object.keys(env)) delete process.env[name];
   });
   removeAtExit(server.dataDir);
   const pid = Number(readFileSync(join(server.dataDir, 'postmaster.pid'), 'utf8').split('\n')[0]);
-  move(pid, cores); // Later backends are forked there.
+  move(pid, cores); // Later backends inherit the cores.
   const admin = postgres(server.url, { max: 1, onnotice: () => {} });
   const [row] = await admin`show server_version`;
   return {

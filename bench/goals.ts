@@ -1,9 +1,9 @@
-// The goals of the service's speed, and what a run measured for each.
+// The goals for the service's speed, compared with the measurements of a run.
 import type { MillionResult } from './million.ts';
 import type { Measured } from './publish.ts';
 import { median, ratios, table } from './report.ts';
 
-/** Goals for requests per second: contestant, its minimum, and the contestant that it is relative to. */
+/** A goal for requests per second: contestant, minimum ratio, and the other contestant. */
 type Goal = readonly [name: string, least: number, of: string];
 
 const FIXED: readonly Goal[] = [['ours', 0.92, 'raw']];
@@ -21,7 +21,7 @@ const LOGS: readonly Goal[] = ['ours', 'source', 'image'].map((name) => [
   name,
 ]);
 
-/** By scenario. */
+/** Goals by scenario. */
 const RATES: Readonly<Record<string, readonly Goal[]>> = {
   greeting: FIXED,
   protected: FIXED,
@@ -46,12 +46,12 @@ const RATES: Readonly<Record<string, readonly Goal[]>> = {
   shipped: LOGS,
   'shipped-user': LOGS,
 };
-/** Scenarios in which a request may take as much CPU time as axum's. */
+/** Scenarios whose goal is a request with at most axum's CPU time. */
 const CPU_OF_AXUM: readonly string[] = ['create', 'put', 'patch', 'delete'];
 const MAX_FIRST_BYTE_MS = 20;
 const MAX_PEAK_MB = 110;
 
-/** One row per goal. */
+/** Returns a table with one row per goal. */
 export function goalTable(
   measured: readonly Measured[],
   million: readonly MillionResult[] = [],

@@ -1,5 +1,5 @@
-// The guard: the cost of a request relative to bare node:http (and one statement), against the
-// ratios in guard.json. It finds a slower request path before the tables do.
+// The guard compares the cost of a request, relative to bare node:http (and one statement), with
+// the ratios in guard.json. It finds a slower request path before the tables show it.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CONTESTANTS } from './contestants.ts';
@@ -8,17 +8,17 @@ import { median, table } from './report.ts';
 import { SCENARIOS } from './scenarios.ts';
 
 const FILE = join(import.meta.dirname, 'guard.json');
-/** Maximum excess over a scenario's ratio. */
+/** Maximum relative excess over a scenario's ratio. */
 const TOLERANCE = 0.1;
 const GUARDED = ['greeting', 'token', 'user-by-id', 'create'];
-/** Two processes of one program differ as long as they run, so each round starts new ones. */
+/** Each round starts new processes, because two processes of one program differ permanently. */
 const STARTS = 2;
 
 type Ratios = Record<string, number>;
 
 /**
- * Measures, and prints each ratio next to the kept one.
- * @param isWritten keeps the measured ratios instead of comparing
+ * Measures, and prints each ratio next to the saved one.
+ * @param isWritten saves the measured ratios instead of comparing
  * @returns the number of scenarios that failed or cost more than allowed
  */
 export async function guard(isWritten: boolean, setup: Setup): Promise<number> {
@@ -48,7 +48,7 @@ export async function guard(isWritten: boolean, setup: Setup): Promise<number> {
   return failures;
 }
 
-/** The samples of the baseline and of our service, one per round. */
+/** Measures the baseline and our service; returns one sample of each per round. */
 async function samples(
   id: string,
   baseline: string,

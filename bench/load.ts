@@ -1,4 +1,4 @@
-// The load: closed-loop connections from a separate core, by wrk if it is installed, otherwise by
+// The load: closed-loop connections from a separate core. Uses wrk if it is installed, otherwise
 // autocannon. A request is a template; `{id}`, `{n}`, `{run}` and `{token}` in it vary.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -26,7 +26,7 @@ export interface Job {
   readonly traffic: Traffic;
   readonly connections: number;
   readonly seconds: number;
-  /** `{id}` is from 1 to this. */
+  /** `{id}` is a number from 1 to this. */
   readonly rows: number;
   readonly run: string;
 }
@@ -40,7 +40,7 @@ export interface Seen {
   readonly p99Ms: number;
 }
 
-/** The two generators. `wrk` uses far less of the core that it shares with Postgres. */
+/** The two generators. `wrk` takes much less CPU time of the core that it shares with Postgres. */
 export type Generator = 'wrk' | 'autocannon';
 
 /** The generator that this machine has. */
@@ -68,7 +68,7 @@ function wrk(job: Job, folder: string): string[] {
   const file = join(folder, 'job.lua');
   writeFileSync(join(folder, 'tokens'), (job.traffic.tokens ?? []).join('\n'));
   writeFileSync(file, script(job, join(folder, 'tokens')));
-  // One second more than requested. `run` ends it to the millisecond.
+  // One second more than needed. `run` ends the load after exactly the right time.
   const duration = `-d${Math.ceil(job.seconds) + 1}s`;
   return ['wrk', '-t1', `-c${job.connections}`, duration, '--timeout=10s', '-s', file, job.url];
 }

@@ -1,4 +1,4 @@
-// The machine of the benchmark: assignment of cores, and Linux's figures of a process.
+// The machine of the benchmark: assigns cores, and reads Linux's figures of a process.
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism, cpus, release, tmpdir, totalmem } from 'node:os';
@@ -32,7 +32,7 @@ export function has(command: string): boolean {
   }
 }
 
-/** The command line that runs `command` on those cores, or on any without taskset. */
+/** Returns a command line that runs `command` on those cores, or on any without taskset. */
 export function on(cores: string, command: readonly string[]): readonly [string, ...string[]] {
   const line = HAS_TASKSET ? ['taskset', '-c', cores, ...command] : command;
   return line as [string, ...string[]];
@@ -45,14 +45,14 @@ export function move(pid: number, cores: string): void {
     try {
       execFileSync('taskset', ['-a', '-c', '-p', cores, String(each)], { stdio: 'ignore' });
     } catch {
-      // A child may have exited meanwhile.
+      // A child can exit meanwhile.
     }
   }
 }
 
 /**
- * CPU time of all threads that the process has now, user and system, in seconds. From `schedstat`,
- * which counts nanoseconds; `/proc/PID/stat` counts ticks of 10 ms.
+ * Returns the CPU time of the process's current threads, user and system, in seconds. Reads
+ * `schedstat`, which counts nanoseconds, because `/proc/PID/stat` counts ticks of 10 ms.
  */
 export function cpuSeconds(pid: number): number {
   const folder = `/proc/${pid}/task`;
@@ -66,13 +66,13 @@ export function cpuSeconds(pid: number): number {
   return ns.reduce((sum, each) => sum + each, 0) / 1e9;
 }
 
-/** Resident memory now (`VmRSS`) or at its peak (`VmHWM`), in MB of 1,000,000 bytes. */
+/** Returns resident memory now (`VmRSS`) or at its peak (`VmHWM`), in MB of 1,000,000 bytes. */
 export function memoryMb(pid: number, field: 'VmRSS' | 'VmHWM'): number {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8');
   return (Number(new RegExp(`${field}:\\s+(\\d+)`).exec(status)?.[1]) * 1024) / 1e6;
 }
 
-/** The properties of the machine that a reader of the figures needs. */
+/** Returns the properties of the machine that a reader of the figures needs. */
 export function describeMachine(): Record<string, string | number> {
   return {
     cpu: cpus()[0]?.model ?? 'unknown',
@@ -86,7 +86,7 @@ export function describeMachine(): Record<string, string | number> {
   };
 }
 
-/** The commit of this checkout, and whether files of it differ. */
+/** Returns the commit of this checkout, marked if files differ from it. */
 function commit(): string {
   const git = (...args: string[]) =>
     execFileSync('git', args, { cwd: import.meta.dirname, encoding: 'utf8', stdio: 'pipe' }).trim();

@@ -1,5 +1,5 @@
-// Runs one scenario: all its contestants side by side, each checked first, then in interleaved
-// rounds, every contestant once per round, starting with another one each time.
+// Runs one scenario. Checks all its contestants first, then measures them side by side: each once
+// per round, and every round starts with another contestant.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { check } from './check.ts';
 import { type Contestant, type Running, start } from './contestants.ts';
@@ -16,13 +16,13 @@ export interface Setup {
   readonly isSmoke: boolean;
   readonly generator: Generator;
   readonly cores: Cores;
-  /** Durable, as fast as the disk. */
+  /** A durable server, as fast as the disk. */
   readonly postgres: Server;
-  /** The same with slow fsyncs, and the environment that slows a process's fsyncs. */
+  /** A server with slow fsyncs, and the environment that slows a process's fsyncs. */
   readonly slow?: { readonly postgres: Server; readonly env: Readonly<Record<string, string>> };
 }
 
-/** One run of one contestant. Times are the load's, CPU and memory the contestant's process's. */
+/** One run of one contestant. The load measures times. CPU and memory are the contestant's. */
 export interface Sample {
   /** Requests per second. */
   readonly rate: number;
@@ -30,7 +30,7 @@ export interface Sample {
   readonly p99Ms: number;
   /** Microseconds of CPU time per request. */
   readonly cpuUs: number;
-  /** CPU time by elapsed time: 1 is a whole core. */
+  /** CPU time divided by elapsed time: 1 is a whole core. */
   readonly busy: number;
   readonly rssMb: number;
 }
@@ -95,7 +95,7 @@ export async function measure(
   });
 }
 
-/** The contestant's own empty database. */
+/** Creates the contestant's own empty database. */
 export async function newDatabase(
   scenario: string,
   name: string,
@@ -144,7 +144,7 @@ async function run({ scenario, running, database }: Entry, setup: Setup): Promis
   const cpu = cpuOf(running) - cpuBefore;
   if (seen.errors > 0) throw new Error(`${seen.errors} errors in ${seen.requests} requests`);
   if (seen.requests === 0) throw new Error('no request got a response');
-  await sleep(50); // By then the requests in flight at the end of the load are done.
+  await sleep(50); // Until the requests in flight at the end of the load are done.
   const changed = effect ? ((await database.count()) - countBefore) * effect : 0;
   if (effect && changed < seen.requests) {
     throw new Error(`${seen.requests} writes acknowledged, ${changed} in the table`);

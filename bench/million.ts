@@ -1,5 +1,5 @@
-// GET /users with a million rows: time to the first byte, time of the whole list,
-// peak memory, and latency of other requests meanwhile.
+// GET /users with a million rows: time to the first byte, time of the whole list, peak memory, and
+// latency of other requests meanwhile.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
@@ -21,13 +21,13 @@ export const MILLION = [
   ...['raw-pg', 'express', 'fastify', 'hono', 'elysia', 'go', 'axum', 'ours', 'ours-sqlite'],
 ];
 
-/** One fresh process: only the list, then the list with other requests. */
+/** Figures of a fresh process: first only the list, then the list with other requests. */
 export interface MillionSample {
   readonly firstByteMs: number;
   readonly totalMs: number;
   readonly firstByteBusyMs: number;
   readonly totalBusyMs: number;
-  /** Of the other requests. */
+  /** Latency of the other requests. */
   readonly otherP50Ms: number;
   readonly otherP99Ms: number;
   readonly peakMb: number;
@@ -40,7 +40,7 @@ export interface MillionResult {
   readonly failure?: string;
 }
 
-/** Measures these contestants one after another, at most three rounds each. */
+/** Measures these contestants one at a time, at most three rounds each. */
 export async function million(names: readonly string[], setup: Setup): Promise<MillionResult[]> {
   const results: MillionResult[] = [];
   for (const name of names) {
@@ -53,7 +53,7 @@ export async function million(names: readonly string[], setup: Setup): Promise<M
   return results;
 }
 
-/** A fresh process per round, so the peak is the round's own. */
+/** Starts a fresh process per round, so that the peak memory is the round's own. */
 async function rounds(name: string, setup: Setup): Promise<MillionSample[]> {
   const contestant = CONTESTANTS[name];
   if (contestant === undefined) throw new Error(`no contestant ${name}`);
@@ -97,7 +97,7 @@ async function sample(
     stop.signal,
   );
   others.catch(() => {}); // Awaited below.
-  await sleep(500); // The other requests are running.
+  await sleep(500); // Until the other requests are running.
   const beside = await list(`${url}/users`, rows).finally(() => stop.abort());
   const seen = await others;
   assert.equal(seen.errors, 0, 'other requests failed meanwhile');
@@ -135,7 +135,7 @@ async function list(
   return { firstByteMs, totalMs: performance.now() - startedAt };
 }
 
-/** Every email has one `@`, and no name has one. */
+/** Counts a character. Counting `@` counts users: every email has one, and no name has any. */
 function countOf(character: string, chunk: Buffer): number {
   const code = character.charCodeAt(0);
   let count = 0;

@@ -1,5 +1,4 @@
-// The profile: where the CPU time of the service goes, by V8's sampling profiler, under the load of the
-// benchmark.
+// Profiles the CPU time of the service under the benchmark's load, with V8's sampling profiler.
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CONTESTANTS } from './contestants.ts';
@@ -41,7 +40,7 @@ interface Profile {
   readonly timeDeltas: readonly number[];
 }
 
-/** Runs each scenario, and returns a table of the shares of the CPU time, in percent. */
+/** Runs each scenario; returns a table of the shares of the CPU time, in percent. */
 export async function profile(setup: Setup): Promise<string> {
   const columns: [title: string, shares: Map<Part, number>][] = [];
   for (const id of PROFILED) {
@@ -79,7 +78,7 @@ function shares({ nodes, samples, timeDeltas }: Profile): Map<Part, number> {
   return new Map([...spent].map(([part, time]) => [part, time / total]));
 }
 
-/** Returns undefined for time without work. */
+/** Returns the part of the service that a frame belongs to; undefined for idle time. */
 function partOf({ functionName, url, lineNumber }: Frame): Part | undefined {
   if (functionName === '(idle)' || functionName === '(root)') return undefined;
   if (functionName === '(garbage collector)') return 'garbage';
@@ -94,7 +93,7 @@ function partOf({ functionName, url, lineNumber }: Frame): Part | undefined {
 
 let heads: [line: number, source: string][] | undefined;
 
-/** The source file of a line of the built file, which has a comment at the head of each. */
+/** Returns the source file of a line of the built file, from the comment above each module. */
 function moduleAt(line: number): string {
   heads ??= readFileSync(BUILT, 'utf8')
     .split('\n')

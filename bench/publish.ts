@@ -1,5 +1,5 @@
-// Writes the tables of README.md and docs/performance.md from a whole run. Everything between
-// `<!-- bench -->` and `<!-- /bench -->` is made here, as is everything between `<!-- profile -->` and
+// Writes the tables of README.md and docs/performance.md from a complete run. Generates everything
+// between `<!-- bench -->` and `<!-- /bench -->`, and between `<!-- profile -->` and
 // `<!-- /profile -->`.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ import type { StartResult } from './startup.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 
-/** A run as it is saved. */
+/** A saved run. */
 export interface Report {
   readonly machine: Readonly<Record<string, string | number>>;
   options: Readonly<Record<string, unknown>>;
@@ -57,6 +57,9 @@ const BARE: readonly (readonly [name: string, head: string])[] = [
 const AS_SHIPPED: Readonly<Record<string, string>> = {
   ours: 'the built file, log off',
   'ours-log': 'the built file, log on',
+  'ours-pool-1': 'the same with `DATABASE_POOL_SIZE=1`',
+  'ours-pool-2': 'the same with `DATABASE_POOL_SIZE=2`',
+  'ours-pool-8': 'the same with `DATABASE_POOL_SIZE=8`',
   'ours-2': 'the built file, log off, two processes with `REUSE_PORT`',
   source: '`npm start`, log off',
   'source-log': '`npm start`, log on',
@@ -122,7 +125,7 @@ function performance({ machine, options, measured, million, start }: Report): st
     '',
     cpuTable(compared, [...BARE, ...COLUMNS]),
     '',
-    '### As shipped: the built file, `npm start`, the image, and two processes',
+    '### As shipped: the built file, `npm start`, the image, two processes, and sizes of the pool',
     '',
     ...shipped.flatMap((one) => [shippedTable(one), '']),
     '### `GET /users`, one million rows',

@@ -1,13 +1,13 @@
-// Medians, ratios within the round, and the tables, in Markdown.
+// Computes medians and the ratios within a round, and formats tables in Markdown.
 import { CONTESTANTS } from './contestants.ts';
 import type { Result, Sample } from './measure.ts';
 import type { MillionResult, MillionSample } from './million.ts';
 import type { StartResult, StartSample } from './startup.ts';
 
-/** The contestants that only respond. */
+/** Contestants without routing and validation. */
 const BARE: readonly string[] = ['raw', 'raw-pg'];
 
-/** The middle of the values, or the mean of the two in the middle; NaN of none. */
+/** Returns the middle value, or the mean of the two in the middle; NaN without values. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
   const middle = sorted.length / 2;
@@ -15,19 +15,19 @@ export function median(values: readonly number[]): number {
   return ((sorted[middle - 1] ?? Number.NaN) + (sorted[middle] ?? Number.NaN)) / 2;
 }
 
-/** The value below which that part of the values lies, by the nearest rank. */
+/** Returns the value below which that part of the values lies, by the nearest rank. */
 export function quantile(values: readonly number[], part: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))] ?? Number.NaN;
 }
 
-/** Each round's rate by the baseline's rate in the same round. */
+/** Divides each round's rate by the baseline's rate in the same round. */
 export function ratios(result: Result, baseline: Result | undefined): number[] {
   const pairs = result.samples.map((sample, i) => [sample.rate, baseline?.samples[i]?.rate]);
   return pairs.flatMap(([rate, base]) => (rate && base ? [rate / base] : []));
 }
 
-/** One row per contestant: medians over the rounds. */
+/** Returns one row per contestant: medians over the rounds. */
 export function scenarioTable(results: readonly Result[], baseline: string): string {
   const base = results.find(({ name }) => name === baseline);
   const rows = results.map((result) => {
@@ -51,7 +51,7 @@ export function scenarioTable(results: readonly Result[], baseline: string): str
   );
 }
 
-/** One row per contestant for the list of a million users. */
+/** Returns one row per contestant for the list of a million users. */
 export function millionTable(results: readonly MillionResult[]): string {
   const rows = results.map(({ name, samples, failure }) => {
     if (failure !== undefined) return [name, `failed: ${failure}`];
@@ -83,7 +83,7 @@ export function millionTable(results: readonly MillionResult[]): string {
   );
 }
 
-/** One row per contestant for start and idle memory; ratios of medians to the first row. */
+/** Returns one row per contestant: start time and idle memory, with ratios to the first row. */
 export function startTable(results: readonly StartResult[]): string {
   const middle = (samples: readonly StartSample[] = [], field: keyof StartSample) =>
     median(samples.map((sample) => sample[field]));
@@ -102,7 +102,7 @@ export function startTable(results: readonly StartResult[]): string {
   return table(['', 'first 200 ms', 'of bare', 'idle MB', 'of bare'], rows);
 }
 
-/** Scenarios down, contestants across, median ratios to the bare one: the table of the README. */
+/** Returns the README's table: one row per scenario, with median ratios to its bare baseline. */
 export function summary(
   all: readonly { title: string; baseline: string; results: readonly Result[] }[],
 ): string {
@@ -120,7 +120,6 @@ export function summary(
   return table(['requests/s', 'of', ...names], rows);
 }
 
-/** A table in Markdown. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const lines = [head, head.map((_, i) => (i === 0 ? '---' : '---:')), ...rows];
   const line = (cells: readonly string[]) => `| ${cells.join(' | ').replaceAll('\n', ' ')} |`;

@@ -1,5 +1,5 @@
-// The benchmark's command. `node bench/run.ts --help` prints the options; README.md tells how to
-// read the output. Exit status 1 if any contestant failed its check or its load.
+// The benchmark's command. `node bench/run.ts --help` prints the options; README.md explains the
+// output. Exits with 1 if any contestant failed its check or its load.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -19,7 +19,7 @@ import { STARTS, startup } from './startup.ts';
 
 const ALL = [...Object.keys(SCENARIOS), 'million', 'start'];
 const RESULTS = join(import.meta.dirname, 'results');
-/** Time of a run besides its load, of a contestant's start and check, and of its million rows. */
+/** Times besides the load: of a run, of a contestant's start and check, and of its million rows. */
 const OVERHEAD_SECONDS = 0.3;
 const START_SECONDS = 1;
 const MILLION_SECONDS = 45;
@@ -115,7 +115,7 @@ async function profiled(): Promise<void> {
   process.exit();
 }
 
-/** The setup from the options, with defaults. */
+/** Returns the setup from the options, with defaults. */
 function setupOf(postgres: Server, defaults: { rounds: number; seconds: number }): Setup {
   const { rounds, seconds } = options.smoke ? { rounds: 1, seconds: 0.5 } : defaults;
   return {
@@ -162,12 +162,12 @@ async function runAll(setup: Setup): Promise<void> {
   if (options.publish) publish(report);
 }
 
-/** Requested, but not measured by the resumed run. */
+/** True if the scenario is selected and the resumed run has not measured it. */
 function isMissing(id: string): boolean {
   return isWanted(id) && !report.measured.some((one) => one.id === id);
 }
 
-/** Approximate time of the rest of the run, with starts, fills and checks. */
+/** Estimates the time of the rest of the run, including starts, fills and checks. */
 function expectedSeconds({ rounds, seconds }: Setup): number {
   const runs = Object.entries(SCENARIOS)
     .filter(([id]) => isMissing(id))
@@ -211,7 +211,7 @@ function isWanted(id: string): boolean {
   return options.scenario === undefined || options.scenario.split(',').includes(id);
 }
 
-/** The names that can run here and that `--only` selects, with the baseline. */
+/** Returns the names that can run here and that `--only` selects, and the baseline. */
 function present(names: readonly string[], baseline?: string): string[] {
   const only = options.only?.split(',') ?? names;
   const missing = unavailable();

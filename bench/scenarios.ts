@@ -1,5 +1,5 @@
-// The scenarios: request, contestants, data, and the right response. A scenario
-// is data; measure.ts runs it. `million` and `start` are of another kind and have their own files.
+// The scenarios: request, contestants, data, and expected response. measure.ts runs them. `million`
+// and `start` work differently and have their own files.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { SETTINGS } from './contestants.ts';
@@ -9,20 +9,20 @@ import type { Traffic } from './load.ts';
 export interface Scenario {
   readonly title: string;
   readonly contestants: readonly string[];
-  /** The contestant whose rate in the same round is 1. */
+  /** Ratios are relative to this contestant's rate in the same round. */
   readonly baseline: string;
-  /** It needs a store. */
+  /** True if the scenario needs a store. */
   readonly hasUsers?: boolean;
-  /** Emulates a disk whose fsync takes 2 ms. */
+  /** True to emulate a disk whose fsync takes 2 ms. */
   readonly slowFsync?: boolean;
   readonly connections: number;
-  /** Contestants and load share all cores. */
+  /** True if contestants and load share all cores. */
   readonly isOnAllCores?: boolean;
   /** Users in the table before a run; with `perSecond`, that many for each second of the run. */
   readonly rows?: number | { readonly perSecond: number };
-  /** Change of the number of users by a request; checked against the table after the run. */
+  /** Number of users that a request adds or removes; checked against the table after the run. */
   readonly effect?: 1 | -1;
-  /** Whether the table is refilled before every run. */
+  /** True if the table is refilled before every run. */
   readonly writes?: boolean;
   readonly traffic: Traffic;
   readonly status: number;
@@ -33,7 +33,7 @@ export interface Scenario {
   readonly refused?: readonly Refused[];
 }
 
-/** A refused request. `isByStatement`: a statement's result is enough to refuse it. */
+/** A refused request. `isByStatement`: the result of the statement is enough to refuse it. */
 type Refused = Partial<Pick<Traffic, 'path' | 'headers' | 'body'>> & {
   readonly status: number;
   readonly isByStatement?: boolean;
@@ -44,9 +44,10 @@ const USERS = [
   ...['raw-pg', 'raw-sqlite', 'express', 'fastify', 'hono', 'elysia', 'go', 'axum'],
   ...['pocketbase', 'ours', 'ours-sqlite'],
 ];
-/** PocketBase makes its system calls itself, so they can't be slowed. */
+/** PocketBase makes system calls without libc, so its fsyncs can't be slowed. */
 const SLOW_FSYNC = USERS.filter((name) => name !== 'pocketbase');
 const AS_SHIPPED = ['ours', 'ours-log', 'source', 'source-log', 'image', 'image-log'];
+const POOL_SIZES = ['ours', 'ours-pool-1', 'ours-pool-2', 'ours-pool-8'];
 const ROWS = 10_000;
 const JSON_BODY = { 'Content-Type': 'application/json' };
 const NEW_USER = '{"name":"Name of user {n}","email":"user-{run}-{n}@bench.example.org"}';
@@ -219,9 +220,19 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
     contestants: AS_SHIPPED,
     baseline: 'ours',
   },
+  'pool-user': {
+    ...userById,
+    title: 'GET /users/{id}, by pool size',
+    ...{ contestants: POOL_SIZES, baseline: 'ours' },
+  },
+  'pool-create': {
+    ...create,
+    title: 'POST /users, by pool size',
+    ...{ contestants: POOL_SIZES, baseline: 'ours' },
+  },
 };
 
-/** A token that differs from every other by its times, like tokens issued one after another. */
+/** Returns a token with its own times, like tokens issued one after another. */
 function token(i: number): string {
   const iat = Math.floor(Date.now() / 1000) - i;
   const claims = { id: SETTINGS.AUTH_USER, name: SETTINGS.AUTH_NAME, iat, exp: iat + 86_400 };

@@ -1,5 +1,4 @@
-// A SQLite file for one contestant, in its own folder. The contestants create the table
-// themselves.
+// A SQLite file for one contestant, in its own folder. The contestant creates the table.
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import type { Database } from './database.ts';
@@ -7,7 +6,7 @@ import { newFolder, remove } from './temp.ts';
 
 const BUSY_TIMEOUT_MS = 10_000;
 
-/** A database in a new file; its users are in that table. */
+/** Returns a database in a new file, with its users in that table. */
 export function sqliteFile(table = 'users'): Database {
   const folder = newFolder();
   const path = join(folder, 'data.db');
@@ -44,7 +43,7 @@ export function sqliteFile(table = 'users'): Database {
   };
 }
 
-/** The store of a contestant that requires one, in a scenario without users. */
+/** A store for a contestant that requires one, in a scenario without users. */
 export const NO_DATABASE: Database = {
   url: 'sqlite::memory:',
   async reset() {},

@@ -21,7 +21,7 @@ export interface StartSample {
   readonly idleMb: number;
 }
 
-/** The samples of a row, one a round, or why there are none. */
+/** The samples of a row, one per round, or the reason why there are none. */
 export interface StartResult {
   readonly name: string;
   readonly samples: readonly StartSample[];
@@ -36,7 +36,7 @@ interface Entry {
   failure?: string;
 }
 
-/** Starts all of them in turn, round after round; the stores stay as the first round left them. */
+/** Starts each of them once per round. All rounds use the same stores. */
 export async function startup(names: readonly string[], setup: Setup): Promise<StartResult[]> {
   const entries: Entry[] = [];
   for (const name of names) {
@@ -45,7 +45,7 @@ export async function startup(names: readonly string[], setup: Setup): Promise<S
     const database = await newDatabase('start', name, contestant, setup.postgres);
     entries.push({ name, contestant, database, samples: [] });
   }
-  // Round 0 fills the page cache and creates the tables, and is not counted.
+  // Round 0 is not counted. It fills the page cache and creates the tables.
   for (let round = setup.isSmoke ? 1 : 0; round <= setup.rounds; round++) {
     for (const entry of entries.filter(({ failure }) => failure === undefined)) {
       try {

@@ -1,4 +1,4 @@
-// Folders and processes that are removed when the benchmark ends, in any way.
+// Removes folders and kills processes when the benchmark ends, in any way.
 import type { ChildProcess } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -12,25 +12,25 @@ process.once('exit', () => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
 });
 
-/** A new empty folder that is removed when the benchmark ends. */
+/** Creates an empty folder that is removed when the benchmark ends. */
 export function newFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-bench-'));
   removeAtExit(folder);
   return folder;
 }
 
-/** Also removes a folder that another module made. */
+/** Registers a folder that another module created. */
 export function removeAtExit(folder: string): void {
   folders.add(folder);
 }
 
-/** Removes a folder earlier. */
+/** Removes a folder before the benchmark ends. */
 export function remove(folder: string): void {
   folders.delete(folder);
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** Kills the process at the end if it still runs. */
+/** Kills the process when the benchmark ends, if it still runs. */
 export function killAtExit(child: ChildProcess): void {
   processes.add(child);
   child.once('exit', () => processes.delete(child));

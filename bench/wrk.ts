@@ -1,7 +1,7 @@
 // Writes the Lua script that makes wrk send a request template and print its figures as JSON.
 import type { Job } from './load.ts';
 
-/** wrk 4: `summary` in microseconds, `latency:percentile`. */
+/** Prints the figures of wrk 4, which are in microseconds. */
 const DONE = `
 function done(summary, latency)
   local e = summary.errors
@@ -12,7 +12,7 @@ function done(summary, latency)
 end
 `;
 
-/** The script for this job; the tokens are read from a file, one a line. */
+/** Returns the script for this job. It reads the tokens from a file, one per line. */
 export function script(job: Job, tokensFile: string): string {
   const { method, path, headers, body } = job.traffic;
   const varies = /\{(id|n|token)\}/.test(path + (body ?? '') + Object.values(headers).join());
@@ -27,7 +27,7 @@ export function script(job: Job, tokensFile: string): string {
     return [...parts, `wrk.body = ${text}`, ...lines, ''].join('\n');
   }
 
-  // The bytes are assembled here, because wrk.format costs four times as much of the load's core.
+  // The script assembles the bytes, because wrk.format takes four times as much CPU time.
   function varying({ url, rows, run }: Job, tokens: string): string {
     const head = [`Host: ${new URL(url).host}`];
     for (const [name, value] of Object.entries(headers)) head.push(`${name}: ${value}`);
@@ -49,7 +49,7 @@ end
   }
 }
 
-/** A Lua expression of the template: `'/users/' .. id`. */
+/** Converts the template to a Lua expression such as `'/users/' .. id`. */
 function concat(template: string, run: string): string {
   return template
     .replaceAll('{run}', run)

@@ -1,4 +1,4 @@
-// express 5 with jsonwebtoken and pg, as their manuals show them.
+// express 5 with jsonwebtoken and pg, as in their manuals.
 import express, { type NextFunction, type Request, type Response } from 'express';
 import jwt from 'jsonwebtoken';
 import pg from 'pg';
@@ -77,7 +77,7 @@ app.delete('/users/:id', async (req, res) => {
   found(res, rows[0]);
 });
 
-// The parsers' errors have a status.
+// Errors of the body parsers have a status.
 type WithStatus = Error & { status?: number };
 app.use((err: WithStatus, _req: Request, res: Response, _next: NextFunction) => {
   const taken = err instanceof pg.DatabaseError && err.code === '23505';

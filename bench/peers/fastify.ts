@@ -1,5 +1,4 @@
-// fastify 5 with @fastify/jwt, @fastify/basic-auth, JSON schemas and postgres, as their manuals show
-// them.
+// fastify 5 with @fastify/jwt, @fastify/basic-auth, JSON schemas and postgres, as in their manuals.
 import basicAuth from '@fastify/basic-auth';
 import jwt from '@fastify/jwt';
 import Fastify from 'fastify';

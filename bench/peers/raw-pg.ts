@@ -1,5 +1,5 @@
-// Bare node:http and one `postgres` query per request: no routing library, no validation.
-// The best that the usual way, one statement per request, can reach with this driver.
+// Bare node:http and one `postgres` query per request: no routing library, no validation. The upper
+// bound for one statement per request with this driver.
 import { createServer, type IncomingMessage } from 'node:http';
 import postgres from 'postgres';
 

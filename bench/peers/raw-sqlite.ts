@@ -48,7 +48,7 @@ async function answer(req: IncomingMessage): Promise<unknown> {
   if (url === '/users' && req.method === 'GET') return all.all();
   const id = Number(url.slice('/users/'.length));
   if (req.method === 'GET') return byId.get(id);
-  // all(), as get() would hide a commit that fails.
+  // all(), because get() would hide a failed commit.
   if (req.method === 'DELETE') return remove.all(id)[0];
   const { name = null, email = null } = await readBody(req);
   if (req.method === 'POST') return insert.all(name, email)[0];

@@ -1,5 +1,5 @@
-// Bare node:http: responds with fixed bytes of the services' size, and checks nothing.
-// The upper bound for any service on node:http.
+// Bare node:http: responds with fixed bytes of the services' size and checks nothing. The upper
+// bound for any service on node:http.
 import { createServer } from 'node:http';
 
 const JSON_TYPE = 'application/json';

@@ -1,5 +1,5 @@
 // net/http with pgx and golang-jwt: the service's routes as an experienced Go programmer writes
-// them. pgx prepares each statement once a connection.
+// them. pgx prepares each statement once per connection.
 package main
 
 import (

@@ -1,6 +1,5 @@
-// PocketBase with a collection `people` behind the service's routes, as its manual shows for custom
-// routes: records go through its models, validators and hooks. The data directory is the folder of
-// DATABASE_URL.
+// PocketBase with a collection `people` behind custom routes, as in its manual. Records go through
+// its models, validators and hooks. The data directory is the folder of DATABASE_URL.
 package main
 
 import (
@@ -52,7 +51,8 @@ func main() {
 	}
 }
 
-// ensureCollection makes the collection. Its ids are numbers in text, as PocketBase's are text.
+// ensureCollection creates the collection. Its ids are numbers in text, because PocketBase's ids
+// are text.
 func ensureCollection(app core.App) error {
 	if _, err := app.FindCollectionByNameOrId(collectionName); err == nil {
 		return nil

@@ -1,6 +1,6 @@
 // axum with tokio-postgres and jsonwebtoken: the service's routes as an experienced Rust programmer
-// writes them. Statements are prepared once a connection; requests are pipelined over the
-// connections, so none waits for a free one. One thread, as the contestants have one core.
+// writes them. Statements are prepared once per connection. Requests are pipelined over the
+// connections, so none waits for a free one. One thread, because the contestants have one core.
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -80,7 +80,7 @@ struct Connection {
     remove: Statement,
 }
 
-/// Connected at the first use, because not every scenario has a database.
+/// Connects at the first use, because not every scenario has a database.
 #[derive(Default)]
 struct Pool {
     connections: OnceCell<Vec<Connection>>,
@@ -230,7 +230,7 @@ async fn delete_user(State(pool): Store, Path(id): Path<String>) -> Result<Json<
 }
 
 impl Pool {
-    /// The connections in turn.
+    /// Returns the connections in turn.
     async fn connection(&self) -> Result<&Connection, Refusal> {
         let connections = self.connections.get_or_try_init(connect_all).await?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
