@@ -1,5 +1,5 @@
-// Keeps README.md true: `npm run readme` generates its tables from the source and replays its
-// console session. The tests call `renew` and compare.
+// Keeps README.md up to date: `npm run readme` generates its tables from the source and replays its
+// console session. The tests compare the result of `renew` with the file.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -77,14 +77,14 @@ function fileTable(): string {
   return ['| File | |', '|---|---|', ...rows].join('\n');
 }
 
-/** The first sentence of the comment at the top of a file. */
+/** Returns the first sentence of the comment at the top of a file. */
 function firstSentence(text: string): string {
   const comment = text.replace(/^<!doctype html>\n<!--/, '//').replace(/\n(?:\/\/| {4}) /g, ' ');
   const sentence = /^\/\/ (.*?[.:])(?:\s|$)/s.exec(comment)?.[1] ?? '';
   return sentence.replace(/:$/, '.');
 }
 
-/** The order in which an auditor reads. A file belongs to the first part that has it. */
+/** The files in the order of an audit. A file belongs to the first part that has it. */
 const READING_ORDER = [
   { title: 'The API on one page', patterns: ['routes.ts', 'route.ts', 'user.ts'] },
   {
@@ -159,7 +159,7 @@ async function replay(blocks: readonly string[]): Promise<string[]> {
 
 const END = '-- end of the output --';
 
-/** A command ends at the first line that does not end with a backslash. */
+/** Returns the command of a block. It ends at the first line without a backslash at its end. */
 function commandOf(block: string): string {
   const lines = block.split('\n');
   return lines.slice(0, lines.findIndex((line) => !line.endsWith('\\')) + 1).join('\n');

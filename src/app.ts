@@ -48,7 +48,8 @@ const CORS_MAX_AGE_SECONDS = 7200;
 export class App implements Handler {
   readonly #options: AppOptions;
   readonly #router: Router<Route>;
-  readonly #common: readonly string[];
+  /** Headers of every response, as a flat list. */
+  readonly #common = ['X-Content-Type-Options', 'nosniff']; // 2.2
   // Unique across processes and restarts. A UUID per request would cost 3 % of a short one.
   readonly #requestIdPrefix = randomBytes(12).toString('base64url');
   #requests = 0;
@@ -56,18 +57,17 @@ export class App implements Handler {
   constructor(options: AppOptions) {
     this.#options = options;
     this.#router = new Router(options.routes);
-    const common = ['X-Content-Type-Options', 'nosniff']; // 2.2
     if (options.corsOrigin !== undefined) {
-      common.push('Access-Control-Allow-Origin', options.corsOrigin);
-      common.push('Access-Control-Expose-Headers', CORS_EXPOSED);
+      this.#common.push('Access-Control-Allow-Origin', options.corsOrigin);
+      this.#common.push('Access-Control-Expose-Headers', CORS_EXPOSED);
     }
-    this.#common = common;
   }
 
   handle(exchange: Exchange): void {
     this.#begin(exchange);
     try {
-      this.#process(exchange);
+      const reply = this.#process(exchange);
+      if (reply !== undefined) this.#respond(exchange, reply);
     } catch (err) {
       this.#fail(exchange, err);
     }
@@ -101,10 +101,7 @@ export class App implements Handler {
       typeof sent === 'string' && REQUEST_ID.test(sent) ? sent : this.#newRequestId(); // 2.2
     const { trustProxy, begin } = this.#options;
     const forwardedFor = headers['x-forwarded-for'] as string | undefined;
-    exchange.client =
-      trustProxy === 0
-        ? connection.address
-        : clientAddress(connection.address, forwardedFor, trustProxy);
+    exchange.client = clientAddress(connection.address, forwardedFor, trustProxy);
     begin(exchange.method);
   }
 
@@ -113,8 +110,11 @@ export class App implements Handler {
     return `${this.#requestIdPrefix}-${this.#requests}`;
   }
 
-  /** Runs the checks in their fixed order (2.5), then the handler. */
-  #process(exchange: Exchange): void {
+  /**
+   * Runs the checks in their fixed order (2.5), then the handler. Returns undefined if the handler has
+   * to wait for the body.
+   */
+  #process(exchange: Exchange): Reply | Promise<Reply> | undefined {
     const { req, res } = exchange;
     try {
       checkMessage(req);
@@ -124,8 +124,7 @@ export class App implements Handler {
       throw err;
     }
     if (req.url === '*' && req.method === 'OPTIONS') {
-      this.#respond(exchange, this.#options204(this.#router.allow)); // 2.6
-      return;
+      return this.#options204(this.#router.allow); // 2.6
     }
     const match = this.#router.find(req.url!);
     if (match === undefined) throw new HttpError(404); // 2.6
@@ -133,46 +132,28 @@ export class App implements Handler {
     exchange.parameters = match.parameters;
     exchange.query = match.query;
     const route = match.resource.routes.get(req.method!);
-    if (route === undefined) {
-      this.#respond(exchange, this.#withoutRoute(exchange, match.resource));
-      return;
-    }
+    if (route === undefined) return this.#withoutRoute(exchange, match.resource);
     const { services, bodyLimitBytes } = this.#options;
     const authorization = singleHeader(req, 'authorization'); // 3.6
     authenticate(route.access, exchange.route, authorization, exchange.client, services);
-    if (!hasBody(req)) {
-      this.#call(exchange, route);
-      return;
-    }
-    readBody(
-      exchange,
-      route.accepts,
-      bodyLimitBytes,
-      (body) => {
-        exchange.body = body;
-        this.#call(exchange, route);
-      },
-      (err) => this.#fail(exchange, err),
-    );
+    if (!hasBody(req)) return this.#call(exchange, route);
+    const proceed = (body: unknown) => {
+      exchange.body = body;
+      this.#respond(exchange, this.#call(exchange, route));
+    };
+    const fail = (err: unknown) => this.#fail(exchange, err);
+    readBody(exchange, route.accepts, bodyLimitBytes, proceed, fail);
+    return undefined;
   }
 
-  #call(exchange: Exchange, route: Route): void {
+  #call(exchange: Exchange, route: Route): Reply | Promise<Reply> {
     checkQuery(exchange.query); // 2.7
-    let reply: Reply | Promise<Reply>;
     try {
-      reply = route.handle(exchange, this.#options.services);
+      return route.handle(exchange, this.#options.services);
     } finally {
       // The handler has read it. Don't keep it while the store works, or the connection is idle.
       exchange.body = undefined;
     }
-    if (!(reply instanceof Promise)) {
-      this.#respond(exchange, reply);
-      return;
-    }
-    reply.then(
-      (settled) => this.#respond(exchange, settled),
-      (err: unknown) => this.#fail(exchange, err),
-    );
   }
 
   /** Responds to OPTIONS; refuses any other method with 405 (RFC 9110 §9.3.7, §15.5.6). */
@@ -199,18 +180,21 @@ export class App implements Handler {
     this.#respond(exchange, reply);
   }
 
-  #respond(exchange: Exchange, reply: Reply): void {
-    // 6.2: while stopping, the last response of a connection closes it. Further requests of the same
-    // packet get responses too, and are known only after this turn.
-    if (this.#options.isStopping()) {
-      setImmediate(() => this.#send(exchange, reply, exchange.connection.isLatest(exchange)));
-    } else {
-      this.#send(exchange, reply, false);
+  #respond(exchange: Exchange, reply: Reply | Promise<Reply>): void {
+    if (reply instanceof Promise) {
+      const fail = (err: unknown) => this.#fail(exchange, err);
+      reply.then((settled) => this.#respond(exchange, settled), fail);
+      return;
     }
-  }
-
-  #send(exchange: Exchange, reply: Reply, isLast: boolean): void {
-    const headers = [...this.#common, 'X-Request-Id', exchange.requestId];
-    send(exchange, reply, headers, isLast, this.#options.record);
+    const { isStopping, record } = this.#options;
+    const { connection, requestId } = exchange;
+    const headers = [...this.#common, 'X-Request-Id', requestId];
+    if (isStopping()) {
+      // 6.2: the last response of a connection closes it. Further requests of the same packet get
+      // responses too, and are known only after this turn.
+      setImmediate(() => send(exchange, reply, headers, connection.isLatest(exchange), record));
+    } else {
+      send(exchange, reply, headers, false, record);
+    }
   }
 }

@@ -1,13 +1,11 @@
 // Reads the settings from environment variables (contract section 1) and reports all problems at once.
 import { isUtf8 } from 'node:buffer';
 import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import type * as Tls from 'node:tls';
+import { getBuiltinModule } from 'node:process';
 import type { KeyPair } from './http/server.ts';
 import { LEVELS } from './ops/log.ts';
 import { parseDatabaseUrl } from './store/url.ts';
 
-/** Variables by name. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** All problems together (1.6). Each starts with the variable's name and contains no secret (1.7). */
@@ -57,10 +55,8 @@ const text = string('any text', () => true);
 const port = integer(0, 65_535);
 const milliseconds = integer(0, 3_600_000);
 const boolean = oneOf([true, false]);
-const secret = string(
-  'a key of at least 32 bytes of UTF-8',
-  (value) => Buffer.byteLength(value) >= 32,
-);
+const isKey = (value: string) => Buffer.byteLength(value) >= 32;
+const secret = string('a key of at least 32 bytes of UTF-8', isKey);
 const pemFile: Setting<string> = { expected: 'the path of a PEM file', parse: checkPem };
 
 const SETTINGS = {
@@ -112,7 +108,7 @@ type Name = keyof typeof SETTINGS;
 
 /** The value of a setting; undefined only if it is unset and has no default. */
 type Value<N extends Name> =
-  | NonNullable<ReturnType<(typeof SETTINGS)[N]['parse']>>
+  | Exclude<ReturnType<(typeof SETTINGS)[N]['parse']>, undefined>
   | ((typeof SETTINGS)[N] extends { default: unknown } ? never : undefined);
 
 /** All settings by the name of their variable. */
@@ -121,17 +117,17 @@ export type Config = { readonly [N in Name]: Value<N> };
 /** The names of all variables. Each except TLS_CERT_FILE and TLS_KEY_FILE also exists as `NAME_FILE`. */
 export const VARIABLES = Object.keys(SETTINGS) as readonly Name[];
 
+/** Defaults of `start` that differ from those of the program (9.1). */
+export const START_DEFAULTS = { PORT: '0', HOST: '127.0.0.1', DATABASE_URL: 'sqlite::memory:' };
+
 /** Reads all settings from the environment (1.1). @throws InvalidConfig */
 export function readConfig(env: Environment): Config {
   const problems: string[] = [];
-  const config = Object.fromEntries(
-    VARIABLES.map((name) => [name, read(env, name, problems)]),
-  ) as Config;
-  const { TLS_CERT_FILE: cert, TLS_KEY_FILE: key } = env;
-  if (Boolean(cert) !== Boolean(key)) {
-    const [missing, given] = cert
-      ? ['TLS_KEY_FILE', 'TLS_CERT_FILE']
-      : ['TLS_CERT_FILE', 'TLS_KEY_FILE'];
+  const settings = VARIABLES.map((name) => [name, read(env, name, problems)]);
+  const config = Object.fromEntries(settings) as Config;
+  const [given, other] = ['TLS_CERT_FILE', 'TLS_KEY_FILE'].filter((name) => env[name]);
+  if (given !== undefined && other === undefined) {
+    const missing = given === 'TLS_KEY_FILE' ? 'TLS_CERT_FILE' : 'TLS_KEY_FILE';
     problems.push(`${missing}: missing, but ${given} is set; expected ${pemFile.expected}`);
   }
   try {
@@ -165,8 +161,7 @@ export function readTls({ TLS_CERT_FILE, TLS_KEY_FILE }: Config): KeyPair | unde
   if (TLS_CERT_FILE === undefined || TLS_KEY_FILE === undefined) return undefined;
   const pair = { cert: readPem(TLS_CERT_FILE), key: readPem(TLS_KEY_FILE) };
   // Loaded only if TLS is set, which saves time and memory at startup.
-  const { createSecureContext } = createRequire(import.meta.url)('node:tls') as typeof Tls;
-  createSecureContext(pair);
+  getBuiltinModule('node:tls').createSecureContext(pair);
   return pair;
 }
 

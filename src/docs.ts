@@ -7,17 +7,15 @@ import { compress, type StaticDocument } from './http/static.ts';
 const HTML = new URL('../src/docs.html', import.meta.url);
 const OPENAPI = new URL('../openapi.json', import.meta.url);
 
-/** @throws an error of node:fs if a file cannot be read */
-export function readOpenapi(): Promise<StaticDocument> {
-  return compress(readFileSync(OPENAPI), 'application/json'); // 8.1
-}
-
-/** @throws an error of node:fs if a file cannot be read */
-export function readDocs(): Promise<StaticDocument> {
+/** Compresses both. @throws an error of node:fs if a file cannot be read */
+export function readDocuments(): Promise<[openapi: StaticDocument, docs: StaticDocument]> {
   const html = readFileSync(HTML);
   const headers = ['Content-Security-Policy', policyOf(html.toString())];
   headers.push('Referrer-Policy', 'no-referrer');
-  return compress(html, 'text/html; charset=utf-8', headers);
+  return Promise.all([
+    compress(readFileSync(OPENAPI), 'application/json'), // 8.1
+    compress(html, 'text/html; charset=utf-8', headers), // 8.2
+  ]);
 }
 
 /**

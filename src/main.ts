@@ -37,10 +37,10 @@ if (import.meta.main !== false) main();
 async function main(): Promise<void> {
   const { node } = process.versions;
   if (Number.parseInt(node, 10) < OLDEST_NODE) {
-    return fail(EXIT.failed, [`notes-users needs node ${OLDEST_NODE} or newer; this is ${node}`]); // 9.7
+    return fail(EXIT.failed, `notes-users needs node ${OLDEST_NODE} or newer; this is ${node}`); // 9.7
   }
   const [argument, ...rest] = process.argv.slice(2);
-  if (rest.length > 0) return fail(EXIT.failed, [USAGE]); // 6.11
+  if (rest.length > 0) return fail(EXIT.failed, USAGE); // 6.11
   switch (argument) {
     case '--live':
     case '--ready':
@@ -54,7 +54,7 @@ async function main(): Promise<void> {
     case '--json':
       return serve(argument === '--json');
     default:
-      return fail(EXIT.failed, [USAGE]); // 6.11
+      return fail(EXIT.failed, USAGE); // 6.11
   }
 }
 
@@ -68,13 +68,13 @@ async function probe(page: string): Promise<void> {
     const req = get({ host, port, path: `/${page}`, agent: false, signal });
     const [res] = (await once(req, 'response')) as [IncomingMessage];
     const body = await text(res);
-    if (res.statusCode !== 200) fail(EXIT.failed, [body.trim()]);
+    if (res.statusCode !== 200) fail(EXIT.failed, body.trim());
   } catch (err) {
-    if (err instanceof InvalidConfig) return fail(EXIT.failed, err.problems);
+    if (err instanceof InvalidConfig) return fail(EXIT.failed, err.message);
     // The cause of an AbortError names the timeout; an AggregateError has no message of its own.
     const { message, code, cause } = err as NodeJS.ErrnoException;
     const reason = (cause as Error | undefined)?.message ?? (message || code);
-    fail(EXIT.failed, [`no response from the admin listener at ${address}: ${reason}`]);
+    fail(EXIT.failed, `no response from the admin listener at ${address}: ${reason}`);
   }
 }
 
@@ -83,7 +83,7 @@ async function serve(isJson: boolean): Promise<void> {
   try {
     config = readConfig(process.env); // 1.1
   } catch (err) {
-    if (err instanceof InvalidConfig) return fail(EXIT.config, err.problems); // 1.6
+    if (err instanceof InvalidConfig) return fail(EXIT.config, err.message); // 1.6
     throw err;
   }
   const log = openLog(config, isJson);
@@ -103,10 +103,10 @@ async function serve(isJson: boolean): Promise<void> {
     const isInTime = service === undefined || (await service.stop().catch(() => false)); // 6.2
     await exit(isInTime || exitStatus !== EXIT.ok ? exitStatus : EXIT.failed);
   };
-  let signals = 0;
+  let hasSignal = false;
   const onSignal = () => {
-    signals++;
-    if (signals > 1) exit(EXIT.failed); // 6.2
+    if (hasSignal) exit(EXIT.failed); // 6.2
+    hasSignal = true;
     stop();
   };
   const onFault = (err: unknown) => {
@@ -115,39 +115,29 @@ async function serve(isJson: boolean): Promise<void> {
     exitStatus = EXIT.software;
     stop();
   };
-  const onHangup = () => {
-    if (config.TLS_CERT_FILE === undefined || service === undefined) return; // 6.9
-    try {
-      service.reloadTls();
-      log.info('TLS certificate reloaded');
-    } catch (err) {
-      log.error('TLS certificate not reloaded', { cause: (err as Error).message });
-    }
-  };
   process.on('uncaughtException', onFault);
   process.on('unhandledRejection', onFault);
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
-  process.on('SIGHUP', onHangup); // Without a handler, it would end the process.
+  // 6.9: without a handler, it would end the process.
+  process.on('SIGHUP', () => service?.reloadTls());
 
   try {
     service = await startService(config, log, (err) => {
       log.error('cannot serve', { cause: err.message });
-      process.stderr.write(`${err.message}\n`);
+      print(err.message);
       exit(EXIT.failed);
     });
-    if (config.AUTH_PASSWORD === undefined) {
-      const { user, password } = service.credential;
-      process.stderr.write(`AUTH_PASSWORD is not set; generated for user ${user}: ${password}\n`);
-    }
-    if (config.SIGNING_SECRET === undefined) {
-      process.stderr.write(
-        'SIGNING_SECRET is not set; all tokens become invalid when this process ends\n',
-      );
-    }
   } catch (err) {
-    fail(EXIT.failed, [(err as Error).message]); // 6.4
-    await exit(EXIT.failed);
+    print((err as Error).message); // 6.4
+    return exit(EXIT.failed);
+  }
+  const { user, password } = service.credential;
+  if (config.AUTH_PASSWORD === undefined) {
+    print(`AUTH_PASSWORD is not set; generated for user ${user}: ${password}`);
+  }
+  if (config.SIGNING_SECRET === undefined) {
+    print('SIGNING_SECRET is not set; all tokens become invalid when this process ends');
   }
 }
 
@@ -199,7 +189,11 @@ function isSurvivable(err: unknown): boolean {
   return frame !== undefined && DRIVER_FRAME.test(frame);
 }
 
-function fail(status: number, lines: readonly string[]): void {
-  process.stderr.write(lines.map((line) => `${line}\n`).join(''));
+function fail(status: number, message: string): void {
+  print(message);
   process.exitCode = status;
+}
+
+function print(message: string): void {
+  process.stderr.write(`${message}\n`);
 }

@@ -11,7 +11,7 @@ import { Credential } from './auth/credential.ts';
 import { Tokens } from './auth/jwt.ts';
 import { FailureLimiter } from './auth/limiter.ts';
 import { type Config, readTls } from './config.ts';
-import { readDocs, readOpenapi } from './docs.ts';
+import { readDocuments } from './docs.ts';
 import { Budget, memoryLimits } from './http/budget.ts';
 import { STOP_GRACE_MS } from './http/limits.ts';
 import { Server } from './http/server.ts';
@@ -20,6 +20,7 @@ import type { Log } from './ops/log.ts';
 import { measure } from './ops/measured.ts';
 import { Metrics } from './ops/metrics.ts';
 import { routes } from './routes.ts';
+import type { RunningService } from './start.ts';
 import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
 import { Turns } from './turns.ts';
@@ -29,14 +30,8 @@ import { StoreUnavailable } from './user.ts';
 const READER_TIMEOUT_MS = 60_000;
 
 /** A running service. */
-export interface Service {
-  /** Base URL of the API, without a trailing slash. */
-  readonly url: string;
-  /** Base URL of the admin listener; undefined without one. */
-  readonly adminUrl: string | undefined;
-  /** Login and password of the credential user. The password is generated if none is set. */
-  readonly credential: { readonly user: string; readonly password: string };
-  /** Reads the TLS files again. @throws an Error, and keeps the old ones, if they are unreadable */
+export interface Service extends Pick<RunningService, 'url' | 'adminUrl' | 'credential'> {
+  /** Reads the TLS files again, if there are any. If they are invalid, logs it and keeps the old ones. */
   readonly reloadTls: () => void;
   /**
    * Finishes requests in flight, then releases everything. Closes idle connections after `graceMs`
@@ -59,14 +54,11 @@ export async function startService(
   const now = () => performance.now();
   const turns = new Turns(now);
   const tls = readTls(config);
-  const credential = {
-    user: config.AUTH_USER,
-    password: config.AUTH_PASSWORD ?? randomBytes(15).toString('base64url'),
-  };
+  const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15) } = config;
   let isStopping = false;
 
   // The documents are compressed while the store opens.
-  const documents = Promise.all([readOpenapi(), readDocs()]);
+  const documents = readDocuments();
   const opened = await openStore(config.DATABASE_URL, {
     turns,
     poolSize: config.DATABASE_POOL_SIZE,
@@ -84,16 +76,11 @@ export async function startService(
       : new Metrics(routes, config.DATABASE_URL.engine, () => opened.connections);
   const store = metrics ? measure(opened, config.DATABASE_TIMEOUT_MS, now, metrics) : opened;
   const [openapi, docs] = await documents;
+  const note = JSON.stringify({ title: config.NOTE_TITLE, contents: config.NOTE_CONTENTS });
 
   const app = new App({
     routes,
-    services: {
-      ...authServices(config, credential.password),
-      store,
-      note: JSON.stringify({ title: config.NOTE_TITLE, contents: config.NOTE_CONTENTS }),
-      openapi,
-      docs,
-    },
+    services: { ...authServices(config, password, now), store, note, openapi, docs },
     bodyLimitBytes: config.BODY_LIMIT_BYTES,
     trustProxy: config.TRUST_PROXY,
     corsOrigin: config.CORS_ORIGIN,
@@ -101,21 +88,15 @@ export async function startService(
     isStopping: () => isStopping,
     begin: (method) => metrics?.begin(method),
     record: (exchange) => {
-      const ms = now() - exchange.startMs;
-      log.request(exchange, ms);
+      log.request(exchange, now);
       const { fault, requestId } = exchange;
       if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
-      metrics?.end(exchange, ms);
+      metrics?.end(exchange, now() - exchange.startMs);
     },
   });
   // While a request waits for the store, its client has nothing to read.
   const inactivityMs = READER_TIMEOUT_MS + config.DATABASE_TIMEOUT_MS; // 6.3
-  const limits = memoryLimits(
-    config.MEMORY_LIMIT_BYTES,
-    constrainedMemory(),
-    totalmem(),
-    tls !== undefined,
-  );
+  const limits = memoryLimits(config.MEMORY_LIMIT_BYTES, constrainedMemory(), totalmem(), !!tls);
   const budget = new Budget(limits, inactivityMs, turns);
   const api = new Server(app, budget, tls);
   const reasonNotReady = () => {
@@ -148,6 +129,17 @@ export async function startService(
     return isInTime;
   };
 
+  const reloadTls = () => {
+    try {
+      const pair = readTls(config);
+      if (pair === undefined) return; // 6.9
+      api.reloadTls(pair);
+      log.info('TLS certificate reloaded');
+    } catch (err) {
+      log.error('TLS certificate not reloaded', { cause: (err as Error).message });
+    }
+  };
+
   try {
     const port = await api.listen(config.PORT, config.HOST, config.REUSE_PORT);
     const url = urlOf(tls ? 'https' : 'http', config.HOST, port);
@@ -157,33 +149,26 @@ export async function startService(
         ? undefined
         : urlOf('http', adminHost, await admin.listen(config.ADMIN_PORT, adminHost));
     log.info('listening', { url, adminUrl, store: describe(config.DATABASE_URL) });
-    const reloadTls = () => {
-      const pair = readTls(config);
-      if (pair) api.reloadTls(pair);
-    };
-    return { url, adminUrl, credential, reloadTls, stop };
+    return { url, adminUrl, credential: { user, password }, reloadTls, stop };
   } catch (err) {
     await release();
     throw err;
   }
 }
 
-function authServices(config: Config, password: string): AuthServices {
-  const { AUTH_USER: user, AUTH_NAME: name, SIGNING_SECRET, SIGNING_SECRET_PREVIOUS } = config;
-  const secrets = [
-    SIGNING_SECRET ?? randomBytes(32).toString('base64url'),
-    SIGNING_SECRET_PREVIOUS,
-  ];
+function authServices(config: Config, password: string, now: () => number): AuthServices {
+  const { AUTH_USER: user, AUTH_NAME: name, SIGNING_SECRET: secret = randomText(32) } = config;
+  const secrets = [secret, config.SIGNING_SECRET_PREVIOUS].filter((one) => one !== undefined);
   return {
     credential: new Credential({ user, password, name }),
-    tokens: new Tokens(
-      { id: user, name },
-      secrets.filter((secret) => secret !== undefined),
-      () => Date.now() / 1000,
-    ),
-    limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, () => performance.now()),
+    tokens: new Tokens({ id: user, name }, secrets, () => Date.now() / 1000),
+    limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, now),
     protectUsers: config.PROTECT_USERS,
   };
+}
+
+function randomText(byteCount: number): string {
+  return randomBytes(byteCount).toString('base64url');
 }
 
 /** Returns the chain of causes as one text, with the stack of an unknown error. */

@@ -145,10 +145,6 @@ export function parseChange(body: unknown): UserChange {
   return check(body, present);
 }
 
-export function isEmail(value: string): boolean {
-  return isValid('email', value);
-}
-
 function check(body: unknown, fields: readonly Field[]): UserChange {
   if (!isObject(body)) throw new InvalidUser('The body must be a JSON object.'); // 4.12
   const invalid = fields.filter((field) => !isValid(field, body[field]));
@@ -159,7 +155,7 @@ function check(body: unknown, fields: readonly Field[]): UserChange {
   return Object.fromEntries(fields.map((field) => [field, body[field]])); // 4.12
 }
 
-function isValid(field: Field, value: unknown): boolean {
+export function isValid(field: Field, value: unknown): boolean {
   if (typeof value !== 'string') return false; // 4.6, 4.11
   const { minLength, maxLength } = FIELDS[field];
   // A code point has one or two UTF-16 units, so longer values need not be counted.

@@ -1,4 +1,4 @@
-// From the environment to a Config (contract section 1).
+// Reads a Config from the environment (contract section 1).
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -23,7 +23,7 @@ before(() => {
 });
 after(() => rmSync(folder, { recursive: true, force: true }));
 
-/** The path of a new file that holds the text. */
+/** Writes the text to a new file; returns its path. */
 function file(name: string, text: string | Buffer): string {
   const path = join(folder, name);
   writeFileSync(path, text);
@@ -387,7 +387,7 @@ describe('TLS', () => {
       names: ['TLS_CERT_FILE', 'TLS_KEY_FILE'],
     },
   ]) {
-    test(`${why} that cannot be read: a line for each, which names the variable and the path`, () => {
+    test(`${why} that cannot be read: one line each, with the variable and the path`, () => {
       const found = problems({
         TLS_CERT_FILE: isCertThere ? certFile : join(folder, 'TLS_CERT_FILE'),
         TLS_KEY_FILE: isKeyThere ? keyFile : join(folder, 'TLS_KEY_FILE'),
@@ -435,7 +435,7 @@ describe('problems', () => {
     const direct = problems(Object.fromEntries(names.map((name) => [name, value])));
     const path = file('value', `${value}\n`);
     const fromFiles = problems(Object.fromEntries(names.map((name) => [`${name}_FILE`, path])));
-    // Valid for AUTH_PASSWORD: it has nine characters.
+    // AUTH_PASSWORD accepts it, because it has nine characters.
     assert.equal(direct.length, names.length - 1);
     assert.deepEqual(fromFiles, direct);
     assert.ok(!direct.join().includes('hunter2'));
@@ -450,7 +450,7 @@ describe('problems', () => {
     assert.equal(problems(env).length, 2);
   });
 
-  test('a private key instead of the certificate does not get into a message', () => {
+  test('no message contains a private key that was given as certificate', () => {
     const key = file(
       'hunter2.txt',
       '-----BEGIN PRIVATE KEY-----\nhunter3\n-----END PRIVATE KEY-----\n',
@@ -491,7 +491,7 @@ describe('the address of the probes', () => {
     test(why, () => assert.deepEqual(readAdminAddress(env), address));
   }
 
-  test('an ADMIN_PORT in a file', () => {
+  test('an ADMIN_PORT in a file is read', () => {
     const env = { ADMIN_PORT_FILE: file('port', '81\n') };
     assert.deepEqual(readAdminAddress(env), { host: '127.0.0.1', port: 81 });
   });

@@ -1,5 +1,5 @@
-// openapi.json: it is up to date, public validators accept it, its schemas agree with
-// the validation of users, and client generators can use it. test/clients runs generators.
+// Checks that openapi.json is up to date, that public validators accept it, and that its schemas
+// agree with the validation of users. Checks its form for generators, which test/clients runs.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { Validator } from '@seriousme/openapi-schema-validator';
 import fc from 'fast-check';
 import { openapi, withIntroduction } from '../scripts/openapi.ts';
 import { routes } from '../src/routes.ts';
-import { isEmail, parseChange, parseNewUser } from '../src/user.ts';
+import { isValid, parseChange, parseNewUser } from '../src/user.ts';
 import {
   COMMON_HEADERS,
   DOCUMENT,
@@ -20,6 +20,8 @@ import {
   TRANSPORT_STATUSES,
   UNROUTED_STATUSES,
 } from './support/openapi.ts';
+
+const isEmail = (value: unknown) => isValid('email', value);
 
 const ROOT = join(import.meta.dirname, '..');
 const PATH = join(ROOT, 'openapi.json');
@@ -49,7 +51,7 @@ describe('the document', () => {
     assert.equal(DOCUMENT.info!.version, version);
   });
 
-  test('no two operations have one name', () => {
+  test('no two operations have the same name', () => {
     const names = Object.values(DOCUMENT.paths!).flatMap((methods) =>
       Object.values(methods).map(({ operationId }) => String(operationId)),
     );
@@ -210,7 +212,7 @@ describe('validation and the schemas agree', () => {
     { what: 'a change', isValid: doesNotThrow(parseChange), schema: UserChange, values: body },
     { what: 'an email', isValid: isEmail, schema: Email, values: email },
   ] as readonly Agreement[]) {
-    test(`on ${what}`, () => {
+    test(`for ${what}`, () => {
       const verdicts = new Set<boolean>();
       const agree = fc.property(values.filter(isWellFormed), (given) => {
         const isAccepted = isValid(given);

@@ -1,5 +1,5 @@
-// The package as a user gets it (contract section 9): packed, installed in an empty folder, and
-// used there by the suite of examples/node-test.
+// The published form of the package (contract section 9). Packs it, installs it in an empty folder,
+// and runs the suite of examples/node-test there.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, globSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { newFolder } from './support/program.ts';
 const ROOT = join(import.meta.dirname, '..');
 const TIMEOUT_MS = 30_000;
 
-/** Variables that would change the service if it read them. */
+/** Environment variables that would change the service if it read them. */
 const HOSTILE = {
   PORT: 'none',
   HOST: '192.0.2.1',
@@ -50,7 +50,7 @@ describe('the package', { timeout: 120_000 }, () => {
     });
   }
 
-  /** Runs a module that prints only one JSON value, and parses that. */
+  /** Runs a module that prints one JSON value; returns that value. */
   function evaluate(code: string, type: 'module' | 'commonjs' = 'module'): unknown {
     const { status, stdout, stderr } = run(`--input-type=${type}`, '--eval', code);
     assert.deepEqual([status, stderr], [0, '']);
@@ -105,7 +105,7 @@ describe('the package', { timeout: 120_000 }, () => {
     assert.deepEqual([status, stdout, stderr], [0, '', '']);
   });
 
-  test('9.3 ten run side by side, each with its own users and password', () => {
+  test('9.3 ten services run side by side, each with its own users and password', () => {
     const code = `
       import { start } from 'notes-users';
       const services = await Promise.all(Array.from({ length: 10 }, () => start()));
@@ -132,7 +132,7 @@ describe('the package', { timeout: 120_000 }, () => {
       await (await fetch(service.url)).text();
       await (await fetch(service.adminUrl + '/ready')).text();
       await service.close();
-      // The client releases its sockets in the next turns.
+      // The client releases its sockets within the next turns.
       for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve));
       const handles = process.getActiveResourcesInfo().filter((name) => /TCP|Timeout|FS/.test(name));
       process.once('exit', () => console.log(JSON.stringify(handles)));`;

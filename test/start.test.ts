@@ -1,4 +1,4 @@
-// `start` from the source. package.test.ts tests the packed form.
+// Tests `start` from the source. package.test.ts tests the packed form.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
@@ -14,13 +14,7 @@ import { type Settings, start } from '../src/start.ts';
 import { certificate, NO_OPENSSL } from './support/certificate.ts';
 import { newFolder } from './support/program.ts';
 
-type Variable = Exclude<(typeof VARIABLES)[number], 'LOG_LEVEL'>;
-
-// These two don't compile if a variable has no setting, or a setting no variable.
-[] satisfies Exclude<Variable, keyof Settings>[] as never[];
-[] satisfies Exclude<keyof Settings, Variable>[] as never[];
-
-/** Every setting except the two of TLS, with a value that is not its default. */
+/** Every setting except the two of TLS, with a value other than its default. */
 const ALL: Required<Omit<Settings, 'TLS_CERT_FILE' | 'TLS_KEY_FILE'>> = {
   PORT: 0,
   HOST: '127.0.0.1',
@@ -108,7 +102,7 @@ describe('settings', () => {
 });
 
 describe('close', () => {
-  test('twice is the same as once, and nothing responds any more', async () => {
+  test('a second close() has no effect, and nothing responds any more', async () => {
     const service = await start();
     await Promise.all([service.close(), service.close()]);
     await service.close();
@@ -137,7 +131,7 @@ describe('close', () => {
     await closed;
   });
 
-  test('a stalled TLS handshake ends with it', { skip: NO_OPENSSL }, async () => {
+  test('close() ends a stalled TLS handshake', { skip: NO_OPENSSL }, async () => {
     const service = await start(certificate());
     const { hostname, port } = new URL(service.url);
     const socket = connect(Number(port), hostname);
@@ -147,7 +141,7 @@ describe('close', () => {
     await closed;
   });
 
-  test('the file of users stays and can be opened again', async () => {
+  test('after close() the file of users can be opened again', async () => {
     const DATABASE_URL = `sqlite:${join(newFolder(), 'service.db')}`;
     const user = { name: 'Ann', email: 'ann@example.com' };
     const headers = { 'content-type': 'application/json' };
@@ -161,7 +155,7 @@ describe('close', () => {
   });
 });
 
-test('6.3 a client that reads nothing has 60 s and the time of the store', async (t) => {
+test('6.3 a client that reads nothing is closed after 60 s plus the store timeout, not before', async (t) => {
   let aheadMs = 0;
   const now = performance.now.bind(performance);
   t.mock.method(performance, 'now', () => now() + aheadMs);
@@ -176,7 +170,7 @@ test('6.3 a client that reads nothing has 60 s and the time of the store', async
     const socket = connect(Number(port), hostname);
     const closed = new Promise<void>((resolve) => socket.on('close', () => resolve()));
     socket.on('error', () => {});
-    // More than the buffers of both sockets hold.
+    // This is more than the buffers of both sockets hold.
     socket.write(`${`${get}\r\n`.repeat(500)}${get}Connection: close\r\n\r\n`);
     await once(socket, 'readable');
     for (let i = 0; i < minutes; i++) {

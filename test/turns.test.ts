@@ -45,7 +45,7 @@ test('6.18 a task that takes longer has its own turn', async () => {
 
 for (const { why, turnMs, accepts } of [
   { why: 'short turns: for 10 ms', turnMs: 0.1, accepts: 100 },
-  // Otherwise each turn would accept one connection and then do 10 ms of work.
+  // With a wait of only 10 ms, work would alternate with only a few connections.
   { why: 'long turns: until 32 are accepted', turnMs: 2, accepts: 32 },
   { why: 'very long turns: for 100 ms', turnMs: 25, accepts: 5 },
 ]) {
@@ -63,14 +63,14 @@ for (const { why, turnMs, accepts } of [
       await turn();
       now = accepted * turnMs;
     } while (!isDone);
-    // The wait begins with the first one.
+    // The wait begins with the first connection.
     assert.ok(Math.abs(accepted - accepts) <= 1, `after ${accepted}`);
   });
 }
 
 for (const { waitedMs, expected } of [
   { waitedMs: 10, expected: 5 },
-  // The wait of one turn that was long must not make the next one as long.
+  // A long wait must not make the next turn as long.
   { waitedMs: 900, expected: 5 },
 ]) {
   test(`6.18 work that has waited for ${waitedMs} ms for connections gets 10 ms`, async () => {
@@ -111,7 +111,7 @@ test('6.18 connections are accepted before work, also after a long read', async 
   assert.equal(done, 2);
 });
 
-test('6.18 clients take turns, whoever has more tasks', async () => {
+test('6.18 clients take turns, regardless of how many tasks they have', async () => {
   const turns = new Turns(() => 0);
   const order: string[] = [];
   for (const name of ['a1', 'a2', 'a3', 'b1', 'c1', 'c2']) {
@@ -121,7 +121,7 @@ test('6.18 clients take turns, whoever has more tasks', async () => {
   assert.equal(order.join(' '), 'a1 b1 c1 a2 c2 a3');
 });
 
-test('6.18 a client that has caused a lot of work waits for the others, but not for ever', async () => {
+test('6.18 a client that has caused a lot of work waits for the others, but not forever', async () => {
   let now = 0;
   const turns = new Turns(() => now);
   const order: string[] = [];
@@ -135,7 +135,7 @@ test('6.18 a client that has caused a lot of work waits for the others, but not 
   assert.equal(order.indexOf('heavy'), 7);
   assert.equal(order.lastIndexOf('light'), 17);
   assert.equal(order.length, 20);
-  // A second later that is forgotten.
+  // After a second, the earlier work no longer counts.
   now += 1000;
   add('light');
   await turn();
@@ -144,7 +144,7 @@ test('6.18 a client that has caused a lot of work waits for the others, but not 
   add('light');
   await turn();
   assert.deepEqual(order, ['heavy', 'light']);
-  // It can also take back its tasks.
+  // The client can also cancel its tasks.
   turns.charge('light', 20);
   const task = () => order.push('never');
   turns.add('light', task);
@@ -180,7 +180,7 @@ test('6.18 a turn has time for the reads that its tasks cause', async () => {
   }
 });
 
-test('6.18 a task that is taken back does not run', async () => {
+test('6.18 a task that is cancelled does not run', async () => {
   const turns = new Turns(() => 0);
   const ran: string[] = [];
   const task = () => ran.push('taken back');

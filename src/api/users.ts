@@ -1,13 +1,13 @@
 // The six operations on users (contract section 4).
-import { condition, entityTag, matchesIfMatch, matchesIfNoneMatch } from '../http/conditional.ts';
+import { condition, entityTag, matches } from '../http/conditional.ts';
 import { HttpError } from '../http/errors.ts';
 import { parseQuery } from '../http/query.ts';
 import { empty, json, type Pieces, type Reply } from '../http/reply.ts';
-import type { Context, Services } from '../route.ts';
+import type { Context, RouteHandler, Services } from '../route.ts';
 import {
   type Caller,
   FIELDS,
-  isEmail,
+  isValid,
   parseChange,
   parseNewUser,
   type User,
@@ -25,10 +25,10 @@ const MAX_LIMIT = 1000;
 /** GET /users */
 export async function listUsers(context: Context, { store }: Services): Promise<Reply> {
   const values = parseQuery(context.query, ['limit', 'after', 'email']); // 4.2
-  const limit = parseInteger('limit', values.limit, 1, MAX_LIMIT);
-  const after = parseInteger('after', values.after, 0, Number.MAX_SAFE_INTEGER) ?? 0;
+  const limit = parseInteger('limit', 1, MAX_LIMIT, values.limit);
+  const after = parseInteger('after', 0, Number.MAX_SAFE_INTEGER, values.after) ?? 0;
   if (values.email !== undefined) {
-    if (!isEmail(values.email)) {
+    if (!isValid('email', values.email)) {
       throw new HttpError(400, `The query parameter email must be ${FIELDS.email.description}.`); // 4.2
     }
     const user = await store.findByEmail(values.email, context);
@@ -39,9 +39,8 @@ export async function listUsers(context: Context, { store }: Services): Promise<
   const pageLimit = limit === undefined ? PAGE_SIZE : limit + 1;
   const users = await store.list({ after, limit: pageLimit }, context);
   const count = Math.min(users.length, limit ?? PAGE_SIZE);
-  const hasNext = count < users.length;
   const next = `</users?limit=${limit}&after=${users[count - 1]?.id}>; rel="next"`;
-  const headers = hasNext ? ['Link', next] : [];
+  const headers = count < users.length ? ['Link', next] : [];
   if (count < PAGE_SIZE) return json(jsonArray(users, count), headers); // 4.1
   const last = limit === undefined ? Number.POSITIVE_INFINITY : users[count - 1]!.id;
   const body = userPieces(users, last, context, store);
@@ -58,23 +57,19 @@ export function createUser(context: Context, { store }: Services): Promise<Reply
 
 /** GET /users/{id} */
 export async function readUser(context: Context, { store }: Services): Promise<Reply> {
-  const required = condition(context.headers);
+  const { oneOf, noneOf } = condition(context.headers);
   const found = await store.find(parseId(context.parameters.id!), context);
-  const user = existing(found && !matchesIfMatch(found, required) ? 'stale' : found);
+  const user = existing(found && !matches(oneOf, found.version) ? 'stale' : found);
   const tag = ['ETag', entityTag(user)];
-  if (matchesIfNoneMatch(user, required)) return empty(304, tag); // 4.3
+  if (matches(noneOf, user.version)) return empty(304, tag); // 4.3
   return json(representation(user), tag);
 }
 
 /** PUT /users/{id} (contract 4.5) */
-export function replaceUser(context: Context, services: Services): Promise<Reply> {
-  return updateUser(context, services, parseNewUser(context.body));
-}
+export const replaceUser = updateWith(parseNewUser);
 
 /** PATCH /users/{id} (contract 4.6): a JSON Merge Patch (RFC 7396) */
-export function patchUser(context: Context, services: Services): Promise<Reply> {
-  return updateUser(context, services, parseChange(context.body));
-}
+export const patchUser = updateWith(parseChange);
 
 /** DELETE /users/{id} (contract 4.7) */
 export async function deleteUser(context: Context, { store }: Services): Promise<Reply> {
@@ -83,16 +78,15 @@ export async function deleteUser(context: Context, { store }: Services): Promise
   return json(representation(existing(removed)));
 }
 
-async function updateUser(
-  context: Context,
-  { store }: Services,
-  fields: UserChange,
-): Promise<Reply> {
-  const id = parseId(context.parameters.id!); // 2.5
-  const user = existing(await store.update(id, fields, condition(context.headers), context));
-  // Contrary to RFC 9110 §9.3.4, because clients need the tag for the next If-Match.
-  const tag = ['ETag', entityTag(user), 'Content-Location', `/users/${user.id}`]; // 4.8
-  return json(representation(user), tag);
+function updateWith(parse: (body: unknown) => UserChange): RouteHandler {
+  return async (context, { store }) => {
+    const fields = parse(context.body);
+    const id = parseId(context.parameters.id!); // 2.5
+    const user = existing(await store.update(id, fields, condition(context.headers), context));
+    // Contrary to RFC 9110 §9.3.4, because clients need the tag for the next If-Match.
+    const tag = ['ETag', entityTag(user), 'Content-Location', `/users/${user.id}`]; // 4.8
+    return json(representation(user), tag);
+  };
 }
 
 function existing(changed: WriteResult): User {
@@ -167,17 +161,14 @@ function makePiece(users: readonly User[], isFirst: boolean, last: number): Piec
 }
 
 /** The JSON made from an array of the store, with the key of its parameters. */
-const madeByUsers = new WeakMap<
-  readonly User[],
-  { readonly key: string; readonly value: unknown }
->();
+const madeByUsers = new WeakMap<readonly User[], readonly [key: string, value: unknown]>();
 
 /** Returns the result of `make`. Requests that shared a read share it too. */
 function shared<T>(users: readonly User[], key: string, make: () => T): T {
-  const known = madeByUsers.get(users);
-  if (known?.key === key) return known.value as T;
+  const [knownKey, known] = madeByUsers.get(users) ?? [];
+  if (knownKey === key) return known as T;
   const value = make();
-  madeByUsers.set(users, { key, value });
+  madeByUsers.set(users, [key, value]);
   return value;
 }
 
@@ -206,12 +197,7 @@ function parseId(text: string): number {
   return id;
 }
 
-function parseInteger(
-  name: string,
-  text: string | undefined,
-  min: number,
-  max: number,
-): number | undefined {
+function parseInteger(name: string, min: number, max: number, text?: string): number | undefined {
   if (text === undefined) return undefined;
   const value = /^(?:0|[1-9][0-9]{0,15})$/.test(text) ? Number(text) : Number.NaN;
   if (value >= min && value <= max) return value;

@@ -141,8 +141,9 @@ class Counter {
       this.count -= this.#slices.shift()!.count;
     }
     this.expiresMs = nowMs + WINDOW_MS;
+    const slice = Math.floor(this.expiresMs / SLICE_MS);
     const last = this.#slices.at(-1);
-    if (last !== undefined && sliceOf(last.endMs) === sliceOf(this.expiresMs)) {
+    if (last !== undefined && Math.floor(last.endMs / SLICE_MS) === slice) {
       last.endMs = this.expiresMs;
       last.count++;
     } else {
@@ -150,8 +151,4 @@ class Counter {
     }
     this.count++;
   }
-}
-
-function sliceOf(timeMs: number): number {
-  return Math.floor(timeMs / SLICE_MS);
 }

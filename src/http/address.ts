@@ -4,7 +4,7 @@ import { isIP, isIPv4, SocketAddress } from 'node:net';
 /**
  * Returns the client's address. Behind proxies it is the entry of `X-Forwarded-For` at position `proxies`
  * from the right, because clients can forge those further left. Without a valid entry there, it is
- * the socket's address.
+ * the socket's address, which must be plain.
  */
 export function clientAddress(
   socketAddress: string,
@@ -16,7 +16,7 @@ export function clientAddress(
     const address = withoutPort(entry.trim());
     if (isIP(address) !== 0) return plainAddress(address);
   }
-  return plainAddress(socketAddress);
+  return socketAddress;
 }
 
 export interface CounterKeys {

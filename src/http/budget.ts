@@ -1,15 +1,8 @@
-// Bounds the memory that clients make the process hold, over all connections of all listeners.
-//
-// A connection costs a fixed amount, and is charged for requests in progress, request bodies and
-// unsent responses. Two checks close the connections that hold the most first, so that clients that
-// hold little keep working:
-//
-// - `hold` checks the sum of all charges against the budget.
-// - A timer checks the memory of the process, and V8's heap, whose own limit ends the process. This
-//   covers unfinished heads, which node's parser keeps without an event. What each connection has
-//   received is measured only while memory is short.
-//
-// The same timer closes connections that make no progress, so that no connection needs its own timer.
+// Bounds the memory that clients make the process hold, over all connections of all listeners. A
+// connection costs a fixed amount, and is charged for requests in progress, bodies and unsent responses.
+// Two checks close the connections that hold the most first. `hold` checks the sum of all charges. A timer
+// checks the memory of the process, which includes unfinished heads, and V8's heap, whose own limit ends
+// the process. It also closes connections without progress, so that none needs a timer of its own.
 import { readFileSync } from 'node:fs';
 import { memoryUsage } from 'node:process';
 import { getHeapStatistics } from 'node:v8';
@@ -128,11 +121,10 @@ export class Budget {
   readonly #inactivityMs: number;
   /** All connections in the order of their arrival. */
   readonly #connections = new Set<Connection>();
-  readonly #perNetwork = new Map<string, number>();
   /** Connections that were evicted, until they have closed. */
   readonly #evicted = new Set<Connection>();
-  /** Closing connections, the earliest deadline first. */
-  readonly #lingering = new Set<Connection>();
+  /** Times at which closing connections are destroyed, the earliest first. */
+  readonly #lingering = new Map<Connection, number>();
   readonly #timer: NodeJS.Timeout;
   /** Memory of the process before the first client. */
   readonly #ownRssBytes = memoryUsage.rss();
@@ -167,16 +159,11 @@ export class Budget {
     clearInterval(this.#timer);
   }
 
-  /**
-   * Adds a connection, and evicts others if no slot is free.
-   * @returns false if none could be evicted
-   */
+  /** Adds a connection, and evicts others if no slot is free. Returns false if none can be evicted. */
   add(connection: Connection): boolean {
     const remaining = this.#connections.size - this.#evicted.size;
     if (remaining >= this.#limits.maxConnections && !this.#makeRoom()) return false;
     this.#connections.add(connection);
-    const { network } = connection;
-    this.#perNetwork.set(network, (this.#perNetwork.get(network) ?? 0) + 1);
     this.#heldBytes += this.#limits.connectionBytes;
     return true;
   }
@@ -186,9 +173,6 @@ export class Budget {
     this.#lingering.delete(connection);
     this.#evicted.delete(connection);
     if (!this.#connections.delete(connection)) return;
-    const count = this.#perNetwork.get(connection.network)! - 1;
-    if (count > 0) this.#perNetwork.set(connection.network, count);
-    else this.#perNetwork.delete(connection.network);
     this.#heldBytes -= this.#limits.connectionBytes + OVERHEAD * connection.heldBytes;
   }
 
@@ -228,14 +212,13 @@ export class Budget {
   /** Destroys the connection after LINGER_MS milliseconds unless it has closed before. */
   linger(connection: Connection): void {
     if (!this.#connections.has(connection)) return;
-    connection.deadlineMs = this.turns.now() + LINGER_MS;
-    this.#lingering.add(connection);
+    this.#lingering.set(connection, this.turns.now() + LINGER_MS);
   }
 
   #tick(): void {
     const now = this.turns.now();
-    for (const connection of this.#lingering) {
-      if (connection.deadlineMs > now) break;
+    for (const [connection, deadlineMs] of this.#lingering) {
+      if (deadlineMs > now) break;
       connection.destroy();
     }
     this.#checkMemory(now);
@@ -290,9 +273,9 @@ export class Budget {
       total += bytes;
       return { connection, bytes };
     });
-    // Bytes to free, of the charges and of the process. Closing a connection may free only what it holds
-    // without OVERHEAD.
-    let surplus = total > budgetBytes ? total - AFTER_EVICTION * budgetBytes : 0;
+    // Bytes to keep of the charges, and to free of the process. Closing a connection may free only what it
+    // holds without OVERHEAD.
+    const keptBytes = total > budgetBytes ? AFTER_EVICTION * budgetBytes : total;
     let excess = excessBytes;
     // Closing the few that hold much would not help if many that hold little fill the budget.
     if (total > budgetBytes && total - fixedBytes < fixedBytes / 8 && this.#makeRoom()) {
@@ -301,9 +284,8 @@ export class Budget {
     }
     holders.sort((a, b) => b.bytes - a.bytes);
     for (const { connection, bytes } of holders) {
-      if ((surplus <= 0 && excess <= 0) || bytes < SMALL_BYTES) break;
+      if ((total <= keptBytes && excess <= 0) || bytes < SMALL_BYTES) break;
       if (bytes < LARGE_BYTES && connection.busySinceMs > latestStartMs) continue;
-      surplus -= connectionBytes + bytes;
       excess -= (connectionBytes + bytes) / OVERHEAD;
       total -= connectionBytes + bytes;
       connection.destroy();
@@ -318,17 +300,19 @@ export class Budget {
    * with the most go first, oldest first.
    */
   #makeRoom(): boolean {
-    const [largest, count] = [...this.#perNetwork].reduce((a, b) => (b[1] > a[1] ? b : a));
-    const isDominant = count > this.#connections.size / 2;
-    const candidates = [...this.#connections].filter(
-      (connection) =>
-        !this.#evicted.has(connection) && (!isDominant || connection.network === largest),
-    );
-    const counted = (connection: Connection) => this.#perNetwork.get(connection.network)!;
+    const counts = new Map<string, number>();
+    for (const { network } of this.#connections)
+      counts.set(network, (counts.get(network) ?? 0) + 1);
+    const countOf = ({ network }: Connection) => counts.get(network)!;
+    const half = this.#connections.size / 2;
+    let candidates = [...this.#connections].filter((connection) => !this.#evicted.has(connection));
+    if (Math.max(...counts.values()) > half) {
+      candidates = candidates.filter((connection) => countOf(connection) > half);
+    }
     let chosen = candidates.filter(({ isUnfinished }) => isUnfinished);
     if (chosen.length === 0) chosen = candidates.filter(({ isIdle }) => isIdle);
     if (chosen.length === 0) chosen = candidates.filter(({ isUnread }) => isUnread);
-    chosen.sort((a, b) => counted(b) - counted(a));
+    chosen.sort((a, b) => countOf(b) - countOf(a));
     for (const connection of chosen.slice(0, EVICTION_BATCH_SIZE)) {
       this.#evicted.add(connection);
       connection.close();

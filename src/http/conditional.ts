@@ -7,10 +7,14 @@ export function entityTag(user: User): string {
   return `"${user.version}"`; // 4.16
 }
 
-/** True if an `If-None-Match` header lists the tag. */
+/** True if an `If-None-Match` header lists the tag (RFC 9110 §13.1.2). */
 export function listsTag(header: string, tag: string): boolean {
-  const tags = parseTags(header, 'weak');
-  return tags === 'any' || tags.includes(tag.slice(1, -1));
+  return matches(parseTags(header, 'weak'), tag.slice(1, -1));
+}
+
+/** True if `*` or a list of versions or tags includes this one (RFC 9110 §13.1). */
+export function matches<T>(list: readonly T[] | 'any', item: T): boolean {
+  return list === 'any' || list.includes(item);
 }
 
 /** Returns the condition that `If-Match` and `If-None-Match` express (4.8). */
@@ -23,19 +27,9 @@ export function condition(headers: IncomingHttpHeaders): Condition {
   };
 }
 
-/** True if `If-Match` allows the request (RFC 9110 §13.1.1). */
-export function matchesIfMatch({ version }: User, { oneOf }: Condition): boolean {
-  return oneOf === 'any' || oneOf.includes(version);
-}
-
-/** True if `If-None-Match` lists the user's tag (RFC 9110 §13.1.2). */
-export function matchesIfNoneMatch({ version }: User, { noneOf }: Condition): boolean {
-  return noneOf === 'any' || noneOf.includes(version);
-}
-
 // entity-tag = [ "W/" ] DQUOTE *( %x21 / %x23-7E / obs-text ) DQUOTE   (RFC 9110 §8.8.3)
 // A list can have empty elements (§5.6.1).
-const ENTITY_TAG = /[ \t,]*(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*(?=,|$)/y;
+const ENTITY_TAG = /[ \t,]*(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*(?=,|$)/gy;
 const VERSION = /^[1-9][0-9]{0,15}$/;
 
 function parseVersions(header: string, comparison: 'strong' | 'weak'): Versions {
@@ -51,10 +45,8 @@ function parseVersions(header: string, comparison: 'strong' | 'weak'): Versions 
 function parseTags(header: string, comparison: 'strong' | 'weak'): 'any' | string[] {
   if (header.trim() === '*') return 'any';
   const tags: string[] = [];
-  ENTITY_TAG.lastIndex = 0;
-  for (let match = ENTITY_TAG.exec(header); match !== null; match = ENTITY_TAG.exec(header)) {
-    const [, weak, tag = ''] = match;
-    if (comparison === 'weak' || !weak) tags.push(tag);
+  for (const [, weak, tag] of header.matchAll(ENTITY_TAG)) {
+    if (comparison === 'weak' || !weak) tags.push(tag!);
   }
   return tags;
 }

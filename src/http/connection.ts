@@ -1,21 +1,17 @@
 // State of one client connection: the order of its responses, how it ends, and the memory that it
 // makes the process hold. No other module keeps such state.
 //
-// Pipelining (2.11): node parses all requests of one read at once and calls `receive` for each.
-// - The first is processed at once. Those that arrive before its response join a queue, and reading
-//   pauses.
-// - When a response has been written ('finish'), the next request is processed in a later turn of the
-//   event loop, so that a long pipeline delays no other client.
-// - When the last request leaves the queue, reading resumes.
+// Pipelining (2.11): node parses all requests of one read at once and calls `receive` for each. Those that
+// arrive before the current response join a queue, and reading pauses until it is empty. Each is processed
+// in its own turn of the event loop, once the response before it has been written ('finish').
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { counterKeys } from './address.ts';
 import type { Budget } from './budget.ts';
 import { HttpError } from './errors.ts';
 import { Exchange } from './exchange.ts';
-import { hasEnded, Input } from './input.ts';
-import { MAX_HEADER_BYTES, type ParseError, statusOfParseError } from './message.ts';
-import { endOfOffer } from './upgrade.ts';
+import { endOfOffer, hasEnded, Input } from './input.ts';
+import { headerBytes, MAX_HEADER_BYTES, type ParseError, statusOfParseError } from './message.ts';
 
 /** Processes the requests of a listener. */
 export interface Handler {
@@ -36,28 +32,26 @@ export interface Handler {
  */
 type State = 'handshake' | 'open' | 'refused' | 'closing' | 'closed';
 
-/** Memory of a request in progress, and of each name or value of its header fields without its text. */
+/** Memory of a request in progress, and of each name or value of its header beyond its bytes. */
 const REQUEST_BYTES = 3 * 1024;
-const HEADER_TEXT_BYTES = 64;
+const HEADER_TEXT_BYTES = 62;
 
 /** Memory of a list of entity tags while the request waits for the store, for each of its characters. */
 const TAGS_BYTES = 3;
 
-/** Characters of such a list that take as long to parse as one pipelined request. */
+/** Characters of such a list, or header names and values, that take as long as one pipelined request. */
 const MESSAGE_TAGS = 160;
+const MESSAGE_HEADER_TEXTS = 64;
 
-/** Chunks that one read can bring of the body of a queued request, and the memory of each. */
+/** Chunks that one read can bring of the body of a queued request, and their memory. */
 const CHUNKS_PER_READ = 10_000;
-const CHUNK_BYTES = 400;
+const CHUNKS_BYTES = 400 * CHUNKS_PER_READ;
 
 /**
  * When a connection closes, node makes two errors for each of its queued requests. From this length of
  * the queue on they have no stack traces, which would take most of the time.
  */
 const LONG_QUEUE = 32;
-
-/** Names and values that take as long to read as one pipelined request. */
-const MESSAGE_HEADER_TEXTS = 64;
 
 export class Connection {
   /** The client's address; IPv4 in its plain form. */
@@ -66,16 +60,12 @@ export class Connection {
   readonly network: string;
   /** Bytes charged to the connection: requests in progress, bodies, unsent responses. */
   heldBytes = 0;
-  /** Time at which Budget destroys a closing connection. */
-  deadlineMs = 0;
   #state: State = 'handshake';
   #socket: Socket;
   readonly #handler: Handler;
   readonly #budget: Budget;
   /** The request in progress, or the last one that got a response. */
   #current: Exchange | undefined;
-  /** The request read last. */
-  #latest: Exchange | undefined;
   /** Requests waiting for the current one. */
   readonly #queue: Exchange[] = [];
   /** Work that waits for its turn (6.18). */
@@ -109,9 +99,8 @@ export class Connection {
     const watch = () => socket.on('resume', () => this.#keepPaused());
     if (begin === undefined) watch();
     this.pauseForTurn(() => {
-      if (begin === undefined) return;
-      begin();
-      watch();
+      begin?.();
+      if (begin !== undefined) watch();
     });
   }
 
@@ -126,7 +115,6 @@ export class Connection {
     this.#state = 'closed';
     this.#queue.length = 0;
     this.#current = undefined;
-    this.#latest = undefined;
     this.#budget.delete(this);
     // Waiting work would keep the socket and its requests until its turn.
     this.#budget.turns.delete(this.network, this.#runNext);
@@ -194,7 +182,7 @@ export class Connection {
   receive(req: IncomingMessage, res: ServerResponse): void {
     const { 'if-match': match = '', 'if-none-match': noneMatch = '' } = req.headers;
     const tags = match.length + noneMatch.length;
-    const bytes = REQUEST_BYTES + headBytes(req) + TAGS_BYTES * tags;
+    const bytes = REQUEST_BYTES + headMemory(req) + TAGS_BYTES * tags;
     this.#isReceiving = true;
     this.hold(bytes);
     this.#isReceiving = false;
@@ -209,8 +197,8 @@ export class Connection {
     if (req.rawHeaders.length > MESSAGE_HEADER_TEXTS)
       this.#budget.countMessage(this.network, req.rawHeaders.length / MESSAGE_HEADER_TEXTS);
     if (tags > MESSAGE_TAGS) this.#budget.countMessage(this.network, tags / MESSAGE_TAGS);
-    const exchange = new Exchange(this, req, res, bytes);
-    this.#latest = exchange;
+    const exchange = new Exchange(this, req, res);
+    exchange.heldBytes = bytes;
     const isFirst = this.#queue.length === 0;
     // This copies the latest read, so it happens for the first of a pipeline only.
     if (isFirst && req.headers.upgrade !== undefined) exchange.offerEnd = endOfOffer(req);
@@ -221,7 +209,12 @@ export class Connection {
     if (this.#queue.push(exchange) === LONG_QUEUE) this.#omitStacks(); // 2.11
     this.#socket.pause();
     this.#budget.countMessage(this.network);
-    if (req.headers['transfer-encoding'] !== undefined) this.#holdChunks(exchange);
+    if (req.headers['transfer-encoding'] !== undefined) {
+      // Node keeps the chunks of its body without an event.
+      exchange.heldBytes += CHUNKS_BYTES;
+      this.hold(CHUNKS_BYTES);
+      this.#budget.countMessage(this.network, CHUNKS_PER_READ);
+    }
     // Undefined if the budget has just closed this connection.
     if (isFirst) this.#current?.res.once('finish', () => this.#advance());
   }
@@ -250,14 +243,6 @@ export class Connection {
   /** Drops the rest of a body. Node parses what has arrived of it. */
   #dropBody(req: IncomingMessage): void {
     if (!hasEnded(req)) req.on('data', () => this.#budget.countMessage(this.network));
-  }
-
-  /** Charges a queued request for the chunks that node keeps of its body. There is no event for them. */
-  #holdChunks(exchange: Exchange): void {
-    const bytes = CHUNKS_PER_READ * CHUNK_BYTES;
-    exchange.heldBytes += bytes;
-    this.hold(bytes);
-    this.#budget.countMessage(this.network, CHUNKS_PER_READ);
   }
 
   /** Gives back what the request was charged, once it has been read and the socket has its response. */
@@ -289,11 +274,11 @@ export class Connection {
       latest.req.emit('error', refusal);
       return;
     }
-    this.refuse(refusal);
+    this.#refuse(refusal);
   }
 
   /** Sends the refusal after the responses to all earlier requests, and closes. */
-  refuse(refusal: HttpError): void {
+  #refuse(refusal: HttpError): void {
     if (this.#state !== 'open') return;
     this.#state = 'refused';
     const latest = this.#latest;
@@ -307,18 +292,17 @@ export class Connection {
     };
     if (latest === undefined || latest.res.writableFinished) {
       end();
-      return;
+    } else {
+      latest.res.once('finish', end); // 2.3
+      // Closed without 'finish': the client has gone.
+      latest.res.once('close', () => this.#state === 'refused' && this.#socket.destroySoon());
     }
-    latest.res.once('finish', end); // 2.3
-    // Closed without 'finish': the client has gone.
-    latest.res.once('close', () => this.#state === 'refused' && this.#socket.destroySoon());
   }
 
   /** Refuses `CONNECT`. Node has already removed its own listeners from the socket. */
   refuseTunnel(): void {
-    const socket = this.#socket;
-    socket.on('error', () => socket.destroy());
-    this.refuse(new HttpError(405, undefined, ['Allow', this.#handler.allow])); // 2.12
+    this.#socket.on('error', () => this.#socket.destroy());
+    this.#refuse(new HttpError(405, undefined, ['Allow', this.#handler.allow])); // 2.12
   }
 
   /** True if the client has yet to complete the TLS handshake or a request. */
@@ -354,31 +338,27 @@ export class Connection {
 
   /** Destroys the connection if the client reads nothing of a response for `inactivityMs` (6.3). */
   checkProgress(nowMs: number, inactivityMs: number): void {
-    if (this.#current === undefined) return;
+    const drained = this.#socket.bytesWritten - this.#socket.writableLength;
     if (this.#hasResponded && this.#queue.length === 0) {
       this.#forget();
-      return;
-    }
-    const drained = this.#socket.bytesWritten - this.#socket.writableLength;
-    if (drained !== this.#drainedBytes) {
+    } else if (drained !== this.#drainedBytes) {
       this.#drainedBytes = drained;
       this.#drainedAtMs = nowMs;
-      return;
+    } else if (nowMs - Math.max(this.#drainedAtMs, this.#current!.startMs) > inactivityMs) {
+      this.destroy();
     }
-    if (nowMs - Math.max(this.#drainedAtMs, this.#current.startMs) > inactivityMs) this.destroy();
   }
 
   /** Closes gracefully. */
   close(): void {
     // A client that has not read its response would keep the connection open.
-    if (this.#state === 'handshake' || this.#socket.writableLength > 0) {
+    if (this.#state === 'handshake' || this.isUnread) {
       this.destroy();
-      return;
+    } else if (this.#state !== 'closed') {
+      this.#state = 'closing';
+      this.#socket.end();
+      this.#socket.destroySoon();
     }
-    if (this.#state === 'closed') return;
-    this.#state = 'closing';
-    this.#socket.end();
-    this.#socket.destroySoon();
   }
 
   /**
@@ -390,20 +370,21 @@ export class Connection {
     // Node 26 keeps the descriptor of a socket that is reset after its end.
     const canReset = this.#state !== 'handshake' && !socket.encrypted && !socket.writableEnded;
     this.#release();
-    if (!canReset) {
-      socket.destroy();
-      return;
-    }
     Reflect.deleteProperty(socket, 'destroySoon'); // The one of endAfter lingers.
-    socket.resetAndDestroy();
+    if (canReset) socket.resetAndDestroy();
+    else socket.destroy();
   }
 
   /** Frees the last request of an idle connection: 3 kB. */
   #forget(): void {
+    if (this.#queue.length > 0 || this.#current === undefined) return;
     // A refusal must not follow the response to a request whose body has yet to arrive.
-    if (this.#queue.length > 0 || (this.#latest && !hasEnded(this.#latest.req))) return;
-    this.#current = undefined;
-    this.#latest = undefined;
+    if (hasEnded(this.#current.req)) this.#current = undefined;
+  }
+
+  /** The request read last. */
+  get #latest(): Exchange | undefined {
+    return this.#queue.at(-1) ?? this.#current;
   }
 
   get #hasResponded(): boolean {
@@ -419,10 +400,7 @@ export class Connection {
       this.#current = next;
       // The refused input is the rest of this request's body: it can get no response.
       const isTruncated = this.#state === 'refused' && !next.req.complete;
-      if (this.#state === 'closing' || isTruncated) {
-        this.#socket.destroySoon();
-        return;
-      }
+      if (this.#state === 'closing' || isTruncated) return this.#socket.destroySoon();
       if (this.#queue.length > 0) next.res.once('finish', () => this.#advance());
       this.#handle(next);
     });
@@ -455,9 +433,8 @@ export class Connection {
 }
 
 /** Memory of a head. A chunked body may end with trailers, which node's parser keeps without an event. */
-function headBytes({ url, headers, rawHeaders }: IncomingMessage): number {
-  let bytes = url!.length + HEADER_TEXT_BYTES * rawHeaders.length;
-  if (headers['transfer-encoding'] !== undefined) bytes += MAX_HEADER_BYTES;
-  for (const text of rawHeaders) bytes += text.length;
-  return bytes;
+function headMemory(req: IncomingMessage): number {
+  const trailerBytes = req.headers['transfer-encoding'] === undefined ? 0 : MAX_HEADER_BYTES;
+  const textBytes = HEADER_TEXT_BYTES * req.rawHeaders.length + headerBytes(req);
+  return req.url!.length + textBytes + trailerBytes;
 }

@@ -8,9 +8,9 @@ export class Exchange {
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
   /** Bytes charged to the connection until the socket has the response. */
-  heldBytes: number;
+  heldBytes = 0;
   requestId = '';
-  /** Bytes the socket had received at the end of a request that offers an upgrade; see upgrade.ts. */
+  /** The socket's `bytesRead` at the end of a request that offers an upgrade; see input.ts. */
   offerEnd = 0;
   /** The client's address. */
   client = '';
@@ -30,16 +30,10 @@ export class Exchange {
   /** The error behind a 500. */
   fault: unknown = undefined;
 
-  constructor(
-    connection: Connection,
-    req: IncomingMessage,
-    res: ServerResponse,
-    heldBytes: number,
-  ) {
+  constructor(connection: Connection, req: IncomingMessage, res: ServerResponse) {
     this.connection = connection;
     this.req = req;
     this.res = res;
-    this.heldBytes = heldBytes;
   }
 
   get method(): string {

@@ -37,10 +37,10 @@ export function parseForm(text: string): object {
   let segments = 0;
   for (const part of parts) {
     // As in qs, a name may contain "=" inside its brackets: "a[b=c]=d" has the name "a[b=c]".
-    const bracket = part.indexOf(']=');
-    const equals = bracket === -1 ? part.indexOf('=') : bracket + 1;
-    const path = splitName(equals === -1 ? part : part.slice(0, equals));
-    const value = equals === -1 ? '' : decode(part.slice(equals + 1));
+    const equals = part.indexOf('=', part.indexOf(']='));
+    const end = equals === -1 ? part.length : equals;
+    const path = splitName(part.slice(0, end));
+    const value = decode(part.slice(end + 1));
     segments += path.length;
     if (segments > MAX_SEGMENTS) throw malformed(`has more than ${MAX_SEGMENTS} name segments`); // 3.15
     if (path.length > 0 && !path.some(isPrototypeName)) parameters.push({ path, value }); // 3.17

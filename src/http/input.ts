@@ -1,9 +1,9 @@
-// How much of a connection's input belongs to requests that have their response. What follows is the
-// unfinished head of the next one: node's parser keeps it without an event, so it must be derived from
-// the number of bytes (6.17).
+// Finds the end of a request in the input of a connection, for which node's parser has no event. The
+// bytes that follow are the unfinished head of the next request, which counts as memory (6.17). After an
+// offer to upgrade to another protocol (RFC 9110 §7.8), which we ignore, node drops them (2.12).
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
-import { MAX_HEADER_BYTES } from './message.ts';
+import { headerBytes, MAX_HEADER_BYTES } from './message.ts';
 
 /** Memory per byte of an unfinished head. A head of 2,400 tiny fields takes four times its bytes. */
 const HEAD_FACTOR = 4;
@@ -14,8 +14,19 @@ const PARSED_TEXT_BYTES = 8;
 /** A request can be longer than requestBytes() by blanks in its header. */
 const BLANKS_BYTES = 1024;
 
-/** Undocumented: the fields of an unfinished head or trailer that the parser has passed on so far. */
-type ParsedSocket = Socket & { readonly parser?: { readonly _headers?: readonly string[] } };
+const HEAD_END = '\r\n\r\n';
+const CR = 0x0d;
+const LF = 0x0a;
+
+/** Undocumented: the parser of a connection. */
+type ParsedSocket = Socket & {
+  readonly parser?: {
+    /** The fields of an unfinished head or trailer that the parser has passed on so far. */
+    readonly _headers?: readonly string[];
+    /** Returns a copy of the latest read during the event `request`. */
+    getCurrentBuffer?(): Buffer | undefined;
+  };
+};
 
 export class Input {
   /** Position after the latest request that got its response; 0 before the first. */
@@ -58,8 +69,26 @@ export function hasEnded(req: IncomingMessage): boolean {
 }
 
 /** Returns the length of a request as clients write it, without the framing of a chunked body. */
-function requestBytes({ method, url, rawHeaders, headers }: IncomingMessage): number {
-  let bytes = `${method} ${url} HTTP/1.1\r\n\r\n`.length + Number(headers['content-length'] ?? 0);
-  for (let i = 0; i < rawHeaders.length; i++) bytes += rawHeaders[i]!.length + 2;
-  return bytes;
+function requestBytes(req: IncomingMessage): number {
+  const frameBytes = `${req.method} ${req.url} HTTP/1.1\r\n\r\n`.length;
+  return frameBytes + headerBytes(req) + Number(req.headers['content-length'] ?? 0);
+}
+
+/**
+ * Returns the value that `socket.bytesRead` has after exactly this request, or NaN if it is unknown. Any
+ * other value means that bytes followed the request. Call it during the event `request`.
+ *
+ * The result can only be too small, which closes the connection and loses nothing. The parser accepts
+ * CR LF CR LF alone as the end of a head, so the first one in the read is at or before the end of this
+ * head. It could be later only if the read began inside that end, which we exclude.
+ */
+export function endOfOffer(req: IncomingMessage): number {
+  const read = (req.socket as ParsedSocket).parser?.getCurrentBuffer?.();
+  if (read === undefined || read[0] === CR || read[0] === LF) return Number.NaN;
+  const at = read.indexOf(HEAD_END);
+  if (at === -1 || req.headers['transfer-encoding'] !== undefined) return Number.NaN;
+  // A socket that waited for its turn has read more than the parser.
+  const { bytesRead, readableLength } = req.socket;
+  const headEnd = bytesRead - readableLength - read.length + at + HEAD_END.length;
+  return headEnd + Number(req.headers['content-length'] ?? 0);
 }

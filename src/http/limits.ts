@@ -33,9 +33,6 @@ export const HTTP_OPTIONS: ServerOptions = {
   optimizeEmptyRequests: true,
 };
 
-/** In order of preference (ALPN, RFC 7301). */
-const PROTOCOLS = ['http/1.1', 'http/1.0'];
-
 export const TLS_OPTIONS: TlsOptions = {
   // server.ts begins each handshake in its turn (6.18).
   pauseOnConnect: true,
@@ -43,6 +40,7 @@ export const TLS_OPTIONS: TlsOptions = {
   // TLS 1.3, and of TLS 1.2 only forward-secret AEAD ciphers (contract 1 TLS_CERT_FILE).
   ciphers:
     'TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:ECDHE+AESGCM:ECDHE+CHACHA20',
-  // Node copies ALPNProtocols for each connection into a pooled buffer, whose 64 KiB are then kept.
-  ALPNCallback: ({ protocols }) => PROTOCOLS.find((name) => protocols.includes(name)),
+  // RFC 7301. Node copies ALPNProtocols for each connection into a pooled buffer, and keeps its 64 KiB.
+  ALPNCallback: ({ protocols }) =>
+    ['http/1.1', 'http/1.0'].find((name) => protocols.includes(name)),
 };

@@ -11,10 +11,7 @@ export const MEDIA_TYPES = {
 
 export type MediaType = keyof typeof MEDIA_TYPES;
 
-/**
- * Returns the body's media type.
- * @throws HttpError 415 with the accepted types (2.8, RFC 9110 §15.5.16, §12.5.3)
- */
+/** @throws HttpError 415 with the accepted types (2.8, RFC 9110 §15.5.16, §12.5.3) */
 export function mediaType(
   req: IncomingMessage,
   accepts: readonly MediaType[],
@@ -22,10 +19,8 @@ export function mediaType(
   if (accepts.length === 0) return undefined;
   const coding = req.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
   if (coding !== 'identity') {
-    throw new HttpError(415, 'The body must not have a Content-Encoding other than identity.', [
-      'Accept-Encoding',
-      'identity',
-    ]);
+    const fault = 'The body must not have a Content-Encoding other than identity.';
+    throw new HttpError(415, fault, ['Accept-Encoding', 'identity']);
   }
   const { type, charsets } = parseContentType(req.headers['content-type'] ?? '');
   const found = accepts.find((name) => MEDIA_TYPES[name] === type);

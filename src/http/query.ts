@@ -8,18 +8,19 @@ import { HttpError } from './errors.ts';
 export function parseQuery<Name extends string>(
   query: string,
   known: readonly Name[],
-): { readonly [name in Name]?: string } {
-  const values: { [name in Name]?: string } = {};
+): Partial<Record<Name, string>> {
+  const values: Partial<Record<Name, string>> = {};
   if (query === '') return values;
   for (const part of query.split('&')) {
     const equals = part.indexOf('=');
-    const sent = percentDecode(equals === -1 ? part : part.slice(0, equals), 'query');
+    const end = equals === -1 ? part.length : equals;
+    const sent = percentDecode(part.slice(0, end), 'query');
     const name = known.find((candidate) => candidate === sent);
     if (name === undefined) continue; // 4.2
     if (values[name] !== undefined) {
       throw new HttpError(400, `The query parameter ${name} must appear only once.`); // 4.2
     }
-    values[name] = equals === -1 ? '' : percentDecode(part.slice(equals + 1), 'query');
+    values[name] = percentDecode(part.slice(end + 1), 'query');
   }
   return values;
 }

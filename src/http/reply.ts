@@ -44,17 +44,17 @@ const TLS_SLICE_BYTES = 15 * 1024;
 /** Time charged to the turn for a piece that must be loaded first. Most of its work comes later. */
 const LOAD_MS = TURN_MS / 4;
 
-/** Returns a JSON reply (2.1). */
+/** A JSON reply (2.1). */
 export function json(body: string | Buffer, headers: readonly string[] = [], status = 200): Reply {
   return { status, type: 'application/json', body, headers };
 }
 
-/** Returns a plain-text reply (2.1). */
+/** A plain-text reply (2.1). */
 export function text(status: number, body: string, headers: readonly string[] = []): Reply {
   return { status, type: 'text/plain; charset=utf-8', body, headers };
 }
 
-/** Returns a reply without a body: 204 or 304 (RFC 9110 §15.3.5, §15.4.5). */
+/** A reply without a body (RFC 9110 §15.3.5, §15.4.5). */
 export function empty(status: 204 | 304, headers: readonly string[]): Reply {
   return { status, body: '', headers };
 }
@@ -147,8 +147,9 @@ function stream(
     connection.destroy(); // 4.14
     done();
   };
-  const pieces = isWhole(body) ? undefined : body;
-  let rest = isWhole(body) ? toBytes(body) : NONE;
+  const source = typeof body === 'string' ? Buffer.from(body) : body;
+  const pieces = Buffer.isBuffer(source) ? undefined : source;
+  let rest = Buffer.isBuffer(source) ? source : EMPTY;
   const writeNext = () => {
     if (exchange.hasLeft) return done();
     if (rest.length === 0) {
@@ -185,7 +186,7 @@ function stream(
   writeNext();
 }
 
-const NONE = Buffer.alloc(0);
+const EMPTY = Buffer.alloc(0);
 
 /** If more of a request's body may still arrive, the response closes the connection. */
 const UNREAD_LIMIT_BYTES = 102_400; // 2.13
@@ -211,10 +212,6 @@ export function endsConnection(exchange: Exchange, reply: Reply): boolean {
 
 function isWhole(body: Reply['body']): body is string | Buffer {
   return typeof body === 'string' || Buffer.isBuffer(body);
-}
-
-function toBytes(body: string | Buffer): Buffer {
-  return typeof body === 'string' ? Buffer.from(body) : body;
 }
 
 /** As node matches it, which sets the end of the connection by it. */

@@ -1,5 +1,5 @@
-// Finds the route of a request target. The order of the table does not matter, because no two patterns
-// match the same path.
+// Finds the route of a request target. The order of the table does not matter, because a path matches
+// at most one pattern.
 import { percentDecode } from './query.ts';
 
 /** A path of the table with all its methods. */
@@ -16,8 +16,6 @@ export interface Resource<Route> {
 /** Path parameters by name. */
 export type Parameters = Readonly<Record<string, string>>;
 
-const NONE: Parameters = {};
-
 export interface Match<Route> {
   readonly resource: Resource<Route>;
   /** Values of the pattern's `{name}` segments, percent-decoded. */
@@ -31,7 +29,10 @@ export class Router<Route> {
   /** Matches of the paths without parameters, for a lookup that parses nothing. */
   readonly #literal = new Map<string, Match<Route>>();
 
-  /** The keys of the table are `METHOD /path`. */
+  /**
+   * The keys of the table are `METHOD /path`.
+   * @throws an Error if a path can match two patterns
+   */
   constructor(table: Readonly<Record<string, Route>>) {
     const byPattern = new Map<string, Map<string, Route>>();
     for (const [key, route] of Object.entries(table)) {
@@ -47,8 +48,13 @@ export class Router<Route> {
       allow: [...routes.keys(), 'OPTIONS'].join(', '),
     }));
     for (const resource of this.#resources) {
-      if (resource.pattern.includes('{')) continue;
-      this.#literal.set(resource.pattern, { resource, parameters: NONE, query: '' });
+      const { pattern, segments } = resource;
+      const twin = this.#resources.find(
+        (one) => one !== resource && overlap(one.segments, segments),
+      );
+      if (twin) throw new Error(`a path can match both ${pattern} and ${twin.pattern}`);
+      if (segments.some(isParameter)) continue;
+      this.#literal.set(pattern, { resource, parameters: {}, query: '' });
     }
   }
 
@@ -69,7 +75,7 @@ export class Router<Route> {
     const segments = splitPath(path);
     if (segments === undefined) return undefined;
     for (const resource of this.#resources) {
-      const parameters = matchSegments(resource.segments, segments);
+      const parameters = matchPath(resource.segments, segments);
       if (parameters === undefined) continue;
       return { resource, parameters, query: mark === -1 ? '' : target.slice(mark + 1) };
     }
@@ -98,19 +104,23 @@ function splitPath(path: string): readonly string[] | undefined {
   return segments.includes('') ? undefined : segments;
 }
 
-function matchSegments(
-  expected: readonly string[],
-  given: readonly string[],
-): Parameters | undefined {
-  if (expected.length !== given.length) return undefined;
-  let parameters: Record<string, string> | undefined;
-  for (let i = 0; i < expected.length; i++) {
-    if (expected[i]!.startsWith('{')) {
-      parameters ??= {};
-      parameters[expected[i]!.slice(1, -1)] = given[i]!;
-    } else if (expected[i] !== given[i]) {
-      return undefined;
-    }
+function matchPath(pattern: readonly string[], path: readonly string[]): Parameters | undefined {
+  if (pattern.length !== path.length) return undefined;
+  const parameters: Record<string, string> = {};
+  for (let i = 0; i < pattern.length; i++) {
+    const segment = pattern[i]!;
+    if (isParameter(segment)) parameters[segment.slice(1, -1)] = path[i]!;
+    else if (segment !== path[i]) return undefined;
   }
-  return parameters ?? NONE;
+  return parameters;
+}
+
+function overlap(a: readonly string[], b: readonly string[]): boolean {
+  const fits = (segment: string, i: number) =>
+    segment === b[i] || isParameter(segment) || isParameter(b[i]!);
+  return a.length === b.length && a.every(fits);
+}
+
+function isParameter(segment: string): boolean {
+  return segment.startsWith('{');
 }

@@ -25,7 +25,8 @@ export interface KeyPair {
 
 /** Property of a socket that holds its Connection. */
 const CONNECTION = Symbol('connection');
-type OwnedSocket = Socket & { [CONNECTION]?: Connection };
+/** Undocumented: `_parent` is the TCP socket below a TLS socket. */
+type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
 
 /** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */
 export class Server {
@@ -37,8 +38,6 @@ export class Server {
   /** Begins to parse what a TLS connection receives. */
   readonly #startHttp: ((socket: Socket) => void) | undefined;
   readonly #connections = new Set<Connection>();
-  /** Connections in a TLS handshake, by the addresses and ports of both ends. */
-  readonly #handshakes = new Map<string, Connection>();
   #accepted = 0;
   #onEmpty: (() => void) | undefined;
 
@@ -78,9 +77,8 @@ export class Server {
   }
 
   /**
-   * Listens on `host`, or on all interfaces. With `reusePort`, other processes can listen on the
-   * same port (SO_REUSEPORT).
-   * @returns the port
+   * Listens on `host`, or on all interfaces, and returns the port. With `reusePort`, other processes can
+   * listen on the same port (SO_REUSEPORT).
    * @throws the system's error if the address is not available
    */
   async listen(port: number, host: string | undefined, reusePort = false): Promise<number> {
@@ -137,10 +135,9 @@ export class Server {
       return;
     }
     this.#connections.add(connection);
+    socket[CONNECTION] = connection;
     const startTls = this.#startTls;
-    const key = startTls ? endpoints(socket) : '';
     if (startTls) {
-      this.#handshakes.set(key, connection);
       // 6.18: a handshake takes a millisecond.
       connection.later(() => {
         if (socket.destroyed) return;
@@ -148,22 +145,17 @@ export class Server {
         this.#budget.countRead(false);
       });
     } else {
-      socket[CONNECTION] = connection;
       connection.open(socket);
     }
     socket.once('close', () => {
       connection.onClose();
-      // After a reset, a new connection can have the same port.
-      if (this.#handshakes.get(key) === connection) this.#handshakes.delete(key);
       this.#connections.delete(connection);
       if (this.#connections.size === 0) this.#onEmpty?.();
     });
   }
 
   #secure(socket: OwnedSocket): void {
-    const key = endpoints(socket);
-    const connection = this.#handshakes.get(key);
-    this.#handshakes.delete(key);
+    const connection = socket._parent?.[CONNECTION];
     if (connection === undefined || socket.destroyed) {
       socket.destroy();
       return;
@@ -192,9 +184,4 @@ function takeListener(server: NetServer, event: string): (socket: Socket) => voi
   const [listener] = server.listeners(event);
   server.removeAllListeners(event);
   return (socket) => listener!.call(server, socket);
-}
-
-/** The two ends of a connection, which a TLS socket and the TCP socket below it share. */
-function endpoints({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
-  return `${remoteAddress} ${remotePort} ${localAddress} ${localPort}`;
 }

@@ -19,15 +19,17 @@ export function family(
   return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`;
 }
 
-/** Recording a value allocates nothing. */
+/** One series. Recording a value allocates nothing. */
 export class Histogram {
+  readonly #labels: Labels;
   readonly #bounds: readonly number[];
   // One more than the bounds: the last counts values above them.
   readonly #counts: Float64Array;
   #sum = 0;
 
   /** @param bounds ascending */
-  constructor(bounds: readonly number[]) {
+  constructor(bounds: readonly number[], labels: Labels) {
+    this.#labels = labels;
     this.#bounds = bounds;
     this.#counts = new Float64Array(bounds.length + 1);
   }
@@ -41,7 +43,8 @@ export class Histogram {
   }
 
   /** Returns cumulative buckets, sum and count. */
-  samples(labels: Labels): Sample[] {
+  samples(): Sample[] {
+    const labels = this.#labels;
     let count = 0;
     const buckets = [...this.#bounds, '+Inf'].map((bound, i): Sample => {
       count += this.#counts[i]!;

@@ -13,7 +13,7 @@ export type Format = 'json' | 'text';
 /** Writes a text and calls `done` when it can take more. */
 export type Sink = (text: string, done: () => void) => void;
 
-type RequestField = 'requestId' | 'method' | 'route' | 'status' | 'bytes' | 'client';
+type RequestField = 'requestId' | 'method' | 'route' | 'status' | 'startMs' | 'bytes' | 'client';
 
 type Fields = Readonly<Record<string, string | number | undefined>>;
 
@@ -50,10 +50,11 @@ export class Log {
     this.#line('debug', message, fields);
   }
 
-  /** Logs a request and its response (6.8). */
-  request(exchange: Pick<Exchange, RequestField>, ms: number): void {
+  /** Logs a request that ends now, and its response (6.8). */
+  request(exchange: Pick<Exchange, RequestField>, now: () => number): void {
     if (this.#level < INFO) return;
     const { requestId, method, route, status, bytes, client } = exchange;
+    const ms = now() - exchange.startMs;
     const time = this.#time();
     // None of these values can contain a quote or a backslash, so JSON.stringify is not needed.
     this.#write(

@@ -1,26 +1,20 @@
 // Records the duration and the failure of each store operation for the metrics.
 import { CallerLeft, EmailTaken, StoreUnavailable, type UserStore } from '../user.ts';
+import type { Metrics } from './metrics.ts';
 
-export type Operation = Exclude<keyof UserStore, 'close'>;
-
-// An object, so that the compiler reports a missing one.
-const MEASURED: Readonly<Record<Operation, true>> = {
-  create: true,
-  find: true,
-  findByEmail: true,
-  list: true,
-  update: true,
-  delete: true,
-  ping: true,
-};
-export const OPERATIONS = Object.keys(MEASURED) as Operation[];
+export const OPERATIONS = [
+  'create',
+  'find',
+  'findByEmail',
+  'list',
+  'update',
+  'delete',
+  'ping',
+] as const;
+export type Operation = (typeof OPERATIONS)[number];
 
 /** `timeout`: failed at its deadline. `unavailable`: failed earlier. `_OTHER`: any other error. */
 export type Failure = 'timeout' | 'unavailable' | '_OTHER';
-
-export interface OperationRecorder {
-  recordOperation(operation: Operation, ms: number, failure: Failure | undefined): void;
-}
 
 type AsyncMethod = (...args: unknown[]) => Promise<unknown>;
 
@@ -29,7 +23,7 @@ export function measure(
   store: UserStore,
   timeoutMs: number,
   now: () => number,
-  recorder: OperationRecorder,
+  metrics: Pick<Metrics, 'recordOperation'>,
 ): UserStore {
   const measured = OPERATIONS.map((operation) => {
     const method = store[operation] as AsyncMethod;
@@ -38,17 +32,18 @@ export function measure(
       const called = method.apply(store, args);
       // The caller gets the store's own promise, so it doesn't wait for the recording.
       called.then(
-        () => recorder.recordOperation(operation, now() - startMs, undefined),
+        () => metrics.recordOperation(operation, now() - startMs, undefined),
         (err: unknown) => {
           const ms = now() - startMs;
-          recorder.recordOperation(operation, ms, failureOf(err, ms >= timeoutMs));
+          metrics.recordOperation(operation, ms, failureOf(err, ms >= timeoutMs));
         },
       );
       return called;
     };
     return [operation, call];
   });
-  return { ...Object.fromEntries(measured), close: (graceMs) => store.close(graceMs) } as UserStore;
+  const calls = Object.fromEntries(measured) as Pick<UserStore, Operation>;
+  return { ...calls, close: (graceMs) => store.close(graceMs) };
 }
 
 function failureOf(err: unknown, isLate: boolean): Failure | undefined {

@@ -5,7 +5,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { cpuUsage, memoryUsage } from 'node:process';
 import { VERSION } from '../version.ts';
 import { family, Histogram, type Sample } from './exposition.ts';
-import { type Failure, OPERATIONS, type Operation, type OperationRecorder } from './measured.ts';
+import { type Failure, OPERATIONS, type Operation } from './measured.ts';
 
 /** Number of connections; undefined for a store without any. */
 type Connections = () => { readonly used: number; readonly idle: number } | undefined;
@@ -24,7 +24,7 @@ const SYSTEMS = { sqlite: 'sqlite', postgres: 'postgresql' } as const;
 const DELAY_RESOLUTION_MS = 20;
 
 /** Counts requests and store operations, and samples the event loop delay until it is closed. */
-export class Metrics implements OperationRecorder {
+export class Metrics {
   readonly #system: string;
   readonly #connections: Connections;
   readonly #methods: readonly string[];
@@ -59,13 +59,33 @@ export class Metrics implements OperationRecorder {
     const { method, route, status } = request;
     const index = this.#methodIndex.get(method) ?? 0;
     this.#active[index]!--;
-    const series = this.#requests.get(route) ?? this.#requests.get('')!;
-    histogram(series, status * this.#methods.length + index, REQUEST_BOUNDS).record(ms / 1000);
+    const unknown = this.#requests.get('')!;
+    const series = this.#requests.get(route) ?? unknown;
+    const key = status * this.#methods.length + index;
+    let durations = series.get(key);
+    if (durations === undefined) {
+      durations = new Histogram(REQUEST_BOUNDS, {
+        http_request_method: this.#methods[index],
+        http_route: series === unknown ? undefined : route,
+        http_response_status_code: String(status),
+      });
+      series.set(key, durations);
+    }
+    durations.record(ms / 1000);
   }
 
   recordOperation(operation: Operation, ms: number, failure: Failure | undefined): void {
     const series = this.#operations.get(operation)!;
-    histogram(series, failure, OPERATION_BOUNDS).record(ms / 1000);
+    let durations = series.get(failure);
+    if (durations === undefined) {
+      durations = new Histogram(OPERATION_BOUNDS, {
+        db_system_name: this.#system,
+        db_operation_name: operation,
+        error_type: failure,
+      });
+      series.set(failure, durations);
+    }
+    durations.record(ms / 1000);
   }
 
   /** Returns all metrics in the text format. Event loop delays are those since the previous call. */
@@ -78,7 +98,7 @@ export class Metrics implements OperationRecorder {
         'http_server_request_duration_seconds',
         'histogram',
         'Time from the start of the processing of a request to its response.',
-        this.#requestSamples(),
+        samplesOf(this.#requests),
       ),
       family(
         'http_server_active_requests',
@@ -90,7 +110,7 @@ export class Metrics implements OperationRecorder {
         'db_client_operation_duration_seconds',
         'histogram',
         'Duration of a store operation, including the wait for a connection.',
-        this.#operationSamples(),
+        samplesOf(this.#operations),
       ),
       connections &&
         family('db_client_connections', 'gauge', 'Connections to the store.', [
@@ -116,31 +136,6 @@ export class Metrics implements OperationRecorder {
     this.#delay.disable();
   }
 
-  #requestSamples(): Sample[] {
-    const methods = this.#methods;
-    return [...this.#requests].flatMap(([route, series]) =>
-      [...series].flatMap(([key, durations]) =>
-        durations.samples({
-          http_request_method: methods[key % methods.length],
-          http_route: route === '' ? undefined : route,
-          http_response_status_code: String(Math.floor(key / methods.length)),
-        }),
-      ),
-    );
-  }
-
-  #operationSamples(): Sample[] {
-    return [...this.#operations].flatMap(([operation, series]) =>
-      [...series].flatMap(([failure, durations]) =>
-        durations.samples({
-          db_system_name: this.#system,
-          db_operation_name: operation,
-          error_type: failure,
-        }),
-      ),
-    );
-  }
-
   #delayFamilies(): string[] {
     const { max } = this.#delay;
     const delays = { p50: this.#delay.percentile(50), p99: this.#delay.percentile(99), max };
@@ -154,14 +149,7 @@ export class Metrics implements OperationRecorder {
   }
 }
 
-function histogram<Key>(
-  series: Map<Key, Histogram>,
-  key: Key,
-  bounds: readonly number[],
-): Histogram {
-  const known = series.get(key);
-  if (known !== undefined) return known;
-  const created = new Histogram(bounds);
-  series.set(key, created);
-  return created;
+function samplesOf(series: ReadonlyMap<unknown, ReadonlyMap<unknown, Histogram>>): Sample[] {
+  const histograms = [...series.values()].flatMap((row) => [...row.values()]);
+  return histograms.flatMap((one) => one.samples());
 }

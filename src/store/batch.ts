@@ -1,17 +1,9 @@
-// Batches the calls that arrive in one turn of the event loop into one statement and one commit. On
-// Postgres, those that arrive while a large batch runs share the next one (pool.ts).
-//
-// Most of the throughput of both stores comes from this. Each call gets the result that it would get
-// if the calls ran one at a time:
-//
-// - A call gets its result only after its statement has committed.
-// - A statement that fails is rolled back as a whole. Its calls run again in two halves, and so on,
-//   until each failing call is alone. MAX_RERUNS limits the number of statements.
-// - If the outcome of a statement is unknown, the whole batch fails and none of it runs again.
-// - If a statement couldn't start in time, only the expired calls fail. The rest run again together.
-// - A call that has queued for 75 % of its timeout is dropped and never runs. The rest of its time is
-//   reserved for execution. Without that reserve, each batch after an outage would start too late.
-import { type Caller, CallerLeft, StoreUnavailable } from '../user.ts';
+// Batches the calls that arrive in one turn of the event loop into one statement and one commit. Most of
+// the throughput of both stores comes from this. Each call gets the result that it would get if the calls
+// ran one at a time, and only after its statement has committed. A statement that fails is rolled back
+// as a whole. Its calls run again in two halves, and so on, until each failing call is alone. If the
+// outcome is unknown, the whole batch fails and none of it runs again.
+import { type Caller, CallerLeft, type Page, StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './index.ts';
 
 /** Maximum number of calls in one statement. */
@@ -23,17 +15,17 @@ const MAX_WAITING = 20_000; // 4.17
 /** With fewer waiting calls, those whose callers have left are dropped only when a batch begins. */
 const FEW_WAITING = 256;
 
-/** Part of its time that a call may spend in the queue. */
+/** Part of its time that a call may queue. Without the rest, batches after an outage start too late. */
 const QUEUE_TIME = 0.75; // 4.13
 
-/**
- * Maximum number of statements that one batch runs again. Halving isolates 4 failing calls of 500
- * within 62 statements.
- */
+/** Maximum number of statements that one batch runs again. 62 isolate any 4 failing calls of 500. */
 const MAX_RERUNS = 64;
 
 /** Result of a call that was not done although its statement committed. The call runs again. */
 export const NOT_DONE = Symbol('not done');
+
+/** An Error fails its call alone. */
+type CallResult<Result> = Result | Error | typeof NOT_DONE;
 
 /**
  * Outcome of a statement that failed:
@@ -47,20 +39,16 @@ export type FailedOutcome = 'not started' | 'rolled back' | 'conflict' | 'unknow
 /** How a store runs the calls of one operation. */
 export interface QueueOptions<Session, Item, Result>
   extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
-  /**
-   * Runs the calls in one statement, whose first call expires at `expires`. An Error in place of a
-   * result fails that call alone.
-   */
+  /** Runs the calls in one statement, whose first call expires at `expires`. */
   readonly statement: (
     session: Session,
     items: Item[],
     expires: number,
-  ) => Promise<readonly (Result | Error | typeof NOT_DONE)[]>;
+  ) => Promise<readonly CallResult<Result>[]>;
   /** Decides which calls share a statement. Default: all. */
   readonly newBatch?: NewBatch<Item>;
   /** Batches begin with a call of each network in turn. Default: in order. */
   readonly takesTurns?: boolean;
-  /** True if its statements write. */
   readonly writes?: boolean;
   /** Classifies an error of `statement`. */
   readonly outcomeAfter: (err: unknown) => FailedOutcome;
@@ -71,13 +59,9 @@ export interface QueueOptions<Session, Item, Result>
 /** Starts a batch with its first call. The result decides for each other call, in order, if it joins. */
 type NewBatch<Item> = (first: Item) => (item: Item) => boolean;
 
-/** Joins the calls that have the key of the first. */
-export function sameKey<Item>(keyOf: (item: Item) => string): NewBatch<Item> {
-  return (first) => {
-    const key = keyOf(first);
-    return (item) => keyOf(item) === key;
-  };
-}
+/** Joins the calls for the page of the first. */
+export const samePage: NewBatch<Page> = (first) => (page) =>
+  page.after === first.after && page.limit === first.limit;
 
 /** Joins calls as long as no two have a key in common. */
 export function distinctKeys<Item>(
@@ -95,7 +79,7 @@ export function distinctKeys<Item>(
   };
 }
 
-interface Call<Item, Result> {
+interface Call<Item = unknown, Result = never> {
   readonly item: Item;
   readonly caller: Caller | undefined;
   /** What takes turns; empty in a queue without turns. */
@@ -111,7 +95,6 @@ interface Call<Item, Result> {
 /** The calls of one statement. */
 export interface Batch<Session> {
   readonly size: number;
-  /** True if its statement writes. */
   readonly writes: boolean;
   /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
   run(session: Session): Promise<Error | undefined>;
@@ -122,14 +105,11 @@ export interface Batch<Session> {
 }
 
 /** The part of a queue that runs its batches. */
-export type BatchSource<Session> = Pick<
-  Queue<Session, never, unknown>,
-  'take' | 'expire' | 'takesTurns' | 'writes'
->;
+export type BatchSource<Session> = Omit<Queue<Session, never, unknown>, 'call'>;
 
 /** The waiting calls of one operation. No call has a timer: `expire` checks all of them (6.6). */
 export class Queue<Session, Item, Result> {
-  readonly #options: QueueOptions<Session, Item, Result>;
+  readonly options: QueueOptions<Session, Item, Result>;
   #waiting: Call<Item, Result>[] = [];
   /** By network: number of the latest batch that began with its call. */
   readonly #servedIn = new Map<string, number>();
@@ -138,7 +118,7 @@ export class Queue<Session, Item, Result> {
   #dropAt = FEW_WAITING;
 
   constructor(options: QueueOptions<Session, Item, Result>) {
-    this.#options = options;
+    this.options = options;
   }
 
   /** @throws StoreUnavailable, CallerLeft, or the Error that the statement returned for this call */
@@ -149,31 +129,25 @@ export class Queue<Session, Item, Result> {
         reject(new StoreUnavailable('too many calls are waiting for the store')); // 4.17
         return;
       }
-      const expires = this.#options.now() + this.#options.timeoutMs;
-      const network = this.takesTurns ? (caller?.network ?? '') : '';
+      const expires = this.options.now() + this.options.timeoutMs;
+      const network = this.options.takesTurns ? (caller?.network ?? '') : '';
       const arrivedIn = this.#batches;
       this.#waiting.push({ item, caller, network, arrivedIn, expires, resolve, reject });
-      this.#options.schedule(this);
+      this.options.schedule(this);
     });
-
-  /** True if batches begin with a call of each client in turn. */
-  get takesTurns(): boolean {
-    return this.#options.takesTurns === true;
-  }
-
-  get writes(): boolean {
-    return this.#options.writes === true;
-  }
 
   /** Takes the calls of the next batch from the queue; undefined if none wait. */
   take(now: number): Batch<Session> | undefined {
     this.expire(now);
     this.#dropAbandoned();
+    if (this.#waiting.length === 0) {
+      this.#servedIn.clear();
+      return undefined;
+    }
     const calls = this.#select();
-    if (calls.length === 0) return undefined;
     return {
       size: calls.length,
-      writes: this.writes,
+      writes: this.options.writes === true,
       run: (session) => this.#run(session, calls),
       expire: (at) => void failExpired(calls, at, 'no response in time'),
       fail: (cause) => fail(calls, cause),
@@ -182,7 +156,7 @@ export class Queue<Session, Item, Result> {
 
   /** Fails the calls that have too little time left to run. */
   expire(now: number): void {
-    const reservedMs = (1 - QUEUE_TIME) * this.#options.timeoutMs; // 4.13
+    const reservedMs = (1 - QUEUE_TIME) * this.options.timeoutMs; // 4.13
     const cause = 'the store was busy or unreachable for too long';
     this.#waiting = failExpired(this.#waiting, now + reservedMs, cause);
   }
@@ -198,10 +172,9 @@ export class Queue<Session, Item, Result> {
   }
 
   #select(): Call<Item, Result>[] {
-    const { newBatch, takesTurns } = this.#options;
+    const { newBatch, takesTurns } = this.options;
     if (newBatch === undefined) return this.#waiting.splice(0, MAX_BATCH_SIZE);
-    const first = takesTurns ? this.#nextInTurn() : this.#waiting[0];
-    if (first === undefined) return [];
+    const first = takesTurns ? this.#nextInTurn() : this.#waiting[0]!;
     const joins = newBatch(first.item);
     const selected: Call<Item, Result>[] = [];
     const rest: Call<Item, Result>[] = [];
@@ -217,9 +190,8 @@ export class Queue<Session, Item, Result> {
    * Returns the first call of the client that has waited longest for a batch of its own (6.18). A client
    * that is new doesn't overtake those that wait: one with many addresses would always come first.
    */
-  #nextInTurn(): Call<Item, Result> | undefined {
-    if (this.#waiting.length === 0 || this.#servedIn.size > MAX_WAITING) this.#servedIn.clear();
-    if (this.#waiting.length === 0) return undefined;
+  #nextInTurn(): Call<Item, Result> {
+    if (this.#servedIn.size > MAX_WAITING) this.#servedIn.clear();
     const servedIn = ({ network, arrivedIn }: Call<Item, Result>) =>
       this.#servedIn.get(network) ?? arrivedIn;
     const first = this.#waiting.reduce((a, b) => (servedIn(b) < servedIn(a) ? b : a));
@@ -232,23 +204,20 @@ export class Queue<Session, Item, Result> {
     const groups = [batch];
     let cause: unknown = 'no response in time';
     for (let reruns = 0; groups.length > 0 && reruns <= MAX_RERUNS; reruns++) {
-      const calls = failExpired(groups.pop()!, this.#options.now(), cause);
+      const calls = failExpired(groups.pop()!, this.options.now(), cause);
       if (calls.length === 0) continue;
       try {
         const items = calls.map(({ item }) => item);
-        const results = await this.#options.statement(session, items, calls[0]!.expires); // 5.5
+        const results = await this.options.statement(session, items, calls[0]!.expires); // 5.5
         const notDone = settle(calls, results);
         if (notDone.length > 0) groups.push(notDone);
       } catch (err) {
-        const outcome = this.#options.outcomeAfter(err);
-        cause =
-          outcome === 'not started'
-            ? new StoreUnavailable('the statement did not start in time', { cause: err })
-            : err;
-        if (outcome === 'conflict') {
-          groups.push(calls); // 5.6
-        } else if (outcome === 'not started' && calls[0]!.expires <= this.#options.now()) {
-          groups.push(calls); // Without the expired ones, which fail first.
+        const outcome = this.options.outcomeAfter(err);
+        const isLate = outcome === 'not started';
+        cause = err;
+        if (isLate) cause = new StoreUnavailable('the statement did not start in time', { cause });
+        if (outcome === 'conflict' || (isLate && calls[0]!.expires <= this.options.now())) {
+          groups.push(calls); // 5.6. The expired calls fail before the others run.
         } else if (outcome === 'rolled back' && calls.length > 1) {
           const middle = Math.ceil(calls.length / 2);
           groups.push(calls.slice(middle), calls.slice(0, middle));
@@ -269,8 +238,8 @@ export class Queue<Session, Item, Result> {
 
 /** Gives each call its result; returns the calls that were not done. */
 function settle<Item, Result>(
-  calls: Call<Item, Result>[],
-  results: readonly (Result | Error | typeof NOT_DONE)[],
+  calls: readonly Call<Item, Result>[],
+  results: readonly CallResult<Result>[],
 ): Call<Item, Result>[] {
   return calls.filter(({ resolve, reject }, i) => {
     const result = results[i];
@@ -282,11 +251,7 @@ function settle<Item, Result>(
 }
 
 /** Fails the calls that expire by `now`; returns the others. The first call expires first. */
-function failExpired<Item, Result>(
-  calls: Call<Item, Result>[],
-  now: number,
-  cause: unknown,
-): Call<Item, Result>[] {
+function failExpired<T extends Call>(calls: T[], now: number, cause: unknown): T[] {
   if (calls.length === 0 || calls[0]!.expires > now) return calls;
   const expired = calls.filter(({ expires }) => expires <= now);
   fail(expired, cause);
@@ -294,7 +259,7 @@ function failExpired<Item, Result>(
 }
 
 /** Fails the calls that have no result yet. */
-function fail<Item, Result>(calls: Call<Item, Result>[], cause: unknown): void {
+function fail(calls: readonly Call[], cause: unknown): void {
   const err = new StoreUnavailable('the store failed', { cause });
   for (const call of calls) call.reject(err);
 }

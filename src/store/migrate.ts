@@ -1,8 +1,7 @@
 // The schema: numbered SQL files in db/, one folder per engine. Published files never change; a new
 // schema is a new file. A file may begin with the line `-- oldest service: N`: the database still
 // works for a service whose own newest migration is N. Such a migration keeps everything that the
-// older service reads and writes: it adds a nullable column, or one with a default, a table or an
-// index. Without the line only services that know the migration may use the database.
+// older service reads and writes: it adds a nullable column or one with a default, a table or an index.
 import { readdirSync, readFileSync } from 'node:fs';
 
 interface Migration {
@@ -25,9 +24,8 @@ export class UnusableDatabase extends Error {
 export function migrations(engine: 'sqlite' | 'postgres'): readonly Migration[] {
   const folder = new URL(`../../db/${engine}/`, import.meta.url);
   const files = readdirSync(folder).filter((name) => name.endsWith('.sql'));
-  return files
-    .sort()
-    .map((name, i) => parseMigration(i + 1, readFileSync(new URL(name, folder), 'utf8')));
+  const read = (name: string) => readFileSync(new URL(name, folder), 'utf8');
+  return files.sort().map((name, i) => parseMigration(i + 1, read(name)));
 }
 
 /** Without a valid `-- oldest service` line, a migration allows no older service. A test checks the files. */
@@ -41,10 +39,8 @@ export function parseMigration(version: number, sql: string): Migration {
  * this service.
  * @throws UnusableDatabase if the schema needs a newer service (5.3)
  */
-export function missing(
-  all: readonly Migration[],
-  { version, oldestService }: Schema,
-): readonly Migration[] {
+export function missing(all: readonly Migration[], schema: Schema): readonly Migration[] {
+  const { version, oldestService } = schema;
   const known = all.length;
   if (version > known && oldestService > known) {
     throw new UnusableDatabase(

@@ -1,36 +1,23 @@
-// Postgres connection pool with deadlines, reconnection and failover. Each connection has its own client
-// of npm `postgres`, which is used for one socket and then replaced. The driver's own pool never repairs
-// some slots after a lost connection, has no query deadline and does not fail over (as of version
-// 3.4.9).
-//
-// - Every call has a deadline, which includes queueing and connecting. A connection without a
-//   response by then is reset, so that its unsent data can't arrive later, and replaced.
-// - A connection that was lost, or whose server turned read-only (25006), is replaced. The others
-//   continue, and no write is done twice.
-// - All connections lead to one host of the URL. If it fails, does not respond in time or has lost
-//   its synchronous standby, the other hosts are tried before it. When one of them qualifies, all
-//   connections move there.
-// - While a host works, all empty slots connect at once. After a failure there is one attempt at a
-//   time, until a connection has survived MIN_LIFETIME_MS. Pauses grow with each pass over all hosts.
+// Postgres connection pool with deadlines, reconnection and failover. Each connection is a client of npm
+// `postgres` with one socket (docs/design.md, "Our own pool"). A connection that is lost, late or
+// read-only (25006) is replaced; no write is done twice. All connections lead to one host of the URL. If
+// it fails, responds too late or has lost its synchronous standby, the other hosts are tried before it.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
 import { UnusableDatabase } from './migrate.ts';
 import { NotReplicated, openSession, type Session, type SessionOptions } from './session.ts';
+import { type Host, nameOf } from './url.ts';
 
 /** Pauses between passes over all hosts double from the first to the longest. */
 const BACKOFF_MS = { first: 25, longest: 1_000 } as const; // 5.7
 
-/**
- * A connection that is lost sooner counts as a failed attempt: a server can accept connections and
- * still be unusable.
- */
+/** A connection lost sooner is a failed attempt: a server can accept connections and be unusable. */
 const MIN_LIFETIME_MS = 100;
 
 /**
- * Range of the timeout of an attempt to connect. During a network outage an attempt may never end, so
- * the first gets half of a request's time, within this range: a second one can still serve the
- * request. The timeout doubles with each further attempt.
+ * Range of the timeout of an attempt to connect. The first attempt gets half of a request's time within
+ * this range, so a second one can still serve the request. The timeout doubles with each further one.
  */
 const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const; // 5.7
 
@@ -39,8 +26,7 @@ const END_TIMEOUT_MS = 1_000;
 
 /**
  * Time for which a running batch of at least SHARED_SIZE calls keeps back the next one of its queue, so
- * that the calls that arrive meanwhile share a statement. With fewer clients or slower commits, several
- * statements at a time are faster.
+ * that more calls join it. With fewer calls or slower commits, several statements at a time are faster.
  */
 const SHARE_MS = 3;
 const SHARED_SIZE = 8;
@@ -56,8 +42,8 @@ interface Slot {
   session?: Session | undefined;
   /** Its attempt to connect. Other slots don't wait for a `long` one, such as a migration. */
   attempt: 'none' | 'connecting' | 'long';
-  /** Index of the session's host, and the time at which it connected. */
-  host: number;
+  /** The session's host, and the time at which it connected. */
+  host: Host;
   connectedAt: number;
   /** The running batch, and its deadline. */
   batch?: Batch<Session> | undefined;
@@ -71,22 +57,23 @@ export class Pool {
   readonly #queues = new Set<BatchSource<Session>>();
   /** Queues whose next batch is kept back, with the batch that keeps it back. */
   readonly #resting = new Map<BatchSource<Session>, Batch<Session>>();
-  /** Index of the host that the pool uses. */
-  #host = 0;
-  /** Index of the host that the next attempt goes to. */
-  #nextHost = 0;
+  /** The host that the pool uses, and the one that the next attempt goes to. */
+  #host: Host | undefined;
+  #nextHost: Host;
   /** Failed attempts since a connection lived for MIN_LIFETIME_MS. */
   #failures = 0;
   #isMigrated = false;
   #isUnavailable = false;
   readonly #closing = new AbortController();
-  #isScheduled = false;
+  #assignment: NodeJS.Immediate | undefined;
   #ticker: NodeJS.Timeout | undefined;
 
   /** Starts to connect; the server need not be up (6.1). */
   constructor(options: PoolOptions) {
     this.#options = options;
-    const newSlot = (): Slot => ({ attempt: 'none', host: 0, connectedAt: 0, deadline: 0 });
+    const host = options.database.hosts[0]!;
+    this.#nextHost = host;
+    const newSlot = (): Slot => ({ attempt: 'none', host, connectedAt: 0, deadline: 0 });
     this.#slots = Array.from({ length: options.poolSize }, newSlot);
     this.#connect();
   }
@@ -106,10 +93,8 @@ export class Pool {
     }
     this.#queues.add(queue);
     this.#ticker ??= this.#nextTick();
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
-    setImmediate(() => {
-      this.#isScheduled = false;
+    this.#assignment ??= setImmediate(() => {
+      this.#assignment = undefined;
       this.#assignAll();
     });
   };
@@ -138,7 +123,7 @@ export class Pool {
   /** Gives an idle slot the next batch. Queues take turns, so that none starves another. */
   #assign(slot: Slot): void {
     for (const queue of this.#queues) {
-      if (this.#resting.has(queue) || (queue.writes && !this.#canWrite())) continue;
+      if (this.#resting.has(queue) || (queue.options.writes && !this.#canWrite())) continue;
       this.#queues.delete(queue);
       const batch = queue.take(this.#options.now());
       if (batch === undefined) continue;
@@ -155,9 +140,9 @@ export class Pool {
     return writing < Math.max(1, this.#slots.length - 1);
   }
 
-  /** Keeps back the next batch of the queue. */
   #keepBack(queue: BatchSource<Session>, batch: Batch<Session>): void {
-    if (!queue.takesTurns && batch.size < SHARED_SIZE) return;
+    const { takesTurns } = queue.options;
+    if (!takesTurns && batch.size < SHARED_SIZE) return;
     this.#resting.set(queue, batch);
     const release = () => {
       if (this.#resting.get(queue) !== batch) return;
@@ -165,7 +150,7 @@ export class Pool {
       this.#assignAll();
     };
     // A page takes milliseconds, so the next one waits for its turn (6.18).
-    if (queue.takesTurns) this.#options.turns.add('', release);
+    if (takesTurns) this.#options.turns.add('', release);
     else setTimeout(release, SHARE_MS).unref();
   }
 
@@ -179,14 +164,15 @@ export class Pool {
     if (err instanceof NotReplicated) this.#avoid(slot.host);
     if (err !== undefined) this.#replace(slot, err);
     else if (slot.host !== this.#host) this.#replace(slot, 'the pool moved to another host');
-    if (!queue.takesTurns && this.#resting.get(queue) === batch) this.#resting.delete(queue);
+    const { takesTurns } = queue.options;
+    if (!takesTurns && this.#resting.get(queue) === batch) this.#resting.delete(queue);
     this.#assignAll();
   }
 
   /** Drops the connection and makes a new one. A running statement has an unknown outcome (4.13). */
   #replace(slot: Slot, cause: unknown): void {
     const { session, batch, host } = slot;
-    this.#options.debug('connection lost', { host: this.#nameOf(host), cause: String(cause) });
+    this.#options.debug('connection lost', { host: nameOf(host), cause: String(cause) });
     slot.session = undefined;
     slot.batch = undefined;
     if (this.#options.now() - slot.connectedAt < MIN_LIFETIME_MS) this.#failures ||= 1;
@@ -241,7 +227,7 @@ export class Pool {
     }, CONNECT_TIMEOUT_MS.max);
     await this.#open(slot, this.#nextHost);
     clearTimeout(timer);
-    if (slot.session !== undefined && this.#failures > 0) await this.#sleep(MIN_LIFETIME_MS);
+    if (this.#failures > 0 && slot.session) await sleep(MIN_LIFETIME_MS, undefined, { ref: false });
     if (slot.session !== undefined) this.#failures = 0;
     // Attempts that fail together count once.
     else if (this.#failures === failures) this.#failures++;
@@ -255,23 +241,18 @@ export class Pool {
     if (passes === 0 || !Number.isInteger(passes)) return;
     const pause = Math.min(BACKOFF_MS.first * 2 ** (passes - 1), BACKOFF_MS.longest);
     // Jitter keeps replicas from reconnecting all at once.
-    await this.#sleep(pause * (0.5 + Math.random() / 2)); // 5.7
+    await sleep(pause * (0.5 + Math.random() / 2), undefined, { ref: false }); // 5.7
   }
 
-  #sleep(ms: number): Promise<void> {
-    return sleep(ms, undefined, { ref: false });
-  }
-
-  async #open(slot: Slot, host: number): Promise<void> {
-    const { hosts } = this.#options.database;
+  async #open(slot: Slot, host: Host): Promise<void> {
     const { min, max } = CONNECT_TIMEOUT_MS;
     const first = Math.max(min, this.#options.timeoutMs / 2);
     try {
       const session = await openSession({
         ...this.#options,
-        host: hosts[host]!,
+        host,
         connectTimeoutMs: Math.min(max, first * 2 ** this.#failures), // 5.7
-        isSecondPass: this.#failures >= hosts.length,
+        isSecondPass: this.#failures >= this.#options.database.hosts.length,
         signal: this.#closing.signal,
         migrate: async (sql, prolong) => {
           if (!this.#isMigrated) await this.#options.migrate(sql, prolong);
@@ -287,7 +268,7 @@ export class Pool {
     }
   }
 
-  #connected(slot: Slot, host: number, session: Session): void {
+  #connected(slot: Slot, host: Host, session: Session): void {
     // Other slots have moved on from this host during the attempt.
     const isNextUsed = this.#slots.some((other) => other.session && other.host === this.#nextHost);
     if (this.#isClosed || (host !== this.#nextHost && isNextUsed)) {
@@ -298,7 +279,7 @@ export class Pool {
     slot.host = host;
     slot.connectedAt = this.#options.now();
     this.#host = host;
-    this.#options.debug('connected', { host: this.#nameOf(host) });
+    this.#options.debug('connected', { host: nameOf(host) });
     if (this.#isUnavailable) this.#options.onAvailable(); // 6.1
     this.#isUnavailable = false;
     for (const other of this.#slots) {
@@ -309,14 +290,14 @@ export class Pool {
     this.#assign(slot);
   }
 
-  #failed(err: unknown, host: number): void {
+  #failed(err: unknown, host: Host): void {
     if (this.#isClosed) return;
     if (err instanceof UnusableDatabase) {
       this.#closing.abort();
       this.#options.onFatal(err);
       return;
     }
-    this.#options.debug('cannot connect', { host: this.#nameOf(host), cause: String(err) });
+    this.#options.debug('cannot connect', { host: nameOf(host), cause: String(err) });
     this.#avoid(host);
     const isConnected = this.#slots.some(({ session }) => session);
     if (isConnected || this.#isUnavailable) return;
@@ -325,16 +306,12 @@ export class Pool {
   }
 
   /** Makes the next attempt try another host (5.1). Several slots can report the same host. */
-  #avoid(host: number): void {
-    if (this.#nextHost === host) this.#nextHost = (host + 1) % this.#options.database.hosts.length;
+  #avoid(host: Host): void {
+    const { hosts } = this.#options.database;
+    if (this.#nextHost === host) this.#nextHost = hosts[hosts.indexOf(host) + 1] ?? hosts[0]!;
   }
 
   get #isClosed(): boolean {
     return this.#closing.signal.aborted;
-  }
-
-  #nameOf(index: number): string {
-    const { host, port } = this.#options.database.hosts[index]!;
-    return `${host}:${port}`;
   }
 }

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
-import { distinctKeys, Queue, type QueueOptions, sameKey } from './batch.ts';
+import { distinctKeys, Queue, type QueueOptions, samePage } from './batch.ts';
 import type { Store, StoreOptions } from './index.ts';
 import { migrations, missing, type Schema } from './migrate.ts';
 import { Pool } from './pool.ts';
@@ -34,15 +34,10 @@ const PING = `
     ) as "isStuck"
   from (select from users limit 1) u`;
 
-/** Opens the store and starts to connect; the server need not be up. */
 export function openPostgres(database: PostgresDatabase, options: StoreOptions): Store {
   const { sslRootCert } = database;
-  const pool = new Pool({
-    ...options,
-    database,
-    authorities: sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8'),
-    migrate,
-  });
+  const authorities = sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8');
+  const pool = new Pool({ ...options, database, authorities, migrate });
 
   /** Returns a function that queues a call. */
   function batched<Item, Result>(
@@ -57,11 +52,8 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
     newBatch: distinctKeys(({ id, email }) => (email === undefined ? [id] : [id, email])),
     writes: true,
   });
-  const remove = batched(deleteUsers, {
-    newBatch: distinctKeys(({ id }) => [id]),
-    writes: true,
-  });
-  /** Checks that users can be read and, by what the server reports, written (7.2). */
+  const remove = batched(deleteUsers, { newBatch: distinctKeys(({ id }) => [id]), writes: true });
+  /** Checks that users can be read, and that the server reports no fault that stops writes (7.2). */
   const ping = batched<undefined, undefined>(async (session, calls) => {
     const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
     if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
@@ -75,10 +67,7 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
     create: batched(createUsers, { newBatch: distinctKeys(({ email }) => [email]), writes: true }),
     find: batched(find),
     findByEmail: batched(findByEmail),
-    list: batched(list, {
-      newBatch: sameKey(({ after, limit }) => `${after} ${limit}`),
-      takesTurns: true,
-    }),
+    list: batched(list, { newBatch: samePage, takesTurns: true }),
     update: (id, change, condition, caller) => update({ id, ...change, condition }, caller),
     delete: (id, condition, caller) => remove({ id, condition }, caller),
     get connections() {
@@ -100,10 +89,7 @@ const LOCK_NOT_AVAILABLE = '55P03';
 // An arbitrary number that nothing else locks in this database.
 const LOCK = 'select pg_advisory_xact_lock(7236128401)';
 
-/**
- * Time that a migration waits for a lock before it tries again. Meanwhile, requests of other replicas
- * queue behind it, for example while a backup reads the table.
- */
+// While a migration waits for a lock, for example of a backup, requests of other replicas queue behind it.
 const LOCK_TIMEOUT_MS = 250; // 5.8
 const LOCK_RETRY_MS = 1_000;
 

@@ -7,8 +7,9 @@ import process from 'node:process';
 import type Postgres from 'postgres';
 import type { Notice, Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
+import type { StoreOptions } from './index.ts';
 import { UnusableDatabase } from './migrate.ts';
-import type { Host, PostgresDatabase } from './url.ts';
+import { type Host, nameOf, type PostgresDatabase } from './url.ts';
 
 /** Time for the schema migration, by this process or another replica. */
 const MIGRATION_TIMEOUT_MS = 60_000;
@@ -48,18 +49,15 @@ export interface Session {
   readonly destroy: () => void;
 }
 
-export interface SessionOptions {
+export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
   readonly host: Host;
   /** PEM of `sslrootcert`. */
   readonly authorities: string | undefined;
-  /** Time limit of a statement. */
-  readonly timeoutMs: number;
   /** Time limit of connecting, without the migration. */
   readonly connectTimeoutMs: number;
   /** True after a pass over all hosts: `prefer-standby` then accepts any server. */
   readonly isSecondPass: boolean;
-  readonly now: () => number;
   /** Aborts the attempt. */
   readonly signal: AbortSignal;
   /** Runs before the first use, within the connect timeout unless it calls `prolong`. */
@@ -157,7 +155,7 @@ function checkServer(
   };
   if (!qualifies[sessionAttributes]) {
     throw new StoreUnavailable(
-      `${host.host}:${host.port} does not match target_session_attrs=${sessionAttributes}`,
+      `${nameOf(host)} does not match target_session_attrs=${sessionAttributes}`,
     );
   }
   // Other encodings can't store every name, or they count bytes as characters.
@@ -169,10 +167,8 @@ function checkServer(
 
 function createClient(
   { database, host, authorities }: SessionOptions,
-  handlers: {
-    readonly socket: () => Promise<Socket>;
-    readonly onnotice: (notice: Notice) => void;
-    readonly onclose: () => void;
+  handlers: Pick<Postgres.Options<never>, 'onnotice' | 'onclose'> & {
+    socket: () => Promise<Socket>;
   },
 ): Sql {
   // Loaded only if the settings choose Postgres.

@@ -13,7 +13,7 @@ import {
   type UserStore,
   type WriteResult,
 } from '../user.ts';
-import { type BatchSource, type FailedOutcome, Queue, sameKey } from './batch.ts';
+import { type BatchSource, type FailedOutcome, Queue, samePage } from './batch.ts';
 import { isLocked, openFile, primaryCode, retry } from './file.ts';
 import type { StoreOptions } from './index.ts';
 import { versionList } from './statement.ts';
@@ -22,11 +22,13 @@ import { versionList } from './statement.ts';
 const SQLITE_CONSTRAINT = 19;
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
 
+const COLUMNS = 'id, name, email, version';
+
 // 4.8: the parameters after the id are the lists of a condition, as versionList() writes them.
 const MATCHES = `
   where id = ?1 and (?2 = '*' or instr(?2, ',' || version || ','))
     and ?3 <> '*' and not instr(?3, ',' || version || ',')
-  returning id, name, email, version`;
+  returning ${COLUMNS}`;
 
 // 4.16: an absent name or email stays as it is. The version grows only if something changes.
 const UPDATE = `
@@ -38,10 +40,8 @@ const UPDATE = `
 
 const DELETE = `delete from users ${MATCHES}`;
 
-/** A row as SQLite returns it. Arrays cost half as much as objects. */
-type Row = readonly [id: number, name: string, email: string, version: number];
-
-type Write = () => WriteResult | EmailTaken;
+type Written = WriteResult | EmailTaken;
+type Write = () => Written;
 
 /**
  * Opens the file and brings its schema up to date.
@@ -83,7 +83,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
   }
 
   /** Runs all writes in one transaction. */
-  function commit(writes: Write[]): ReturnType<Write>[] {
+  function commit(writes: Write[]): Written[] {
     statements.begin.run();
     try {
       const results = writes.map((write) => write());
@@ -101,40 +101,37 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
     statement: StatementSync,
     id: number,
     ...fields: SQLInputValue[]
-  ): WriteResult | EmailTaken {
+  ): Written {
     const result = write(statement, id, versionList(oneOf), versionList(noneOf), ...fields);
     if (result !== undefined) return result;
     return statements.find.get(id) === undefined ? undefined : 'stale';
   }
 
+  const common = { outcomeAfter, timeoutMs, now };
   // Pages and writes have a queue each: a lock that stops writers doesn't stop readers.
   const lists = new Queue<void, Page, readonly User[]>({
     statement: async (_, pages, expires) => {
       const { after, limit } = pages[0]!;
-      const select = () => (statements.list.all(after, limit) as unknown as Row[]).map(toUser);
+      const select = () => statements.list.all(after, limit).map(toUser) as User[];
       const users = await access('read', expires, select);
       return pages.map(() => users);
     },
-    newBatch: sameKey(({ after, limit }) => `${after} ${limit}`),
+    newBatch: samePage,
     takesTurns: true,
-    outcomeAfter,
-    timeoutMs,
-    now,
+    ...common,
     schedule: runLater((task) => turns.add('', task), now), // 5.2
   });
   const writes = new Queue<void, Write, WriteResult>({
     statement: (_, items, expires) => access('write', expires, () => commit(items)),
-    outcomeAfter,
-    timeoutMs,
-    now,
+    ...common,
     schedule: runLater(setImmediate, now),
   });
 
   return {
     create: ({ name, email }, caller) =>
       writes.call(() => write(statements.create, name, email), caller) as Promise<User>,
-    find: (id) => read(() => toUserIfAny(statements.find.get(id))),
-    findByEmail: (email) => read(() => toUserIfAny(statements.findByEmail.get(email))),
+    find: (id) => read(() => toUser(statements.find.get(id))),
+    findByEmail: (email) => read(() => toUser(statements.findByEmail.get(email))),
     list: (page, caller) => lists.call(page, caller),
     update: (id, { name = null, email = null }, condition, caller) =>
       writes.call(() => writeIf(condition, statements.update, id, name, email), caller),
@@ -172,18 +169,16 @@ function runLater(
 }
 
 function prepare(db: DatabaseSync) {
-  const columns = 'select id, name, email, version from users';
+  const select = `select ${COLUMNS} from users`;
   const statements = {
     begin: db.prepare('begin immediate'),
     commit: db.prepare('commit'),
     rollback: db.prepare('rollback'),
     ping: db.prepare('select 1 from users limit 1'),
-    find: db.prepare(`${columns} where id = ?`),
-    findByEmail: db.prepare(`${columns} where email = ?`),
-    list: db.prepare(`${columns} where id > ? order by id limit ?`),
-    create: db.prepare(
-      'insert into users (name, email) values (?, ?) returning id, name, email, version',
-    ),
+    find: db.prepare(`${select} where id = ?`),
+    findByEmail: db.prepare(`${select} where email = ?`),
+    list: db.prepare(`${select} where id > ? order by id limit ?`),
+    create: db.prepare(`insert into users (name, email) values (?, ?) returning ${COLUMNS}`),
     update: db.prepare(UPDATE),
     delete: db.prepare(DELETE),
   };
@@ -192,12 +187,9 @@ function prepare(db: DatabaseSync) {
 }
 
 /** Runs a write and returns its row. Uses all(), because get() can hide a failed commit. */
-function write(
-  statement: StatementSync,
-  ...values: SQLInputValue[]
-): User | EmailTaken | undefined {
+function write(statement: StatementSync, ...values: SQLInputValue[]): Written {
   try {
-    return toUserIfAny(statement.all(...values)[0]);
+    return toUser(statement.all(...values)[0]);
   } catch (err) {
     // SQLite undoes only this statement; the transaction continues.
     if ((err as { errcode?: number }).errcode === SQLITE_CONSTRAINT_UNIQUE) return new EmailTaken();
@@ -222,10 +214,9 @@ function describeFault(path: string, err: unknown): StoreUnavailable {
   return new StoreUnavailable(`${path}: ${message}${code}`);
 }
 
-function toUser([id, name, email, version]: Row): User {
+/** Rows are arrays, which cost half as much as objects. */
+function toUser(row: unknown): User | undefined {
+  if (row === undefined) return undefined;
+  const [id, name, email, version] = row as readonly [number, string, string, number];
   return { id, name, email, version };
-}
-
-function toUserIfAny(row: unknown): User | undefined {
-  return row === undefined ? undefined : toUser(row as Row);
 }

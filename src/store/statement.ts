@@ -1,11 +1,9 @@
 // Finds, lists, creates, updates and deletes users in Postgres. A batch is one statement, so it needs no
-// transaction block, and the unique index rejects duplicates. The conditions of If-Match and
-// If-None-Match are part of the statement, so no read precedes it. The statement skips a target whose
-// new email is taken, so that it can't roll back the rest of its batch.
+// transaction block. The conditions of If-Match and If-None-Match are part of it, so no read precedes it.
 //
-// The statement decides from its snapshot, before it writes anything, which targets to skip. The results
-// equal those of calls that run one at a time: first all skipped ones, then the others. These can't
-// conflict, because no two targets of a batch have an id or a new email in common.
+// A statement decides from its snapshot, before it writes anything, which targets to skip: those with a
+// taken email would roll back the rest. The results equal those of calls that run one at a time: first
+// the skipped ones, then the others, of which no two have an id or a new email in common.
 import {
   ALWAYS,
   type Condition,
@@ -168,10 +166,8 @@ const DELETE: WriteSql = {
 /** Updates users. No two targets have an id or a new email in common. */
 export const updateUsers: Statement<Target, WriteResult> = async (session, targets, expires) => {
   const fields = [array(targets.map(({ name }) => name)), array(targets.map(({ email }) => email))];
-  // A single target has no others to roll back.
-  const canCollide = targets.length > 1 && targets.some(({ email }) => email !== undefined);
   try {
-    return await write(session, UPDATE, targets, expires, fields, canCollide);
+    return await write(session, UPDATE, targets, expires, fields);
   } catch (err) {
     // Another session took the email after this statement's snapshot. The error does not tell whose
     // email: several targets run again in halves, with new snapshots that show it.
@@ -182,7 +178,7 @@ export const updateUsers: Statement<Target, WriteResult> = async (session, targe
 
 /** Deletes users. No two targets have an id in common. */
 export const deleteUsers: Statement<Target, WriteResult> = (session, targets, expires) =>
-  write(session, DELETE, targets, expires, [], false);
+  write(session, DELETE, targets, expires, []);
 
 async function write(
   session: Session,
@@ -190,18 +186,17 @@ async function write(
   targets: readonly Target[],
   expires: number,
   fields: readonly string[],
-  canCollide: boolean,
 ): Promise<TargetResult[]> {
+  // A single target has no others to roll back.
+  const canCollide = targets.length > 1 && targets.some(({ email }) => email !== undefined);
   const isFull = canCollide || targets.some(({ condition }) => condition !== ALWAYS);
-  const conditions = () => [
-    array(targets.map(({ condition }) => versionList(condition.oneOf))),
-    array(targets.map(({ condition }) => versionList(condition.noneOf))),
-  ];
+  const lists = (key: keyof Condition) =>
+    array(targets.map(({ condition }) => versionList(condition[key])));
   const unconditional = targets.length === 1 ? single : simple;
   const rows = await session.query<Row>(isFull ? full : unconditional, [
     String(session.serverSeconds(expires)),
     array(targets.map(({ id }) => id)),
-    ...(isFull ? conditions() : []),
+    ...(isFull ? [lists('oneOf'), lists('noneOf')] : []),
     ...fields,
   ]);
   const results = new Map(rows.map((row) => [row.id, row]));

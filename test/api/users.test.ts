@@ -1,5 +1,5 @@
-// How GET /users divides long lists, with a store of this file. test/contract/users-list.test.ts has
-// the rules.
+// GET /users splits long lists into reads and pieces; here it uses a fake store. The tests of its
+// rules are in test/contract/users-list.test.ts.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
@@ -9,7 +9,7 @@ import type { Pieces } from '../../src/http/reply.ts';
 import type { Context, Services } from '../../src/route.ts';
 import type { Caller, Page, User, UserStore } from '../../src/user.ts';
 
-/** A list of these users: its text, and the number of users read from the store for it. */
+/** Returns the list of these users as text, and the number of users read from the store. */
 async function list(all: readonly User[], query: string): Promise<{ text: string; read: number }> {
   let read = 0;
   const store = {
@@ -57,7 +57,7 @@ const USERS = Array.from({ length: 2000 }, (_, i): User => {
   return { id: i + 1, name: 'ü'.repeat(100), email: `${i}@example.com`, version: 1 };
 });
 
-/** A store whose reads of a page share one array, as batched reads do. */
+/** Returns a store whose reads of a page share one array, as batched reads do. */
 function sharing(): UserStore {
   const read = new Map<string, readonly User[]>();
   const list = async ({ after, limit }: Page) => {

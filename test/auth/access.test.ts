@@ -25,7 +25,7 @@ function services({ protectUsers = false, limit = 0 } = {}) {
   return { credential, tokens, limiter: new FailureLimiter(limit, () => 0), protectUsers };
 }
 
-/** The response that refuses, or undefined when the request is let in. */
+/** Returns the refusal, or undefined if the request is accepted. */
 function refusal(route: keyof typeof ROUTES, header: string | undefined, auth = services()) {
   try {
     const [access, pattern] = ROUTES[route];

@@ -55,7 +55,7 @@ describe('the Bearer challenge', () => {
       expected: 'Bearer realm="notes"',
     },
     { why: 'padding alone was sent', sent: token('='), expected: 'Bearer realm="notes"' },
-    { why: 'padding stands inside', sent: token('a=b'), expected: 'Bearer realm="notes"' },
+    { why: 'padding in the middle', sent: token('a=b'), expected: 'Bearer realm="notes"' },
     {
       why: 'a token68 was refused',
       sent: token('aZ09-._~+/=='),

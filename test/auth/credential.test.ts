@@ -1,4 +1,4 @@
-// The credential user and the comparison of secrets.
+// The user's credentials, and the comparison of secrets.
 import assert from 'node:assert/strict';
 import crypto from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
@@ -27,7 +27,7 @@ describe('a secret equals', () => {
       ]) {
         assert.equal(secret.equals(other), false);
       }
-      // An earlier comparison has no effect.
+      // An earlier comparison must not change the result.
       assert.equal(secret.equals(value), true);
     });
   }
@@ -87,17 +87,17 @@ describe('Basic credentials', () => {
   test('the right pair in canonical base64 is accepted', () =>
     assert.equal(credential.matchesBasic(right), true));
 
-  test('RFC 7617 2: Aladdin and open sesame', () => {
+  test('RFC 7617 2: the pair Aladdin and open sesame is accepted', () => {
     const aladdin = new Credential({ user: 'Aladdin', password: 'open sesame', name: '' });
     assert.equal(aladdin.matchesBasic('QWxhZGRpbjpvcGVuIHNlc2FtZQ=='), true);
   });
 
-  test('RFC 7617 2.1: test and 123£ in UTF-8', () => {
+  test('RFC 7617 2.1: the pair test and 123£ in UTF-8 is accepted', () => {
     const tester = new Credential({ user: 'test', password: '123£', name: '' });
     assert.equal(tester.matchesBasic('dGVzdDoxMjPCow=='), true);
   });
 
-  test('a user name may be empty', () => {
+  test('a user name can be empty', () => {
     const nobody = new Credential({ user: '', password: 'password', name: '' });
     assert.equal(nobody.matchesBasic(Buffer.from(':password').toString('base64')), true);
   });

@@ -1,11 +1,11 @@
-// A set of keys that forgets them by the clock and takes constant memory.
+// A set of keys that expire, in constant memory.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ExpiringFilter } from '../../src/auth/filter.ts';
 
 const KEEP_MS = 1000;
 
-test('a key is kept for at least the time, and at most twice the time', () => {
+test('a key is kept for at least the configured time, and at most twice that', () => {
   const filter = new ExpiringFilter(KEEP_MS);
   filter.add('first', 0);
   filter.add('last', KEEP_MS - 1);
@@ -22,7 +22,7 @@ test('a key that is added again is kept from that time', () => {
   }
 });
 
-test('it is empty before the first key and when the last has expired', () => {
+test('the filter is empty before the first key and after the last has expired', () => {
   const filter = new ExpiringFilter(KEEP_MS);
   assert.ok(filter.isEmpty(0));
   filter.add('key', 0);
@@ -40,12 +40,12 @@ test('a third generation replaces the first', () => {
   );
 });
 
-test('none of half a million keys is missed, and at most 10 of 100,000 others are found', () => {
+test('it finds each of half a million keys, and at most 10 of 100,000 others', () => {
   const filter = new ExpiringFilter(KEEP_MS);
   for (let i = 0; i < 500_000; i++) filter.add(`in ${i}`, 0);
   for (let i = 0; i < 500_000; i += 10) assert.ok(filter.remainingMs(`in ${i}`, 0) > 0);
   let found = 0;
-  // Each is found with a probability of 1 in 50,000.
+  // The probability of a false match is 1 in 50,000.
   for (let i = 0; i < 100_000; i++) if (filter.remainingMs(`out ${i}`, 0) > 0) found++;
   assert.ok(found <= 10, `${found} of 100,000`);
 });

@@ -1,5 +1,5 @@
-// Tokens against the vector of RFC 7515 A.1, against npm jose and jsonwebtoken in both directions,
-// and against attacks. The clock is passed in.
+// Tests tokens with the vector of RFC 7515 A.1, with npm jose and jsonwebtoken in both directions,
+// and with attacks. The tests set the clock.
 import assert from 'node:assert/strict';
 import crypto, { createHmac, generateKeyPairSync, sign as signWith } from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
@@ -15,12 +15,12 @@ const SUBJECT = { id: 'admin', name: 'Administrator' };
 const HEADER = { alg: 'HS256', typ: 'JWT' };
 const CLAIMS = { ...SUBJECT, iat: NOW, exp: NOW + 60 };
 
-/** Tokens at a fixed time. */
+/** Returns a `Tokens` with a fixed clock. */
 function at(nowSeconds: number, secrets: readonly string[] = [SECRET], subject = SUBJECT): Tokens {
   return new Tokens(subject, secrets, () => nowSeconds);
 }
 
-/** The parts with a valid HMAC. Strings and bytes are used unchanged. */
+/** Joins the parts and adds a valid HMAC. Uses strings and bytes unchanged. */
 function signed(header: unknown, payload: unknown, secret: string | Buffer = SECRET): string {
   return signedText(`${encode(header)}.${encode(payload)}`, secret);
 }
@@ -81,12 +81,12 @@ describe('issued tokens', () => {
     assert.equal(tokens.issue(), first);
     now = NOW + 1;
     assert.equal(claimsOf(tokens.issue()).iat, NOW + 1);
-    // After the clock is set back, the token has the earlier time.
+    // If the clock is set back, the token has the earlier time.
     now = NOW;
     assert.equal(tokens.issue(), first);
   });
 
-  test('a subject with quotes and characters beyond ASCII comes back from its token', () => {
+  test('a token keeps a subject with quotes and characters beyond ASCII', () => {
     const subject = { id: '"\\\u0001', name: 'Ådä 😀 "x"' };
     const tokens = at(NOW, [SECRET], subject);
     assert.deepEqual(claimsOf(tokens.issue()), { ...subject, iat: NOW, exp: NOW + 3600 });
@@ -482,13 +482,13 @@ describe('refused tokens', () => {
     test(`a token with ${why} is refused`, () => {
       const tokens = at(NOW);
       assert.equal(tokens.verify(token), false);
-      // It is not cached as valid either.
+      // The refusal must not depend on the cache.
       assert.equal(tokens.verify(token), false);
       assert.equal(tokens.verify(good), true);
     });
   }
 
-  /** A valid token whose signature has "-" or "_", replaced by "+" and "/". */
+  /** Returns a valid token in which "+" and "/" replace the "-" and "_" of the signature. */
   function nonUrl(): string {
     for (let i = 0; ; i++) {
       const token = signed(HEADER, { ...CLAIMS, i });
@@ -498,13 +498,13 @@ describe('refused tokens', () => {
     }
   }
 
-  /** Claims in base64url that end in two characters for one byte, with four unused bits. */
+  /** Returns claims in base64url that end in two characters for one byte, with four unused bits. */
   function payloadWithUnusedBits(): string {
     const text = JSON.stringify(CLAIMS);
     return encode(text.padEnd(text.length + ((4 - (text.length % 3)) % 3)));
   }
 
-  /** The same bytes for a lenient decoder. */
+  /** Sets unused bits. For a lenient decoder, the bytes are the same. */
   function withUnusedBits(text: string): string {
     const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
     return text.slice(0, -1) + alphabet[alphabet.indexOf(text.at(-1)!) + 1];

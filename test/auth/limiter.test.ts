@@ -10,11 +10,11 @@ import { HttpError } from '../../src/http/errors.ts';
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
 const CLIENT = '192.0.2.1';
 
-/** A limiter with a clock that the test sets. */
+/** Returns a limiter with a clock that the test sets. */
 function limited(limit: number) {
   const clock = { ms: 1_000_000 };
   const limiter = new FailureLimiter(limit, () => clock.ms);
-  /** 'right' or 'wrong' after a check, or the seconds of Retry-After without one. */
+  /** Returns 'right' or 'wrong' after a check, or the seconds of Retry-After without a check. */
   const attempt = (isRight: boolean, client = CLIENT): 'right' | 'wrong' | number => {
     try {
       return limiter.attempt(client, () => isRight) ? 'right' : 'wrong';
@@ -31,7 +31,7 @@ function limited(limit: number) {
 }
 
 describe('the limit', () => {
-  test('3.13 failures up to the limit are checked, the next attempt is not', () => {
+  test('3.13 attempts are checked up to the limit of failures, and not after it', () => {
     const { attempt, fail } = limited(3);
     assert.deepEqual(fail(3), ['wrong', 'wrong', 'wrong']);
     assert.equal(attempt(false), 60);
@@ -188,7 +188,7 @@ describe('time', () => {
         if (result === 'wrong') times.push(clock.ms);
         const inMinute = times.filter((time) => time > clock.ms - 60_000).length;
         assert.ok(inMinute <= limit);
-        // And no address below the limit is ever refused.
+        // No address below the limit is ever refused.
         if (typeof result === 'number')
           assert.ok(result >= 1 && result <= 60 && times.length >= limit);
       }
@@ -301,7 +301,7 @@ describe('an IPv6 /48', () => {
 });
 
 const ipv4 = (i: number) => `10.${(i >> 16) & 255}.${(i >> 8) & 255}.${i & 255}`;
-/** Each in its own /48. */
+/** IPv6 addresses, each in its own /48. */
 const ipv6 = (i: number) => `2001:${(i >> 16).toString(16)}:${(i & 0xffff).toString(16)}::1`;
 
 describe('many addresses', () => {
@@ -341,7 +341,7 @@ describe('many addresses', () => {
       for (const clean of ['192.0.2.1', '2001:ffff::1', address(50_000)]) {
         assert.equal(attempt(true, clean), 'right', clean);
       }
-      // A wrong guess counts for it as usual.
+      // A wrong guess counts for this address as usual.
       assert.deepEqual(fail(1, '192.0.2.1'), ['wrong']);
       assert.equal(attempt(true, '192.0.2.1'), 60);
     });
@@ -367,7 +367,7 @@ describe('many addresses', () => {
       assert.equal(Math.max(...wrong.values()), 2);
     });
 
-    test(`3.13 ${why}: after two minutes every address may try again`, () => {
+    test(`3.13 ${why}: after two minutes every address can try again`, () => {
       const { clock, attempt, fail } = limited(1);
       for (let i = 0; i < 20_000; i++) fail(1, address(i));
       clock.ms += 120_000;
@@ -429,7 +429,7 @@ describe('many addresses', () => {
     assert.equal(attempt(true), 'right');
   });
 
-  test('3.13 a locked /48 stays locked whatever 30,000 others do', () => {
+  test('3.13 a locked /48 stays locked while 30,000 others fail', () => {
     const { clock, attempt, fail } = limited(1);
     for (let i = 0; i < 64; i++) fail(1, subnet(i));
     for (let i = 0; i < 30_000; i++) fail(1, ipv6(i));
@@ -448,7 +448,7 @@ describe('many addresses', () => {
   });
 });
 
-/** Bytes of the heap and buffers after garbage collection. */
+/** Returns the bytes of the heap and buffers after garbage collection. */
 function usedBytes(): number {
   setFlagsFromString('--expose-gc');
   runInNewContext('gc')();

@@ -1,7 +1,7 @@
-// The client's address, and the keys of its failure counters.
+// The address of a client, and the keys of its failure counters.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { clientAddress, counterKeys } from '../../src/http/address.ts';
+import { clientAddress, counterKeys, plainAddress } from '../../src/http/address.ts';
 import { Exchange } from '../../src/http/exchange.ts';
 
 const SOCKET = '203.0.113.9';
@@ -236,7 +236,7 @@ describe('the client’s address', () => {
     },
   ]) {
     test(`${why}: ${header ?? socket}`, () =>
-      assert.equal(clientAddress(socket, header, proxies), address));
+      assert.equal(clientAddress(plainAddress(socket), header, proxies), address));
   }
 
   test('a header of 16 KiB is read in less than 100 ms of CPU', () => {

@@ -11,13 +11,13 @@ import type { MediaType } from '../../src/http/media.ts';
 
 type Headers = Record<string, string>;
 
-/** The parts of a request that this module uses. */
+/** Returns the parts of a request that this module uses. */
 function request(headers: Headers, pieces: readonly (string | Buffer)[] = [], method = 'POST') {
   const stream = Readable.from(pieces.map((piece) => Buffer.from(piece as string)));
   return Object.assign(stream, { headers, method }) as unknown as IncomingMessage;
 }
 
-/** The body of a request on a connection without memory accounting. */
+/** Parses the body of a request on a connection without memory accounting. */
 function parsed(
   req: IncomingMessage,
   accepts: readonly MediaType[],
@@ -201,7 +201,7 @@ describe('limits', () => {
     await assert.rejects(parsed(req, [], 1000), { status: 413 });
   });
 
-  test('a body on a route that takes none is not parsed', async () => {
+  test('a body on a route without bodies is not parsed', async () => {
     assert.equal(await read({ 'content-type': 'text/plain' }, '\xff', []), undefined);
   });
 
@@ -226,7 +226,7 @@ describe('large bodies', () => {
     assert.ok(grownBytes < 5 * BODY.length, `${grownBytes} bytes are left of 50 bodies`);
   });
 
-  test('one whose client has gone is freed before its turn and never parsed', async () => {
+  test('a body whose client has disconnected is freed before its turn and never parsed', async () => {
     const turns: (() => void)[] = [];
     let heldBytes = 0;
     const connection = {

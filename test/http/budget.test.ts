@@ -60,7 +60,7 @@ describe('limits', () => {
   }
 });
 
-/** Turns that never come once `isWaiting` is set. */
+/** Turns that run no task while `isWaiting` is set. */
 class EndlessTurns extends Turns {
   readonly tasks = new Set<() => void>();
   isWaiting = false;
@@ -86,7 +86,7 @@ function reply(exchange: Exchange, isLast = false): void {
   send(exchange, { status: 200, type: 'text/plain', body: 'x' }, [], isLast, () => {});
 }
 
-/** A service with one-word responses, and clients that report when they are closed. */
+/** Starts a service with one-word responses, and clients that report when they are closed. */
 async function serve(
   limits: Partial<MemoryLimits>,
   respond: (exchange: Exchange) => void = reply,
@@ -118,7 +118,7 @@ const HALF = 'GET / HTTP/1.1\r\nHost';
 const CHUNKED =
   'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n';
 
-/** Node counts only names and values, and accepts 15,000 such fields. */
+/** Node's header limit counts only names and values, so it accepts 15,000 such fields. */
 const FIELDS = 'a:\r\n'.repeat(15_000);
 
 describe('6.3 slots for connections', () => {
@@ -196,14 +196,14 @@ test('6.3 a complete first request is not closed before idle connections', async
   await once(busy, 'data');
 });
 
-test('6.17 a queued request for which the budget closes its own connection', async () => {
+test('6.17 a queued request can make the budget close its own connection', async () => {
   await using service = await serve({ budgetBytes: MIB }, () => {});
   const chunked = 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
   const client = await service.open('127.0.0.2', GET + chunked);
   await until(() => client.closed);
 });
 
-test('6.3 clients that do not read their first response are closed for new ones, for good', async () => {
+test('6.3 clients that do not read their first response make room for new connections', async () => {
   const piece = Buffer.alloc(2 ** 16, 'x');
   const pieces = { next: () => piece };
   let received = 0;
@@ -232,7 +232,7 @@ test('6.3 clients that do not read their first response are closed for new ones,
 test('6.17 unfinished heads count: the connections with the longest are closed', async () => {
   await using service = await serve({ budgetBytes: 2 * MIB });
   const small = await service.open('127.0.0.2', GET);
-  // No event reports an unfinished head, so a body has to trigger the check.
+  // No event reports an unfinished head, so a body triggers the check.
   const heads: Awaited<ReturnType<typeof service.open>>[] = [];
   for (let i = 0; i < 100; i++) {
     heads.push(await service.open('127.0.0.3', `${HALF}: x\r\nX: ${'y'.repeat(12_000)}`));
@@ -248,12 +248,12 @@ test('6.17 unfinished heads count: the connections with the longest are closed',
 describe('6.17 connections without sockets', () => {
   const KIB = 1024;
 
-  /** A budget for 100 connections of 16 KiB, and connections that hold what they are told to. */
+  /** Returns a budget for 100 connections of 16 KiB, and connections that hold `heldBytes`. */
   function account(count: number, heldBytes: number) {
     let now = 10_000;
     const limits = { budgetBytes: 1600 * KIB, maxConnections: 1000, connectionBytes: 16 * KIB };
     const budget = new Budget(limits, 60_000, new Turns(() => now));
-    budget.close(); // the timer
+    budget.close(); // Stops the timer.
     const closed = new Set<number>();
     let looks = 0;
     let paused = 0;
@@ -284,7 +284,7 @@ describe('6.17 connections without sockets', () => {
     };
   }
 
-  test('a request that holds little is closed once it has lasted for a second', () => {
+  test('a request that holds little memory is closed once it has lasted for a second', () => {
     const { budget, closed, wait } = account(90, 3 * KIB);
     assert.equal(closed.size, 0);
     wait(1001);
@@ -292,7 +292,7 @@ describe('6.17 connections without sockets', () => {
     assert.ok(closed.size > 20, `${closed.size} are closed`);
   });
 
-  test('a request that holds much is kept if idle connections fill the budget', () => {
+  test('a request that holds much memory is kept if idle connections fill the budget', () => {
     const { budget, closed } = account(99, 0);
     let isClosed = false;
     const large = {
@@ -325,7 +325,7 @@ describe('6.17 connections without sockets', () => {
     assert.deepEqual(closed, Array(7).fill('unread'));
   });
 
-  test('a request that holds much is closed at once', () => {
+  test('a request that holds much memory is closed at once', () => {
     const { closed } = account(90, 9 * KIB);
     assert.ok(closed.size > 20, `${closed.size} are closed`);
   });
@@ -346,9 +346,9 @@ describe('6.17 connections without sockets', () => {
     assert.equal(paused(), 6);
   });
 
-  test('6.18 sixteen new connections are read in one turn, after many messages one a turn', async () => {
+  test('6.18 sixteen new connections are read per turn, and one per turn after many messages', async () => {
     const { budget, wait } = account(3, 0);
-    /** Number of the reads that each of the next turns has, of twenty that wait. */
+    /** Queues twenty reads; returns the number of reads in each of the next turns. */
     const perTurn = async (isNew: boolean) => {
       let reads = 0;
       for (let i = 0; i < 20; i++) {
@@ -399,7 +399,7 @@ describe('6.17 connections without sockets', () => {
     assert.deepEqual([...new Set(closed)], [9 * KIB]);
   });
 
-  test('garbage is collected more often the smaller the heap is', async (t) => {
+  test('the smaller the heap, the more often garbage is collected', async (t) => {
     let heapBytes = 0;
     let collections = 0;
     t.mock.method(v8, 'getHeapStatistics', () => {
@@ -447,7 +447,7 @@ describe('6.17 connections without sockets', () => {
     assert.equal(networkOf('192.0.2.1'), '192.0.2.1');
   });
 
-  /** Connections that are idle until they are closed, which takes longer than this turn. */
+  /** Returns idle connections whose close takes longer than this turn. */
   function idle(count: number, limits: { budgetBytes: number; maxConnections: number }) {
     const turns = new Turns(() => 0);
     const budget = new Budget({ ...limits, connectionBytes: 16 * KIB }, 60_000, turns);
@@ -487,7 +487,7 @@ describe('6.17 connections without sockets', () => {
     assert.equal(closed.size, 200);
   });
 
-  test('above the budget, each further request does not look at all connections', () => {
+  test('above the budget, a further request does not scan all connections', () => {
     const { budget, looks } = account(100, 0);
     for (let i = 0; i < 1000; i++) {
       budget.hold(3 * KIB);
@@ -500,7 +500,7 @@ describe('6.17 connections without sockets', () => {
 describe('6.17 charges of connections', () => {
   const REQUEST = 'GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n';
 
-  /** Sums what connections are charged. */
+  /** Counts the charges of all connections, and sums their bytes. */
   function chargesOf(t: TestContext) {
     const { hold } = Budget.prototype;
     let sum = 0;
@@ -513,7 +513,7 @@ describe('6.17 charges of connections', () => {
     return { sum: () => sum, calls: () => calls };
   }
 
-  test('a request that has its response is charged until it has been read', async (t) => {
+  test('a request that already has its response is charged until its body has been read', async (t) => {
     await using service = await serve({});
     const charges = chargesOf(t);
     const client = await service.open('127.0.0.2', GET);
@@ -558,7 +558,7 @@ describe('6.17 charges of connections', () => {
     },
     { why: 'a small chunked request', text: CHUNKED, least: 0, most: 0 },
     {
-      why: 'a body that nobody reads',
+      why: 'a body that the service does not read',
       text: `${REQUEST.replace('5', '90000')}${'x'.repeat(60_000)}`,
       least: 0,
       most: 4096,
@@ -587,7 +587,7 @@ describe('6.17 charges of connections', () => {
     });
   }
 
-  test('a request has no second response because its body never ends', async () => {
+  test('a request whose body never ends gets no second response', async () => {
     let connection: Connection | undefined;
     await using service = await serve({}, (exchange) => {
       connection = exchange.connection;
@@ -601,7 +601,7 @@ describe('6.17 charges of connections', () => {
     client.write(`${REQUEST}123`);
     await until(() => received !== '');
     connection!.measure();
-    // Node's error 30 s after the start of a request.
+    // Node emits this error 30 s after the start of a request.
     connection!.reject(Object.assign(new Error(), { code: 'ERR_HTTP_REQUEST_TIMEOUT' }));
     await once(client, 'close');
     assert.equal(received.match(/HTTP\/1\.1 /g)?.length, 1);
@@ -673,7 +673,7 @@ describe('6.17 charges of connections', () => {
     assert.ok(spent.includes(0.5), `${spent} ms`);
   });
 
-  test('the start of a request is known before it is handled', async () => {
+  test('the start of a request is recorded before it is handled', async () => {
     const before = performance.now();
     const started = Promise.withResolvers<number>();
     await using service = await serve({}, ({ startMs }) => started.resolve(startMs));
@@ -681,7 +681,7 @@ describe('6.17 charges of connections', () => {
     assert.ok((await started.promise) >= before);
   });
 
-  test('a connection that is destroyed counts no more, in the same turn', async (t) => {
+  test('a destroyed connection stops counting in the same turn', async (t) => {
     await using service = await serve({ budgetBytes: 2 * MIB }, () => {});
     const measure = t.mock.method(Connection.prototype, 'measure');
     await service.open('127.0.0.2', GET.repeat(10));
@@ -691,17 +691,17 @@ describe('6.17 charges of connections', () => {
     assert.ok(looks > 0 && looks <= 40, `${looks} looks`);
   });
 
-  test('a new request of an old connection is not closed for its predecessor', async () => {
+  test('the duration of an earlier request does not count for a new one', async () => {
     await using service = await serve({ budgetBytes: MIB, connectionBytes: 64 * 1024 });
     const old = await service.open('127.0.0.2', GET);
     await pause(1_100);
     for (let i = 0; i < 15; i++) await service.open('127.0.0.3', '');
-    // Its charge exceeds the budget.
+    // This charge exceeds the budget.
     old.write(GET);
     await once(old, 'data');
   });
 
-  test('a response to a client that has gone gives nothing back', async (t) => {
+  test('a response to a client that has disconnected refunds nothing', async (t) => {
     const asked = Promise.withResolvers<Exchange>();
     await using service = await serve({}, asked.resolve);
     const charges = chargesOf(t);
@@ -718,7 +718,7 @@ describe('6.17 charges of connections', () => {
     assert.equal(charges.calls(), calls);
   });
 
-  /** Collects garbage until the object is gone, for 1.5 s at most. */
+  /** Collects garbage until the object is freed, for 1.5 s at most. */
   async function collected(reference: WeakRef<object>): Promise<boolean> {
     setFlagsFromString('--expose-gc');
     const collect = runInNewContext('gc') as () => void;
@@ -758,7 +758,7 @@ describe('6.17 charges of connections', () => {
     assert.ok(await collected(request!));
   });
 
-  test('6.18 a connection that has closed costs nothing of a turn', async (t) => {
+  test('6.18 a closed connection takes no time of a turn', async (t) => {
     const received = Promise.withResolvers<Connection>();
     await using service = await serve({}, ({ connection }) => received.resolve(connection));
     await service.open('127.0.0.2', GET);
@@ -787,7 +787,7 @@ describe('6.17 charges of connections', () => {
   });
 });
 
-test('2.11 a connection with many long pipelines gets no further listeners', async () => {
+test('2.11 many long pipelines add no listeners to their connection', async () => {
   let socket: Socket | undefined;
   await using service = await serve({}, (exchange) => {
     socket = exchange.req.socket;

@@ -1,5 +1,5 @@
-// The form parser: accepted forms, each compared with npm qs, refused forms, limits
-// and the memory of results. FAST_CHECK_SEED repeats a run; each run prints its seed.
+// The form parser: accepted forms, each compared with npm qs, refused forms, limits, and memory of
+// results. FAST_CHECK_SEED repeats a run; each run prints its seed.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
@@ -27,7 +27,7 @@ const SENTENCES = {
 const repeat = (count: number, parameter: (i: number) => string | number) =>
   Array.from({ length: count }, (_, i) => parameter(i)).join('&');
 
-/** A word of letters only, different for each number. */
+/** Returns a word of letters, different for each number. */
 function word(n: number): string {
   return n.toString().replace(/\d/g, (digit) => 'abcdefghij'[Number(digit)]!);
 }
@@ -281,8 +281,8 @@ describe('3.14 refused forms', () => {
         '=%',
         'a=%%5B',
         'a=%2%5B',
-        // Not UTF-8: a byte that it never has, Latin-1, a lone continuation byte, truncated sequences,
-        // also by a bracket, an overlong sequence, a surrogate, a code point above U+10FFFF.
+        // Invalid UTF-8: an impossible byte, Latin-1, a lone continuation byte, truncated sequences
+        // (one by a bracket), an overlong sequence, a surrogate, a code point above U+10FFFF.
         'a=%FF',
         'a=%E9',
         'a=%80',
@@ -325,7 +325,7 @@ describe('3.14 random forms give the result of qs', () => {
     '😀',
   );
 
-  /** A tree of the grammar: its names below the root with their values. */
+  /** A tree of the grammar: the names below its root, with their values. */
   type Leaves = readonly (readonly [name: string, value: string])[];
   const below = (prefix: string, leaves: Leaves): Leaves =>
     leaves.map(([name, text]) => [`[${prefix}]${name}`, text] as const);
@@ -381,7 +381,7 @@ describe('3.14 random forms give the result of qs', () => {
         : `%${character.charCodeAt(0).toString(16).padStart(2, '0')}`,
     );
 
-  test('3.14 every form of the grammar is accepted, 20,000 forms', (t: TestContext) => {
+  test('3.14 every one of 20,000 forms of the grammar is accepted', (t: TestContext) => {
     t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
     const style = fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 2 ** 16 - 1 }));
     const property = fc.property(validForm, style, (parameters, bits) => {
@@ -469,7 +469,7 @@ describe('3.14 random forms give the result of qs', () => {
   }
 });
 
-/** Whether the parser refuses the form with one of its sentences. */
+/** True if the parser refuses the form with one of its sentences. */
 function isRefused(text: string): boolean {
   try {
     parseForm(text);
@@ -484,7 +484,7 @@ function isRefused(text: string): boolean {
 
 describe('3.15 limits of a form', () => {
   const nested = (levels: number, group = '[b]') => `a${group.repeat(levels)}=c`;
-  /** `count` segments in names of 32 levels and one shorter name. */
+  /** Returns `count` segments, in names of 32 levels and one shorter name. */
   const segments = (count: number) => {
     const names = repeat(Math.floor(count / 33), (i) => `${word(i)}${'[b]'.repeat(32)}=`);
     return `${names}&rest${'[b]'.repeat((count % 33) - 1)}=`;
@@ -561,7 +561,7 @@ describe('3.15 limits of a form', () => {
   }
 });
 
-// Keys differ between copies if possible, so V8 shares little between results.
+// Keys differ between copies if possible, so that V8 shares little between results.
 const COSTLY: Record<string, (copy: number) => string> = {
   'an integer name': () => '999=',
   'integer names': (n) => repeat(100, (i) => 900 + n + i),
@@ -591,13 +591,13 @@ const COSTLY: Record<string, (copy: number) => string> = {
     repeat(700, (i) => `é${i}=${'€'.repeat(20)}${'y'.repeat(75)}`),
 };
 
-/** The form for which V8 allocated 12 kB for each "[999]": 99 kB of names with 19 of them each. */
+/** V8 allocated 12 kB for each "[999]" of this form: 99 kB of names with 19 of them each. */
 const ATTACK = repeat(980, (i) => `${word(1000 + i)}${'[999]'.repeat(19)}=`);
 
-/** For any result: its root object with its first property. */
+/** Allowance for any result: its root object with its first property. */
 const RETAINED_BYTES = 256;
 const RETAINED_BYTES_PER_BODY_BYTE = 64;
-/** While parsing, garbage included. */
+/** Allowance for parsing, including garbage. */
 const ALLOCATED_BYTES = 4096;
 const ALLOCATED_BYTES_PER_BODY_BYTE = 1024;
 
@@ -645,7 +645,7 @@ describe('3.15 memory is linear in the size of the body', () => {
   }
 });
 
-/** Parses the forms in a separate process and returns the cost. */
+/** Parses the forms in a separate process; returns the cost. */
 function measure(forms: readonly string[]) {
   const file = join(import.meta.dirname, '../support/retained.ts');
   const { stdout, stderr } = spawnSync(process.execPath, ['--expose-gc', file], {

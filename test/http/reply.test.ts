@@ -1,12 +1,12 @@
-// Replies as values, the bytes of a refusal, and responses that close the connection. The contract
-// tests cover replies on a socket.
+// Replies, the bytes of a refusal, and the responses that close the connection. The contract tests
+// cover replies on a socket.
 import assert from 'node:assert/strict';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { describe, test } from 'node:test';
 import type { Exchange } from '../../src/http/exchange.ts';
 import { empty, endsConnection, json, rawReply, text } from '../../src/http/reply.ts';
 
-test('a JSON reply is 200 unless told otherwise', () => {
+test('a JSON reply is 200 by default', () => {
   const type = 'application/json';
   assert.deepEqual(json('{}'), { status: 200, type, body: '{}', headers: [] });
   assert.deepEqual(json('[]', ['A', 'b'], 201), {
@@ -32,7 +32,7 @@ test('an empty reply has no type', () =>
     headers: ['ETag', '"1"'],
   }));
 
-test('the bytes of a refusal are one complete response that closes', () => {
+test('the bytes of a refusal are one complete response with Connection: close', () => {
   const reply = { status: 431, type: 'text/plain', body: 'Zu groß', headers: ['Retry-After', '1'] };
   const [head = '', body] = rawReply(reply, ['X-Request-Id', 'r1']).split('\r\n\r\n');
   const [status, ...fields] = head.split('\r\n');
@@ -76,7 +76,7 @@ describe('a response closes its connection', () => {
       isEnd: true,
     },
     {
-      why: 'a rest that the client may never send',
+      why: 'an unfinished body that the client can withhold',
       status: 401,
       complete: false,
       headers: { 'content-length': '1', expect: '100-continue' },

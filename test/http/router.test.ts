@@ -188,6 +188,25 @@ describe('methods', () => {
   });
 });
 
+describe('a table in which a path can match two patterns is refused', () => {
+  for (const [one, two] of [
+    ['/users/{id}', '/users/{name}'],
+    ['/users/{id}', '/users/me'],
+    ['/users/me', '/users/{id}'],
+    ['/{a}/x', '/y/{b}'],
+  ]) {
+    test(`${one} and ${two}`, () =>
+      assert.throws(() => new Router({ [`GET ${one}`]: 1, [`POST ${two}`]: 2 }), {
+        message: `a path can match both ${one} and ${two}`,
+      }));
+  }
+
+  test('paths that differ in a fixed part or in length are accepted', () => {
+    const table = new Router({ 'GET /{a}/x': 1, 'GET /{a}/y': 2, 'GET /{a}': 3, 'PUT /{a}': 4 });
+    assert.equal(table.find('/1/y')?.resource.routes.get('GET'), 2);
+  });
+});
+
 test('a target of 16 KiB is looked up in less than 100 ms of CPU', () => {
   const start = process.cpuUsage();
   for (const target of [

@@ -1,5 +1,5 @@
-// Timeouts of readers that stop, and the waiting part of a pipeline. The contract tests cover the
-// rest of the listener.
+// The listener: timeouts of slow readers, pipelines, stops, and turns of TLS connections. The
+// contract tests cover the rest.
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
@@ -23,9 +23,9 @@ import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { until } from '../support/until.ts';
 
 const INACTIVITY_MS = 1500;
-/** More than the kernel buffers for a client that does not read. */
+/** This is more than the kernel buffers for a client that does not read. */
 const LARGE = 'x'.repeat(2 ** 24);
-/** The same in pieces of 256 KiB: over TLS node sees only when a whole piece is written. */
+/** The same in pieces of 256 KiB, because over TLS node reports only completed pieces. */
 const SMALLER = Array.from({ length: 64 }, () => 'x'.repeat(2 ** 18));
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
@@ -37,7 +37,7 @@ const LIMITS: MemoryLimits = {
 
 const LIMITED = { timeout: 60_000 };
 
-// A test that fails or times out leaves them open. They would keep this file running.
+// A test that fails or times out leaves these open, which would keep this file running.
 const opened = new Set<{ destroy(): unknown }>();
 after(() => {
   for (const one of opened) one.destroy();
@@ -51,7 +51,7 @@ function track<T extends { destroy(): unknown }>(one: T): T {
 const connect = ((...args: [number, string]) => track(connectTcp(...args))) as typeof connectTcp;
 const connectTls = (options: ConnectionOptions) => track(connectTlsSocket(options));
 
-/** A listener on a free port with the given handler. */
+/** Starts a listener on a free port with the given handler. */
 async function listen(
   handle: Handler['handle'],
   {
@@ -92,7 +92,7 @@ function piecesOf(parts: readonly string[]): Pieces {
   return { next: () => left.shift() };
 }
 
-/** Responds in pieces, each after the previous one was written; reports the server's connections. */
+/** Responds in pieces, each after the previous was written; returns the server's connections. */
 function serve(
   parts: readonly string[],
   onSocket: (socket: Socket) => void = () => {},
@@ -141,7 +141,7 @@ describe('6.3 readers', { concurrency: true, timeout: 300_000 }, () => {
     });
   }
 
-  test('6.3, 6.14 an idle connection is kept longer than that', async () => {
+  test('6.3, 6.14 an idle connection is kept longer than the inactivity timeout', async () => {
     await using server = await serve(['x']);
     const client = connect(server.port, '127.0.0.1');
     for (let i = 0; i < 2; i++) {
@@ -166,10 +166,10 @@ describe('input after the last response', { timeout: 300_000 }, () => {
   after(() => unsubscribe('http.server.request.start', count));
 
   const TINY = 'GET / HTTP/1.1\r\n\r\n';
-  /** More than the kernel delivers at once. */
+  /** This is more than the kernel delivers at once. */
   const MANY = TINY.repeat(20_000);
 
-  /** A server whose every response is the last of its connection. */
+  /** Starts a server that closes each connection after its first response. */
   async function serveOnce(limits: Partial<MemoryLimits> = {}) {
     const sockets: Socket[] = [];
     const handle = (exchange: Exchange) => {
@@ -190,7 +190,7 @@ describe('input after the last response', { timeout: 300_000 }, () => {
     assert.equal(parsed, 1);
   });
 
-  test('2.11, 6.17 is dropped if it arrived together with it, and the largest is closed first', async () => {
+  test('2.11, 6.17 is dropped if it arrived with the request, and the largest is closed first', async () => {
     await using server = await serveOnce({ budgetBytes: 8 * 1024 * 1024 });
     const [small, large] = [server.open(), server.open()];
     for (const client of [small, large]) client.on('error', () => {});
@@ -210,27 +210,27 @@ describe('input after the last response', { timeout: 300_000 }, () => {
     const held: Exchange[] = [];
     await using server = await listen((exchange) => void held.push(exchange));
     const client = connect(server.port, '127.0.0.1').on('error', () => {});
-    // The malformed request is refused after the first, which has no response yet.
+    // The refusal of the malformed request waits for the first response.
     client.write(`${TINY}nonsense\r\n\r\n${MANY}`);
     await until(() => held.length > 0);
-    // Longer than reading all of it takes.
+    // The server could read all of it in less time.
     await pause(INACTIVITY_MS);
     assert.equal(parsed, 1);
     client.destroy();
   });
 });
 
-/** After it node removes its own listeners from the socket. */
+/** After a CONNECT, node removes its own listeners from the socket. */
 const CONNECT = 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n';
 
-/** A server whose every response has this body, and its first connection. */
+/** Starts a server whose responses have this body; returns it with its first connection. */
 async function serveBody(body: () => Reply['body'], inactivityMs = INACTIVITY_MS) {
   const accepted = Promise.withResolvers<Socket>();
   const handle = (exchange: Exchange) => {
     accepted.resolve(exchange.req.socket);
     response(exchange, body());
   };
-  // The test's own references must not close the connection.
+  // A large budget, because the memory of the test must not close the connection.
   const limits = { budgetBytes: 2 ** 40 };
   const { port, ...server } = await listen(handle, { inactivityMs, limits });
   const client = connect(port, '127.0.0.1')
@@ -325,7 +325,7 @@ test('6.3 an idle connection does not keep the body of its last request', LIMITE
   }
   // The read buffers belong to the sockets.
   const most = before + (clients.length * length) / 4;
-  // V8 sweeps arrays on another thread, after the collection.
+  // V8 frees arrays on another thread after the collection.
   let tries = 0;
   for (; process.memoryUsage().arrayBuffers > most && tries < 100; tries++) {
     collect();
@@ -356,7 +356,7 @@ test('2.11 a pipeline is not read further while its requests wait', LIMITED, asy
     });
   }
   const first = await held.promise;
-  // Longer than reading all of it takes.
+  // The server could read all of it in less time.
   await pause(INACTIVITY_MS);
   assert.deepEqual([order, isTaken], [['/0'], false]);
   response(first);
@@ -387,17 +387,17 @@ test(
   },
 );
 
-test('6.2 a stop serves a connection before its TLS handshake, and closes one without', {
+test('6.2 a stop serves a connection with a late TLS handshake, and closes one without any', {
   ...LIMITED,
   skip: NO_OPENSSL,
 }, async () => {
-  // The stop must not wait for it.
+  // The stop must not wait for this timeout.
   Object.assign(TLS_OPTIONS, { handshakeTimeout: 10 * LIMITED.timeout });
   const { server, port } = await listen((exchange) => response(exchange), { tls: pem() });
   const [silent, late] = [connect(port, '127.0.0.1'), connect(port, '127.0.0.1')];
   await Promise.all([once(silent, 'connect'), once(late, 'connect')]);
   const order: string[] = [];
-  // As in the service: after a timer the event loop first accepts new connections.
+  // After a timer, the event loop first accepts new connections, as in the service.
   await pause(1);
   const stopped = server.stop(1000, 1000).then(() => order.push('stopped'));
   const client = connectTls({ socket: late, rejectUnauthorized: false });
@@ -454,7 +454,7 @@ test('6.13 handshakes from one address and port to two addresses are two connect
   }
 });
 
-test('6.13 a handshake from the port of a connection that was just reset succeeds', {
+test('6.13 a handshake from the port of a just reset connection succeeds', {
   ...LIMITED,
   skip: NO_OPENSSL,
 }, async (t) => {
@@ -464,7 +464,7 @@ test('6.13 a handshake from the port of a connection that was just reset succeed
   await once(client, 'message');
   await pause(50);
   client.postMessage('');
-  // This turn ends after the reset and the new connection, so the server learns of both at once.
+  // This turn ends after the reset and the new connection, so the server sees both at once.
   const end = performance.now() + 200;
   while (performance.now() < end);
   const [text] = await once(client, 'message');
@@ -487,7 +487,7 @@ const PORT_REUSE = `
     });
   });`;
 
-test('6.18 a handshake waits for few of those that another address began before', {
+test('6.18 a handshake waits for few of the earlier handshakes of another address', {
   ...LIMITED,
   skip: NO_OPENSSL,
 }, async () => {
@@ -504,7 +504,7 @@ test('6.18 a handshake waits for few of those that another address began before'
 });
 
 describe('6.18 a TLS connection that waits for its turn', { ...LIMITED, skip: NO_OPENSSL }, () => {
-  /** Holds back all tasks of a client but the first, which is its handshake. */
+  /** Delays all tasks of a client except the first, which is its handshake. */
   function holdTasks(t: TestContext): (() => void)[] {
     const waiting: (() => void)[] = [];
     const handshaken = new Set<string>();
@@ -517,7 +517,7 @@ describe('6.18 a TLS connection that waits for its turn', { ...LIMITED, skip: NO
     return waiting;
   }
 
-  test('6.18 what follows its handshake is not parsed', async (t) => {
+  test('6.18 data after its handshake is not parsed', async (t) => {
     const waiting = holdTasks(t);
     let received = 0;
     const { receive } = Connection.prototype;
@@ -529,7 +529,7 @@ describe('6.18 a TLS connection that waits for its turn', { ...LIMITED, skip: NO
     for (let i = 2; i < 22; i++) {
       const local = { port: service.port, host: '127.0.0.1', localAddress: `127.0.0.${i}` };
       const client = connectTls({ socket: track(connectTcp(local)), rejectUnauthorized: false });
-      client.resume().write(GET.repeat(100)); // With the end of the handshake.
+      client.resume().write(GET.repeat(100)); // Arrives with the end of the handshake.
       await once(client, 'secureConnect');
       await until(() => waiting.length >= i - 1);
     }
@@ -559,7 +559,7 @@ describe('6.18 a TLS connection that waits for its turn', { ...LIMITED, skip: NO
     for (let at = 0; at < numbers.length; at += 20_000) {
       client.write((at === 0 ? head : '') + numbers.slice(at, at + 20_000));
       await pause(1);
-      // The turn comes in the middle.
+      // The turn comes in the middle of the data.
       if (at === 20_000) for (const task of waiting.splice(0)) task();
     }
     await until(() => {
@@ -595,7 +595,7 @@ describe('6.18 a TLS connection that waits for its turn', { ...LIMITED, skip: NO
   }
 });
 
-/** Application data that no key fits. */
+/** Application data that no key decrypts. */
 const FORGED = Buffer.from(`1703030020${'00'.repeat(32)}`, 'hex');
 
 test('6.2 clients that reconnect all the time do not delay a stop', LIMITED, async () => {
@@ -604,7 +604,7 @@ test('6.2 clients that reconnect all the time do not delay a stop', LIMITED, asy
     served++;
     response(exchange, '', true);
   });
-  /** Connects again and again until it is refused. */
+  /** Connects repeatedly until it is refused. */
   const client = async () => {
     for (;;) {
       const socket = connect(port, '127.0.0.1');

@@ -1,4 +1,4 @@
-// The time that a hostile Accept-Encoding takes. test/contract/docs.test.ts has the rules.
+// The time to read a hostile Accept-Encoding. test/contract/docs.test.ts tests the rules.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { compress } from '../../src/http/static.ts';

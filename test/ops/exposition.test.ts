@@ -31,9 +31,9 @@ describe('a family', () => {
 
 describe('a histogram', () => {
   const lines = (...values: number[]) => {
-    const histogram = new Histogram([0.5, 1]);
+    const histogram = new Histogram([0.5, 1], { x: 'y' });
     for (const value of values) histogram.record(value);
-    return histogram.samples({ x: 'y' });
+    return histogram.samples();
   };
 
   test('has its buckets, sum and count before anything is recorded', () =>

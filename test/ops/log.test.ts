@@ -4,6 +4,7 @@ import { describe, type TestContext, test } from 'node:test';
 import { type Format, LEVELS, type Level, Log } from '../../src/ops/log.ts';
 
 const REQUEST = {
+  startMs: 0,
   requestId: 'r-1',
   method: 'GET',
   route: '/users/{id}',
@@ -13,7 +14,7 @@ const REQUEST = {
 };
 const NOW = Date.UTC(2026, 0, 2, 3, 4, 5, 6);
 
-/** A log whose sink accepts everything at once and keeps it. */
+/** Returns a log whose sink accepts everything at once and keeps it. */
 function kept(level: Level = 'info', format: Format = 'json') {
   const texts: string[] = [];
   const log = new Log(level, format, (text, done) => {
@@ -23,7 +24,7 @@ function kept(level: Level = 'info', format: Format = 'json') {
   return { log, texts };
 }
 
-/** A log whose sink accepts a text only when the test says so. */
+/** Returns a log whose sink accepts each text only when the test allows it. */
 function slow(level: Level = 'info') {
   const texts: string[] = [];
   const waiting: (() => void)[] = [];
@@ -77,7 +78,7 @@ describe('lines as JSON', () => {
   test('6.8 a request’s line has all its fields, milliseconds with three digits', async (t) => {
     freeze(t);
     const { log, texts } = kept();
-    log.request(REQUEST, 1.23456);
+    log.request(REQUEST, () => 1.23456);
     await log.flush();
     assert.deepEqual(texts, [
       '{"time":"2026-01-02T03:04:05.006Z","level":"info","message":"request","requestId":"r-1","method":"GET","route":"/users/{id}","status":200,"ms":1.235,"bytes":61,"client":"192.0.2.1"}\n',
@@ -86,7 +87,7 @@ describe('lines as JSON', () => {
 
   test('a request without a route has a JSON line too', async () => {
     const { log, texts } = kept();
-    log.request({ ...REQUEST, method: '', route: '', client: '' }, 0);
+    log.request({ ...REQUEST, method: '', route: '', client: '' }, () => 0);
     await log.flush();
     const { method, route, client, ms } = JSON.parse(texts[0]!);
     assert.deepEqual({ method, route, client, ms }, { method: '', route: '', client: '', ms: 0 });
@@ -94,7 +95,10 @@ describe('lines as JSON', () => {
 
   test('a request’s line has no other members of an exchange, such as an error', async () => {
     const { log, texts } = kept();
-    log.request({ ...REQUEST, fault: new Error('secret'), query: 'secret' } as typeof REQUEST, 1);
+    log.request(
+      { ...REQUEST, fault: new Error('secret'), query: 'secret' } as typeof REQUEST,
+      () => 1,
+    );
     await log.flush();
     assert.ok(!texts.join().includes('secret'));
   });
@@ -115,7 +119,7 @@ describe('lines as text', () => {
     { why: 'debug', write: (log: Log) => log.debug('x'), line: '03:04:05.006 debug: x\n' },
     {
       why: 'a request',
-      write: (log: Log) => log.request(REQUEST, 1.26),
+      write: (log: Log) => log.request(REQUEST, () => 1.26),
       line: '03:04:05.006 200 GET /users/{id} 1.3 ms 61 B 192.0.2.1 r-1\n',
     },
   ]) {
@@ -141,7 +145,7 @@ describe('levels', () => {
       const { log, texts } = kept(level);
       log.error('an error');
       log.info('a message');
-      log.request(REQUEST, 1);
+      log.request(REQUEST, () => 1);
       log.debug('a detail');
       await log.flush();
       assert.deepEqual(messages(texts.join('')), written[level]);
@@ -150,7 +154,7 @@ describe('levels', () => {
 });
 
 describe('writing to the sink', () => {
-  test('lines of one turn go in one write, after the turn', async () => {
+  test('lines of one turn are written together, after the turn', async () => {
     const { log, texts } = kept();
     log.info('1');
     log.info('2');

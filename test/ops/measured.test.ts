@@ -6,7 +6,7 @@ import { ALWAYS, EmailTaken, StoreUnavailable, type UserStore } from '../../src/
 
 const TIMEOUT_MS = 100;
 
-/** A store whose every method is `call`. The test advances the time. */
+/** Returns a store whose methods all run `call`. The test advances the clock. */
 function measured(call: (name: string, args: unknown[]) => Promise<unknown>) {
   const clock = { ms: 0 };
   const told: [string, number, Failure | undefined][] = [];
@@ -36,7 +36,7 @@ for (const operation of OPERATIONS) {
     const result = Promise.resolve('result');
     const { clock, store, told } = measured((name, args) => {
       called.push(name, args);
-      // The store may do all its work before it returns.
+      // The store can do all its work before it returns.
       clock.ms += 3;
       return result;
     });
@@ -48,7 +48,7 @@ for (const operation of OPERATIONS) {
   });
 }
 
-test('every call of a store but close is an operation', () => {
+test('every method of a store except close is an operation', () => {
   const { store } = measured(async () => undefined);
   assert.deepEqual(Object.keys(store).sort(), ['close', ...OPERATIONS].sort());
 });

@@ -1,4 +1,4 @@
-// The metrics: the series of requests and operations, and no others, and those of the process.
+// The metrics of requests, store operations and the process.
 import assert from 'node:assert/strict';
 import { cpuUsage, memoryUsage } from 'node:process';
 import { describe, type TestContext, test } from 'node:test';
@@ -14,7 +14,7 @@ function metricsOf(t: TestContext, connections: Connections = () => undefined): 
   return metrics;
 }
 
-/** The lines that begin with the name. */
+/** Returns the lines that begin with the name. */
 function lines(metrics: Metrics, name: string): string[] {
   return metrics
     .exposition()
@@ -102,7 +102,7 @@ describe('requests', () => {
     assert.deepEqual(active(), [`${ACTIVE}{http_request_method="GET"} 1`]);
   });
 
-  test('ten thousand methods and paths make no more series than one', (t) => {
+  test('the number of series does not grow with methods and paths', (t) => {
     const metrics = metricsOf(t);
     for (let i = 0; i < 10_000; i++) {
       metrics.begin(`M${i}`);
@@ -114,7 +114,7 @@ describe('requests', () => {
 });
 
 describe('the store', () => {
-  test('an operation has its engine, its name and, where it failed, how', (t) => {
+  test('an operation has its engine, its name and, if it failed, its error type', (t) => {
     const metrics = metricsOf(t, () => ({ used: 0, idle: 0 }));
     metrics.recordOperation('find', 2, undefined);
     metrics.recordOperation('find', 5000, 'timeout');
@@ -127,7 +127,7 @@ describe('the store', () => {
     ]);
   });
 
-  test('connections are counted by state, for each page', (t) => {
+  test('each page counts connections by state', (t) => {
     let used = 1;
     const metrics = metricsOf(t, () => ({ used, idle: 4 - used }));
     const state = (name: string) =>
@@ -170,7 +170,7 @@ describe('the process', () => {
     const metrics = metricsOf(t);
     const max = () => value(metrics.exposition(), 'nodejs_eventloop_delay_max_seconds');
     max();
-    // A delay is between two samples, so wait for one.
+    // A delay is measured between two samples, so wait for one.
     await pause(50);
     block(400);
     await pause(50);

@@ -1,7 +1,6 @@
-// Batching: the calls of a statement, failures, and a checker that finds, for
-// calls that ran together on either engine, an order in which they could have run one at a time.
-// FAST_CHECK_SEED repeats the random calls of a run, but not the order in which the database ran
-// them.
+// Batching: the calls of a statement, and failures. A checker searches for a serial order that
+// explains the results of calls that ran together, on either engine. FAST_CHECK_SEED repeats the
+// random calls of a run, but not the order in which the database ran them.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,7 +14,7 @@ import {
   NOT_DONE,
   Queue,
   type QueueOptions,
-  sameKey,
+  samePage,
 } from '../../src/store/batch.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
@@ -61,7 +60,7 @@ describe('a queue', () => {
       ...options,
     });
     const outcomes: string[] = [];
-    /** Clients that have left. Each word belongs to the client of its first letter. */
+    /** Clients that have disconnected. Each word belongs to the client of its first letter. */
     const left = new Set<string>();
     const callerOf = ([network = '']: string) => ({
       network,
@@ -69,7 +68,7 @@ describe('a queue', () => {
         return left.has(network);
       },
     });
-    /** Calls with words. `outcomes` has the outcome of each, in the order of the results. */
+    /** Calls the queue with words. `outcomes` has each outcome, in the order of the results. */
     const call = (...words: string[]) =>
       words.map((word) =>
         queue.call(word, callerOf(word)).then(
@@ -98,7 +97,7 @@ describe('a queue', () => {
 
   test('without calls there is no batch', () => assert.equal(queueOf().queue.take(0), undefined));
 
-  test('500 calls share a statement, the 501st waits for the next', async () => {
+  test('500 calls share a statement, and the 501st waits for the next', async () => {
     const { call, runAll, statements } = queueOf();
     call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
     await runAll();
@@ -154,7 +153,7 @@ describe('a queue', () => {
     ]);
   });
 
-  test('500 keys share a statement, the 501st waits for the next', async () => {
+  test('500 keys share a statement, and the 501st waits for the next', async () => {
     const { call, runAll, statements } = queueOf({ newBatch: distinctKeys((item) => [item]) });
     call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
     await runAll();
@@ -165,7 +164,9 @@ describe('a queue', () => {
   });
 
   test('only calls of the same key share a statement', async () => {
-    const { call, runAll, statements } = queueOf({ newBatch: sameKey((item) => item[0]!) });
+    const { call, runAll, statements } = queueOf({
+      newBatch: (first) => (item) => item[0] === first[0],
+    });
     call('a1', 'b1', 'a2', 'b2', 'a3');
     await runAll();
     assert.deepEqual(statements, [
@@ -174,7 +175,14 @@ describe('a queue', () => {
     ]);
   });
 
-  test('a call that arrives while a statement runs is in the next', async () => {
+  test('only calls for the same page share a statement', () => {
+    const joins = samePage({ after: 1, limit: 2 });
+    assert.ok(joins({ after: 1, limit: 2 }));
+    assert.ok(!joins({ after: 1, limit: 12 }));
+    assert.ok(!joins({ after: 2, limit: 2 }));
+  });
+
+  test('a call that arrives while a statement runs is part of the next statement', async () => {
     const { queue, call, runAll, statements } = queueOf();
     call('a');
     const batch = queue.take(0)!;
@@ -237,7 +245,7 @@ describe('a queue', () => {
     assert.equal(outcomes.length, 500);
   });
 
-  test('calls that a statement did not do run again together, after the others have their results', async () => {
+  test('calls that a statement skipped run again together, after the others got their results', async () => {
     const { queue, call, statements, outcomes } = queueOf({
       statement: async (_connection, items) => {
         statements.push(items);
@@ -254,7 +262,7 @@ describe('a queue', () => {
     assert.deepEqual(outcomes, ['a', 'b', 'raced1', 'raced2']);
   });
 
-  test('4.13 calls that were not done can fail later without those that were', async () => {
+  test('4.13 calls that a statement skipped can fail later without the others', async () => {
     for (const outcome of ['rolled back', 'unknown'] as const) {
       const { queue, call, statements, outcomes } = queueOf({
         statement: async (_connection, items) => {
@@ -272,7 +280,7 @@ describe('a queue', () => {
     }
   });
 
-  test('a call that is never done fails after 65 statements', async () => {
+  test('a call that every statement skips fails after 65 statements', async () => {
     const { queue, call, statements, outcomes } = queueOf({
       statement: async (_connection, items) => {
         statements.push(items);
@@ -329,7 +337,7 @@ describe('a queue', () => {
     assert.equal(queue.take(0), undefined);
   });
 
-  test('a connection that is lost while halves run: earlier calls keep their results, later ones never run', async () => {
+  test('if the connection is lost while halves run, earlier calls keep their results and later ones never run', async () => {
     const { queue, call, statements, outcomes } = queueOf();
     call('a', 'bad', 'b', 'lost', 'c');
     const unknown = await queue.take(0)!.run(undefined);
@@ -365,7 +373,7 @@ describe('a queue', () => {
     assert.deepEqual(outcomes, ['a: StoreUnavailable']);
   });
 
-  test('4.13 a call waits for three quarters of its time, then never runs', async () => {
+  test('4.13 a call that has waited for three quarters of its time never runs', async () => {
     const { queue, call, clock, statements, outcomes, runAll } = queueOf();
     call('a');
     clock.ms = 1;
@@ -395,7 +403,7 @@ describe('a queue', () => {
     assert.deepEqual(statements, []);
   });
 
-  test('4.13 a statement that is refused as late before its deadline loses its connection', async () => {
+  test('4.13 a connection whose statement is refused as late before its deadline is dropped', async () => {
     const { call, queue, outcomes, statements } = queueOf({ outcomeAfter: () => 'not started' });
     call('lost', 'a');
     assert.equal(
@@ -408,14 +416,14 @@ describe('a queue', () => {
 
   test('6.18 batches begin with a call of each client in turn', async () => {
     const { call, runAll, statements } = queueOf({
-      newBatch: sameKey((item) => item),
+      newBatch: (first) => (item) => item === first,
       takesTurns: true,
     });
     call('a1', 'a2', 'a3', 'a2', 'b1', 'c1', 'b1');
     await runAll();
     const expected = [['a1'], ['b1', 'b1'], ['c1'], ['a2', 'a2'], ['a3']];
     assert.deepEqual(statements, expected);
-    // The next call of any client has its turn again.
+    // Afterwards every client gets its turn again.
     call('a1', 'b1');
     await runAll();
     assert.deepEqual(statements, [...expected, ['a1'], ['b1']]);
@@ -423,7 +431,7 @@ describe('a queue', () => {
 
   test('6.18 new clients do not overtake one that waits', async () => {
     const { call, queue, statements } = queueOf({
-      newBatch: sameKey((item) => item),
+      newBatch: (first) => (item) => item === first,
       takesTurns: true,
     });
     call('honest');
@@ -437,7 +445,7 @@ describe('a queue', () => {
     assert.deepEqual(statements, expected);
   });
 
-  test('4.17 the calls of clients that have left are dropped, and not done', async () => {
+  test('4.17 the calls of clients that have disconnected are dropped and never run', async () => {
     const { call, runAll, statements, outcomes, left } = queueOf();
     call('a1', 'b1', 'a2');
     left.add('a');
@@ -446,7 +454,7 @@ describe('a queue', () => {
     assert.deepEqual(outcomes.sort(), ['B1', 'a1: CallerLeft', 'a2: CallerLeft']);
   });
 
-  test('4.17 while the store is frozen, calls of clients that have left are dropped too', async () => {
+  test('4.17 while the store is frozen, calls of clients that have disconnected are dropped too', async () => {
     const { call, outcomes, left } = queueOf();
     call(...Array<string>(200).fill('a'), ...Array<string>(50).fill('b'));
     left.add('a');
@@ -489,7 +497,7 @@ describe('a queue', () => {
     assert.deepEqual(due, [TIMEOUT_MS, TIMEOUT_MS, TIMEOUT_MS + 500]);
   });
 
-  test('4.17 20,000 calls wait, the 20,001st fails at once', async () => {
+  test('4.17 20,000 calls can wait, and the 20,001st fails at once', async () => {
     const { queue, call, outcomes } = queueOf();
     call(...Array.from({ length: 20_000 }, () => 'a'));
     await assert.rejects(queue.call('b'), {
@@ -540,7 +548,7 @@ function make(store: UserStore, call: Call): Promise<unknown> {
   return store.delete(call.id, call.condition);
 }
 
-/** The table after a call that runs alone, and its result. A created user's id is the store's. */
+/** Returns the table after a call that runs alone, and the result. A create uses the store's id. */
 function runAlone(
   table: Table,
   { call, result }: Made,
@@ -589,7 +597,7 @@ function runAlone(
 }
 
 /**
- * Whether the calls, run one at a time in some order, give these results and this table. A call
+ * True if the calls, run one at a time in some order, give these results and this table. A call
  * that had ended before another began comes before it.
  */
 function isExplained(table: Table, calls: readonly Made[], end: string, newestId: number): boolean {
@@ -606,7 +614,7 @@ function shownTable(table: Table): string {
   return shown([...table.values()].toSorted((a, b) => a.id - b.id));
 }
 
-/** A random call. Its id is chosen from those that are known when it is made. */
+/** Makes a random call. Its id is one of those that are known at that time. */
 type Recipe = (ids: readonly number[]) => Call;
 
 const email = fc.constantFrom('a@x', 'b@x', 'c@x', 'd@x');
@@ -874,7 +882,7 @@ describe('two stores of one Postgres that write at once', () => {
         i === 0 ? store.delete(id, ALWAYS) : store.update(id, { name: 'x' }, ALWAYS),
       );
     }
-    // The planner may lock rows in the table's order or by ids, so the server resolves deadlocks.
+    // The planner can lock rows in the table's order or by id, so the server resolves deadlocks.
     t.diagnostic(`${(await deadlocks()) - found} deadlocks, resolved`);
   });
 
@@ -892,7 +900,7 @@ describe('two stores of one Postgres that write at once', () => {
       );
       assert.equal(done, 100);
     }
-    // Rows and emails have no common order, so the server may have to resolve a deadlock.
+    // Rows and emails have no common order, so the server can have to resolve a deadlock.
     t.diagnostic(`${(await deadlocks()) - found} deadlocks, resolved`);
   });
 
@@ -904,7 +912,8 @@ describe('two stores of one Postgres that write at once', () => {
     await sql.unsafe(`set deadlock_timeout = '60s'`);
     await sql.unsafe('begin');
     await sql.unsafe(`insert into users (name, email) values ('Bob', 'after@z')`);
-    // It waits for the email, then we for the user; it looks for a circle first and is given up.
+    // The update waits for our email, then we wait for its user. Its check for deadlocks runs
+    // before ours, so Postgres rolls it back.
     const changed = store.update(user.id, { email: 'after@z' }, ALWAYS);
     const settled = changed.then(
       () => 'done',

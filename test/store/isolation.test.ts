@@ -1,5 +1,5 @@
-// Changes to taken emails share batches with honest changes and cost them nothing. Counts the
-// statements of Postgres, over a connection where each round trip takes 10 ms.
+// Changes to taken emails share batches with honest changes and don't slow them down. Counts the
+// statements of Postgres over a connection with a round trip of 10 ms.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, type TestContext, test } from 'node:test';
@@ -29,7 +29,7 @@ const OPTIONS: StoreOptions = {
   onFatal: () => {},
 };
 
-test('6.18 the next page of users waits for its turn, and fails in time without one', async () => {
+test('6.18 the next page of users waits for its turn, and fails in time if it gets none', async () => {
   const waiting: (() => void)[] = [];
   const turns = { add: (_: string, task: () => void) => waiting.push(task) } as unknown as Turns;
   const url = await createDatabase();
@@ -56,7 +56,7 @@ test('6.18 the next page of users waits for its turn, and fails in time without 
   }
 });
 
-test('4.13 on SQLite a page whose turn does not come fails in time', async (t) => {
+test('4.13 on SQLite a page that gets no turn fails in time', async (t) => {
   const turns = { add: () => {} } as unknown as Turns;
   const file = `sqlite:${join(newFolder(), 'users.db')}`;
   const store = await openStore(parseDatabaseUrl(file)!, { ...OPTIONS, timeoutMs: 200, turns });
@@ -119,7 +119,7 @@ for (const level of ['repeatable read', 'serializable']) {
   });
 }
 
-test('4.13 a response that arrived while the event loop stood still is received', async (t) => {
+test('4.13 a response that arrived while the event loop was blocked is received', async (t) => {
   const url = await createDatabase();
   const store = await openStore(parseDatabaseUrl(url)!, { ...OPTIONS, timeoutMs: 300 });
   t.after(() => store.close());
@@ -131,8 +131,8 @@ test('4.13 a response that arrived while the event loop stood still is received'
       $$ begin perform pg_sleep(0.1); return new; end $$;
     create trigger wait before insert on users for each row execute function wait()`);
   const created = store.create({ name: 'b', email: 'b@h' });
-  await sleep(20); // By then the statement is sent.
-  // After this, node looks at its timers before its sockets.
+  await sleep(20); // Until the statement is sent.
+  // After this, node checks its timers before its sockets.
   await new Promise((resolve) => setImmediate(resolve));
   const until = performance.now() + 600;
   while (performance.now() < until);
@@ -212,7 +212,7 @@ describe('changes to taken emails', () => {
     });
     assert.deepEqual([normal.failures, normal.rolledBack], [0, 0]);
     assert.deepEqual([attacked.failures, attacked.rolledBack], [0, 0]);
-    // 10 full batches, and some that are not full. One call at a time would be 500 for each attack.
+    // 10 full batches and some partial ones. One call at a time would be 500 for each attack.
     assert.ok(attacked.statements < 100, `${attacked.statements} statements`);
   });
 

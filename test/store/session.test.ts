@@ -1,5 +1,5 @@
-// Sessions behind a pooler, under a wrong clock, and on failing hosts. A relay on loopback stands for
-// the pooler and for the host that no longer responds.
+// Sessions behind a pooler, with a wrong clock, and on failing hosts. A relay on loopback acts as
+// the pooler, and as the host that no longer responds.
 import assert from 'node:assert/strict';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { describe, type TestContext, test } from 'node:test';
@@ -17,7 +17,7 @@ const BACKEND_KEY_DATA = Buffer.from([0x4b, 0, 0, 0, 12]);
 /** A relay to a server. */
 interface Relay {
   readonly port: number;
-  /** From now on nothing passes, on old connections and new ones. */
+  /** Stops forwarding, on old and new connections. */
   freeze(): void;
 }
 
@@ -53,7 +53,7 @@ async function relay(t: TestContext, url: string, isPooler = false): Promise<Rel
   };
 }
 
-/** Like a pooler, gives the client a process id that is not the server's. */
+/** Gives the client another process id than the server's, as a pooler does. */
 function replaceProcessId(bytes: Buffer): void {
   const start = bytes.indexOf(BACKEND_KEY_DATA);
   if (start !== -1) bytes.writeInt32BE(1, start + BACKEND_KEY_DATA.length);
@@ -193,7 +193,7 @@ test('5.1 a connection whose server turned read-only is replaced', async (t) => 
   assert.ok(log.some((line) => line.startsWith('connection lost') && /cannot execute/.test(line)));
 });
 
-test('5.1 two connections of a host that time out together lead to the next host, not past it', async (t) => {
+test('5.1 two connections to one host that time out together advance the pool by one host', async (t) => {
   const url = await createDatabase();
   const first = await relay(t, url);
   const second = await relay(t, url);
@@ -213,7 +213,7 @@ test('5.1 two connections of a host that time out together lead to the next host
   assert.deepEqual(log.slice(logged).sort(), [connected, connected, lost, lost]);
 });
 
-test('5.7 a start that takes longer than the connect timeout does not hide why the connect failed', async () => {
+test('5.7 a start that takes longer than the connect timeout still reports the cause of the failure', async () => {
   const attempt = openSession({
     database: parseDatabaseUrl('postgres://127.0.0.1/none') as PostgresDatabase,
     host: { host: '127.0.0.1', port: await freePort() },

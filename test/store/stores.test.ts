@@ -1,4 +1,4 @@
-// The promises of a UserStore, on both engines, and the creation of each engine's schema.
+// The guarantees of a UserStore on both engines, and the creation of each engine's schema.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import fs, { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -47,7 +47,7 @@ async function open(url: string, options: Partial<StoreOptions> = {}): Promise<U
   return plainly(await openStore(parseDatabaseUrl(url)!, { ...QUIET, ...options }));
 }
 
-/** The store with plain objects and arrays as results, because drivers have their own prototypes. */
+/** Makes the store return plain objects and arrays, because drivers have their own prototypes. */
 function plainly(store: UserStore): UserStore {
   return {
     create: (user) => store.create(user).then(plain),
@@ -202,7 +202,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         assert.equal((await create(bob.email)).version, 1);
       });
 
-      test('one of ten creators with one email succeeds', async () => {
+      test('of ten concurrent creations with one email, one succeeds', async () => {
         const email = newEmail();
         const racers = Array.from({ length: 10 }, (_, i) => store.create({ name: `${i}`, email }));
         const settled = await Promise.allSettled(racers);
@@ -216,7 +216,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         assert.deepEqual(await store.findByEmail(email), won[0]!.value);
       });
 
-      test('one of ten changes to one email succeeds', async () => {
+      test('of ten concurrent changes to one email, one succeeds', async () => {
         const email = newEmail();
         const users = await Promise.all(Array.from({ length: 10 }, () => create()));
         const settled = await Promise.allSettled(
@@ -274,7 +274,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         assert.deepEqual(both, { id: user.id, name: 'B', email: second, version: 3 });
       });
 
-      test('two users at once each get their own change', async () => {
+      test('concurrent changes of two users each reach their own user', async () => {
         const [ada, bob] = [await create(), await create()];
         const changed = await Promise.all([
           store.update(bob.id, { name: 'B' }, ALWAYS),
@@ -298,7 +298,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         );
       });
 
-      test('one of ten changes of one version is done', async () => {
+      test('of ten concurrent changes of one version, one is done', async () => {
         const user = await create();
         const changes = Array.from({ length: 10 }, (_, i) =>
           store.update(user.id, { name: `n${i}` }, iff({ oneOf: [1] })),
@@ -320,7 +320,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
       assert.equal(await store.delete(user.id, ALWAYS), undefined);
     });
 
-    test('one of ten removals is done', async () => {
+    test('of ten concurrent removals, one is done', async () => {
       const user = await create();
       const removed = await Promise.all(
         Array.from({ length: 10 }, () => store.delete(user.id, ALWAYS)),
@@ -366,7 +366,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
     });
 
     describe('lists', () => {
-      test('by ascending id, after an id, at most the requested number', async () => {
+      test('a list is by ascending id, after an id, and has at most the requested number', async () => {
         const users: User[] = [];
         for (let i = 0; i < 5; i++) users.push(await create());
         const after = users[0]!.id - 1;
@@ -376,11 +376,11 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         assert.deepEqual(await store.list({ after: users[4]!.id, limit: 1000 }), []);
       });
 
-      test('nothing after the largest id', async () => {
+      test('a list after the largest id is empty', async () => {
         assert.deepEqual(await store.list({ after: Number.MAX_SAFE_INTEGER, limit: 1001 }), []);
       });
 
-      test('different pages at once', async () => {
+      test('concurrent reads of different pages get their own page', async () => {
         const users = await Promise.all(Array.from({ length: 20 }, () => create()));
         const sorted = users.toSorted((a, b) => a.id - b.id);
         const pages = await Promise.all(
@@ -411,7 +411,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
       );
     });
 
-    test('users found at once, some of them twice or missing', async () => {
+    test('concurrent lookups find their users, also repeated and missing ones', async () => {
       const [ada, bob] = [await create(), await create()];
       const found = await Promise.all(
         [bob.id, 999_999, ada.id, bob.id].map((id) => store.find(id)),
@@ -422,7 +422,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
       assert.deepEqual(byEmail, [bob, undefined, ada, bob]);
     });
 
-    test('a call that breaks a constraint fails no other call of its turn', async () => {
+    test('a call that violates a constraint fails no other call of its turn', async () => {
       const [one, two] = [newEmail(), newEmail()];
       const settled = await Promise.allSettled([
         store.create({ name: 'Ada', email: one }),
@@ -523,7 +523,7 @@ test('Postgres calls that arrive while a large batch runs share the next one', a
   const sql = postgres(url, { max: 1 });
   t.after(() => Promise.all([sql.end(), store.close()]));
   const create = () => store.create({ name: 'Ada', email: newEmail() });
-  // With one connection they would always share.
+  // Waits until the pool is complete. With one connection, calls would always share.
   await until(async () => {
     await create();
     const sessions = await sql`
@@ -542,11 +542,11 @@ test('Postgres calls that arrive while a large batch runs share the next one', a
     const commits = await sql`select distinct xmin::text from users where id in ${sql(ids)}`;
     if (commits.length === 2) shared++;
   }
-  // Not always: the batch may end between two turns.
+  // Not in every run, because the batch can end between two turns.
   assert.ok(shared > 0);
 });
 
-test('a Postgres batch that waits for a lock delays no other for long', async (t) => {
+test('a Postgres batch that waits for a lock does not delay others for long', async (t) => {
   const url = await createDatabase();
   const store = await open(url);
   const sql = postgres(url, { max: 1 });
@@ -577,7 +577,7 @@ test('closing aborts connection attempts', async () => {
   socket.resume().on('error', () => {});
   const began = performance.now();
   await Promise.all([store.close(), once(socket, 'close')]);
-  // By itself it would take 2 s.
+  // Without close(), the attempt would take 2 s.
   assert.ok(performance.now() - began < 1000);
   silent.close();
 });
@@ -631,14 +631,14 @@ test('5.2 a SQLite file has the durable settings', async () => {
   assert.equal(db.prepare('pragma user_version').get()?.user_version, migrations('sqlite').length);
   db.close();
   await store.close();
-  // A setting of the connection, invisible to others.
+  // This setting belongs to the connection, so other connections can't read it.
   const own = await openFile(path, QUIET.now, (opened) => opened);
   const FULL = 2;
   assert.equal(own.prepare('pragma synchronous').get()?.synchronous, FULL);
   own.close();
 });
 
-test('another process’s lock on a SQLite file blocks no turn of the event loop', async () => {
+test('another process’s lock on a SQLite file does not block the event loop', async () => {
   const path = join(folder, 'locked.db');
   const store = await open(`sqlite:${path}`);
   const other = new DatabaseSync(path);
@@ -713,7 +713,7 @@ test('5.5 a SQLite read after an acknowledged write sees it', async () => {
   };
   const reads: Promise<void>[] = [];
   for (let count = 1; count <= 100; count++) {
-    // An already queued read must not be shared with a later one after it has run.
+    // A later read must not share the result of a queued read that has already run.
     reads.push(reader(count - 1));
     const write = store.create({ name: 'Ada', email: newEmail() });
     if (count % 2 === 0) await reader(count - 1);
@@ -726,7 +726,7 @@ test('5.5 a SQLite read after an acknowledged write sees it', async () => {
 });
 
 test('5.2 while 1,000 pages wait for SQLite, other work runs after each millisecond of reading', async () => {
-  // Each look at the clock takes 0.3 ms, so a turn has time for only a few reads.
+  // The clock advances by 0.3 ms at each call, so a turn has time for only a few reads.
   const clock = { ms: 0 };
   const now = () => {
     clock.ms += 0.3;
@@ -758,7 +758,7 @@ test('5.2 while 1,000 pages wait for SQLite, other work runs after each millisec
   await store.close();
 });
 
-test('4.13 5.2 under a lock each call has its own time, not that of the first of its turn', async () => {
+test('4.13 5.2 under a lock each call has its own deadline, not that of the first in its turn', async () => {
   const path = join(folder, 'shared.db');
   const clock = { ms: 0 };
   let gone = 0;

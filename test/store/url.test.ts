@@ -229,7 +229,7 @@ describe('refused URLs', () => {
     test(`${why}: ${JSON.stringify(url)}`, () => assert.equal(parseDatabaseUrl(url), undefined));
   }
 
-  // The error contains no part of the URL, which can be secret.
+  // The error contains no part of the URL, because it can be secret.
   for (const { why, url } of [
     { why: 'port 0', url: 'postgres://h:0' },
     { why: 'a port above the last', url: 'postgres://h:65536' },
