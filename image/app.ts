@@ -1,4 +1,4 @@
-// The service's part of the image: /app, with the folders of the source tree and the package.
+// The service's part of the image: /app, with folders of the source tree and the npm package.
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { NpmPackage } from './bom.ts';
@@ -7,7 +7,7 @@ import type { Tree } from './tree.ts';
 /** The only npm package in the image. Only its CommonJS form is copied. */
 const DRIVER = 'postgres';
 
-/** Copies the service from its built source tree. @returns the npm packages that are in it */
+/** Copies the service from its built source tree. @returns the npm packages in the image */
 export function copyApp(source: string, tree: Tree): readonly NpmPackage[] {
   const npm = npmPackages(join(source, 'package-lock.json'));
   if (npm.length !== 1 || npm[0]?.name !== DRIVER) {
@@ -28,7 +28,7 @@ export function copyApp(source: string, tree: Tree): readonly NpmPackage[] {
 }
 
 function npmPackages(lockFile: string): readonly NpmPackage[] {
-  // A link is a folder of this repository that the tests use.
+  // Linked packages are folders of this repository, which only the tests use.
   type Entry = Omit<NpmPackage, 'name'> & { dev?: true; link?: true };
   const { packages } = JSON.parse(readFileSync(lockFile, 'utf8')) as {
     packages: Record<string, Entry>;

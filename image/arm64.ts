@@ -17,8 +17,8 @@ const QEMU = '/proc/sys/fs/binfmt_misc/qemu-aarch64';
 const START_TIMEOUT_MS = 120_000;
 
 /**
- * As docs/operations.md recommends, with memory for qemu. With 128 MB the kernel kills the service and
- * the health check, a second emulated process.
+ * The flags that docs/operations.md recommends, with more memory for qemu. With 128 MB, the kernel
+ * kills the service and the health check, which is a second emulated process.
  */
 const HARDENED = [
   ...['--read-only', '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges'],
@@ -52,7 +52,7 @@ async function main(flags: readonly string[]): Promise<void> {
   }
 }
 
-/** Builds the image and prints the output, which has the list of files. @returns the output */
+/** Builds the image and prints the output. @returns the output, which has the list of files */
 async function build(flags: readonly string[]): Promise<string> {
   const args = ['build', ...PLATFORM, '-t', IMAGE, ...flags, SOURCE];
   const child = spawn(ENGINE, args, { stdio: ['ignore', 'pipe', 'pipe'] });

@@ -1,6 +1,5 @@
-// The bill of materials in CycloneDX 1.6 (cyclonedx.org/docs/1.6/json). `npm sbom` knows only the npm
-// packages, and writes a random serial number and the time of day; these bytes are the same at every
-// build.
+// Writes the bill of materials in CycloneDX 1.6 (cyclonedx.org/docs/1.6/json), with the same bytes
+// at every build. `npm sbom` has only npm packages, a random serial number and the current time.
 import { type DebianPackage, field } from './debian.ts';
 import { sha256 } from './tree.ts';
 
@@ -12,7 +11,7 @@ export interface NpmPackage {
   readonly name: string;
   readonly version: string;
   readonly license: string;
-  /** Of the package as published: `sha512-` and base64. */
+  /** Hash of the published package: `sha512-` and base64. */
   readonly integrity: string;
 }
 
@@ -24,7 +23,7 @@ export interface Materials {
   /** SHA-256 of the binary in the image. */
   readonly nodeHash: string;
   readonly debian: readonly DebianPackage[];
-  /** Of Debian, `12`. */
+  /** Version of Debian, `12`. */
   readonly release: string;
   readonly npm: readonly NpmPackage[];
   /** The time of every file in the image, in seconds since 1970. */
@@ -37,7 +36,7 @@ interface Part {
   readonly needs: readonly string[];
 }
 
-/** The document as JSON text. */
+/** Returns the document as JSON text. */
 export function billOfMaterials(materials: Materials): string {
   const { service, npm, debian, release, seconds } = materials;
   const bundled = bundledParts(materials.versions);
@@ -49,13 +48,13 @@ export function billOfMaterials(materials: Materials): string {
     ...bundled,
     ...libraries,
     ...drivers,
-    // Scanners need it to choose the advisories for the Debian packages.
+    // Scanners need this component to choose the advisories for the Debian packages.
     { component: { type: 'operating-system', name: 'debian', version: release }, needs: [] },
   ];
   const document = {
     metadata: {
-      // Builders reuse a cached layer with the same contents, even if its times differ.
-      // With this line, another time changes the contents.
+      // Builders reuse a cached layer with the same contents, even if its times differ. With this
+      // line, another time changes the contents.
       timestamp: new Date(seconds * 1000).toISOString(),
       component: {
         'bom-ref': service.name,
@@ -82,7 +81,7 @@ export function billOfMaterials(materials: Materials): string {
   return `${JSON.stringify({ ...head, ...document }, null, 1)}\n`;
 }
 
-/** Version 8 of RFC 9562 (section 5.8): the first bits of the text's SHA-256. */
+/** Returns a UUID of version 8 (RFC 9562 section 5.8) from the first bits of the text's SHA-256. */
 function uuid(text: string): string {
   const hex = sha256(text);
   const variant = ((Number.parseInt(hex[16]!, 16) & 0b0011) | 0b1000).toString(16);
@@ -103,9 +102,9 @@ function nodePart({ versions, nodeHash }: Materials, needs: readonly string[]): 
 }
 
 /**
- * The libraries in node's binary that vulnerability databases know, by their names in
- * `process.versions`: vendor and product in the National Vulnerability Database, and the software
- * of the entry. Libraries without an entry there have only a generic purl.
+ * Libraries in node's binary by their names in `process.versions`: vendor and product in the
+ * National Vulnerability Database, and the software of the entry. Libraries without an entry there
+ * have only a generic purl.
  */
 const PRODUCTS: Readonly<Record<string, readonly [product: string, software?: string]>> = {
   ares: ['c-ares:c-ares'],
@@ -122,17 +121,17 @@ const PRODUCTS: Readonly<Record<string, readonly [product: string, software?: st
   zstd: ['facebook:zstandard'],
 };
 
-/** Libraries that are npm packages of the same name. */
+/** Libraries that are npm packages with the same name. */
 const NPM = ['acorn', 'amaro', 'undici'];
 
-/** These number interfaces or data. */
+/** Versions of interfaces or data. */
 const NO_LIBRARIES = ['node', 'modules', 'napi', 'cldr', 'tz', 'unicode'];
 
 function bundledParts(versions: NodeJS.ProcessVersions): readonly Part[] {
   return Object.entries(versions).flatMap(([name, version]) => {
     // An empty version means that the library is not built in.
     if (NO_LIBRARIES.includes(name) || !version) return [];
-    // "14.6.202.34-node.34", "1.3.2.1-motley-285e94b": advisories have only the number.
+    // Advisories have only the number of "14.6.202.34-node.34" or "1.3.2.1-motley-285e94b".
     const number = /^\d+(?:\.\d+)*/.exec(version)?.[0] ?? version;
     const [product, software] = PRODUCTS[name] ?? [];
     const component = {

@@ -1,29 +1,29 @@
-// The shared libraries that node loads, and the Debian packages that they come from.
+// Finds the shared libraries that node loads, and their Debian packages.
 import { readdirSync, readFileSync, realpathSync } from 'node:fs';
 
 const DATABASE = '/var/lib/dpkg';
 
-/** node 26 loads eight. Far fewer means that the report has changed. */
+/** node 26 loads eight. Fewer than this means that the format of the report has changed. */
 const FEWEST_LIBRARIES = 3;
 
-/** A package that is in the image, at least in part. */
+/** A package of which the image has at least one file. */
 export interface DebianPackage {
   readonly name: string;
   readonly version: string;
   readonly architecture: string;
   /** Its entry in dpkg's database. */
   readonly stanza: string;
-  /** Path of its licences; several packages of one source share a file. */
+  /** Path of its licences. Several packages of one source share a file. */
   readonly copyright: string;
 }
 
 /**
- * Paths of the libraries in this process, as the dynamic loader reports them, with itself
- * included. This works on every architecture and includes indirectly linked ones.
+ * Returns the paths of the libraries in this process, including the dynamic loader, which reports
+ * them. Works on every architecture and includes indirectly linked libraries.
  */
 export function loadedLibraries(): readonly string[] {
   const { sharedObjects } = process.report.getReport() as { sharedObjects: string[] };
-  // The kernel's own object has no path.
+  // The object that the kernel maps (vDSO) has no path.
   const libraries = sharedObjects.filter(
     (path) => path.startsWith('/') && path !== process.execPath,
   );
@@ -34,8 +34,8 @@ export function loadedLibraries(): readonly string[] {
 }
 
 /**
- * The packages that own these files, in order of name.
- * @throws an Error if a file belongs to none
+ * Returns the packages that own these files, by name.
+ * @throws an Error if a file belongs to no package
  */
 export function packagesOf(files: readonly string[]): readonly DebianPackage[] {
   const owners = readOwners();
@@ -48,7 +48,7 @@ export function packagesOf(files: readonly string[]): readonly DebianPackage[] {
   return [...new Set(names)].sort().map((name) => describe(name, stanzas.get(name) ?? ''));
 }
 
-/** The name of the package by path, from the lists `NAME.list` and `NAME:ARCHITECTURE.list`. */
+/** Returns package names by path, from the lists `NAME.list` and `NAME:ARCHITECTURE.list`. */
 function readOwners(): Map<string, string> {
   const owners = new Map<string, string>();
   for (const file of readdirSync(`${DATABASE}/info`).filter((name) => name.endsWith('.list'))) {
@@ -66,7 +66,7 @@ function readStanzas(): Map<string | undefined, string> {
   return new Map(stanzas.map((stanza) => [field(stanza, 'Package'), stanza]));
 }
 
-/** The lists say /lib where the file system, merged since Debian 12, says /usr/lib. */
+/** Converts /usr/lib to /lib, which dpkg's lists still have although Debian 12 merged them. */
 function unmerged(path: string): string {
   return path.replace(/^\/usr\/lib/, '/lib');
 }
@@ -81,7 +81,7 @@ function describe(name: string, stanza: string): DebianPackage {
   return { name, version, architecture, stanza, copyright };
 }
 
-/** A field of an entry in dpkg's database. */
+/** Returns a field of an entry in dpkg's database. */
 export function field(stanza: string, name: string): string | undefined {
   return new RegExp(`^${name}: (.+)$`, 'm').exec(stanza)?.[1];
 }

@@ -1,8 +1,8 @@
-// Cuts an ELF file after the last byte that the loader maps (System V ABI, chapters 4 and 5).
-// After it are symbol tables and section names, which only debuggers and linkers read: a fifth of
-// node's binary. JavaScript stack traces do not need them.
+// Cuts an ELF file after the last byte that the loader maps (System V ABI, chapters 4 and 5). The
+// rest, a fifth of node's binary, has symbol tables and section names. Only debuggers and linkers
+// read them; JavaScript stack traces do not.
 
-/** The fields in the header of a 64-bit file that describe the removed part: first byte, length. */
+/** Header fields of a 64-bit file that describe the removed part: first byte and length. */
 export const SECTION_FIELDS = { offset: [40, 8], count: [60, 2], names: [62, 2] } as const;
 
 const MAGIC = 0x7f454c46;
@@ -10,8 +10,8 @@ const CLASS_64 = 2;
 const LITTLE_ENDIAN = 1;
 
 /**
- * The bytes up to the end of the last segment. They equal those of the file, except the section fields
- * of the header, which are zero.
+ * Returns the bytes up to the end of the last segment. Only the section fields of the header differ
+ * from the file: they are zero.
  * @throws an Error if it is not a 64-bit little-endian ELF file
  */
 export function loadedPart(elf: Buffer): Buffer {

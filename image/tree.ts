@@ -1,5 +1,5 @@
-// A folder that becomes the one layer of the image. The same files give the same bytes of layer:
-// order, times and modes are set here and don't depend on the builder.
+// A folder that becomes the one layer of the image. It sets order, times and modes, so that the
+// same files give the same layer with every builder.
 import { createHash } from 'node:crypto';
 import {
   chmodSync,
@@ -37,7 +37,6 @@ export class Tree {
     this.put(path, readFileSync(source), mode);
   }
 
-  /** Makes an empty folder. */
   folder(path: string, { mode, uid, gid }: { mode: number; uid: number; gid: number }): void {
     const full = join(this.#root, path);
     mkdirSync(full);
@@ -53,7 +52,7 @@ export class Tree {
     const paths = readdirSync(this.#root, { recursive: true, withFileTypes: true })
       .map((entry) => ({ entry, full: join(entry.parentPath, entry.name) }))
       .sort((a, b) => (a.full < b.full ? -1 : 1));
-    // From the deepest up, because writing below a folder changes the folder's time.
+    // Starts with the deepest, because a write below a folder changes the folder's time.
     for (const { full } of paths.toReversed()) lutimesSync(full, seconds, seconds);
     lutimesSync(this.#root, seconds, seconds);
     return paths
@@ -62,7 +61,7 @@ export class Tree {
   }
 }
 
-/** The SHA-256 in lower-case hexadecimal. */
+/** Returns the SHA-256 in lower-case hexadecimal. */
 export function sha256(data: string | Buffer): string {
   return createHash('sha256').update(data).digest('hex');
 }

@@ -1,5 +1,5 @@
-// Unpacks an image on this machine: the layers of `docker save`, not the file system of a
-// container, where the engine has already added files.
+// Unpacks an image on this machine. Uses the layers of `docker save`, because the engine adds files
+// to the file system of a container.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
@@ -18,8 +18,8 @@ export interface Unpacked {
 }
 
 /**
- * The ID of the one image of a name, a tag, a digest or an ID.
- * @throws an Error if there is none, or if it has no tag and its tags belong to several images
+ * Returns the ID of the one image with this name, tag, digest or ID.
+ * @throws an Error if there is none, or if a name without a tag belongs to several images
  */
 export async function resolveImage(image: string): Promise<string> {
   const id = (await run(ENGINE, ['image', 'inspect', '-f', '{{.Id}}', image])).trim();
@@ -41,7 +41,7 @@ export interface Entry {
   readonly path: string;
 }
 
-/** The contents of a layer. */
+/** Lists the contents of a layer. */
 export async function entriesOf(layer: string): Promise<readonly Entry[]> {
   const lines = (await run('tar', ['-tvf', layer, '--numeric-owner'])).trimEnd().split('\n');
   return lines.map((line) => {
@@ -52,9 +52,9 @@ export async function entriesOf(layer: string): Promise<readonly Entry[]> {
 }
 
 /**
- * Unpacks an image, by its ID, into an empty folder. With a name the engine would save every tag.
- * @throws an Error if the archive has another image or more than one, or if a layer has an
- *   entry that is neither a file nor a folder: a link could lead to a file of this machine
+ * Unpacks an image into an empty folder. Takes an ID, because for a name the engine saves all tags.
+ * @throws an Error if the archive has another image or several, or if a layer has an entry that is
+ *   neither a file nor a folder: a link could point to a file of this machine
  */
 export async function unpack(id: string, folder: string): Promise<Unpacked> {
   const archive = join(folder, 'image.tar');

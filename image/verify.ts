@@ -1,9 +1,9 @@
 // Compares one image with this source: its files, their modes, its settings, and node with the
 // published binary.
 //   npm run image:verify -- IMAGE [LIST]
-// LIST is the output of a build, or the part of it with the lines of SHA-256. Without it the first
-// stage is built here. Exit status 0 if nothing differs. The ID on the first line is the image
-// that was compared. Run that one.
+// LIST is the output of a build, or its lines with a SHA-256. Without LIST, this builds the first
+// stage. Exit status 0 if nothing differs. The first line has the ID of the compared image. Run
+// that ID.
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
@@ -15,7 +15,7 @@ import { ENGINE, entriesOf, resolveImage, run, unpack } from './unpack.ts';
 
 const SOURCE = join(import.meta.dirname, '..');
 
-// As sha256sum writes it. BuildKit puts a step and a time before each line.
+// A line of sha256sum. BuildKit puts a step and a time before it.
 const LINE = /(?:^|\s)([0-9a-f]{64}) {2}(\S+)$/gm;
 
 const [image, list] = process.argv.slice(2);
@@ -83,7 +83,7 @@ function filesOf(root: string): Map<string, string> {
   return new Map(paths.map((path) => [relative(root, path), sha256(readFileSync(path))]));
 }
 
-/** One line per changed, missing or extra file. */
+/** Returns one line per changed, missing or extra file. */
 function differences(found: Map<string, string>, expected: Map<string, string>): string[] {
   return [...new Set([...expected.keys(), ...found.keys()])].sort().flatMap((path) => {
     if (!found.has(path)) return [`${path}: missing in the image`];
@@ -92,7 +92,7 @@ function differences(found: Map<string, string>, expected: Map<string, string>):
   });
 }
 
-/** One line per entry that another user than root can write, or that runs as another user. */
+/** Returns one line per entry with a wrong owner or mode, such as set-uid or writable by others. */
 async function strangeModes(layer: string): Promise<string[]> {
   return (await entriesOf(layer))
     .filter(({ mode, owner, path }) =>

@@ -1,11 +1,11 @@
 // Builds dist/ in two equivalent forms. `node scripts/build.ts FOLDER` writes to another folder.
 //
-// - `main.js` and its modules: the source with its types blanked out, file by file, with the same
-//   line numbers. Only the specifiers of imports change, from .ts to .js.
-// - `main.cjs`: the same in one CommonJS file. Node starts it in half the time of the modules, and it
-//   idles with 10 MB less. The image and the npm package contain this one. Run, it is the program;
-//   imported, it exports `start`. It is readable: not minified, with comments, and with its path
-//   before each module (contract 9.8).
+// - `main.js` and its modules: each source file with its types blanked out, so line numbers stay.
+//   Only the specifiers of imports change, from .ts to .js.
+// - `main.cjs`: the same in one CommonJS file, which starts in half the time and idles with 10 MB
+//   less. The image and the npm package contain this form. Run, it is the program; imported, it
+//   exports `start`. It is readable: not minified, with comments, and with the path above each
+//   module (contract 9.8).
 import { chmodSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
 import { dirname, join, relative } from 'node:path';
@@ -19,7 +19,7 @@ export { start } from './src/start.ts';
 import './src/main.ts';
 `;
 
-/** The comment of an interface or a type. Both vanish from the output. */
+/** Matches the comment of an interface or a type, because the output has neither. */
 const OF_A_TYPE = /^( *)\/\*\*(?:[^*]|\*(?!\/))*\*\/\n(?=(?:export )?(?:interface|type) )/gm;
 
 /**
@@ -52,7 +52,7 @@ const { outputFiles } = await build({
   external: ['postgres'],
   platform: 'node',
   format: 'cjs',
-  // An old node must be able to parse the file, so that it can say that it is too old.
+  // An old node must be able to parse the file, so that the file can report the required version.
   target: 'node18',
   charset: 'utf8',
   legalComments: 'inline',

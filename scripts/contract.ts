@@ -1,5 +1,5 @@
 // Maps each rule of docs/contract.md to the code and the tests that cite it. `npm run contract`
-// prints the map and fails if a rule lacks code or a test, or if a citation names no rule.
+// prints the map. It fails if a rule lacks code or a test, or if a citation names an unknown rule.
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -46,7 +46,7 @@ export function mapRules(
   return { rules, faults };
 }
 
-/** Returns the ids of the rules in order. A variable's is `1 NAME`. */
+/** Returns the ids of the rules in order. The id of a variable is `1 NAME`. */
 export function ruleIds(contract: string): readonly string[] {
   return [...contract.matchAll(/^- \*\*(\d\.\d+|1 [A-Z_]+)\*\* /gm)].map(([, id]) => id!);
 }
@@ -102,7 +102,7 @@ function testedRules(name: string): readonly string[] {
 }
 
 if (import.meta.main) {
-  // A reader such as `head` closes the pipe before the end.
+  // A reader such as `head` can close the pipe early.
   process.stdout.on('error', (err: NodeJS.ErrnoException) => {
     if (err.code !== 'EPIPE') throw err;
   });

@@ -1,6 +1,6 @@
-// Generates openapi.json (contract 8.1) and the introduction of docs.html (contract 8.2) from the route
-// table: `npm run openapi`. A row lists the statuses of its handler. The statuses that the pipeline
-// returns follow from the row's access and body. HEAD and OPTIONS are not in the document.
+// Generates openapi.json (contract 8.1) and the introduction of docs.html (contract 8.2) from the
+// route table: `npm run openapi`. A row lists the statuses of its handler. Its access and body
+// determine the statuses that the pipeline returns. HEAD and OPTIONS are not in the document.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Access, challenge, realmOf } from '../src/auth/access.ts';
@@ -119,7 +119,7 @@ function responsesOf(key: string, route: Route, operation: Operation): JsonObjec
   return Object.fromEntries(sorted.map((status) => [status, response(status)]));
 }
 
-/** The 401 of each realm: one component, which all its routes share. */
+/** Returns one 401 component per realm, which all its routes share. */
 function unauthorizedByName(): JsonObject {
   const challenged = Object.entries<Route>(routes).filter(([, { access }]) => access !== 'none');
   const refused = { scheme: 'bearer', credentials: 'x' };

@@ -1,5 +1,5 @@
-// image/bom.ts: the bill of materials has the names that scanners match, a dependency graph,
-// and the same bytes at every build.
+// image/bom.ts: the bill of materials has the names that scanners match, a dependency graph, and
+// the same bytes at every build.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { billOfMaterials, type Materials } from '../image/bom.ts';
@@ -63,7 +63,7 @@ describe('the bill of materials', () => {
     assert.equal(named('v8').cpe, `cpe:2.3:a:google:v8:${number}:*:*:*:*:*:*:*`);
     assert.equal(named('undici').cpe, `cpe:2.3:a:nodejs:undici:${undici}:*:*:*:*:node.js:*:*`);
     assert.equal(named('undici').purl, `pkg:npm/undici@${undici}`);
-    // Advisories name versions without Chromium's suffix.
+    // Advisories have versions without Chromium's suffix.
     const [release] = /^\d+\.\d+\.\d+/.exec(zlib)!;
     assert.ok(named('zlib').cpe?.startsWith(`cpe:2.3:a:zlib:zlib:${release}`));
     assert.doesNotMatch(named('zlib').cpe!, /motley/);
@@ -91,7 +91,7 @@ describe('the bill of materials', () => {
     );
   });
 
-  test('the graph names every part once, and nothing else', () => {
+  test('the graph has every part once, and nothing else', () => {
     const root = bom.metadata.component['bom-ref'];
     const refs = [root, ...components.map((component) => component['bom-ref'])];
     assert.equal(new Set(refs).size, refs.length);

@@ -1,5 +1,5 @@
-// The built form, dist/main.cjs: one readable file that runs from any folder next to
-// db/ and node_modules/, and loads only the modules that the settings need.
+// dist/main.cjs is one readable file that runs from any folder next to db/ and node_modules/. It
+// loads only the modules that the settings need.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, globSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -56,12 +56,12 @@ describe('dist/main.cjs', () => {
     writeFileSync(join(folder, 'preload.cjs'), PRELOAD);
   });
 
-  /** Runs it until it exits, from the root as in the image, with only these variables. */
+  /** Runs the file until it exits, in `/` as in the image, with only these variables. */
   function run(env: Record<string, string>, ...flags: readonly string[]) {
     return spawnSync(process.execPath, [...flags, file], { cwd: '/', env, encoding: 'utf8' });
   }
 
-  /** The modules that a start with these variables has loaded when it listens. */
+  /** Returns the modules that a start with these variables has loaded when it listens. */
   function loaded(env: Record<string, string>, flags: readonly string[] = []): string {
     const list = join(folder, 'data/loaded');
     const all = { LOADED: list, PORT: '0', HOST: '127.0.0.1', ...env };
@@ -79,7 +79,7 @@ describe('dist/main.cjs', () => {
     );
   });
 
-  test('it keeps the head of every module, and the docstrings of functions above them', () => {
+  test('it keeps the header comment of every module, and the docstrings of functions', () => {
     const sources = globSync('**/*.ts', { cwd: join(ROOT, 'src') });
     for (const path of sources.filter((path) => !TYPES_ONLY.includes(path))) {
       const [head = ''] = readFileSync(join(ROOT, 'src', path), 'utf8').split('\n', 1);

@@ -1,6 +1,6 @@
-// A client that openapi-typescript generates from openapi.json. A program that uses it compiles and
-// completes the journey on both stores. One that misuses it does not compile. test/clients does it
-// with other generators.
+// Generates a client from openapi.json with openapi-typescript. A program that uses it compiles and
+// completes the journey on both stores. A program that misuses it does not compile. test/clients
+// tests other generators.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { copyFileSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -42,7 +42,7 @@ describe('a client made by openapi-typescript', () => {
     assert.deepEqual(compile(folder, 'client.ts'), []);
   });
 
-  test('a program that misuses it does not, line by line', () => {
+  test('in a program that misuses it, exactly the marked lines fail to compile', () => {
     const source = readFileSync(join(CLIENT, 'refused.ts'), 'utf8').split('\n');
     const refused = source.flatMap((line, i) => (line.includes('// refused:') ? [i + 1] : []));
     assert.equal(refused.length, 10);
@@ -62,7 +62,7 @@ describe('a client made by openapi-typescript', () => {
   }
 });
 
-/** The lines of the file with a compiler error, each once. */
+/** Compiles the file; returns the lines with an error, each once. */
 function compile(folder: string, file: string): number[] {
   const config = join(folder, `${file}.json`);
   writeFileSync(config, JSON.stringify({ compilerOptions: OPTIONS, files: [file] }));

@@ -17,7 +17,7 @@ test('every rule has code and a test, and every citation names a rule', () => {
   assert.deepEqual(mapRules(contract, findCode(), tests).faults, []);
 });
 
-test('every variable has a rule, and nothing else does', () => {
+test('every variable has a rule, and every rule of section 1 a variable', () => {
   const named = ruleIds(contract).filter((id) => id.startsWith('1 '));
   assert.deepEqual(
     named,
@@ -96,13 +96,13 @@ describe('an error in the map is reported', () => {
 });
 
 test('a reader that closes the pipe early causes no error', () => {
-  // The reader has ended before the program writes.
+  // The reader ends before the program writes.
   const args = ['-o', 'pipefail', '-c', '"$0" scripts/contract.ts | true', process.execPath];
   const { status, stderr } = spawnSync('bash', args, { cwd: ROOT });
   assert.deepEqual([status, String(stderr)], [0, '']);
 });
 
-/** The anchor that GitHub gives a heading. */
+/** Returns the anchor that GitHub gives a heading. */
 function slug(heading: string): string {
   return heading
     .toLowerCase()

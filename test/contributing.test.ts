@@ -1,4 +1,4 @@
-// CONTRIBUTING.md adds a route step by step. This test does what the page says, in a copy of the tree.
+// CONTRIBUTING.md adds a route step by step. This test follows the page in a copy of the tree.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { cpSync, globSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ const FILES = [
 ];
 const MOST_FILES = 10;
 
-/** A code block of the page, and where it goes: a new file, or beside the line that starts so. */
+/** A code block of the page, and its place: a new file, or next to the line with this start. */
 interface Step {
   readonly file: string;
   readonly side: 'after' | 'before' | undefined;
@@ -51,7 +51,7 @@ function apply(folder: string, { file, side, anchor, code }: Step): void {
   writeFileSync(path, lines.join('\n'));
 }
 
-/** The tree with the new route. */
+/** Copies the tree and adds the new route. */
 function copy(): string {
   const folder = newFolder();
   const filter = (path: string) => !path.endsWith('/node_modules');
@@ -67,7 +67,7 @@ function copy(): string {
 
 /** @throws with the output of a command that fails */
 async function run(cwd: string, ...args: readonly string[]): Promise<void> {
-  // Without it the tests in the copy would report to this process and not by their status.
+  // With this variable, the tests in the copy would report to this process and not by their status.
   const { NODE_TEST_CONTEXT: _, ...env } = process.env;
   await promisify(execFile)(process.execPath, args, { cwd, env }).catch((err) => {
     throw new Error(`${args.join(' ')}:\n${err.stdout}${err.stderr}`);
@@ -113,7 +113,7 @@ describe('the new route of CONTRIBUTING.md', { concurrency: 2, timeout: 300_000 
     const changed = globSync([...FILES, ...PARTS.map((part) => `${part}/**/*.*`)], { cwd: folder })
       .filter((file) => !file.includes('node_modules'))
       .filter((file) => contents(join(folder, file)) !== contents(join(ROOT, file)));
-    // What step 6 writes, and the changelog.
+    // The output of step 6, and the changelog.
     const written = ['openapi.json', 'README.md', 'CHANGELOG.md'];
     const all = [...changed, ...written];
     assert.ok(all.length <= MOST_FILES, `${all.length}: ${all}`);

@@ -1,6 +1,5 @@
 // deploy/ and compose.yaml. The dashboard and the alerts use metrics that the service has, in valid
-// PromQL, and the alerts fire when they should. A stranger without a token can't change
-// data.
+// PromQL, and the alerts fire when they should. A client without a token can't change data.
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -34,17 +33,17 @@ const panels: readonly Panel[] = dashboard.panels;
 const variables: readonly Variable[] = dashboard.templating.list;
 const targets = panels.flatMap(({ targets: own = [] }) => own);
 
-/** The expressions of the alerts, one line or several. */
+/** The expressions of the alerts, of one or several lines. */
 const alerts = [
   ...readFileSync(ALERTS, 'utf8').matchAll(/^ {8}expr: (?:\|\n((?: {10}.*\n)+)|(.*)\n)/gm),
 ].map(([, lines, line]) => lines ?? line!);
 
-/** Values of the dashboard's variables. */
+/** Replaces the dashboard's variables with values. */
 function filledIn(expression: string): string {
   return expression.replaceAll('$__rate_interval', '5m').replaceAll('$', '');
 }
 
-/** The metrics of an expression: its names that are not labels, functions or operators. */
+/** Returns the metrics of an expression: names that are not labels, functions or operators. */
 function metricsOf(expression: string): string[] {
   const bare = expression
     .replace(/\{[^}]*\}/g, ' ')
@@ -55,7 +54,7 @@ function metricsOf(expression: string): string[] {
     .filter((name) => !['sum', 'count', 'by', 'and', 'or', 'unless', 'absent'].includes(name));
 }
 
-/** The labels that an expression names. */
+/** Returns the labels in an expression. */
 function labelsOf(expression: string): string[] {
   const matched = [...expression.matchAll(/([a-z_]+)\s*(?:=~|!~|!=|=)\s*"/g)];
   const grouped = [...expression.matchAll(/\bby\s*\(([^)]*)\)/g)].flatMap(([, list]) =>
@@ -85,22 +84,22 @@ describe('names', () => {
   });
 
   for (const { what, expressions } of [
-    { what: 'the dashboard asks', expressions: targets.map(({ expr }) => filledIn(expr)) },
-    { what: 'the alerts ask', expressions: alerts },
+    { what: 'the dashboard uses', expressions: targets.map(({ expr }) => filledIn(expr)) },
+    { what: 'the alerts use', expressions: alerts },
   ]) {
-    test(`every metric that ${what} for is on the page`, () => {
+    test(`every metric that ${what} is on the page`, () => {
       assert.ok(expressions.length >= 3);
       for (const expression of expressions) {
         const names = metricsOf(expression);
         assert.ok(names.length > 0, expression);
         for (const name of names) {
-          // Prometheus itself adds `up`.
+          // Prometheus adds `up`.
           assert.ok(name === 'up' || page.names.has(name), `${name} in ${expression}`);
         }
       }
     });
 
-    test(`every label that ${what} for is on the page, or Prometheus' own`, () => {
+    test(`every label that ${what} is on the page, or Prometheus' own`, () => {
       for (const label of expressions.flatMap(labelsOf)) {
         // error_type appears with the store's first failure, as in test/contract/admin.test.ts.
         const isKnown = ['job', 'instance', 'error_type'].includes(label);
@@ -132,7 +131,7 @@ describe('the dashboard', () => {
     assert.ok(!('id' in dashboard) && !('__inputs' in dashboard));
   });
 
-  test('every panel uses the data source that its reader picks', () => {
+  test('every panel uses the data source that the reader selects', () => {
     assert.deepEqual(variables[0]?.name, 'datasource');
     assert.deepEqual(variables[0]?.type, 'datasource');
     const source = { type: 'prometheus', uid: '$' + '{datasource}' };
@@ -161,7 +160,7 @@ describe('the dashboard', () => {
     assert.ok(panels.every(({ gridPos: { x, w } }) => x + w <= 24));
   });
 
-  test('Prometheus can read every expression', PROMTOOL, () => {
+  test('Prometheus can parse every expression', PROMTOOL, () => {
     const file = join(newFolder(), 'rules.yaml');
     const check = (expressions: readonly string[]) => {
       const rules = expressions.map((expr, i) => ({ record: `a:${i}`, expr: filledIn(expr) }));
@@ -176,7 +175,7 @@ describe('the dashboard', () => {
 });
 
 describe('the alerts', () => {
-  test('there are five', () => assert.equal(alerts.length, 5));
+  test('there are five alerts', () => assert.equal(alerts.length, 5));
 
   test('every failure rate has a minimum of traffic, so a single failure does not fire it', () => {
     const shares = alerts.filter((expression) => expression.includes(' / '));

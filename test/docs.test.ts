@@ -1,5 +1,5 @@
-// The page of GET /docs in a browser (contract 8.2): its contents, the flows of a visitor with
-// mouse and keyboard, and its security. Needs Chromium; CHROMIUM can name it.
+// The page of GET /docs in a browser (contract 8.2): contents, use with mouse and keyboard, and
+// security. Needs Chromium; CHROMIUM can have its path.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -30,13 +30,13 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 type Part = any;
 
 describe('the file of the page', () => {
-  test('it names no route except its own source', () => {
+  test('it contains no route except that of its document', () => {
     const script = /<script.*<\/script>/s.exec(HTML)?.[0] ?? '';
     assert.match(script, /openapi\.json/);
     assert.doesNotMatch(script, /\/(?:users|notes|protected|token)\b/);
   });
 
-  test('it stores nothing and makes no markup from strings', () =>
+  test('it stores nothing and creates no markup from strings', () =>
     assert.doesNotMatch(
       HTML,
       /Storage|cookie|indexedDB|innerHTML|outerHTML|insertAdjacent|write\(/,
@@ -62,7 +62,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     await service.close();
   });
 
-  /** The page in its own context. Disposing it fails if the page did something forbidden. */
+  /** Opens the page in its own context. Disposing it fails if the page did something forbidden. */
   async function open(options: BrowserContextOptions & { path?: string } = {}) {
     const context = await browser.newContext(options);
     const page = await context.newPage();
@@ -70,7 +70,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     page.on('pageerror', (err) => faults.push(String(err.stack)));
     page.on('dialog', (dialog) => faults.push(`dialog: ${dialog.message()}`));
     page.on('console', (message) => {
-      // The browser reports each 4xx and 5xx response as an error. The page shows them on purpose.
+      // The browser reports 4xx and 5xx responses as errors, but the page shows them on purpose.
       const isResponse = message.text().startsWith('Failed to load resource: the server responded');
       if (message.type() !== 'log' && !isResponse) faults.push(message.text());
     });
@@ -102,7 +102,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     return ids;
   }
 
-  /** The form of an operation, opened with the mouse. */
+  /** Opens the form of an operation with the mouse. */
   async function operation(page: Page, name: string): Promise<Locator> {
     const form = page.getByRole('form', { name, exact: true });
     const details = page
@@ -224,7 +224,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.match(await focused(), /"contents"/);
   });
 
-  test('the skip link leads past the credentials', async () => {
+  test('the skip link skips the credentials', async () => {
     await using opened = await open();
     const { keyboard } = opened.page;
     await keyboard.press('Tab');
@@ -255,7 +255,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     await patch.getByLabel('body', { exact: true }).fill('{"name": "Ada King"}');
     assert.match(await sendForm(patch), /^412 Precondition Failed/);
     assert.match((await bodyOf(patch).textContent())!, /user's current version fails/);
-    // The tag of the 201 is this user's.
+    // The tag of the 201 belongs to this user.
     await patch.getByRole('button', { name: 'Use "1"' }).first().click();
     assert.equal(await patch.getByLabel('If-Match', { exact: true }).inputValue(), '"1"');
     await patch.getByRole('button', { name: 'Send' }).click();
@@ -290,13 +290,13 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     const { page } = opened;
     await page.getByLabel('User', { exact: true }).fill('admin');
     await page.getByLabel('Password', { exact: true }).fill(PASSWORD);
-    /** The status line and the body that the command prints. */
+    /** Runs the command; returns the status line and the body that it prints. */
     const run = async (form: Locator) => {
       await form.getByRole('button', { name: 'Copy as curl' }).click();
       await form.getByText(/^Copied\./).waitFor();
       const command = await page.evaluate<string>('navigator.clipboard.readText()');
       assert.equal(await bodyOf(form).textContent(), command);
-      // Not a synchronous call: the service is in this process.
+      // The call is asynchronous, because the service runs in this process.
       const { stdout } = await promisify(execFile)('bash', ['-c', command]);
       const [head = '', body = ''] = stdout.split('\r\n\r\n');
       return [head.split('\r\n')[0], body];
@@ -308,7 +308,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     const name = `@'"\\ $HOME $(id) \`id\` !! \n\t%s ';id;' ${crypto.randomUUID()}`;
     const email = `o'neil+${crypto.randomUUID()}@example.com`;
     const body = create.getByLabel('body', { exact: true });
-    // Starts with a line break, and has a character of two UTF-16 units.
+    // The body starts with a line break and has a character of two UTF-16 units.
     await body.fill(`\n${JSON.stringify({ name: `${name}😀`, email }, null, 2)}`);
     const [status, created] = await run(create);
     assert.equal(status, 'HTTP/1.1 201 Created');
@@ -330,7 +330,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.equal((await run(patch))[0], 'HTTP/1.1 412 Precondition Failed');
   });
 
-  test('without a clipboard it shows the command', async () => {
+  test('without access to the clipboard it shows the command', async () => {
     await using opened = await open();
     const { page } = opened;
     await page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })");
@@ -372,7 +372,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     const late = page.waitForResponse(`${service.url}/`);
     first.resolve();
     await (await late).finished();
-    // By then another response has arrived.
+    // Waits until another response has arrived.
     await page.evaluate("fetch('docs').then((res) => res.text())");
     assert.equal(await bodyOf(form).textContent(), 'second');
     await page.context().close();
@@ -492,7 +492,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
       context.skip(`Lighthouse cannot be installed: ${command}`);
       return;
     }
-    // A busy machine lowers the score for performance, never the others.
+    // A busy machine lowers only the score for performance, so several runs are allowed.
     const reports: Report[] = [];
     do reports.push(await measure(command, `${service.url}/docs`, CHROMIUM!));
     while (reports.length < 6 && reports.at(-1)!.scores.performance! < 95);

@@ -1,4 +1,4 @@
-// The lockfiles: npm verifies each package against its hash, from the configured registry.
+// The lockfiles. npm fetches each package from the configured registry and verifies its hash.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ interface Entry {
 for (const file of ['package-lock.json', 'bench/package-lock.json']) {
   const text = readFileSync(join(import.meta.dirname, '..', file), 'utf8');
   const { packages } = JSON.parse(text) as { packages: Record<string, Entry> };
-  // The others are folders of this repository and links to them.
+  // Skips folders of this repository and links to them.
   const installed = Object.entries(packages).filter(
     ([path, { link }]) => /(^|\/)node_modules\//.test(path) && !link,
   );

@@ -1,6 +1,6 @@
-// docs/operations.md: every command block runs, or test/support/manual.ts has the reason.
-// Blocks that need a container engine are in test/image/operations.test.ts. Of
-// docs/high-availability.md, what test:ha does not run.
+// Runs every command block of docs/operations.md, unless test/support/manual.ts has a reason not
+// to. Blocks that need a container engine are in test/image/operations.test.ts. Also checks the
+// blocks of docs/high-availability.md that test:ha does not run.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
@@ -62,7 +62,7 @@ describe('the manual', () => {
 describe('the page on high availability', () => {
   const page = 'high-availability.md';
 
-  test('test:ha runs its files and commands, and these are the others', () => {
+  test('the list below has every block of the page, and where it is tested', () => {
     const found = blocks(page).map(({ heading, language }) => `${heading}: ${language}`);
     assert.deepEqual(found, [
       'Install: sh', // installs packages; its versions are checked here
@@ -81,7 +81,7 @@ describe('the page on high availability', () => {
       'HAProxy on `/primary`: text', // test/ha/cluster.ts
       '3. Count the connections: text', // a formula
       '4. Start the replicas: text', // test/ha/load.ts
-      '4. Start the replicas: sh', // needs a machine of its own
+      '4. Start the replicas: sh', // needs its own machine
       '5. Put a balancer in front: haproxy', // test/ha/balancer.test.ts
       '5. Put a balancer in front: yaml', // checked here
     ]);
@@ -120,7 +120,7 @@ describe('the page on high availability', () => {
   });
 });
 
-test('the manual: the setting for several processes on one port', {
+test('the manual: the command for several processes on one port changes the setting', {
   skip:
     spawnSync('unshare', [...NAMESPACE, 'sysctl -qw net.ipv4.tcp_migrate_req=0']).status !== 0 &&
     'needs root, procps and Linux 5.14 for a network namespace with tcp_migrate_req',
@@ -150,7 +150,7 @@ test('the manual: new TLS files are in use after the signal', { skip: NO_OPENSSL
   assert.equal(after, new X509Certificate(readFileSync(fresh.TLS_CERT_FILE)).fingerprint256);
 });
 
-/** Of the certificate that a new connection gets. */
+/** Returns the fingerprint of the certificate that a new connection gets. */
 async function fingerprint(url: string): Promise<string> {
   const socket = connect({
     host: '127.0.0.1',
@@ -164,7 +164,7 @@ async function fingerprint(url: string): Promise<string> {
 }
 
 describe('the manual: roles and database of Postgres', () => {
-  test('the service runs as the first role, then as either, then only as the second', async () => {
+  test('during a rotation of roles the service runs as the first, then either, then only the second', async () => {
     const server = process.env.TEST_DATABASE_URL;
     if (!server) throw new Error('TEST_DATABASE_URL is not set: run the tests with npm test');
     const name = `notes_${process.pid}`;

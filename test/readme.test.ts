@@ -1,4 +1,4 @@
-// The README's tables match the source, and its session has the printed output.
+// The README's tables match the source, and its session shows the real output.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';

@@ -1,5 +1,5 @@
-// Traps of the drivers: calls that look right but lose a failed commit, a connection or a request.
-// Which folder may import which is in biome.json.
+// Forbids driver calls that look right but lose a failed commit, a connection or a request.
+// biome.json has the import rules of the folders.
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

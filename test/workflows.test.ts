@@ -17,7 +17,7 @@ const { program, reason } = await actionlint();
 
 requireTools(reason);
 
-test('actionlint finds no problem in the workflows, and finds one that is added', {
+test('actionlint finds no problem in the workflows, and finds an added one', {
   skip: reason,
 }, () => {
   const lint = (paths: readonly string[]) =>
@@ -66,7 +66,7 @@ test('a release publishes only after every job that checks', () => {
   }
 });
 
-/** The one of this machine, or one that Go builds; otherwise the reason to skip its test. */
+/** Returns this machine's actionlint, or one built with Go; otherwise the reason to skip. */
 async function actionlint(): Promise<{
   readonly program: string;
   readonly reason: string | false;

@@ -23,17 +23,15 @@ export const HEADERS = {
   RetryAfter: header('Seconds until the next attempt.', { type: 'integer', minimum: 1 }),
 } as const;
 
-/** A required header. */
 export function header(description: string, schema: JsonObject): JsonObject {
   return { description, required: true, schema };
 }
 
-/** An optional header. */
 export function optional(description: string, schema: JsonObject): JsonObject {
   return { description, schema };
 }
 
-/** The schema of one string. With only `const`, generators for Go produce `interface{}`. */
+/** Returns the schema of one string. With only `const`, Go generators produce `interface{}`. */
 export function only(value: string): JsonObject {
   return { type: 'string', const: value };
 }

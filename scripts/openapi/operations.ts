@@ -1,5 +1,5 @@
-// The part of each operation that is not in the route table: its name in generated clients, its
-// parameters, the schema of its body, and its successful response.
+// The parts of each operation that the route table lacks: name in generated clients, parameters,
+// schema of the body, and successful response.
 import type { routes } from '../../src/routes.ts';
 import { VERSION } from '../../src/version.ts';
 import type { PARAMETERS } from './parameters.ts';
@@ -46,7 +46,7 @@ const DOCUMENT_NOT_MODIFIED = ref('responses', 'DocumentNotModified');
 const TOKEN =
   'eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpZCI6ImFkbWluIiwibmFtZSI6IkFkbWluaXN0cmF0b3IiLCJpYXQiOjE3OTUyMjc2NzYsImV4cCI6MTc5NTIzMTI3Nn0.R-6cYmQRHu3fKUgmpTPQflAgjF6_jD2YS9aNkoK3Rco';
 
-/** By route. A missing route is a compile error. */
+/** Operations by route. A missing route is a compile error. */
 export const OPERATIONS: { readonly [key in keyof typeof routes]: Operation } = {
   'GET /': {
     id: 'greet',

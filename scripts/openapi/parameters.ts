@@ -1,5 +1,5 @@
-// Parameters and credentials of requests (contract sections 2 to 4). Viewers send examples, so only
-// a required parameter has one.
+// Parameters and credentials of requests (contract sections 2 to 4). Only required parameters have
+// examples, because viewers send every example.
 import { ADA, INT64, ref } from './schemas.ts';
 
 /** Parameters by component name. */

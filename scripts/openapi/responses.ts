@@ -47,7 +47,7 @@ export const RESPONSES = {
   ),
 } as const;
 
-/** 401 with one of these challenges (RFC 9110 §11.6.1). */
+/** Returns a 401 with one of these challenges (RFC 9110 §11.6.1). */
 export function unauthorized(...challenges: readonly string[]): JsonObject {
   return textResponse('The credentials are missing or invalid.', 'Unauthorized', {
     'WWW-Authenticate': header('The credentials that the route requires.', {
@@ -57,7 +57,7 @@ export function unauthorized(...challenges: readonly string[]): JsonObject {
   });
 }
 
-/** 415 of a route that accepts these media types (RFC 9110 §15.5.16). */
+/** Returns the 415 of a route that accepts these media types (RFC 9110 §15.5.16). */
 export function unsupported(accepted: string, isPatch: boolean): JsonObject {
   const types = optional('Media types that the route accepts.', only(accepted));
   return textResponse(

@@ -7,7 +7,6 @@ export type JsonObject = { readonly [name: string]: unknown };
 
 type ComponentType = 'schemas' | 'parameters' | 'headers' | 'responses';
 
-/** A reference to a component. */
 export function ref(type: ComponentType, name: string): JsonObject {
   return { $ref: `#/components/${type}/${name}` };
 }
@@ -18,7 +17,7 @@ export const ADA = { id: 1, name: 'Ada Lovelace', email: 'ada@example.com' };
 /** Entity tag of a user that has never changed. */
 export const FIRST_TAG = '"1"';
 
-/** Without the format, generators for Go and Java produce a 32-bit number. */
+/** Schema of an id. Without the format, generators for Go and Java produce a 32-bit number. */
 export const INT64 = { type: 'integer', format: 'int64', maximum: Number.MAX_SAFE_INTEGER };
 
 /** Schemas by component name. `NewUser` would collide with the constructor of `User` in Go. */

@@ -1,5 +1,5 @@
-// The journey with openapi-fetch. Everything it knows about the API comes from `api.ts`, which
-// openapi-typescript generates from openapi.json. Prints the journey as JSON.
+// The journey with openapi-fetch. Its types come only from `api.ts`, which openapi-typescript
+// generates from openapi.json. Prints the journey as JSON.
 import createClient from 'openapi-fetch';
 import type { components, paths } from './api.ts';
 

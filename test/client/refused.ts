@@ -1,4 +1,4 @@
-// Errors that the types of a client catch: each marked line, and no other.
+// Misuse that the types of a client catch: a type error on each marked line, and no other.
 import createClient from 'openapi-fetch';
 import type { components, paths } from './api.ts';
 

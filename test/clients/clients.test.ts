@@ -1,5 +1,5 @@
-// openapi.json with third-party generators. Each generates a client, the client compiles,
-// and a program that uses it completes the journey on both stores. test/client.test.ts does the same
+// Tests openapi.json with third-party generators. Each generates a client, the client compiles, and
+// a program that uses it completes the journey on both stores. test/client.test.ts does the same
 // with openapi-typescript.
 import assert from 'node:assert/strict';
 import {
@@ -33,12 +33,12 @@ const JOURNEYS = join(import.meta.dirname, 'journeys');
 const TOOLS = join(import.meta.dirname, 'tools');
 
 interface Client {
-  /** Also the name of its file in `journeys/`. */
+  /** Name of the generator, and of its file in `journeys/`. */
   readonly name: string;
   /** Files of the generated client, in its folder. */
   readonly files: string;
   readonly skip: string | false;
-  /** Generates and compiles in a new folder. @returns the command of the journey */
+  /** Generates and compiles the client in a new folder. @returns the command of the journey */
   readonly make: (folder: string) => Promise<readonly [string, readonly string[], Options?]>;
 }
 
@@ -47,7 +47,7 @@ async function generate(language: string, output: string, ...more: string[]): Pr
   await run('java', ['-Xmx512m', '-jar', GENERATOR_JAR, ...args]);
 }
 
-/** A module of Go with the client as a package and the journey as its program. */
+/** Builds a Go module with the client as a package and the journey as its program. */
 async function buildGo(folder: string, journey: string) {
   for (const name of ['go.mod', 'go.sum']) copyFileSync(join(TOOLS, name), join(folder, name));
   copyFileSync(join(JOURNEYS, journey), join(folder, 'main.go'));
@@ -151,7 +151,7 @@ describe('generated clients', { concurrency: 2 }, () => {
       const folder = newFolder();
       let command: Awaited<ReturnType<Client['make']>>;
 
-      test('8.1 it is generated and compiles', async (t) => {
+      test('8.1 the client is generated and compiles', async (t) => {
         command = await client.make(folder);
         const texts = globSync(join(folder, client.files)).map((file) =>
           readFileSync(file, 'utf8'),
@@ -162,7 +162,7 @@ describe('generated clients', { concurrency: 2 }, () => {
       });
 
       for (const store of STORES) {
-        test(`8.1 a program with it completes the journey (${store})`, async () => {
+        test(`8.1 a program with the client completes the journey (${store})`, async () => {
           await using program = await start({
             PROTECT_USERS: 'true',
             DATABASE_URL: await newDatabase(store),

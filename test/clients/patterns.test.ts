@@ -13,8 +13,8 @@ const patterns = [
   ...new Set(Array.from(DOCUMENT.matchAll(/"pattern": (".*")/g), ([, json]) => JSON.parse(json!))),
 ] as readonly string[];
 
-// White space, controls and their neighbours. No text ends with a line feed: `$` is
-// also before it in Python, Java and PCRE, and has no portable replacement.
+// White space, controls and their neighbours. No text ends with a line feed, because `$` also
+// matches before it in Python, Java and PCRE, and has no portable replacement.
 const CODES = [
   ...[0x00, 0x01, 0x08, 0x09, 0x0a, 0x0d, 0x0e, 0x1f, 0x20, 0x21, 0x3f, 0x40, 0x41, 0x7e, 0x7f],
   ...[0x80, 0x85, 0x9f, 0xa0, 0xa1, 0xe0, 0x167f, 0x1680, 0x1681, 0x180e, 0x1fff, 0x2000, 0x2005],
@@ -47,7 +47,7 @@ const TEXTS = [
 
 const PAIRS = patterns.flatMap((pattern) => TEXTS.map((text) => ({ pattern, text })));
 
-/** The verdicts of this engine. JSON Schema requires the `u` flag, but some validators omit it. */
+/** Matches in this engine. JSON Schema requires the `u` flag, but some validators omit it. */
 const verdicts = (flags: string) =>
   PAIRS.map(({ pattern, text }) => new RegExp(pattern, flags).test(text));
 
@@ -68,25 +68,29 @@ function compare(program: string, args: readonly string[]): void {
 }
 
 describe('the patterns of openapi.json', () => {
-  test('8.1 in JavaScript, with and without the u flag', () => {
+  test('8.1 they mean the same in JavaScript with and without the u flag', () => {
     assert.deepEqual(verdicts(''), verdicts('u'));
     assert.ok(patterns.length >= 6);
     assert.deepEqual([...new Set(verdicts('u'))].sort(), [false, true]);
   });
 
-  test('8.1 in Python', { skip: ABSENT.python }, () =>
+  test('8.1 they mean the same in Python', { skip: ABSENT.python }, () =>
     compare('python3', [join(PATTERNS, 'match.py')]),
   );
 
-  test('8.1 in Go', { skip: ABSENT.go }, () => compare('go', ['run', join(PATTERNS, 'match.go')]));
+  test('8.1 they mean the same in Go', { skip: ABSENT.go }, () =>
+    compare('go', ['run', join(PATTERNS, 'match.go')]),
+  );
 
-  test('8.1 in Java', { skip: ABSENT.java }, () =>
+  test('8.1 they mean the same in Java', { skip: ABSENT.java }, () =>
     compare('java', ['-Dfile.encoding=UTF-8', join(PATTERNS, 'match.java')]),
   );
 
-  test('8.1 in PCRE, by grep', { skip: !isPcreThere() && 'grep has no -P' }, () => {
+  test('8.1 they mean the same in PCRE (grep)', {
+    skip: !isPcreThere() && 'grep has no -P',
+  }, () => {
     for (const pattern of patterns) {
-      // Records end with U+0000; within one, ^ and $ match at line feeds.
+      // Records end with U+0000. Within a record, ^ and $ match at line feeds.
       const texts = TEXTS.filter((text) => !/[\0\n]/.test(text));
       const { status, stdout, stderr } = grep(pattern, texts);
       assert.ok(status === 0 || status === 1, stderr);

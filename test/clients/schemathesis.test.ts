@@ -1,5 +1,5 @@
-// schemathesis derives valid and invalid requests from openapi.json and checks every response against
-// it, on both stores, with and without PROTECT_USERS. All of its checks are on by default.
+// Runs schemathesis on both stores, with and without PROTECT_USERS. It derives valid and invalid
+// requests from openapi.json and checks every response. All of its checks are on by default.
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,12 +16,12 @@ const { id: USER, pw: PASSWORD } =
 
 /** Requests for each operation in one phase of three. */
 const EXAMPLES = IS_FULL ? 300 : 30;
-/** The full form uses new requests each time. schemathesis prints the seed of a failure. */
+/** CLIENTS=full sends new requests each time. schemathesis prints the seed of a failure. */
 const SEED = IS_FULL ? [] : ['--seed', '16'];
 
 const TOKEN = 'token';
 
-/** `positive_data_acceptance` is replaced by the check in checks/hooks.py. */
+/** Returns the configuration. checks/hooks.py replaces `positive_data_acceptance`. */
 const configuration = (token: string) => `
 hooks = "hooks"
 color = false
@@ -51,13 +51,13 @@ password = "${PASSWORD}"
 describe('schemathesis', { skip: MISSING.python, concurrency: 2 }, () => {
   for (const store of STORES) {
     for (const isProtected of [false, true]) {
-      test(`8.1 it finds no failure (${store}, PROTECT_USERS=${isProtected})`, async (t) => {
+      test(`8.1 schemathesis finds no failure (${store}, PROTECT_USERS=${isProtected})`, async (t) => {
         await using program = await start({
           PROTECT_USERS: String(isProtected),
           DATABASE_URL: await newDatabase(store),
           AUTH_USER: USER,
           AUTH_PASSWORD: PASSWORD,
-          // It also sends invalid credentials.
+          // schemathesis also sends invalid credentials.
           AUTH_FAILURES_PER_MINUTE: '0',
         });
         const pair = { id: USER, pw: PASSWORD };

@@ -1,4 +1,4 @@
-// Runs before the client tests: installs the tools and starts Postgres.
+// Installs the tools and starts Postgres before the client tests.
 import * as postgres from '../support/postgres.ts';
 import { install } from './toolbox.ts';
 

@@ -1,5 +1,5 @@
-// Third-party programs at pinned versions, installed by their own package managers into one
-// cache folder. They write nothing to the tree or to the home folder.
+// Installs third-party programs at pinned versions with their package managers into one cache
+// folder. They write nothing to the source tree or the home folder.
 import { execFile, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { copyFileSync, readFileSync } from 'node:fs';
@@ -9,7 +9,7 @@ import { promisify } from 'node:util';
 import { find } from '../support/daemon.ts';
 import { fill, isFilled, whyNoGo } from '../support/tools.ts';
 
-/** CLIENTS=full takes some minutes longer. */
+/** CLIENTS=full tests more and takes some minutes longer. */
 export const IS_FULL = process.env.CLIENTS === 'full';
 
 const CACHE = process.env.CLIENTS_CACHE ?? join(tmpdir(), `notes-users-clients-${userInfo().uid}`);
@@ -38,7 +38,7 @@ function hasVenv(): boolean {
   return spawnSync('python3', ['-c', check]).status === 0;
 }
 
-/** The path of each tool. It changes with the version. */
+/** Folder of each tool. It changes with the version. */
 const FOLDERS = {
   jars: folderOf('jars', readFileSync(join(TOOLS, 'pom.xml'))),
   venv: folderOf('venv', readFileSync(join(TOOLS, 'requirements.txt'))),
@@ -61,7 +61,7 @@ export const SWAGGER_UI_FOLDER = join(FOLDERS.npm, 'node_modules/swagger-ui-dist
 
 const { NODE_TEST_CONTEXT: _, GOFLAGS = '', ...inherited } = process.env;
 
-/** The environment, with the caches of all package managers in the cache folder. */
+/** Environment with the caches of all package managers in the cache folder. */
 export const ENV = {
   ...inherited,
   GOPATH: join(CACHE, 'go'),
@@ -95,7 +95,7 @@ export async function run(
 interface Tool {
   readonly name: string;
   readonly folder: string;
-  /** Why this machine can't have it. */
+  /** Reason why this machine can't install the tool; `false` if it can. */
   readonly absent: string | false;
   readonly download: () => Promise<unknown>;
 }
@@ -154,7 +154,7 @@ const swaggerUi: Tool = {
   },
 };
 
-/** Of the tools that could not be installed: the reason, by the tool's name. */
+/** Reasons why tools could not be installed, by the tool's name. */
 const FAULTS: Readonly<Record<string, string>> = JSON.parse(process.env.CLIENTS_FAULTS ?? '{}');
 
 /** Reason to skip the tests of a tool; `false` if it is installed. */
@@ -172,7 +172,7 @@ function missing({ name, folder, absent }: Tool): string | false {
   return FAULTS[name] ?? `not installed: ${name} (npm run test:clients does that)`;
 }
 
-/** Installs the tools that are not in the cache yet. The tests say which could not be installed. */
+/** Installs the tools that are not in the cache. `MISSING` has the reason of each failure. */
 export async function install(): Promise<void> {
   const tools = [generator, python, oapiCodegen, goModules, swaggerUi];
   const faults = tools.map(async ({ name, folder, absent, download }) => [

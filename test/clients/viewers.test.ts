@@ -1,4 +1,4 @@
-// Swagger UI shows openapi.json and sends every operation with its prefilled values: the request
+// Swagger UI shows openapi.json and sends every operation with its prefilled values. The request
 // leaves the browser, and has no value from an example that the visitor did not choose.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -29,7 +29,7 @@ const operations = Object.entries(DOCUMENT.paths!).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, part]) => ({ method, path, part })),
 );
 
-/** Operations that refuse the example: it has no credentials, or wrong ones. */
+/** True if the operation refuses its example, which has no credentials or wrong ones. */
 function isUnauthorized({ operationId, security }: JsonObject): boolean {
   const schemes = security as unknown as readonly object[];
   const needsCredentials =
@@ -64,7 +64,7 @@ describe('Swagger UI', { skip: MISSING.swaggerUi, timeout: 300_000 }, () => {
     const context = await browser.newContext();
     const page = await context.newPage();
     page.setDefaultTimeout(20_000);
-    // Turns the cache off: the page has already read /openapi.json, and Chromium would revalidate it.
+    // Disables the cache. Otherwise Chromium would revalidate /openapi.json, already read.
     await page.route('**', (route) => route.continue());
     const { port } = viewer.address() as AddressInfo;
     await page.goto(`http://127.0.0.1:${port}/?api=${program.url}`);
@@ -97,7 +97,7 @@ describe('Swagger UI', { skip: MISSING.swaggerUi, timeout: 300_000 }, () => {
   }
 });
 
-/** The request of an operation's example. */
+/** Returns the request of an operation's example. */
 function exampleOf(id: string): {
   method: string;
   body?: string;

@@ -105,7 +105,7 @@ for (const store of STORES) {
       assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
     });
 
-    test('7.3 the counts equal the requests sent', async () => {
+    test('7.3 the counts equal the number of requests sent', async () => {
       await using program = await start({ DATABASE_URL: await newDatabase(store) });
       await ready(program);
       const { url } = program;
@@ -213,7 +213,7 @@ for (const store of STORES) {
       socket.destroy();
     });
 
-    test('7.3 a client that disconnects during its request is counted, and is no longer active', async () => {
+    test('7.3 a request whose client disconnects is counted, and is no longer active', async () => {
       await using program = await start({ DATABASE_URL: await newDatabase(store) });
       const { hostname, port } = new URL(program.url);
       const socket = connect(Number(port), hostname);
@@ -340,7 +340,7 @@ for (const store of STORES) {
   });
 }
 
-/** Counts by operation; failures are under `NAME FAILURE`. */
+/** Returns counts by operation. Failures have the key `NAME FAILURE`. */
 async function operations(program: Program, store: StoreName): Promise<Record<string, number>> {
   const series = (await Page.of(program.adminUrl)).series(`${OPERATIONS}_count`);
   const labels = `db_system_name="${SYSTEMS[store]}",db_operation_name="(\\w+)"(?:,error_type="(\\w+)")?`;
@@ -367,7 +367,7 @@ async function execute(url: string, store: StoreName, ...statements: string[]): 
   await sql.end();
 }
 
-/** Makes the store fail for the service. */
+/** Makes the store fail. */
 function takeAway(url: string, store: StoreName): Promise<void> {
   if (store === 'sqlite') return execute(url, store, 'drop table users');
   const name = new URL(url).pathname.slice(1);

@@ -14,7 +14,7 @@ const FORM = new URLSearchParams({ id: USER, pw: PASSWORD }).toString();
 const FORM_TYPE = 'application/x-www-form-urlencoded';
 const PATCH_TYPES = ['application/json', 'application/merge-patch+json'];
 
-/** Each route that takes a body, with its media types and a body of the first of them. */
+/** Each route that takes a body, its media types, and a body of the first type. */
 const ROUTES = [
   ['POST', '/token', ['application/json', FORM_TYPE], CREDENTIALS, 200],
   ['POST', '/users', ['application/json'], '{"name":"Ann","email":"EMAIL"}', 201],
@@ -239,7 +239,7 @@ for (const store of STORES) {
         const half = bytes.length / 2;
         for (const part of [bytes.slice(0, half), bytes.slice(half)]) {
           await new Promise((resolve) => client.socket.write(part, resolve));
-          // After another connection's response, the service has read the first half.
+          // Once another connection has a response, the service has read the first half.
           assert.equal((await send(program.url)).status, 200);
         }
         client.socket.resume();
@@ -262,7 +262,7 @@ for (const store of STORES) {
       for (const { socket } of clients) {
         await new Promise((resolve) => socket.write(head + type + chunks, resolve));
       }
-      // After another connection's response, the service holds all of them.
+      // Once another connection has a response, the service holds all of them.
       assert.equal((await send(own.url)).status, 200);
       const grown = (await resident()) - before;
       assert.ok(grown < 100e6, `${grown} bytes more`);
@@ -338,7 +338,7 @@ for (const store of STORES) {
         socket.write(bytes);
         await once(socket, 'end');
         assert.deepEqual(seen().map(Number), statuses);
-        // Our half stays open. The service drops its data, then gives up.
+        // Our side stays open. The service drops its data, then closes the connection.
         const more = setInterval(() => socket.write('x'.repeat(100)), 100);
         await new Promise((resolve) => socket.once('close', resolve));
         clearInterval(more);
@@ -362,7 +362,7 @@ for (const store of STORES) {
           const rest = 'Content-Type: text/plain\r\nContent-Length: 90000\r\n\r\n';
           client.socket.write(head + rest);
           for (let i = 0; i < 9; i++) {
-            // After another connection's response, this request has had its own.
+            // Once another connection has a response, this request has its own.
             assert.equal((await send(program.url)).status, 200);
             await new Promise((resolve) => client.socket.write('x'.repeat(10_000), resolve));
           }
@@ -430,12 +430,12 @@ for (const store of STORES) {
 
 let emails = 0;
 
-/** Returns an email that no user has. */
+/** Returns a new email. */
 function email(): string {
   return `user-${++emails}@example.com`;
 }
 
-/** The bytes of a request with Content-Length. The connection closes unless `close` is empty. */
+/** Returns the bytes of a request with Content-Length and, by default, Connection: close. */
 function request(
   method: string,
   path: string,
@@ -447,7 +447,7 @@ function request(
   return `${method} ${path} HTTP/1.1\r\nHost: x\r\n${close}${head}${length}\r\n${body}`;
 }
 
-/** The same in two chunks. */
+/** Returns the bytes of the same request in two chunks. */
 function chunked(
   method: string,
   path: string,
@@ -462,12 +462,12 @@ function chunked(
   return `${method} ${path} HTTP/1.1\r\nHost: x\r\n${close}${head}${coding}\r\n${coded}`;
 }
 
-/** The only response to those bytes, read until the server closes. */
+/** Sends the bytes, reads until the server closes, and returns the only response. */
 async function responseTo(url: string, bytes: string): Promise<HttpResponse> {
   return parse(await raw(url, bytes));
 }
 
-/** One response, with its body up to the end of the text. */
+/** Parses one response. Its body is the rest of the text. */
 function parse(text: string): HttpResponse {
   const end = text.indexOf('\r\n\r\n');
   const [line, ...fields] = text.slice(0, end).split('\r\n');
@@ -479,7 +479,7 @@ function parse(text: string): HttpResponse {
   };
 }
 
-/** A connection that collects the bytes it receives. */
+/** Opens a connection that collects the bytes it receives. */
 async function open(url: string) {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname)
@@ -499,7 +499,7 @@ async function open(url: string) {
   };
 }
 
-/** The elements of a list in a header, in order. */
+/** Returns the elements of a header's list, sorted. */
 function items(value: string | null): string[] {
   return (value ?? '').split(/\s*,\s*/).sort();
 }

@@ -15,7 +15,7 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, (
     assert.deepEqual([id, name], ['admin', 'Administrator']);
   });
 
-  test('1 AUTH_USER, AUTH_PASSWORD, AUTH_NAME: the given ones are valid, the default user is not', async () => {
+  test('1 AUTH_USER, AUTH_PASSWORD, AUTH_NAME: the set values are valid, and the default user is not', async () => {
     const env = { AUTH_USER: 'Zoë', AUTH_PASSWORD: `${EMOJI.repeat(7)}:`, AUTH_NAME: 'Zoë Ω' };
     await using program = await start(env);
     const { id, name } = claims(await token(program, env.AUTH_PASSWORD, env.AUTH_USER));
@@ -219,7 +219,7 @@ function claims(jwt: string): Record<string, unknown> {
   return JSON.parse(Buffer.from(jwt.split('.')[1]!, 'base64url').toString());
 }
 
-/** The same token, signed with another secret. */
+/** Signs the claims of the token with another secret. */
 function resign(jwt: string, secret: string): string {
   const signed = jwt.slice(0, jwt.lastIndexOf('.'));
   return `${signed}.${createHmac('sha256', secret).update(signed).digest('base64url')}`;

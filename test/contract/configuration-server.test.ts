@@ -19,7 +19,7 @@ import { createDatabase, freePort } from '../support/postgres.ts';
 import { newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/program.ts';
 import { until } from '../support/until.ts';
 
-/** Settings with which a start generates no secret and leaves no file. */
+/** With these settings, a start generates no secret and leaves no file. */
 const COMPLETE = {
   PORT: '0',
   HOST: '127.0.0.1',
@@ -28,7 +28,7 @@ const COMPLETE = {
   SIGNING_SECRET: SECRET,
 };
 
-/** Node supports the option on few systems. */
+/** Node supports the option on few operating systems. */
 const NO_REUSE = process.platform !== 'linux' && 'SO_REUSEPORT spreads connections on Linux';
 
 describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
@@ -52,7 +52,7 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
   test('1 PORT: the default is 3000', async () => {
     const { PORT: _, ...rest } = COMPLETE;
     await using program = new Program(rest);
-    // If another process has the port, the line about the address in use names it.
+    // If another process has the port, the error line names the port.
     await Promise.race([program.logged('listening'), program.exited]).catch(() => {});
     assert.match(program.stdout + program.stderr, /127\.0\.0\.1:3000\b/);
   });
@@ -64,7 +64,7 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
     assert.equal(second.url, first.url);
     const taken = (program: Program) =>
       program.log.filter(({ message }) => message === 'request').length;
-    // A new connection each. One process gets all of them with a probability of 2^-199.
+    // Each request has a new connection. The probability that one process gets all is 2^-199.
     for (let i = 1; taken(first) === 0 || taken(second) === 0; i++) {
       assert.ok(i <= 200, 'one process got all connections');
       const text = await raw(first.url, 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
@@ -198,14 +198,14 @@ describe('1 configuration: bodies, origins, log, stop', {
     });
   }
 
-  test('1 MEMORY_LIMIT_BYTES: the clients that hold the most are closed first, others are served', async () => {
+  test('1 MEMORY_LIMIT_BYTES: the clients that hold the most memory are closed, others are served', async () => {
     // A budget of 32 MiB, and 40 MB of unfinished bodies.
     await using program = await start({ MEMORY_LIMIT_BYTES: '67108864' });
     const { hostname, port } = new URL(program.url);
     const head = `POST /token HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n`;
     const get = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
     const patient = connect(Number(port), hostname).on('error', () => {});
-    // On a busy machine, a connection without a request would be closed meanwhile (6.3).
+    // On a busy machine, the service would close a connection without a request meanwhile (6.3).
     patient.write(get);
     await once(patient, 'data');
     const hoarders = Array.from({ length: 400 }, () =>
@@ -295,7 +295,7 @@ describe('1 configuration: bodies, origins, log, stop', {
     });
   }
 
-  /** Starts at that level, causes one success and one store failure, and stops. */
+  /** Starts the program at that level, causes one success and one store failure, and stops it. */
   async function lifetime(LOG_LEVEL: string): Promise<Program> {
     const port = String(await freePort());
     const DATABASE_URL = `postgres://127.0.0.1:${await freePort()}/none`;
@@ -362,7 +362,7 @@ describe('1 configuration: bodies, origins, log, stop', {
     assert.match(String((await away.logged('cannot connect')).cause), /ECONNREFUSED/);
   });
 
-  test('1 SHUTDOWN_DELAY_MS: new connections are accepted that long while /ready already fails', async () => {
+  test('1 SHUTDOWN_DELAY_MS: during the delay new connections are accepted and /ready fails', async () => {
     await using program = await start({ SHUTDOWN_DELAY_MS: '3000' });
     const began = performance.now();
     program.process.kill('SIGTERM');
@@ -384,7 +384,7 @@ describe('1 configuration: bodies, origins, log, stop', {
     assert.deepEqual(await program.exited, { code: 0, signal: null });
   });
 
-  test('1 SHUTDOWN_TIMEOUT_MS: a stop waits that long for a request in flight, then exits with 1', async () => {
+  test('1 SHUTDOWN_TIMEOUT_MS: a stop waits this long for a request in flight, then exits with 1', async () => {
     await using program = await start({ SHUTDOWN_TIMEOUT_MS: '500' });
     await using _held = await halfSent(program);
     const began = performance.now();
@@ -447,7 +447,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     agent.destroy();
   });
 
-  test('1 TLS_CERT_FILE, TLS_KEY_FILE: invalid at SIGHUP, the old ones stay in use, with one error line', async () => {
+  test('1 TLS_CERT_FILE, TLS_KEY_FILE: if invalid at SIGHUP, the old ones stay in use, with one error line', async () => {
     const used = copy(first, join(newFolder(), 'tls'));
     await using program = await start({ TLS_CERT_FILE: used.cert, TLS_KEY_FILE: used.key });
     const spoil = [
@@ -527,7 +527,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
   }
 
   for (const protocol of ['http/1.1', 'http/1.0']) {
-    test(`2.4 over TLS a client may ask for ${protocol} (ALPN)`, async () => {
+    test(`2.4 over TLS a client can offer ${protocol} (ALPN)`, async () => {
       await using program = await start({ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: first.key });
       const socket = await openTls(program.url, first, { ALPNProtocols: [protocol] });
       assert.equal(socket.alpnProtocol, protocol);
@@ -554,15 +554,15 @@ function file(text: string): string {
 }
 
 /**
- * A loopback address of this test alone. On 127.0.0.1 a program of another test can listen on the same
- * port number, so that a connection which should be refused is not.
+ * Returns a loopback address that only this test uses. On 127.0.0.1, a program of another test can
+ * listen on the same port and accept a connection that should be refused.
  */
 function newAddress(): string {
   const byte = () => 1 + Math.floor(Math.random() * 254);
   return `127.${byte()}.${byte()}.${byte()}`;
 }
 
-/** The elements of a list in a header, in lower case and in order. */
+/** Returns the elements of a header's list in lower case, sorted. */
 function items(value: string | null): string[] {
   return (value ?? '')
     .toLowerCase()
@@ -598,7 +598,7 @@ async function connects(url: string): Promise<boolean> {
   }
 }
 
-/** A request in flight: `POST /token` without the last two bytes of its body. */
+/** Sends `POST /token` without the last two bytes of its body, so it stays in flight. */
 async function halfSent(program: Program): Promise<{ socket: Socket } & AsyncDisposable> {
   const { hostname, port } = new URL(program.url);
   const socket = connect(Number(port), hostname).on('error', () => {});
@@ -617,14 +617,14 @@ interface Pair {
   readonly fingerprint: string;
 }
 
-/** A new certificate and its key, as files. */
+/** Writes a new certificate and its key to files. */
 function pair(): Pair {
   const { TLS_CERT_FILE: cert, TLS_KEY_FILE: key } = certificate();
   const { fingerprint256: fingerprint } = new X509Certificate(readFileSync(cert));
   return { path: cert.replace(/\.crt$/, ''), cert, key, fingerprint };
 }
 
-/** Writes the pair to `path` with `.crt` and `.key`. */
+/** Copies the pair to `path` with `.crt` and `.key`. */
 function copy(pair: Pair, path: string): Pair {
   const [cert, key] = [`${path}.crt`, `${path}.key`];
   writeFileSync(cert, readFileSync(pair.cert));
@@ -632,7 +632,7 @@ function copy(pair: Pair, path: string): Pair {
   return { path, cert, key, fingerprint: pair.fingerprint };
 }
 
-/** The cipher that openssl agrees on when it offers only this one; empty if that fails. */
+/** Offers only this cipher with openssl. Returns the agreed cipher, or '' if that fails. */
 async function handshake(url: string, version: string, cipher: string): Promise<string> {
   // At level 0 openssl offers weak ciphers, so the service has to refuse them.
   const offer =
@@ -644,7 +644,7 @@ async function handshake(url: string, version: string, cipher: string): Promise<
   return agreed === undefined || agreed === '(NONE)' ? '' : agreed;
 }
 
-/** A TLS connection that can close only its side. */
+/** Opens a TLS connection that can close only its own side. */
 async function openTls(url: string, { cert }: Pair, options: ConnectionOptions) {
   const { hostname: host, port } = new URL(url);
   const all = { host, port: Number(port), ca: readFileSync(cert), allowHalfOpen: true, ...options };
@@ -653,7 +653,7 @@ async function openTls(url: string, { cert }: Pair, options: ConnectionOptions) 
   return socket;
 }
 
-/** `GET /` over TLS, with the parameters of the connection. */
+/** Sends `GET /` over TLS; returns the response and the parameters of the connection. */
 async function askTls(url: string, pair: Pair, agent: Agent | false = false) {
   const req = request(url, { ca: readFileSync(pair.cert), agent }).end();
   const [res] = await once(req, 'response');

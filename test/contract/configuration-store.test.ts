@@ -84,7 +84,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       test(`1 DATABASE_URL: sslmode=${mode} to ${host} (${why}${authority && `, by ${authority}`}) returns ${status}`, async () => {
         const url = new URL(await createDatabase(server.url));
         url.hostname = host;
-        // With unescaped slashes, as people type a path.
+        // Doesn't escape slashes, because people type paths without escapes.
         const path = authority === 'another sslrootcert' ? certificate().TLS_CERT_FILE : cert;
         const root = authority.endsWith('sslrootcert') ? `&sslrootcert=${path}` : '';
         await using program = await start({
@@ -123,7 +123,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     assert.ok(existsSync(join(folder, 'data/service.db')));
   });
 
-  test('1 DATABASE_URL: sqlite:PATH keeps the users of one start for the next', async () => {
+  test('1 DATABASE_URL: sqlite:PATH keeps the users for the next start', async () => {
     const env = { DATABASE_URL: `sqlite:${join(newFolder(), 'service.db')}` };
     const bodies = [];
     for (const method of ['POST', 'GET']) {
@@ -161,7 +161,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     });
   }
 
-  test('1 DATABASE_URL: libpq environment variables such as PGPASSWORD, are ignored', async () => {
+  test('1 DATABASE_URL: libpq environment variables such as PGPASSWORD are ignored', async () => {
     const url = new URL(await createDatabase());
     const env = {
       PGPASSWORD: url.password,
@@ -201,7 +201,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     assert.deepEqual([response.status, response.body], [200, '[]']);
   });
 
-  test('1 DATABASE_POOL_SIZE: no more connections than that, however many requests wait', async () => {
+  test('1 DATABASE_POOL_SIZE: limits the connections, however many requests wait', async () => {
     const url = await createDatabase();
     await using program = await start({ DATABASE_URL: url, DATABASE_POOL_SIZE: '2' });
     const user = await create(program);
@@ -225,7 +225,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     await using sql = database(url);
     const lock = await sql.lockUsers();
     const waiting: Promise<unknown>[] = [];
-    // Each turn sends another kind of request, so no two rounds share a statement.
+    // Each round sends another kind of request, so no two rounds share a statement.
     for (let i = 0; i < 10; i++) {
       waiting.push(send(`${program.url}/users/${user.id}`), create(program));
       waiting.push(send(`${program.url}/users?limit=${i + 1}`), send(`${program.url}/users`));
@@ -257,11 +257,11 @@ async function create(program: Program): Promise<{ id: number; name: string; ema
   return JSON.parse(response.body);
 }
 
-/** A superuser's connections to that database. */
+/** Connects to that database as superuser. */
 function database(url: string) {
   const sql = postgres(url, { max: 2, onnotice: () => {} });
   return {
-    /** Makes every other statement on `users` wait. */
+    /** Locks `users`, so every other statement on it waits. */
     async lockUsers() {
       const held = await sql.reserve();
       await held.unsafe('begin; lock table users in access exclusive mode');
@@ -272,7 +272,7 @@ function database(url: string) {
         },
       };
     },
-    /** Connections of others to the database, once at least one of them waits for the lock. */
+    /** Counts other connections to the database, once at least one of them waits for the lock. */
     async connections(): Promise<number> {
       let count = 0;
       await until(async () => {

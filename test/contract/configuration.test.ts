@@ -1,5 +1,5 @@
 // Section 1 of the contract: valid values of the variables, values from files, and secrets. The
-// effects of the variables are in configuration-store, -access and -server.
+// tests of their effects are in configuration-store, -access and -server.
 import assert from 'node:assert/strict';
 import { once as event } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/pr
 
 type Row = readonly [name: string, value: string, why: string];
 
-/** Settings with which a start generates no secret and leaves no file. */
+/** With these settings, a start generates no secret and leaves no file. */
 const COMPLETE = {
   PORT: '0',
   HOST: '127.0.0.1',
@@ -136,7 +136,7 @@ const ACCEPTED: readonly Row[] = [
 
 describe('1 configuration: values', { concurrency: 2, timeout: 300_000 }, () => {
   for (const batch of batches(REFUSED)) {
-    // All problems are reported together, so one run tests many.
+    // The program reports all problems together, so one run tests many values.
     const ended = once(() => run({ ...COMPLETE, ...Object.fromEntries(batch) }));
     for (const [name, value, why] of batch) {
       test(`1.6 ${name}: "${value}" is refused (${why})`, async () => {
@@ -150,7 +150,7 @@ describe('1 configuration: values', { concurrency: 2, timeout: 300_000 }, () => 
   }
 
   for (const batch of batches(ACCEPTED)) {
-    // An invalid LOG_LEVEL ends the program before it listens, with a line of its own.
+    // An invalid LOG_LEVEL ends the program before it listens, and has its own line.
     const env = { ...COMPLETE, ...Object.fromEntries(batch), LOG_LEVEL: 'verbose' };
     const ended = once(() => run(env));
     for (const [name, value, why] of batch) {
@@ -228,7 +228,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
     assert.ok(!output.includes(secret) && !output.includes(SECRET), output);
   });
 
-  test('1.2 a file gives the value without its one trailing newline', async () => {
+  test('1.2 one trailing newline of a file is not part of the value', async () => {
     await using program = await start({
       AUTH_PASSWORD: '',
       AUTH_PASSWORD_FILE: file('pass word from a file\n'),
@@ -364,7 +364,7 @@ function once<T>(make: () => T): () => T {
   };
 }
 
-/** A port on which this process listens until disposed. */
+/** Listens on a free port until disposed. */
 async function listener() {
   const server = createServer().listen(0, '127.0.0.1');
   await event(server, 'listening');

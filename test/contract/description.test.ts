@@ -1,5 +1,5 @@
-// Section 8 of the contract: the API's own description. The client that most other tests use checks
-// that each response is declared. These tests provoke every declared response.
+// Section 8 of the contract: the API's own description. The client of most other tests checks that
+// each response is declared. These tests provoke every declared response.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
@@ -115,7 +115,7 @@ interface Credentials {
   readonly pw: string;
 }
 
-/** The example of a body or a response, which all its media types share. */
+/** Returns the example of a body or a response. All its media types share it. */
 function exampleOf({ content }: JsonObject): unknown {
   return Object.values(content!)[0]!.example;
 }
@@ -145,7 +145,7 @@ describe('8 every declared response', { concurrency: true }, () => {
     const nowhere = `postgres://nobody@127.0.0.1:${await freePort()}/none`;
     storeless = await start({ ...env, DATABASE_URL: nowhere, DATABASE_TIMEOUT_MS: '500' });
     token = await newToken(program, { id: USER, pw: PASSWORD });
-    // Enough for a second page.
+    // Two users are enough for a second page.
     await newUser();
     await newUser();
   });
@@ -154,7 +154,7 @@ describe('8 every declared response', { concurrency: true }, () => {
     await storeless?.[Symbol.asyncDispose]();
   });
 
-  /** The difference between a request and one that succeeds. */
+  /** Changes to a request that would succeed. */
   interface Change {
     readonly to?: Program;
     readonly target?: string;
@@ -187,7 +187,7 @@ describe('8 every declared response', { concurrency: true }, () => {
     return exchange.status;
   }
 
-  /** A body that the route accepts: the right credentials, or a user with a new email. */
+  /** Returns a body that the route accepts: the right credentials, or a user with a new email. */
   function bodyOf(requestBody: JsonObject): string {
     const example = exampleOf(requestBody) as object;
     if ('pw' in example) return JSON.stringify({ id: USER, pw: PASSWORD });
@@ -201,7 +201,7 @@ describe('8 every declared response', { concurrency: true }, () => {
     return JSON.parse(response.body).id;
   }
 
-  // 503 takes 10,000 pipelined requests: 2.11.
+  // A 503 needs 10,000 pipelined requests (contract 2.11).
   const TRANSPORT = TRANSPORT_STATUSES.filter((status) => status !== 503);
 
   /** Requests by status. Each gets another variant of the response; the last one gets the status. */
@@ -241,7 +241,7 @@ describe('8 every declared response', { concurrency: true }, () => {
 
   for (const operation of operations) {
     const { method, path, part } = operation;
-    test(`8.1 ${method} ${path} returns each declared response, those of any request, and no other`, async () => {
+    test(`8.1 ${method} ${path} returns its declared responses, those of any request, and no other`, async () => {
       for (const status of new Set([...Object.keys(part.responses!), ...TRANSPORT.map(String)])) {
         let given: number | undefined;
         for (const change of REQUESTS[status]!(operation)) given = await ask(operation, change);

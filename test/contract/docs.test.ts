@@ -1,6 +1,5 @@
-// Rules 8.2 and 8.3 of the contract: the page of GET /docs, as far as it shows without a browser,
-// and the encodings and tags of the page and the document.
-// test/docs.test.ts uses it in one.
+// Rules 8.2 and 8.3 of the contract: the page of GET /docs, and the encodings and tags of the page
+// and the document. The tests in a browser are in test/docs.test.ts.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
@@ -106,7 +105,7 @@ const SELECTIONS: Readonly<Record<string, readonly (string | undefined)[]>> = {
     'br;q=2',
     'gzip;q=high',
     'br gzip',
-    // Nothing is allowed.
+    // No encoding is allowed.
     '*;q=0',
     'identity;q=0',
   ],
@@ -201,7 +200,7 @@ describe('8.3 encodings and tags', { timeout: 300_000 }, () => {
   });
 });
 
-/** SHA-256 of everything between the tags, as a browser computes it. */
+/** Returns the SHA-256 of the text between the tags, as a browser computes it. */
 function hashOf(html: string, element: string): string {
   const start = html.indexOf('>', html.indexOf(`<${element}`)) + 1;
   const text = html.slice(start, html.indexOf(`</${element}>`));

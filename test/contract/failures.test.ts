@@ -240,7 +240,7 @@ describe('3.13 failed credential checks with other settings', () => {
       for (const check of checks) responses.push(await check(program, clean));
       assert.deepEqual(statusesOf(responses), [200, 200, 401], clean);
     }
-    // In the flood's /48, but not used by it.
+    // This address is in the flood's /48, but the flood doesn't use it.
     const neighbour = await rightBasic(program, '2001:db8:7:ffff::1');
     assert.deepEqual([neighbour.status, neighbour.body], [429, 'Too Many Requests']);
   });
@@ -256,7 +256,7 @@ describe('3.13 failed credential checks with other settings', () => {
         assert.equal((await rightToken(program, clean)).status, 200, clean);
         assert.deepEqual(await failures(program, clean, 2), [401, 429]);
       }
-      // None of them gets another guess.
+      // No address gets another guess.
       const again = await flood(program, 30_000, from);
       assert.deepEqual(Object.fromEntries(again), { 429: 30_000 });
     });
@@ -273,7 +273,7 @@ describe('3.13 failed credential checks with other settings', () => {
   });
 });
 
-// Each call gives an IPv4 address that no test has used before.
+// Returns an IPv4 address that no test has used before.
 function address(): string {
   addresses++;
   return `10.0.${addresses >> 8}.${addresses & 255}`;
@@ -317,8 +317,8 @@ async function rawBasic(program: Program, lines: readonly string[]): Promise<num
   return Number(response.slice(9, 12));
 }
 
-// `count` failed checks, each from its own address, pipelined on one connection; counts the
-// statuses.
+// Pipelines `count` wrong guesses on one connection, each from its own address. Returns the number
+// of responses by status.
 async function flood(
   program: Program,
   count: number,

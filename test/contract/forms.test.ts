@@ -1,5 +1,5 @@
-// Rules 3.14 to 3.17 of the contract: POST /token parses forms.
-// Only strings can be the right id and pw, so a 401 means that a value was nested or absent.
+// Rules 3.14 to 3.17 of the contract: POST /token parses forms. The right id and pw are strings, so
+// a 401 means that a value was nested or absent.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { type HttpResponse, send } from '../support/client.ts';
@@ -123,7 +123,7 @@ for (const store of STORES) {
       });
     }
 
-    test('3.17 no prototype is reached: the next request sees nothing of a form', async () => {
+    test('3.17 no form changes a prototype, so the next request is not affected', async () => {
       const names = [
         '__proto__',
         'constructor[prototype]',
@@ -205,7 +205,7 @@ for (const store of STORES) {
       assert.equal((await post(program, RIGHT)).status, 200);
     });
 
-    test('3.15 413 and 400 above a limit are one plain sentence', async () => {
+    test('3.15 the 413 or 400 above a limit has one plain sentence', async () => {
       const bodies = [parameters(1001), `a${'[b]'.repeat(33)}=1`, segments(4_001)];
       const responses = await Promise.all(bodies.map((body) => post(program, body)));
       assert.deepEqual(
@@ -234,7 +234,7 @@ function indices(count: number): string {
   return Array.from({ length: count }, (_, i) => `a[${i}]=${i}&`).join('');
 }
 
-/** Parameters with that many segments in their names, at most 25 in each. */
+/** Returns parameters with that many segments in their names, at most 25 in each. */
 function segments(count: number): string {
   const names = Array.from({ length: Math.ceil(count / 25) }, (_, i) => {
     const levels = Math.min(25, count - 25 * i) - 1;

@@ -126,7 +126,7 @@ for (const store of STORES) {
       const init = { method: 'POST', body: { id: USER, pw: PASSWORD } };
       authorization = `Bearer ${JSON.parse((await send(`${program.url}/token`, init)).body).token}`;
       database = connect(store, url);
-      // Enough for a list of several pages.
+      // Enough users for a list of several pages.
       await database.run(`with recursive n(i) as (select 1 union all select i + 1 from n where i < 2500)
         insert into users (name, email) select 'Many', i || '@example.com' from n`);
     });
@@ -309,7 +309,7 @@ for (const store of STORES) {
     });
 
     for (const [i, [bytes, status, why]] of UNROUTED.entries()) {
-      test(`2.3 ${why} after a write that waits for the store is never refused before its response`, async () => {
+      test(`2.3 ${why} after a write that waits for the store is refused after that write's response`, async () => {
         const body = JSON.stringify({ name: 'Ben', email: `waits-${i}@example.com` });
         const head = `POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n`;
         const first = `${head}Content-Length: ${body.length}\r\n\r\n${body}`;
@@ -319,7 +319,7 @@ for (const store of STORES) {
           Buffer.from(first, 'latin1'),
           Buffer.from(bytes, 'latin1'),
         );
-        // Both have arrived once later connections get their responses.
+        // Both have arrived once later connections have their responses.
         for (let i = 0; i < 3; i++) assert.equal((await send(program.url)).status, 200);
         await database.run('rollback');
         const statuses = parse(await responded).map((response) => response.status);
@@ -386,7 +386,7 @@ for (const store of STORES) {
       const done = program.log.filter(({ requestId }) => String(requestId).startsWith('unread-'));
       assert.ok(done.length < count, `${done.length} of ${count}`);
       socket.destroy();
-      // Its processed requests get their lines before the next test reads the log.
+      // Waits for the log lines of its processed requests, before the next test reads the log.
       const idle = /^http_server_active_requests\{http_request_method="GET"\} 0$/m;
       await until(async () => idle.test((await send(`${program.adminUrl}/metrics`)).body));
     });
@@ -515,7 +515,7 @@ for (const store of STORES) {
       });
     }
 
-    /** Resolves with the number of log lines once the log has those of all requests so far. */
+    /** Resolves with the number of log lines, once the log has a line for every request so far. */
     async function logged(): Promise<number> {
       const { headers } = await send(program.url);
       const id = headers.get('x-request-id');
@@ -541,7 +541,7 @@ for (const store of STORES) {
       assert.equal(parse(await raw(program.url, head))[0]?.status, 400);
     });
 
-    test('2.4 a Host after 2,500 other headers is seen, and so is a second one', async () => {
+    test('2.4 a Host after 2,500 other headers counts, and so does a second one', async () => {
       const fields = 'a:\r\n'.repeat(2500);
       const statuses = [];
       for (const hosts of [`${fields}Host: x\r\n`, `Host: x\r\n${fields}Host: y\r\n`]) {
@@ -706,7 +706,7 @@ for (const store of STORES) {
   });
 }
 
-/** Plain text: the status text or one sentence, without internal words. */
+/** Checks for plain text: the status text or one sentence, without internal words. */
 function assertError({ status, headers, body }: HttpResponse): void {
   assert.equal(headers.get('content-type'), TEXT);
   if (body === STATUS_CODES[status]) return;
@@ -714,13 +714,13 @@ function assertError({ status, headers, body }: HttpResponse): void {
   assert.doesNotMatch(body, INTERNALS);
 }
 
-/** The headers of every response. */
+/** Checks the headers of every response. */
 function assertCommon({ headers }: HttpResponse): void {
   assert.equal(headers.get('x-content-type-options'), 'nosniff');
   assert.match(String(headers.get('x-request-id')), /^[A-Za-z0-9._-]{1,128}$/);
 }
 
-/** The responses in raw bytes: each has a Content-Length, or ends with the connection. */
+/** Splits raw bytes into responses. Each has a Content-Length, or ends with the connection. */
 function parse(text: string): HttpResponse[] {
   const responses: HttpResponse[] = [];
   let rest = text;
@@ -742,7 +742,7 @@ function parse(text: string): HttpResponse[] {
   return responses;
 }
 
-/** Sends the bytes on a connection that has had one response; resolves when it closes. */
+/** Sends the bytes on a connection that already had a response. Resolves when it closes. */
 async function afterOneResponse(url: string, bytes: Buffer): Promise<string> {
   const { hostname, port } = new URL(url);
   const socket = openSocket(Number(port), hostname).setEncoding('latin1');
@@ -759,7 +759,7 @@ async function afterOneResponse(url: string, bytes: Buffer): Promise<string> {
   return text;
 }
 
-/** The test's own connection to the program's database. */
+/** Opens the test's own connection to the program's database. */
 function connect(store: StoreName, url: string) {
   if (store === 'sqlite') {
     const database = new DatabaseSync(url.slice('sqlite:'.length));

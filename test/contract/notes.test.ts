@@ -1,5 +1,5 @@
-// Rules 3.5 to 3.8 of the contract: the note and its bearer
-// token. Each attack on the token is a row of a table, signed by hand.
+// Rules 3.5 to 3.8 of the contract: the note and its bearer token. Each attack on the token is a
+// row of a table. The test signs the tokens itself.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
@@ -311,7 +311,7 @@ function attacks(): TokenCase[] {
     token: () => signText(`${part(HEADER)}.${part(json())}`),
   });
   return [
-    // RFC 8725 2.1 and 3.1: the algorithm is ours, never the token's.
+    // RFC 8725 2.1 and 3.1: the service chooses the algorithm, never the token.
     ...['none', 'None', 'NONE', 'nOnE', 'nonE', 'none ', ''].map((name) => none(name, '')),
     none('none', 'AA'),
     ...[
@@ -485,7 +485,7 @@ function attacks(): TokenCase[] {
   ];
 }
 
-// With equals signs before the end it is not a token68 (RFC 9110 11.2), so it is malformed.
+// A token with equals signs before its end is not a token68 (RFC 9110 11.2), so it is malformed.
 function padded(): TokenCase[] {
   const [header, payload] = sign(claims()).split('.');
   return [
@@ -549,19 +549,19 @@ function flip(index: number, mask: number): string {
   });
 }
 
-// Base64url of a text whose last character has two or four unused bits.
+// Returns base64url of a text whose last character has two or four unused bits.
 function loosePayload(): string {
   const json = JSON.stringify(claims());
   return part(json.length % 3 === 0 ? ` ${json}` : json);
 }
 
-// Base64url of the claims without unused bits.
+// Returns base64url of the claims without unused bits.
 function tight(): string {
   const json = JSON.stringify(claims());
   return part(json.padStart(Math.ceil(json.length / 3) * 3));
 }
 
-// The same bytes for a lenient decoder: the lowest bit of the last character is set.
+// Sets the lowest bit of the last character. For a lenient decoder, the bytes are the same.
 function loosen(encoded: string): string {
   const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
   const last = alphabet.indexOf(encoded.at(-1) ?? '');

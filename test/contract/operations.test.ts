@@ -1,5 +1,5 @@
-// Rules 6.8 to 6.16 of the contract: the log and readers that stop, arguments and
-// exit statuses, connection headers and timeouts, errors outside a request.
+// Rules 6.8 to 6.16 of the contract: the log and its readers, arguments and exit statuses,
+// connection headers and timeouts, errors outside a request.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -119,15 +119,15 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     truncateSync(logging.file);
     assert.equal((await send(logging.url)).status, 200);
     assert.deepEqual(await logging.stop(), [0, null]);
-    // The line of an earlier request can come after it.
+    // The line of an earlier request can follow.
     assert.deepEqual(logging.messages().slice(-3), ['request', 'stopping', 'stopped']);
   });
 
-  test('6.7 6.10 a line cut by a full disk is followed by whole ones', async () => {
+  test('6.7 6.10 after a line cut by a full disk, the next lines are complete', async () => {
     await using logging = await intoFile(8 * 512);
     for (let i = 0; i < 50; i++) assert.equal((await send(logging.url)).status, 200);
     const [first = ''] = logging.lines();
-    // Room again, after a line without its end.
+    // Makes room again. The last line stays cut.
     truncateSync(logging.file, first.length + '\n{"time":'.length);
     assert.equal((await send(logging.url)).status, 200);
     assert.deepEqual(await logging.stop(), [0, null]);
@@ -140,7 +140,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   test('6.12 a log reader that stops reading does not block a stop', async () => {
     await using program = await start();
     program.process.stdout?.pause();
-    // More than the pipe between the processes holds.
+    // This is more than the pipe between the processes holds.
     await fill(program, 1_000_000);
     const began = performance.now();
     program.process.kill('SIGTERM');
@@ -247,7 +247,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
       assert.deepEqual([message, level], ['fault outside a request', 'error']);
       assert.ok(String(cause).startsWith(name), String(cause));
       if (name.startsWith('Error')) assert.match(String(cause), /\n +at /);
-      // An operator's first signal finds it stopping already, and ends nothing early.
+      // The process is already stopping, so an operator's first signal changes nothing.
       program.process.kill('SIGTERM');
       socket.write(body.slice(9));
       const response = await responded(socket);
@@ -258,7 +258,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     });
   }
 
-  test('6.16 after an error outside a request a late stop exits with 70 too', async () => {
+  test('6.16 after an error outside a request a stop that times out exits with 70 too', async () => {
     await using program = await startWith("throw new Error('stray')", {
       SHUTDOWN_TIMEOUT_MS: '100',
     });
@@ -284,7 +284,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   for (const { why, fault, cause } of [
     {
       why: 'thrown by the driver',
-      // The driver writes to an unwritable socket, in a turn of its own.
+      // The driver writes to an unwritable socket in a later turn.
       fault: `postgres({ socket: () => new EventEmitter() }).unsafe('select 1').catch(() => {})`,
       cause: /^TypeError: .*write.*\n +at .*[/\\]postgres[/\\]/,
     },
@@ -317,7 +317,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   }
 });
 
-/** Starts the program with extra code that runs in a turn of its own at SIGUSR2. */
+/** Starts the program with extra code that runs at SIGUSR2, outside any request. */
 function startWith(fault: string, env: Record<string, string> = {}): Promise<Program> {
   const code = `import { EventEmitter } from 'node:events';
     import { createRequire } from 'node:module';
@@ -345,14 +345,14 @@ async function open(url: string): Promise<Socket> {
   return socket;
 }
 
-/** The next response with its body, which `GET /` sends in one piece. */
+/** Resolves with the next response and its body, which `GET /` sends in one piece. */
 async function responded(socket: Socket): Promise<string> {
   let text = '';
   while (!/\r\n\r\n./.test(text)) text += (await once(socket, 'data'))[0];
   return text;
 }
 
-/** The program with its standard output in a file of at most that many bytes. */
+/** Starts the program with its standard output in a file of at most that many bytes. */
 async function intoFile(limit?: number) {
   const file = join(newFolder(), 'service.log');
   const shell = `${limit === undefined ? '' : `ulimit -f ${limit / 512}; `}exec "$0" "$@" >>${file}`;

@@ -21,7 +21,7 @@ const LARGE = 'x'.repeat(102_401);
 const JSON_TYPE = { 'content-type': 'application/json' };
 const TEXT_TYPE = { 'content-type': 'text/plain' };
 
-/** The methods of each path; HEAD goes with GET, and OPTIONS is everywhere. */
+/** The methods of each path. A path with GET has HEAD, and every path has OPTIONS. */
 const METHODS: readonly (readonly [path: string, methods: readonly string[]])[] = [
   ['/', ['GET', 'HEAD', 'OPTIONS']],
   ['/token', ['OPTIONS', 'POST']],
@@ -33,7 +33,7 @@ const METHODS: readonly (readonly [path: string, methods: readonly string[]])[] 
   ['/users/no-id', ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'PATCH', 'PUT']],
 ];
 
-/** Requests with two faults, with PROTECT_USERS. The earlier check decides. */
+/** Requests with two faults, with PROTECT_USERS. The earlier check sets the status. */
 const ORDER: readonly (readonly [
   why: string,
   status: number,
@@ -393,7 +393,7 @@ async function startBroken(store: StoreName): Promise<Program> {
   return program;
 }
 
-/** Sends a request with exactly that target, unlike `fetch`. */
+/** Sends a request with exactly that target, which `fetch` would normalize. */
 function ask(
   program: Program,
   method: string,
@@ -423,12 +423,12 @@ async function token(program: Program): Promise<string> {
   return JSON.parse((await send(`${program.url}/token`, { method: 'POST', body })).body).token;
 }
 
-/** The elements of a list in a header, in order. */
+/** Returns the elements of a header's list, sorted. */
 function items(value: string | null): string[] {
   return (value ?? '').split(/\s*,\s*/).sort();
 }
 
-/** The headers except those that differ between responses and framings. */
+/** Returns the headers except those that differ between responses and framings. */
 function comparable({ headers }: HttpResponse): Record<string, string> {
   const others = ['date', 'x-request-id', 'transfer-encoding', 'connection', 'keep-alive'];
   return Object.fromEntries([...headers].filter(([name]) => !others.includes(name)));

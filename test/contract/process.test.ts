@@ -185,7 +185,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       for (let round = 1; round <= 2; round++) {
         expected.push('store unavailable');
         await program.until(() => storeLines(program).length >= expected.length);
-        // Without requests: the attempts are the program's own.
+        // No requests are sent, so the program makes these attempts by itself.
         await door.attempts(5);
         assert.deepEqual(storeLines(program), expected);
         assert.equal((await send(`${program.url}/users`)).status, 500);
@@ -207,7 +207,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       assert.equal(level, 'info');
     });
 
-    test('6.1 it exits with 0 while the store is down', async () => {
+    test('6.1 a stop while the store is down exits with 0', async () => {
       const url = `postgres://127.0.0.1:${await freePort()}/none`;
       await using program = await start({ DATABASE_URL: url });
       assert.deepEqual(await program.stop(), { code: 0, signal: null });
@@ -281,7 +281,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         test('6.2 a SHUTDOWN_TIMEOUT_MS below the grace time of idle connections exits with 0', async () => {
           const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '400' };
           const codes: (number | null)[] = [];
-          // A machine that hangs for 200 ms meanwhile makes it 1.
+          // If the machine hangs for 200 ms meanwhile, the status is 1.
           while (codes.at(-1) !== 0 && codes.length < 3) {
             await using program = await start(env);
             const { hostname, port } = new URL(program.url);
@@ -510,7 +510,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           ask('--ready', { ADMIN_PORT }),
         ]);
         assert.deepEqual(exits, Array(2).fill({ code: 1, signal: null }));
-        // 2.5 seconds, and the start of two processes.
+        // The timeout of 2.5 s, and the start of two processes.
         assert.ok(performance.now() - began < 10_000);
       });
 
@@ -543,14 +543,14 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         test('6.6 one core serves 3,000 requests a second', { skip: noProc }, async () => {
           await using program = await start({
             DATABASE_URL: await newDatabase(store),
-            // Counting coverage costs as much as a request.
+            // Recording coverage costs as much as a request.
             NODE_V8_COVERAGE: '',
           });
           const authorization = await prepare(program);
           for (const path of ['/', '/notes', '/users/1']) {
             const request = { method: 'GET', path, authorization };
             await burst(program, request, 2000);
-            // CPU time of the process in the best round: other programs only make rounds slower.
+            // Takes the best round, because other programs only make rounds slower.
             let best = Number.POSITIVE_INFINITY;
             for (let round = 0; round < 5 && best >= 2000; round++) {
               const before = cpuMs(program);
@@ -562,8 +562,8 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         });
 
         test('6.6 no request does synchronous I/O', async () => {
-          // At SIGUSR2 the program makes one synchronous call, which the flag must find. The permission
-          // model of the image allows it.
+          // At SIGUSR2 the program makes one synchronous call, to check that the flag finds it. The
+          // image's permission model allows this call.
           const control = `import fs from 'node:fs';
           process.on('SIGUSR2', () => { fs.fstatSync(2); console.error('control ' + 'made'); });`;
           await using program = await start({
@@ -654,7 +654,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         await another.received(/\r\n\r\n.+$/s);
         await Promise.race(idle.map((client) => client.closed));
         assert.ok(closed >= 1 && closed < 1000, `${closed} closed`);
-        // The oldest, from the first turns.
+        // The oldest connections, from the first turns.
         const isOpen = ({ socket }: { socket: Socket }) => !socket.destroyed && socket.readable;
         assert.ok(idle.slice(333).every(isOpen));
         for (const { socket } of idle) socket.destroy();
@@ -678,7 +678,7 @@ async function run(env: Record<string, string>) {
   return { exit, lines: (program.stdout + program.stderr).split('\n').filter(Boolean) };
 }
 
-/** A listener of this process that accepts connections and never responds, until disposed. */
+/** Listens until disposed. Accepts connections and never responds. */
 async function listener() {
   const sockets = new Set<Socket>();
   const server = createServer((socket) => sockets.add(socket.on('error', () => {})));
@@ -698,12 +698,12 @@ function ask(argument: string, env: Record<string, string>) {
   return new Program(env, [argument]).exited;
 }
 
-/** The messages about the store so far. */
+/** Returns the messages about the store so far. */
 function storeLines(program: Program): string[] {
   return program.log.map(({ message }) => message).filter((message) => /^store /.test(message));
 }
 
-/** A connection that collects the bytes it receives. */
+/** Opens a connection that collects the bytes it receives. */
 async function open(url: string) {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname)
@@ -730,7 +730,7 @@ async function open(url: string) {
   };
 }
 
-/** A request in flight: `POST /users` whose body lacks its end until `finish`. */
+/** Sends `POST /users` without the end of its body, so it stays in flight until `finish`. */
 async function halfSent(url: string) {
   const client = await open(url);
   const body = '{"name":"Ann","email":"held@example.com"}';
@@ -766,7 +766,7 @@ function write(socket: Socket, pieces: string[]): void {
   if (next !== undefined) socket.write(next);
 }
 
-/** The whole 408 for input that reached no route. */
+/** Checks the whole 408 for input that reached no route. */
 function assertTimeout(text: string): void {
   const [head, body] = text.split('\r\n\r\n');
   const [line, ...fields] = String(head).split('\r\n');
@@ -780,7 +780,7 @@ function assertTimeout(text: string): void {
   assert.match(String(body), /^\S[^\r\n<>]+$/);
 }
 
-/** A port in front of Postgres that closes every connection until told to pass them on. */
+/** Listens in front of Postgres. Closes every connection until told to forward them. */
 async function openDoor(target: number) {
   const sockets = new Set<Socket>();
   let isOpen = false;
@@ -832,7 +832,7 @@ async function insertMany(store: StoreName, url: string, count: number): Promise
   await sql.end({ timeout: 5 });
 }
 
-/** The soft limit of open files, which started programs inherit. */
+/** Returns the soft limit of open files, which started programs inherit. */
 function openFiles(): number {
   const { open_files } = (
     process.report.getReport() as { userLimits: Record<string, { soft: unknown }> }
@@ -840,7 +840,7 @@ function openFiles(): number {
   return open_files?.soft === 'unlimited' ? Number.POSITIVE_INFINITY : Number(open_files?.soft);
 }
 
-/** Creates user 1 and returns an `Authorization` for /notes. */
+/** Creates user 1; returns the value of `Authorization` for /notes. */
 async function prepare(program: Program): Promise<string> {
   const user = { name: 'Ann', email: 'ann@example.com' };
   assert.equal((await send(`${program.url}/users`, { method: 'POST', body: user })).status, 201);
@@ -855,7 +855,7 @@ interface BurstRequest {
   readonly body?: string;
 }
 
-/** One request of each kind that can be repeated, after `prepare`. */
+/** Returns one request of each repeatable kind. Call `prepare` first. */
 function requestsOfAllKinds(authorization: string): BurstRequest[] {
   return [
     ...['/', '/notes', '/users', '/users/1', '/docs', '/openapi.json', '/nowhere'].map((path) => ({
@@ -867,7 +867,7 @@ function requestsOfAllKinds(authorization: string): BurstRequest[] {
   ];
 }
 
-/** Sends it that often over ten connections, each sending the next after a response. */
+/** Sends the request `count` times over ten connections, one at a time on each. */
 async function burst(program: Program, request: BurstRequest, count: number): Promise<void> {
   const { method, path, authorization, body = '' } = request;
   const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
@@ -880,7 +880,7 @@ async function burst(program: Program, request: BurstRequest, count: number): Pr
       client.socket.write(text);
       await once(client.socket, 'data');
     }
-    // Long ones arrive in parts.
+    // Long responses arrive in parts.
     while (client.text().split('HTTP/1.1 ').length - 1 < count / 10) {
       await once(client.socket, 'data');
     }
@@ -890,7 +890,7 @@ async function burst(program: Program, request: BurstRequest, count: number): Pr
   await Promise.all(Array.from({ length: 10 }, one));
 }
 
-/** CPU milliseconds that the program has used. */
+/** Returns the CPU time that the program has used, in milliseconds. */
 function cpuMs(program: Program): number {
   const stat = readFileSync(`/proc/${program.process.pid}/stat`, 'utf8');
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
@@ -898,26 +898,26 @@ function cpuMs(program: Program): number {
   return (ticks * 1000) / Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
 }
 
-/** JavaScript as a URL for NODE_OPTIONS. */
+/** Returns JavaScript as a URL for NODE_OPTIONS. */
 function moduleUrl(source: string): string {
   return `data:text/javascript,${encodeURIComponent(source)}`;
 }
 
-/** The stacks that --trace-sync-io has written so far. */
+/** Returns the stacks that --trace-sync-io has written so far. */
 function traces(program: Program): string[] {
   return program.stderr
     .split(/(?=\(node:\d+\) WARNING: Detected use of sync API)/)
     .filter((text) => text.includes('Detected use of sync API'));
 }
 
-/** Another process's lock on a SQLite file, while it is open. */
+/** Locks a SQLite file, as another process would, until the database is closed. */
 function locked(path: string): DatabaseSync {
   const db = new DatabaseSync(path);
   db.exec('begin exclusive');
   return db;
 }
 
-/** A program that has opened the locked file and is still starting. */
+/** Starts a program; resolves once it has opened the locked file and waits. */
 async function waiting(path: string): Promise<Program> {
   const program = new Program({ DATABASE_URL: `sqlite:${path}`, PORT: '0' });
   let isOver = false;
@@ -928,14 +928,14 @@ async function waiting(path: string): Promise<Program> {
   return program;
 }
 
-/** Whether the process has the file open. */
+/** True if the process has the file open. */
 function hasOpen(pid: number, path: string): boolean {
   const folder = `/proc/${pid}/fd`;
   return readdirSync(folder).some((name) => {
     try {
       return readlinkSync(join(folder, name)) === path;
     } catch {
-      return false; // It was closed meanwhile.
+      return false; // The file was closed meanwhile.
     }
   });
 }

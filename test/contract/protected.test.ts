@@ -1,5 +1,5 @@
-// Rules 3.6, 3.9, 3.10 and 3.12 of the contract: the sample route
-// behind Basic authentication (RFC 7617).
+// Rules 3.6, 3.9, 3.10 and 3.12 of the contract: the sample route behind Basic authentication
+// (RFC 7617).
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { basic, type HttpResponse, raw, send } from '../support/client.ts';

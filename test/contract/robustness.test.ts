@@ -1,5 +1,5 @@
-// No input over HTTP gets a 5xx while the store works (contract section 2), and after each the
-// service still responds. The JSON cases in json-suite.json are those of nst/JSONTestSuite (MIT).
+// While the store works, no input over HTTP gets a 5xx (contract section 2), and the service still
+// responds afterwards. The JSON cases in json-suite.json are those of nst/JSONTestSuite (MIT).
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
@@ -16,7 +16,7 @@ const SUITE_LIMIT_BYTES = 400_000;
 const SUITE: Record<string, string> = JSON.parse(
   readFileSync(new URL('json-suite.json', import.meta.url), 'utf8'),
 ).cases;
-// Every case by its file name, the two large ones included.
+// Every case by its file name, including the two large ones.
 const CASES = new Map<string, Buffer>([
   ...Object.entries(SUITE).map(([name, text]) => [name, Buffer.from(text, 'base64')] as const),
   ['n_structure_100000_opening_arrays', Buffer.from('['.repeat(100_000))],
@@ -40,7 +40,7 @@ for (const store of STORES) {
     });
     after(() => program?.[Symbol.asyncDispose]());
 
-    test('2.8 the suite is complete', () => {
+    test('2.8 the JSON suite is complete', () => {
       const counts = ['y_', 'n_', 'i_'].map((kind) => casesOf(kind).length);
       assert.deepEqual(counts, [95, 193, 35]);
     });
@@ -74,7 +74,7 @@ for (const store of STORES) {
         assert.equal(seen.length, 193);
       });
 
-      test(`2.8 i_ cases ${why} get either response`, async () => {
+      test(`2.8 i_ cases ${why} are accepted or return 400`, async () => {
         const seen = await responsesTo(program, 'i_', wrap);
         const wrong = seen.filter(
           ({ token, users }) =>
@@ -424,7 +424,7 @@ interface Smuggled {
   readonly statuses: RegExp;
 }
 
-// Messages whose end two parsers could see in different places. Each hides a "GET /secret".
+// Returns messages whose end two parsers could see in different places. Each hides a "GET /secret".
 function smuggling(): Smuggled[] {
   const hidden = 'GET /secret HTTP/1.1\r\nHost: x\r\n\r\n';
   const head = ['POST /token HTTP/1.1', 'Host: x', `Content-Type: ${JSON_TYPE}`];
@@ -528,7 +528,7 @@ function userJson(): string {
   return JSON.stringify({ name: 'Ada', email: newEmail() });
 }
 
-// Head and body of one request after which the connection closes.
+// Returns the head and body of a request after which the connection closes.
 function message(
   route: string,
   type: string,
@@ -554,7 +554,7 @@ function message(
   return [`${head.join('\r\n')}\r\n\r\n`, framed.body];
 }
 
-// The final statuses in a connection's bytes; 100 Continue is not one.
+// Returns the final statuses in a connection's bytes, without 100 Continue.
 function statusesIn(response: string): number[] {
   return [...response.matchAll(/(?:^|\n|[^\r\n])HTTP\/1\.1 ([2-5]\d\d) /g)].map(([, status]) =>
     Number(status),

@@ -1,5 +1,5 @@
-// Rule 4.13 and section 5 of the contract: requests while a store fails, and the promises of both
-// stores. The tests change the databases and cut, stall and lock the connections to them.
+// Rule 4.13 and section 5 of the contract: requests while a store fails, and the guarantees of both
+// stores. The tests lock the databases, and cut and stall the connections to them.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -34,7 +34,7 @@ const NEWER_VERSION = 9999;
 const PGBOUNCER = ['/usr/sbin/pgbouncer', '/usr/bin/pgbouncer'].find(existsSync);
 const IS_ROOT = process.getuid?.() === 0;
 
-/** Starts the program under that umask; its process inherits ours. */
+/** Starts the program under that umask, which it inherits from this process. */
 function startWithUmask(umask: number, env: Record<string, string>): Promise<Program> {
   const before = process.umask(umask);
   try {
@@ -44,7 +44,7 @@ function startWithUmask(umask: number, env: Record<string, string>): Promise<Pro
   }
 }
 
-/** Permissions of the file, its -wal and its -shm, by suffix. */
+/** Returns the permissions of the file, its -wal and its -shm, by suffix. */
 function modesOf(file: string): Record<string, string> {
   const ends = ['', '-wal', '-shm'];
   return Object.fromEntries(
@@ -77,7 +77,7 @@ for (const store of STORES) {
       program = await start({
         DATABASE_URL: url,
         DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
-        // More than the waiting writes of one test.
+        // More connections than one test has waiting writes.
         DATABASE_POOL_SIZE: '8',
       });
       await ready(program);
@@ -159,7 +159,7 @@ for (const store of STORES) {
         assert.deepEqual(summary(response), FAILED);
         assert.ok(ms < TIMEOUT_MS + 1000, `${ms} ms`);
       }
-      // Another one takes DATABASE_TIMEOUT_MS. By then the first is done or dropped.
+      // Another write takes DATABASE_TIMEOUT_MS. By then the first is done or dropped.
       assert.deepEqual(summary(await send(`${program.url}/users`, writes[0])), FAILED);
       await lock.release();
       assert.deepEqual(order, [...Array(4).fill('other'), ...Array(4).fill('write')]);
@@ -173,12 +173,12 @@ for (const store of STORES) {
       const late = newEmail();
       const body = { name: 'Late', email: late };
       const first = await send(`${program.url}/users`, { method: 'POST', body });
-      // The second takes DATABASE_TIMEOUT_MS. By then the first is done or dropped.
+      // The second write takes DATABASE_TIMEOUT_MS. By then the first is done or dropped.
       const other = { name: 'Late', email: newEmail() };
       const second = await send(`${program.url}/users`, { method: 'POST', body: other });
       await lock.release();
       assert.deepEqual([first, second].map(summary), [FAILED, FAILED]);
-      // After everything that may still wait in the service or in the database.
+      // This write comes after everything that can still wait in the service or in the database.
       await create(program, newEmail());
       await create(program, newEmail());
       const found = await send(`${program.url}/users?email=${late}`);
@@ -248,7 +248,7 @@ for (const store of STORES) {
           );
         }
         assert.deepEqual(await schemaVersions(url, store), [1]);
-        // 4.10 between programs: the store decides which was first.
+        // 4.10 between programs: the store decides which write was first.
         for (let round = 0; round < 5; round++) {
           const body = { name: 'Racer', email: newEmail() };
           const responses = await Promise.all(
@@ -267,7 +267,7 @@ for (const store of STORES) {
       const first = await start({ DATABASE_URL: url });
       await ready(first);
       const ada = await create(first, newEmail());
-      // Migrated while the service runs.
+      // Migrates the database while the service runs.
       await addMigration(url, store, 2, 1);
       const bob = await create(first, newEmail());
       await first.stop();
@@ -309,7 +309,7 @@ for (const store of STORES) {
       await ready(first);
       const ada = await create(first, newEmail());
       await first.stop();
-      // That version did not record the oldest service.
+      // Service 0.1.0 did not record the oldest service.
       await execute(
         url,
         store === 'sqlite'
@@ -363,7 +363,7 @@ describe('5.0 the stores side by side', () => {
   });
 });
 
-/** In /metrics while one connection is in use. */
+/** Matches /metrics while one connection is in use. */
 const USED = /db_client_connection_state="used"} 1/;
 
 describe('5.1 Postgres', { timeout: 300_000 }, () => {
@@ -431,7 +431,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
     const program = stack.use(await start({ DATABASE_URL: link.url }));
     await ready(program);
     await link.stall();
-    // A statement without an API request: the admin listener closes before the store.
+    // /ready runs a statement without an API request. The admin listener closes before the store.
     const ping = send(`${program.adminUrl}/ready`).catch(() => undefined);
     await until(async () => USED.test((await send(`${program.adminUrl}/metrics`)).body));
     program.process.kill('SIGTERM');
@@ -562,7 +562,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
         DATABASE_TIMEOUT_MS: String(timeoutMs),
         LOG_LEVEL: 'debug',
       });
-      // The program's own times: a late test process does not shorten them.
+      // Uses the times of the log. Times of the test process would vary with its load.
       const times = () =>
         program.log
           .filter(({ message }) => message === 'listening' || message === 'cannot connect')
@@ -571,7 +571,7 @@ describe('5.1 Postgres', { timeout: 300_000 }, () => {
       server.close();
       expected.forEach((ms, i) => {
         const took = times()[i + 1]! - times()[i]!;
-        // The first attempt begins shortly before the program listens.
+        // The first attempt begins before the program listens, so it can seem shorter.
         assert.ok((i === 0 || took >= ms) && took < ms * 2 + 1_000, `after ${took} ms, not ${ms}`);
       });
     });
@@ -689,7 +689,7 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     const socket = connect(Number(port), hostname);
     socket.end(`${head}Content-Length: ${body.length}\r\n\r\n${body}`);
     await once(socket, 'finish');
-    // After another connection's response, the service has read the end of the first.
+    // Once another connection has a response, the service has read the end of the first.
     assert.equal((await send(program.url)).status, 200);
     await lock.release();
     assert.match(await textOf(socket), /^HTTP\/1\.1 201 .*"name":"Ann"/s);
@@ -795,7 +795,7 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
   });
 });
 
-/** The one line of a program that exits with status 1. */
+/** Resolves with the one line of a program that exits with status 1. */
 async function refusal(program: Program): Promise<string> {
   const exit = await ended(program);
   const lines = (program.stdout + program.stderr).trimEnd().split('\n');
@@ -816,7 +816,7 @@ interface Call {
   readonly body?: object;
 }
 
-// A proxy between the program and Postgres that fails as networks do.
+// A proxy between the program and Postgres that simulates network faults.
 class FaultyLink {
   readonly #target: URL;
   #server: Server | undefined;
@@ -869,7 +869,7 @@ class FaultyLink {
     this.#cut();
   }
 
-  /** Stops forwarding, on old connections for ever, and on new ones. */
+  /** Stops forwarding on all connections. Only those made after `restore` work again. */
   async stall(): Promise<void> {
     this.#mode = 'stalled';
     for (const socket of this.#sockets) socket.removeAllListeners('data').resume();
@@ -907,7 +907,7 @@ function newProgram(url: string, { asNobody = false } = {}): Program {
     AUTH_USER: USER,
     AUTH_PASSWORD: PASSWORD,
     SIGNING_SECRET: SECRET,
-    // The user nobody can't write the coverage data either.
+    // The user nobody can't write the coverage data.
     ...(asNobody ? { NODE_OPTIONS: `--import=${BECOME_NOBODY}`, NODE_V8_COVERAGE: '' } : {}),
   });
 }
@@ -1008,7 +1008,7 @@ async function schemaVersions(url: string, store: StoreName): Promise<unknown[]>
   return (await select(url, statement)).map((row) => row.user_version);
 }
 
-// The record of a service that knows more migrations than this one.
+// Records a schema version that only a newer service knows.
 async function makeNewerSchema(url: string, store: StoreName): Promise<void> {
   const statements = {
     sqlite: [`pragma user_version = ${NEWER_VERSION}`],
@@ -1020,7 +1020,7 @@ async function makeNewerSchema(url: string, store: StoreName): Promise<void> {
   for (const statement of statements) await execute(url, statement);
 }
 
-// The schema of a newer service.
+// Adds a migration, as a newer service does.
 async function addMigration(
   url: string,
   store: StoreName,
@@ -1033,7 +1033,7 @@ async function addMigration(
   if (store === 'sqlite') await execute(url, `pragma user_version = ${version}`);
 }
 
-// Polls until the program has all connections of its pool again. The test's timeout ends it.
+// Polls until the program has all connections of its pool again, or the test times out.
 async function untilWhole(program: Program, url: string, size: number): Promise<void> {
   const sql = postgres(url, { max: 1, onnotice: () => {} });
   try {
@@ -1049,7 +1049,7 @@ async function untilWhole(program: Program, url: string, size: number): Promise<
   }
 }
 
-// PgBouncer in front of the server of `url`; it does not run as root.
+// Starts PgBouncer in front of the server of `url`. PgBouncer refuses to run as root.
 async function startBouncer(url: string): Promise<{ url: string; stop(): Promise<void> }> {
   const { hostname, port, username, password, pathname } = new URL(url);
   const folder = mkdtempSync(join(tmpdir(), 'pgbouncer-'));
@@ -1094,7 +1094,7 @@ default_pool_size = 2
   return { url: `postgres://${username}:${password}@127.0.0.1:${listen}${pathname}`, stop };
 }
 
-// Everything that a client of the users routes can see, with the same requests on each store.
+// Sends the same requests on each store. Returns everything that a client of /users can see.
 async function transcript(store: StoreName): Promise<unknown[]> {
   await using program = await start({ DATABASE_URL: await newDatabase(store) });
   await ready(program);
@@ -1139,7 +1139,7 @@ async function transcript(store: StoreName): Promise<unknown[]> {
     await tell('HEAD', path);
   }
   await tell('GET', '/users/1', undefined, { 'if-none-match': '*' });
-  // Refused inserts last: they may use up ids.
+  // Refused inserts come last, because they can use up ids.
   await tell('POST', '/users', { name: 'Eve', email: 'A@x' });
   await tell('PATCH', '/users/3', { email: 'A@x' });
   await tell('PUT', '/users/3', { name: 'Eve', email: 'A@x' });

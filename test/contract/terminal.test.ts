@@ -1,5 +1,4 @@
-// The log on a terminal (contract 6.7). `script` of util-linux provides
-// one.
+// The log on a terminal (contract 6.7), which `script` of util-linux provides.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -52,14 +51,14 @@ test('6.10 6.12 a stopped terminal, as after Ctrl-S, blocks neither the service 
   const state = () => /\) (\w)/.exec(readFileSync(`/proc/${pid}/stat`, 'utf8'))?.[1];
   try {
     const url = /url=(\S+)/.exec(output)![1]!;
-    // More lines than the terminal and its pipe hold.
+    // These are more lines than the terminal and its pipe hold.
     const headers = { 'X-Request-Id': 'x'.repeat(128) };
     for (let i = 0; i < 2_000; i++) {
       const response = await fetch(url, { headers, signal: AbortSignal.timeout(5_000) });
       assert.equal(await response.text(), 'Hello! This is the Notes and Users API.\n');
     }
     process.kill(Number(pid), 'SIGTERM');
-    // Its parent is blocked too and does not reap it.
+    // The parent is blocked too and does not reap it.
     while (state() !== 'Z') await pause(10);
   } finally {
     if (state() !== 'Z') process.kill(Number(pid), 'SIGKILL');

@@ -1,5 +1,5 @@
-// Rules 3.1 to 3.4, 3.11 and 3.12 of the contract: the greeting
-// and the token endpoint. The form parser is in forms.test.ts.
+// Rules 3.1 to 3.4, 3.11 and 3.12 of the contract: the greeting and the token endpoint. The tests
+// of the form parser are in forms.test.ts.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
@@ -138,7 +138,7 @@ for (const store of STORES) {
       });
     }
 
-    test('3.3 POST /token without a body and a length returns 401', async () => {
+    test('3.3 POST /token with neither a body nor a length returns 401', async () => {
       const response = await raw(
         program.url,
         'POST /token HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',

@@ -1,5 +1,5 @@
-// Rule 2.12 of the contract: Upgrade offers. Java's HttpClient makes one with every
-// request in plain text.
+// Rule 2.12 of the contract: Upgrade offers. Java's HttpClient sends one with every plain-text
+// request.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,7 +12,7 @@ import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { find } from '../support/daemon.ts';
 import { newFolder, type Program, start } from '../support/program.ts';
 
-// As Java 17 sends it.
+// The offer of Java 17.
 const OFFER =
   'Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAAAAAAQBAAAAAAUAAEAABgAGAAA\r\nUpgrade: h2c\r\n';
 
@@ -20,13 +20,12 @@ function get(path: string, fields = ''): string {
   return `GET ${path} HTTP/1.1\r\nHost: x\r\n${fields}\r\n`;
 }
 
-/** A request with a body. */
 function post(fields: string, body: string): string {
   const length = `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n`;
   return `POST /token HTTP/1.1\r\nHost: x\r\n${fields}${length}\r\n${body}`;
 }
 
-/** One connection, written to and read step by step. */
+/** A connection that the test writes to and reads from step by step. */
 class Client {
   readonly #socket: Socket;
   #received = '';
@@ -48,7 +47,7 @@ class Client {
     this.#socket.write(bytes);
   }
 
-  /** The next response: its status, and whether the connection is kept. */
+  /** Resolves with the status of the next response and `keep` or `close`, or with `end`. */
   async response(): Promise<string> {
     for (;;) {
       const [head] = /^.*?\r\n\r\n/s.exec(this.#received) ?? [];
@@ -164,7 +163,7 @@ for (const [transport, env, skip] of [
 
 const JAVA = find('java');
 
-/** Sends requests one after another; prints the count of each status and of connections. */
+/** Sends requests one at a time; prints the number of responses by status. */
 const JAVA_CLIENT = `
 import java.net.URI;
 import java.net.http.*;
@@ -224,6 +223,6 @@ test("2.12 Java's HttpClient reuses its connection", {
   counter.close();
   assert.equal(output, '{200=200, 201=200}\n');
   assert.equal(offers, 400);
-  // The client may open a connection or two more.
+  // The client can open a few more connections.
   assert.ok(connections <= 4, `${connections} connections`);
 });

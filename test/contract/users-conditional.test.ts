@@ -93,7 +93,7 @@ for (const store of STORES) {
       });
     }
 
-    test('4.3 the tag from before a change no longer returns 304', async () => {
+    test('4.3 after a change, the old tag no longer returns 304', async () => {
       const { url, tag } = await newUser(program);
       await write('PATCH', url);
       const headers = { 'if-none-match': tag };

@@ -1,5 +1,5 @@
-// Rules 4.1, 4.2 and 4.14 of the contract: the list of users, complete, in pages and by email. Large
-// lists are inserted into the database directly, because that many requests would take too long.
+// Rules 4.1, 4.2 and 4.14 of the contract: the list of users, complete, in pages and by email. The
+// tests insert large lists directly into the database, because requests would take too long.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFile, writeFile } from 'node:fs/promises';
@@ -176,7 +176,7 @@ for (const store of STORES) {
       ]) {
         test(`4.2 ${query} returns no user`, async () => {
           const response = await list(program, `?${query}`);
-          // An email that no user can have may be an invalid value instead.
+          // An invalid email can return 400 instead.
           assert.ok(response.body === '[]' || response.status === 400, response.body);
           assert.ok([200, 400].includes(response.status));
         });
@@ -264,7 +264,7 @@ for (const store of STORES) {
     test('4.1 memory stays within 64 MB of idle, and the list is complete', ON_LINUX, async () => {
       const idle = await memory(program, 'VmRSS');
       let response = await readList(program);
-      // The least of several peaks: what V8 takes to compile in the background is not the list's.
+      // Takes the lowest of several peaks, because V8's background compiler also takes memory.
       let peak = Number.POSITIVE_INFINITY;
       for (let i = 0; i < 4 && peak - idle >= MEMORY_LIMIT_BYTES; i++) {
         await writeFile(`/proc/${program.process.pid}/clear_refs`, '5');
@@ -354,7 +354,7 @@ for (const store of STORES) {
       );
     });
 
-    // Last, because it drops the table.
+    // This test is last, because it drops the table.
     test('2.9, 4.14 a store failure in the middle of a list resets the connection and is logged', async () => {
       const reader = await slowReader(program);
       await rename(database, 'users', 'users_away');
@@ -397,7 +397,7 @@ function statuses(responses: readonly HttpResponse[]): number[] {
   return responses.map((response) => response.status);
 }
 
-// Names of 100 characters make the list larger than all buffers between the two programs.
+// Names of 100 characters make the list larger than all buffers between the two processes.
 function row(id: number): User {
   return { id, name: String(id).padStart(100, 'x'), email: `user-${id}@many.example` };
 }
@@ -471,7 +471,7 @@ async function readList(program: Program) {
   };
 }
 
-// Requests the whole list, reads its start, then nothing until `rest` is called.
+// Requests the whole list and reads its start. Reads no more until `rest` is called.
 async function slowReader(program: Program) {
   const requestId = `slow-${++readers}`;
   const socket = await open(program);
@@ -497,7 +497,7 @@ async function readAll(socket: Socket): Promise<string> {
   return Buffer.concat(await socket.toArray()).toString();
 }
 
-// Statuses of the request lines that the log has for that request.
+// Returns the statuses of the log's lines for that request.
 function finished(program: Program, requestId: string): unknown[] {
   return program.log
     .filter((line) => line.message === 'request' && line.requestId === requestId)

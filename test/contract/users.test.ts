@@ -588,7 +588,7 @@ function refusedFields(): { why: string; json: string; wrong: string }[] {
     {},
     { toString: 'Ada' },
   ];
-  // PropList.txt, White_Space, and general category Cc: the ends of each range.
+  // The ends of each range of White_Space (PropList.txt) and of general category Cc.
   const forbidden = [
     ...['0000', '0001', '0009', '000A', '000B', '000C', '000D', '001F', '0020', '007F', '0080'],
     ...['0085', '009F', '00A0', '1680', '2000', '200A', '2028', '2029', '202F', '205F', '3000'],

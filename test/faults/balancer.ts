@@ -1,5 +1,5 @@
-// The tests' own load balancer. Each request uses a new connection to a replica that is
-// ready, or to the next one if it cannot connect.
+// A load balancer for tests. Sends each request over a new connection to a ready replica, or to the
+// next one if it can't connect.
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -25,14 +25,14 @@ export async function startBalancer(
     if (isReady) ready.add(port);
     else ready.delete(port);
   };
-  // They may listen before they have reached the store.
+  // Replicas can listen before they have connected to the store.
   await until(async () => {
     await Promise.all(replicas.map(check));
     return ready.size === replicas.length;
   });
   let isClosed = false;
   for (const replica of replicas) {
-    // One after another: a late response would overwrite a newer one.
+    // Checks run one at a time, because a late response would overwrite a newer one.
     (async () => {
       while (!isClosed) await pause(EVERY_MS).then(() => check(replica));
     })();

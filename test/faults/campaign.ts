@@ -1,6 +1,6 @@
-// Injects one fault again and again under load, and checks what holds for every fault between the
-// service and Postgres: the service survives, responds in time, recovers, loses no write, and does
-// none twice or late.
+// Injects a fault between the service and Postgres repeatedly under load. Checks what must hold for
+// every fault: the service survives, responds in time, recovers, loses no write, and does no write
+// twice or late.
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -10,7 +10,7 @@ import { report, secondsSince } from './results.ts';
 import { connectionsOf, query, usersIn } from './users.ts';
 import { Writers } from './writers.ts';
 
-/** DATABASE_TIMEOUT_MS of the service unless the campaign says otherwise. */
+/** Default DATABASE_TIMEOUT_MS of the service. */
 export const TIMEOUT_MS = 1000;
 export const WRITERS = 16;
 /** DATABASE_POOL_SIZE of the service. */
@@ -29,13 +29,13 @@ export interface Campaign {
   /** The same database for the test, without the fault. */
   readonly directUrl?: string;
   readonly env?: Record<string, string>;
-  /** A pooler is in between, so the connections at the server are not the service's. */
+  /** True if a pooler is in between. The connections at the server are then the pooler's. */
   readonly isPooled?: boolean;
-  /** Whether writers get 500 meanwhile. */
+  /** True if writers get 500 meanwhile. */
   readonly refuses: boolean;
-  /** Maximum time from its end to the next success; 2 s by default. */
+  /** Maximum time from the end of the fault to the next success; 2 s by default. */
   readonly healSeconds?: number;
-  /** Injects the fault, makes sure that it hit something, and resolves at its end. */
+  /** Injects the fault, checks that it hit something, and resolves when it ends. */
   readonly inject: (writers: Writers, i: number, program: Program) => Promise<void>;
 }
 
@@ -89,7 +89,7 @@ export async function run(t: TestContext, campaign: Campaign): Promise<void> {
   report(t, { fault, store, injected: landed, acknowledged, lost: 0, duplicated: 0, healSeconds });
 }
 
-/** The log has one line per change of the store, not one per attempt, and errors without a stack. */
+/** Checks that the log has one line per store outage, not per attempt, and no stack traces. */
 export function assertStoreLines(program: Program): void {
   const messages = program.log.map(({ message }) => message);
   const changes = messages.filter((message) => /^store (un)?available$/.test(message));
@@ -111,7 +111,7 @@ async function recordWrites(databaseUrl: string): Promise<void> {
   );
 }
 
-/** Writes that were done more than `allowedMs` after their 500, or too often. */
+/** Returns the writes that were done more than `allowedMs` after their 500, or too often. */
 async function faultsIn(
   databaseUrl: string,
   refused: ReadonlyMap<string, number>,

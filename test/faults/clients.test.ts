@@ -1,5 +1,5 @@
-// Many misbehaving clients: they abort in the middle of a response, send slowly, or only connect.
-// Normal requests are served meanwhile, and afterwards no resources are left in use.
+// Many misbehaving clients abort in the middle of a response, send slowly, or only connect. Other
+// requests work meanwhile, and afterwards the service has released all resources.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -41,7 +41,7 @@ describe('misbehaving clients', { concurrency: true, timeout: 300_000 }, () => {
       await writers.progress(200);
       await addUsers(DATABASE_URL, USERS);
       const { descriptors } = usage(program);
-      // Memory of the first wave may be reusable. Growth in the second wave is a leak.
+      // Memory of the first wave can be reused. Growth in the second wave is a leak.
       const first = await wave(program, writers, true);
       await settled(() => usage(program).descriptors <= descriptors);
       const { bytes } = usage(program);
@@ -66,8 +66,9 @@ describe('misbehaving clients', { concurrency: true, timeout: 300_000 }, () => {
 });
 
 /**
- * Aborts, then slow and idle connections while the writers continue. Waits until the slow ones have
- * their 408, or aborts them. Returns how many clients aborted in the middle of a response.
+ * Aborts responses, then opens slow and idle connections, while the writers continue. A patient
+ * wave waits for the 408 of the slow ones; others abort them.
+ * @returns the number of aborted responses
  */
 async function wave(program: Program, writers: Writers, isPatient: boolean): Promise<number> {
   const aborted = await crowd(program, ABORTING);
@@ -86,7 +87,7 @@ async function wave(program: Program, writers: Writers, isPatient: boolean): Pro
   return aborted;
 }
 
-/** Clients that request the whole list and disconnect at its first bytes, until `count` did. */
+/** Runs clients that request the whole list and disconnect at its first bytes, `count` times. */
 async function crowd(program: Program, count: number): Promise<number> {
   let aborted = 0;
   const client = async () => {
@@ -125,7 +126,7 @@ function usage({ process: { pid } }: Program) {
   return { bytes, descriptors: readdirSync(`/proc/${pid}/fd`).length };
 }
 
-/** Resolves once the condition holds, which it never does with a leak. */
+/** Resolves once the condition holds. With a leak, it never does. */
 async function settled(condition: () => boolean | Promise<boolean>): Promise<void> {
   const ends = performance.now() + SETTLE_MS;
   while (!(await condition())) {
@@ -134,7 +135,7 @@ async function settled(condition: () => boolean | Promise<boolean>): Promise<voi
   }
 }
 
-/** Whether the service has all its connections, all of them idle. */
+/** True if the service has all its connections and all are idle. */
 async function areIdle(databaseUrl: string): Promise<boolean> {
   const states = await connectionsOf(databaseUrl);
   return states.length === POOL_SIZE && states.every((state) => state === 'idle');

@@ -1,5 +1,5 @@
-// The primary dies or hangs, its synchronous standby is promoted, and both are in DATABASE_URL: the
-// service soon writes to the new primary, which has every acknowledged write of the old one.
+// The primary dies or hangs, and its synchronous standby is promoted. Both are in DATABASE_URL, so
+// the service switches to the new primary. That has every acknowledged write of the old one.
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { createDatabase } from '../support/postgres.ts';
@@ -14,7 +14,7 @@ const WRITERS = 16;
 const TIMEOUT_MS = 1000;
 const HEAL_SECONDS = 5;
 
-/** The fault of the primary. A hung one accepts connections and never responds. */
+/** Faults of the primary. A hung primary accepts connections and never responds. */
 const FAULTS: Record<string, (primary: Server) => number | Promise<number>> = {
   'failover, the primary killed': (primary) => primary.kill(),
   'failover, the primary hung': (primary) => primary.suspend(),

@@ -1,12 +1,12 @@
-// Measures the event loop with greetings on a fixed schedule: a service that blocks
-// for a second delays a hundred of them, not one.
+// Measures how long the event loop is blocked, with requests on a fixed schedule. If it blocks for
+// a second, a hundred requests are late, not one.
 import { Agent } from 'node:http';
 import { type HttpResponse, request } from './http.ts';
 
 /** Pause between two greetings. */
 export const EVERY_MS = 10;
 
-/** Greets during the action without waiting for responses. @returns the duration of each in ms */
+/** Sends requests on schedule during the action. @returns the duration of each in ms */
 export async function greet(url: string, action: () => Promise<void>): Promise<number[]> {
   const agent = new Agent({ keepAlive: true });
   const responses: Promise<HttpResponse>[] = [];

@@ -1,7 +1,6 @@
-// One request over a connection that the caller keeps.
+// Sends a request over a connection that the caller keeps.
 import { type Agent, request as httpRequest } from 'node:http';
 
-/** The response of the service. */
 export interface HttpResponse {
   readonly status: number;
   readonly body: string;
@@ -10,7 +9,7 @@ export interface HttpResponse {
 
 /** The connection failed before the response was complete. */
 export class Broken extends Error {
-  /** Whether it had delivered a response before. */
+  /** True if the connection delivered a response before. */
   readonly isReused: boolean;
 
   constructor(message: string, isReused: boolean) {

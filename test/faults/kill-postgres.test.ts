@@ -1,5 +1,5 @@
-// Postgres is killed or frozen under load: the service survives, returns 500 in time, and works
-// again as soon as Postgres does.
+// Postgres is killed or frozen under load. The service survives, returns 500 in time, and recovers
+// as soon as Postgres does.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -19,7 +19,7 @@ test('kill -9 of Postgres under load', { timeout: 600_000 }, async (t) => {
       // Every other time Postgres stays down until the writers have been refused.
       if (i % 2 === 0) await writers.until(() => writers.count(500) >= before + WRITERS);
       await server.start();
-      // From here on it accepts connections.
+      // Now it accepts connections.
       await server.query('select 1');
     },
   });
@@ -36,7 +36,7 @@ test('Postgres is frozen for longer than DATABASE_TIMEOUT_MS', {
       const before = writers.count(500);
       assert.ok(server.suspend() > 1);
       await writers.until(() => writers.count(500) >= before + WRITERS);
-      // A write that got 500 may be done until then, not later.
+      // A write that got 500 can still be done until then, not later.
       await pause(2 * TIMEOUT_MS);
       server.resume();
     },

@@ -1,6 +1,5 @@
-// The ledger of acknowledgements, kept by the test's process outside the service. It has the
-// responses that clients got, to compare with the database. A write with an unknown outcome (a 500,
-// or no response) may have been done or not, but never twice.
+// Records the responses that clients got, in the test's process, to compare them with the database.
+// A write with an unknown outcome (a 500, or no response) may have been done, but never twice.
 
 /** A row of the database. */
 export interface Row {
@@ -11,7 +10,7 @@ export interface Row {
   readonly version: number;
 }
 
-/** One user as its client knows it. The email identifies the user. */
+/** A user as its client sees it. The email identifies the user. */
 export interface Entry {
   readonly email: string;
   id: number | undefined;
@@ -29,7 +28,6 @@ export interface Findings {
   readonly duplicated: readonly string[];
 }
 
-/** All requests and their responses. */
 export class Ledger {
   readonly entries = new Map<string, Entry>();
   /** Writes that got 201 or 200. */
@@ -73,7 +71,7 @@ export class Ledger {
     return [...this.entries.values()].filter(({ id }) => id === undefined).map((e) => e.email);
   }
 
-  /** Maximum number of times that its row can have been written. */
+  /** Maximum number of times that the user's row can have been written. */
   most(email: string): number {
     const { changes, unknownName, removal } = this.entries.get(email)!;
     return 1 + changes + (unknownName === undefined ? 0 : 1) + (removal === 'none' ? 0 : 1);

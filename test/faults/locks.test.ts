@@ -1,5 +1,5 @@
-// Another Postgres session holds a lock for longer than DATABASE_TIMEOUT_MS: a write that waited
-// for it and got 500 is not done when the lock is released.
+// Another Postgres session holds a lock for longer than DATABASE_TIMEOUT_MS. A write that waited
+// for it and got 500 is not done after the lock is released.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -61,7 +61,7 @@ describe('locks of another session', { timeout: 300_000 }, () => {
         assert.equal(status, 500);
         await pause(2 * TIMEOUT_MS);
       });
-      // Waits after everything else that waits for the lock.
+      // This update is last in the queue for the lock, so all earlier writes have run.
       await server.query('update users set email = email where id = 1', nameOf(directUrl));
       assert.deepEqual({ ...(await usersIn(directUrl))[0] }, { id: 1, ...user, version: 1 });
       assert.equal((await write('PATCH', '/users/1', { name: 'after' })).status, 200);

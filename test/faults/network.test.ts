@@ -1,5 +1,5 @@
-// The network between the service and Postgres fails: black hole, RST, FIN, refusals, connections
-// that end or hang while connecting, dropped responses, a delay, an unreachable host.
+// Faults of the network between the service and Postgres: black hole, RST, FIN, refusals, aborts
+// and hangs while connecting, dropped responses, a delay, an unreachable host.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -20,25 +20,25 @@ import { Writers } from './writers.ts';
 
 type Fault = Pick<Campaign, 'fault' | 'times' | 'refuses' | 'inject'> & Partial<Campaign>;
 
-/** Connections that must fail while connecting before the fault counts. */
+/** The fault counts once this many connections have failed while connecting. */
 const ENDED = 4;
 
-/** The first attempts to connect have half a second, one and two, with pauses in between. */
+/** Enough for the first attempts to connect: they take up to 0.5, 1 and 2 s, with short pauses. */
 const START_SECONDS = 4;
 
-/** How long a server takes no writes, and the maximum number of connections made meanwhile. */
+/** Duration of a read-only server, and maximum number of connections to it meanwhile. */
 const READ_ONLY_MS = 3000;
 const MOST_CONNECTIONS = 60;
 
 /** One-way delay to a distant Postgres. */
 const SLOW_MS = 170;
-/** Several attempts to connect take as long as this many waiting writes. */
+/** Maximum number of writes that fail while the pool connects, which can take several attempts. */
 const MOST_REFUSED = 20;
 
-/** Connecting on this machine takes less, unless nothing accepts. */
+/** Connecting to this machine takes less unless the accept queue is full. */
 const SILENCE_MS = 300;
 
-/** A delay of 2 s there and back. */
+/** One-way delay, so a round trip takes 2 s. */
 const DELAY_MS = 1000;
 
 /** The server's first responses: TLS or not, the password request, ready, the probe. */
@@ -97,7 +97,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
         proxy.silencesNext = true;
         await writers.until(() => writers.count(500) > refused);
         assert.equal(proxy.counts.silenced, silenced + 1);
-        // The others kept working.
+        // The other writes kept working.
         assert.ok(writers.acknowledged >= acknowledged + WRITERS);
       },
     }),
@@ -194,7 +194,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     });
   }
 
-  test('a server that takes no writes is tried less and less often', async () => {
+  test('the pool connects to a read-only server less and less often', async () => {
     const url = await createDatabase(server.url);
     await using proxy = await TcpProxy.listen(server.port);
     await using program = await start({
@@ -206,7 +206,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     const set = `alter database ${new URL(url).pathname.slice(1)} set default_transaction_read_only`;
     const { accepted } = proxy.counts;
     await query(url, `${set} = on`);
-    // Open sessions keep their initial setting.
+    // Open sessions keep the old setting, so close them.
     proxy.cut('fin');
     await pause(READ_ONLY_MS);
     assert.ok(writers.count(500) > WRITERS);
@@ -219,7 +219,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     await writers.stop();
   });
 
-  test('the pool leaves a primary that takes no writes any more for the next host', async () => {
+  test('when a primary becomes read-only, the pool switches to the next host', async () => {
     await using primary = await Server.create();
     const url = await createDatabase(primary.url);
     const { pathname } = new URL(url);
@@ -237,7 +237,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     });
     const writers = new Writers(new Ledger(), program.url, WRITERS);
     await writers.progress(WRITERS);
-    // Open sessions turn read-only too, and stay.
+    // Open sessions become read-only too, and stay open.
     await primary.query('alter system set default_transaction_read_only = on');
     await primary.query('select pg_reload_conf()');
     const began = performance.now();
@@ -247,7 +247,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     await writers.progress(20 * WRITERS);
     assert.ok((await connectionsOf(next)).length > 0);
     await writers.stop();
-    // The pool notices when it uses the connection again.
+    // The pool detects that a connection is read-only when it uses the connection.
     assert.ok(writers.count(500) <= POOL_SIZE * WRITERS);
     const causes = program.log.map(({ cause }) => String(cause));
     assert.ok(causes.some((cause) => cause.includes('read-only transaction')));
@@ -271,14 +271,14 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
     proxy.delayMs = 0;
     assert.ok(server.suspend() > 1);
     assert.equal((await create('late@b')).status, 500);
-    // A little later than a write that got 500 may be done.
+    // Waits until a write that got 500 can no longer be done.
     await pause(TIMEOUT_MS + SLOW_MS);
     server.resume();
     await until(async () => (await create('last@b')).status !== 500);
     assert.deepEqual(await query(url, `select email from users where email = 'late@b'`), []);
   });
 
-  test('the pool leaves a host that drops packets for the next', async () => {
+  test('when a host drops packets, the pool switches to the next', async () => {
     const url = await createDatabase(server.url);
     await using silent = await silentHost();
     const { pathname } = new URL(url);
@@ -296,7 +296,7 @@ describe('the network to Postgres', { timeout: 900_000 }, () => {
   });
 });
 
-/** A port that drops each SYN, as a firewall does: nothing accepts, and its queue is full. */
+/** Opens a port that drops each SYN, as a firewall does: its accept queue is full. */
 async function silentHost() {
   const script = `require('node:net').createServer().listen({ port: 0, host: '127.0.0.1', backlog: 1 },
     function () { process.stdout.write(String(this.address().port)); })`;

@@ -1,6 +1,6 @@
-// Open-loop clients, which send on a schedule without waiting for responses. After an outage longer
-// than DATABASE_TIMEOUT_MS the queue is full of calls, and the first ones are about to expire.
-// They must not make the calls after them fail.
+// Open-loop clients send on a schedule without waiting for responses. After an outage longer than
+// DATABASE_TIMEOUT_MS the queue is full of calls, and the first ones are about to expire. They must
+// not make later calls fail.
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { Agent } from 'node:http';

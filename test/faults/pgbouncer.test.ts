@@ -1,6 +1,6 @@
-// PgBouncer in transaction mode in front of Postgres: the whole contract holds, and so do the
-// claims about faults. Excluded are the suites that cut, count or configure connections to the
-// server (5.1, 6.1, settings of the store), because here those are the pooler's.
+// Runs contract and fault tests through PgBouncer in transaction mode. Excludes suites that cut,
+// count or configure connections to the server (5.1, 6.1, settings of the store), because those
+// are the pooler's here.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -24,10 +24,10 @@ const CONTRACT = globSync('test/contract/*.test.ts', {
   cwd: join(import.meta.dirname, '../..'),
 });
 
-/** Contract suites name their store: `users (postgres)`, `paths, postgres`. One has both. */
+/** Contract suites name their store: `users (postgres)`, `paths, postgres`. One suite uses both. */
 const ON_POSTGRES = '([(]|, )postgres([)]|$)|the stores side by side';
 
-// All parameters that the service sends, so the pooler accepts them silently.
+// With this setting PgBouncer accepts and ignores all startup parameters that the service sends.
 const IGNORED = 'statement_timeout,plan_cache_mode,enable_seqscan,enable_hashjoin,enable_mergejoin';
 
 const SETTINGS: Record<string, Record<string, string>> = {
@@ -42,7 +42,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
   });
   after(() => server?.[Symbol.asyncDispose]());
 
-  test('it is detected even if the server has a statement_timeout like ours', async () => {
+  test('the service detects it even if the server has a statement_timeout like ours', async () => {
     const settings = SETTINGS['with ignore_startup_parameters']!;
     await using bouncer = await startBouncer(PATH!, server, settings);
     const directUrl = await createDatabase(server.url);
@@ -54,7 +54,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       DATABASE_TIMEOUT_MS: '5000',
     });
     assert.equal((await send(`${program.url}/users/1`)).status, 404);
-    // Nothing is prepared: each message has its own limit.
+    // The service prepares nothing; each message sets its own limit.
     const ours = `datname = '${database}' and pid <> pg_backend_pid()`;
     const rows = await server.query(`select query from pg_stat_activity where ${ours}`);
     assert.match(
@@ -82,20 +82,20 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       child.stdout.setEncoding('utf8').on('data', (text: string) => {
         output += text;
       });
-      // Shows the output of a run that hangs.
+      // If the run hangs, this shows its output.
       const show = () => process.stderr.write(output);
       t.signal.addEventListener('abort', show);
       const [code] = await once(child, 'close');
       t.signal.removeEventListener('abort', show);
       assert.equal(code, 0, output);
-      // The suite really ran, through PgBouncer.
+      // Checks that the suite really ran, and through PgBouncer.
       const passed = Number(/pass (\d+)/.exec(output)?.[1]);
       assert.ok(passed > 1_400, output);
       assert.match(bouncer.log, /test_/);
       t.diagnostic(`${passed} tests passed through PgBouncer`);
     });
 
-    test(`storms behind it lose no write, ${why}`, async (t) => {
+    test(`storms behind PgBouncer lose no write, ${why}`, async (t) => {
       await using bouncer = await startBouncer(PATH!, server, settings);
       const directUrl = await createDatabase(server.url);
       const database = new URL(directUrl).pathname.slice(1);
@@ -112,7 +112,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       });
     });
 
-    test(`a restart of it loses no write, ${why}`, async (t) => {
+    test(`a restart of PgBouncer loses no write, ${why}`, async (t) => {
       let bouncer = await startBouncer(PATH!, server, settings);
       const directUrl = await createDatabase(server.url);
       const { port } = bouncer;

@@ -1,5 +1,5 @@
-// Clients on raw sockets, which do what node's own client never does: they pipeline, and leave a
-// connection with its request in the kernel queue of a frozen server.
+// Clients on raw sockets, for what node's own client can't do: they pipeline requests, and queue
+// connections in the kernel while the server is frozen.
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import type { Program } from '../support/program.ts';
@@ -8,8 +8,8 @@ import type { Program } from '../support/program.ts';
 const DEPTH = 10;
 
 /**
- * Creates users in packets of requests until the server closes the connection. Resolves with the number
- * of requests accepted and of responses. Emails begin with `pipe-`.
+ * Creates users in packets of requests until the server closes the connection. Resolves with the
+ * number of accepted requests and of responses. Emails begin with `pipe-`.
  */
 export async function pipeline({ url }: Program, name: string) {
   const { hostname, port } = new URL(url);
@@ -31,7 +31,7 @@ export async function pipeline({ url }: Program, name: string) {
   });
   socket.once('connect', send);
   await once(socket, 'close');
-  // A packet without any response reached a closed connection.
+  // A last packet without any response was sent to a closed connection.
   const isTaken = responded() > asked - DEPTH;
   return { taken: isTaken ? asked : asked - DEPTH, responded: responded() };
 }

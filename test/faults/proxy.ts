@@ -1,21 +1,21 @@
-// A TCP proxy between the service and Postgres that fails as networks do: it forwards, delays,
-// stalls like a black hole, cuts with FIN or RST, refuses, or drops only the responses. It counts
-// its actions, so a test can tell whether its fault hit something.
+// A TCP proxy between the service and Postgres that simulates network faults. It delays, stalls
+// like a black hole, cuts with FIN or RST, refuses, or drops only the responses. It counts its
+// actions, so a test can check that its fault hit something.
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { stablePort } from '../support/daemon.ts';
 
-/** How a connection is cut: in order, or reset. */
+/** Ends a connection with FIN or RST. */
 export type Cut = 'fin' | 'rst';
 
 /** A proxy on 127.0.0.1 to a port there. */
 export class TcpProxy {
   /** One-way delay in milliseconds. */
   delayMs = 0;
-  /** Whether the server's responses are dropped. */
+  /** True while the server's responses are dropped. */
   dropsResponses = false;
-  /** Cuts a new connection at this response, from 0, or drops it and everything after it. */
+  /** Cuts a new connection at this response (the first is 0), or drops everything from it on. */
   failure: { readonly how: Cut | 'silence'; readonly response: number } | undefined;
-  /** The next connection on which the client sends goes silent in both directions. */
+  /** True if the next connection on which the client sends is to go silent in both directions. */
   silencesNext = false;
   readonly counts = {
     ...{ accepted: 0, cut: 0, silenced: 0 },
@@ -38,12 +38,12 @@ export class TcpProxy {
     return proxy;
   }
 
-  /** Whether it forwards nothing. */
+  /** True while it forwards nothing. */
   get isStalled(): boolean {
     return this.#isStalled;
   }
 
-  /** The black hole: connections stay, nothing arrives. */
+  /** Acts as a black hole: connections stay open, and nothing arrives. */
   stall(): void {
     this.#isStalled = true;
   }
@@ -121,7 +121,7 @@ export class TcpProxy {
 /** One direction of a connection. Forwards data in order, when the proxy allows it. */
 class Pipe {
   readonly from: Socket;
-  /** Whether these bytes are forwarded. */
+  /** True if these bytes are forwarded. */
   onData: (bytes: number) => boolean = () => true;
   readonly #proxy: TcpProxy;
   #queue: { readonly due: number; readonly act: () => void }[] = [];
@@ -140,7 +140,7 @@ class Pipe {
     from.on('end', () => this.#push(() => to.end()));
     from.on('error', () => {});
     from.on('close', (hasFailed) => {
-      // Data held by a black hole is lost with its sender, which cannot resend it.
+      // A closed sender can't resend, so the data that the black hole holds is lost.
       if (proxy.isStalled) this.#queue = [];
       this.#push(() => (hasFailed || to.writableEnded === false ? reset(to) : to.destroySoon()));
     });
@@ -172,7 +172,7 @@ class Pipe {
   }
 }
 
-/** Node 26 never closes a socket that is reset while its own FIN is on its way. */
+/** Works around Node 26, which never closes a socket that is reset after it has sent FIN. */
 function reset(socket: Socket): void {
   if (socket.writableEnded) socket.destroy();
   else socket.resetAndDestroy();

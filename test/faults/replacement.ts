@@ -1,7 +1,6 @@
 // Replaces processes that share one port (REUSE_PORT), while clients open a connection for each
-// request. reuse-port.test.ts runs it in a network namespace of its own, because `tcp_migrate_req`
-// applies to a namespace. `node replacement.ts 0|1` sets it and prints the clients' results as
-// JSON.
+// request. `node replacement.ts 0|1` sets `tcp_migrate_req` and prints the results as JSON.
+// reuse-port.test.ts runs it in its own network namespace, to which that setting applies.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { Agent } from 'node:http';
 import { connect } from 'node:net';
@@ -15,12 +14,12 @@ import { usersIn } from './users.ts';
 
 const SYSCTL = '/proc/sys/net/ipv4/tcp_migrate_req';
 const CLIENTS = 32;
-/** The kernel gives all of them to one process with a probability of 2^-63. */
+/** The probability that the kernel gives all of them to one process is 2^-63. */
 const QUEUED = 64;
 
 /** The clients' results. */
 export interface Seen {
-  /** Processes replaced with SIGTERM, and how many requests were acknowledged meanwhile. */
+  /** Processes replaced with SIGTERM, and requests acknowledged meanwhile. */
   readonly replaced: number;
   readonly acknowledged: number;
   /** Connections that ended without a response. */
@@ -62,7 +61,7 @@ if (import.meta.main) {
   }
 }
 
-/** One after another, each as soon as the previous one serves. */
+/** Replaces the processes one at a time, each as soon as the previous one listens. */
 async function replaceAll(replicas: Program[], replica: () => Promise<Program>) {
   const load = { acknowledged: [] as string[], failed: [] as string[], refused: 0, replaced: 0 };
   const { url } = replicas[0]!;
@@ -91,7 +90,10 @@ async function replaceAll(replicas: Program[], replica: () => Promise<Program>) 
   return load;
 }
 
-/** Both are frozen, so the kernel queues the connections. One is killed, the other resumes. */
+/**
+ * Freezes both processes, so the kernel queues connections. Then kills one and resumes the other.
+ * @returns the number of connections without a response
+ */
 async function killOne([first, second]: readonly Program[]): Promise<number> {
   if (first === undefined || second === undefined) return Number.NaN;
   for (const { process } of [first, second]) process.kill('SIGSTOP');

@@ -1,5 +1,5 @@
-// Synchronous replication: an old primary that nobody stopped, a frozen standby, a wait for the
-// standby that is cancelled. Checks the responses to writes, and /ready.
+// Synchronous replication: an old primary that nobody stopped, a frozen standby, a canceled wait
+// for the standby. Checks the responses to writes and to /ready.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type HttpResponse, send } from '../support/client.ts';
@@ -13,7 +13,7 @@ import { usersIn } from './users.ts';
 const TIMEOUT_MS = 1000;
 
 describe('synchronous replication', { timeout: 300_000 }, () => {
-  test('4.13 5.1 7.2 an old primary that nobody stopped: the pool leaves it after a timeout', async () => {
+  test('4.13 5.1 7.2 after a timeout, the pool leaves an old primary that nobody stopped', async () => {
     await using primary = await Server.create();
     const direct = await createDatabase(primary.url);
     await using standby = await primary.synchronousStandby();
@@ -33,7 +33,7 @@ describe('synchronous replication', { timeout: 300_000 }, () => {
     );
     for (let i = 0; i < 10; i++) assert.equal((await create(program, `after${i}`)).status, 201);
 
-    // Reads have moved, too.
+    // Reads use the new primary, too.
     const emails = async (url: string) => (await usersIn(url)).map(({ email }) => email);
     const listed = await send(`${program.url}/users`);
     const names = ['before', ...Array.from({ length: 10 }, (_, i) => `after${i}`)];
@@ -97,7 +97,7 @@ describe('synchronous replication', { timeout: 300_000 }, () => {
     assert.equal((await create(program, 'before')).status, 201);
     await server.query(`alter system set synchronous_standby_names = 'nobody'`);
     await server.query('select pg_reload_conf()');
-    // The reload takes a moment. Until the checkpointer has read it, commits wait for nobody.
+    // Commits don't wait for the standby until the checkpointer has read the reloaded setting.
     let created: HttpResponse;
     let writes = 0;
     do {

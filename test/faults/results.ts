@@ -1,11 +1,11 @@
-// Numbers of injected faults and their results, for the table in docs/durability.md.
+// Counts injected faults and their results, for the table in docs/durability.md.
 import { appendFileSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 
 const IS_FULL = process.env.FAULTS === 'full';
 
-/** Injections by kind. FAULTS=full is for a release, the default for CI. */
+/** Number of injections by kind. FAULTS=full is for a release, the default for CI. */
 export const TIMES = {
   serviceKills: IS_FULL ? 1000 : 200,
   postgresKills: IS_FULL ? 50 : 10,
@@ -22,11 +22,11 @@ export interface Result {
   readonly store: string;
   /** Number of injected faults that hit something. */
   readonly injected: number;
-  /** Writes that were acknowledged. */
+  /** Number of acknowledged writes. */
   readonly acknowledged: number;
   readonly lost: number;
   readonly duplicated: number;
-  /** The longest time from the end of a fault to the next success. */
+  /** Longest time from the end of a fault to the next success. */
   readonly healSeconds?: number;
 }
 

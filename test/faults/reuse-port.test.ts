@@ -1,5 +1,5 @@
-// Processes that share one port are replaced one at a time, with and without the kernel's
-// `tcp_migrate_req`, in a network namespace, so the machine's own setting does not change.
+// Replaces processes that share one port, with and without the kernel's `tcp_migrate_req`. Runs in
+// a network namespace, so that the machine's own setting does not change.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
@@ -10,7 +10,7 @@ import { report, TIMES } from './results.ts';
 const PROGRAM = join(import.meta.dirname, 'replacement.ts');
 const SKIP = reasonToSkip();
 
-test('processes on one port, tcp_migrate_req on: no connection is lost', {
+test('with tcp_migrate_req, processes on one port lose no connection', {
   skip: SKIP,
   timeout: 300_000,
 }, (t) => {
@@ -19,19 +19,19 @@ test('processes on one port, tcp_migrate_req on: no connection is lost', {
   assert.equal(seen.failedByKill, 0);
 });
 
-test('processes on one port, tcp_migrate_req off: a lost connection was never read', {
+test('without tcp_migrate_req, a lost connection was never read', {
   skip: SKIP,
   timeout: 300_000,
 }, (t) => {
   const seen = replace(t, '0');
   assert.equal(seen.doneAlthoughFailed, 0);
-  // Without the setting the queue of a killed process is reset. This proves that
-  // the setting makes the difference.
+  // Without the setting, the kernel resets the queue of a killed process. This proves that the
+  // setting makes the difference.
   assert.ok(seen.failedByKill > 0);
 });
 
 function replace(t: TestContext, migrate: '0' | '1'): Seen {
-  // The namespace's loopback is down at first.
+  // The loopback interface of a new namespace is down.
   const script = 'ip link set lo up && exec "$@"';
   const command = [
     'unshare',
@@ -60,7 +60,7 @@ function replace(t: TestContext, migrate: '0' | '1'): Seen {
   return seen;
 }
 
-/** One line with the reason; false if everything is allowed. */
+/** Returns the reason to skip the tests, in one line; false if nothing is missing. */
 function reasonToSkip(): string | false {
   const attempt = 'ip link set lo up && echo 1 > /proc/sys/net/ipv4/tcp_migrate_req';
   try {

@@ -15,7 +15,7 @@ const PATH = find('haproxy');
 const SKIP = PATH === undefined && 'haproxy is not installed: apt-get install haproxy';
 
 const WRITERS = 16;
-/** Many times haproxy's /ready interval of 100 ms, because the machine can be busy. */
+/** Much longer than haproxy's /ready interval of 100 ms, because the machine can be busy. */
 const SHUTDOWN_DELAY_MS = '1500';
 
 after(releaseServer);
@@ -66,12 +66,12 @@ async function restart(t: TestContext, name: string, startIn: typeof startBalanc
   });
 }
 
-/** A port for the API and one for the admin listener, the same after each restart. */
+/** Returns ports for the API and the admin listener, which stay the same after each restart. */
 async function newPorts(): Promise<Ports> {
   return [await stablePort(), await stablePort()];
 }
 
-/** Resolves once the balancer sends requests to it. */
+/** Resolves once the balancer sends requests to the program. */
 function serves(program: Program): Promise<void> {
   return program.until(({ stdout }) => stdout.includes('"message":"request"'));
 }

@@ -1,5 +1,5 @@
-// Faults of the SQLite file: its disk is full or turns read-only, another process holds its
-// lock. The service responds in time, the event loop is free meanwhile, and the store recovers.
+// Faults of the SQLite file: its disk is full or becomes read-only, or another process holds its
+// lock. The service responds in time, the event loop is not blocked, and the store recovers.
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -37,8 +37,8 @@ const LATEST_MS = TIMEOUT_MS + 1000;
 const GREETING_MS = 50;
 const LOCK = 'lock held for 10 s by another process';
 /**
- * Share of greetings that may take longer: the test's process and its writers share the machine, and
- * on a full disk they are refused as fast as they send. With a blocked event loop, most would.
+ * Share of greetings that may take longer, because the writers share the machine. On a full disk,
+ * they are refused as fast as they send. A blocked event loop would delay most greetings.
  */
 const LATE_SHARE = { 'disk full': 0.5, [LOCK]: 0.1 } as const;
 const LOCK_MS = 10_000;
@@ -109,7 +109,7 @@ test(LOCK, { timeout: 120_000 }, async (t) => {
 });
 
 test('file system turned read-only', { timeout: 120_000 }, async (t) => {
-  // Linux can simulate an error on an ext4 file system. It then acts as `errors=` says.
+  // Linux can simulate an error of an ext4 file system, which then applies its `errors=` option.
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-disk-'));
   const image = `${folder}.ext4`;
   const mount = () =>
@@ -137,8 +137,8 @@ test('file system turned read-only', { timeout: 120_000 }, async (t) => {
       });
       const writers = new Writers(ledger, program.url, WRITERS);
       await writers.progress(4 * WRITERS);
-      // An fsync that races with the abort of the journal can return success and lose its data (ext4
-      // of Linux 6.18, without SQLite too). A stopped process is in no system call.
+      // An fsync that races with the abort of the journal can return success and lose its data
+      // (ext4 of Linux 6.18, without SQLite too). A stopped process runs no system call.
       program.process.kill('SIGSTOP');
       await allStopped(program.process.pid!);
       writeFileSync(trigger, '1');
@@ -153,7 +153,7 @@ test('file system turned read-only', { timeout: 120_000 }, async (t) => {
       assert.match(String(cause), /service\.db: disk I\/O error \(SQLite result code [0-9]+\)$/);
       assert.deepEqual(await program.stop(), { code: 0, signal: null });
     }
-    // The kernel accepts writes again only after it is remounted.
+    // The file system accepts writes again only after it is remounted.
     execFileSync('umount', [folder]);
     mount();
     const began = performance.now();
@@ -175,7 +175,7 @@ test('file system turned read-only', { timeout: 120_000 }, async (t) => {
   }
 });
 
-/** `inject` resolves with the durations of the greetings meanwhile, in milliseconds. */
+/** Runs the faults. `inject` resolves with the durations of its greetings, in milliseconds. */
 async function campaign(
   t: TestContext,
   fault: keyof typeof LATE_SHARE,
@@ -235,7 +235,7 @@ async function lock(path: string): Promise<ChildProcess> {
   return locker;
 }
 
-/** Resolves when every thread of the process is stopped, so none is in a system call. */
+/** Resolves once every thread of the process is stopped, so none runs a system call. */
 function allStopped(pid: number): Promise<void> {
   const state = (thread: string) =>
     readFileSync(`/proc/${pid}/task/${thread}/stat`, 'utf8').split(') ')[1]![0];

@@ -1,4 +1,4 @@
-// Stopping and starting: SIGTERM under load, ten first starts at once on an empty database, a start
+// Stops and starts: SIGTERM under load, ten first starts at once on an empty database, a start
 // without Postgres.
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
@@ -44,7 +44,7 @@ for (const store of STORES) {
         if (writers.inFlight > 0) landed++;
         const exit = program.exited.then((status) => ({ ...status, endedMs: Date.now() }));
         program.process.kill('SIGTERM');
-        // A client that gets `Connection: close` reconnects and is refused. That ends it.
+        // A client that gets `Connection: close` reconnects. It ends when it is refused.
         await writers.ended;
         const responses = await Promise.all(pipelines);
         // 0: within SHUTDOWN_TIMEOUT_MS.

@@ -1,5 +1,5 @@
-// Storms of pg_terminate_backend on all our connections under 50 writers. Afterwards the pool is as
-// large as before, no request fails, and the throughput is the same.
+// Ends all our connections repeatedly with pg_terminate_backend under 50 writers. Afterwards the
+// pool has its full size, no request fails, and the throughput is the same.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createDatabase } from '../support/postgres.ts';
@@ -12,7 +12,7 @@ import { Writers } from './writers.ts';
 
 const WRITERS = 50;
 const POOL_SIZE = 10;
-/** How often a storm ends all connections, each time under writes. */
+/** Number of times that a storm ends all connections, each time under writes. */
 const GUSTS = 10;
 /** Responses per throughput measurement, and number of measurements. */
 const SAMPLE = 2000;
@@ -40,7 +40,7 @@ test('storms of pg_terminate_backend under load', { timeout: 600_000 }, async (t
     for (let gust = 0; gust < GUSTS; gust++) {
       const rows = await server.query(`select pg_terminate_backend(pid) as "isEnded" ${ours}`);
       const count = rows.filter(({ isEnded }) => isEnded).length;
-      // At the first one the pool is complete.
+      // The pool is complete before the first gust.
       if (gust === 0) assert.equal(count, POOL_SIZE);
       ended += count;
       await writers.progress(WRITERS / 2);
@@ -71,7 +71,7 @@ test('storms of pg_terminate_backend under load', { timeout: 600_000 }, async (t
     ...{ lost: 0, duplicated: 0, healSeconds },
   });
 
-  /** Responses per response of a service without storms: a slow machine slows both. */
+  /** Throughput relative to a service without storms, because a slow machine slows both. */
   async function throughput(): Promise<number> {
     const others = new Writers(new Ledger(), bystander.url, WRITERS);
     await others.progress(SAMPLE);
@@ -85,7 +85,7 @@ test('storms of pg_terminate_backend under load', { timeout: 600_000 }, async (t
     return median(ratios);
   }
 
-  /** Resolves once all connections of the pool respond, and there are no more. */
+  /** Resolves once the pool has exactly its full number of connections and all respond. */
   async function untilWhole(): Promise<void> {
     for (;;) {
       const [row] = await server.query(`select count(*)::int as count ${ours}`);

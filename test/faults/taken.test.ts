@@ -1,5 +1,5 @@
-// Postgres is 10 ms away and 1,000 writers wait for it, while an attacker sends a taken email
-// every 100 ms: no honest request fails. Prints the throughput under attack next to the normal one.
+// Postgres is 10 ms away and 1,000 writers use it, while an attacker sends a taken email every
+// 100 ms. No honest request fails. Prints the throughput under attack next to the normal one.
 import assert from 'node:assert/strict';
 import { Agent } from 'node:http';
 import { test } from 'node:test';
@@ -16,7 +16,7 @@ import { Writers } from './writers.ts';
 const WRITERS = 1000;
 const ROUND_TRIP_MS = 10;
 const ATTACK_EVERY_MS = 100;
-/** Rounds of normal load and of attack in turn, and the writes of each. */
+/** Number of rounds, each with normal load and then an attack, and writes of each phase. */
 const ROUNDS = 5;
 const SAMPLE = 2000;
 

@@ -1,6 +1,6 @@
-// Services of two versions on one database, under load: a rolling upgrade, a restart of the old one
-// on the new schema, and a rollback. No request fails. The versions are copies of the built service
-// with further migrations.
+// Two versions of the service on one database, under load: rolling upgrade, restart of the old
+// version on the new schema, and rollback. No request fails. The versions are copies of the built
+// service with more migrations.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -19,7 +19,7 @@ import { Writers } from './writers.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const WRITERS = 16;
 const NOTHING = { lost: [], duplicated: [] };
-/** Many times the balancer's /ready interval of 100 ms. */
+/** Much longer than the balancer's /ready interval of 100 ms. */
 const SHUTDOWN_DELAY_MS = '1500';
 
 /** The schema change of each version, and the oldest service that it allows. */
@@ -30,7 +30,7 @@ const ADDED = [
 
 /** The command of each version: the service unchanged, with one more migration, and with two. */
 let versions: readonly (readonly string[])[];
-/** The second version, but its migration fails after its first statement. */
+/** A second version whose migration fails after its first statement. */
 let brokenVersion: readonly string[];
 
 before(() => {
@@ -75,7 +75,7 @@ for (const store of STORES) {
   });
 }
 
-/** Two replicas behind a balancer, each replaced by the other version and back. */
+/** Replaces two replicas behind a balancer with the other version, and back. */
 async function rollBothWays(t: TestContext): Promise<void> {
   const DATABASE_URL = await databaseOf('postgres');
   const ports = [await newPorts(), await newPorts()] as const;
@@ -104,7 +104,7 @@ async function rollBothWays(t: TestContext): Promise<void> {
     });
     await serves(replicas[0]!);
     assert.equal(await schemaVersion(DATABASE_URL), 2);
-    // The old version restarts on the new schema. Then the rollout ends, and is rolled back.
+    // The old version restarts on the new schema. Then the rollout completes, and is rolled back.
     for (const [i, version] of [
       [1, 1],
       [1, 2],
@@ -133,7 +133,7 @@ async function rollBothWays(t: TestContext): Promise<void> {
   report(t, { fault, store: 'postgres', injected: replaced, acknowledged, lost: 0, duplicated: 0 });
 }
 
-/** Both versions at the same time, each with its own writers. */
+/** Runs both versions at the same time, each with its own writers. */
 async function shareFile(t: TestContext): Promise<void> {
   const DATABASE_URL = await databaseOf('sqlite');
   const ledger = new Ledger();
@@ -154,7 +154,7 @@ async function shareFile(t: TestContext): Promise<void> {
     );
   };
   try {
-    // A file of service 0.1.0.
+    // Creates the file with service 0.1.0.
     await end(await begin(1));
     await forgetOldestService(DATABASE_URL, 'sqlite');
     const first = await begin(1);
@@ -192,7 +192,7 @@ async function stop(writers: Writers): Promise<void> {
   assert.equal(writers.count(500), 0);
 }
 
-/** The third version migrates again: the second still starts, the first is refused. */
+/** Checks that after the third version's migration the second still starts, and the first fails. */
 async function assertThirdVersion(DATABASE_URL: string): Promise<void> {
   for (const version of [3, 2]) {
     await using program = await startVersion(version, { DATABASE_URL });
@@ -213,7 +213,7 @@ function startVersion(version: number, env: Record<string, string>): Promise<Pro
   return start(env, versions[version - 1]);
 }
 
-/** Copies the package's files, with further migrations; returns its command. */
+/** Copies the package's files, with more migrations; returns the command. */
 function copy(built: string, added: readonly string[]): readonly string[] {
   const folder = newFolder();
   cpSync(built, join(folder, 'dist'), { recursive: true });
@@ -252,17 +252,17 @@ async function schemaVersion(databaseUrl: string): Promise<unknown> {
   return row!.version;
 }
 
-/** A port for the API and one for the admin listener, the same after each restart. */
+/** Returns ports for the API and the admin listener, which stay the same after each restart. */
 async function newPorts(): Promise<Ports> {
   return [await stablePort(), await stablePort()];
 }
 
-/** Resolves once the balancer sends requests to it. */
+/** Resolves once the balancer sends requests to the program. */
 function serves(program: Program): Promise<void> {
   return program.until(({ stdout }) => stdout.includes('"message":"request"'));
 }
 
-/** Resolves once the program has its store. */
+/** Resolves once /ready returns 200. */
 function isReady({ adminUrl }: Program): Promise<void> {
   return until(async () => (await fetch(`${adminUrl}/ready`)).ok);
 }

@@ -1,4 +1,4 @@
-// The databases of the fault tests, read without the service.
+// Access to the databases of the fault tests without the service.
 import { DatabaseSync } from 'node:sqlite';
 import postgres from 'postgres';
 import { createDatabase } from '../support/postgres.ts';
@@ -10,19 +10,18 @@ const ALL = 'select id, name, email, version from users order by id';
 
 let shared: Promise<Server> | undefined;
 
-/** A DATABASE_URL of a new database, on this test file's own Postgres. */
+/** Returns the DATABASE_URL of a new database; Postgres is this test file's own server. */
 export async function databaseOf(store: StoreName): Promise<string> {
   if (store === 'sqlite') return newDatabase(store);
   shared ??= Server.create();
   return createDatabase((await shared).url);
 }
 
-/** Ends the Postgres that databaseOf has started. */
+/** Stops the Postgres that databaseOf started. */
 export async function releaseServer(): Promise<void> {
   await (await shared)?.[Symbol.asyncDispose]();
 }
 
-/** Every user in the database. */
 export async function usersIn(databaseUrl: string): Promise<Row[]> {
   if (databaseUrl.startsWith('sqlite:')) {
     const db = new DatabaseSync(databaseUrl.slice('sqlite:'.length));
@@ -41,7 +40,7 @@ export async function usersIn(databaseUrl: string): Promise<Row[]> {
   }
 }
 
-/** The `state` in pg_stat_activity of each connection of the service to this database. */
+/** Returns `state` of pg_stat_activity for each connection of the service to this database. */
 export async function connectionsOf(databaseUrl: string): Promise<readonly unknown[]> {
   const rows = await query(
     databaseUrl,
@@ -86,7 +85,7 @@ export async function whileLocked(
   }
 }
 
-/** The same database over another port of 127.0.0.1. */
+/** Returns the URL with another port of 127.0.0.1. */
 export function through(port: number, databaseUrl: string): string {
   const url = new URL(databaseUrl);
   url.port = String(port);
@@ -107,7 +106,7 @@ export async function execute(
   }
 }
 
-/** Runs SQL on a Postgres over a connection of its own. */
+/** Runs SQL on Postgres over a new connection. */
 export async function query(databaseUrl: string, text: string): Promise<Record<string, unknown>[]> {
   const sql = postgres(databaseUrl, { max: 1 });
   try {

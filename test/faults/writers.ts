@@ -1,10 +1,10 @@
-// Writers: clients that create, change and remove users over keep-alive connections as fast as
-// possible, each user with its own email, and record every response in the ledger.
+// Clients that create, change and remove users over keep-alive connections as fast as possible.
+// Each user has its own email. Every response is recorded in the ledger.
 import { Agent } from 'node:http';
 import { type Broken, type HttpResponse, request } from './http.ts';
 import type { Entry, Ledger } from './ledger.ts';
 
-// The sequence of a writer: it creates more users than it removes.
+// The cycle of a writer. It creates more users than it removes.
 const TURNS = ['create', 'create', 'change', 'create', 'create', 'change', 'remove'] as const;
 
 let runs = 0;
@@ -21,7 +21,7 @@ export class Writers {
   broken = 0;
   /** Requests that lost a used connection before the response. */
   readonly cutOff: string[] = [];
-  /** Users whose request lost a new connection or got none. It must not have been done. */
+  /** Users whose request lost a new connection or got none. The service can't have done it. */
   readonly untaken: Entry[] = [];
   slowestMs = 0;
   readonly #ledger: Ledger;
@@ -32,7 +32,7 @@ export class Writers {
   readonly #inFlight = new Set<Promise<HttpResponse>>();
   #isStopping = false;
 
-  /** Starts to write at once. A writer whose connection fails ends. */
+  /** Starts to write at once. A writer ends when its connection fails. */
   constructor(ledger: Ledger, url: string, count: number) {
     this.#ledger = ledger;
     this.#url = url;
@@ -54,7 +54,7 @@ export class Writers {
     return this.#inFlight.size;
   }
 
-  /** Resolves when every request in flight now has ended. */
+  /** Resolves when every request that is now in flight has ended. */
   async settled(): Promise<void> {
     await Promise.allSettled(this.#inFlight);
   }
@@ -119,7 +119,7 @@ export class Writers {
     return entry;
   }
 
-  /** Whether the user may be used further. */
+  /** True if the user can be used again. */
   async #change(agent: Agent, entry: Entry, name: string): Promise<boolean> {
     entry.unknownName = name;
     const response = await this.#send(agent, entry, 'PATCH', `/users/${entry.id}`, { name }, 200);

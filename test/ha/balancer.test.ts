@@ -1,4 +1,4 @@
-// The page's HAProxy in front of two replicas: what clients notice when Postgres is lost, and when a
+// Two replicas behind the page's HAProxy: responses to clients while Postgres is down, and while a
 // replica stops.
 import assert from 'node:assert/strict';
 import { chmodSync, writeFileSync } from 'node:fs';
@@ -16,7 +16,7 @@ import { HAPROXY } from './programs.ts';
 const SKIP = HAPROXY === '' && 'not installed: apt-get install haproxy';
 const STATUS_TIMEOUT_MS = 60_000;
 
-test('3.1 7.1 7.2 without Postgres, two backends keep up the routes that need no store', {
+test('3.1 7.1 7.2 without Postgres, the routes that need no store work behind two backends', {
   skip: SKIP,
   timeout: 300_000,
 }, async () => {
@@ -34,7 +34,7 @@ test('3.1 7.1 7.2 without Postgres, two backends keep up the routes that need no
   assert.deepEqual(await statusesWithoutStore(url), [200, 200, 200, 200]);
 });
 
-test('6.2 a replica stops, and no client of either backend notices', {
+test('6.2 when a replica stops, no request to either backend fails', {
   skip: SKIP,
   timeout: 300_000,
 }, async () => {
@@ -70,7 +70,7 @@ async function startReplicas(
   return [stack.use(await start(env)), stack.use(await start(env))];
 }
 
-/** The page's configuration with the ports of these replicas. */
+/** Starts HAProxy with the page's configuration and the ports of these replicas. */
 async function startHaproxy(replicas: readonly Program[]) {
   const port = await stablePort();
   const portOf = (url: string) => new URL(url).port;
@@ -94,7 +94,7 @@ async function startHaproxy(replicas: readonly Program[]) {
   };
 }
 
-/** Of `/`, `/token`, `/notes` and `/protected`. */
+/** Requests `/token`, `/`, `/notes` and `/protected`. */
 async function statusesWithoutStore(url: string): Promise<number[]> {
   const token = await send(`${url}/token`, { method: 'POST', body: { id: USER, pw: PASSWORD } });
   const bearer = token.status === 200 ? JSON.parse(token.body).token : '';
@@ -110,7 +110,7 @@ async function becomes(url: string, status: number): Promise<void> {
   const deadline = performance.now() + STATUS_TIMEOUT_MS;
   let last = 0;
   while (performance.now() < deadline) {
-    // Not `send`: the balancer's own responses are not the service's.
+    // Not `send`, which fails on responses that openapi.json lacks, such as HAProxy's own.
     const response = await fetch(url);
     await response.text();
     last = response.status;

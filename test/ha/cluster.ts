@@ -1,7 +1,7 @@
-// The Patroni cluster of docs/high-availability.md on 127.0.0.1: three members (Patroni and its
-// Postgres), three of etcd, and HAProxy in front, from the page's files. Every process has its
-// working folder below the cluster's, Postgres by itself, so all of them are found by it, whoever
-// started them: Patroni's Postgres outlives its Patroni.
+// Runs the Patroni cluster of docs/high-availability.md on 127.0.0.1, from the page's files: three
+// members (Patroni and its Postgres), three etcd members, and HAProxy in front. Every process has
+// its working folder below the cluster's. Cleanup finds processes by that folder, because Postgres
+// keeps running after its Patroni is killed.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import {
@@ -34,21 +34,21 @@ import { ETCD, HAPROXY, IS_FULL, PATRONI_BIN, POSTGRES_BIN } from './programs.ts
 
 const PASSWORD = 'test';
 const NAMES = ['a', 'b', 'c'] as const;
-/** Ports of a machine of the page. Here each member has others. */
+/** Ports of each machine in the page. Here every member gets its own. */
 const PORTS = [2379, 2380, 5432, 8008] as const;
 const POLL_MS = 100;
 
-/** The longest that a cluster takes to be whole again, a copy of a whole member included. */
+/** Maximum time for a cluster to recover, including a full copy of one member. */
 export const WHOLE_TIMEOUT_MS = 180_000;
 
-/** Instead of the page's times, Patroni's defaults: the shortest that it accepts, in seconds. */
+/** The shortest times that Patroni accepts, in seconds. The page has Patroni's defaults. */
 const SHORT_TIMES = { ttl: 20, loop_wait: 1, retry_timeout: 9 };
 
 /** Settings of Patroni that decide whether a failover loses writes. */
 export type Replication = 'synchronous' | 'quorum' | 'asynchronous';
 
 const SYNCHRONOUS_MODE = { synchronous: true, quorum: 'quorum', asynchronous: false } as const;
-/** What Patroni and pg_stat_replication say of the two standbys. */
+/** State of the two standbys, from Patroni and pg_stat_replication. */
 const STANDBYS: Record<Replication, { readonly roles: string; readonly states: string }> = {
   synchronous: { roles: 'replica,sync_standby', states: 'async,sync' },
   quorum: { roles: 'quorum_standby,quorum_standby', states: 'quorum,quorum' },
@@ -62,15 +62,15 @@ interface Described {
   readonly state: string;
 }
 
-// Ended by a signal, the process first ends what it has started. The listeners stay, because a second
-// signal would end it in the middle of that.
+// On a signal, the exit listeners kill the cluster. These handlers stay installed, because without
+// them a second signal would interrupt the cleanup.
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => process.exit(1));
 
 /** One machine of the page: Patroni with its Postgres, and a member of etcd. */
 export class Member {
   readonly name: string;
   readonly folder: string;
-  /** By the port on the page. */
+  /** The member's ports by the page's ports. */
   readonly ports: ReadonlyMap<number, number>;
   #patroni: Daemon | undefined;
 
@@ -92,12 +92,12 @@ export class Member {
     return join(this.folder, 'patroni.yml');
   }
 
-  /** The maintenance database as superuser. */
+  /** URL of the maintenance database, as superuser. */
   get url(): string {
     return `postgres://postgres:${PASSWORD}@127.0.0.1:${this.port}/postgres`;
   }
 
-  /** Runs the command of the page's unit. */
+  /** Runs the command of the page's systemd unit. */
   startPatroni(): void {
     const command = this.#here(variables(FILES.unit).ExecStart!);
     const [program, ...args] = command.split(' ');
@@ -121,27 +121,26 @@ export class Member {
     return { cwd: this.folder, env: { ...process.env, HOME: this.folder } };
   }
 
-  /** What this member's Patroni has written. */
+  /** The output of this member's Patroni. */
   get log(): string {
     return this.#patroni?.log ?? '';
   }
 
-  /** kill -9 of Patroni alone. Its Postgres goes on. */
+  /** Kills Patroni with SIGKILL. Its Postgres keeps running. */
   async killPatroni(): Promise<void> {
     await this.#patroni?.[Symbol.asyncDispose]();
   }
 
-  /** kill -9 of every process of Postgres; returns how many. */
+  /** Kills every process of Postgres with SIGKILL; returns how many. */
   killPostgres(): number {
     return signalAll(join(this.folder, 'data'), 'SIGKILL');
   }
 
-  /** How many processes Postgres has. */
   get postgresProcesses(): number {
     return processesIn(join(this.folder, 'data')).length;
   }
 
-  /** Patroni and Postgres stand still; the kernel goes on taking connections for them. */
+  /** Stops Patroni and Postgres with SIGSTOP. The kernel still accepts connections for them. */
   freeze(): number {
     return signalAll(this.folder, 'SIGSTOP');
   }
@@ -191,7 +190,7 @@ export class Cluster {
     process.once('exit', this.#endNow);
   }
 
-  /** Starts everything and resolves once the cluster is whole. */
+  /** Starts everything. Resolves once both standbys stream from the leader. */
   static async start(replication: Replication): Promise<Cluster> {
     const folder = mkdtempSync(join(tmpdir(), 'notes-users-ha-cluster-'));
     const ports = await distinctPorts(1 + NAMES.length * PORTS.length);
@@ -204,7 +203,7 @@ export class Cluster {
       }
       await cluster.#startEtcd(join(folder, 'etcd'));
       for (const member of cluster.members) cluster.#configure(member);
-      // The first one makes the cluster, the others copy it.
+      // The first member initializes the cluster, the others copy it.
       const [first, ...others] = cluster.members as [Member, ...Member[]];
       first.startPatroni();
       await cluster.#until('the first member is the leader', async () => {
@@ -228,7 +227,7 @@ export class Cluster {
     return this.members.find(({ name }) => name === leader.name);
   }
 
-  /** Resolves with the leader once it is another one. */
+  /** Resolves with the new leader once it has replaced the old one. */
   async newLeader(old: Member): Promise<Member> {
     return this.#until(`another leader than ${old.name}`, async () => {
       const leader = await this.leader();
@@ -236,7 +235,7 @@ export class Cluster {
     });
   }
 
-  /** Resolves with the leader once both others stream from it, as `replication` says. */
+  /** Resolves with the leader once both standbys stream from it in the mode of `replication`. */
   async whole(): Promise<Member> {
     const { roles, states } = STANDBYS[this.replication];
     return this.#until('a leader with two standbys', async () => {
@@ -252,7 +251,7 @@ export class Cluster {
     });
   }
 
-  /** The standby that commits wait for. */
+  /** Returns a standby that commits wait for. */
   async synchronousStandby(leader: Member): Promise<Member> {
     const rows = await leader.query<{ name: string }>(
       `select application_name as name from pg_stat_replication where sync_state in ('sync', 'quorum')`,
@@ -263,7 +262,7 @@ export class Cluster {
   }
 
   async switchover(leader: Member): Promise<void> {
-    // It exits with 0 even if it fails.
+    // patronictl exits with 0 even if the switchover fails.
     assert.match(await leader.run(COMMANDS.switchover), /Successfully switched over to/);
   }
 
@@ -280,7 +279,7 @@ export class Cluster {
     return name;
   }
 
-  /** The page's settings of a replica for a database of `createDatabase`. */
+  /** Returns the page's settings of a replica, for a database from `createDatabase`. */
   settings(topology: Topology, database: string): Record<string, string> {
     const url = this.#local(databaseUrl(topology))
       .replace('127.0.0.1:5432', `127.0.0.1:${this.balancerPort}`)
@@ -292,7 +291,7 @@ export class Cluster {
     this.#end();
   }
 
-  /** The members, as the first Patroni that responds sees them. */
+  /** Returns the members as the first Patroni that responds reports them. */
   async #described(): Promise<readonly Described[]> {
     for (const { restPort } of this.members) {
       try {
@@ -300,7 +299,7 @@ export class Cluster {
         const response = await fetch(`http://127.0.0.1:${restPort}/cluster`, { signal });
         return ((await response.json()) as { members: Described[] }).members;
       } catch {
-        // It is dead or stands still.
+        // It is dead or frozen.
       }
     }
     return [];
@@ -333,16 +332,16 @@ export class Cluster {
       'unix_socket_directories: /var/run/postgresql': `unix_socket_directories: ''`,
       SUPERUSER_PASSWORD: PASSWORD,
       REPLICATION_PASSWORD: PASSWORD,
-      // Each load has a role and a database of its own.
+      // Each load has its own role and database.
       'host notes notes 10.0.0.0/16': 'host all all 127.0.0.1/32',
       '10.0.0.0/24': '127.0.0.1/32',
-      // It would reset the machine of the tests.
+      // Patroni's watchdog would reset the test machine.
       'mode: required': 'mode: off',
     });
     writeFileSync(member.configuration, this.#withReplication(file));
   }
 
-  /** Patroni's file with this cluster's replication, and short times unless HA=full. */
+  /** Sets this cluster's replication in Patroni's file, and short times unless HA=full. */
   #withReplication(file: string): string {
     const changed = {
       synchronous_mode: SYNCHRONOUS_MODE[this.replication],
@@ -357,7 +356,7 @@ export class Cluster {
     return text;
   }
 
-  /** The page's configuration with the ports of this cluster. */
+  /** Starts HAProxy with the page's configuration and this cluster's ports. */
   async #startHaproxy(folder: string): Promise<void> {
     const config = replaced(FILES.primary, {
       'bind 127.0.0.1:5432': `bind 127.0.0.1:${this.balancerPort}`,
@@ -374,13 +373,13 @@ export class Cluster {
     await new Daemon(this.balancerPort, HAPROXY, args, { cwd: folder }).listening();
   }
 
-  /** A file of the page for machine a, as it is for this member. */
+  /** Adapts a file of the page from machine a to this member. */
   #fileOf(member: Member, text: string): string {
     const address = `10.0.0.${this.members.indexOf(member) + 1}`;
     return this.#local(fileFor(text, member.name, address));
   }
 
-  /** A text of the page with the addresses of this cluster. */
+  /** Replaces the page's addresses with this cluster's. */
   #local(text: string): string {
     return text.replaceAll(/10\.0\.0\.([123]):(\d+)/g, (address, number, port) => {
       const local = this.members[number - 1]!.ports.get(Number(port));
@@ -389,7 +388,7 @@ export class Cluster {
     });
   }
 
-  /** Polls; a cluster that never gets there fails with what its members say. */
+  /** Polls until it gets a result. On timeout, throws with the end of each member's log. */
   async #until<T>(what: string, poll: () => Promise<T | undefined | false>): Promise<T> {
     const deadline = performance.now() + WHOLE_TIMEOUT_MS;
     while (performance.now() < deadline) {
@@ -408,7 +407,7 @@ async function distinctPorts(count: number): Promise<number[]> {
   return [...ports];
 }
 
-/** The processes whose working folder is this one or below it. */
+/** Returns the processes whose working folder is this one or below it. */
 function processesIn(folder: string): number[] {
   return readdirSync('/proc')
     .filter((name) => /^[0-9]+$/.test(name))
@@ -422,7 +421,7 @@ function processesIn(folder: string): number[] {
     });
 }
 
-/** Sends a signal to each of them, and to those that they start meanwhile; returns how many. */
+/** Signals the processes in the folder, and those that they start meanwhile; returns how many. */
 function signalAll(folder: string, signal: NodeJS.Signals): number {
   const signalled = new Set<number>();
   for (;;) {
@@ -433,7 +432,7 @@ function signalAll(folder: string, signal: NodeJS.Signals): number {
       try {
         process.kill(pid, signal);
       } catch {
-        // It has ended by itself meanwhile.
+        // It has already ended.
       }
     }
   }

@@ -1,5 +1,6 @@
-// A Patroni cluster under writers, by how it replicates. Each fault meets two loads at once: one whose
-// URL has three hosts, and one that goes through HAProxy. Every acknowledged write is accounted for.
+// Faults of a Patroni cluster under load, in each replication mode. Each fault hits two loads at
+// once: one has three hosts in its URL, the other goes through HAProxy. Compares every acknowledged
+// write with the database.
 import assert from 'node:assert/strict';
 import { after, before, describe, type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -13,7 +14,7 @@ import { type Result, report } from './report.ts';
 
 const TIMES = IS_FULL ? 2 : 1;
 
-/** Puts a fault and returns what ends it. */
+/** Injects a fault and returns a function that ends it. */
 type Fault = (cluster: Cluster, leader: Member) => Promise<() => void>;
 
 const switchover: Fault = async (cluster, leader) => {
@@ -26,7 +27,7 @@ const killPostgres: Fault = async (_cluster, leader) => {
   return () => {};
 };
 
-/** Its Postgres stays, and nobody fences it. */
+/** Its Postgres keeps running, and nothing fences it. */
 const killPatroni: Fault = async (_cluster, leader) => {
   await leader.killPatroni();
   return () => {
@@ -36,7 +37,7 @@ const killPatroni: Fault = async (_cluster, leader) => {
   };
 };
 
-/** As a supervisor does it: Patroni is back before its lock expires. */
+/** Restarts Patroni before its lock expires, as a supervisor does. */
 const restartPatroni: Fault = async (_cluster, leader) => {
   await leader.killPatroni();
   leader.startPatroni();
@@ -63,7 +64,7 @@ const FAULTS = new Map<string, Fault>([
   ['synchronous standby frozen', freezeStandby],
 ]);
 
-/** Which faults each mode gets; HA=full asks for all that it can have. */
+/** The faults of each mode; HA=full runs all that apply to it. */
 const MODES: Record<Replication, readonly Fault[]> = {
   synchronous: [...FAULTS.values()],
   quorum: IS_FULL ? [...FAULTS.values()] : [freezeStandby],
@@ -72,7 +73,7 @@ const MODES: Record<Replication, readonly Fault[]> = {
     : [killPatroni],
 };
 
-/** Faults after which the same member is the leader, and faults that lose nothing in any mode. */
+/** Faults that don't change the leader, and faults that lose no write in any mode. */
 const STAYING = [restartPatroni, freezeStandby];
 const HARMLESS = [switchover, restartPatroni];
 
@@ -99,7 +100,7 @@ for (const [replication, faults] of Object.entries(MODES) as [Replication, Fault
   });
 }
 
-/** Puts the fault once; returns what came of it in each topology. */
+/** Injects the fault once; returns the result for each topology. */
 async function failover(t: TestContext, cluster: Cluster, fault: Fault): Promise<Result[]> {
   const leader = await cluster.whole();
   await using loads = new AsyncDisposableStack();
@@ -136,7 +137,7 @@ async function failover(t: TestContext, cluster: Cluster, fault: Fault): Promise
   return results;
 }
 
-/** The most sessions that the replicas of one load have had on a server while it responded. */
+/** Polls the number of sessions of each load on a server until it fails; keeps the maximum. */
 function countSessions({ url }: Member) {
   const sql = postgres(url, { max: 1, connect_timeout: 5 });
   const result = {
@@ -161,11 +162,11 @@ function countSessions({ url }: Member) {
 }
 
 function check({ topology, ...seen }: Result, replication: Replication, fault: Fault): void {
-  // What is written once the cluster is whole again is safe in every mode.
+  // Writes to the recovered cluster are safe in every mode.
   assert.deepEqual(seen.sinceMark, { lost: [], duplicated: [] });
   const isUnfenced = replication === 'asynchronous' && fault === killPatroni;
   if (isUnfenced && topology === 'three hosts') {
-    // The old primary goes on without standbys, and a pool that knows its address stays with it.
+    // The old primary accepts writes without standbys, and a pool that knows its address keeps it.
     assert.notDeepEqual(seen.lost, []);
     return;
   }

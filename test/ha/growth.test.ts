@@ -1,4 +1,4 @@
-// Growth past one machine: reads from a standby, and tables that grow.
+// Growth: reads from a standby, and the cost of requests on large tables.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -12,13 +12,13 @@ import { IS_FULL } from './programs.ts';
 
 const ROWS = IS_FULL ? [10_000, 1_000_000, 10_000_000] : [1_000, 100_000];
 const REQUESTS = 100;
-/** Reads are seen on a standby once it has applied the commit. */
+/** Maximum time for the standby to apply a commit. */
 const APPLY_TIMEOUT_MS = 60_000;
 
-/** Blocks that a request may touch, of a table of any size. */
+/** Maximum number of blocks that a request may touch on average, for a table of any size. */
 const MOST_BLOCKS = 32;
 
-test('5.1 7.2 a replica that prefers a standby reads there, is ready, and refuses writes', {
+test('5.1 7.2 a replica that prefers a standby reads from it, is ready, and refuses writes', {
   timeout: 300_000,
 }, async () => {
   await using primary = await Server.create();
@@ -49,7 +49,7 @@ test('5.1 7.2 a replica that prefers a standby reads there, is ready, and refuse
   assert.equal((await send(`${reader.url}/users/1`)).status, 200);
 });
 
-test('4.2 a request touches as few blocks of a large table as of a small one', {
+test('4.2 a request touches few blocks of a table of any size', {
   timeout: 1_800_000,
 }, async (t) => {
   await using server = await Server.create();
@@ -97,12 +97,12 @@ test('4.2 a request touches as few blocks of a large table as of a small one', {
   }
 });
 
-/** Different rows all over the table. */
+/** Spreads the requests over the whole table. */
 function scattered(i: number, rows: number): number {
   return (i * 7919) % (rows - 200);
 }
 
-/** Requests one after another; blocks of the table and its indices that one touches on average. */
+/** Sends requests one at a time. Returns the mean blocks touched (with indices), and the time. */
 async function cost(
   databaseUrl: string,
   operation: (url: string, i: number) => Promise<{ status: number }>,
@@ -118,7 +118,7 @@ async function cost(
       assert.ok(status === 200 || status === 201, `status ${status}`);
     }
   } finally {
-    // Postgres counts what a session did when it ends.
+    // Postgres reports the counts of a session at the latest when it ends.
     await program.stop();
   }
   await sessionsEnded(databaseUrl);

@@ -1,5 +1,5 @@
-// The load on a cluster: two replicas of the service with the page's settings, writers on each with one
-// ledger, and clients of the routes without a store, which must not notice a failover.
+// Load on a cluster: two replicas of the service with the page's settings. Writers on both share
+// one ledger. Other clients use the routes without a store, which must work during a failover.
 import assert from 'node:assert/strict';
 import { setTimeout as pause } from 'node:timers/promises';
 import { type Findings, Ledger } from '../faults/ledger.ts';
@@ -13,23 +13,23 @@ const REPLICAS = 2;
 const WRITERS = 4;
 const PROBE_EVERY_MS = 100;
 
-/** Longest time without enough writes, until the test fails. */
+/** Maximum time that a replica may take for the writes of one `progress`. */
 const PROGRESS_TIMEOUT_MS = 180_000;
 
-/** What a load has seen. */
+/** Results of a load. */
 export interface Seen extends Findings {
   readonly acknowledged: number;
-  /** Of those that were lost or duplicated, the ones that were asked for after `mark`. */
+  /** Lost and duplicated writes to users that were created after `mark`. */
   readonly sinceMark: Findings;
   /** Responses other than success and 500. */
   readonly surprises: readonly string[];
-  /** Longest time without an acknowledged write, on the replica that had the longest. */
+  /** Longest time without an acknowledged write on either replica. */
   readonly gapSeconds: number;
-  /** Longest time without a 200 of /ready, on the replica that had the longest. */
+  /** Longest time without a 200 from /ready on either replica. */
   readonly unreadySeconds: number;
 }
 
-/** Load that goes on until `stop`. */
+/** Load that runs until `stop`. */
 export class Load implements AsyncDisposable {
   readonly #ledger = new Ledger();
   readonly #replicas: Replica[] = [];
@@ -55,7 +55,7 @@ export class Load implements AsyncDisposable {
     }
   }
 
-  /** Requests without a response. */
+  /** Number of requests without a response yet. */
   get inFlight(): number {
     return this.#replicas.reduce((sum, { writers }) => sum + writers.inFlight, 0);
   }
@@ -65,12 +65,12 @@ export class Load implements AsyncDisposable {
     await Promise.all(this.#replicas.map((replica) => replica.progress(when)));
   }
 
-  /** From here on `sinceMark` counts. */
+  /** Starts the period of `sinceMark`. */
   mark(): void {
     this.#marked = this.#ledger.entries.size;
   }
 
-  /** Stops, and compares what was acknowledged with what is in the database. */
+  /** Stops the load, and compares the acknowledged writes with the database. */
   async stop(databaseUrl: string): Promise<Seen> {
     await this.#readOwnWrites();
     await Promise.all(this.#replicas.map((replica) => replica.stop()));
@@ -86,7 +86,7 @@ export class Load implements AsyncDisposable {
     };
   }
 
-  /** A user that one replica creates is there on the other: both are on the same primary. */
+  /** Checks that both replicas use one primary: the second reads a user that the first creates. */
   async #readOwnWrites(): Promise<void> {
     const [first, second] = this.#replicas.map(({ program }) => program.url);
     const body = { name: 'read on the other replica', email: 'other@replica' };
@@ -115,7 +115,7 @@ class Replica {
   readonly program: Program;
   gapSeconds = 0;
   unreadySeconds = 0;
-  /** What clients of the routes without a store got instead of 200. */
+  /** Responses other than 200 on the routes without a store. */
   readonly #failures: string[] = [];
   readonly #watches: Promise<PromiseSettledResult<void>[]>;
   #isStopping = false;
@@ -128,7 +128,7 @@ class Replica {
     this.#watchGaps().catch(() => {});
   }
 
-  /** Rejects with the end of the log if it takes too long. */
+  /** Resolves after some more acknowledged writes; rejects with the end of the log on timeout. */
   async progress(when: string): Promise<void> {
     const over = new AbortController();
     const tooLate = pause(PROGRESS_TIMEOUT_MS, undefined, { signal: over.signal }).then(
@@ -145,7 +145,7 @@ class Replica {
     }
   }
 
-  /** Ends the clients, and checks that the service was there for them all the time. */
+  /** Stops the clients, and checks that the service never exited or lost a connection. */
   async stop(): Promise<void> {
     this.#isStopping = true;
     await this.writers.stop();
@@ -156,7 +156,7 @@ class Replica {
     assert.deepEqual(this.#failures, []);
   }
 
-  /** Ends the service, and so its clients. */
+  /** Stops the service, which also ends its clients. */
   async end(): Promise<void> {
     this.#isStopping = true;
     await this.program[Symbol.asyncDispose]();

@@ -1,4 +1,4 @@
-// docs/high-availability.md: its files and commands, which the tests use on one machine.
+// Reads the files and commands of docs/high-availability.md, which the tests run on one machine.
 import assert from 'node:assert/strict';
 import { block } from '../support/manual.ts';
 import { PASSWORD, SECRET } from '../support/program.ts';
@@ -22,7 +22,7 @@ export const COMMANDS = {
 
 export const ROLE_AND_DATABASE = block('Role and database', 'create role', PAGE);
 
-/** How the service reaches the primary. */
+/** Route from the service to the primary. */
 export type Topology = 'three hosts' | 'HAProxy';
 
 const URLS: Readonly<Record<Topology, string>> = {
@@ -30,12 +30,12 @@ const URLS: Readonly<Record<Topology, string>> = {
   HAProxy: block('HAProxy on `/primary`', 'DATABASE_URL=', PAGE),
 };
 
-/** The page's DATABASE_URL, with its own addresses. */
+/** Returns the page's DATABASE_URL with the page's addresses. */
 export function databaseUrl(topology: Topology): string {
   return variables(URLS[topology]).DATABASE_URL!;
 }
 
-/** The page's settings of a replica, with this database, and users that need no token. */
+/** Returns the page's settings of a replica, with this database, and /users without a token. */
 export function settings(DATABASE_URL: string): Record<string, string> {
   return {
     ...variables(FILES.settings),
@@ -44,14 +44,17 @@ export function settings(DATABASE_URL: string): Record<string, string> {
   };
 }
 
-/** The values of the lines `NAME=VALUE`; of a repeated name, the last. */
+/** Returns the values of the lines `NAME=VALUE`. For a repeated name, the last one counts. */
 export function variables(text: string): Record<string, string> {
   return Object.fromEntries(
     Array.from(text.matchAll(/^(\w+)=(.*)$/gm), ([, name, value]) => [name!, value!]),
   );
 }
 
-/** A file of machine a for another machine: its name, and its address in all lines that list no other. */
+/**
+ * Adapts a file of machine a to another machine. Replaces the name, and the address except in lines
+ * that list all machines.
+ */
 export function fileFor(text: string, name: string, address: string): string {
   const lines = text.split('\n').map((line) => {
     if (line.includes('10.0.0.2')) return line;
@@ -60,7 +63,7 @@ export function fileFor(text: string, name: string, address: string): string {
   return lines.join('\n');
 }
 
-/** A text of the page with each of these parts replaced; each has to be in it. */
+/** Replaces each of these parts of the page's text. Fails if one is missing. */
 export function replaced(text: string, replacements: Readonly<Record<string, string>>): string {
   let result = text;
   for (const [from, to] of Object.entries(replacements)) {

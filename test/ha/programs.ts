@@ -1,5 +1,5 @@
-// The programs of a Patroni cluster. Debian has Postgres, etcd and HAProxy; Patroni is installed from
-// PyPI at a pinned version into a cache folder, as Debian 12 has 3.0.2, which may lose writes.
+// Finds the programs of a Patroni cluster. Postgres, etcd and HAProxy come from Debian. Patroni
+// comes from PyPI at a pinned version, because Debian 12 has 3.0.2, which can lose writes.
 import { execFile, execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { chmodSync, globSync, readFileSync } from 'node:fs';
@@ -9,12 +9,12 @@ import { promisify } from 'node:util';
 import { find, OWNER } from '../support/daemon.ts';
 import { fill, isFilled } from '../support/tools.ts';
 
-/** HA=full repeats each fault, with the timeouts that Patroni has by default. */
+/** HA=full repeats each fault and uses Patroni's default times. */
 export const IS_FULL = process.env.HA === 'full';
 
 const INSTALL_TIMEOUT_MS = 300_000;
 
-/** What pip installs; HA_PATRONI tries another version, such as `patroni[etcd3]==3.0.2`. */
+/** Requirements for pip. HA_PATRONI sets another Patroni, such as `patroni[etcd3]==3.0.2`. */
 const REQUIREMENTS = readFileSync(join(import.meta.dirname, 'requirements.txt'), 'utf8')
   .trim()
   .split('\n')
@@ -30,12 +30,12 @@ const VENV = join(
 export const PATRONI_BIN = join(VENV, 'bin');
 export const ETCD = find('etcd') ?? '';
 export const HAPROXY = find('haproxy') ?? '';
-/** Folder of the newest Postgres that has the programs of a standby. */
+/** Folder of the newest Postgres that has pg_rewind. */
 export const POSTGRES_BIN = dirname(
   globSync('/usr/lib/postgresql/*/bin/pg_rewind').sort(byVersion).at(-1) ?? find('pg_rewind') ?? '',
 );
 
-/** Why the tests are skipped; `false` if the machine has everything. */
+/** Reason to skip the tests; `false` if every program is installed. */
 export const ABSENT = whatIsAbsent();
 
 function whatIsAbsent(): string | false {
@@ -52,7 +52,7 @@ function whatIsAbsent(): string | false {
   return process.env.HA_FAULT ?? 'Patroni is not installed: npm run test:ha does that';
 }
 
-/** Installs Patroni unless the cache has it. The tests say why if that fails. */
+/** Installs Patroni unless it is cached. If this fails, `ABSENT` has the reason. */
 export async function install(): Promise<void> {
   const interpreter = python();
   if (interpreter === undefined) return;
@@ -61,14 +61,14 @@ export async function install(): Promise<void> {
     const pip = ['-m', 'pip', 'install', '-q', ...REQUIREMENTS];
     await promisify(execFile)(interpreter, ['-m', 'venv', VENV], options);
     await promisify(execFile)(join(PATRONI_BIN, 'python'), pip, options);
-    // The user of Postgres reads it.
+    // The user of Postgres must be able to read it.
     chmodSync(CACHE, 0o755);
     execFileSync('chmod', ['-R', 'a+rX', VENV]);
   });
   if (fault !== undefined) process.env.HA_FAULT = fault;
 }
 
-/** An interpreter that the user of Postgres may run, with what makes a virtual environment. */
+/** Returns a Python with ensurepip and venv that the user of Postgres can run. */
 function python(): string | undefined {
   return ['/usr/bin/python3', find('python3')].find((path) => {
     if (path === undefined) return false;

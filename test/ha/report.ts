@@ -1,16 +1,16 @@
-// Figures of the tests, as rows of the table in docs/high-availability.md.
+// Prints results as rows of the table in docs/high-availability.md.
 import type { TestContext } from 'node:test';
 import type { Seen } from './load.ts';
 import type { Topology } from './page.ts';
 
-/** What one fault did in one topology. */
+/** Result of one fault in one topology. */
 export interface Result extends Seen {
   readonly topology: Topology;
 }
 
 /**
- * Prints a row for each topology: how often the fault was injected, writes acknowledged, lost and
- * duplicated, the longest time without an acknowledged write, the longest time without a ready replica.
+ * Prints a row for each topology: injected faults; acknowledged, lost and duplicated writes;
+ * longest time without an acknowledged write; longest time without a ready replica.
  */
 export function report(t: TestContext, fault: string, results: readonly Result[]): void {
   for (const [topology, runs] of Map.groupBy(results, (result) => result.topology)) {

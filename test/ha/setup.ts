@@ -1,4 +1,4 @@
-// Before the tests of high availability: installs Patroni.
+// Installs Patroni before the high-availability tests.
 import { install } from './programs.ts';
 
 export async function globalSetup(): Promise<void> {

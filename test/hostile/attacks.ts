@@ -11,7 +11,7 @@ export interface Attack {
   /** Runs the attack. */
   readonly name: string;
   readonly run: (connections: Connections) => void;
-  /** Whether it uses users. It then runs on both stores, and honest clients read a user too. */
+  /** True if it uses users. It then runs on both stores, and honest clients read a user too. */
   readonly hasUsers?: boolean;
   /** The only useful transport. */
   readonly transport?: 'plain' | 'tls';
@@ -26,9 +26,9 @@ export interface Attack {
   readonly lastsMs?: number;
   /** Number of its connections that must stay open, because they do no harm. */
   readonly keeps?: number;
-  /** Whether Postgres is frozen meanwhile. */
+  /** True if Postgres is frozen meanwhile. */
   readonly freezesStore?: boolean;
-  /** Whether the log is unread. */
+  /** True if nobody reads the log. */
   readonly leavesLogUnread?: boolean;
 }
 

@@ -30,7 +30,7 @@ export interface Counts {
 
 /** Options of connections. */
 export interface ConnectionOptions {
-  /** Whether it reads responses. */
+  /** True if it reads responses. */
   readonly isRead?: boolean;
   /** The admin listener instead of the API. */
   readonly isAdmin?: boolean;
@@ -47,7 +47,7 @@ export interface ConnectionOptions {
 export interface HoldOptions extends ConnectionOptions {
   /** After this time a connection is replaced by a new one. */
   readonly lifeMs?: number;
-  /** Whether closed connections are not replaced. */
+  /** True if closed connections are not replaced. */
   readonly isOnce?: boolean;
 }
 

@@ -20,7 +20,7 @@ export interface ServiceOptions {
   readonly limitBytes: number;
   readonly form?: Form;
   readonly settings?: Readonly<Record<string, string>>;
-  /** Whether the log is read. */
+  /** False if nobody reads the log. */
   readonly isLogRead?: boolean;
 }
 

@@ -1,4 +1,4 @@
-// The running image: without settings, hardened, stopped, restarted.
+// Runs the image: without settings, hardened, stopped, restarted.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -13,7 +13,7 @@ import { Container, engine, inspect, NO_IMAGE } from './engine.ts';
 const MOST_IDLE_MIB = 32;
 
 describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
-  // The times are for docs/operations.md. They depend on the machine's load, so no limit is asserted.
+  // The times are for docs/operations.md. They depend on the machine's load, so none is asserted.
   test('it responds after docker run', async (t) => {
     const times = await measured(5, async () => {
       await using container = new Container();
@@ -68,7 +68,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
       const times = await measured(3, async () => {
         await using container = await Container.start();
         await container.responses();
-        // fetch keeps its connection.
+        // fetch keeps its connection open.
         if (hasConnection) await (await fetch(await container.url())).text();
         const began = performance.now();
         await engine('stop', container.name);
@@ -126,7 +126,7 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     await health(container, 'unhealthy');
   });
 
-  test('any uid with group 0 can keep its data', async () => {
+  test('any uid with group 0 can store data', async () => {
     await using container = await Container.start('--user', '1234567:0');
     await container.responses();
     assert.equal((await fetch(`${await container.url()}/users`)).status, 200);

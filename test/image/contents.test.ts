@@ -1,4 +1,4 @@
-// The contents of the image, which are the same for everyone who builds it.
+// The contents of the image: files, modes, times, settings, and bill of materials.
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -10,7 +10,7 @@ import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
 const MB = 1_000_000;
-/** Without node, which grows with its versions. */
+/** Maximum size without node, which grows with its versions. */
 const MOST_MB = 7;
 const MOST_FILES = 45;
 
@@ -34,7 +34,7 @@ interface Bom {
   }[];
 }
 
-/** All allowed files: no shell, no npm, no development package, no set-uid program. */
+/** All allowed files. There is no shell, npm or development package. */
 const ALLOWED = [
   /^app\/(dist\/main\.cjs|src\/docs\.html|openapi\.json|package\.json)$/,
   /^app\/db\/(sqlite|postgres)\/\d{4}_\w+\.sql$/,
@@ -124,7 +124,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     assert.deepEqual(config.Healthcheck.Test.slice(-2), ['/app/dist/main.cjs', '--live']);
     assert.equal(config.Healthcheck.Test[0], 'CMD');
     assert.equal(config.Entrypoint[0], '/usr/local/bin/node');
-    // The image has node's flags of `npm start` too.
+    // The image uses the same flags of node as `npm start`.
     for (const flag of scripts.start.match(/ --\S+/g) ?? []) {
       assert.ok(config.Entrypoint.includes(flag.trim()), flag);
     }

@@ -1,5 +1,5 @@
-// The contract tests, on both stores, against a container with all hardening flags instead of the
-// source. They start the command TEST_PROGRAM.
+// Runs the contract tests on both stores against a container with all hardening flags instead of
+// the source. TEST_PROGRAM is the command that they start.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -11,12 +11,12 @@ import { IMAGE, NO_IMAGE } from './engine.ts';
 const SOURCE = join(import.meta.dirname, '../..');
 const STAND_IN = join(import.meta.dirname, 'run-container.ts');
 
-/** Each idle connection takes 14 kB: 10,000 of them do not fit into 128 MB. */
+/** Each idle connection takes 14 kB, so 10,000 of them don't fit into 128 MB. */
 const MANY_CONNECTIONS = '6.3 connection 10,001';
 
 /**
- * Tests that need more than a stand-in can do: freeze the container at SIGSTOP, become another user,
- * use a read-only folder, see its open files, leave its log unread, or run a test's code.
+ * Names of tests that the stand-in can't run. They freeze the program with SIGSTOP, change its
+ * user, use a read-only folder, look at open files, leave the log unread, or inject code.
  */
 const NOT_HERE = [
   'during startup',
@@ -49,7 +49,7 @@ describe('the image: the contract', { skip: NO_IMAGE, timeout: 1_800_000 }, () =
 
 async function contract(memory: string, flags: readonly string[]) {
   const files = globSync('test/contract/*.test.ts', { cwd: SOURCE });
-  // With it, node would report to this test's runner instead of printing.
+  // With this variable, node would report to this test's runner instead of printing.
   const { NODE_TEST_CONTEXT: _, ...env } = process.env;
   const child = spawn(process.execPath, ['--test', '--test-reporter=spec', ...flags, ...files], {
     cwd: SOURCE,

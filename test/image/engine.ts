@@ -1,4 +1,4 @@
-// The container engine as the tests use it. setup.ts builds the image and names it in TEST_IMAGE.
+// Runs the container engine for the tests. setup.ts builds the image and names it in TEST_IMAGE.
 import { randomUUID } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import { ENGINE, run } from '../../image/unpack.ts';
@@ -7,7 +7,7 @@ import { hardened } from './hardened.ts';
 /** The image under test. */
 export const IMAGE = process.env.TEST_IMAGE ?? '';
 
-/** For `skip`: without setup.ts there is no image. */
+/** Reason to skip tests: without setup.ts there is no image. */
 export const NO_IMAGE = IMAGE === '' && 'TEST_IMAGE is not set: run npm run test:image';
 
 /** Runs the engine's command and resolves with its standard output without the last newline. */
@@ -15,7 +15,7 @@ export async function engine(...args: readonly string[]): Promise<string> {
   return (await run(ENGINE, args)).replace(/\n$/, '');
 }
 
-/** One field of `inspect`, by a template. */
+/** Returns the part of `inspect` that a template selects. */
 export function inspect(kind: 'image' | 'container', name: string, template: string) {
   return engine(kind, 'inspect', '-f', template, name);
 }
@@ -30,7 +30,7 @@ export interface Ended {
 export class Container {
   readonly name = `notes-users-test-${randomUUID()}`;
 
-  /** Starts one with all hardening flags, then these flags, and free loopback ports. */
+  /** Starts a container on free loopback ports, with all hardening flags and then these flags. */
   static async start(...flags: readonly string[]): Promise<Container> {
     const container = new Container();
     await container.run(...flags);
@@ -42,7 +42,7 @@ export class Container {
     await engine('run', '-d', '--name', this.name, ...hardened(), ...ports, ...flags, IMAGE);
   }
 
-  /** Base URL of the API, or of the admin listener. */
+  /** Returns the base URL of the API, or of the admin listener. */
   async url(port: 3000 | 3001 = 3000): Promise<string> {
     return `http://${(await engine('port', this.name, String(port))).split('\n')[0]}`;
   }
@@ -50,9 +50,9 @@ export class Container {
   /** Resolves once the API responds; rejects with its output if it exits first. */
   async responses(url?: string): Promise<void> {
     const asked = url ?? (await this.url());
-    // A call to the engine costs more than a request to the service.
+    // Asks the engine rarely, because that costs more than a request to the service.
     for (let tries = 1; ; tries++) {
-      // Closed, so a stop has no idle connection to wait for.
+      // Closes the connection, so that a stop has no idle connection to wait for.
       const headers = { connection: 'close' };
       const res = await fetch(asked, { headers }).catch(() => undefined);
       if (res?.ok) return;
@@ -66,20 +66,20 @@ export class Container {
     return (await inspect('container', this.name, '{{.State.Running}}')) === 'true';
   }
 
-  /** All its output so far, standard output and standard error. */
+  /** Returns all its output so far, from standard output and standard error. */
   async lines(): Promise<readonly string[]> {
-    // The engine prints the two separately.
+    // The engine prints the two streams separately.
     const text = await run('sh', ['-c', '"$0" logs "$1" 2>&1', ENGINE, this.name]);
     return text.split('\n').filter(Boolean);
   }
 
-  /** Resolves when it has exited, also by a signal. */
+  /** Resolves when the container has exited, also by a signal. */
   async ended(): Promise<Ended> {
     const status = Number(await engine('wait', this.name));
     return { status, lines: await this.lines() };
   }
 
-  /** Runs JavaScript inside, in a separate process without the permission model. */
+  /** Runs JavaScript in the container, in a separate process without the permission model. */
   evaluate(script: string): Promise<string> {
     return engine('exec', this.name, '/usr/local/bin/node', '-e', script);
   }

@@ -1,5 +1,5 @@
-// Runs the commands of docs/operations.md that need a container engine, unchanged except for the
-// names of the image, the container and the volume, and the ports.
+// Runs the commands of docs/operations.md that need a container engine. Changes only the names of
+// the image, the container and the volume, and the ports.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -27,7 +27,7 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     await engine('volume', 'rm', volume).catch(() => {});
   });
 
-  /** A block of the manual with the names of the test, in the folder. */
+  /** Runs a block of the manual in the folder, with the names of this test. */
   const runs = (heading: string, words: string, cwd = folder) => {
     const commands = block(heading, words)
       .replaceAll(/\bnotes-users(:latest)?/g, IMAGE)
@@ -39,13 +39,13 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     return run('bash', ['-ec', commands], { cwd });
   };
 
-  test('it is built and run, and users need a token', async () => {
+  test('the image is built and run, and users need a token', async () => {
     await runs('The image', 'docker build', SOURCE);
     await container.responses();
     assert.equal((await fetch(`${await container.url()}/users`)).status, 401);
   });
 
-  test('it is verified against a new build, and against the list of a build', async () => {
+  test('the image is verified against a new build, and against the list of a build', async () => {
     const stage = await engine('build', '-q', '--target', 'build', SOURCE);
     const hashes = ['run', '--rm', '--network', 'none', stage.trim(), 'cat', '/rootfs.sha256'];
     writeFileSync(join(folder, 'build.log'), await engine(...hashes));
@@ -108,7 +108,7 @@ describe('the manual: compose', {
     return run('bash', ['-eo', 'pipefail', '-c', `${docker}\n${commands}`], { cwd: folder, env });
   }
 
-  /** A client with the current password, once the service responds and its store is ready. */
+  /** Resolves with a client of the current password, once the service and its store are ready. */
   async function connected(): Promise<Client> {
     const [address] = (await shell('docker compose port service 3000')).split('\n');
     const secret = readFileSync(join(folder, 'secrets/auth_password'), 'utf8').trim();
@@ -117,7 +117,7 @@ describe('the manual: compose', {
     return next;
   }
 
-  test('with new secrets it starts, and users need a token', async () => {
+  test('with new secrets the service starts, and users need a token', async () => {
     await shell(block('Compose', 'mkdir'));
     client = await connected();
     assert.equal((await fetch(`${client.url}/users`)).status, 401);
@@ -171,7 +171,7 @@ function composeFile(): string {
   return readFileSync(join(SOURCE, 'compose.yaml'), 'utf8');
 }
 
-/** The password that a container without settings generated at its last start. */
+/** Returns the password that a container without settings generated at its last start. */
 async function password(container: Container): Promise<string> {
   const lines = (await container.lines()).join('\n');
   return [...lines.matchAll(/generated for user admin: (\S+)/g)].at(-1)![1]!;
@@ -226,5 +226,5 @@ class Client {
   }
 }
 
-/** Without keep-alive, so a stop has no idle connection to wait for. */
+/** Disables keep-alive, so that a stop has no idle connection to wait for. */
 const CLOSE = { connection: 'close' };

@@ -1,6 +1,6 @@
-// Makes a stand-in for the image of compose.yaml where no registry is reachable: this
-// machine's Postgres (Debian's package) on the base image of the Dockerfile, with the same variables,
-// user and folders.
+// Builds a stand-in for the Postgres image of compose.yaml, for machines that reach no registry. It
+// has this machine's Postgres (Debian's package) on the base image of the Dockerfile, with the same
+// variables, user and folders.
 import { execFileSync } from 'node:child_process';
 import { cpSync, existsSync, globSync, mkdirSync, realpathSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -23,12 +23,12 @@ fi
 exec postgres -c listen_addresses='*'
 `;
 
-/** Reason why there is no such image; false if it can be made. */
+/** Reason why the stand-in can't be built; false if it can. */
 export const NO_POSTGRES =
   (PROGRAMS === undefined || !existsSync(join(PROGRAMS, 'bin/postgres'))) &&
   'Postgres is not installed (Debian package postgresql)';
 
-/** The name of the published image if it is available, else that of the stand-in. */
+/** Returns the name of the published image if it is available, otherwise of the stand-in. */
 export async function postgresImage(published: string): Promise<string> {
   const isThere = await engine('image', 'inspect', published).catch(() => undefined);
   if (isThere !== undefined) return published;
@@ -39,7 +39,7 @@ async function standIn(): Promise<string> {
   const context = newFolder();
   const root = join(context, 'root');
   const copy = (path: string) => {
-    // In the base image /lib is a link, which a folder would replace.
+    // In the base image /lib is a link. A folder would replace it.
     const target = join(root, path.replace(/^\/lib\b/, '/usr/lib'));
     mkdirSync(dirname(target), { recursive: true });
     cpSync(realpathSync(path), target, { recursive: true, dereference: true });
@@ -59,7 +59,7 @@ async function standIn(): Promise<string> {
       'RUN ldconfig && echo postgres:x:999:999::/var/lib/postgresql:/bin/sh >> /etc/passwd \\',
       ' && mkdir -p /var/lib/postgresql /var/run/postgresql \\',
       ' && chown 999:999 /var/lib/postgresql /var/run/postgresql \\',
-      // As in the published image: a tmpfs on it has the same mode.
+      // The mode of the published image. A tmpfs mounted on the folder takes it over.
       ' && chmod 3777 /var/run/postgresql',
       `ENV PATH=${PROGRAMS}/bin:/usr/local/bin:/usr/bin:/bin PGDATA=/var/lib/postgresql/data`,
       'ENTRYPOINT ["/entrypoint"]',
@@ -69,7 +69,7 @@ async function standIn(): Promise<string> {
   return engine('build', '-q', context);
 }
 
-/** Libraries of the programs that are not part of every Debian. */
+/** Returns the libraries of the programs that are not part of every Debian. */
 function libraries(): readonly string[] {
   const programs = globSync(join(PROGRAMS!, 'bin/*'));
   const output = execFileSync('ldd', programs, { encoding: 'utf8' });

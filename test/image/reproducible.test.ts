@@ -1,4 +1,4 @@
-// Every build of one source gives the same bytes. Layers are compared by hash.
+// Every build of one source gives the same layer. Compares layers by hash.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -7,7 +7,7 @@ import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
 const TAG = `${IMAGE}-again`;
-/** Not every client has BuildKit. Debian's has. */
+/** Clients to try in order, because not every client has BuildKit. Debian's has it. */
 const WITH_BUILDKIT = [ENGINE, '/usr/bin/docker'];
 
 describe('the image: the same bytes', { skip: NO_IMAGE, timeout: 1_800_000 }, () => {
@@ -30,7 +30,7 @@ describe('the image: the same bytes', { skip: NO_IMAGE, timeout: 1_800_000 }, ()
     assert.deepEqual(await layers(TAG), await layers(IMAGE));
   });
 
-  test('SOURCE_DATE_EPOCH is the time of every file, also with a build cache', async () => {
+  test('SOURCE_DATE_EPOCH is the time of every file, even with a build cache', async () => {
     for (const [clients, buildkit] of [
       [[ENGINE], '0'],
       [WITH_BUILDKIT, '1'],
@@ -45,7 +45,7 @@ describe('the image: the same bytes', { skip: NO_IMAGE, timeout: 1_800_000 }, ()
   });
 });
 
-/** Builds with the first client that can. @returns whether one could */
+/** Builds with the first client that can. @returns true if a client could */
 async function rebuild(
   clients: readonly string[],
   buildkit: '0' | '1',

@@ -1,5 +1,5 @@
-// Stands in for the program in the contract tests (TEST_PROGRAM): runs the image with the variables
-// of its own environment and nothing else, forwards output, signals and exit status.
+// Stands in for the program in the contract tests (TEST_PROGRAM). Runs the image with only the
+// variables of its own environment; forwards output, signals and exit status.
 //   node run-container.ts IMAGE MEMORY [ARGUMENT …]
 import { spawn } from 'node:child_process';
 import { chownSync, readdirSync, statSync } from 'node:fs';
@@ -17,8 +17,8 @@ const FOLDER = /\/[^:\s?=]*\/notes-users-\w{6}(?=\/|$)/g;
 const folders = [
   ...new Set(Object.values(process.env).flatMap((value) => value?.match(FOLDER) ?? [])),
 ];
-// mkdtemp creates them, and openssl its keys, for their owner only, so the owner must be the container's
-// user. Files of another owner belong to the Postgres server.
+// mkdtemp folders and openssl's keys are readable only by their owner, so the container's user must
+// be their owner. Files of another owner belong to the Postgres server.
 if (uid === 0) {
   for (const folder of folders) {
     const paths = readdirSync(folder, { recursive: true, encoding: 'utf8' });
@@ -30,7 +30,7 @@ if (uid === 0) {
 const user = uid === 0 ? [] : ['--user', `${uid}:${gid}`];
 
 const env: Record<string, string | undefined> = {
-  // The image's own values would be the same for all containers that share this machine's network.
+  // Clears the image's values, which would collide: all containers share this machine's network.
   ADMIN_PORT: '',
   DATABASE_URL: '',
   ...process.env,
@@ -59,8 +59,8 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const) {
 }
 child.on('exit', (status) => process.exit(status ?? 1));
 
-// A test that ends kills this process and would leave the container running. The end of this
-// process closes the pipe that the shell reads.
+// A test that ends kills this process, which would leave the container running. So a shell reads a
+// pipe that closes with this process, and then kills the container.
 const script = 'read _; while kill -0 $1; do "$2" kill "$3"; sleep 0.1; done';
 spawn('sh', ['-c', script, 'sh', String(child.pid), ENGINE, name], {
   stdio: ['pipe', 'ignore', 'ignore'],

@@ -1,4 +1,4 @@
-// Runs before the image tests: builds the image, and starts the Postgres of the contract tests.
+// Builds the image and starts the Postgres of the contract tests, before the image tests.
 import { join } from 'node:path';
 import { ENGINE, run } from '../../image/unpack.ts';
 import * as postgres from '../support/postgres.ts';
@@ -13,7 +13,7 @@ export async function globalSetup(): Promise<void> {
   );
   if (!hasEngine) {
     process.stdout.write(`the image is not tested: no container engine responds (${ENGINE})\n`);
-    process.exit(0); // instead of one line per test
+    process.exit(0); // Prints one line instead of one per test.
   }
   await run(ENGINE, ['build', '-t', TAG, SOURCE]);
   process.env.TEST_IMAGE = TAG;

@@ -1,4 +1,4 @@
-// npm run image:verify lets no tampered image pass, with any other tags and names.
+// npm run image:verify never accepts a tampered image, whatever its tags and names are.
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -12,7 +12,7 @@ const NAME = `notes-users-verify-${process.pid}`;
 const KEPT = `${NAME}-kept`;
 const TAGS = ['latest', '0.1.0'] as const;
 
-/** Either the image under test or the one with another main.cjs. */
+/** The image under test, or one with another main.cjs. */
 type Kind = 'clean' | 'tampered';
 
 describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
@@ -28,7 +28,7 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     writeFileSync(list, await engine(...hashes));
     ids.clean = await inspect('image', IMAGE, '{{.Id}}');
     ids.tampered = await commit([join(SOURCE, 'tsconfig.json'), '/app/dist/main.cjs']);
-    // An image is deleted with its last tag.
+    // Keeps a tag, because an image is deleted with its last tag.
     await engine('tag', ids.tampered, KEPT);
   });
   after(async () => {
@@ -59,19 +59,19 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     for (const tag of TAGS) await engine('rmi', `${NAME}:${tag}`).catch(() => {});
   }
 
-  test('an image that matches the list is named by its id', async () => {
+  test('the output for an image that matches the list has its id', async () => {
     const output = await verify(IMAGE);
     assert.ok(output.startsWith(`image ${ids.clean}\n`), output);
     assert.match(output, /\nnode \d+\.\d+\.\d+: the first \d+ of /);
   });
 
-  // Two tags of one name, each clean, tampered or absent: 8 arrangements. Both orders of tagging:
-  // an engine may list by time.
+  // Two tags of one name, each clean, tampered or absent: 8 arrangements. Tags in both orders,
+  // because an engine can list them by time.
   for (const kinds of arrangements(TAGS.length)) {
     const tags = TAGS.flatMap((tag, i) => (kinds[i] ? [{ tag, kind: kinds[i] }] : []));
     const title = tags.map(({ tag, kind }) => `${kind} ${tag}`).join(', ');
     for (const order of ['first', 'last'] as const) {
-      test(`of ${title}, tagged ${order} to last, no tampered one passes`, async () => {
+      test(`of ${title}, tagged ${order} to last, no tampered image passes`, async () => {
         await untag();
         for (const { tag, kind } of order === 'first' ? tags : tags.toReversed()) {
           await engine('tag', ids[kind], `${NAME}:${tag}`);
@@ -126,7 +126,7 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     });
   }
 
-  // The list of hashes does not cover the owner, the mode and the type of a file.
+  // The list of hashes does not cover owner, mode and type of a file.
   for (const { what, change, problem } of [
     {
       what: 'a set-uid node',
@@ -154,7 +154,7 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     });
   }
 
-  /** The image under test with its one layer changed by a command, and the same settings. */
+  /** Builds a copy of the image under test, with its layer changed by a command. */
   async function rebuilt(change: string): Promise<string> {
     const context = mkdtempSync(join(folder, 'context-'));
     const { layers } = await unpack(ids.clean, mkdtempSync(join(folder, 'unpacked-')));
@@ -177,7 +177,7 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   });
 });
 
-/** Every choice of clean, tampered or absent for this many tags, except all absent. */
+/** Returns every choice of clean, tampered or absent for this many tags, except all absent. */
 function arrangements(count: number): (Kind | undefined)[][] {
   if (count === 0) return [[]];
   const rest = arrangements(count - 1);

@@ -1,5 +1,5 @@
-// Behind the cache and the compressing proxy that Debian ships, with their default settings: a client
-// reads its own writes, and entity tags stay usable (contract 2.17, 8.3; docs/operations.md).
+// A client behind Debian's Varnish and nginx with default settings reads its own writes, and entity
+// tags stay usable (contract 2.17, 8.3; docs/operations.md).
 import assert from 'node:assert/strict';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ interface HttpResponse {
   readonly body: string;
 }
 
-/** Not the contract tests' client, because a proxy adds headers that openapi.json lacks. */
+/** Replaces the contract tests' client, because proxies add headers that openapi.json lacks. */
 async function send(
   url: string,
   {
@@ -34,14 +34,14 @@ async function send(
   return { status: res.status, headers: res.headers, body: await res.text() };
 }
 
-/** A folder that a program without root can write. */
+/** Creates a folder that a program without root can write. */
 function openFolder(): string {
   const folder = newFolder();
   chmodSync(folder, 0o777);
   return folder;
 }
 
-/** Varnish with its built-in rules, in front of the service. */
+/** Starts Varnish with its built-in rules in front of the service. */
 async function varnish({ url }: Program): Promise<Daemon> {
   const port = await stablePort();
   const backend = `127.0.0.1:${new URL(url).port}`;

@@ -1,4 +1,4 @@
-// Key pairs for tests of TLS, made by openssl.
+// Creates key pairs for tests of TLS with openssl.
 import { execFileSync, spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { newFolder } from './program.ts';
@@ -9,7 +9,7 @@ export const NO_OPENSSL =
 
 const KEYS = { ec: 'ec -pkeyopt ec_paramgen_curve:P-256', rsa: 'rsa:2048' };
 
-/** The variables of a new key and its self-signed certificate for 127.0.0.1. */
+/** Returns the variables of a new key and its self-signed certificate for 127.0.0.1. */
 export function certificate(kind: keyof typeof KEYS = 'ec'): {
   TLS_CERT_FILE: string;
   TLS_KEY_FILE: string;

@@ -1,5 +1,5 @@
-// HTTP client for a URL: `fetch`, and raw sockets for requests that `fetch` refuses to send.
-// Every response must be declared in openapi.json (contract 8.1).
+// HTTP client: `fetch`, and raw sockets for requests that `fetch` refuses to send. Every response
+// must be declared in openapi.json (contract 8.1).
 import { connect } from 'node:net';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { type Exchange, seen } from './openapi.ts';
@@ -30,7 +30,7 @@ export async function send(
   return response;
 }
 
-/** Writes raw bytes to the server of `url` and resolves with everything it sends until it closes. */
+/** Writes raw bytes to the server of `url`. Resolves with everything it sends until it closes. */
 export async function raw(url: string, ...parts: (string | Uint8Array)[]): Promise<string> {
   const { hostname, port } = new URL(url);
   const text = await new Promise<string>((resolve, reject) => {
@@ -52,7 +52,7 @@ export async function raw(url: string, ...parts: (string | Uint8Array)[]): Promi
 }
 
 /**
- * The first request of a connection, with its response.
+ * Returns the first request of a connection, with its response.
  * @returns undefined unless the response is complete
  */
 export function firstExchange(sent: Buffer, received: string): Exchange | undefined {
@@ -76,7 +76,7 @@ function decode(bytes: Buffer, coding: string | null): Buffer {
   return coding === 'gzip' ? gunzipSync(bytes) : bytes;
 }
 
-/** The body at the start of `rest`; undefined if it is incomplete. */
+/** Returns the body at the start of `rest`; undefined if it is incomplete. */
 function contentOf(headers: Headers, rest: string): string | undefined {
   const length = headers.get('content-length');
   if (length !== null)
@@ -97,7 +97,7 @@ function contentOf(headers: Headers, rest: string): string | undefined {
 
 const CONTINUE = /^(?:HTTP\/1\.1 100 Continue\r\n\r\n)+/;
 
-/** `Authorization` of the Basic scheme (RFC 7617). */
+/** Returns `Authorization` of the Basic scheme (RFC 7617). */
 export function basic(user: string, password: string): string {
   return `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`;
 }

@@ -1,4 +1,4 @@
-// Third-party programs that the tests start: their paths, users and ports.
+// Starts third-party programs for the tests: paths, users and ports.
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { accessSync, constants, readFileSync } from 'node:fs';
@@ -9,7 +9,7 @@ import { join } from 'node:path';
 /** User and group of programs that refuse to run as root. */
 export const OWNER = userInfo().uid === 0 ? (idsOf('postgres') ?? idsOf('nobody') ?? {}) : {};
 
-/** The program's path; undefined if it is not installed. */
+/** Returns the program's path; undefined if it is not installed. */
 export function find(program: string): string | undefined {
   const folders = [...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/usr/local/sbin'];
   return folders
@@ -24,7 +24,7 @@ export function find(program: string): string | undefined {
     });
 }
 
-/** A process that listens on a port, ended with its scope. */
+/** A process that listens on a port. Disposing it kills it. */
 export class Daemon {
   readonly port: number;
   readonly process: ChildProcess;
@@ -62,7 +62,7 @@ export class Daemon {
   }
 }
 
-/** A port that no outgoing connection can take while its server is down. */
+/** Returns a free port below the ephemeral range, so no outgoing connection can take it. */
 export async function stablePort(): Promise<number> {
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * 20_000);

@@ -1,6 +1,6 @@
-// The journey of every generated client with a running service, with PROTECT_USERS.
+// The requests that every generated client sends to a running service with PROTECT_USERS.
 
-/** The output of each client, as JSON. */
+/** The expected output of each client, as JSON. */
 export const JOURNEY = {
   greeting: 'Hello! This is the Notes and Users API.\n',
   wrong: [401, 'Unauthorized'],

@@ -1,4 +1,4 @@
-// Lighthouse, with the versions of test/lighthouse, installed once into the temporary folder.
+// Installs Lighthouse once into the temporary folder, with the versions of test/lighthouse.
 import { execFile } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
@@ -15,9 +15,9 @@ const FOLDER = join(tmpdir(), `notes-users-lighthouse-${userInfo().uid}-${VERSIO
 const INSTALL_TIMEOUT_MS = 300_000;
 const RUN_TIMEOUT_MS = 120_000;
 
-/** The path of its command. @throws an error if it cannot be installed */
+/** Returns the path of the command. @throws an error if it can't be installed */
 export async function install(): Promise<string> {
-  // npm writes this file last.
+  // npm writes this file last, so it marks a complete installation.
   if (!existsSync(join(FOLDER, 'node_modules/.package-lock.json'))) {
     mkdirSync(FOLDER, { recursive: true, mode: 0o700 });
     for (const name of ['package.json', 'package-lock.json']) {
@@ -29,11 +29,11 @@ export async function install(): Promise<string> {
   return join(FOLDER, 'node_modules/lighthouse/cli/index.js');
 }
 
-/** Lighthouse's result for a page on a phone of medium speed. */
+/** Lighthouse's result for a page on an emulated mid-range phone. */
 export interface Report {
-  /** From 0 to 100 by category. */
+  /** Scores from 0 to 100 by category. */
   readonly scores: Readonly<Record<string, number>>;
-  /** Imperfect audits, for people. */
+  /** Descriptions of the audits without a full score. */
   readonly findings: readonly string[];
 }
 

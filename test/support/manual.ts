@@ -1,12 +1,12 @@
-// The command blocks of docs/operations.md with their tests. A block without an entry here,
-// or an entry without a block, fails test/manual.test.ts.
+// The command blocks of docs/operations.md, each with its kind of test. test/manual.test.ts fails
+// if a block has no entry here, or an entry no block.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 const DOCS = join(import.meta.dirname, '../../docs');
 const MANUAL = 'operations.md';
 
-/** A fenced block to type or copy. */
+/** A fenced block of commands or configuration. */
 export interface Block {
   readonly language: string;
   readonly heading: string;
@@ -30,13 +30,13 @@ export type Treatment =
   /** A network namespace, so the machine keeps its setting, in test/manual.test.ts. */
   | 'namespace'
   /**
-   * The service with TLS, and a stand-in for docker, in test/manual.test.ts. On a container without TLS, in
-   * test/image/operations.test.ts.
+   * The service with TLS, and a stand-in for docker, in test/manual.test.ts. Also a container
+   * without TLS, in test/image/operations.test.ts.
    */
   | 'tls'
   | { readonly notRun: string };
 
-/** By heading, for each block below it in order. */
+/** Tests by heading, for each block below it in order. */
 export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
   'The image': ['engine'],
   'Audit it': ['engine'],
@@ -54,7 +54,7 @@ export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
   Metrics: ['promtool', 'promtool'],
 };
 
-/** Every block of a page of docs/ in order. */
+/** Returns every block of a page of docs/ in order. */
 export function blocks(page = MANUAL): readonly Block[] {
   let heading = '';
   const found: Block[] = [];
@@ -66,7 +66,7 @@ export function blocks(page = MANUAL): readonly Block[] {
   return found;
 }
 
-/** The text of the first block under that heading that contains the words. */
+/** Returns the text of the first block under that heading that contains the words. */
 export function block(heading: string, words: string, page = MANUAL): string {
   const found = blocks(page).find((each) => each.heading === heading && each.text.includes(words));
   if (found === undefined) throw new Error(`${page}: no block with "${words}" under ${heading}`);

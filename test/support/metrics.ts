@@ -10,7 +10,7 @@ export const PROMTOOL = find('promtool');
 export const WITHOUT_PROMTOOL =
   PROMTOOL === undefined && 'promtool is not installed (Debian package prometheus)';
 
-/** promtool's output and exit status. */
+/** Runs promtool; returns its output and exit status. */
 export function promtool(args: readonly string[], input = ''): { status: number; output: string } {
   try {
     const output = execFileSync(PROMTOOL!, args, { input, encoding: 'utf8', stdio: 'pipe' });
@@ -42,7 +42,7 @@ export class Page {
     );
   }
 
-  /** Every value of a name by its labels as text; empty without labels. */
+  /** Returns every value of a name by its labels as text. The text is empty without labels. */
   series(name: string): Record<string, number> {
     const own = [...this.values].filter(([key]) => key === name || key.startsWith(`${name}{`));
     return Object.fromEntries(own.map(([key, value]) => [key.slice(name.length + 1, -1), value]));

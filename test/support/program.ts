@@ -1,5 +1,5 @@
-// Starts the real program as an operator would: a process, an environment, signals, exit codes.
-// Knows nothing of src.
+// Starts the real program as an operator does: a process, an environment, signals, exit codes. Does
+// not import src.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -13,7 +13,7 @@ import { DEADLINE_MS } from './until.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-// As in `npm start`: exec, node, its flags, the entry file.
+// The words of `npm start`: exec, node, its flags, the entry file.
 const [, , ...START]: string[] = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
   .scripts.start.split(' ')
   .map((word: string) => (word.endsWith('.ts') ? join(ROOT, word) : word));
@@ -42,13 +42,13 @@ export interface Exit {
 
 const COVERAGE_TIMEOUT_MS = 3_000;
 
-// `npm run coverage` counts the program's lines too.
+// Started programs get this variable, so that `npm run coverage` counts their lines too.
 const { NODE_V8_COVERAGE } = process.env;
 const COVERAGE = NODE_V8_COVERAGE === undefined ? {} : { NODE_V8_COVERAGE };
 
 const running = new Set<ChildProcess>();
 
-// A test that times out disposes of nothing. Its program would keep the test file running.
+// A test that times out does not dispose its program, which would keep the test file running.
 if (process.env.NODE_TEST_CONTEXT !== undefined) {
   after(() => {
     for (const child of running) child.kill('SIGKILL');
@@ -90,7 +90,7 @@ export class Program {
     });
   }
 
-  /** The JSON lines written to stdout so far. */
+  /** The log lines on stdout so far. */
   get log(): LogLine[] {
     return this.stdout
       .split('\n')
@@ -99,8 +99,8 @@ export class Program {
   }
 
   /**
-   * Resolves once `condition` holds; checked at every output. Rejects when the program ends, and after
-   * DEADLINE_MS.
+   * Resolves once `condition` holds. Checks it after every output. Rejects when the program ends,
+   * and after DEADLINE_MS.
    */
   async until(condition: (program: Program) => boolean): Promise<void> {
     const signal = AbortSignal.timeout(DEADLINE_MS);
@@ -138,7 +138,7 @@ export class Program {
     await this.exited;
   }
 
-  /** A killed process reports no coverage. The second signal ends it at once. */
+  /** Stops the program with signals, because a killed process reports no coverage. */
   async #tellCoverage(): Promise<void> {
     for (const signal of ['SIGTERM', 'SIGINT'] as const) this.process.kill(signal);
     const timer = new AbortController();
@@ -149,8 +149,8 @@ export class Program {
 }
 
 /**
- * Starts the program on free ports with known credentials, JSON log lines and the given variables,
- * and waits until it listens. `DATABASE_URL` defaults to `sqlite::memory:`.
+ * Starts the program on free ports with known credentials and the given variables, and waits until
+ * it listens. `DATABASE_URL` defaults to `sqlite::memory:`.
  */
 export async function start(
   env: Record<string, string> = {},
@@ -173,12 +173,12 @@ export async function start(
   return program;
 }
 
-/** A DATABASE_URL of a new, empty database of that store; a SQLite file has its own folder. */
+/** Returns the DATABASE_URL of a new, empty database. A SQLite file has its own folder. */
 export async function newDatabase(store: StoreName): Promise<string> {
   return store === 'postgres' ? createDatabase() : `sqlite:${join(newFolder(), 'service.db')}`;
 }
 
-/** A new folder that is removed when the test process ends. */
+/** Creates a folder that is removed when the test process ends. */
 export function newFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-'));
   if (folders.length === 0) {

@@ -1,6 +1,6 @@
-// Measures the heap that parsed forms retain, in a separate process with --expose-gc. Reads an
-// array of forms as JSON on stdin and prints, as JSON, the bytes that their results retain together
-// and the bytes that parsing them allocates, garbage included.
+// Measures the heap of parsed forms, in a separate process with --expose-gc. Reads an array of
+// forms as JSON on stdin. Prints as JSON the bytes that the results retain together, and the bytes
+// that parsing allocates, including garbage.
 import { json } from 'node:stream/consumers';
 import { getHeapStatistics } from 'node:v8';
 import { parseForm } from '../../src/http/form.ts';
@@ -9,7 +9,7 @@ const forms = (await json(process.stdin)) as string[];
 const results: unknown[] = new Array(forms.length).fill(undefined);
 
 parseForm('a[b][0][]=1&a[b][0][]=2'); // Compiles the parser.
-// The least of several rounds: in one of them, V8 may optimize the parser, which is not the forms'.
+// Takes the lowest of several rounds, because V8 can allocate memory to optimize the parser.
 let retained = Number.POSITIVE_INFINITY;
 let allocated = Number.POSITIVE_INFINITY;
 for (let round = 0; round < 4; round++) {

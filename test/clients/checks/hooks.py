@@ -3,7 +3,7 @@
 import schemathesis
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-# A taken email. A bracket in the name of a form field means structure (3.14).
+# Responses for a taken email, and for a bracket in a field's name, which means structure (3.14).
 BEYOND_SCHEMAS = ("Another user has this email.", "The form ")
 
 
@@ -17,7 +17,7 @@ def valid_data_acceptance(ctx, response, case):
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    """Links that schemathesis infers put the id of a user, a number, into X-Request-Id."""
+    """Converts header values to text. Inferred links put a user's id into X-Request-Id."""
     for name, value in (case.headers or {}).items():
         if isinstance(value, int):
             case.headers[name] = str(value)

@@ -1,4 +1,4 @@
-// The journey with the client that oapi-codegen makes. Prints it as JSON.
+// The journey with the client from oapi-codegen. Prints it as JSON.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// The journey with the client that openapi-generator makes for Go. Prints it as JSON.
+// The journey with the Go client from openapi-generator. Prints it as JSON.
 package main
 
 import (

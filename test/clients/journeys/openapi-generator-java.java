@@ -1,4 +1,4 @@
-// The journey with the client that openapi-generator makes for Java's HttpClient. Prints it as JSON.
+// The journey with the client from openapi-generator for Java's HttpClient. Prints it as JSON.
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;

@@ -1,4 +1,4 @@
-# The journey with the client that openapi-generator makes for Python. Prints it as JSON.
+# The journey with the Python client from openapi-generator. Prints it as JSON.
 import json
 import re
 import sys

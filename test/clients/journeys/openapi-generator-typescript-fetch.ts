@@ -1,4 +1,4 @@
-// The journey with the client that openapi-generator makes for TypeScript's fetch. Prints it as JSON.
+// The journey with the client from openapi-generator for TypeScript's fetch. Prints it as JSON.
 import {
   AccessApi,
   Configuration,

@@ -1,4 +1,4 @@
-# The journey with the client that openapi-python-client makes. Prints it as JSON.
+# The journey with the client from openapi-python-client. Prints it as JSON.
 import json
 import re
 import sys

@@ -1,4 +1,4 @@
-// Whether each pattern matches its text: lines of two base64 texts in, lines of 0 or 1 out.
+// Matches patterns. Reads lines of a pattern and a text in base64. Prints 1 for a match, else 0.
 package main
 
 import (
