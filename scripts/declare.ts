@@ -14,7 +14,7 @@ export const members = { ...({} as Required<Settings>) };
 
 /** Returns the type of each setting. */
 function typesOf(declaration: string): ReadonlyMap<string, string> {
-  const found = declaration.matchAll(/^ {4}([A-Z_]+): (\w+) \| undefined;$/gm);
+  const found = declaration.matchAll(/^ {4}([A-Z_]+): (.+) \| undefined;$/gm);
   return new Map(Array.from(found, ([, name, type]) => [name!, type!]));
 }
 
@@ -33,10 +33,11 @@ function commentOf(readme: string, name: string): string {
 
 function settingsOf(types: ReadonlyMap<string, string>): string {
   const readme = readFileSync(join(ROOT, 'README.md'), 'utf8');
-  const fields = VARIABLES.filter((name) => types.has(name)).map(
-    (name) =>
-      `    /** ${commentOf(readme, name)} */\n    readonly ${name}?: ${types.get(name)} | undefined;\n`,
-  );
+  const fields = VARIABLES.filter((name) => name !== 'LOG_LEVEL').map((name) => {
+    const type = types.get(name);
+    if (type === undefined) throw new Error(`no type of ${name} in the declaration`);
+    return `    /** ${commentOf(readme, name)} */\n    readonly ${name}?: ${type} | undefined;\n`;
+  });
   return `export interface Settings {\n${fields.join('')}}\n`;
 }
 
@@ -50,7 +51,8 @@ try {
   const types = read('src/start.d.ts')
     .replace(/^import .* from '\.\/config\.ts';\n/m, '')
     .replace(/^export type Settings = \{.*?^\};\n/ms, () => settings);
-  if (!types.includes(settings) || /\bimport\b/.test(types.replace(/\/\*[\s\S]*?\*\//g, ''))) {
+  if (!types.includes(settings)) throw new Error('src/start.d.ts has no type Settings');
+  if (/\bimport\b/.test(types.replace(/\/\*[\s\S]*?\*\//g, ''))) {
     throw new Error('src/start.ts exports types of other files');
   }
   writeFileSync(join(ROOT, 'dist/main.d.cts'), types);

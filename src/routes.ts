@@ -1,5 +1,5 @@
 // The route table: the whole API on one page. The router, `Allow`, `OPTIONS`, the `Accept` of a 415, the
-// log, the metrics, openapi.json and /docs follow from it.
+// log and the metrics follow from it; openapi.json and /docs from it and scripts/openapi/.
 
 import { describeApi, greet, greetCaller, readNote, showDocs } from './api/fixed.ts';
 import { issueToken } from './api/token.ts';

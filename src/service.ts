@@ -88,10 +88,10 @@ export async function startService(
     isStopping: () => isStopping,
     begin: (method) => metrics?.begin(method),
     record: (exchange) => {
+      metrics?.end(exchange, now() - exchange.startMs);
       log.request(exchange, now);
       const { fault, requestId } = exchange;
       if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
-      metrics?.end(exchange, now() - exchange.startMs);
     },
   });
   // While a request waits for the store, its client has nothing to read.

@@ -1,8 +1,8 @@
 // Fair scheduler for expensive work: runs a little of it in each turn of the event loop, so that cheap
 // requests are processed in between (contract 6.18). Clients take turns by address, so one that causes
-// a lot of work delays mostly itself. Node accepts only one connection per turn of the event loop. After
-// a turn that accepted one, the work waits for the next turn. Otherwise the n-th of many new connections
-// would wait for n times TURN_MS, and for longer if the turns have other work.
+// a lot of work delays mostly itself. Node accepts only one connection per turn of the event loop. While
+// turns accept connections, the work waits (WAIT_MS). Otherwise the n-th of many new connections would
+// wait for n times TURN_MS, and for longer if the turns have other work.
 
 /** Time for this work in one turn of the event loop. A task that has begun runs to its end. */
 export const TURN_MS = 2;
@@ -72,7 +72,7 @@ export class Turns {
     this.#work.set(client, (this.#work.get(client) ?? 0) + ms);
   }
 
-  /** Counts work that the task has caused later in this turn, such as a read after `socket.resume()`. */
+  /** Charges this turn for work that runs after the task, such as a read after `socket.resume()`. */
   spend(ms: number): void {
     this.#spentMs += ms;
   }

@@ -5,7 +5,14 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { connect } from 'node:tls';
@@ -143,7 +150,7 @@ test('the manual: new TLS files are in use after the signal', { skip: NO_OPENSSL
   const docker = `#!/bin/sh\n[ "$*" = "kill --signal HUP notes" ] && kill -HUP ${program.process.pid}\n`;
   writeFileSync(join(bin, 'docker'), docker, { mode: 0o755 });
   const env = { ...process.env, PATH: `${bin}:${process.env.PATH}` };
-  execFileSync('sh', ['-ec', block('Rotation', 'docker kill')], { env });
+  execFileSync('sh', ['-ec', block('TLS files', 'docker kill')], { env });
   await program.logged('TLS certificate reloaded');
   const after = await fingerprint(program.url);
   assert.notEqual(after, before);
@@ -188,10 +195,10 @@ describe('the manual: roles and database of Postgres', () => {
     try {
       await runs(block('Kubernetes', 'create database'));
       assert.equal(await status(name, 'a@x'), 201);
-      await runs(block('Rotation', 'in role'));
+      await runs(block('Database password', 'in role'));
       assert.equal(await status(`${name}_2`, 'b@x'), 201);
       assert.equal(await status(name, 'c@x'), 201);
-      await runs(block('Rotation', 'nologin'));
+      await runs(block('Database password', 'nologin'));
       assert.equal(await status(`${name}_2`, 'd@x'), 201);
       assert.equal(await status(name, 'e@x'), 500);
     } finally {
@@ -200,6 +207,19 @@ describe('the manual: roles and database of Postgres', () => {
       await sql.end();
     }
   });
+});
+
+test('the manual: the secret of Kubernetes is created from the files that were generated', () => {
+  const folder = newFolder();
+  const create = () =>
+    spawnSync('sh', ['-c', block('Kubernetes', 'mkdir')], { cwd: folder, stdio: 'ignore' }).status;
+  assert.equal(create(), 0);
+  const files = readdirSync(join(folder, 'secrets'));
+  const used = block('Kubernetes', 'kubectl create secret').matchAll(/secrets\/(\w+)/g);
+  assert.deepEqual(files.sort(), Array.from(used, ([, name]) => name).sort());
+  const key = readFileSync(join(folder, 'secrets/signing_secret'), 'utf8');
+  assert.notEqual(create(), 0);
+  assert.equal(readFileSync(join(folder, 'secrets/signing_secret'), 'utf8'), key);
 });
 
 describe('the manual: Kubernetes', {
@@ -266,7 +286,7 @@ ${isStuck ? '[ "$2" != status ]' : ''}
   });
 
   test('a signing key rotation takes three roll-outs, with an hour and a minute before the last', () => {
-    const { calls, status } = runs('Rotation', 'roll_out()');
+    const { calls, status } = runs('Signing key, replicas', 'roll_out()');
     assert.equal(status, 0);
     const steps = calls.map(({ applied, asked, slept }) => applied?.kind ?? asked ?? slept);
     const rollOut = ['Secret', 'restart', 'status --timeout=10m'];
@@ -285,7 +305,7 @@ ${isStuck ? '[ "$2" != status ]' : ''}
   });
 
   test('a signing key rotation stops at the first rollout that fails', () => {
-    const { folder, calls, status } = runs('Rotation', 'roll_out()', true);
+    const { folder, calls, status } = runs('Signing key, replicas', 'roll_out()', true);
     assert.equal(status, 1);
     assert.equal(calls.filter(({ applied }) => applied).length, 1);
     const signing = readFileSync(join(folder, 'secrets/signing_secret'), 'utf8');

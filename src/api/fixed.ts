@@ -1,4 +1,4 @@
-// Handlers whose response is the same for every request.
+// Handlers that need neither a body nor the store.
 import { json, type Reply, text } from '../http/reply.ts';
 import type { Context, Services } from '../route.ts';
 

@@ -16,7 +16,7 @@ import {
   type WriteResult,
 } from '../user.ts';
 
-/** Lists of at least this many users are streamed, and read from the store in pages of at most this. */
+/** Lists of at least this many users are streamed. Each read after the first takes at most this many. */
 const PAGE_SIZE = 500; // 4.1
 /** Approximate length of a piece of a stream. ASCII text fits into one slice of a body, or two over TLS. */
 const PIECE_CHARACTERS = 29 * 1024;
@@ -102,8 +102,8 @@ function noSuchUser(): HttpError {
 }
 
 /**
- * Returns a JSON array that begins with `read` and ends with the id `last`. Each piece has its own read,
- * just before it is sent, so that a thousand clients hold no users meanwhile.
+ * Streams a JSON array of users up to the id `last`. The first piece has the users in `read`. Each later
+ * one is read just before it is sent, so that a thousand clients hold no users meanwhile.
  */
 function userPieces(read: readonly User[], last: number, caller: Caller, store: UserStore): Pieces {
   /** The users of the next piece; undefined until they are read. */

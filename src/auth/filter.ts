@@ -43,7 +43,7 @@ export class ExpiringFilter {
     for (const bit of this.#bitsOf(key)) young.bits[bit >>> 3]! |= 1 << (bit & 7);
   }
 
-  /** Milliseconds until the key expires; 0 if it was not added. */
+  /** Milliseconds until the key expires; 0 if it was not added, except for a false positive. */
   remainingMs(key: string, nowMs: number): number {
     if (this.isEmpty(nowMs)) return 0;
     const keyBits = this.#bitsOf(key);

@@ -1,18 +1,18 @@
 // Limits failed credential checks (contract 3.13). Counts them by IPv4 address and IPv6 /64, and with
 // a higher limit by IPv6 /48, because one client can own a whole /48. Keys displaced from the full
-// tables move to a filter of constant size, so that a flood of addresses neither lifts a lock nor locks
-// out others.
+// tables move to a filter of constant size, so a flood of addresses lifts no lock, and locks out almost
+// no address that never failed.
 import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { ExpiringFilter } from './filter.ts';
 
-/** How long a failure counts and a lock holds. */
+/** Time for which a failure counts and a lock holds. */
 const WINDOW_MS = 60_000; // 3.13
 
 /** Limit of a /48, as a multiple of an address's limit. */
 const SITE_LIMIT_FACTOR = 64; // 3.13
 
-/** Length of a slice. The failures of a key in one slice are one count, whatever the limit. */
+/** Failures of a key within a slice share an entry, so memory does not grow with the limit. */
 const SLICE_MS = 10_000; // 3.13
 
 /** Keys in each of a table's two generations. */

@@ -1,8 +1,9 @@
 // Bounds the memory that clients make the process hold, over all connections of all listeners. A
 // connection costs a fixed amount, and is charged for requests in progress, bodies and unsent responses.
-// Two checks close the connections that hold the most first. `hold` checks the sum of all charges. A timer
-// checks the memory of the process, which includes unfinished heads, and V8's heap, whose own limit ends
-// the process. It also closes connections without progress, so that none needs a timer of its own.
+// Two checks close the connections that hold the most first, so that clients that hold little keep
+// working. `hold` checks the sum of all charges. A timer checks the memory of the process, which includes
+// unfinished heads, and V8's heap, whose own limit ends the process. It also closes connections without
+// progress, so that none needs a timer of its own.
 import { readFileSync } from 'node:fs';
 import { memoryUsage } from 'node:process';
 import { getHeapStatistics } from 'node:v8';
@@ -33,13 +34,13 @@ const OVERHEAD = 4;
 /** Connections are closed if the process has grown by more than this part of the budget. */
 const TIGHT = 0.85;
 
-/** The same if V8 uses more than this part of its heap, which includes garbage. */
+/** The same if V8's heap, garbage included, exceeds this part of its limit. */
 const TIGHT_HEAP = 0.75;
 
 /** A connection that holds this much can be closed at once. */
 const LARGE_BYTES = 32 * 1024;
 
-/** One that holds this much, such as one request, can be closed once that has lasted LONG_MS. */
+/** One that holds this much can be closed once its request is LONG_MS old. Smaller ones are kept. */
 const SMALL_BYTES = 8 * 1024;
 const LONG_MS = 1_000;
 
@@ -61,8 +62,8 @@ const TICK_MS = 100;
 const COLLECTION_PAUSE_MS = 5_000;
 
 /**
- * The same while memory is short, in milliseconds: at least ten times as long as a collection, which
- * took up to 1.5 ms per MiB of V8's heap.
+ * The same while memory is short, in milliseconds: about ten times as long as a collection, which took up
+ * to 1.5 ms per MiB of V8's heap, and at most `max`.
  */
 const TIGHT_COLLECTION_PAUSE_MS = { perMebibyte: 15, max: 1_000 } as const;
 
@@ -134,7 +135,7 @@ export class Budget {
   #collectedAtMs = 0;
   /** Pipelined requests and chunks in this turn. */
   #messages = 0;
-  /** Time until which a new connection may bring a pipeline. */
+  /** Until then the first read of a new connection counts as a turn: it may bring a pipeline. */
   #burstUntilMs = 0;
   /** Minimum growth of the process since the last collection. */
   #leastGrownBytes = 0;

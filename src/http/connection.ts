@@ -1,9 +1,10 @@
-// State of one client connection: the order of its responses, how it ends, and the memory that it
-// makes the process hold. No other module keeps such state.
+// State of one client connection: the order of its responses, its end, and the memory that it makes the
+// process hold. budget.ts also knows which connections were evicted, input.ts where a request ended.
 //
 // Pipelining (2.11): node parses all requests of one read at once and calls `receive` for each. Those that
 // arrive before the current response join a queue, and reading pauses until it is empty. Each is processed
-// in its own turn of the event loop, once the response before it has been written ('finish').
+// in its own turn of the event loop, so that a long pipeline delays no other client, once the response
+// before it has been written ('finish').
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { counterKeys } from './address.ts';
@@ -32,8 +33,10 @@ export interface Handler {
  */
 type State = 'handshake' | 'open' | 'refused' | 'closing' | 'closed';
 
-/** Memory of a request in progress, and of each name or value of its header beyond its bytes. */
+/** Fixed memory of a request in progress. */
 const REQUEST_BYTES = 3 * 1024;
+
+/** Memory of each header name or value, in addition to its bytes. */
 const HEADER_TEXT_BYTES = 62;
 
 /** Memory of a list of entity tags while the request waits for the store, for each of its characters. */
@@ -43,7 +46,7 @@ const TAGS_BYTES = 3;
 const MESSAGE_TAGS = 160;
 const MESSAGE_HEADER_TEXTS = 64;
 
-/** Chunks that one read can bring of the body of a queued request, and their memory. */
+/** Maximum number of chunks that one read brings for a queued request, and their memory. */
 const CHUNKS_PER_READ = 10_000;
 const CHUNKS_BYTES = 400 * CHUNKS_PER_READ;
 
@@ -135,12 +138,12 @@ export class Connection {
     if (this.#work.length > 0) this.#budget.turns.add(this.network, this.#runNext);
   };
 
-  /** Counts work that this turn causes later. */
+  /** Charges this turn for work that runs after the task, such as a read after `resume()`. */
   spend(ms: number): void {
     this.#budget.turns.spend(ms);
   }
 
-  /** Stops reading until other clients have had their turn, which starts with `begin`. */
+  /** Stops reading until this connection's next turn, which calls `begin` and resumes reading. */
   pauseForTurn(begin?: () => void): void {
     if (this.#isYielding || this.#state === 'handshake' || this.#state === 'closed') return;
     this.#isYielding = true;
@@ -338,10 +341,12 @@ export class Connection {
 
   /** Destroys the connection if the client reads nothing of a response for `inactivityMs` (6.3). */
   checkProgress(nowMs: number, inactivityMs: number): void {
-    const drained = this.#socket.bytesWritten - this.#socket.writableLength;
     if (this.#hasResponded && this.#queue.length === 0) {
       this.#forget();
-    } else if (drained !== this.#drainedBytes) {
+      return;
+    }
+    const drained = this.#socket.bytesWritten - this.#socket.writableLength;
+    if (drained !== this.#drainedBytes) {
       this.#drainedBytes = drained;
       this.#drainedAtMs = nowMs;
     } else if (nowMs - Math.max(this.#drainedAtMs, this.#current!.startMs) > inactivityMs) {
@@ -363,7 +368,7 @@ export class Connection {
 
   /**
    * Closes at once. RST tells the client that a response is incomplete, and frees the data that the
-   * kernel has not sent yet. TLS can't send it; there the missing last chunk tells the client.
+   * kernel has not sent yet. A TLS socket can't be reset; there the missing last chunk tells the client.
    */
   destroy(): void {
     const socket: Socket & { encrypted?: boolean } = this.#socket;

@@ -1,6 +1,6 @@
-// Finds the end of a request in the input of a connection, for which node's parser has no event. The
-// bytes that follow are the unfinished head of the next request, which counts as memory (6.17). After an
-// offer to upgrade to another protocol (RFC 9110 §7.8), which we ignore, node drops them (2.12).
+// Finds where a request ends in the input of a connection; node's parser has no event for it. An
+// unfinished head that follows counts as memory (6.17). We ignore offers to upgrade (RFC 9110 §7.8), but
+// node takes the bytes that follow one in the same read for the other protocol, and drops them (2.12).
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { headerBytes, MAX_HEADER_BYTES } from './message.ts';

@@ -1,4 +1,4 @@
-// Limits of a listener. Each bounds one client or one connection; budget.ts bounds their sum.
+// Limits of a listener and its connections. budget.ts bounds their sum.
 import type { ServerOptions } from 'node:http';
 import type { ServerOptions as TlsOptions } from 'node:https';
 import { MAX_HEADER_BYTES } from './message.ts';
@@ -15,7 +15,7 @@ export const BACKLOG = 4096;
 /** During a stop, time that an idle connection has to send one more request. */
 export const STOP_GRACE_MS = 500;
 
-/** Every limit of node:http(s), written out. */
+/** Limits of node:http(s), written out. server.ts sets those that are not options. */
 export const HTTP_OPTIONS: ServerOptions = {
   insecureHTTPParser: false,
   maxHeaderSize: MAX_HEADER_BYTES,
@@ -40,7 +40,7 @@ export const TLS_OPTIONS: TlsOptions = {
   // TLS 1.3, and of TLS 1.2 only forward-secret AEAD ciphers (contract 1 TLS_CERT_FILE).
   ciphers:
     'TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:ECDHE+AESGCM:ECDHE+CHACHA20',
-  // RFC 7301. Node copies ALPNProtocols for each connection into a pooled buffer, and keeps its 64 KiB.
+  // In order of preference (RFC 7301). Node copies ALPNProtocols for each connection into a pooled buffer, and keeps its 64 KiB.
   ALPNCallback: ({ protocols }) =>
     ['http/1.1', 'http/1.0'].find((name) => protocols.includes(name)),
 };

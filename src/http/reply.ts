@@ -62,8 +62,8 @@ export function empty(status: 204 | 304, headers: readonly string[]): Reply {
 /**
  * Writes the reply. `headers` are those of every response; this reply's are appended. The connection
  * closes afterwards if `isLast`, or if no further request can follow. Calls `done` when the socket has
- * the body: at once, unless it comes in pieces. If a piece fails, sets `exchange.fault` and resets the
- * connection, so that no client mistakes a part for the whole (4.14).
+ * the whole body: at once if it is at most one slice. If a piece fails, sets `exchange.fault` and closes the
+ * connection at once, so that no client mistakes a part for the whole (4.14).
  */
 export function send(
   exchange: Exchange,
@@ -188,7 +188,7 @@ function stream(
 
 const EMPTY = Buffer.alloc(0);
 
-/** If more of a request's body may still arrive, the response closes the connection. */
+/** If more than this of a request's body may still arrive, the response closes the connection. */
 const UNREAD_LIMIT_BYTES = 102_400; // 2.13
 
 /**
@@ -214,7 +214,7 @@ function isWhole(body: Reply['body']): body is string | Buffer {
   return typeof body === 'string' || Buffer.isBuffer(body);
 }
 
-/** As node matches it, which sets the end of the connection by it. */
+/** Node's own pattern: node decides by it whether the connection closes. */
 const CONTINUE = /(?:^|\W)100-continue(?:$|\W)/i;
 
 /**

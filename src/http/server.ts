@@ -25,7 +25,7 @@ export interface KeyPair {
 
 /** Property of a socket that holds its Connection. */
 const CONNECTION = Symbol('connection');
-/** Undocumented: `_parent` is the TCP socket below a TLS socket. */
+/** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, every handshake fails. */
 type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
 
 /** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */

@@ -1,8 +1,9 @@
 // Batches the calls that arrive in one turn of the event loop into one statement and one commit. Most of
 // the throughput of both stores comes from this. Each call gets the result that it would get if the calls
 // ran one at a time, and only after its statement has committed. A statement that fails is rolled back
-// as a whole. Its calls run again in two halves, and so on, until each failing call is alone. If the
-// outcome is unknown, the whole batch fails and none of it runs again.
+// as a whole. Its calls run again in two halves, and so on, until each failing call is alone. If it
+// couldn't start in time, the expired calls fail and the rest run again together. If its outcome is
+// unknown, the whole batch fails and none of it runs again.
 import { type Caller, CallerLeft, type Page, StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './index.ts';
 
@@ -15,10 +16,10 @@ const MAX_WAITING = 20_000; // 4.17
 /** With fewer waiting calls, those whose callers have left are dropped only when a batch begins. */
 const FEW_WAITING = 256;
 
-/** Part of its time that a call may queue. Without the rest, batches after an outage start too late. */
+/** Share of its time that a call may queue. The remainder is reserved for execution. */
 const QUEUE_TIME = 0.75; // 4.13
 
-/** Maximum number of statements that one batch runs again. 62 isolate any 4 failing calls of 500. */
+/** Maximum number of reruns for one batch. 62 are enough to isolate any 4 failing calls of 500. */
 const MAX_RERUNS = 64;
 
 /** Result of a call that was not done although its statement committed. The call runs again. */
@@ -217,7 +218,7 @@ export class Queue<Session, Item, Result> {
         cause = err;
         if (isLate) cause = new StoreUnavailable('the statement did not start in time', { cause });
         if (outcome === 'conflict' || (isLate && calls[0]!.expires <= this.options.now())) {
-          groups.push(calls); // 5.6. The expired calls fail before the others run.
+          groups.push(calls); // 5.6, 4.13: the expired calls fail before the others run.
         } else if (outcome === 'rolled back' && calls.length > 1) {
           const middle = Math.ceil(calls.length / 2);
           groups.push(calls.slice(middle), calls.slice(0, middle));

@@ -1,7 +1,8 @@
 // Postgres connection pool with deadlines, reconnection and failover. Each connection is a client of npm
 // `postgres` with one socket (docs/design.md, "Our own pool"). A connection that is lost, late or
 // read-only (25006) is replaced; no write is done twice. All connections lead to one host of the URL. If
-// it fails, responds too late or has lost its synchronous standby, the other hosts are tried before it.
+// it fails, responds too late or has lost its synchronous standby, the other hosts are tried before it,
+// and all connections move to the first one that qualifies.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
@@ -16,8 +17,9 @@ const BACKOFF_MS = { first: 25, longest: 1_000 } as const; // 5.7
 const MIN_LIFETIME_MS = 100;
 
 /**
- * Range of the timeout of an attempt to connect. The first attempt gets half of a request's time within
- * this range, so a second one can still serve the request. The timeout doubles with each further one.
+ * Range of the timeout of an attempt to connect, which may never end during a network outage. The first
+ * gets half of a request's time within this range, so a second one can still serve the request. The
+ * timeout doubles with each further one.
  */
 const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const; // 5.7
 
@@ -26,7 +28,7 @@ const END_TIMEOUT_MS = 1_000;
 
 /**
  * Time for which a running batch of at least SHARED_SIZE calls keeps back the next one of its queue, so
- * that more calls join it. With fewer calls or slower commits, several statements at a time are faster.
+ * that more calls join it. With fewer clients or slower commits, several statements at a time are faster.
  */
 const SHARE_MS = 3;
 const SHARED_SIZE = 8;

@@ -89,7 +89,8 @@ const LOCK_NOT_AVAILABLE = '55P03';
 // An arbitrary number that nothing else locks in this database.
 const LOCK = 'select pg_advisory_xact_lock(7236128401)';
 
-// While a migration waits for a lock, for example of a backup, requests of other replicas queue behind it.
+// Time that a migration waits for a lock, for example of a backup, before it tries again. Meanwhile,
+// requests of other replicas queue behind it.
 const LOCK_TIMEOUT_MS = 250; // 5.8
 const LOCK_RETRY_MS = 1_000;
 

@@ -49,6 +49,7 @@ export interface Session {
   readonly destroy: () => void;
 }
 
+/** `timeoutMs` is the server's `statement_timeout`. */
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
   readonly host: Host;

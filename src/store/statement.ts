@@ -1,9 +1,10 @@
 // Finds, lists, creates, updates and deletes users in Postgres. A batch is one statement, so it needs no
-// transaction block. The conditions of If-Match and If-None-Match are part of it, so no read precedes it.
+// transaction block, and the unique index rejects duplicates. The conditions of If-Match and
+// If-None-Match are part of it, so no read precedes it.
 //
-// A statement decides from its snapshot, before it writes anything, which targets to skip: those with a
-// taken email would roll back the rest. The results equal those of calls that run one at a time: first
-// the skipped ones, then the others, of which no two have an id or a new email in common.
+// Before it writes, a statement skips the calls whose email is taken, because one would roll back the
+// others. The results equal those of calls that run one at a time: first the skipped ones, then the
+// others, of which no two have an id or a new email in common.
 import {
   ALWAYS,
   type Condition,

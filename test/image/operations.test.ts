@@ -65,7 +65,7 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   });
 
   test('SIGHUP does not end it', async () => {
-    await runs('Rotation', 'docker kill');
+    await runs('TLS files', 'docker kill');
     await container.responses();
     assert.ok(await container.isRunning());
   });
@@ -126,18 +126,18 @@ describe('the manual: compose', {
 
   test('a new password works, and the old one does not', async () => {
     const old = client;
-    await shell(block('Rotation', 'secrets/auth_password\ndocker'));
+    await shell(block('Password', 'secrets/auth_password\ndocker'));
     client = await connected();
     await assert.rejects(new Client(client.url, old.password).token(), /401/);
   });
 
   test('tokens survive a new signing key until the previous one is dropped', async () => {
     const token = await client.token();
-    await shell(block('Rotation', 'cp -pf secrets/signing_secret'));
+    await shell(block('Signing key, one container', 'cp -pf secrets/signing_secret'));
     client = await connected();
     assert.equal(await client.status(token), 200);
     const fresh = await client.token();
-    await shell(block('Rotation', ': > secrets/new && chmod 444'));
+    await shell(block('Signing key, one container', ': > secrets/new && chmod 444'));
     client = await connected();
     assert.equal(await client.status(token), 401);
     assert.equal(await client.status(fresh), 200);
@@ -146,7 +146,7 @@ describe('the manual: compose', {
   test('the service and the backup use a new database password', async () => {
     const url = () => readFileSync(join(folder, 'secrets/database_url'), 'utf8');
     const old = url();
-    await shell(block('Rotation', 'alter role'));
+    await shell(block('Database password', 'alter role'));
     assert.notEqual(url(), old);
     client = await connected();
     assert.deepEqual(await client.names(), ['Ann']);
