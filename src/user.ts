@@ -28,6 +28,12 @@ export interface Condition {
 /** The condition that every user meets. Stores compare it by identity. */
 export const ALWAYS: Condition = { oneOf: 'any', noneOf: [] };
 
+/** True if a user with this version meets the condition (4.8). */
+export function holds({ oneOf, noneOf }: Condition, version: number): boolean {
+  const isExcluded = noneOf === 'any' || noneOf.includes(version);
+  return !isExcluded && (oneOf === 'any' || oneOf.includes(version));
+}
+
 /** A keyset page: at most `limit` users whose id is greater than `after`. */
 export interface Page {
   readonly after: number;

@@ -84,10 +84,8 @@ export function send(
   }
   const length = isWhole(body) ? Buffer.byteLength(body) : undefined;
   if (type !== undefined && length !== undefined) headers.push('Content-Length', String(length)); // 2.2
-  const { encrypted = false }: Socket & { encrypted?: boolean } = req.socket;
-  const sliceBytes = encrypted ? TLS_SLICE_BYTES : SLICE_BYTES;
-  if (length === undefined || length > sliceBytes) {
-    stream(exchange, reply, length, sliceBytes, headers, () => {
+  if (length === undefined || length > sliceBytesOf(req.socket)) {
+    stream(exchange, reply, headers, length, () => {
       connection.settle(exchange);
       done(exchange);
     });
@@ -124,9 +122,8 @@ export function rawReply(reply: Reply, common: readonly string[]): string {
 function stream(
   exchange: Exchange,
   { body, isStatic }: Reply,
-  length: number | undefined,
-  sliceBytes: number,
   headers: string[],
+  length: number | undefined,
   done: () => void,
 ): void {
   const { req, res, connection, status } = exchange;
@@ -150,6 +147,7 @@ function stream(
   const source = typeof body === 'string' ? Buffer.from(body) : body;
   const pieces = Buffer.isBuffer(source) ? undefined : source;
   let rest = Buffer.isBuffer(source) ? source : EMPTY;
+  const sliceBytes = sliceBytesOf(req.socket);
   const writeNext = () => {
     if (exchange.hasLeft) return done();
     if (rest.length === 0) {
@@ -187,6 +185,10 @@ function stream(
 }
 
 const EMPTY = Buffer.alloc(0);
+
+function sliceBytesOf({ encrypted }: Socket & { readonly encrypted?: boolean }): number {
+  return encrypted ? TLS_SLICE_BYTES : SLICE_BYTES;
+}
 
 /** If more than this of a request's body may still arrive, the response closes the connection. */
 const UNREAD_LIMIT_BYTES = 102_400; // 2.13

@@ -1,44 +1,28 @@
 // Users in a SQLite file or in memory, with WAL and synchronous=FULL: a write resolves only after its
 // commit reaches disk. SQLite is synchronous and blocks the event loop while it works. So all writes
 // of one turn share a commit, and all calls for the same page share a read. Pages are read in the
-// turns of turns.ts, a few milliseconds at a time. Finding one user takes a microsecond, so it needs
-// none of this.
-import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
+// turns of turns.ts, a few milliseconds at a time. Finding one user takes microseconds, so it happens
+// at once.
+import type { DatabaseSync } from 'node:sqlite';
 import {
   type Condition,
   EmailTaken,
+  holds,
+  type NewUser,
   type Page,
   StoreUnavailable,
   type User,
+  type UserChange,
   type UserStore,
   type WriteResult,
 } from '../user.ts';
 import { type BatchSource, type FailedOutcome, Queue, samePage } from './batch.ts';
 import { isLocked, openFile, primaryCode, retry } from './file.ts';
 import type { StoreOptions } from './index.ts';
-import { versionList } from './statement.ts';
 
 // SQLite's result codes (sqlite.org/rescode.html).
 const SQLITE_CONSTRAINT = 19;
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
-
-const COLUMNS = 'id, name, email, version';
-
-// 4.8: the parameters after the id are the lists of a condition, as versionList() writes them.
-const MATCHES = `
-  where id = ?1 and (?2 = '*' or instr(?2, ',' || version || ','))
-    and ?3 <> '*' and not instr(?3, ',' || version || ',')
-  returning ${COLUMNS}`;
-
-// 4.16: an absent name or email stays as it is. The version grows only if something changes.
-const UPDATE = `
-  update users set
-    version = version + ((coalesce(?4, name), coalesce(?5, email)) <> (name, email)),
-    name = coalesce(?4, name),
-    email = coalesce(?5, email)
-  ${MATCHES}`;
-
-const DELETE = `delete from users ${MATCHES}`;
 
 type Written = WriteResult | EmailTaken;
 type Write = () => Written;
@@ -73,7 +57,11 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
     }
   }
 
-  /** Reads without a queue, because batching would save nothing. */
+  /**
+   * Reads at once, with a snapshot of its own. In a transaction of the whole turn, a read could miss a
+   * write that another process has acknowledged since the first read. A later turn costs more than it
+   * saves, unless eight calls share it.
+   */
   async function read<T>(action: () => T): Promise<T> {
     try {
       return await access('read', now() + timeoutMs, action);
@@ -96,15 +84,36 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
     }
   }
 
-  function writeIf(
-    { oneOf, noneOf }: Condition,
-    statement: StatementSync,
-    id: number,
-    ...fields: SQLInputValue[]
-  ): Written {
-    const result = write(statement, id, versionList(oneOf), versionList(noneOf), ...fields);
-    if (result !== undefined) return result;
-    return statements.find.get(id) === undefined ? undefined : 'stale';
+  const find = (id: number) => toUser(statements.find.get(id));
+
+  function create({ name, email }: NewUser): User | EmailTaken {
+    return unlessTaken(() => {
+      const { lastInsertRowid } = statements.create.run(name, email);
+      return { id: Number(lastInsertRowid), name, email, version: 1 };
+    });
+  }
+
+  function update(id: number, change: UserChange, condition: Condition): Written {
+    const user = find(id);
+    if (user === undefined) return undefined;
+    if (!holds(condition, user.version)) return 'stale'; // 4.8
+    const { name = user.name, email = user.email } = change;
+    if (name === user.name && email === user.email) return user; // 4.16
+    const version = user.version + 1;
+    return unlessTaken(() => {
+      // Setting the email writes its index too.
+      if (email === user.email) statements.rename.run(name, version, id);
+      else statements.update.run(name, email, version, id);
+      return { id, name, email, version };
+    });
+  }
+
+  function remove(id: number, condition: Condition): Written {
+    const user = find(id);
+    if (user === undefined) return undefined;
+    if (!holds(condition, user.version)) return 'stale'; // 4.8
+    statements.delete.run(id);
+    return user;
   }
 
   const common = { outcomeAfter, timeoutMs, now };
@@ -128,15 +137,13 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
   });
 
   return {
-    create: ({ name, email }, caller) =>
-      writes.call(() => write(statements.create, name, email), caller) as Promise<User>,
-    find: (id) => read(() => toUser(statements.find.get(id))),
+    create: (user, caller) => writes.call(() => create(user), caller) as Promise<User>,
+    find: (id) => read(() => find(id)),
     findByEmail: (email) => read(() => toUser(statements.findByEmail.get(email))),
     list: (page, caller) => lists.call(page, caller),
-    update: (id, { name = null, email = null }, condition, caller) =>
-      writes.call(() => writeIf(condition, statements.update, id, name, email), caller),
-    delete: (id, condition, caller) =>
-      writes.call(() => writeIf(condition, statements.delete, id), caller),
+    update: (id, change, condition, caller) =>
+      writes.call(() => update(id, change, condition), caller),
+    delete: (id, condition, caller) => writes.call(() => remove(id, condition), caller),
     ping: () => read(() => void statements.ping.get()),
     close: async () => db.close(),
   };
@@ -169,7 +176,7 @@ function runLater(
 }
 
 function prepare(db: DatabaseSync) {
-  const select = `select ${COLUMNS} from users`;
+  const select = 'select id, name, email, version from users';
   const statements = {
     begin: db.prepare('begin immediate'),
     commit: db.prepare('commit'),
@@ -178,18 +185,18 @@ function prepare(db: DatabaseSync) {
     find: db.prepare(`${select} where id = ?`),
     findByEmail: db.prepare(`${select} where email = ?`),
     list: db.prepare(`${select} where id > ? order by id limit ?`),
-    create: db.prepare(`insert into users (name, email) values (?, ?) returning ${COLUMNS}`),
-    update: db.prepare(UPDATE),
-    delete: db.prepare(DELETE),
+    create: db.prepare('insert into users (name, email) values (?, ?)'),
+    rename: db.prepare('update users set name = ?, version = ? where id = ?'),
+    update: db.prepare('update users set name = ?, email = ?, version = ? where id = ?'),
+    delete: db.prepare('delete from users where id = ?'),
   };
   for (const statement of Object.values(statements)) statement.setReturnArrays(true);
   return statements;
 }
 
-/** Runs a write and returns its row. Uses all(), because get() can hide a failed commit. */
-function write(statement: StatementSync, ...values: SQLInputValue[]): Written {
+function unlessTaken(write: () => User): User | EmailTaken {
   try {
-    return toUser(statement.all(...values)[0]);
+    return write();
   } catch (err) {
     // SQLite undoes only this statement; the transaction continues.
     if ((err as { errcode?: number }).errcode === SQLITE_CONSTRAINT_UNIQUE) return new EmailTaken();

@@ -758,6 +758,20 @@ test('5.2 while 1,000 pages wait for SQLite, other work runs after each millisec
   await store.close();
 });
 
+test('5.2 each read sees what another process has committed before it', async () => {
+  const path = join(folder, 'turns.db');
+  const store = await open(`sqlite:${path}`);
+  const other = new DatabaseSync(path);
+  const { id } = await store.create({ name: 'Ada', email: newEmail() });
+  for (const name of ['Bob', 'Cy']) {
+    other.prepare('update users set name = ? where id = ?').run(name, id);
+    // In the same turn of the event loop.
+    assert.equal((await store.find(id))?.name, name);
+  }
+  other.close();
+  await store.close();
+});
+
 test('4.13 5.2 under a lock each call has its own deadline, not that of the first in its turn', async () => {
   const path = join(folder, 'shared.db');
   const clock = { ms: 0 };
