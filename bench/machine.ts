@@ -66,6 +66,12 @@ export function cpuSeconds(pid: number): number {
   return ns.reduce((sum, each) => sum + each, 0) / 1e9;
 }
 
+/** Returns the CPU time that the hypervisor gave to other machines, in seconds, summed over all cores. */
+export function stolenSeconds(): number {
+  const [, ...ticks] = readFileSync('/proc/stat', 'utf8').split('\n', 1)[0]!.split(/ +/);
+  return Number(ticks[7]) / 100;
+}
+
 /** Returns resident memory now (`VmRSS`) or at its peak (`VmHWM`), in MB of 1,000,000 bytes. */
 export function memoryMb(pid: number, field: 'VmRSS' | 'VmHWM'): number {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8');

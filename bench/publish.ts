@@ -115,7 +115,8 @@ function performance({ machine, options, measured, million, start }: Report): st
   const taking = [...COLUMNS, BARE[2]!];
   return [
     `Medians of ${options.rounds} interleaved rounds of ${options.seconds} s at commit ${machine.commit}. ${machine.cores} cores of ${machine.cpu}, ` +
-      `Linux ${machine.kernel}, node ${machine.node}, Postgres ${options.postgres}, load by ${options.generator}.`,
+      `Linux ${machine.kernel}, node ${machine.node}, Postgres ${options.postgres}, load by ${options.generator}. ` +
+      stolenFrom(measured),
     '',
     '### Requests per second, relative to the baseline of the row',
     '',
@@ -140,6 +141,13 @@ function performance({ machine, options, measured, million, start }: Report): st
     '',
     goalTable(measured, million),
   ].join('\n');
+}
+
+function stolenFrom(measured: readonly Measured[]): string {
+  const samples = measured.flatMap(({ results }) => results.flatMap((result) => result.samples));
+  const shares = samples.map(({ stolen }) => 100 * stolen).sort((a, b) => a - b);
+  const [half, most] = [0.5, 0.9].map((part) => shares[Math.floor(part * shares.length)] ?? 0);
+  return `The hypervisor took ${half!.toFixed(1)} % of the CPU time in the median run, and at most ${most!.toFixed(1)} % in nine of ten.`;
 }
 
 function ratioTable(rows: readonly Measured[], columns: typeof COLUMNS, isWithCpu = false): string {
