@@ -6,7 +6,7 @@ import { type HttpResponse, send } from '../support/client.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { type Program, start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
-import { until } from '../support/until.ts';
+import { DEADLINE_MS, until } from '../support/until.ts';
 import { TcpProxy } from './proxy.ts';
 import { usersIn } from './users.ts';
 
@@ -143,8 +143,10 @@ async function ready(program: Program): Promise<number> {
   return (await send(`${program.adminUrl}/ready`)).status;
 }
 
-function untilReady(program: Program, status = 200): Promise<void> {
-  return until(async () => (await ready(program)) === status);
+/** 7.2: 503 comes within a few seconds, because balancers wait for it. */
+function untilReady(program: Program, status: 200 | 503 = 200): Promise<void> {
+  const deadlineMs = status === 503 ? 15_000 : DEADLINE_MS;
+  return until(async () => (await ready(program)) === status, deadlineMs);
 }
 
 function onPort(databaseUrl: string, port: number): string {

@@ -497,7 +497,7 @@ export const ATTACKS: readonly Attack[] = [
     name: '6,000 idle connections, all of which are kept',
     transport: 'plain',
     keeps: 6000,
-    run: (c) => c.hold(6000, say(get('/'))),
+    run: (c) => c.hold(6000, say(get('/')), { isOnce: true }),
   },
   {
     name: '10,050 idle connections that have had a response',

@@ -5,10 +5,13 @@ export const DEADLINE_MS = 120_000;
 
 /**
  * Polls a condition until it holds.
- * @throws after DEADLINE_MS with the source of the condition
+ * @throws after the deadline with the source of the condition
  */
-export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  const deadline = performance.now() + DEADLINE_MS;
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  deadlineMs = DEADLINE_MS,
+): Promise<void> {
+  const deadline = performance.now() + deadlineMs;
   while (!(await condition())) {
     if (performance.now() > deadline) throw new Error(`never true: ${condition}`);
     await new Promise((resolve) => setTimeout(resolve, 1));
