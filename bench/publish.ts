@@ -131,6 +131,8 @@ function performance({ machine, options, measured, million, start }: Report): st
     ...shipped.flatMap((one) => [shippedTable(one), '']),
     '### `GET /users`, one million rows',
     '',
+    `Medians of ${million?.[0]?.samples.length ?? 0} rounds, each in a fresh process.`,
+    '',
     millionTable(million ?? []),
     '',
     '### Start, and idle memory',
