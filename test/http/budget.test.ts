@@ -206,10 +206,11 @@ test('6.17 a queued request can make the budget close its own connection', async
 test('6.3 clients that do not read their first response make room for new connections', async () => {
   const piece = Buffer.alloc(2 ** 16, 'x');
   const pieces = { next: () => piece };
-  let received = 0;
+  const streams: Exchange[] = [];
   await using service = await serve({ maxConnections: 20 }, (exchange) => {
-    const body = exchange.req.url === '/' ? 'x' : pieces;
-    received++;
+    const isEndless = exchange.req.url !== '/';
+    if (isEndless) streams.push(exchange);
+    const body = isEndless ? pieces : 'x';
     send(exchange, { status: 200, type: 'text/plain', body }, [], false, () => {});
   });
   const unread: Socket[] = [];
@@ -217,7 +218,17 @@ test('6.3 clients that do not read their first response make room for new connec
     const client = await service.open('127.0.0.2', GET.replace('/', '/endless'));
     unread.push(client.pause());
   }
-  await until(() => received === 20);
+  // Each stream stops once the kernel's buffers are full. Until then its next slice can wait for a turn.
+  let writtenBytes = 0;
+  let turnsAtRest = 0;
+  await until(() => {
+    const before = writtenBytes;
+    writtenBytes = streams.reduce((sum, { req }) => sum + req.socket.bytesWritten, 0);
+    const isAtRest =
+      before === writtenBytes && streams.every(({ connection }) => connection.isUnread);
+    turnsAtRest = isAtRest ? turnsAtRest + 1 : 0;
+    return streams.length === 20 && turnsAtRest === 100;
+  });
   const others: Socket[] = [];
   for (let i = 0; i < 30; i++) {
     const client = await service.open('127.0.0.2', GET);
