@@ -55,7 +55,7 @@ interface Entry {
 
 /** A run is repeated if the hypervisor took more than this share of the CPU time. */
 const MAX_STOLEN = 0.02;
-const MAX_ATTEMPTS = 4;
+const MAX_ATTEMPTS = 2;
 
 let runs = 0;
 
