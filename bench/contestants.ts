@@ -95,6 +95,7 @@ export const CONTESTANTS: Readonly<Record<string, Contestant>> = {
   ours: { ...built(), env: { LOG_LEVEL: 'silent' } },
   'ours-sqlite': { ...built(), env: { LOG_LEVEL: 'silent' }, store: 'sqlite' },
   'ours-log': built(),
+  'ours-sqlite-log': { ...built(), store: 'sqlite' },
   'ours-pool-1': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '1' } },
   'ours-pool-2': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '2' } },
   'ours-pool-8': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '8' } },

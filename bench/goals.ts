@@ -44,7 +44,7 @@ const RATES: Readonly<Record<string, readonly Goal[]>> = {
   patch: WRITES,
   delete: WRITES,
   shipped: LOGS,
-  'shipped-user': LOGS,
+  'shipped-user': [...LOGS, ['ours-sqlite-log', 0.88, 'ours-sqlite']],
 };
 /** Scenarios whose goal is a request with at most axum's CPU time. */
 const CPU_OF_AXUM: readonly string[] = ['create', 'put', 'patch', 'delete'];

@@ -1,9 +1,9 @@
 // Profiles the CPU time of the service under the benchmark's load, with V8's sampling profiler.
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { CONTESTANTS } from './contestants.ts';
+import { CONTESTANTS, type Contestant } from './contestants.ts';
 import { measure, type Setup } from './measure.ts';
-import { table } from './report.ts';
+import { median, table } from './report.ts';
 import { SCENARIOS } from './scenarios.ts';
 import { newFolder, remove } from './temp.ts';
 
@@ -13,17 +13,18 @@ const PROFILED = [
 ];
 const BUILT = join(import.meta.dirname, '../dist/main.cjs');
 const INTERVAL_US = 200;
+const EXITS_ON_SIGTERM = "data:text/javascript,process.once('SIGTERM',()=>process.exit())";
 
 const PARTS = {
-  write: 'system calls that write to a socket',
-  program: "node's C++: reading, parsing, polling, timers",
-  garbage: 'garbage collection',
+  write: 'writes to sockets',
+  program: "node's C++",
+  garbage: 'garbage',
   node: "node's JavaScript",
-  driver: 'the driver `postgres`',
-  http: 'the service: `http/`, pipeline',
-  auth: 'the service: `auth/`',
-  store: 'the service: `store/`',
-  other: 'the service: the rest',
+  driver: '`postgres`',
+  http: '`http/`, `app.ts`',
+  auth: '`auth/`',
+  store: '`store/`',
+  other: 'own, other',
 };
 type Part = keyof typeof PARTS;
 
@@ -40,28 +41,59 @@ interface Profile {
   readonly timeDeltas: readonly number[];
 }
 
-/** Runs each scenario; returns a table of the shares of the CPU time, in percent. */
+/** A contestant's CPU time per request in microseconds: all, and by part. */
+interface Cost {
+  readonly cpuUs: number;
+  readonly shares: Map<Part, number>;
+}
+
+/**
+ * Runs each scenario with its baseline and the service, interleaved. Returns a table of the CPU time
+ * per request in microseconds, by part.
+ */
 export async function profile(setup: Setup): Promise<string> {
-  const columns: [title: string, shares: Map<Part, number>][] = [];
+  const parts = Object.keys(PARTS) as Part[];
+  const rows: string[][] = [];
   for (const id of PROFILED) {
     const scenario = SCENARIOS[id]!; // PROFILED names only scenarios.
-    const folder = newFolder();
-    const [node = '', ...args] = CONTESTANTS.ours!.command;
-    const flags = ['--cpu-prof', `--cpu-prof-dir=${folder}`, `--cpu-prof-interval=${INTERVAL_US}`];
-    const ours = { ...CONTESTANTS.ours!, command: [node, ...flags, ...args], isGraceful: true };
-    const [result] = await measure(`profile_${id}`, scenario, { ours }, setup);
-    if (result?.failure !== undefined) throw new Error(`${id}: ${result.failure}`);
-    const [file] = globSync('*.cpuprofile', { cwd: folder });
-    if (file === undefined) throw new Error(`${id}: node wrote no profile`);
-    columns.push([scenario.title, shares(JSON.parse(readFileSync(join(folder, file), 'utf8')))]);
-    remove(folder);
+    const names = [scenario.baseline, 'ours', ...(scenario.hasUsers ? ['ours-sqlite'] : [])];
+    const costs = await costsOf(id, names, setup);
+    for (const [name, { cpuUs, shares }] of costs) {
+      const cells = parts.map((part) => cpuUs * (shares.get(part) ?? 0));
+      rows.push([`${scenario.title}: ${name}`, ...[cpuUs, ...cells].map((us) => us.toFixed(1))]);
+    }
   }
-  const percent = (value = 0) => (100 * value).toFixed(0);
-  const parts = Object.entries(PARTS) as [Part, string][];
-  return table(
-    ['CPU time, %', ...columns.map(([title]) => title)],
-    parts.map(([part, title]) => [title, ...columns.map(([, all]) => percent(all.get(part)))]),
+  return table(['CPU µs/request', 'all', ...Object.values(PARTS)], rows);
+}
+
+async function costsOf(id: string, names: string[], setup: Setup): Promise<[string, Cost][]> {
+  const folders = new Map(names.map((name) => [name, newFolder()]));
+  const profiled = names.map((name) => [name, withProfile(name, folders.get(name)!)]);
+  const results = await measure(
+    `profile_${id}`,
+    SCENARIOS[id]!,
+    Object.fromEntries(profiled),
+    setup,
   );
+  return results.map(({ name, samples, failure }) => {
+    if (failure !== undefined) throw new Error(`${id}: ${failure}`);
+    const folder = folders.get(name)!;
+    const [file] = globSync('*.cpuprofile', { cwd: folder });
+    if (file === undefined) throw new Error(`${id}: ${name} wrote no profile`);
+    const parts = shares(JSON.parse(readFileSync(join(folder, file), 'utf8')));
+    remove(folder);
+    return [name, { cpuUs: median(samples.map(({ cpuUs }) => cpuUs)), shares: parts }];
+  });
+}
+
+/** Returns the contestant with a profile that it writes into the folder at its end. */
+function withProfile(name: string, folder: string): Contestant {
+  const contestant = CONTESTANTS[name]!; // Callers pass only contestants.
+  const [node = '', ...args] = contestant.command;
+  const flags = ['--cpu-prof', `--cpu-prof-dir=${folder}`, `--cpu-prof-interval=${INTERVAL_US}`];
+  // A baseline has no graceful stop: SIGTERM would end it without a profile.
+  if (!name.startsWith('ours')) flags.push('--import', EXITS_ON_SIGTERM);
+  return { ...contestant, command: [node, ...flags, ...args], isGraceful: true };
 }
 
 function shares({ nodes, samples, timeDeltas }: Profile): Map<Part, number> {
@@ -85,6 +117,7 @@ function partOf({ functionName, url, lineNumber }: Frame): Part | undefined {
   if (url === '') return /^write/.test(functionName) ? 'write' : 'program';
   if (url.startsWith('node:')) return 'node';
   if (url.includes('node_modules/postgres/')) return 'driver';
+  if (!url.includes(BUILT)) return 'other';
   const source = moduleAt(lineNumber);
   if (source.startsWith('auth/')) return 'auth';
   if (source.startsWith('store/')) return 'store';

@@ -57,6 +57,8 @@ const BARE: readonly (readonly [name: string, head: string])[] = [
 const AS_SHIPPED: Readonly<Record<string, string>> = {
   ours: 'the built file, log off',
   'ours-log': 'the built file, log on',
+  'ours-sqlite': 'the built file with SQLite, log off',
+  'ours-sqlite-log': 'the built file with SQLite, log on',
   'ours-pool-1': 'the same with `DATABASE_POOL_SIZE=1`',
   'ours-pool-2': 'the same with `DATABASE_POOL_SIZE=2`',
   'ours-pool-8': 'the same with `DATABASE_POOL_SIZE=8`',

@@ -101,13 +101,14 @@ async function compareWith(before: string): Promise<void> {
 /** `--guard`. */
 async function guarded(): Promise<void> {
   stripPeers();
-  const setup = setupOf(await startServer(DEFAULT_CORES.postgres), { rounds: 6, seconds: 0.7 });
+  const setup = setupOf(await startServer(DEFAULT_CORES.postgres), { rounds: 10, seconds: 0.4 });
   failures += await guard(options.write, setup).finally(() => setup.postgres.stop());
   process.exit(failures > 0 ? 1 : 0);
 }
 
 /** `--profile`. */
 async function profiled(): Promise<void> {
+  stripPeers();
   const setup = setupOf(await startServer(DEFAULT_CORES.postgres), { rounds: 3, seconds: 1 });
   const text = await profile(setup).finally(() => setup.postgres.stop());
   console.log(text);

@@ -217,7 +217,7 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
   'shipped-user': {
     ...userById,
     title: 'GET /users/{id}, as shipped',
-    contestants: AS_SHIPPED,
+    contestants: [...AS_SHIPPED, 'ours-sqlite', 'ours-sqlite-log'],
     baseline: 'ours',
   },
   'pool-user': {

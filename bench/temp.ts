@@ -12,6 +12,9 @@ process.once('exit', () => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
 });
 
+// By default a signal ends the process without the event.
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
+
 /** Creates an empty folder that is removed when the benchmark ends. */
 export function newFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-bench-'));

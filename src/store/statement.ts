@@ -242,6 +242,6 @@ function array(values: readonly (string | number | undefined)[]): string {
 }
 
 /** Returns the versions between commas, so that a statement can search for one; `*` for any. */
-export function versionList(versions: Versions): string {
+function versionList(versions: Versions): string {
   return versions === 'any' ? '*' : `,${versions.join(',')},`;
 }

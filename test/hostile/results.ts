@@ -14,6 +14,9 @@ export interface Result {
   readonly store: string;
   readonly limitBytes: number;
   readonly isAlive: boolean;
+  /** Connections that the attacker opened, and how many it tried to hold at once. */
+  readonly opened?: number | undefined;
+  readonly goal?: number | undefined;
   /** Memory without page cache: idle, at its peak, and after the attack. */
   readonly restBytes: number;
   readonly peakBytes: number;
@@ -49,6 +52,7 @@ export function table(of: readonly Result[]): string {
       [form, transport, store].join(', '),
       mebibytes(limitBytes),
       isAlive ? 'yes' : '**no**',
+      result.opened === undefined ? '' : `${result.opened} for ${result.goal}`,
       mebibytes(result.restBytes),
       mebibytes(result.peakBytes),
       mebibytes(result.afterBytes),
@@ -57,8 +61,8 @@ export function table(of: readonly Result[]): string {
     ];
     return `| ${columns.join(' | ')} |\n`;
   });
-  return `| attack | | limit, MiB | alive | at rest | peak | after | honest 200s | p99 |
-|---|---|--:|---|--:|--:|--:|--:|--:|
+  return `| attack | | limit, MiB | alive | connections | at rest | peak | after | honest 200s | p99 |
+|---|---|--:|---|--:|--:|--:|--:|--:|--:|
 ${rows.join('')}`;
 }
 

@@ -77,6 +77,7 @@ export async function besiege(
   const isAlive = service.end === undefined;
   report({
     ...{ attack: attack.name, form, transport, store, limitBytes, isAlive },
+    ...{ opened: counts?.opened, goal: counts?.goal },
     ...{ restBytes: rest.usedBytes, peakBytes, afterBytes, requests: total, successRate, p99Ms },
   });
   t.diagnostic(`attacker: ${JSON.stringify(counts)}; honest failures: ${JSON.stringify(failures)}`);
