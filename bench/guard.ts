@@ -17,7 +17,7 @@ const GUARDED = ['greeting', 'token', 'user-by-id', 'create'];
  */
 const QUANTILE = 0.25;
 /** Each round starts new processes, because two processes of one program differ permanently. */
-const STARTS = 2;
+const STARTS = 4;
 
 type Ratios = Record<string, number>;
 

@@ -101,7 +101,7 @@ async function compareWith(before: string): Promise<void> {
 /** `--guard`. */
 async function guarded(): Promise<void> {
   stripPeers();
-  const setup = setupOf(await startServer(DEFAULT_CORES.postgres), { rounds: 10, seconds: 0.4 });
+  const setup = setupOf(await startServer(DEFAULT_CORES.postgres), { rounds: 5, seconds: 0.4 });
   failures += await guard(options.write, setup).finally(() => setup.postgres.stop());
   process.exit(failures > 0 ? 1 : 0);
 }
