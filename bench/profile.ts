@@ -11,6 +11,7 @@ const PROFILED = [
   ...['greeting', 'protected', 'notes', 'notes-20k', 'token', 'user-by-id', 'list-100', 'create'],
   ...['put', 'patch', 'delete'],
 ];
+const LOGGED = ['greeting', 'user-by-id'];
 const BUILT = join(import.meta.dirname, '../dist/main.cjs');
 const INTERVAL_US = 200;
 const EXITS_ON_SIGTERM = "data:text/javascript,process.once('SIGTERM',()=>process.exit())";
@@ -57,6 +58,7 @@ export async function profile(setup: Setup): Promise<string> {
   for (const id of PROFILED) {
     const scenario = SCENARIOS[id]!; // PROFILED names only scenarios.
     const names = [scenario.baseline, 'ours', ...(scenario.hasUsers ? ['ours-sqlite'] : [])];
+    if (LOGGED.includes(id)) names.push('ours-log');
     const costs = await costsOf(id, names, setup);
     for (const [name, { cpuUs, shares }] of costs) {
       const cells = parts.map((part) => cpuUs * (shares.get(part) ?? 0));

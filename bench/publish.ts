@@ -88,8 +88,9 @@ export function publish(report: Report): void {
       `not published; missing: ${missing.join(', ')}; failed: ${failed.map(({ name }) => name).join(', ')}`,
     );
   }
-  replace('README.md', 'bench', readme(report));
-  replace('docs/performance.md', 'bench', performance(report));
+  const [short, long] = [readme(report), performance(report)];
+  replace('README.md', 'bench', short);
+  replace('docs/performance.md', 'bench', long);
 }
 
 function readme({ measured, million, start }: Report): string {
@@ -106,7 +107,7 @@ function readme({ measured, million, start }: Report): string {
     `With the log on, \`npm start\` handles ${logStart} times and the image ${logImage} times as many \`GET /\` ` +
       'requests per second as with the log off. `GET /users` of ' +
       `one million users on Postgres sends its first byte after ${middle(ours, 'firstByteMs')} ms; memory peaks at ` +
-      `${middle(ours, 'peakMb')} MB. The image's command returns its first 200 after ${middle(begun, 'startMs')} ms ` +
+      `${middle(ours, 'peakMb')} MB (${ours.length} rounds). The image's command returns its first 200 after ${middle(begun, 'startMs')} ms ` +
       `and has ${middle(begun, 'idleMb')} MB of resident memory when idle.`,
   ].join('\n');
 }

@@ -160,7 +160,9 @@ async function runAll(setup: Setup): Promise<void> {
   }
   console.log(`\n${save()}`);
   if (options.publish && setup.isSmoke) throw new Error('a smoke run is not published');
-  if (options.publish) publish(report);
+  if (!options.publish) return;
+  publish(report);
+  publishProfile(await profile(setup));
 }
 
 /** True if the scenario is selected and the resumed run has not measured it. */

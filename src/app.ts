@@ -50,7 +50,7 @@ export class App implements Handler {
   readonly #router: Router<Route>;
   /** Headers of every response, as a flat list. */
   readonly #common = ['X-Content-Type-Options', 'nosniff']; // 2.2
-  // Unique across processes and restarts. A UUID per request would cost 3 % of a short one.
+  // Unique across processes and restarts. A UUID per request would cost 3 % of a short request.
   readonly #requestIdPrefix = randomBytes(12).toString('base64url');
   #requests = 0;
 
@@ -190,8 +190,8 @@ export class App implements Handler {
     const { connection, requestId } = exchange;
     const headers = [...this.#common, 'X-Request-Id', requestId];
     if (isStopping()) {
-      // 6.2: the last response of a connection closes it. Further requests of the same packet get
-      // responses too, and are known only after this turn.
+      // 6.2: the last response of a connection closes it. Requests that arrived in the same read get
+      // responses too, but are known only in the next turn of the event loop.
       setImmediate(() => send(exchange, reply, headers, connection.isLatest(exchange), record));
     } else {
       send(exchange, reply, headers, false, record);

@@ -118,11 +118,16 @@ export type Config = { readonly [N in Name]: Value<N> };
 export const VARIABLES = Object.keys(SETTINGS) as readonly Name[];
 
 /** Defaults of `start` that differ from those of the program (9.1). */
-export const START_DEFAULTS = { PORT: '0', HOST: '127.0.0.1', DATABASE_URL: 'sqlite::memory:' };
+export const START_DEFAULTS = {
+  PORT: '0',
+  HOST: '127.0.0.1',
+  DATABASE_URL: 'sqlite::memory:',
+  // The process belongs to the test suite: what it uses says nothing about clients.
+  MEMORY_LIMIT_BYTES: '9999999999',
+};
 
-/** Reads all settings from the environment (1.1). @throws InvalidConfig */
-export function readConfig(env: Environment): Config {
-  const problems: string[] = [];
+/** Reads all settings from the environment (1.1). @throws InvalidConfig with these problems too */
+export function readConfig(env: Environment, problems: string[] = []): Config {
   const settings = VARIABLES.map((name) => [name, read(env, name, problems)]);
   const config = Object.fromEntries(settings) as Config;
   const [given, other] = ['TLS_CERT_FILE', 'TLS_KEY_FILE'].filter((name) => env[name]);

@@ -1,6 +1,6 @@
 // The package, for test suites (contract section 9). Its types reject unknown settings (9.6).
 /// <reference lib="esnext.disposable" preserve="true" />
-import { type Config, InvalidConfig, readConfig, START_DEFAULTS, VARIABLES } from './config.ts';
+import { type Config, readConfig, START_DEFAULTS, VARIABLES } from './config.ts';
 import { Log } from './ops/log.ts';
 import { startService } from './service.ts';
 
@@ -45,7 +45,9 @@ export interface RunningService {
  *   if the port or the SQLite file can't be opened
  */
 export async function start(settings: Settings = {}): Promise<RunningService> {
-  const config = readConfig({ ...START_DEFAULTS, ...toEnvironment(settings) }); // 9.1
+  const problems: string[] = [];
+  const env = { ...START_DEFAULTS, ...toEnvironment(settings, problems) }; // 9.1
+  const config = readConfig(env, problems);
   const log = new Log('silent', 'json', (_text, done) => done()); // 9.2
   const { url, adminUrl, credential, stop } = await startService(config, log, () => {});
   let closed: Promise<void> | undefined;
@@ -58,14 +60,16 @@ export async function start(settings: Settings = {}): Promise<RunningService> {
 }
 
 /** Converts settings to variables (9.5). Omits empty ones, which would hide START_DEFAULTS. */
-function toEnvironment(settings: Settings): Readonly<Record<string, string>> {
-  const given = Object.entries(settings).filter(([, value]) => value !== undefined && value !== '');
+function toEnvironment(settings: Settings, problems: string[]): Readonly<Record<string, string>> {
   const names: readonly string[] = VARIABLES.filter((name) => name !== 'LOG_LEVEL');
-  const problems = given.flatMap(([name, value]) => {
-    if (!names.includes(name)) return `${name}: not a setting; expected ${names.join(', ')}`;
+  const env: Record<string, string> = {};
+  for (const [name, value] of Object.entries(settings)) {
+    if (value === undefined || value === '') continue;
     const isScalar = ['string', 'number', 'boolean'].includes(typeof value);
-    return isScalar ? [] : `${name}: invalid; expected a string, number or boolean`;
-  });
-  if (problems.length > 0) throw new InvalidConfig(problems);
-  return Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
+    if (!names.includes(name))
+      problems.push(`${name}: not a setting; expected ${names.join(', ')}`);
+    else if (!isScalar) problems.push(`${name}: invalid; expected a string, number or boolean`);
+    else env[name] = String(value);
+  }
+  return env;
 }

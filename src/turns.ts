@@ -50,7 +50,10 @@ export class Turns {
     this.now = now;
   }
 
-  /** Runs the task once in a later turn; it must not throw. `client` is an address, or empty for our own. */
+  /**
+   * Runs the task once, in a later turn of the event loop; it must not throw. `client` is a network,
+   * or empty for the store's own reads.
+   */
   add(client: string, task: Task): void {
     const waiting = (this.#work.get(client) ?? 0) < HEAVY_MS ? this.#waiting : this.#heavy;
     const tasks = waiting.get(client);

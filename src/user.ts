@@ -42,13 +42,13 @@ export interface Page {
 
 /** The client on whose behalf a method of a store is called. */
 export interface Caller {
-  /** Its address, of IPv6 its /64. Clients take turns by it (6.18). */
+  /** Its IPv4 address, or the /64 of its IPv6 address. Clients take turns by it (6.18). */
   readonly network: string;
   /** True once it has left. A call that has not begun then fails with CallerLeft (4.17). */
   readonly hasLeft: boolean;
 }
 
-/** The user, `'stale'` if the condition does not hold, or undefined if no user has the id. */
+/** The user, `'stale'` if it does not meet the condition, or undefined if no user has the id. */
 export type WriteResult = User | 'stale' | undefined;
 
 /**

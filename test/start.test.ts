@@ -88,6 +88,14 @@ describe('settings', () => {
       ],
     },
     {
+      why: 'an unknown name and a value outside the limits',
+      settings: { PROT: 1, PORT: -1 },
+      problems: [
+        `PROT: not a setting; expected ${names}`,
+        'PORT: invalid; expected an integer from 0 to 65535',
+      ],
+    },
+    {
       why: 'values outside the limits',
       settings: { PORT: 65_536, TRUST_PROXY: 1.5 },
       problems: [
@@ -99,6 +107,27 @@ describe('settings', () => {
     test(`refused: ${why}`, () =>
       assert.rejects(start(settings as Settings), { name: 'InvalidConfig', problems }));
   }
+});
+
+test('9.1 the memory of the test suite closes no connection', async () => {
+  await using service = await start();
+  const body = `{"id":"a","pw":"${'b'.repeat(20_000)}"}`;
+  const upload = request(`${service.url}/token`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', 'content-length': body.length },
+  });
+  const response = once(upload, 'response');
+  upload.write(body.slice(0, 10_000));
+  // More than the 512 MiB that the program assumes without a control group.
+  const held = Buffer.alloc(700 * 2 ** 20, 1);
+  for (let i = 0; i < 20; i++) {
+    assert.equal((await fetch(service.url)).status, 200);
+    await pause(60);
+  }
+  upload.end(body.slice(10_000));
+  const [{ statusCode }] = await response;
+  assert.equal(statusCode, 401);
+  assert.equal(held.at(-1), 1);
 });
 
 describe('close', () => {

@@ -30,7 +30,7 @@ test('an unsubscribed email is not found and cannot unsubscribe again', async ()
   assert.equal(await newsletter.unsubscribe(ada), false);
 });
 
-test('the editor reads the issue with only the password', async () => {
+test('only the right password lets the editor read the issue', async () => {
   await using service = await start({ NOTE_CONTENTS: 'Spring is here.', AUTH_USER: 'editor' });
   const newsletter = new Newsletter(service.url);
   const { user, password } = service.credential;

@@ -23,7 +23,7 @@ export class Newsletter {
     });
     if (res.ok) return res.json() as Promise<Subscriber>;
     const reason = await res.text();
-    const known = await this.find(email);
+    const known = await this.find(email).catch(() => undefined);
     if (known === undefined) throw new Error(reason);
     return known;
   }

@@ -160,7 +160,7 @@ function makePiece(users: readonly User[], isFirst: boolean, last: number): Piec
   return { body, after, pageSize: isEnd ? 0 : pageSize };
 }
 
-/** The JSON made from an array of the store, with the key of its parameters. */
+/** The JSON last made from each list of the store, and the parameters that it was made with. */
 const madeByUsers = new WeakMap<readonly User[], readonly [key: string, value: unknown]>();
 
 /** Returns the result of `make`. Requests that shared a read share it too. */

@@ -35,7 +35,7 @@ export function authenticate(
   if (access === 'none' || (access === 'bearerIfProtected' && !auth.protectUsers)) return; // 4.15
   const scheme = access === 'basic' ? 'basic' : 'bearer';
   const sent = parseAuthorization(header ?? '');
-  // Only a check of credentials counts as a failure (3.13).
+  // 3.13: a request without credentials of this scheme is not a failed check.
   if (sent?.scheme === scheme && isValid(scheme, sent.credentials, client, auth)) return;
   throw unauthorized(challenge(access, realmOf(pattern), sent));
 }

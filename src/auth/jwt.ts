@@ -12,7 +12,7 @@ const HEADER = Buffer.from('{"alg":"HS256","typ":"JWT"}').toString('base64url');
 /** Longer tokens are not cached, so that memory stays bounded. Ours have about 200 characters. */
 const MAX_CACHED_CHARACTERS = 512;
 
-/** A full cache is emptied. `issue` makes at most 3,600 tokens in the lifetime of one. */
+/** A full cache is emptied. `issue` makes at most 3,600 tokens while one of them is valid. */
 const MAX_CACHED_TOKENS = 32_768;
 
 export class Tokens {

@@ -6,7 +6,7 @@ import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { ExpiringFilter } from './filter.ts';
 
-/** Time for which a failure counts and a lock holds. */
+/** Time for which a failure counts, and length of a lock. */
 const WINDOW_MS = 60_000; // 3.13
 
 /** Limit of a /48, as a multiple of an address's limit. */

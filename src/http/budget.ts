@@ -40,20 +40,20 @@ const TIGHT_HEAP = 0.75;
 /** A connection that holds this much can be closed at once. */
 const LARGE_BYTES = 32 * 1024;
 
-/** One that holds this much can be closed once its request is LONG_MS old. Smaller ones are kept. */
+/** One that holds at least this much can be closed once its request is LONG_MS old. */
 const SMALL_BYTES = 8 * 1024;
 const LONG_MS = 1_000;
 
 /**
- * `hold` checks again when the sum has grown by this part of the budget, or after the next tick. Less
- * garbage than this is left alone.
+ * After a check, `hold` checks again once the sum has grown by this part of the budget, or after a
+ * tick. Garbage below this part is not collected.
  */
 const RECHECK_SHARE = 1 / 16;
 
-/** Connections evicted together when all slots are in use, so that the choice is rarely made. */
+/** Connections evicted at a time. Choosing them visits all connections, so it must be rare. */
 const EVICTION_BATCH_SIZE = 100;
 
-/** Part of the budget that may be in use after connections were closed: the next choice is then rare. */
+/** Above the budget, connections are closed down to this part of it, so that this is rare. */
 const AFTER_EVICTION = 0.9;
 
 const TICK_MS = 100;
@@ -135,7 +135,7 @@ export class Budget {
   #collectedAtMs = 0;
   /** Pipelined requests and chunks in this turn. */
   #messages = 0;
-  /** Until then the first read of a new connection counts as a turn: it may bring a pipeline. */
+  /** Until then, the first read of a connection costs TURN_MS, because it may bring a pipeline. */
   #burstUntilMs = 0;
   /** Minimum growth of the process since the last collection. */
   #leastGrownBytes = 0;
@@ -274,8 +274,8 @@ export class Budget {
       total += bytes;
       return { connection, bytes };
     });
-    // Bytes to keep of the charges, and to free of the process. Closing a connection may free only what it
-    // holds without OVERHEAD.
+    // The charges may stay up to keptBytes; the process must shrink by `excess`. Closing a
+    // connection may free only what it holds, without OVERHEAD.
     const keptBytes = total > budgetBytes ? AFTER_EVICTION * budgetBytes : total;
     let excess = excessBytes;
     // Closing the few that hold much would not help if many that hold little fill the budget.

@@ -57,9 +57,9 @@ const CHUNKS_BYTES = 400 * CHUNKS_PER_READ;
 const LONG_QUEUE = 32;
 
 export class Connection {
-  /** The client's address; IPv4 in its plain form. */
+  /** The socket's remote address; IPv4 in its plain form. Behind a proxy, that of the proxy. */
   readonly address: string;
-  /** The address, of IPv6 its /64: what one client commonly has. Clients take turns by it (6.18). */
+  /** The address, or the /64 of an IPv6 address. Clients take turns by it (6.18). */
   readonly network: string;
   /** Bytes charged to the connection: requests in progress, bodies, unsent responses. */
   heldBytes = 0;
@@ -75,7 +75,7 @@ export class Connection {
   readonly #work: (() => void)[] = [];
   #isYielding = false;
   #hasOmittedStacks = false;
-  /** True while `receive` charges a request: the age of the previous one does not count then. */
+  /** True while `receive` charges a new request: the age of `#current` does not count then. */
   #isReceiving = false;
   readonly #input = new Input();
   /** Bytes that the client had taken at the last check, and when it last took any. */
@@ -98,7 +98,7 @@ export class Connection {
   open(socket: Socket, begin?: () => void): void {
     this.#socket = socket;
     this.#state = 'open';
-    // After node's own listener, which is attached by now or by `begin`, and which reads again.
+    // Ours must run after node's listener, which reads again. With TLS, `begin` attaches node's.
     const watch = () => socket.on('resume', () => this.#keepPaused());
     if (begin === undefined) watch();
     this.pauseForTurn(() => {
@@ -159,7 +159,8 @@ export class Connection {
   /** Pauses again if node has resumed the socket, which it does at the end of each request. */
   #keepPaused(): void {
     if (!this.#isPaused) return;
-    // If node resumed it before our pause(), this event comes after it, and pause() does nothing more.
+    // Node emits 'resume' one tick late. If we paused in between, pause() would do nothing now, so
+    // this emits the event that stops node's reading.
     if (this.#socket.isPaused()) this.#socket.emit('pause');
     else this.#socket.pause();
   }
@@ -168,7 +169,7 @@ export class Connection {
     return this.#isYielding || this.#queue.length > 0 || this.#state === 'refused';
   }
 
-  /** Stops reading after a chunk of a body: one read can bring 10,000. */
+  /** Counts a chunk, and stops reading until this connection's turn: one read can bring 10,000. */
   countChunk(): void {
     this.pauseForTurn();
     this.#budget.countMessage(this.network);
@@ -243,7 +244,7 @@ export class Connection {
     this.#socket.destroySoon = () => this.#linger();
   }
 
-  /** Drops the rest of a body. Node parses what has arrived of it. */
+  /** Reads and drops the rest of a body. Its chunks still count, because node parses them. */
   #dropBody(req: IncomingMessage): void {
     if (!hasEnded(req)) req.on('data', () => this.#budget.countMessage(this.network));
   }
@@ -270,7 +271,7 @@ export class Connection {
     }
     const refusal = new HttpError(statusOfParseError(err));
     const latest = this.#latest;
-    // The head was valid but the body is not: the response to this request is the refusal.
+    // The head was valid; the body is malformed or late. The refusal is this request's response.
     if (latest && !latest.req.complete && latest.req.listenerCount('error') > 0) {
       this.#state = 'closing';
       latest.res.shouldKeepAlive = false;
@@ -320,9 +321,12 @@ export class Connection {
     return this.#socket.writableLength > 0;
   }
 
-  /** True if no request is in progress, and none that has arrived waits to be read. */
+  /**
+   * True if no request is in progress or waits to be read. A TLS handshake counts as idle once it has
+   * begun.
+   */
   get isIdle(): boolean {
-    if (this.#state === 'handshake') return true;
+    if (this.#state === 'handshake') return this.#work.length === 0;
     return this.#state === 'open' && this.#hasResponded && !this.#isPaused;
   }
 

@@ -12,7 +12,7 @@ export class Exchange {
   requestId = '';
   /** The socket's `bytesRead` at the end of a request that offers an upgrade; see input.ts. */
   offerEnd = 0;
-  /** The client's address. */
+  /** The client's address; behind trusted proxies, from X-Forwarded-For. */
   client = '';
   /** Start of its processing, in milliseconds of the clock. */
   startMs = 0;
@@ -44,7 +44,7 @@ export class Exchange {
     return this.req.headers;
   }
 
-  /** The client's address, of IPv6 its /64. */
+  /** The client's IPv4 address, or the /64 of its IPv6 address. */
   get network(): string {
     return counterKeys(this.client).network;
   }

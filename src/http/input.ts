@@ -63,7 +63,7 @@ export class Input {
   }
 }
 
-/** True if the request has been read. Without a body, that is before it is `complete`. */
+/** True if the request has been read. One without a body ends before node sets `complete`. */
 export function hasEnded(req: IncomingMessage): boolean {
   return req.complete || req.readableEnded;
 }

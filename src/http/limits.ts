@@ -40,7 +40,8 @@ export const TLS_OPTIONS: TlsOptions = {
   // TLS 1.3, and of TLS 1.2 only forward-secret AEAD ciphers (contract 1 TLS_CERT_FILE).
   ciphers:
     'TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:ECDHE+AESGCM:ECDHE+CHACHA20',
-  // In order of preference (RFC 7301). Node copies ALPNProtocols for each connection into a pooled buffer, and keeps its 64 KiB.
+  // A callback, because node copies the option ALPNProtocols for each connection into a pooled
+  // buffer, and keeps all 64 KiB of it. The names are in order of preference (RFC 7301).
   ALPNCallback: ({ protocols }) =>
     ['http/1.1', 'http/1.0'].find((name) => protocols.includes(name)),
 };

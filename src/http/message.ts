@@ -8,9 +8,6 @@ const HOST = /^(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/
 /** Limit of the header section (RFC 6585 §5). */
 export const MAX_HEADER_BYTES = 16 * 1024;
 
-/** With fewer names and values, the separators that node does not count are below 200 bytes. */
-const FEW_HEADERS = 100;
-
 /**
  * Checks the version, the size of the header section, the transfer coding and the host (RFC 9112 §2.3,
  * §6.1, §3.2).
@@ -18,8 +15,7 @@ const FEW_HEADERS = 100;
  */
 export function checkMessage(req: IncomingMessage): void {
   if (req.httpVersionMajor !== 1) throw new HttpError(505); // 2.4
-  const isLong = req.rawHeaders.length > FEW_HEADERS && headerBytes(req) > MAX_HEADER_BYTES;
-  if (isLong) throw new HttpError(431); // 6.3
+  if (headerBytes(req) > MAX_HEADER_BYTES) throw new HttpError(431); // 6.3
   const coding = req.headers['transfer-encoding'];
   // 2.10: we decode no other coding. In HTTP/1.0, any coding is a sign of request smuggling.
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || req.httpVersionMinor === 0)) {

@@ -176,7 +176,7 @@ function stream(
         writeNext();
       });
     };
-    res.write(slice, proceed); // 4.1: a client that reads slowly is waited for.
+    res.write(slice, proceed); // 4.1: waits for a client that reads slowly.
     connection.hold(held);
     // If the budget has just closed this connection, the write may not call back.
     if (exchange.hasLeft) proceed();

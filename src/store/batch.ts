@@ -40,7 +40,7 @@ export type FailedOutcome = 'not started' | 'rolled back' | 'conflict' | 'unknow
 /** How a store runs the calls of one operation. */
 export interface QueueOptions<Session, Item, Result>
   extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
-  /** Runs the calls in one statement, whose first call expires at `expires`. */
+  /** Runs the calls in one statement. `expires` is the earliest deadline, that of the first. */
   readonly statement: (
     session: Session,
     items: Item[],
@@ -83,7 +83,7 @@ export function distinctKeys<Item>(
 interface Call<Item = unknown, Result = never> {
   readonly item: Item;
   readonly caller: Caller | undefined;
-  /** What takes turns; empty in a queue without turns. */
+  /** Network of the caller, if networks take turns in this queue; otherwise empty. */
   readonly network: string;
   /** Number of the latest batch when the call arrived. */
   readonly arrivedIn: number;
@@ -162,7 +162,7 @@ export class Queue<Session, Item, Result> {
     this.#waiting = failExpired(this.#waiting, now + reservedMs, cause);
   }
 
-  /** Fails the calls whose callers have left, which would keep their requests (4.17). */
+  /** Fails the calls whose callers have left (4.17). Each would keep its request in memory. */
   #dropAbandoned(): void {
     const hasLeft = ({ caller }: Call<Item, Result>) => caller?.hasLeft === true;
     if (this.#waiting.some(hasLeft)) {
@@ -203,9 +203,9 @@ export class Queue<Session, Item, Result> {
   async #run(session: Session, batch: Call<Item, Result>[]): Promise<Error | undefined> {
     // Calls without a result, grouped by the statement that will run them. The last group is next.
     const groups = [batch];
-    let cause: unknown = 'no response in time';
+    let cause: unknown;
     for (let reruns = 0; groups.length > 0 && reruns <= MAX_RERUNS; reruns++) {
-      const calls = failExpired(groups.pop()!, this.options.now(), cause);
+      const calls = failExpired(groups.pop()!, this.options.now(), cause ?? 'no response in time');
       if (calls.length === 0) continue;
       try {
         const items = calls.map(({ item }) => item);
@@ -232,7 +232,9 @@ export class Queue<Session, Item, Result> {
         }
       }
     }
-    if (groups.length > 0) fail(groups.flat(), cause);
+    if (groups.length > 0) {
+      fail(groups.flat(), new StoreUnavailable(`gave up after ${MAX_RERUNS} reruns`, { cause }));
+    }
     return undefined;
   }
 }

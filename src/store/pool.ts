@@ -27,8 +27,9 @@ const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const; // 5.7
 const END_TIMEOUT_MS = 1_000;
 
 /**
- * Time for which a running batch of at least SHARED_SIZE calls keeps back the next one of its queue, so
- * that more calls join it. With fewer clients or slower commits, several statements at a time are faster.
+ * While a batch of at least SHARED_SIZE calls runs, the next one of its queue waits up to this
+ * long, so that more calls join it. For fewer calls or slower commits, parallel statements are
+ * faster.
  */
 const SHARE_MS = 3;
 const SHARED_SIZE = 8;
@@ -57,7 +58,7 @@ export class Pool {
   readonly #slots: readonly Slot[];
   /** Queues in which calls may wait. */
   readonly #queues = new Set<BatchSource<Session>>();
-  /** Queues whose next batch is kept back, with the batch that keeps it back. */
+  /** Queues whose next batch must wait, each with the batch that it waits for. */
   readonly #resting = new Map<BatchSource<Session>, Batch<Session>>();
   /** The host that the pool uses, and the one that the next attempt goes to. */
   #host: Host | undefined;
@@ -183,7 +184,7 @@ export class Pool {
     this.#connect();
   }
 
-  /** When the event loop was late, it first receives the responses that have arrived. */
+  /** Ticks after one more poll, so that a late event loop first receives what has arrived. */
   #nextTick(): NodeJS.Timeout {
     return setTimeout(() => setImmediate(() => this.#tick()), TICK_MS); // 6.6
   }
@@ -296,6 +297,8 @@ export class Pool {
     if (this.#isClosed) return;
     if (err instanceof UnusableDatabase) {
       this.#closing.abort();
+      // No tick follows.
+      for (const queue of this.#queues) queue.expire(Number.POSITIVE_INFINITY);
       this.#options.onFatal(err);
       return;
     }

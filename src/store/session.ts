@@ -29,9 +29,9 @@ interface ServerState {
   readonly isReadOnly: boolean;
 }
 
-// All statements use an index. By default the server plans most batches again, or keeps a plan from when
-// the table was small, which reads all of it. With `enable_seqscan` off, some costs look so high that the
-// server would compile the statement (jit).
+// Every statement should use an index. By default the server plans most batches anew, or keeps a
+// plan made while the table was small, which scans all of it. With `enable_seqscan` off, some
+// estimated costs are so high that the server would compile the statement (jit).
 const SET_PLANNER =
   'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
 

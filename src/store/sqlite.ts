@@ -1,8 +1,8 @@
-// Users in a SQLite file or in memory, with WAL and synchronous=FULL: a write resolves only after its
-// commit reaches disk. SQLite is synchronous and blocks the event loop while it works. So all writes
-// of one turn share a commit, and all calls for the same page share a read. Pages are read in the
-// turns of turns.ts, a few milliseconds at a time. Finding one user takes microseconds, so it happens
-// at once.
+// Users in a SQLite file or in memory, with WAL and synchronous=FULL: a write resolves only after
+// its commit reaches disk. SQLite is synchronous and blocks the event loop while it works. So
+// writes that arrive in one turn of the event loop share a commit, and calls for the same page
+// share a read. The scheduler of turns.ts reads pages, a few milliseconds at a time. Finding one
+// user takes microseconds, so it happens at once.
 import type { DatabaseSync } from 'node:sqlite';
 import {
   type Condition,
@@ -58,9 +58,9 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
   }
 
   /**
-   * Reads at once, with a snapshot of its own. In a transaction of the whole turn, a read could miss a
-   * write that another process has acknowledged since the first read. A later turn costs more than it
-   * saves, unless eight calls share it.
+   * Reads at once, with its own snapshot. If the reads of a turn of the event loop shared a
+   * snapshot, one could miss a write that another process has acknowledged meanwhile. Waiting for a
+   * later turn costs more than it saves, unless eight calls share the read.
    */
   async function read<T>(action: () => T): Promise<T> {
     try {

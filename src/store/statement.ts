@@ -2,9 +2,9 @@
 // transaction block, and the unique index rejects duplicates. The conditions of If-Match and
 // If-None-Match are part of it, so no read precedes it.
 //
-// Before it writes, a statement skips the calls whose email is taken, because one would roll back the
-// others. The results equal those of calls that run one at a time: first the skipped ones, then the
-// others, of which no two have an id or a new email in common.
+// Before it writes, a statement skips the calls whose email is taken: a duplicate would roll back
+// the whole batch. The results equal those of calls that run one at a time: first the skipped
+// calls, then the others, of which no two have an id or a new email in common.
 import {
   ALWAYS,
   type Condition,
@@ -84,7 +84,7 @@ export interface Target extends UserChange {
 
 type TargetResult = WriteResult | EmailTaken | typeof NOT_DONE;
 
-/** A user that was written, or one that exists and was not, with the reason. */
+/** A written user. With a `refusal`, the id of a user that was not written; the rest is null. */
 type Row = User & { readonly refusal?: 'stale' | 'taken' | 'raced' | null };
 
 // 4.16: the version grows only if a field changes.

@@ -107,6 +107,11 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
     const heads = [
       [begin + 'a'.repeat(16_384 - begin.length - 4), 200, 'headers of 16 KiB'],
       [begin + 'a'.repeat(16_385), 431, 'one field of more than 16 KiB'],
+      [
+        begin + `${'a'.repeat(405)}\r\nB: `.repeat(40),
+        431,
+        '16 KiB with the separators of 40 fields',
+      ],
       [begin + 'a\r\nB: '.repeat(8000), 431, '8,000 fields in 48 KiB'],
     ] as const;
     for (const [head, status, why] of heads) {

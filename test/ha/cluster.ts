@@ -333,7 +333,7 @@ export class Cluster {
       SUPERUSER_PASSWORD: PASSWORD,
       REPLICATION_PASSWORD: PASSWORD,
       // Each load has its own role and database.
-      'host notes notes 10.0.0.0/16': 'host all all 127.0.0.1/32',
+      'host notes +notes 10.0.0.0/16': 'host all all 127.0.0.1/32',
       '10.0.0.0/24': '127.0.0.1/32',
       // Patroni's watchdog would reset the test machine.
       'mode: required': 'mode: off',

@@ -1,8 +1,8 @@
-// Prints the results in HOSTILE_RESULTS as a Markdown table.
+// Prints the results in HOSTILE_RESULTS as a Markdown table, one row for each attack.
 // `npm run survival` calls it after each run.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type Result, table } from './results.ts';
+import { type Result, summary } from './results.ts';
 
 const folder = process.argv[2] ?? process.env.HOSTILE_RESULTS;
 if (folder === undefined) throw new Error('usage: node test/hostile/report.ts FOLDER');
@@ -12,4 +12,4 @@ const results = readFileSync(join(folder, 'results.jsonl'), 'utf8')
   .filter((line) => line !== '')
   .map((line): Result => JSON.parse(line));
 
-process.stdout.write(table(results));
+process.stdout.write(summary(results));

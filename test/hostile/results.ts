@@ -27,6 +27,9 @@ export interface Result {
   readonly p99Ms: number;
 }
 
+const SMALL_BYTES = 128 * 2 ** 20;
+const LARGE_BYTES = 256 * 2 ** 20;
+
 const results: Result[] = [];
 
 /** Records a result for the table, and writes it to the folder HOSTILE_RESULTS. */
@@ -63,6 +66,36 @@ export function table(of: readonly Result[]): string {
   });
   return `| attack | | limit, MiB | alive | connections | at rest | peak | after | honest 200s | p99 |
 |---|---|--:|---|--:|--:|--:|--:|--:|--:|
+${rows.join('')}`;
+}
+
+/** A Markdown table, one row for each attack: the worst of its cases. */
+export function summary(of: readonly Result[]): string {
+  const rows = Object.entries(Object.groupBy(of, ({ attack }) => attack)).map(([attack, cases]) => {
+    const most = (pick: (result: Result) => number, limit?: number) => {
+      const found = cases!.filter(({ limitBytes }) => (limit ?? limitBytes) === limitBytes);
+      return found.length === 0 ? undefined : Math.max(...found.map(pick));
+    };
+    const memory = (limit: number) => {
+      const [peak, after] = [
+        most((one) => one.peakBytes, limit),
+        most((one) => one.afterBytes, limit),
+      ];
+      return peak === undefined ? '' : `${mebibytes(peak)}, ${mebibytes(after!)}`;
+    };
+    const columns = [
+      attack,
+      cases!.length,
+      cases!.filter(({ isAlive }) => !isAlive).length,
+      `${Math.floor(1000 * Math.min(...cases!.map(({ successRate }) => successRate))) / 10} %`,
+      `${most((one) => one.p99Ms)!.toFixed(0)} ms`,
+      memory(SMALL_BYTES),
+      memory(LARGE_BYTES),
+    ];
+    return `| ${columns.join(' | ')} |\n`;
+  });
+  return `| attack | cases | ended | honest 200s, at least | p99, at most | MiB of 128: peak, after | MiB of 256: peak, after |
+|---|--:|--:|--:|--:|--:|--:|
 ${rows.join('')}`;
 }
 

@@ -458,6 +458,17 @@ describe('6.17 connections without sockets', () => {
     assert.equal(networkOf('192.0.2.1'), '192.0.2.1');
   });
 
+  test('6.2 a connection whose TLS handshake waits for its turn is not idle', async () => {
+    const { budget } = account(0, 0);
+    const handler = { handle: () => {}, refusal: () => '', allow: '' };
+    const connection = new Connection(new Socket(), '127.0.0.1', handler, budget);
+    assert.equal(connection.isIdle, true);
+    const begun = new Promise<void>((resolve) => connection.later(resolve));
+    assert.equal(connection.isIdle, false);
+    await begun;
+    assert.equal(connection.isIdle, true);
+  });
+
   /** Returns idle connections whose close takes longer than this turn. */
   function idle(count: number, limits: { budgetBytes: number; maxConnections: number }) {
     const turns = new Turns(() => 0);

@@ -507,8 +507,10 @@ test('a Postgres database of a newer service is refused, once', async () => {
       fault.resolve(err);
     },
   });
+  const waiting = store.find(1);
   const err = await fault.promise;
   assert.ok(err instanceof UnusableDatabase);
+  await assert.rejects(waiting, { name: 'StoreUnavailable' }); // 4.13
   assert.match(
     err.message,
     /^the database has schema version 999 and needs .* version 999 or later; this service knows \d+: /,
