@@ -12,7 +12,7 @@ const PATH = join(import.meta.dirname, '../../openapi.json');
 const { paths } = JSON.parse(readFileSync(PATH, 'utf8'));
 const OPERATIONS = Object.values<object>(paths).flatMap(Object.keys);
 /** The operations with a body or path parameters. The others have too few different requests. */
-const VARIED = ['POST /token', 'POST /users'].concat(
+const VARIED = ['POST /token', 'GET /users', 'POST /users'].concat(
   ['GET', 'PUT', 'PATCH', 'DELETE'].map((method) => `${method} /users/{id}`),
 );
 const { id: USER, pw: PASSWORD } =
