@@ -1,5 +1,5 @@
-// The pipeline, a straight line: find the route, authenticate, read the body, handle, send, record.
-// Every error becomes a response in one place.
+// The pipeline, a straight line: find the route, authenticate, read the body, handle, send, record. Every
+// error becomes a response in one place.
 import { randomBytes } from 'node:crypto';
 import { authenticate } from './auth/access.ts';
 import { clientAddress } from './http/address.ts';
@@ -25,9 +25,8 @@ interface AppOptions {
   readonly now: () => number;
   /** True while stopping: each connection closes after its last response. */
   readonly isStopping: () => boolean;
-  /** Called once for every request, before it is processed. */
+  /** Called once for every request, before it is processed, and once for every response. */
   readonly begin: (method: string) => void;
-  /** Called once for every response. */
   readonly record: (exchange: CompletedExchange) => void;
 }
 
@@ -44,11 +43,10 @@ const CORS_EXPOSED = 'ETag, Link, Location, Retry-After, X-Request-Id';
 const CORS_ALLOWED = 'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id';
 const CORS_MAX_AGE_SECONDS = 7200;
 
-/** The pipeline of the API. */
 export class App implements Handler {
   readonly #options: AppOptions;
   readonly #router: Router<Route>;
-  /** Headers of every response, as a flat list. */
+  /** Headers of every response. */
   readonly #common = ['X-Content-Type-Options', 'nosniff']; // 2.2
   // Unique across processes and restarts. A UUID per request would cost 3 % of a short request.
   readonly #requestIdPrefix = randomBytes(12).toString('base64url');
@@ -110,10 +108,7 @@ export class App implements Handler {
     return `${this.#requestIdPrefix}-${this.#requests}`;
   }
 
-  /**
-   * Runs the checks in their fixed order (2.5), then the handler. Returns undefined if the handler has
-   * to wait for the body.
-   */
+  /** Runs the checks in their fixed order (2.5), then the handler. Undefined: it waits for the body. */
   #process(exchange: Exchange): Reply | Promise<Reply> | undefined {
     const { req, res } = exchange;
     try {

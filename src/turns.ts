@@ -1,22 +1,18 @@
-// Fair scheduler for expensive work: runs a little of it in each turn of the event loop, so that cheap
-// requests are processed in between (contract 6.18). Clients take turns by address, so one that causes
-// a lot of work delays mostly itself. Node accepts only one connection per turn of the event loop. While
-// turns accept connections, the work waits (WAIT_MS). Otherwise the n-th of many new connections would
-// wait for n times TURN_MS, and for longer if the turns have other work.
+// Fair scheduler for expensive work: runs a little of it in each turn of the event loop, so that cheap requests
+// are processed in between (contract 6.18). Clients take turns by address, so one that causes a lot of work
+// delays mostly itself. Node accepts only one connection per turn of the event loop, so the work waits while
+// connections arrive. Otherwise the n-th new connection would wait for n times TURN_MS.
 
 /** Time for this work in one turn of the event loop. A task that has begun runs to its end. */
 export const TURN_MS = 2;
 
-/**
- * While new connections arrive, the work waits for `min` milliseconds, and then until ACCEPTS of them
- * have been accepted or `max` milliseconds have passed.
- */
+/** While connections arrive, work waits for `min`, then until ACCEPTS have been accepted, `max` at most. */
 const WAIT_MS = { min: 10, max: 100 } as const;
 const ACCEPTS = 32;
 
 /**
- * A client that has caused more work than HEAVY_MS within HEAVY_PERIOD_MS waits for the other clients. One
- * task in HEAVY_EVERY is such a client's even while others wait.
+ * A client that has caused more work than HEAVY_MS within HEAVY_PERIOD_MS waits for the others. One task in
+ * HEAVY_EVERY is such a client's even while others wait.
  */
 const HEAVY_MS = 10;
 const HEAVY_PERIOD_MS = 1_000;
@@ -62,7 +58,6 @@ export class Turns {
     this.#schedule();
   }
 
-  /** Takes back a task that waits. */
   delete(client: string, task: Task): void {
     for (const waiting of [this.#waiting, this.#heavy]) {
       const tasks = waiting.get(client);
@@ -80,7 +75,6 @@ export class Turns {
     this.#spentMs += ms;
   }
 
-  /** Records that a connection was accepted in this turn. */
   recordAccept(): void {
     this.#hasAccepted = true;
     this.#accepts++;

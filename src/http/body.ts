@@ -1,4 +1,4 @@
-// Reads a request's body and checks its size, media type and syntax. Handlers check the values.
+// Reads a request's body and checks its size, media type and syntax.
 import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { HttpError } from './errors.ts';
@@ -14,9 +14,8 @@ export function hasBody(req: IncomingMessage): boolean {
 }
 
 /**
- * Reads and parses the body, then calls `done`. An empty body is undefined. On a route that takes
- * none, a body has no meaning (RFC 9110 §9.3.1): it is dropped as it arrives and is undefined too.
- * Checks in the fixed order: 413, 415, 400 (2.5). Sends 100 to a client that waits for it.
+ * Reads and parses the body, then calls `done`. An empty body is undefined. On a route that takes none, the
+ * body is dropped as it arrives and is undefined too (2.15). The order of checks is fixed (2.5).
  * @throws HttpError 413 or 415 before the body is read; later errors, also of `done`, go to `fail`
  */
 export function readBody(
@@ -71,7 +70,7 @@ export function readBody(
     finish(() => fail(err instanceof HttpError ? err : new HttpError(400)));
   req.on('end', () => {
     if (buffer.length <= LARGE_BYTES) return finish(complete);
-    // 6.18: a large body is parsed in a turn of its own. The client may leave before that.
+    // 6.18: the client may leave before the turn.
     res.once('close', abandon);
     connection.later(() => {
       res.off('close', abandon);
@@ -98,12 +97,11 @@ const EMPTY = Buffer.alloc(0);
 /** A larger body is parsed in its own turn: 100 kB can take 10 ms. */
 const LARGE_BYTES = 8 * 1024;
 
-/** Smallest buffer for a body that arrives in pieces. */
 const MIN_BUFFER_BYTES = 4096;
 
 /**
- * Returns the buffer, or a larger copy, with the chunk after its first `length` bytes. A body has one
- * buffer: a list of chunks of one byte each would be hundreds of times as large.
+ * Returns the buffer, or a larger copy, with the chunk after its first `length` bytes. A list of chunks of one
+ * byte each would take hundreds of times as much memory.
  */
 function append(buffer: Buffer, length: number, chunk: Buffer, maxBytes: number): Buffer {
   if (length === 0) return chunk;

@@ -1,9 +1,8 @@
-// Bounds the memory that clients make the process hold, over all connections of all listeners. A
-// connection costs a fixed amount, and is charged for requests in progress, bodies and unsent responses.
-// Two checks close the connections that hold the most first, so that clients that hold little keep
-// working. `hold` checks the sum of all charges. A timer checks the memory of the process, which includes
-// unfinished heads, and V8's heap, whose own limit ends the process. It also closes connections without
-// progress, so that none needs a timer of its own.
+// Bounds the memory that clients make the process hold, over all connections of all listeners. A connection
+// costs a fixed amount, and is charged for requests in progress, bodies and unsent responses. Two checks close
+// the connections that hold the most first, so that clients that hold little keep working. `hold` checks the
+// sum of all charges. A timer checks the memory of the process, which includes unfinished heads, and V8's
+// heap, whose own limit ends the process. It also closes connections without progress.
 import { readFileSync } from 'node:fs';
 import { memoryUsage } from 'node:process';
 import { getHeapStatistics } from 'node:v8';
@@ -15,14 +14,11 @@ const MEBIBYTE = 1024 * 1024;
 /** Memory limit without a control group and without a setting. */
 const DEFAULT_LIMIT_BYTES = 512 * MEBIBYTE;
 
-/** Memory for compiled code and garbage under load, on top of what the service uses at its start. */
+/** Kept for the service itself, or what it uses at its start plus GARBAGE_BYTES if that is more (6.17). */
+const RESERVED_BYTES = 32 * MEBIBYTE;
 const GARBAGE_BYTES = 16 * MEBIBYTE;
 
-/** Minimum memory kept for the service itself: the built file starts with 15 MB. */
-const RESERVED_BYTES = 32 * MEBIBYTE;
-
-/** Maximum number of connections (6.3). */
-const MAX_CONNECTIONS = 10_000;
+const MAX_CONNECTIONS = 10_000; // 6.3
 
 /** Memory of an idle connection, or of a TLS handshake that stops half way, with a margin. */
 const PLAIN_BYTES = 16 * 1024;
@@ -31,41 +27,34 @@ const TLS_BYTES = 208 * 1024;
 /** Memory per byte charged, including fragmentation and garbage that is not collected yet. */
 const OVERHEAD = 4;
 
-/** Connections are closed if the process has grown by more than this part of the budget. */
+/** Connections are closed once the process has grown by TIGHT of the budget, or V8 uses TIGHT_HEAP of its limit. */
 const TIGHT = 0.85;
-
-/** The same if V8's heap, garbage included, exceeds this part of its limit. */
 const TIGHT_HEAP = 0.75;
 
-/** A connection that holds this much can be closed at once. */
+/** A connection that holds LARGE_BYTES can be closed at once, one with SMALL_BYTES if its request is LONG_MS old. */
 const LARGE_BYTES = 32 * 1024;
-
-/** One that holds at least this much can be closed once its request is LONG_MS old. */
 const SMALL_BYTES = 8 * 1024;
 const LONG_MS = 1_000;
 
-/**
- * After a check, `hold` checks again once the sum has grown by this part of the budget, or after a
- * tick. Garbage below this part is not collected.
- */
-const RECHECK_SHARE = 1 / 16;
-
-/** Connections evicted at a time. Choosing them visits all connections, so it must be rare. */
-const EVICTION_BATCH_SIZE = 100;
-
-/** Above the budget, connections are closed down to this part of it, so that this is rare. */
+/** Connections are closed down to this part of the budget, so that it is rare. */
 const AFTER_EVICTION = 0.9;
 
+/** After a check, `hold` checks again once the sum has grown by this part of the budget, or after a tick. */
+const RECHECK_SHARE = 1 / 16;
+
+/** Connections evicted at a time for new ones. Choosing them visits all connections. */
+const EVICTION_BATCH_SIZE = 100;
+
+/** Interval of the checks. One timer serves all connections. */
 const TICK_MS = 100;
 
-/** Minimum pause between two forced garbage collections. */
-const COLLECTION_PAUSE_MS = 5_000;
-
 /**
- * The same while memory is short, in milliseconds: about ten times as long as a collection, which took up
- * to 1.5 ms per MiB of V8's heap, and at most `max`.
+ * Minimum pause between forced garbage collections. While memory is short, it is ten times as long as a
+ * collection, which took up to 1.5 ms per MiB of V8's heap, and at most TIGHT_COLLECTION_PAUSE_MS.
  */
-const TIGHT_COLLECTION_PAUSE_MS = { perMebibyte: 15, max: 1_000 } as const;
+const COLLECTION_PAUSE_MS = 5_000;
+const TIGHT_COLLECTION_PAUSE_MS = 1_000;
+const PAUSE_MS_PER_MEBIBYTE = 15;
 
 /** Pipelined requests or chunks that are read in one turn of the event loop, and the work for each. */
 const MESSAGES_PER_TURN = 1_000;
@@ -86,9 +75,8 @@ export interface MemoryLimits {
 }
 
 /**
- * Derives the limits from the memory that the process may use. `constrained` is the control group's
- * limit as node reports it: 0 or more than the machine has if there is none. `ownBytes` is what the
- * service uses before its first client.
+ * Derives the limits from the memory that the process may use. `constrained` is the control group's limit as
+ * node reports it: without one, 0 or more than the machine has. `ownBytes` is the memory used at the start.
  */
 export function memoryLimits(
   setting: number | undefined,
@@ -127,24 +115,21 @@ export class Budget {
   /** Times at which closing connections are destroyed, the earliest first. */
   readonly #lingering = new Map<Connection, number>();
   readonly #timer: NodeJS.Timeout;
-  /** Memory of the process before the first client. */
-  readonly #ownRssBytes = memoryUsage.rss();
   /** Time of the next check of every connection's progress. */
   #nextSweepMs = 0;
-  /** Time of the last forced garbage collection. */
-  #collectedAtMs = 0;
   /** Pipelined requests and chunks in this turn. */
   #messages = 0;
   /** Until then, the first read of a connection costs TURN_MS, because it may bring a pipeline. */
   #burstUntilMs = 0;
-  /** Minimum growth of the process since the last collection. */
-  #leastGrownBytes = 0;
-  /** Fixed costs and charges of all connections. */
+  /** Fixed costs and charges of all connections, and the sum from which on `hold` checks all of them. */
   #heldBytes = 0;
-  /** Maximum of `#heldBytes` at a tick since the last collection. */
-  #mostHeldBytes = 0;
-  /** `hold` checks all connections if they hold more than this. */
   #recheckAboveBytes: number;
+  /** Memory of the process before the first client. */
+  readonly #ownRssBytes = memoryUsage.rss();
+  /** Since the last forced garbage collection: when it was, the most held, and the least grown. */
+  #collectedAtMs = 0;
+  #mostHeldBytes = 0;
+  #leastGrownBytes = 0;
 
   /** Closes connections whose client reads nothing of a response for `inactivityMs` milliseconds. */
   constructor(limits: MemoryLimits, inactivityMs: number, turns: Turns) {
@@ -155,7 +140,6 @@ export class Budget {
     this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
-  /** Stops the timer. */
   close(): void {
     clearInterval(this.#timer);
   }
@@ -201,16 +185,13 @@ export class Budget {
     for (const connection of this.#connections) connection.pauseForTurn();
   }
 
-  /**
-   * Charges this turn for a read. A connection's first read usually brings one request, any other can
-   * bring a pipeline or many chunks.
-   */
+  /** Charges this turn for a read. The first of a connection usually brings one request, others many. */
   countRead(isNew: boolean): void {
     const isShort = isNew && this.turns.now() >= this.#burstUntilMs;
     this.turns.spend(isShort ? TURN_MS / NEW_PER_TURN : TURN_MS);
   }
 
-  /** Destroys the connection after LINGER_MS milliseconds unless it has closed before. */
+  /** Destroys the connection after LINGER_MS. */
   linger(connection: Connection): void {
     if (!this.#connections.has(connection)) return;
     this.#lingering.set(connection, this.turns.now() + LINGER_MS);
@@ -244,8 +225,8 @@ export class Budget {
     let garbageBytes = this.#mostHeldBytes - this.#heldBytes;
     if (isTight) garbageBytes = grownBytes - this.#leastGrownBytes;
     if (heapExcessBytes > 0) garbageBytes = heap.used_heap_size;
-    const { perMebibyte, max } = TIGHT_COLLECTION_PAUSE_MS;
-    const tightPauseMs = Math.min((perMebibyte * heap.used_heap_size) / MEBIBYTE, max);
+    const collectionPauseMs = (PAUSE_MS_PER_MEBIBYTE * heap.used_heap_size) / MEBIBYTE;
+    const tightPauseMs = Math.min(collectionPauseMs, TIGHT_COLLECTION_PAUSE_MS);
     const pauseMs = isTight ? tightPauseMs : COLLECTION_PAUSE_MS;
     if (garbageBytes > RECHECK_SHARE * budgetBytes && now - this.#collectedAtMs >= pauseMs) {
       this.#collectedAtMs = now;
@@ -260,10 +241,7 @@ export class Budget {
     }
   }
 
-  /**
-   * Closes the connections that hold the most until the others fit into the budget (6.17).
-   * `excessBytes` is the memory of the process beyond TIGHT or TIGHT_HEAP.
-   */
+  /** Closes those that hold the most until the others fit (6.17). `excessBytes`: beyond TIGHT or TIGHT_HEAP. */
   #closeLargest(excessBytes = 0): void {
     const { budgetBytes, connectionBytes } = this.#limits;
     const latestStartMs = this.turns.now() - LONG_MS;
@@ -274,8 +252,7 @@ export class Budget {
       total += bytes;
       return { connection, bytes };
     });
-    // The charges may stay up to keptBytes; the process must shrink by `excess`. Closing a
-    // connection may free only what it holds, without OVERHEAD.
+    // The process must shrink by `excess`. Closing a connection may free only its bytes without OVERHEAD.
     const keptBytes = total > budgetBytes ? AFTER_EVICTION * budgetBytes : total;
     let excess = excessBytes;
     // Closing the few that hold much would not help if many that hold little fill the budget.
@@ -295,10 +272,9 @@ export class Budget {
   }
 
   /**
-   * Evicts connections for new ones (6.3). If an address (of IPv6, a /64) has more than half of all
-   * connections, it loses only its own. Unfinished handshakes and requests go first; without any, idle
-   * connections; without any, those with an unread response. Within these, connections of the address
-   * with the most go first, oldest first.
+   * Evicts connections for new ones (6.3). A network with more than half of all connections loses only its
+   * own. All are of the first kind that exists: unfinished, idle, unread. Those of the network with the most
+   * go first, oldest first.
    */
   #makeRoom(): boolean {
     const counts = new Map<string, number>();

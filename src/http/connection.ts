@@ -1,10 +1,8 @@
-// State of one client connection: the order of its responses, its end, and the memory that it makes the
-// process hold. budget.ts also knows which connections were evicted, input.ts where a request ended.
+// One client connection: the order of its responses, its end, and the memory that it makes the process hold.
 //
 // Pipelining (2.11): node parses all requests of one read at once and calls `receive` for each. Those that
-// arrive before the current response join a queue, and reading pauses until it is empty. Each is processed
-// in its own turn of the event loop, so that a long pipeline delays no other client, once the response
-// before it has been written ('finish').
+// arrive before the current response join a queue, and reading pauses until it is empty. Each waits until
+// the response before it has been written ('finish'), and then for a turn of the event loop of its own.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { counterKeys } from './address.ts';
@@ -33,27 +31,24 @@ export interface Handler {
  */
 type State = 'handshake' | 'open' | 'refused' | 'closing' | 'closed';
 
-/** Fixed memory of a request in progress. */
+/** Memory of a request in progress without its headers. */
 const REQUEST_BYTES = 3 * 1024;
 
 /** Memory of each header name or value, in addition to its bytes. */
 const HEADER_TEXT_BYTES = 62;
 
 /** Memory of a list of entity tags while the request waits for the store, for each of its characters. */
-const TAGS_BYTES = 3;
+const TAG_BYTES = 3;
 
-/** Characters of such a list, or header names and values, that take as long as one pipelined request. */
-const MESSAGE_TAGS = 160;
-const MESSAGE_HEADER_TEXTS = 64;
+/** Characters of such a list, and header names and values, that take as long as one pipelined request. */
+const TAGS_PER_MESSAGE = 160;
+const HEADER_TEXTS_PER_MESSAGE = 64;
 
 /** Maximum number of chunks that one read brings for a queued request, and their memory. */
 const CHUNKS_PER_READ = 10_000;
 const CHUNKS_BYTES = 400 * CHUNKS_PER_READ;
 
-/**
- * When a connection closes, node makes two errors for each of its queued requests. From this length of
- * the queue on they have no stack traces, which would take most of the time.
- */
+/** From this length of the queue on, the errors that node makes when it closes have no stack traces. */
 const LONG_QUEUE = 32;
 
 export class Connection {
@@ -75,8 +70,6 @@ export class Connection {
   readonly #work: (() => void)[] = [];
   #isYielding = false;
   #hasOmittedStacks = false;
-  /** True while `receive` charges a new request: the age of `#current` does not count then. */
-  #isReceiving = false;
   readonly #input = new Input();
   /** Bytes that the client had taken at the last check, and when it last took any. */
   #drainedBytes = 0;
@@ -91,9 +84,9 @@ export class Connection {
   }
 
   /**
-   * Starts to receive requests, in this connection's first turn (6.18). After a handshake, `socket` is the
-   * TLS socket and `begin` attaches node's parser. Reading resumes in the same turn as `begin`: later,
-   * new bytes could be parsed before those that the socket has buffered.
+   * Starts to receive requests in this connection's first turn (6.18). After a handshake, `socket` is the
+   * TLS socket and `begin` attaches node's parser. Reading resumes in the same turn: later, new bytes
+   * could be parsed before those that the socket has buffered.
    */
   open(socket: Socket, begin?: () => void): void {
     this.#socket = socket;
@@ -107,7 +100,7 @@ export class Connection {
     });
   }
 
-  /** Releases everything once the socket has closed. */
+  /** Call it once the socket has closed. */
   onClose(): void {
     this.#release();
     // Each piece of work checks whether the client has left.
@@ -119,7 +112,7 @@ export class Connection {
     this.#queue.length = 0;
     this.#current = undefined;
     this.#budget.delete(this);
-    // Waiting work would keep the socket and its requests until its turn.
+    // Otherwise the task would keep the socket and its requests until its turn.
     this.#budget.turns.delete(this.network, this.#runNext);
   }
 
@@ -138,12 +131,12 @@ export class Connection {
     if (this.#work.length > 0) this.#budget.turns.add(this.network, this.#runNext);
   };
 
-  /** Charges this turn for work that runs after the task, such as a read after `resume()`. */
+  /** See `Turns.spend`. */
   spend(ms: number): void {
     this.#budget.turns.spend(ms);
   }
 
-  /** Stops reading until this connection's next turn, which calls `begin` and resumes reading. */
+  /** Stops reading until this connection's next turn. */
   pauseForTurn(begin?: () => void): void {
     if (this.#isYielding || this.#state === 'handshake' || this.#state === 'closed') return;
     this.#isYielding = true;
@@ -156,11 +149,11 @@ export class Connection {
     });
   }
 
-  /** Pauses again if node has resumed the socket, which it does at the end of each request. */
+  /** Pauses again after node has resumed the socket, as it does at the end of each request. */
   #keepPaused(): void {
     if (!this.#isPaused) return;
-    // Node emits 'resume' one tick late. If we paused in between, pause() would do nothing now, so
-    // this emits the event that stops node's reading.
+    // Node emits 'resume' one tick late. If we paused in between, pause() would do nothing now. This
+    // event stops node's reading.
     if (this.#socket.isPaused()) this.#socket.emit('pause');
     else this.#socket.pause();
   }
@@ -169,7 +162,7 @@ export class Connection {
     return this.#isYielding || this.#queue.length > 0 || this.#state === 'refused';
   }
 
-  /** Counts a chunk, and stops reading until this connection's turn: one read can bring 10,000. */
+  /** Counts a chunk, and stops reading until the next turn: one read can bring 10,000 chunks. */
   countChunk(): void {
     this.pauseForTurn();
     this.#budget.countMessage(this.network);
@@ -186,10 +179,12 @@ export class Connection {
   receive(req: IncomingMessage, res: ServerResponse): void {
     const { 'if-match': match = '', 'if-none-match': noneMatch = '' } = req.headers;
     const tags = match.length + noneMatch.length;
-    const bytes = REQUEST_BYTES + headMemory(req) + TAGS_BYTES * tags;
-    this.#isReceiving = true;
-    this.hold(bytes);
-    this.#isReceiving = false;
+    const exchange = new Exchange(this, req, res);
+    exchange.heldBytes = REQUEST_BYTES + headMemory(req) + TAG_BYTES * tags;
+    const isFirst = this.#queue.length === 0;
+    const isNext = this.#state === 'open' && isFirst && this.#hasResponded;
+    if (isNext) this.#begin(exchange);
+    this.hold(exchange.heldBytes);
     // 2.11: a request that follows the last one is dropped. Node keeps it until the connection
     // closes, so it stays charged.
     if (this.#state !== 'open') {
@@ -198,16 +193,12 @@ export class Connection {
       this.#dropBody(req);
       return;
     }
-    if (req.rawHeaders.length > MESSAGE_HEADER_TEXTS)
-      this.#budget.countMessage(this.network, req.rawHeaders.length / MESSAGE_HEADER_TEXTS);
-    if (tags > MESSAGE_TAGS) this.#budget.countMessage(this.network, tags / MESSAGE_TAGS);
-    const exchange = new Exchange(this, req, res);
-    exchange.heldBytes = bytes;
-    const isFirst = this.#queue.length === 0;
+    const weight = req.rawHeaders.length / HEADER_TEXTS_PER_MESSAGE + tags / TAGS_PER_MESSAGE;
+    if (weight > 1) this.#budget.countMessage(this.network, weight);
     // This copies the latest read, so it happens for the first of a pipeline only.
     if (isFirst && req.headers.upgrade !== undefined) exchange.offerEnd = endOfOffer(req);
-    if (isFirst && this.#hasResponded) {
-      this.#handle(exchange);
+    if (isNext) {
+      this.#handler.handle(exchange);
       return;
     }
     if (this.#queue.push(exchange) === LONG_QUEUE) this.#omitStacks(); // 2.11
@@ -223,6 +214,7 @@ export class Connection {
     if (isFirst) this.#current?.res.once('finish', () => this.#advance());
   }
 
+  /** Node makes two errors for each queued request. Stack traces would take most of the time. */
   #omitStacks(): void {
     if (this.#hasOmittedStacks) return;
     this.#hasOmittedStacks = true;
@@ -235,12 +227,12 @@ export class Connection {
     });
   }
 
-  /** Closes the connection after the response to this request. */
+  /** Closes the connection after the response to this request, which is the last (2.11). */
   endAfter({ req }: Exchange): void {
     if (this.#state === 'closed') return;
     this.#state = 'closing';
     this.#dropBody(req);
-    // Node calls this once the last response of a connection has been written.
+    // Node calls this once that response has been written.
     this.#socket.destroySoon = () => this.#linger();
   }
 
@@ -257,7 +249,7 @@ export class Connection {
     this.#input.settle(this.#socket, req);
   }
 
-  /** True if no request was read after this one. */
+  /** True unless another request was read after this one. */
   isLatest(exchange: Exchange): boolean {
     return exchange === this.#latest;
   }
@@ -321,18 +313,15 @@ export class Connection {
     return this.#socket.writableLength > 0;
   }
 
-  /**
-   * True if no request is in progress or waits to be read. A TLS handshake counts as idle once it has
-   * begun.
-   */
+  /** True if no request is in progress or waits to be read. A handshake is idle once it has begun. */
   get isIdle(): boolean {
     if (this.#state === 'handshake') return this.#work.length === 0;
     return this.#state === 'open' && this.#hasResponded && !this.#isPaused;
   }
 
-  /** Start of the request in progress, in milliseconds of the clock. */
+  /** Start of the request in progress; 0 if there is none. */
   get busySinceMs(): number {
-    return this.#isReceiving ? Number.POSITIVE_INFINITY : (this.#current?.startMs ?? 0);
+    return this.#current?.startMs ?? 0;
   }
 
   /** Returns the bytes that the client makes the process hold, without the idle connection itself. */
@@ -391,7 +380,6 @@ export class Connection {
     if (hasEnded(this.#current.req)) this.#current = undefined;
   }
 
-  /** The request read last. */
   get #latest(): Exchange | undefined {
     return this.#queue.at(-1) ?? this.#current;
   }
@@ -406,19 +394,18 @@ export class Connection {
       const next = this.#queue.shift();
       if (next === undefined) return;
       if (this.#queue.length === 0) this.#resume();
-      this.#current = next;
+      this.#begin(next);
       // The refused input is the rest of this request's body: it can get no response.
       const isTruncated = this.#state === 'refused' && !next.req.complete;
       if (this.#state === 'closing' || isTruncated) return this.#socket.destroySoon();
       if (this.#queue.length > 0) next.res.once('finish', () => this.#advance());
-      this.#handle(next);
+      this.#handler.handle(next);
     });
   }
 
-  #handle(exchange: Exchange): void {
+  #begin(exchange: Exchange): void {
     this.#current = exchange;
     exchange.startMs = this.#budget.turns.now();
-    this.#handler.handle(exchange);
   }
 
   #resume(): void {
@@ -427,9 +414,8 @@ export class Connection {
   }
 
   /**
-   * Closes in two steps (RFC 9112 §9.6): our side now, the client's when it closes or after LINGER_MS.
-   * Closing both with unread bytes in the kernel would send RST, which can discard the response
-   * before the client reads it.
+   * Closes our side now, and the client's when it closes or after LINGER_MS (RFC 9112 §9.6). Closing
+   * both with unread bytes would send RST, which can discard the response before the client reads it.
    */
   #linger(): void {
     const socket = this.#socket;
@@ -441,7 +427,7 @@ export class Connection {
   }
 }
 
-/** Memory of a head. A chunked body may end with trailers, which node's parser keeps without an event. */
+/** Memory of a head, and of the trailers of a chunked body, which node's parser keeps without an event. */
 function headMemory(req: IncomingMessage): number {
   const trailerBytes = req.headers['transfer-encoding'] === undefined ? 0 : MAX_HEADER_BYTES;
   const textBytes = HEADER_TEXT_BYTES * req.rawHeaders.length + headerBytes(req);

@@ -11,7 +11,7 @@ const HEAD_FACTOR = 4;
 /** Memory of each name or value of an unfinished head or trailer. */
 const PARSED_TEXT_BYTES = 8;
 
-/** A request can be longer than requestBytes() by blanks in its header. */
+/** Blanks in a header can make a request longer than requestBytes(). */
 const BLANKS_BYTES = 1024;
 
 const HEAD_END = '\r\n\r\n';
@@ -37,7 +37,7 @@ export class Input {
     const { bytesRead } = socket;
     const end = this.#settledBytes + requestBytes(req);
     if (!hasEnded(req)) {
-      // The rest of a body that nobody reads is not the start of the next request.
+      // What follows is the rest of this body, not the next request.
       this.#settledBytes = Math.max(end, bytesRead);
     } else if (bytesRead <= end + BLANKS_BYTES) {
       this.#settledBytes = bytesRead;
@@ -75,12 +75,10 @@ function requestBytes(req: IncomingMessage): number {
 }
 
 /**
- * Returns the value that `socket.bytesRead` has after exactly this request, or NaN if it is unknown. Any
- * other value means that bytes followed the request. Call it during the event `request`.
- *
- * The result can only be too small, which closes the connection and loses nothing. The parser accepts
- * CR LF CR LF alone as the end of a head, so the first one in the read is at or before the end of this
- * head. It could be later only if the read began inside that end, which we exclude.
+ * Returns the value of `socket.bytesRead` after exactly this request, or NaN if it is unknown; with any other
+ * value, bytes followed. Call it during the event `request`. The result can only be too small, which closes the
+ * connection and loses nothing: only CR LF CR LF ends a head, so the first one in the read is at or before the
+ * end of this head, unless the read began inside that end.
  */
 export function endOfOffer(req: IncomingMessage): number {
   const read = (req.socket as ParsedSocket).parser?.getCurrentBuffer?.();

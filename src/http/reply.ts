@@ -1,5 +1,4 @@
-// Writes responses: handlers return a Reply, and this module writes it to the socket. The refusals of
-// malformed input are in connection.ts.
+// Handlers return a Reply; `send` writes it. Refusals of malformed input are written by connection.ts.
 import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { TURN_MS } from '../turns.ts';
@@ -13,9 +12,9 @@ export interface Reply {
   readonly type?: string;
   /** Text; bytes, which many responses share without a copy; or pieces of unknown total length. */
   readonly body: string | Buffer | Pieces;
-  /** All responses share the body, and it is kept anyway, so no connection is charged for it. */
+  /** The body is kept anyway, so no connection is charged for it. */
   readonly isStatic?: boolean;
-  /** Cache-Control. By default caches must revalidate and must not share. */
+  /** Default: PRIVATE. */
   readonly cacheControl?: string;
   /** Flat list of further header names and values. */
   readonly headers?: readonly string[];
@@ -23,10 +22,7 @@ export interface Reply {
 
 /** A body that is produced while the client reads it. */
 export interface Pieces {
-  /**
-   * Returns the next piece, undefined after the last, or a promise if something must be loaded
-   * first: call again once it has resolved.
-   */
+  /** Returns the next piece, undefined after the last, or a promise: call again once it has resolved. */
   next(): Buffer | undefined | Promise<void>;
 }
 
@@ -35,23 +31,18 @@ const PRIVATE = 'private, no-cache'; // 2.17
 /** A longer body is sent in slices, which show the progress of a slow client. */
 const SLICE_BYTES = 32 * 1024;
 
-/**
- * The same over TLS. From 16 KiB on, node gives the connection buffers of several times the length of
- * the write, and keeps them until it closes (NodeBIO::set_allocate_tls_hint).
- */
+/** From 16 KiB on, node keeps much larger buffers for the connection (NodeBIO::set_allocate_tls_hint). */
 const TLS_SLICE_BYTES = 15 * 1024;
 
 /** Time charged to the turn for a piece that must be loaded first. Most of its work comes later. */
 const LOAD_MS = TURN_MS / 4;
 
-/** A JSON reply (2.1). */
 export function json(body: string | Buffer, headers: readonly string[] = [], status = 200): Reply {
-  return { status, type: 'application/json', body, headers };
+  return { status, type: 'application/json', body, headers }; // 2.1
 }
 
-/** A plain-text reply (2.1). */
 export function text(status: number, body: string, headers: readonly string[] = []): Reply {
-  return { status, type: 'text/plain; charset=utf-8', body, headers };
+  return { status, type: 'text/plain; charset=utf-8', body, headers }; // 2.1
 }
 
 /** A reply without a body (RFC 9110 §15.3.5, §15.4.5). */
@@ -60,10 +51,9 @@ export function empty(status: 204 | 304, headers: readonly string[]): Reply {
 }
 
 /**
- * Writes the reply. `headers` are those of every response; this reply's are appended. The connection
- * closes afterwards if `isLast`, or if no further request can follow. Calls `done` when the socket has
- * the whole body: at once if it is at most one slice. If a piece fails, sets `exchange.fault` and closes the
- * connection at once, so that no client mistakes a part for the whole (4.14).
+ * Writes the reply and appends its headers to `headers`. The connection closes afterwards if `isLast`, or if no
+ * further request can follow. Calls `done` when the socket has the whole body. If a piece fails, sets
+ * `exchange.fault` and closes at once, so that no client mistakes a part for the whole (4.14).
  */
 export function send(
   exchange: Exchange,
@@ -84,21 +74,28 @@ export function send(
   }
   const length = isWhole(body) ? Buffer.byteLength(body) : undefined;
   if (type !== undefined && length !== undefined) headers.push('Content-Length', String(length)); // 2.2
-  if (length === undefined || length > sliceBytesOf(req.socket)) {
-    stream(exchange, reply, headers, length, () => {
+  if (req.method === 'HEAD') {
+    const isChunked = length === undefined && req.httpVersionMinor === 1;
+    if (isChunked) headers.push('Transfer-Encoding', 'chunked'); // 2.4, 2.6
+    res.writeHead(status, headers).end();
+  } else if (length === undefined || length > sliceBytesOf(req.socket)) {
+    // Node would send chunks to a client of HTTP/1.0 that says TE: chunked (2.4).
+    if (req.httpVersionMinor === 0) res.useChunkedEncodingByDefault = false;
+    res.writeHead(status, headers);
+    stream(exchange, reply, () => {
       connection.settle(exchange);
       done(exchange);
     });
     return;
+  } else {
+    res.writeHead(status, headers).end(body);
+    exchange.bytes = length;
   }
-  res.writeHead(status, headers);
-  res.end(body);
-  exchange.bytes = req.method === 'HEAD' ? 0 : length;
   connection.settle(exchange);
   // The client reads more slowly than we write: charge it for the response until it is gone.
-  if (req.socket.writableLength > 0 && !reply.isStatic) {
-    connection.hold(length);
-    res.once('close', () => connection.hold(-length));
+  if (exchange.bytes > 0 && req.socket.writableLength > 0 && !reply.isStatic) {
+    connection.hold(exchange.bytes);
+    res.once('close', () => connection.hold(-exchange.bytes));
   }
   done(exchange);
 }
@@ -115,30 +112,9 @@ export function rawReply(reply: Reply, common: readonly string[]): string {
   return `${head}\r\n${body}`;
 }
 
-/**
- * Writes each slice of the body in its own turn, once the client has taken the one before, then calls
- * `done`. `length` is that of the whole body, if known.
- */
-function stream(
-  exchange: Exchange,
-  { body, isStatic }: Reply,
-  headers: string[],
-  length: number | undefined,
-  done: () => void,
-): void {
-  const { req, res, connection, status } = exchange;
-  // 2.6: the headers of GET, without the body.
-  if (req.method === 'HEAD') {
-    if (req.httpVersionMinor === 1 && length === undefined) {
-      headers.push('Transfer-Encoding', 'chunked'); // 2.4
-    }
-    res.writeHead(status, headers).end();
-    done();
-    return;
-  }
-  // Node would send chunks to a client that says TE: chunked (2.4).
-  if (req.httpVersionMinor === 0) res.useChunkedEncodingByDefault = false;
-  res.writeHead(status, headers);
+/** Writes each slice of the body in its own turn, once the client has taken the one before. */
+function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void): void {
+  const { req, res, connection } = exchange;
   const fail = (err: unknown) => {
     if (!(err instanceof CallerLeft)) exchange.fault = err;
     connection.destroy(); // 4.14
@@ -194,9 +170,9 @@ function sliceBytesOf({ encrypted }: Socket & { readonly encrypted?: boolean }):
 const UNREAD_LIMIT_BYTES = 102_400; // 2.13
 
 /**
- * True if the connection must close after this response. The request's body may still be on its way.
- * Node reads and drops a body of known length. A body of unknown length closes the connection, and
- * so does one that the client may never send because it waits for 100 (RFC 9110 §10.1.1).
+ * True if the connection must close after this response. The request's body may still be on its way: node
+ * drops one of known length. A body of unknown length closes the connection, and so does one that the client
+ * may never send because it waits for 100 (RFC 9110 §10.1.1).
  */
 export function endsConnection(exchange: Exchange, reply: Reply): boolean {
   const { req, res, offerEnd } = exchange;
@@ -216,13 +192,10 @@ function isWhole(body: Reply['body']): body is string | Buffer {
   return typeof body === 'string' || Buffer.isBuffer(body);
 }
 
-/** Node's own pattern: node decides by it whether the connection closes. */
+/** Node's own pattern, by which node decides whether the connection closes. */
 const CONTINUE = /(?:^|\W)100-continue(?:$|\W)/i;
 
-/**
- * True if the client waits for 100 before it sends the body. This is the only expectation, and only
- * HTTP/1.1 has it (RFC 9110 §10.1.1).
- */
+/** True if the client waits for 100 before it sends the body; only HTTP/1.1 has this (RFC 9110 §10.1.1). */
 export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
   return httpVersionMinor === 1 && CONTINUE.test(headers.expect ?? ''); // 2.14
 }

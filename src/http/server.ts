@@ -1,5 +1,5 @@
-// HTTP(S) listener: accepts connections within the budget, passes their input to connection.ts, and
-// shuts down gracefully.
+// HTTP(S) listener: accepts connections within the budget, passes their input to connection.ts, and shuts
+// down gracefully.
 import { once } from 'node:events';
 import {
   createServer as createHttpServer,
@@ -17,13 +17,12 @@ import { Connection, type Handler } from './connection.ts';
 import { BACKLOG, HTTP_OPTIONS, IDLE_PARSERS, TLS_OPTIONS } from './limits.ts';
 import type { ParseError } from './message.ts';
 
-/** A certificate chain and its private key, as PEM texts. */
+/** A certificate chain and its private key, as PEM. */
 export interface KeyPair {
   readonly cert: string;
   readonly key: string;
 }
 
-/** Property of a socket that holds its Connection. */
 const CONNECTION = Symbol('connection');
 /** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, every handshake fails. */
 type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
@@ -33,9 +32,8 @@ export class Server {
   readonly #server: HttpServer | HttpsServer;
   readonly #handler: Handler;
   readonly #budget: Budget;
-  /** Begins the TLS handshake of a connection; undefined without TLS. */
+  /** Undefined without TLS: begin the handshake, and then to parse what the connection receives. */
   readonly #startTls: ((socket: Socket) => void) | undefined;
-  /** Begins to parse what a TLS connection receives. */
   readonly #startHttp: ((socket: Socket) => void) | undefined;
   readonly #connections = new Set<Connection>();
   #accepted = 0;
@@ -53,7 +51,7 @@ export class Server {
           receive,
         )
       : createHttpServer(HTTP_OPTIONS, receive);
-    // 6.3 limits only the size. With a maximum number of fields, node would silently drop some.
+    // 6.3: with a maximum number of header fields, node would silently drop some.
     this.#server.maxHeadersCount = 0;
     setMaxIdleHTTPParsers(IDLE_PARSERS);
     // One timer of Budget checks the progress of all connections.
@@ -76,27 +74,22 @@ export class Server {
     this.#server.on('connect', (_req, socket: OwnedSocket) => socket[CONNECTION]?.refuseTunnel());
   }
 
-  /**
-   * Listens on `host`, or on all interfaces, and returns the port. With `reusePort`, other processes can
-   * listen on the same port (SO_REUSEPORT).
-   * @throws the system's error if the address is not available
-   */
+  /** Listens on `host`, or on all interfaces, and returns the port. `reusePort` is SO_REUSEPORT. */
   async listen(port: number, host: string | undefined, reusePort = false): Promise<number> {
     this.#server.listen({ port, host, reusePort, backlog: BACKLOG });
     await once(this.#server, 'listening');
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** Uses this certificate for new connections. Open ones keep theirs. */
   reloadTls(tls: KeyPair): void {
     // Without the options, node would use its default ciphers.
     (this.#server as HttpsServer).setSecureContext({ ...TLS_OPTIONS, ...tls });
   }
 
   /**
-   * Accepts the connections that the kernel has already queued, then none. Resolves when the last
-   * connection has closed. The handler closes each with its last response. Idle connections stay
-   * open for `graceMs` milliseconds, because a request may be on its way.
+   * Accepts the connections that the kernel has already queued, then none. Resolves when the last one has
+   * closed. The handler closes each with its last response; idle ones are closed after `graceMs`, because
+   * a request may be on its way (6.15).
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
     // Node accepts one connection per turn of the event loop, so after a turn without one the queue
@@ -113,13 +106,12 @@ export class Server {
       // http.Server's own close() would close idle connections at once.
       NetServer.prototype.close.call(this.#server);
     });
-    // 6.15: closes them one turn later, so that input that has already arrived is read first.
+    // One turn later, so that input that has already arrived is read first.
     const grace = setInterval(() => setImmediate(() => this.#closeIdle()), graceMs);
     if (this.#connections.size > 0) await closed;
     clearInterval(grace);
   }
 
-  /** Destroys every connection. */
   destroy(): void {
     this.#server.close();
     for (const connection of this.#connections) connection.destroy();
