@@ -52,9 +52,12 @@ async function main(flags: readonly string[]): Promise<void> {
   }
 }
 
-/** Builds the image and prints the output. @returns the output, which has the list of files */
+/**
+ * Builds the image and prints the output. Uses no cache, because a cached step prints nothing.
+ * @returns the output, which has the list of files
+ */
 async function build(flags: readonly string[]): Promise<string> {
-  const args = ['build', ...PLATFORM, '-t', IMAGE, ...flags, SOURCE];
+  const args = ['build', '--no-cache', ...PLATFORM, '-t', IMAGE, ...flags, SOURCE];
   const child = spawn(ENGINE, args, { stdio: ['ignore', 'pipe', 'pipe'] });
   let output = '';
   for (const stream of [child.stdout, child.stderr]) {
