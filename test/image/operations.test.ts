@@ -1,11 +1,12 @@
 // Runs the commands of docs/operations.md that need a container engine. Changes only the names of
-// the image, the container and the volume, and the ports.
+// the image, the container, the volume and the registry, and the ports. The command for arm64 takes
+// minutes, so it needs IMAGE=full. ARM64_NODE_IMAGE names its base image if no registry is reachable.
 import assert from 'node:assert/strict';
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { ENGINE, run } from '../../image/unpack.ts';
-import { find } from '../support/daemon.ts';
+import { Daemon, find, stablePort } from '../support/daemon.ts';
 import { block } from '../support/manual.ts';
 import { newFolder } from '../support/program.ts';
 import { until } from '../support/until.ts';
@@ -13,6 +14,9 @@ import { Container, engine, IMAGE, NO_IMAGE } from './engine.ts';
 import { NO_POSTGRES, postgresImage } from './postgres-image.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
+const REGISTRY = find('docker-registry');
+const NO_REGISTRY = REGISTRY === undefined && 'no registry is installed (docker-registry)';
+const QEMU = '/proc/sys/fs/binfmt_misc/qemu-aarch64';
 
 describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   const volume = `notes-users-test-manual-${process.pid}`;
@@ -69,7 +73,56 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     await container.responses();
     assert.ok(await container.isRunning());
   });
+
+  test('a registry has the image that was pushed to it', { skip: NO_REGISTRY }, async () => {
+    await using registry = await startRegistry();
+    const pushed = `127.0.0.1:${registry.port}/notes-users:0.1.0`;
+    const id = () => engine('image', 'inspect', '-f', '{{.Id}}', pushed);
+    const commands = block('Kubernetes', 'docker push')
+      .replaceAll('REGISTRY/notes-users:0.1.0', pushed)
+      .replaceAll(/^docker\b/gm, ENGINE);
+    try {
+      await run('bash', ['-ec', commands], { cwd: SOURCE });
+      const built = await id();
+      await engine('rmi', pushed);
+      await assert.rejects(id());
+      await engine('pull', '--quiet', pushed);
+      assert.equal(await id(), built);
+    } finally {
+      await engine('rmi', pushed).catch(() => {});
+    }
+  });
 });
+
+/** Reason to skip the command for arm64. */
+function whyNoArm64(): string | false {
+  if (process.env.IMAGE !== 'full') return 'takes minutes: IMAGE=full npm run test:image';
+  if (process.arch === 'arm64' || existsSync(QEMU)) return false;
+  return `${QEMU} is missing (qemu-user-static)`;
+}
+
+test('the manual: the image for arm64 is built, run and verified', {
+  skip: NO_IMAGE || whyNoArm64(),
+}, async (t) => {
+  const { ARM64_NODE_IMAGE: base } = process.env;
+  const flags = base === undefined ? '' : ` -- --build-arg NODE_IMAGE=${base}`;
+  const command = block('arm64', 'image:arm64').trimEnd() + flags;
+  const output = await run('bash', ['-ec', command], { cwd: SOURCE });
+  assert.match(output, /^\d+ files match the list$/m);
+  const figures = output.matchAll(/^(?:build|size|first 200|memory|docker stop).*$/gm);
+  for (const [figure] of figures) t.diagnostic(figure);
+});
+
+/** Starts a registry without TLS. Engines accept one on 127.0.0.1. */
+async function startRegistry(): Promise<Daemon> {
+  const [port, folder] = [await stablePort(), newFolder()];
+  chmodSync(folder, 0o777); // As root, the daemon runs as another user.
+  const file = join(folder, 'registry.json');
+  const storage = { filesystem: { rootdirectory: join(folder, 'images') } };
+  const http = { addr: `127.0.0.1:${port}` };
+  writeFileSync(file, JSON.stringify({ version: '0.1', storage, http })); // JSON is YAML.
+  return new Daemon(port, REGISTRY!, ['serve', file]).listening();
+}
 
 const compose = (await run(ENGINE, ['compose', 'version']).then(
   () => `command ${ENGINE} compose`,

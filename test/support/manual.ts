@@ -13,10 +13,14 @@ export interface Block {
   readonly text: string;
 }
 
-/** The test of a block, or the reason why there is none. */
+/** The test of a block. */
 export type Treatment =
   /** A container engine, in test/image/operations.test.ts. */
   | 'engine'
+  /** A container engine and a registry on this machine, in test/image/operations.test.ts. */
+  | 'registry'
+  /** A container engine and qemu, with IMAGE=full, in test/image/operations.test.ts. */
+  | 'qemu'
   /** A container engine with compose and a Postgres, in test/image/operations.test.ts. */
   | 'compose'
   /** kubectl and a stand-in for the cluster, in test/manual.test.ts. */
@@ -33,21 +37,15 @@ export type Treatment =
    * The service with TLS, and a stand-in for docker, in test/manual.test.ts. Also a container
    * without TLS, in test/image/operations.test.ts.
    */
-  | 'tls'
-  | { readonly notRun: string };
+  | 'tls';
 
 /** Tests by heading, for each block below it in order. */
 export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
   'The image': ['engine'],
   'Audit it': ['engine'],
-  arm64: [{ notRun: 'builds for minutes under qemu, and needs an arm64 base image' }],
+  arm64: ['qemu'],
   Compose: ['compose'],
-  Kubernetes: [
-    { notRun: 'pushes to a registry of the reader; the first block of the page builds' },
-    'postgres',
-    'kubectl',
-    'kubectl',
-  ],
+  Kubernetes: ['registry', 'postgres', 'kubectl', 'kubectl'],
   Password: ['compose'],
   'Signing key, one container': ['compose', 'compose'],
   'Signing key, replicas': ['kubectl'],
