@@ -31,7 +31,7 @@ const configuration = (token: string) => `
 hooks = "hooks"
 color = false
 continue-on-failure = true
-request-timeout = 10
+request-timeout = 60
 workers = 1
 
 [cache]

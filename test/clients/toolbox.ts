@@ -1,6 +1,7 @@
 // Installs third-party programs at pinned versions with their package managers into one cache
 // folder. They write nothing to the source tree or the home folder.
-import { execFile, spawnSync } from 'node:child_process';
+import assert from 'node:assert/strict';
+import { type ExecFileException, execFile, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { copyFileSync, readFileSync } from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
@@ -77,7 +78,12 @@ export interface Options {
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** Runs a program. @returns stdout @throws an Error with all of its output if it fails */
+/**
+ * Runs a program.
+ * @returns stdout
+ * @throws an AssertionError with all of its output if its exit status is not 0; an Error if it
+ *   can't be started or doesn't end in time
+ */
 export async function run(
   program: string,
   args: readonly string[],
@@ -87,8 +93,10 @@ export async function run(
   try {
     return (await promisify(execFile)(program, args, options)).stdout;
   } catch (err) {
-    const { message, stdout, stderr } = err as Error & { stdout: string; stderr: string };
-    throw new Error(`${message}\n${stdout}${stderr}`);
+    const { message, code, stdout, stderr } = err as ExecFileException;
+    const text = `${message}\n${stdout}${stderr}`;
+    if (typeof code === 'number') assert.fail(text);
+    throw new Error(text);
   }
 }
 

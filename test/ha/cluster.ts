@@ -257,13 +257,14 @@ export class Cluster {
       `select application_name as name from pg_stat_replication where sync_state in ('sync', 'quorum')`,
     );
     const standby = this.members.find(({ name }) => name === rows?.[0]?.name);
-    assert.ok(standby, 'no synchronous standby');
+    if (standby === undefined) throw new Error('no synchronous standby');
     return standby;
   }
 
   async switchover(leader: Member): Promise<void> {
+    const output = await leader.run(COMMANDS.switchover);
     // patronictl exits with 0 even if the switchover fails.
-    assert.match(await leader.run(COMMANDS.switchover), /Successfully switched over to/);
+    if (!output.includes('Successfully switched over to')) throw new Error(output);
   }
 
   /** Creates the page's role and database, both with a new name. @returns the name */

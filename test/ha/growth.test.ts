@@ -37,10 +37,10 @@ test('5.1 7.2 a replica that prefers a standby reads from it, is ready, and refu
     LOG_LEVEL: 'debug',
   });
   const connected = await reader.logged('connected');
-  assert.equal(connected.host, `127.0.0.1:${standby.port}`);
+  if (connected.host !== `127.0.0.1:${standby.port}`) throw new Error(`it reads ${connected.host}`);
   const deadline = performance.now() + APPLY_TIMEOUT_MS;
   while ((await send(`${reader.url}/users/1`)).body !== created.body) {
-    assert.ok(performance.now() < deadline, 'the standby does not apply the commit');
+    if (performance.now() > deadline) throw new Error('the standby does not apply the commit');
     await pause(20);
   }
   assert.equal((await send(`${reader.adminUrl}/ready`)).status, 200);
