@@ -1,19 +1,17 @@
 // The domain: users, their valid values, and the interface of a store. Imports nothing.
 
-/** A user as stored. */
+/** A user as stored. `FIELDS` has the valid values of name and email. */
 export interface User {
   /** Assigned by the store: ascending, never reused, 1 to 2^53 - 1. */
   readonly id: number;
-  /** 1 to 100 Unicode code points. */
   readonly name: string;
-  /** 3 to 100 Unicode code points, unique, compared exactly. */
+  /** Unique, compared exactly. */
   readonly email: string;
   /** Starts at 1 and grows by one with every change of name or email. */
   readonly version: number;
 }
 
 export type NewUser = Pick<User, 'name' | 'email'>;
-
 /** The fields to set; absent ones stay as they are. */
 export type UserChange = Partial<NewUser>;
 
@@ -28,13 +26,17 @@ export interface Condition {
 /** The condition that every user meets. Stores compare it by identity. */
 export const ALWAYS: Condition = { oneOf: 'any', noneOf: [] };
 
-/** True if a user with this version meets the condition (4.8). */
+/** True if a user with this version meets the condition. */
 export function holds({ oneOf, noneOf }: Condition, version: number): boolean {
-  const isExcluded = noneOf === 'any' || noneOf.includes(version);
-  return !isExcluded && (oneOf === 'any' || oneOf.includes(version));
+  return matches(oneOf, version) && !matches(noneOf, version); // 4.8
 }
 
-/** A keyset page: at most `limit` users whose id is greater than `after`. */
+/** True if `*` or a list of versions or tags includes this one (RFC 9110 §13.1.1, §13.1.2). */
+export function matches<T>(list: readonly T[] | 'any', item: T): boolean {
+  return list === 'any' || list.includes(item);
+}
+
+/** The first `limit` users with an id greater than `after`. */
 export interface Page {
   readonly after: number;
   readonly limit: number;
@@ -63,10 +65,7 @@ export interface UserStore {
   findByEmail(email: string, caller?: Caller): Promise<User | undefined>;
   /** The users of a page, by ascending id. */
   list(page: Page, caller?: Caller): Promise<readonly User[]>;
-  /**
-   * Returns the user after the change.
-   * @throws EmailTaken
-   */
+  /** Returns the user after the change. @throws EmailTaken */
   update(
     id: number,
     change: UserChange,
@@ -111,9 +110,8 @@ export class InvalidUser extends Error {
 const NOT_IN_EMAIL = '@\\x00-\\x20\\x7f-\\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000';
 
 /**
- * The fields of a user as JSON Schema (2020-12), where lengths count code points (4.11). Stores
- * can't keep U+0000 or lone surrogates. No portable pattern rejects lone surrogates, so `isValid`
- * does.
+ * The fields of a user as JSON Schema (2020-12), where lengths count code points (4.11). Stores can't keep
+ * U+0000 or lone surrogates. No portable pattern rejects lone surrogates, so `isValid` does.
  */
 export const FIELDS = {
   name: {
@@ -140,37 +138,36 @@ const PATTERNS = {
   email: new RegExp(FIELDS.email.pattern),
 };
 
-/** Requires both fields; ignores other members. @throws InvalidUser */
+/** Requires both fields. @throws InvalidUser */
 export function parseNewUser(body: unknown): NewUser {
-  return check(body, FIELD_NAMES) as NewUser;
+  return parse(body, false) as NewUser;
 }
 
 /** Reads a JSON Merge Patch (4.6). @throws InvalidUser, also for null, which would remove a field */
 export function parseChange(body: unknown): UserChange {
-  const present = FIELD_NAMES.filter((field) => isObject(body) && Object.hasOwn(body, field));
-  return check(body, present);
+  return parse(body, true);
 }
 
-function check(body: unknown, fields: readonly Field[]): UserChange {
-  if (!isObject(body)) throw new InvalidUser('The body must be a JSON object.'); // 4.12
-  const invalid = fields.filter((field) => !isValid(field, body[field]));
-  if (invalid.length > 0) {
-    const sentences = invalid.map((field) => `${field} must be ${FIELDS[field].description}`);
-    throw new InvalidUser(`${sentences.join('; ')}.`);
+/** Returns the fields of the body, without its other members. */
+function parse(body: unknown, isPartial: boolean): UserChange {
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+    throw new InvalidUser('The body must be a JSON object.'); // 4.12
   }
-  return Object.fromEntries(fields.map((field) => [field, body[field]])); // 4.12
+  const values = body as Readonly<Record<string, unknown>>;
+  const fields = FIELD_NAMES.filter((field) => !isPartial || Object.hasOwn(values, field));
+  const faults = fields
+    .filter((field) => !isValid(field, values[field]))
+    .map((field) => `${field} must be ${FIELDS[field].description}`);
+  if (faults.length > 0) throw new InvalidUser(`${faults.join('; ')}.`);
+  return Object.fromEntries(fields.map((field) => [field, values[field]])); // 4.12
 }
 
 export function isValid(field: Field, value: unknown): boolean {
   if (typeof value !== 'string') return false; // 4.6, 4.11
   const { minLength, maxLength } = FIELDS[field];
   // A code point has one or two UTF-16 units, so longer values need not be counted.
-  if (value.length < minLength || value.length > 2 * maxLength) return false;
+  if (value.length > 2 * maxLength) return false;
   const length = [...value].length;
   if (length < minLength || length > maxLength) return false;
   return value.isWellFormed() && PATTERNS[field].test(value); // 4.11
-}
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

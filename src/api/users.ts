@@ -1,25 +1,18 @@
 // The six operations on users (contract section 4).
-import { condition, entityTag, matches } from '../http/conditional.ts';
+import { condition, entityTag } from '../http/conditional.ts';
 import { HttpError } from '../http/errors.ts';
 import { parseQuery } from '../http/query.ts';
 import { empty, json, type Pieces, type Reply } from '../http/reply.ts';
 import type { Context, RouteHandler, Services } from '../route.ts';
-import {
-  type Caller,
-  FIELDS,
-  isValid,
-  parseChange,
-  parseNewUser,
-  type User,
-  type UserChange,
-  type UserStore,
-  type WriteResult,
-} from '../user.ts';
+import type { User, UserChange, UserStore, WriteResult } from '../user.ts';
+import { FIELDS, isValid, matches, parseChange, parseNewUser } from '../user.ts';
 
 /** Lists of at least this many users are streamed. Each read after the first takes at most this many. */
 const PAGE_SIZE = 500; // 4.1
 /** Approximate length of a piece of a stream. ASCII text fits into one slice of a body, or two over TLS. */
 const PIECE_CHARACTERS = 29 * 1024;
+/** From this length, bytes shared by all responses cost less than text copied for each. */
+const SHARED_CHARACTERS = 16 * 1024;
 const MAX_LIMIT = 1000;
 
 /** GET /users */
@@ -32,8 +25,7 @@ export async function listUsers(context: Context, { store }: Services): Promise<
       throw new HttpError(400, `The query parameter email must be ${FIELDS.email.description}.`); // 4.2
     }
     const user = await store.findByEmail(values.email, context);
-    const found = user !== undefined && user.id > after ? [user] : [];
-    return json(jsonArray(found, found.length));
+    return json(jsonArray(user !== undefined && user.id > after ? [user] : [], 1));
   }
   // One user more than the limit shows whether another page follows.
   const pageLimit = limit === undefined ? PAGE_SIZE : limit + 1;
@@ -48,11 +40,10 @@ export async function listUsers(context: Context, { store }: Services): Promise<
 }
 
 /** POST /users */
-export function createUser(context: Context, { store }: Services): Promise<Reply> {
-  return store.create(parseNewUser(context.body), context).then((user) => {
-    const headers = ['Location', `/users/${user.id}`, 'ETag', entityTag(user)]; // 4.4
-    return json(representation(user), headers, 201);
-  });
+export async function createUser(context: Context, { store }: Services): Promise<Reply> {
+  const user = await store.create(parseNewUser(context.body), context);
+  const headers = ['Location', `/users/${user.id}`, 'ETag', entityTag(user)]; // 4.4
+  return json(representation(user), headers, 201);
 }
 
 /** GET /users/{id} */
@@ -89,12 +80,10 @@ function updateWith(parse: (body: unknown) => UserChange): RouteHandler {
   };
 }
 
-function existing(changed: WriteResult): User {
-  if (changed === undefined) throw noSuchUser();
-  if (changed === 'stale') {
-    throw new HttpError(412, "The user's current version fails If-Match or If-None-Match."); // 4.8
-  }
-  return changed;
+function existing(result: WriteResult): User {
+  if (result === undefined) throw noSuchUser();
+  if (result !== 'stale') return result;
+  throw new HttpError(412, "The user's current version fails If-Match or If-None-Match."); // 4.8
 }
 
 function noSuchUser(): HttpError {
@@ -105,12 +94,15 @@ function noSuchUser(): HttpError {
  * Streams a JSON array of users up to the id `last`. The first piece has the users in `read`. Each later
  * one is read just before it is sent, so that a thousand clients hold no users meanwhile.
  */
-function userPieces(read: readonly User[], last: number, caller: Caller, store: UserStore): Pieces {
+function userPieces(
+  read: readonly User[],
+  last: number,
+  caller: Context,
+  store: UserStore,
+): Pieces {
   /** The users of the next piece; undefined until they are read. */
   let users: readonly User[] | undefined = read;
-  /** Id of the last user written. */
   let after = 0;
-  /** Number of users to read for the next piece; 0 after the last. */
   let pageSize = PAGE_SIZE;
   return {
     next() {
@@ -120,9 +112,8 @@ function userPieces(read: readonly User[], last: number, caller: Caller, store: 
           users = page;
         });
       }
-      const page = users;
       const isFirst = after === 0;
-      const piece = shared(page, `${isFirst} ${last}`, () => makePiece(page, isFirst, last));
+      const piece = shared(users, `${isFirst} ${last}`, (page) => makePiece(page, isFirst, last));
       users = undefined;
       ({ after, pageSize } = piece);
       return piece.body;
@@ -130,16 +121,11 @@ function userPieces(read: readonly User[], last: number, caller: Caller, store: 
   };
 }
 
-interface Piece {
-  readonly body: Buffer;
-  /** Id of its last user. */
-  readonly after: number;
-  /** Number of users to read for the next piece; 0 if this is the last. */
-  readonly pageSize: number;
-}
-
-/** Formats the first users as a piece of about PIECE_CHARACTERS. The list ends with the id `last`. */
-function makePiece(users: readonly User[], isFirst: boolean, last: number): Piece {
+/**
+ * Formats the first users as a piece of about PIECE_CHARACTERS. The list ends with the id `last`. Returns
+ * what to read for the next piece: at most `pageSize` users `after` an id; 0 if this is the last.
+ */
+function makePiece(users: readonly User[], isFirst: boolean, last: number) {
   const parts: string[] = [];
   let length = 0;
   let after = 0;
@@ -150,30 +136,16 @@ function makePiece(users: readonly User[], isFirst: boolean, last: number): Piec
     length += text.length;
     after = user.id;
   }
-  const isEnd = parts.length === 0 || after === last;
-  if (isEnd) parts.push(']');
   const charactersPerUser = length / (parts.length / 2); // A user has two parts.
-  const pageSize = Math.min(Math.ceil(PIECE_CHARACTERS / charactersPerUser), PAGE_SIZE);
+  let pageSize = Math.min(Math.ceil(PIECE_CHARACTERS / charactersPerUser), PAGE_SIZE);
+  if (parts.length === 0 || after === last) {
+    parts.push(']');
+    pageSize = 0;
+  }
   // Not a text built with +: Buffer.from() would flatten it in a call that must not allocate. A garbage
   // collection there can end the process (node 26, "Lazy deopt after a fast API call").
-  const body = Buffer.from(parts.join(''));
-  return { body, after, pageSize: isEnd ? 0 : pageSize };
+  return { body: Buffer.from(parts.join('')), after, pageSize };
 }
-
-/** The JSON last made from each list of the store, and the parameters that it was made with. */
-const madeByUsers = new WeakMap<readonly User[], readonly [key: string, value: unknown]>();
-
-/** Returns the result of `make`. Requests that shared a read share it too. */
-function shared<T>(users: readonly User[], key: string, make: () => T): T {
-  const [knownKey, known] = madeByUsers.get(users) ?? [];
-  if (knownKey === key) return known as T;
-  const value = make();
-  madeByUsers.set(users, [key, value]);
-  return value;
-}
-
-/** From this length, bytes shared by all responses cost less than text copied for each. */
-const SHARED_CHARACTERS = 16 * 1024;
 
 /** Returns the JSON of the first `count` users. */
 function jsonArray(users: readonly User[], count: number): string | Buffer {
@@ -183,17 +155,29 @@ function jsonArray(users: readonly User[], count: number): string | Buffer {
   });
 }
 
+/** The JSON last made from each list of the store, and the parameters that it was made with. */
+const madeByUsers = new WeakMap<readonly User[], readonly [key: string, value: unknown]>();
+
+/** Returns the result of `make`. Requests that shared a read share it too. */
+function shared<T>(users: readonly User[], key: string, make: (users: readonly User[]) => T): T {
+  const [knownKey, known] = madeByUsers.get(users) ?? [];
+  if (knownKey === key) return known as T;
+  const value = make(users);
+  madeByUsers.set(users, [key, value]);
+  return value;
+}
+
 function representation(user: User): string {
   return JSON.stringify(publicFields(user));
 }
 
-function publicFields({ id, name, email }: User): Omit<User, 'version'> {
+function publicFields({ id, name, email }: User) {
   return { id, name, email };
 }
 
 function parseId(text: string): number {
-  const id = /^[1-9][0-9]{0,15}$/.test(text) ? Number(text) : 0;
-  if (id === 0 || !Number.isSafeInteger(id)) throw noSuchUser(); // 4.9
+  const id = /^[1-9][0-9]{0,15}$/.test(text) ? Number(text) : Number.NaN;
+  if (!Number.isSafeInteger(id)) throw noSuchUser(); // 4.9
   return id;
 }
 

@@ -19,15 +19,11 @@ export function clientAddress(
   return socketAddress;
 }
 
-export interface CounterKeys {
-  /** The IPv4 address, or the IPv6 /64, the least that one client commonly has. */
-  readonly network: string;
-  /** The IPv6 /48, the most that one client commonly has. */
-  readonly site: string | undefined;
-}
-
-/** Returns the keys under which failures of an address are counted (3.13). */
-export function counterKeys(address: string): CounterKeys {
+/**
+ * Returns the keys under which failures of an address are counted (3.13). `network` is the IPv4 address,
+ * or the IPv6 /64, the least that one client commonly has; `site` the IPv6 /48, the most.
+ */
+export function counterKeys(address: string) {
   if (isIP(address) !== 6) return { network: address, site: undefined };
   const [head = '', tail = ''] = address.replace(/%.*$/, '').split('::');
   const left = head === '' ? [] : head.split(':');

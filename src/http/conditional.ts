@@ -1,20 +1,15 @@
 // Entity tags and conditional requests (RFC 9110 §8.8.3, §13.1). The tag of a user is its version in
 // quotes. It is a strong validator, because the representation of a version never changes.
 import type { IncomingHttpHeaders } from 'node:http';
-import { ALWAYS, type Condition, type User, type Versions } from '../user.ts';
+import { ALWAYS, type Condition, matches, type User, type Versions } from '../user.ts';
 
 export function entityTag(user: User): string {
   return `"${user.version}"`; // 4.16
 }
 
 /** True if an `If-None-Match` header lists the tag (RFC 9110 §13.1.2). */
-export function listsTag(header: string, tag: string): boolean {
-  return matches(parseTags(header, 'weak'), tag.slice(1, -1));
-}
-
-/** True if `*` or a list of versions or tags includes this one (RFC 9110 §13.1.1, §13.1.2). */
-export function matches<T>(list: readonly T[] | 'any', item: T): boolean {
-  return list === 'any' || list.includes(item);
+export function listsTag(header: string | undefined, tag: string): boolean {
+  return header !== undefined && matches(parseTags(header, 'weak'), tag.slice(1, -1));
 }
 
 /** Returns the condition that `If-Match` and `If-None-Match` express (4.8). */
@@ -27,16 +22,16 @@ export function condition(headers: IncomingHttpHeaders): Condition {
   };
 }
 
+function parseVersions(header: string, comparison: 'strong' | 'weak'): Versions {
+  const tags = parseTags(header, comparison);
+  return tags === 'any' ? tags : tags.filter((tag) => VERSION.test(tag)).map(Number);
+}
+
+const VERSION = /^[1-9][0-9]{0,15}$/;
+
 // entity-tag = [ "W/" ] DQUOTE *( %x21 / %x23-7E / obs-text ) DQUOTE   (RFC 9110 §8.8.3)
 // A list can have empty elements (§5.6.1).
 const ENTITY_TAG = /[ \t,]*(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*(?=,|$)/y;
-const VERSION = /^[1-9][0-9]{0,15}$/;
-
-function parseVersions(header: string, comparison: 'strong' | 'weak'): Versions {
-  const tags = parseTags(header, comparison);
-  if (tags === 'any') return tags;
-  return tags.filter((tag) => VERSION.test(tag)).map(Number);
-}
 
 /**
  * Returns the tags of a list, without quotes. Weak tags count in a weak comparison only (§8.8.3.2). A

@@ -3,7 +3,6 @@ import { STATUS_CODES } from 'node:http';
 import { CallerLeft, EmailTaken, InvalidUser } from '../user.ts';
 import { type Reply, text } from './reply.ts';
 
-/** Thrown for a request that gets an error response. */
 export class HttpError extends Error {
   override readonly name = 'HttpError';
   readonly status: number;
@@ -18,7 +17,7 @@ export class HttpError extends Error {
   }
 }
 
-/** Returns the response to anything thrown: 500 for an unknown error. */
+/** Returns the response to anything thrown. */
 export function errorReply(err: unknown): Reply {
   if (err instanceof HttpError) return text(err.status, err.message, err.headers);
   if (err instanceof InvalidUser) return text(400, err.message);

@@ -14,10 +14,7 @@ const MAX_SEGMENTS = 4_000;
 type Value = string | Value[] | { [key: string]: Value };
 
 /** `a[b][]=c` has the path `['a', 'b', '']` and the value `'c'`. */
-interface Parameter {
-  readonly path: readonly string[];
-  readonly value: string;
-}
+type Parameter = { readonly path: readonly string[]; readonly value: string };
 
 /**
  * Returns nested objects and arrays of strings (3.14, 3.18). Ignores empty names and names that exist
@@ -26,23 +23,21 @@ interface Parameter {
  * than 32 levels or 4,000 segments, and malformed percent-encoding
  */
 export function parseForm(text: string): object {
-  const parts = text
-    .replace(/%5B/gi, '[')
-    .replace(/%5D/gi, ']')
-    .split('&', MAX_PARAMETERS + 1);
+  const bracketed = text.replace(/%5B/gi, '[').replace(/%5D/gi, ']');
+  const parts = bracketed.split('&', MAX_PARAMETERS + 1);
   if (parts.length > MAX_PARAMETERS) {
     throw new HttpError(413, `The form has more than ${MAX_PARAMETERS} parameters.`); // 3.15
   }
   const parameters: Parameter[] = [];
-  let segments = 0;
+  let segmentCount = 0;
   for (const part of parts) {
     // As in qs, a name may contain "=" inside its brackets: "a[b=c]=d" has the name "a[b=c]".
     const equals = part.indexOf('=', part.indexOf(']='));
     const end = equals === -1 ? part.length : equals;
     const path = splitName(part.slice(0, end));
     const value = decode(part.slice(end + 1));
-    segments += path.length;
-    if (segments > MAX_SEGMENTS) throw malformed(`has more than ${MAX_SEGMENTS} name segments`); // 3.15
+    segmentCount += path.length;
+    if (segmentCount > MAX_SEGMENTS) throw malformed(`has more than ${MAX_SEGMENTS} name segments`); // 3.15
     if (path.length > 0 && !path.some(isPrototypeName)) parameters.push({ path, value }); // 3.17
   }
   // V8 stores {}[999] in an array of 12 kB. A deleted large index makes it use a hash table.
@@ -56,7 +51,8 @@ export function parseForm(text: string): object {
 function build(parameters: readonly Parameter[], level: number): Value {
   const isLeaf = ({ path }: Parameter) => path.length === level;
   if (parameters.every(isLeaf)) {
-    return parameters.length === 1 ? parameters[0]!.value : parameters.map(({ value }) => value);
+    const values = parameters.map(({ value }) => value);
+    return values.length === 1 ? values[0]! : values;
   }
   if (parameters.some(isLeaf)) throw malformed('has a name with both a value and children'); // 3.14
 
@@ -86,7 +82,6 @@ function kindOf(segment: string): 'key' | 'index' | 'list' {
   return /^(?:0|[1-9][0-9]*)$/.test(segment) ? 'index' : 'key';
 }
 
-/** Returns the decoded segments of a name: `['a', 'b', '']` for `a[b][]`. */
 function splitName(name: string): readonly string[] {
   if (name === '') return [];
   const [first = '', ...rest] = name.split('[', MAX_LEVELS + 2);

@@ -22,9 +22,9 @@ export function mediaType(
     const fault = 'The body must not have a Content-Encoding other than identity.';
     throw new HttpError(415, fault, ['Accept-Encoding', 'identity']);
   }
-  const { type, charsets } = parseContentType(req.headers['content-type'] ?? '');
+  const type = utf8Type(req.headers['content-type'] ?? '');
   const found = accepts.find((name) => MEDIA_TYPES[name] === type);
-  if (found !== undefined && charsets.every((charset) => charset === 'utf-8')) return found; // 2.8
+  if (found !== undefined) return found;
   const accepted = accepts.map((name) => MEDIA_TYPES[name]).join(', ');
   const headers = ['Accept', accepted];
   if (req.method === 'PATCH') headers.push('Accept-Patch', accepted);
@@ -38,16 +38,16 @@ const TYPE = /^[ \t]*([^; \t]*)/;
 const PARAMETER =
   /[ \t]*;[ \t]*(?:([\w!#$%&'*+.^`|~-]+)=([\w!#$%&'*+.^`|~-]+|"(?:[^"\\]|\\.)*"))?/y;
 
-function parseContentType(header: string): { type: string; charsets: readonly string[] } {
+/** Returns the type in lower case; undefined if the header is malformed or has another charset. */
+function utf8Type(header: string): string | undefined {
   const [start, type] = TYPE.exec(header)!;
-  const charsets: string[] = [];
   let end = start.length;
   PARAMETER.lastIndex = end;
   for (let match = PARAMETER.exec(header); match !== null; match = PARAMETER.exec(header)) {
     end = PARAMETER.lastIndex;
-    const value = match[2]?.replace(/^"(.*)"$/s, '$1').replace(/\\(.)/g, '$1') ?? '';
-    if (match[1]?.toLowerCase() === 'charset') charsets.push(value.toLowerCase());
+    const [, name, sent = ''] = match;
+    const value = sent.replace(/^"(.*)"$/s, '$1').replace(/\\(.)/g, '$1');
+    if (name?.toLowerCase() === 'charset' && value.toLowerCase() !== 'utf-8') return undefined; // 2.8
   }
-  const isWhole = header.slice(end).trim() === '';
-  return { type: isWhole ? type!.toLowerCase() : '', charsets };
+  return header.slice(end).trim() === '' ? type!.toLowerCase() : undefined;
 }

@@ -8,11 +8,7 @@ const HOST = /^(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/
 /** Limit of the header section (RFC 6585 §5). */
 export const MAX_HEADER_BYTES = 16 * 1024;
 
-/**
- * Checks the version, the size of the header section, the transfer coding and the host (RFC 9112 §2.3,
- * §6.1, §3.2).
- * @throws HttpError 505, 431 or 400
- */
+/** @throws HttpError 505, 431 or 400 (RFC 9112 §2.3, §6.1, §3.2) */
 export function checkMessage(req: IncomingMessage): void {
   if (req.httpVersionMajor !== 1) throw new HttpError(505); // 2.4
   if (headerBytes(req) > MAX_HEADER_BYTES) throw new HttpError(431); // 6.3
@@ -37,16 +33,15 @@ export function headerBytes({ rawHeaders }: IncomingMessage): number {
 
 /** The header's value if it was sent exactly once. Of several, node keeps only the first. */
 export function singleHeader(
-  req: IncomingMessage,
+  { headers, rawHeaders }: IncomingMessage,
   name: 'host' | 'authorization',
-): string | undefined {
-  const { rawHeaders } = req;
+) {
   let count = 0;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     const header = rawHeaders[i]!;
     if (header.length === name.length && header.toLowerCase() === name) count++;
   }
-  return count === 1 ? req.headers[name] : undefined;
+  return count === 1 ? headers[name] : undefined;
 }
 
 /** An error of node's parser, with the reason from llhttp. */

@@ -1,10 +1,7 @@
 // Percent-decoding, and the query of a request target (RFC 3986 §2.1, §3.4). `+` is a plus sign.
 import { HttpError } from './errors.ts';
 
-/**
- * Returns the known parameters and ignores others.
- * @throws HttpError 400 for a known parameter that repeats, and for malformed percent-encoding
- */
+/** @throws HttpError 400 for a known parameter that repeats, and for malformed percent-encoding */
 export function parseQuery<Name extends string>(
   query: string,
   known: readonly Name[],

@@ -13,26 +13,20 @@ export interface Resource<Route> {
   readonly allow: string;
 }
 
-/** Path parameters by name. */
-export type Parameters = Readonly<Record<string, string>>;
-
-export interface Match<Route> {
+interface Match<Route> {
   readonly resource: Resource<Route>;
   /** Values of the pattern's `{name}` segments, percent-decoded. */
-  readonly parameters: Parameters;
+  readonly parameters: Readonly<Record<string, string>>;
   /** The query without its `?`, not decoded. */
   readonly query: string;
 }
 
 export class Router<Route> {
-  readonly #resources: readonly Resource<Route>[];
+  readonly #resources: Resource<Route>[] = [];
   /** Matches of the paths without parameters, for a lookup that parses nothing. */
   readonly #literal = new Map<string, Match<Route>>();
 
-  /**
-   * The keys of the table are `METHOD /path`.
-   * @throws an Error if a path can match two patterns
-   */
+  /** The keys of the table are `METHOD /path`. @throws an Error if a path can match two patterns */
   constructor(table: Readonly<Record<string, Route>>) {
     const byPattern = new Map<string, Map<string, Route>>();
     for (const [key, route] of Object.entries(table)) {
@@ -41,18 +35,13 @@ export class Router<Route> {
       byPattern.set(pattern, routes.set(method, route));
       if (method === 'GET') routes.set('HEAD', route); // 2.6
     }
-    this.#resources = [...byPattern].map(([pattern, routes]) => ({
-      pattern,
-      segments: pattern.slice(1).split('/'),
-      routes,
-      allow: [...routes.keys(), 'OPTIONS'].join(', '),
-    }));
-    for (const resource of this.#resources) {
-      const { pattern, segments } = resource;
-      const twin = this.#resources.find(
-        (one) => one !== resource && overlap(one.segments, segments),
-      );
-      if (twin) throw new Error(`a path can match both ${pattern} and ${twin.pattern}`);
+    for (const [pattern, routes] of byPattern) {
+      const segments = pattern.slice(1).split('/');
+      const twin = this.#resources.find((one) => overlap(one.segments, segments));
+      if (twin) throw new Error(`a path can match both ${twin.pattern} and ${pattern}`);
+      const allow = [...routes.keys(), 'OPTIONS'].join(', ');
+      const resource = { pattern, segments, routes, allow };
+      this.#resources.push(resource);
       if (segments.some(isParameter)) continue;
       this.#literal.set(pattern, { resource, parameters: {}, query: '' });
     }
@@ -63,21 +52,17 @@ export class Router<Route> {
     return [...new Set(this.#resources.flatMap(({ allow }) => allow.split(', ')))].join(', ');
   }
 
-  /**
-   * @returns undefined for an unknown path
-   * @throws HttpError 400 if the path has malformed percent-encoding
-   */
+  /** @throws HttpError 400 if the path has malformed percent-encoding */
   find(target: string): Match<Route> | undefined {
     const literal = this.#literal.get(target);
     if (literal !== undefined) return literal;
     const mark = target.indexOf('?');
-    const path = withoutOrigin(mark === -1 ? target : target.slice(0, mark));
-    const segments = splitPath(path);
-    if (segments === undefined) return undefined;
+    const end = mark === -1 ? target.length : mark;
+    const segments = splitPath(withoutOrigin(target.slice(0, end)));
     for (const resource of this.#resources) {
       const parameters = matchPath(resource.segments, segments);
       if (parameters === undefined) continue;
-      return { resource, parameters, query: mark === -1 ? '' : target.slice(mark + 1) };
+      return { resource, parameters, query: target.slice(end + 1) };
     }
     return undefined;
   }
@@ -92,19 +77,18 @@ function withoutOrigin(path: string): string {
 
 /**
  * Splits a path, then decodes each segment once, so `%2F` never separates (2.7). Ignores one trailing
- * slash.
- * @returns undefined if a segment is empty
+ * slash. A path with an empty segment, or without a slash in front, has no segments.
  */
-function splitPath(path: string): readonly string[] | undefined {
-  if (!path.startsWith('/')) return undefined;
+function splitPath(path: string): readonly string[] {
+  if (!path.startsWith('/')) return [];
   const sent = path.slice(1).split('/');
   const segments = path.includes('%') ? sent.map((one) => percentDecode(one, 'path')) : sent;
   if (segments.length === 1) return segments;
   if (segments.at(-1) === '') segments.pop();
-  return segments.includes('') ? undefined : segments;
+  return segments.includes('') ? [] : segments;
 }
 
-function matchPath(pattern: readonly string[], path: readonly string[]): Parameters | undefined {
+function matchPath(pattern: readonly string[], path: readonly string[]) {
   if (pattern.length !== path.length) return undefined;
   const parameters: Record<string, string> = {};
   for (let i = 0; i < pattern.length; i++) {

@@ -1,7 +1,8 @@
 // Entity tags and conditional requests (RFC 9110 8.8.3, 13.1).
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { condition, entityTag, matches } from '../../src/http/conditional.ts';
+import { condition, entityTag } from '../../src/http/conditional.ts';
+import { matches } from '../../src/user.ts';
 
 const user = (version: number) => ({ id: 1, name: 'Ada', email: 'a@b', version });
 
