@@ -3,17 +3,15 @@ import { hash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { compress } from './http/static.ts';
 
-// Relative to the root, because dist/ has only modules.
-const HTML = new URL('../src/docs.html', import.meta.url);
-const OPENAPI = new URL('../openapi.json', import.meta.url);
-
 /** Compresses both. @throws an error of node:fs if a file cannot be read */
 export function readDocuments() {
-  const html = readFileSync(HTML);
-  const headers = ['Content-Security-Policy', policyOf(String(html))];
-  headers.push('Referrer-Policy', 'no-referrer');
+  // Relative to the root, because dist/ has only modules.
+  const read = (path: string) => readFileSync(new URL(`../${path}`, import.meta.url));
+  const html = read('src/docs.html');
+  const policy = policyOf(String(html));
+  const headers = ['Content-Security-Policy', policy, 'Referrer-Policy', 'no-referrer'];
   return Promise.all([
-    compress(readFileSync(OPENAPI), 'application/json'), // 8.1
+    compress(read('openapi.json'), 'application/json'), // 8.1
     compress(html, 'text/html; charset=utf-8', headers), // 8.2
   ]);
 }

@@ -38,7 +38,6 @@ export interface Route {
   readonly summary: string;
 }
 
-/** By method and path. `HEAD` and `OPTIONS` follow from the other methods of a path. */
-export type RouteTable = Readonly<
-  Record<`${'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'} /${string}`, Route>
->;
+/** `HEAD` and `OPTIONS` follow from the other methods of a path. */
+type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+export type RouteTable = { readonly [key: `${Method} /${string}`]: Route };

@@ -83,21 +83,17 @@ export interface UserStore {
   close(graceMs?: number): Promise<void>;
 }
 
-/** Another user has the email. */
 export class EmailTaken extends Error {
   override readonly name = 'EmailTaken';
 }
-
-/** The caller left while its call waited. The call was not done. */
+/** The call was not done. */
 export class CallerLeft extends Error {
   override readonly name = 'CallerLeft';
 }
-
-/** The store failed or did not respond in time; `cause` says how. */
+/** `cause` says how. */
 export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }
-
 /** The message names every invalid field and what is expected. */
 export class InvalidUser extends Error {
   override readonly name = 'InvalidUser';

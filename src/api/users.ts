@@ -14,8 +14,8 @@ const PIECE_CHARACTERS = 29 * 1024;
 /** From this length, bytes shared by all responses cost less than text copied for each. */
 const SHARED_CHARACTERS = 16 * 1024;
 const MAX_LIMIT = 1000;
+const NO_SUCH_USER = 'No user has this id.';
 
-/** GET /users */
 export async function listUsers(context: Context, { store }: Services): Promise<Reply> {
   const values = parseQuery(context.query, ['limit', 'after', 'email']); // 4.2
   const limit = parseInteger('limit', 1, MAX_LIMIT, values.limit);
@@ -35,18 +35,16 @@ export async function listUsers(context: Context, { store }: Services): Promise<
   const headers = count < users.length ? ['Link', next] : [];
   if (count < PAGE_SIZE) return json(jsonArray(users, count), headers); // 4.1
   const last = limit === undefined ? Number.POSITIVE_INFINITY : users[count - 1]!.id;
-  const body = userPieces(users, last, context, store);
+  const body = piecesOf(users, last, context, store);
   return { status: 200, type: 'application/json', body, headers };
 }
 
-/** POST /users */
 export async function createUser(context: Context, { store }: Services): Promise<Reply> {
   const user = await store.create(parseNewUser(context.body), context);
   const headers = ['Location', `/users/${user.id}`, 'ETag', entityTag(user)]; // 4.4
   return json(representation(user), headers, 201);
 }
 
-/** GET /users/{id} */
 export async function readUser(context: Context, { store }: Services): Promise<Reply> {
   const { oneOf, noneOf } = condition(context.headers);
   const found = await store.find(parseId(context.parameters.id!), context);
@@ -81,26 +79,16 @@ function updateWith(parse: (body: unknown) => UserChange): RouteHandler {
 }
 
 function existing(result: WriteResult): User {
-  if (result === undefined) throw noSuchUser();
+  if (result === undefined) throw new HttpError(404, NO_SUCH_USER); // 4.9
   if (result !== 'stale') return result;
   throw new HttpError(412, "The user's current version fails If-Match or If-None-Match."); // 4.8
-}
-
-function noSuchUser(): HttpError {
-  return new HttpError(404, 'No user has this id.'); // 4.9
 }
 
 /**
  * Streams a JSON array of users up to the id `last`. The first piece has the users in `read`. Each later
  * one is read just before it is sent, so that a thousand clients hold no users meanwhile.
  */
-function userPieces(
-  read: readonly User[],
-  last: number,
-  caller: Context,
-  store: UserStore,
-): Pieces {
-  /** The users of the next piece; undefined until they are read. */
+function piecesOf(read: readonly User[], last: number, caller: Context, store: UserStore): Pieces {
   let users: readonly User[] | undefined = read;
   let after = 0;
   let pageSize = PAGE_SIZE;
@@ -122,8 +110,8 @@ function userPieces(
 }
 
 /**
- * Formats the first users as a piece of about PIECE_CHARACTERS. The list ends with the id `last`. Returns
- * what to read for the next piece: at most `pageSize` users `after` an id; 0 if this is the last.
+ * Formats the first users as a piece of about PIECE_CHARACTERS. Also returns what to read for the next
+ * one: `pageSize` users `after` an id; 0 if the list ends here.
  */
 function makePiece(users: readonly User[], isFirst: boolean, last: number) {
   const parts: string[] = [];
@@ -177,7 +165,7 @@ function publicFields({ id, name, email }: User) {
 
 function parseId(text: string): number {
   const id = /^[1-9][0-9]{0,15}$/.test(text) ? Number(text) : Number.NaN;
-  if (!Number.isSafeInteger(id)) throw noSuchUser(); // 4.9
+  if (!Number.isSafeInteger(id)) throw new HttpError(404, NO_SUCH_USER); // 4.9
   return id;
 }
 

@@ -2,21 +2,16 @@
 import { isIP, isIPv4, SocketAddress } from 'node:net';
 
 /**
- * Returns the client's address. Behind proxies it is the entry of `X-Forwarded-For` at position `proxies`
- * from the right, because clients can forge those further left. Without a valid entry there, it is
- * the socket's address, which must be plain.
+ * Behind proxies, the client's address is the entry of `X-Forwarded-For` at position `proxies` from the
+ * right, because clients can forge those further left. The socket's address must be plain.
  */
-export function clientAddress(
-  socketAddress: string,
-  forwardedFor: string | undefined,
-  proxies: number,
-): string {
+export function clientAddress(socket: string, forwardedFor: string | undefined, proxies: number) {
   if (proxies > 0 && forwardedFor !== undefined) {
     const entry = forwardedFor.split(',').at(-proxies) ?? '';
     const address = withoutPort(entry.trim());
     if (isIP(address) !== 0) return plainAddress(address);
   }
-  return socketAddress;
+  return socket;
 }
 
 /**

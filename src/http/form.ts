@@ -19,8 +19,7 @@ type Parameter = { readonly path: readonly string[]; readonly value: string };
 /**
  * Returns nested objects and arrays of strings (3.14, 3.18). Ignores empty names and names that exist
  * on `Object.prototype`.
- * @throws HttpError 413 beyond 1,000 parameters; 400 for malformed or conflicting names, more
- * than 32 levels or 4,000 segments, and malformed percent-encoding
+ * @throws HttpError 413 or 400
  */
 export function parseForm(text: string): object {
   const bracketed = text.replace(/%5B/gi, '[').replace(/%5D/gi, ']');
@@ -43,7 +42,7 @@ export function parseForm(text: string): object {
   // V8 stores {}[999] in an array of 12 kB. A deleted large index makes it use a hash table.
   const form: Record<string, Value> = { 4294967294: '' };
   delete form[4294967294];
-  for (const [name, children] of groupBySegment(parameters, 0)) form[name] = build(children, 1);
+  for (const [name, group] of groupBySegment(parameters, 0)) form[name] = build(group, 1);
   return form;
 }
 

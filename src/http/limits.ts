@@ -3,15 +3,11 @@ import type { ServerOptions } from 'node:http';
 import type { ServerOptions as TlsOptions } from 'node:https';
 import { MAX_HEADER_BYTES } from './message.ts';
 
-/**
- * Parsers that node keeps for further connections, 1,000 by default. Each keeps up to 16 KiB of the last
- * head that it did not finish, which no budget sees (6.17).
- */
+// Parsers that node keeps for further connections, 1,000 by default. Each keeps up to 16 KiB of the last
+// head that it did not finish, which no budget sees (6.17).
 export const IDLE_PARSERS = 64;
-
 /** Connections that the kernel queues before we accept them. */
 export const BACKLOG = 4096;
-
 /** During a stop, time that an idle connection has to send one more request. */
 export const STOP_GRACE_MS = 500;
 

@@ -12,10 +12,7 @@ export const MEDIA_TYPES = {
 export type MediaType = keyof typeof MEDIA_TYPES;
 
 /** @throws HttpError 415 with the accepted types (2.8, RFC 9110 §15.5.16, §12.5.3) */
-export function mediaType(
-  req: IncomingMessage,
-  accepts: readonly MediaType[],
-): MediaType | undefined {
+export function mediaType(req: IncomingMessage, accepts: readonly MediaType[]) {
   if (accepts.length === 0) return undefined;
   const coding = req.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
   if (coding !== 'identity') {

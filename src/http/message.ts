@@ -32,16 +32,14 @@ export function headerBytes({ rawHeaders }: IncomingMessage): number {
 }
 
 /** The header's value if it was sent exactly once. Of several, node keeps only the first. */
-export function singleHeader(
-  { headers, rawHeaders }: IncomingMessage,
-  name: 'host' | 'authorization',
-) {
+export function singleHeader(req: IncomingMessage, name: 'host' | 'authorization') {
+  const { rawHeaders } = req;
   let count = 0;
   for (let i = 0; i < rawHeaders.length; i += 2) {
     const header = rawHeaders[i]!;
     if (header.length === name.length && header.toLowerCase() === name) count++;
   }
-  return count === 1 ? headers[name] : undefined;
+  return count === 1 ? req.headers[name] : undefined;
 }
 
 /** An error of node's parser, with the reason from llhttp. */

@@ -2,17 +2,14 @@
 import { HttpError } from './errors.ts';
 
 /** @throws HttpError 400 for a known parameter that repeats, and for malformed percent-encoding */
-export function parseQuery<Name extends string>(
-  query: string,
-  known: readonly Name[],
-): Partial<Record<Name, string>> {
+export function parseQuery<Name extends string>(query: string, known: readonly Name[]) {
   const values: Partial<Record<Name, string>> = {};
   if (query === '') return values;
   for (const part of query.split('&')) {
     const equals = part.indexOf('=');
     const end = equals === -1 ? part.length : equals;
     const sent = percentDecode(part.slice(0, end), 'query');
-    const name = known.find((candidate) => candidate === sent);
+    const name = known.find((one) => one === sent);
     if (name === undefined) continue; // 4.2
     if (values[name] !== undefined) {
       throw new HttpError(400, `The query parameter ${name} must appear only once.`); // 4.2
