@@ -19,7 +19,7 @@ type Parameter = { readonly path: readonly string[]; readonly value: string };
 /**
  * Returns nested objects and arrays of strings (3.14, 3.18). Ignores empty names and names that exist
  * on `Object.prototype`.
- * @throws HttpError 413 or 400
+ * @throws HttpError 413 beyond 1,000 parameters; 400 for any other fault
  */
 export function parseForm(text: string): object {
   const bracketed = text.replace(/%5B/gi, '[').replace(/%5D/gi, ']');
