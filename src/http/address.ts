@@ -33,9 +33,8 @@ export function counterKeys(address: string) {
 
 // "192.0.2.1:4711", "[2001:db8::1]:4711", "[2001:db8::1]"
 function withoutPort(entry: string): string {
-  const bracketed = /^\[([^\]]*)\](?::[0-9]+)?$/.exec(entry);
-  if (bracketed) return bracketed[1]!;
-  return /^[0-9.]+:[0-9]+$/.test(entry) ? entry.slice(0, entry.indexOf(':')) : entry;
+  const match = /^\[([^\]]*)\](?::[0-9]+)?$/.exec(entry) ?? /^([0-9.]+):[0-9]+$/.exec(entry);
+  return match?.[1] ?? entry;
 }
 
 /**
