@@ -14,13 +14,6 @@ export interface AuthServices {
   readonly protectUsers: boolean;
 }
 
-/** The two parts of an Authorization header. */
-interface Authorization {
-  /** In lower case, because schemes are case-insensitive (RFC 9110 §11.1). */
-  readonly scheme: string;
-  readonly credentials: string;
-}
-
 /**
  * Authenticates a request to the route of `pattern`. `header` is its only Authorization header.
  * @throws HttpError 401 with the route's challenge, or 429
@@ -36,19 +29,17 @@ export function authenticate(
   const scheme = access === 'basic' ? 'basic' : 'bearer';
   const sent = parseAuthorization(header ?? '');
   // 3.13: a request without credentials of this scheme is not a failed check.
-  if (sent?.scheme === scheme && isValid(scheme, sent.credentials, client, auth)) return;
+  if (sent?.scheme === scheme && isValid(sent, client, auth)) return;
   throw unauthorized(challenge(access, realmOf(pattern), sent));
 }
 
-function isValid(
-  scheme: 'basic' | 'bearer',
-  credentials: string,
-  client: string,
-  { credential, limiter, tokens }: AuthServices,
-): boolean {
-  if (scheme === 'bearer') return tokens.verify(credentials);
-  return limiter.attempt(client, () => credential.matchesBasic(credentials));
+function isValid(sent: Authorization, client: string, auth: AuthServices): boolean {
+  if (sent.scheme === 'bearer') return auth.tokens.verify(sent.credentials);
+  return auth.limiter.attempt(client, () => auth.credential.matchesBasic(sent.credentials));
 }
+
+/** The two parts of an Authorization header; the scheme in lower case (RFC 9110 §11.1). */
+type Authorization = { readonly scheme: string; readonly credentials: string };
 
 /** @returns undefined unless the header is two parts separated by one space */
 export function parseAuthorization(header: string): Authorization | undefined {

@@ -22,8 +22,10 @@ const MAX_KEYS_PER_GENERATION = 5_000; // 3.13
 export class FailureLimiter {
   readonly #limit: number;
   readonly #now: () => number;
-  readonly #networks: CounterTable;
-  readonly #sites: CounterTable;
+  readonly #networks: FailureTable;
+  readonly #sites: FailureTable;
+  /** Time of the latest failure. */
+  #latestMs = Number.NEGATIVE_INFINITY;
 
   /** A `limit` of 0 disables it. `now` returns milliseconds of a monotonic clock. */
   constructor(limit: number, now: () => number) {
@@ -32,11 +34,11 @@ export class FailureLimiter {
     const displaced = new ExpiringFilter(WINDOW_MS);
     // A displaced address is locked even below the limit. Otherwise, an attacker who rotates through
     // 10,001 addresses could guess without a limit.
-    this.#networks = new CounterTable(limit, displaced, 1); // 3.13
+    this.#networks = new FailureTable(limit, displaced, 1); // 3.13
     // A displaced /48 below its limit is dropped: a lock would refuse addresses that never failed.
     // Displacing it takes 5,000 other /48s, which allow 320,000 times the limit anyway.
     const siteLimit = limit * SITE_LIMIT_FACTOR;
-    this.#sites = new CounterTable(siteLimit, displaced, siteLimit); // 3.13
+    this.#sites = new FailureTable(siteLimit, displaced, siteLimit); // 3.13
   }
 
   /**
@@ -45,29 +47,33 @@ export class FailureLimiter {
    */
   attempt(client: string, check: () => boolean): boolean {
     if (this.#limit === 0) return check();
-    const remainingMs = this.#lockRemainingMs(client);
-    if (remainingMs > 0) {
-      const seconds = Math.ceil(remainingMs / 1000);
-      throw new HttpError(429, undefined, ['Retry-After', String(seconds)]); // 3.13
+    const nowMs = this.#now();
+    const lockedMs = this.#lockedMs(client, nowMs);
+    if (lockedMs > 0) {
+      throw new HttpError(429, undefined, ['Retry-After', String(Math.ceil(lockedMs / 1000))]); // 3.13
     }
     if (check()) return true;
     const { network, site } = counterKeys(client);
-    const nowMs = this.#now();
     this.#networks.add(network, nowMs); // 3.13
     if (site !== undefined) this.#sites.add(site, nowMs); // 3.13
+    this.#latestMs = nowMs;
     return false;
   }
 
-  #lockRemainingMs(client: string): number {
-    const nowMs = this.#now();
-    // Saves parsing the address while nobody has failed.
-    if (this.#networks.isEmpty(nowMs) && this.#sites.isEmpty(nowMs)) return 0;
+  #lockedMs(client: string, nowMs: number): number {
+    // No lock is longer than this. Saves parsing the address while nobody fails.
+    if (nowMs >= this.#latestMs + 2 * WINDOW_MS) return 0;
     const { network, site } = counterKeys(client);
-    const ofNetwork = this.#networks.remainingMs(network, nowMs);
-    if (site === undefined) return ofNetwork;
-    return Math.max(ofNetwork, this.#sites.remainingMs(site, nowMs));
+    const siteMs = site === undefined ? 0 : this.#sites.lockedMs(site, nowMs);
+    return Math.max(siteMs, this.#networks.lockedMs(network, nowMs));
   }
 }
+
+/**
+ * The failures that counted at a key's latest failure, by slice, oldest first. `endMs` is the time from
+ * which the slice's latest failure no longer counts.
+ */
+type Failures = { endMs: number; count: number }[];
 
 /**
  * Counts failures by key. A key that reaches the limit within a window is locked for the next window,
@@ -76,15 +82,13 @@ export class FailureLimiter {
  * A key that fails moves to the younger of two generations. When that is full, the older one is
  * displaced. One map that evicts its first key for each new one would cost 11 µs per failure.
  */
-class CounterTable {
+class FailureTable {
   readonly #limit: number;
-  /** Keys that lost their counter. All of them are locked. */
+  /** Keys that lost their counts. All of them are locked. */
   readonly #displaced: ExpiringFilter;
   readonly #displacedLimit: number;
-  #young = new Map<string, Counter>();
-  #old = new Map<string, Counter>();
-  /** Time from which no failure in the maps counts. */
-  #expiresMs = Number.NEGATIVE_INFINITY;
+  #young = new Map<string, Failures>();
+  #old = new Map<string, Failures>();
 
   /** Displaced keys with at least `displacedLimit` failures go to `displaced`. */
   constructor(limit: number, displaced: ExpiringFilter, displacedLimit: number) {
@@ -93,62 +97,39 @@ class CounterTable {
     this.#displacedLimit = displacedLimit;
   }
 
-  /** True if no failure counts and no key is locked. */
-  isEmpty(nowMs: number): boolean {
-    return nowMs >= this.#expiresMs && this.#displaced.isEmpty(nowMs);
-  }
-
   /** Milliseconds until the key's lock ends; not positive if it is not locked. */
-  remainingMs(key: string, nowMs: number): number {
-    const counter = this.#young.get(key) ?? this.#old.get(key);
-    const isLocked = counter !== undefined && counter.count >= this.#limit;
-    const displacedMs = this.#displaced.remainingMs(key, nowMs);
-    return isLocked ? Math.max(counter.expiresMs - nowMs, displacedMs) : displacedMs;
+  lockedMs(key: string, nowMs: number): number {
+    const failures = this.#young.get(key) ?? this.#old.get(key) ?? [];
+    const ownMs = countOf(failures) < this.#limit ? 0 : failures.at(-1)!.endMs - nowMs;
+    return Math.max(ownMs, this.#displaced.remainingMs(key, nowMs));
   }
 
   add(key: string, nowMs: number): void {
-    if (nowMs >= this.#expiresMs) {
-      this.#young = new Map();
-      this.#old = new Map();
+    const failures = this.#young.get(key) ?? this.#old.get(key) ?? [];
+    while (failures.length > 0 && failures[0]!.endMs <= nowMs) failures.shift();
+    const endMs = nowMs + WINDOW_MS;
+    const last = failures.at(-1);
+    if (last !== undefined && Math.floor(last.endMs / SLICE_MS) === Math.floor(endMs / SLICE_MS)) {
+      last.endMs = endMs;
+      last.count++;
+    } else {
+      failures.push({ endMs, count: 1 });
     }
-    const counter = this.#young.get(key) ?? this.#old.get(key) ?? new Counter();
-    counter.add(nowMs);
-    this.#expiresMs = counter.expiresMs;
     this.#old.delete(key);
-    this.#young.set(key, counter);
+    this.#young.set(key, failures);
     if (this.#young.size >= MAX_KEYS_PER_GENERATION) this.#displace(nowMs);
   }
 
   #displace(nowMs: number): void {
-    for (const [key, { count, expiresMs }] of this.#old) {
-      if (expiresMs > nowMs && count >= this.#displacedLimit) this.#displaced.add(key, nowMs);
+    for (const [key, failures] of this.#old) {
+      const isCounted = failures.at(-1)!.endMs > nowMs;
+      if (isCounted && countOf(failures) >= this.#displacedLimit) this.#displaced.add(key, nowMs);
     }
     this.#old = this.#young;
     this.#young = new Map();
   }
 }
 
-/** The failures of one key within the window. */
-class Counter {
-  count = 0;
-  /** Time from which the latest failure no longer counts. A lock ends then too. */
-  expiresMs = 0;
-  /** Oldest first. `endMs` is the time from which the slice's latest failure no longer counts. */
-  readonly #slices: { endMs: number; count: number }[] = [];
-
-  add(nowMs: number): void {
-    while (this.#slices.length > 0 && this.#slices[0]!.endMs <= nowMs) {
-      this.count -= this.#slices.shift()!.count;
-    }
-    this.expiresMs = nowMs + WINDOW_MS;
-    const slice = Math.floor(this.expiresMs / SLICE_MS);
-    const last = this.#slices.at(-1);
-    if (last !== undefined && Math.floor(last.endMs / SLICE_MS) === slice) {
-      last.endMs = this.expiresMs;
-      last.count++;
-    } else {
-      this.#slices.push({ endMs: this.expiresMs, count: 1 });
-    }
-    this.count++;
-  }
+function countOf(failures: Failures): number {
+  return failures.reduce((sum, { count }) => sum + count, 0);
 }

@@ -22,13 +22,13 @@ test('a key that is added again is kept from that time', () => {
   }
 });
 
-test('the filter is empty before the first key and after the last has expired', () => {
+test('the filter has no key before the first is added and after the last has expired', () => {
   const filter = new ExpiringFilter(KEEP_MS);
-  assert.ok(filter.isEmpty(0));
+  assert.equal(filter.remainingMs('key', 0), 0);
   filter.add('key', 0);
   filter.add('key', KEEP_MS);
-  assert.ok(!filter.isEmpty(3 * KEEP_MS - 1));
-  assert.ok(filter.isEmpty(3 * KEEP_MS));
+  assert.equal(filter.remainingMs('key', 3 * KEEP_MS - 1), 1);
+  assert.equal(filter.remainingMs('key', 3 * KEEP_MS), 0);
 });
 
 test('a third generation replaces the first', () => {
