@@ -6,7 +6,6 @@ import { type Reply, rawReply, send, text } from '../http/reply.ts';
 
 const COMMON = ['X-Content-Type-Options', 'nosniff'];
 const ALLOW = 'GET, HEAD';
-
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 /**
@@ -19,11 +18,9 @@ export function adminHandler(
 ): Handler {
   const replyTo = async ({ req }: Exchange): Promise<Reply> => {
     const [path] = req.url!.split('?', 1);
-    const isKnown = path === '/live' || path === '/ready' || path === '/metrics';
-    if (!isKnown) throw new HttpError(404);
-    if (req.method !== 'GET' && req.method !== 'HEAD') {
-      throw new HttpError(405, undefined, ['Allow', ALLOW]);
-    }
+    if (!['/live', '/ready', '/metrics'].includes(path!)) throw new HttpError(404);
+    const isAllowed = req.method === 'GET' || req.method === 'HEAD';
+    if (!isAllowed) throw new HttpError(405, undefined, ['Allow', ALLOW]);
     if (path === '/live') return text(200, 'live\n'); // 7.1
     if (path === '/metrics') return { status: 200, type: METRICS_TYPE, body: metrics() }; // 7.3
     const reason = await reasonNotReady(); // 7.2

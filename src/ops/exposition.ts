@@ -22,12 +22,12 @@ export function family(
 /** One series. Recording a value allocates nothing. */
 export class Histogram {
   readonly #labels: Labels;
+  /** Ascending. */
   readonly #bounds: readonly number[];
-  // One more than the bounds: the last counts values above them.
+  /** One more than the bounds: the last counts values above them. */
   readonly #counts: Float64Array;
   #sum = 0;
 
-  /** @param bounds ascending */
   constructor(bounds: readonly number[], labels: Labels) {
     this.#labels = labels;
     this.#bounds = bounds;
@@ -55,12 +55,9 @@ export class Histogram {
 }
 
 function labelText(labels: Labels): string {
-  const pairs = Object.entries(labels).flatMap(([name, value]) =>
-    value === undefined ? [] : [`${name}="${value.replace(/[\\"\n]/g, escaped)}"`],
-  );
+  const pairs = Object.entries(labels).flatMap(([name, value]) => {
+    const escaped = value?.replace(/[\\"]/g, '\\$&').replaceAll('\n', '\\n');
+    return escaped === undefined ? [] : `${name}="${escaped}"`;
+  });
   return pairs.length === 0 ? '' : `{${pairs.join(',')}}`;
-}
-
-function escaped(char: string): string {
-  return char === '\n' ? '\\n' : `\\${char}`;
 }

@@ -5,7 +5,6 @@ import type { Exchange } from '../http/exchange.ts';
 
 export const LEVELS = ['silent', 'error', 'info', 'debug'] as const;
 export type Level = (typeof LEVELS)[number];
-
 const INFO = LEVELS.indexOf('info');
 
 export type Format = 'json' | 'text';
@@ -30,7 +29,8 @@ export class Log {
   #isWriting = false;
   #nowMs = 0;
   #nowText = '';
-  readonly #onWritten: (() => void)[] = [];
+  /** Called when nothing is left to write. */
+  readonly #onFlushed: (() => void)[] = [];
 
   constructor(level: Level, format: Format, sink: Sink) {
     this.#level = LEVELS.indexOf(level);
@@ -38,17 +38,9 @@ export class Log {
     this.#sink = sink;
   }
 
-  error(message: string, fields: Fields = {}): void {
-    this.#line('error', message, fields);
-  }
-
-  info(message: string, fields: Fields = {}): void {
-    this.#line('info', message, fields);
-  }
-
-  debug(message: string, fields: Fields = {}): void {
-    this.#line('debug', message, fields);
-  }
+  readonly error = (message: string, fields?: Fields) => this.#line('error', message, fields);
+  readonly info = (message: string, fields?: Fields) => this.#line('info', message, fields);
+  readonly debug = (message: string, fields?: Fields) => this.#line('debug', message, fields);
 
   /** Logs a request that ends now, and its response (6.8). */
   request(exchange: Pick<Exchange, RequestField>, now: () => number): void {
@@ -65,16 +57,14 @@ export class Log {
   }
 
   /** Resolves when the sink has taken everything. */
-  async flush(): Promise<void> {
-    while (this.#pending !== '' || this.#isWriting) {
-      await new Promise<void>((resolve) => {
-        this.#onWritten.push(resolve);
-        this.#flush();
-      });
-    }
+  flush(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onFlushed.push(resolve);
+      this.#flush();
+    });
   }
 
-  #line(level: Level, message: string, fields: Fields): void {
+  #line(level: Level, message: string, fields: Fields = {}): void {
     if (this.#level < LEVELS.indexOf(level)) return;
     const time = this.#time();
     if (this.#format === 'json') {
@@ -111,19 +101,20 @@ export class Log {
   }
 
   #flush(): void {
-    if (this.#isWriting || this.#pending === '') return;
+    if (this.#isWriting) return;
     const text = this.#pending;
+    if (text === '') {
+      for (const resolve of this.#onFlushed.splice(0)) resolve();
+      return;
+    }
     this.#pending = '';
+    const count = this.#dropped;
+    this.#dropped = 0;
+    if (count > 0) this.error('log lines dropped', { count });
     this.#isWriting = true;
     this.#sink(text, () => {
       this.#isWriting = false;
       this.#flush();
-      if (this.#dropped > 0) {
-        const count = this.#dropped;
-        this.#dropped = 0;
-        this.error('log lines dropped', { count });
-      }
-      for (const resolve of this.#onWritten.splice(0)) resolve();
     });
   }
 }

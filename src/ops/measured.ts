@@ -16,8 +16,6 @@ export type Operation = (typeof OPERATIONS)[number];
 /** `timeout`: failed at its deadline. `unavailable`: failed earlier. `_OTHER`: any other error. */
 export type Failure = 'timeout' | 'unavailable' | '_OTHER';
 
-type AsyncMethod = (...args: unknown[]) => Promise<unknown>;
-
 /** Returns a store that passes each operation on and records it. */
 export function measure(
   store: UserStore,
@@ -25,9 +23,9 @@ export function measure(
   now: () => number,
   metrics: Pick<Metrics, 'recordOperation'>,
 ): UserStore {
-  const measured = OPERATIONS.map((operation) => {
-    const method = store[operation] as AsyncMethod;
-    const call: AsyncMethod = (...args) => {
+  const calls = OPERATIONS.map((operation) => {
+    const method = store[operation] as (...args: unknown[]) => Promise<unknown>;
+    const call: typeof method = (...args) => {
       const startMs = now();
       const called = method.apply(store, args);
       // The caller gets the store's own promise, so it doesn't wait for the recording.
@@ -42,8 +40,8 @@ export function measure(
     };
     return [operation, call];
   });
-  const calls = Object.fromEntries(measured) as Pick<UserStore, Operation>;
-  return { ...calls, close: (graceMs) => store.close(graceMs) };
+  const measured: Pick<UserStore, Operation> = Object.fromEntries(calls);
+  return { ...measured, close: (graceMs) => store.close(graceMs) };
 }
 
 function failureOf(err: unknown, isLate: boolean): Failure | undefined {

@@ -4,7 +4,7 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { cpuUsage, memoryUsage } from 'node:process';
 import { VERSION } from '../version.ts';
-import { family, Histogram, type Sample } from './exposition.ts';
+import { family, Histogram, type Labels, type Sample } from './exposition.ts';
 import { type Failure, OPERATIONS, type Operation } from './measured.ts';
 
 /** Number of connections; undefined for a store without any. */
@@ -28,7 +28,7 @@ export class Metrics {
   readonly #system: string;
   readonly #connections: Connections;
   readonly #methods: readonly string[];
-  readonly #methodIndex: ReadonlyMap<string, number>;
+  /** By the index of the method. */
   readonly #active: Float64Array;
   // By route, then by status and method in one number. A series is created at its first use.
   readonly #requests: ReadonlyMap<string, Map<number, Histogram>>;
@@ -41,32 +41,31 @@ export class Metrics {
     this.#connections = connections;
     const table = Object.keys(routes).map((key) => key.split(' ') as [string, string]);
     const methods = table.map(([method]) => method);
-    const patterns = table.map(([, pattern]) => pattern);
-    this.#methods = [OTHER_METHOD, ...new Set([...methods, 'HEAD', 'OPTIONS'])];
-    this.#methodIndex = new Map(this.#methods.map((method, i) => [method, i]));
-    this.#requests = new Map(['', ...patterns].map((pattern) => [pattern, new Map()]));
-    this.#operations = new Map(OPERATIONS.map((operation) => [operation, new Map()]));
+    this.#methods = [...new Set([OTHER_METHOD, ...methods, 'HEAD', 'OPTIONS'])];
     this.#active = new Float64Array(this.#methods.length);
+    const patterns = ['', ...table.map(([, pattern]) => pattern)];
+    this.#requests = new Map(patterns.map((pattern) => [pattern, new Map()]));
+    this.#operations = new Map(OPERATIONS.map((operation) => [operation, new Map()]));
     this.#delay.enable();
   }
 
   begin(method: string): void {
-    this.#active[this.#methodIndex.get(method) ?? 0]!++;
+    this.#active[this.#indexOf(method)]!++;
   }
 
   /** @param request with the pattern of its route, empty if no route matched */
   end(request: { method: string; route: string; status: number }, ms: number): void {
-    const { method, route, status } = request;
-    const index = this.#methodIndex.get(method) ?? 0;
+    const { method, status } = request;
+    const route = this.#requests.has(request.route) ? request.route : '';
+    const series = this.#requests.get(route)!;
+    const index = this.#indexOf(method);
     this.#active[index]!--;
-    const unknown = this.#requests.get('')!;
-    const series = this.#requests.get(route) ?? unknown;
     const key = status * this.#methods.length + index;
     let durations = series.get(key);
     if (durations === undefined) {
       durations = new Histogram(REQUEST_BOUNDS, {
         http_request_method: this.#methods[index],
-        http_route: series === unknown ? undefined : route,
+        http_route: route || undefined,
         http_response_status_code: String(status),
       });
       series.set(key, durations);
@@ -90,45 +89,25 @@ export class Metrics {
 
   /** Returns all metrics in the text format. Event loop delays are those since the previous call. */
   exposition(): string {
-    const db_system_name = this.#system;
-    const connections = this.#connections();
-    const cpu = cpuUsage();
+    const active = this.#methods.map((method, i) => [method, this.#active[i]!]);
+    const pool = this.#connections();
+    const { user, system } = cpuUsage();
+    // Node includes the interval in the delay.
+    const seconds = (delayNs: number) => Math.max(0, delayNs / 1e9 - DELAY_RESOLUTION_MS / 1e3);
+    // biome-ignore format: a table reads in columns
     const families = [
-      family(
-        'http_server_request_duration_seconds',
-        'histogram',
-        'Time from the start of the processing of a request to its response.',
-        samplesOf(this.#requests),
-      ),
-      family(
-        'http_server_active_requests',
-        'gauge',
-        'Requests without a response yet.',
-        this.#methods.map((method, i) => ['', { http_request_method: method }, this.#active[i]!]),
-      ),
-      family(
-        'db_client_operation_duration_seconds',
-        'histogram',
-        'Duration of a store operation, including the wait for a connection.',
-        samplesOf(this.#operations),
-      ),
-      connections &&
-        family('db_client_connections', 'gauge', 'Connections to the store.', [
-          ['', { db_system_name, db_client_connection_state: 'idle' }, connections.idle],
-          ['', { db_system_name, db_client_connection_state: 'used' }, connections.used],
-        ]),
-      family('process_memory_usage_bytes', 'gauge', 'Resident memory.', [
-        ['', {}, memoryUsage.rss()],
-      ]),
-      family('process_cpu_time_seconds_total', 'counter', 'CPU time of the process.', [
-        ['', { cpu_mode: 'user' }, cpu.user / 1e6],
-        ['', { cpu_mode: 'system' }, cpu.system / 1e6],
-      ]),
-      ...this.#delayFamilies(),
-      family('build_info', 'gauge', 'Always 1, labelled with the version.', [
-        ['', { version: VERSION }, 1],
-      ]),
+      family('http_server_request_duration_seconds', 'histogram', 'Time from the start of the processing of a request to its response.', samplesOf(this.#requests)),
+      family('http_server_active_requests',          'gauge',     'Requests without a response yet.', by('http_request_method', Object.fromEntries(active))),
+      family('db_client_operation_duration_seconds', 'histogram', 'Duration of a store operation, including the wait for a connection.', samplesOf(this.#operations)),
+      pool && family('db_client_connections',        'gauge',     'Connections to the store.', by('db_client_connection_state', { idle: pool.idle, used: pool.used }, { db_system_name: this.#system })),
+      family('process_memory_usage_bytes',           'gauge',     'Resident memory.', [['', {}, memoryUsage.rss()]]),
+      family('process_cpu_time_seconds_total',       'counter',   'CPU time of the process.', by('cpu_mode', { user: user / 1e6, system: system / 1e6 })),
+      family('nodejs_eventloop_delay_p50_seconds',   'gauge',     'Event loop delay since the previous scrape: p50.', [['', {}, seconds(this.#delay.percentile(50))]]),
+      family('nodejs_eventloop_delay_p99_seconds',   'gauge',     'Event loop delay since the previous scrape: p99.', [['', {}, seconds(this.#delay.percentile(99))]]),
+      family('nodejs_eventloop_delay_max_seconds',   'gauge',     'Event loop delay since the previous scrape: max.', [['', {}, seconds(this.#delay.max)]]),
+      family('build_info',                           'gauge',     'Always 1, labelled with the version.', [['', { version: VERSION }, 1]]),
     ];
+    this.#delay.reset();
     return families.join('');
   }
 
@@ -136,17 +115,15 @@ export class Metrics {
     this.#delay.disable();
   }
 
-  #delayFamilies(): string[] {
-    const { max } = this.#delay;
-    const delays = { p50: this.#delay.percentile(50), p99: this.#delay.percentile(99), max };
-    this.#delay.reset();
-    return Object.entries(delays).map(([which, nanoseconds]) => {
-      // Node includes the interval in the delay.
-      const seconds = Math.max(0, nanoseconds / 1e9 - DELAY_RESOLUTION_MS / 1e3);
-      const help = `Event loop delay since the previous scrape: ${which}.`;
-      return family(`nodejs_eventloop_delay_${which}_seconds`, 'gauge', help, [['', {}, seconds]]);
-    });
+  /** The index of `_OTHER` for a method that no route has. */
+  #indexOf(method: string): number {
+    return Math.max(0, this.#methods.indexOf(method));
   }
+}
+
+/** A sample for each value of a label. */
+function by(label: string, values: Readonly<Record<string, number>>, rest?: Labels): Sample[] {
+  return Object.entries(values).map(([value, count]) => ['', { ...rest, [label]: value }, count]);
 }
 
 function samplesOf(series: ReadonlyMap<unknown, ReadonlyMap<unknown, Histogram>>): Sample[] {
