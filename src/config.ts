@@ -22,10 +22,7 @@ export class InvalidConfig extends Error {
 interface Setting<T> {
   /** Describes the valid values in error messages. */
   readonly expected: string;
-  /**
-   * @returns undefined if the value is invalid
-   * @throws an Error that says which part of the value is invalid, and what is expected
-   */
+  /** Returns undefined if the value is invalid, or throws an Error with the reason and what is expected. */
   readonly parse: (value: string) => T | undefined;
   readonly default?: T;
 }
@@ -114,7 +111,7 @@ type Value<N extends Name> =
 /** All settings by the name of their variable. */
 export type Config = { readonly [N in Name]: Value<N> };
 
-/** The names of all variables. Each except TLS_CERT_FILE and TLS_KEY_FILE also exists as `NAME_FILE`. */
+/** The names of all variables. */
 export const VARIABLES = Object.keys(SETTINGS) as readonly Name[];
 
 /** Defaults of `start` that differ from those of the program (9.1). */
@@ -126,7 +123,7 @@ export const START_DEFAULTS = {
   MEMORY_LIMIT_BYTES: '9999999999',
 };
 
-/** Reads all settings from the environment (1.1). @throws InvalidConfig with these problems too */
+/** Reads all settings (1.1). @throws InvalidConfig with these `problems` too */
 export function readConfig(env: Environment, problems: string[] = []): Config {
   const settings = VARIABLES.map((name) => [name, read(env, name, problems)]);
   const config = Object.fromEntries(settings) as Config;
@@ -145,10 +142,7 @@ export function readConfig(env: Environment, problems: string[] = []): Config {
   return config;
 }
 
-/**
- * Returns the address that `--live` and `--ready` connect to (6.5). Reads no other variables.
- * @throws InvalidConfig
- */
+/** Reads only the address that `--live` and `--ready` connect to (6.5). @throws InvalidConfig */
 export function readAdminAddress(env: Environment): { host: string; port: number } {
   const problems: string[] = [];
   const host = read(env, 'ADMIN_HOST', problems) ?? read(env, 'HOST', problems) ?? '0.0.0.0';

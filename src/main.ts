@@ -3,14 +3,13 @@ import { once } from 'node:events';
 import { fstatSync, write } from 'node:fs';
 import { get, type IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type Config, InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log, type Sink } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
 import { VERSION } from './version.ts';
 
-const OLDEST_NODE = 24;
-
-/** Exit statuses; 70 and 78 are EX_SOFTWARE and EX_CONFIG of sysexits.h. */
+/** 70 and 78 are EX_SOFTWARE and EX_CONFIG of sysexits.h. */
 const EXIT = { ok: 0, failed: 1, software: 70, config: 78 } as const; // 6.11
 
 const USAGE = 'usage: notes-users [--json | --live | --ready | --help | --version]';
@@ -26,10 +25,13 @@ const HELP = `${USAGE}
 Settings come from environment variables; the README lists them.
 `;
 
-const STDOUT_FD = 1;
-const LINE_FEED = 0x0a;
+const OLDEST_NODE = 24;
 const PROBE_TIMEOUT_MS = 2_500; // 6.5
 const FLUSH_TIMEOUT_MS = 500;
+const LINE_FEED = 0x0a;
+
+/** Errors of a connection whose peer is gone. The rest of the process is not affected. */
+const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'];
 
 // False if a test suite imports the built file; undefined in node before 24.2.
 if (import.meta.main !== false) main();
@@ -88,22 +90,18 @@ async function serve(isJson: boolean): Promise<void> {
   }
   const log = openLog(config, isJson);
   const exit = async (status: number) => {
-    setTimeout(() => process.exit(status), FLUSH_TIMEOUT_MS); // 6.12
-    await log.flush();
+    await Promise.race([log.flush(), sleep(FLUSH_TIMEOUT_MS)]); // 6.12
     process.exit(status);
   };
 
   let service: Service | undefined;
-  let isStopping = false;
-  let exitStatus: number = EXIT.ok;
+  let hasFault = false;
+  let hasSignal = false;
   const stop = async () => {
-    if (isStopping) return;
-    isStopping = true;
     // A service that has not started has nothing to finish.
     const isInTime = service === undefined || (await service.stop().catch(() => false)); // 6.2
-    await exit(isInTime || exitStatus !== EXIT.ok ? exitStatus : EXIT.failed);
+    exit(hasFault ? EXIT.software : isInTime ? EXIT.ok : EXIT.failed);
   };
-  let hasSignal = false;
   const onSignal = () => {
     if (hasSignal) exit(EXIT.failed); // 6.2
     hasSignal = true;
@@ -112,7 +110,7 @@ async function serve(isJson: boolean): Promise<void> {
   const onFault = (err: unknown) => {
     log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) }); // 6.16
     if (isSurvivable(err)) return;
-    exitStatus = EXIT.software;
+    hasFault = true;
     stop();
   };
   process.on('uncaughtException', onFault);
@@ -149,9 +147,8 @@ function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
     type Terminal = { _handle?: { setBlocking?: (isBlocking: boolean) => void } };
     (stream as Terminal)._handle?.setBlocking?.(false);
   }
-  const sink: Sink = fstatSync(STDOUT_FD).isFile()
-    ? fileSink()
-    : (lines, done) => process.stdout.write(lines, () => done());
+  const toStream: Sink = (lines, done) => process.stdout.write(lines, () => done());
+  const sink = fstatSync(process.stdout.fd).isFile() ? fileSink() : toStream;
   return new Log(LOG_LEVEL, process.stdout.isTTY && !isJson ? 'text' : 'json', sink); // 6.7
 }
 
@@ -163,30 +160,23 @@ function fileSink(): Sink {
   let isTorn = false;
   return (lines, done) => {
     const bytes = Buffer.from(isTorn ? `\n${lines}` : lines);
-    write(STDOUT_FD, bytes, (_err, count) => {
+    write(process.stdout.fd, bytes, (_err, count) => {
       if (count > 0) isTorn = bytes[count - 1] !== LINE_FEED;
       done();
     });
   };
 }
 
-/** Errors of a connection whose peer is gone. The rest of the process is not affected. */
-const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'];
-
-const DRIVER_FRAME = /[\\/]node_modules[\\/]postgres[\\/]/;
-
 /**
  * True if the process can continue after this fault (6.16). The Postgres driver can throw outside any
  * call; the pool replaces its connection. After any other error our own state is unknown.
  */
 function isSurvivable(err: unknown): boolean {
-  const { code, stack } = (err ?? {}) as NodeJS.ErrnoException;
-  if (code !== undefined && PEER_GONE.includes(code)) return true;
+  const { code = '', stack } = (err ?? {}) as NodeJS.ErrnoException;
+  if (PEER_GONE.includes(code)) return true;
   // Only the frame that threw counts: the driver also calls our callbacks.
-  const frame = String(stack)
-    .split('\n')
-    .find((line) => /^ +at (?!.*\bnode:)/.test(line));
-  return frame !== undefined && DRIVER_FRAME.test(frame);
+  const frame = /^ +at (?!.*\bnode:).*/m.exec(String(stack))?.[0] ?? '';
+  return /[\\/]node_modules[\\/]postgres[\\/]/.test(frame);
 }
 
 function fail(status: number, message: string): void {

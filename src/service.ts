@@ -6,7 +6,6 @@ import { performance } from 'node:perf_hooks';
 import { constrainedMemory } from 'node:process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { App } from './app.ts';
-import type { AuthServices } from './auth/access.ts';
 import { Credential } from './auth/credential.ts';
 import { Tokens } from './auth/jwt.ts';
 import { FailureLimiter } from './auth/limiter.ts';
@@ -19,73 +18,74 @@ import { adminHandler } from './ops/admin.ts';
 import type { Log } from './ops/log.ts';
 import { measure } from './ops/measured.ts';
 import { Metrics } from './ops/metrics.ts';
+import type { Services } from './route.ts';
 import { routes } from './routes.ts';
-import type { RunningService } from './start.ts';
 import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
 import { Turns } from './turns.ts';
 import { StoreUnavailable } from './user.ts';
 
-/** A client that reads nothing of a response for this long, plus DATABASE_TIMEOUT_MS, is disconnected. */
+/**
+ * A client that reads nothing of a response for this long, plus DATABASE_TIMEOUT_MS, is disconnected:
+ * while a request waits for the store, its client has nothing to read.
+ */
 const READER_TIMEOUT_MS = 60_000;
 
 /** A running service. */
-export interface Service extends Pick<RunningService, 'url' | 'adminUrl' | 'credential'> {
-  /** Reads the TLS files again, if there are any. If they are invalid, logs it and keeps the old ones. */
-  readonly reloadTls: () => void;
-  /**
-   * Finishes requests in flight, then releases everything. Closes idle connections after `graceMs`
-   * milliseconds, 500 by default, because a request may be on its way.
-   * @returns false if requests were still in flight after SHUTDOWN_TIMEOUT_MS
-   */
-  readonly stop: (graceMs?: number) => Promise<boolean>;
-}
+export type Service = Awaited<ReturnType<typeof startService>>;
 
 /**
  * Starts a service, independent of any other in this process (9.3). Calls `onFatal` if it can never
  * use its database.
  * @throws an Error if an address or the SQLite file can't be opened
  */
-export async function startService(
-  config: Config,
-  log: Log,
-  onFatal: (err: Error) => void,
-): Promise<Service> {
+export async function startService(config: Config, log: Log, onFatal: (err: Error) => void) {
+  const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
+  const { SIGNING_SECRET = randomText(32), SIGNING_SECRET_PREVIOUS } = config;
+  const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL, DATABASE_TIMEOUT_MS } = config;
   const now = () => performance.now();
   const turns = new Turns(now);
   const tls = readTls(config);
-  const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15) } = config;
-  let isStopping = false;
 
   // The documents are compressed while the store opens.
   const documents = readDocuments();
-  const opened = await openStore(config.DATABASE_URL, {
+  const opened = await openStore(DATABASE_URL, {
     turns,
     poolSize: config.DATABASE_POOL_SIZE,
-    timeoutMs: config.DATABASE_TIMEOUT_MS,
+    timeoutMs: DATABASE_TIMEOUT_MS,
     now,
     onUnavailable: (cause) => log.error('store unavailable', { cause: causeOf(cause) }),
     onAvailable: () => log.info('store available'),
-    debug: (message, fields) => log.debug(message, fields),
+    debug: log.debug,
     onFatal,
   });
   // Without an admin listener nobody can read the metrics.
-  const metrics =
-    config.ADMIN_PORT === undefined
-      ? undefined
-      : new Metrics(routes, config.DATABASE_URL.engine, () => opened.connections);
-  const store = metrics ? measure(opened, config.DATABASE_TIMEOUT_MS, now, metrics) : opened;
+  const hasMetrics = ADMIN_PORT !== undefined;
+  const connections = () => opened.connections;
+  const metrics = hasMetrics ? new Metrics(routes, DATABASE_URL.engine, connections) : undefined;
+  const store = metrics ? measure(opened, DATABASE_TIMEOUT_MS, now, metrics) : opened;
   const [openapi, docs] = await documents;
-  const note = JSON.stringify({ title: config.NOTE_TITLE, contents: config.NOTE_CONTENTS });
+  const secrets = [SIGNING_SECRET, SIGNING_SECRET_PREVIOUS].filter((one) => one !== undefined);
+  const services: Services = {
+    store,
+    note: JSON.stringify({ title: config.NOTE_TITLE, contents: config.NOTE_CONTENTS }),
+    openapi,
+    docs,
+    credential: new Credential({ user, password, name }),
+    tokens: new Tokens({ id: user, name }, secrets, () => Date.now() / 1000),
+    limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, now),
+    protectUsers: config.PROTECT_USERS,
+  };
 
+  let stopping: Promise<boolean> | undefined;
   const app = new App({
     routes,
-    services: { ...authServices(config, password, now), store, note, openapi, docs },
+    services,
     bodyLimitBytes: config.BODY_LIMIT_BYTES,
     trustProxy: config.TRUST_PROXY,
     corsOrigin: config.CORS_ORIGIN,
     now,
-    isStopping: () => isStopping,
+    isStopping: () => stopping !== undefined,
     begin: (method) => metrics?.begin(method),
     record: (exchange) => {
       metrics?.end(exchange, now() - exchange.startMs);
@@ -94,18 +94,18 @@ export async function startService(
       if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
     },
   });
-  // While a request waits for the store, its client has nothing to read.
-  const inactivityMs = READER_TIMEOUT_MS + config.DATABASE_TIMEOUT_MS; // 6.3
   const limits = memoryLimits(config.MEMORY_LIMIT_BYTES, constrainedMemory(), totalmem(), !!tls);
-  const budget = new Budget(limits, inactivityMs, turns);
+  const budget = new Budget(limits, READER_TIMEOUT_MS + DATABASE_TIMEOUT_MS, turns); // 6.3
   const api = new Server(app, budget, tls);
-  const reasonNotReady = () => {
-    if (isStopping) return 'stopping'; // 6.2
+  const reasonNotReady = async () => {
+    if (stopping !== undefined) return 'stopping'; // 6.2
     const unavailable = () => 'store unavailable'; // 7.2
     return store.ping().then(() => undefined, unavailable);
   };
-  const adminPages = adminHandler(reasonNotReady, () => metrics?.exposition() ?? '');
-  const admin = new Server(adminPages, budget);
+  const admin = new Server(
+    adminHandler(reasonNotReady, () => metrics!.exposition()),
+    budget,
+  );
 
   const release = (graceMs?: number) => {
     api.destroy();
@@ -115,8 +115,7 @@ export async function startService(
     return store.close(graceMs);
   };
 
-  const stop = async (graceMs = STOP_GRACE_MS) => {
-    isStopping = true;
+  const finish = async (graceMs: number): Promise<boolean> => {
     log.info('stopping');
     await sleep(config.SHUTDOWN_DELAY_MS);
     const timeoutMs = config.SHUTDOWN_TIMEOUT_MS;
@@ -129,6 +128,17 @@ export async function startService(
     return isInTime;
   };
 
+  /**
+   * Finishes requests in flight, then releases everything. Closes idle connections after `graceMs`
+   * milliseconds, because a request may be on its way. A second call waits for the first.
+   * @returns false if requests were still in flight after SHUTDOWN_TIMEOUT_MS
+   */
+  const stop = (graceMs = STOP_GRACE_MS): Promise<boolean> => {
+    stopping ??= finish(graceMs);
+    return stopping;
+  };
+
+  /** Reads the TLS files again, if there are any. If they are invalid, logs it and keeps the old ones. */
   const reloadTls = () => {
     try {
       const pair = readTls(config);
@@ -141,30 +151,21 @@ export async function startService(
   };
 
   try {
-    const port = await api.listen(config.PORT, config.HOST, config.REUSE_PORT);
-    const url = urlOf(tls ? 'https' : 'http', config.HOST, port);
-    const adminHost = config.ADMIN_HOST ?? config.HOST; // 1 ADMIN_HOST
-    const adminUrl =
-      config.ADMIN_PORT === undefined
-        ? undefined
-        : urlOf('http', adminHost, await admin.listen(config.ADMIN_PORT, adminHost));
-    log.info('listening', { url, adminUrl, store: describe(config.DATABASE_URL) });
+    const url = urlOf(
+      tls ? 'https' : 'http',
+      HOST,
+      await api.listen(PORT, HOST, config.REUSE_PORT),
+    );
+    let adminUrl: string | undefined;
+    if (ADMIN_PORT !== undefined) {
+      adminUrl = urlOf('http', ADMIN_HOST, await admin.listen(ADMIN_PORT, ADMIN_HOST));
+    }
+    log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });
     return { url, adminUrl, credential: { user, password }, reloadTls, stop };
   } catch (err) {
     await release();
     throw err;
   }
-}
-
-function authServices(config: Config, password: string, now: () => number): AuthServices {
-  const { AUTH_USER: user, AUTH_NAME: name, SIGNING_SECRET: secret = randomText(32) } = config;
-  const secrets = [secret, config.SIGNING_SECRET_PREVIOUS].filter((one) => one !== undefined);
-  return {
-    credential: new Credential({ user, password, name }),
-    tokens: new Tokens({ id: user, name }, secrets, () => Date.now() / 1000),
-    limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, now),
-    protectUsers: config.PROTECT_USERS,
-  };
 }
 
 function randomText(byteCount: number): string {

@@ -45,31 +45,25 @@ export interface RunningService {
  *   if the port or the SQLite file can't be opened
  */
 export async function start(settings: Settings = {}): Promise<RunningService> {
+  const names: readonly string[] = VARIABLES.filter((name) => name !== 'LOG_LEVEL');
   const problems: string[] = [];
-  const env = { ...START_DEFAULTS, ...toEnvironment(settings, problems) }; // 9.1
+  const env: Record<string, string> = { ...START_DEFAULTS }; // 9.1
+  for (const [name, value] of Object.entries(settings)) {
+    if (value === undefined || value === '') continue;
+    if (!names.includes(name)) {
+      problems.push(`${name}: not a setting; expected ${names.join(', ')}`); // 9.5
+    } else if (['string', 'number', 'boolean'].includes(typeof value)) {
+      env[name] = String(value);
+    } else {
+      problems.push(`${name}: invalid; expected a string, number or boolean`);
+    }
+  }
   const config = readConfig(env, problems);
   const log = new Log('silent', 'json', (_text, done) => done()); // 9.2
   const { url, adminUrl, credential, stop } = await startService(config, log, () => {});
-  let closed: Promise<void> | undefined;
-  const close = () => {
+  const close = async () => {
     // No grace time: the clients are in this process and have finished.
-    closed ??= stop(0).then(() => {}); // 9.4
-    return closed;
+    await stop(0); // 9.4
   };
   return { url, adminUrl, credential, close, [Symbol.asyncDispose]: close };
-}
-
-/** Converts settings to variables (9.5). Omits empty ones, which would hide START_DEFAULTS. */
-function toEnvironment(settings: Settings, problems: string[]): Readonly<Record<string, string>> {
-  const names: readonly string[] = VARIABLES.filter((name) => name !== 'LOG_LEVEL');
-  const env: Record<string, string> = {};
-  for (const [name, value] of Object.entries(settings)) {
-    if (value === undefined || value === '') continue;
-    const isScalar = ['string', 'number', 'boolean'].includes(typeof value);
-    if (!names.includes(name))
-      problems.push(`${name}: not a setting; expected ${names.join(', ')}`);
-    else if (!isScalar) problems.push(`${name}: invalid; expected a string, number or boolean`);
-    else env[name] = String(value);
-  }
-  return env;
 }

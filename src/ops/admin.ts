@@ -13,7 +13,7 @@ const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
  * `metrics` the text of `/metrics`.
  */
 export function adminHandler(
-  reasonNotReady: () => Promise<string | undefined> | string,
+  reasonNotReady: () => Promise<string | undefined>,
   metrics: () => string,
 ): Handler {
   const replyTo = async ({ req }: Exchange): Promise<Reply> => {
