@@ -39,8 +39,8 @@ export class Credential {
     this.#basic = new Secret(Buffer.from(`${user}:${password}`).toString('base64'));
   }
 
+  /** Always compares both, so that the time does not depend on the login (3.12). */
   matches(user: string, password: string): boolean {
-    // Always compares both: the time does not depend on the login (3.12).
     const isUser = this.#user.equals(user);
     const isPassword = this.#password.equals(password);
     return isUser && isPassword;

@@ -11,7 +11,6 @@ const HEADER = Buffer.from('{"alg":"HS256","typ":"JWT"}').toString('base64url');
 
 /** Longer tokens are not cached, so that memory stays bounded. Ours have about 200 characters. */
 const MAX_CACHED_CHARACTERS = 512;
-
 /** A full cache is emptied. `issue` makes at most 3,600 tokens while one of them is valid. */
 const MAX_CACHED_TOKENS = 32_768;
 
@@ -23,10 +22,7 @@ export class Tokens {
   readonly #cache = new Map<string, number>();
   #issued: { readonly iat: number; readonly token: string } | undefined;
 
-  /**
-   * The first secret signs; all of them verify. Each has at least 32 bytes (RFC 7518 §3.2).
-   * `nowSeconds` returns seconds since 1970 UTC, with fractions.
-   */
+  /** The first secret signs; all of them verify. `nowSeconds` returns the Unix time, with fractions. */
   constructor(subject: Subject, secrets: readonly string[], nowSeconds: () => number) {
     this.#subject = subject;
     this.#secrets = secrets;
@@ -63,7 +59,11 @@ export class Tokens {
   #read(token: string, nowSeconds: number): number | undefined {
     const [header = '', payload = '', signature, excess] = token.split('.', 4);
     if (signature === undefined || excess !== undefined) return undefined; // 3.7
-    if (header !== HEADER && !isSupported(decodeObject(header))) return undefined; // 3.7
+    if (header !== HEADER) {
+      const fields = decodeObject(header);
+      // RFC 7515 §4.1.11: `crit` names extensions that must be understood.
+      if (fields?.alg !== 'HS256' || Object.hasOwn(fields, 'crit')) return undefined; // 3.7
+    }
     // Comparing text rather than bytes rejects a signature in non-canonical base64url (3.7).
     const given = Buffer.from(signature);
     const input = `${header}.${payload}`;
@@ -82,11 +82,6 @@ export class Tokens {
 
 function sign(input: string, secret: string): string {
   return createHmac('sha256', secret).update(input).digest('base64url');
-}
-
-/** True if a JOSE header has `alg` HS256 and no `crit` (RFC 7515 §4.1.11). */
-function isSupported(header: Record<string, unknown> | undefined): boolean {
-  return header?.alg === 'HS256' && !Object.hasOwn(header, 'crit'); // 3.7
 }
 
 /** Decodes a JSON object in canonical base64url without padding (RFC 7515 §2). */

@@ -1,22 +1,16 @@
 // Limits failed credential checks (contract 3.13). Counts them by IPv4 address and IPv6 /64, and with
-// a higher limit by IPv6 /48, because one client can own a whole /48. Keys displaced from the full
-// tables move to a filter of constant size, so a flood of addresses lifts no lock, and locks out almost
-// no address that never failed.
+// a higher limit by IPv6 /48, because one client can own a whole /48. Keys displaced from a full table
+// move to a filter of constant size, so a flood of addresses lifts no lock, and locks almost no address
+// that never failed.
 import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { ExpiringFilter } from './filter.ts';
 
-/** Time for which a failure counts, and length of a lock. */
-const WINDOW_MS = 60_000; // 3.13
-
-/** Limit of a /48, as a multiple of an address's limit. */
-const SITE_LIMIT_FACTOR = 64; // 3.13
-
+const WINDOW_MS = 60_000; // A failure counts, and a lock lasts, for this long (3.13).
+const SITE_LIMIT_FACTOR = 64; // The limit of a /48, as a multiple of an address's limit (3.13).
+const MAX_KEYS = 10_000; // A full table loses the older half of its keys (3.13).
 /** Failures of a key within a slice share an entry, so memory does not grow with the limit. */
 const SLICE_MS = 10_000; // 3.13
-
-/** Keys in each of a table's two generations. */
-const MAX_KEYS_PER_GENERATION = 5_000; // 3.13
 
 /** A success neither counts nor resets: an attacker gains nothing by mixing in valid credentials. */
 export class FailureLimiter {
@@ -24,8 +18,7 @@ export class FailureLimiter {
   readonly #now: () => number;
   readonly #networks: FailureTable;
   readonly #sites: FailureTable;
-  /** Time of the latest failure. */
-  #latestMs = Number.NEGATIVE_INFINITY;
+  #latestFailureMs = Number.NEGATIVE_INFINITY;
 
   /** A `limit` of 0 disables it. `now` returns milliseconds of a monotonic clock. */
   constructor(limit: number, now: () => number) {
@@ -56,39 +49,33 @@ export class FailureLimiter {
     const { network, site } = counterKeys(client);
     this.#networks.add(network, nowMs); // 3.13
     if (site !== undefined) this.#sites.add(site, nowMs); // 3.13
-    this.#latestMs = nowMs;
+    this.#latestFailureMs = nowMs;
     return false;
   }
 
   #lockedMs(client: string, nowMs: number): number {
     // No lock is longer than this. Saves parsing the address while nobody fails.
-    if (nowMs >= this.#latestMs + 2 * WINDOW_MS) return 0;
+    if (nowMs >= this.#latestFailureMs + 2 * WINDOW_MS) return 0;
     const { network, site } = counterKeys(client);
     const siteMs = site === undefined ? 0 : this.#sites.lockedMs(site, nowMs);
     return Math.max(siteMs, this.#networks.lockedMs(network, nowMs));
   }
 }
 
-/**
- * The failures that counted at a key's latest failure, by slice, oldest first. `endMs` is the time from
- * which the slice's latest failure no longer counts.
- */
+/** By slice, oldest first. From `endMs` on, the slice's latest failure no longer counts. */
 type Failures = { endMs: number; count: number }[];
 
 /**
  * Counts failures by key. A key that reaches the limit within a window is locked for the next window,
  * so no window holds more failures than the limit.
- *
- * A key that fails moves to the younger of two generations. When that is full, the older one is
- * displaced. One map that evicts its first key for each new one would cost 11 µs per failure.
  */
 class FailureTable {
   readonly #limit: number;
-  /** Keys that lost their counts. All of them are locked. */
+  /** All of its keys are locked. */
   readonly #displaced: ExpiringFilter;
   readonly #displacedLimit: number;
-  #young = new Map<string, Failures>();
-  #old = new Map<string, Failures>();
+  /** The key that failed last comes last. */
+  readonly #failures = new Map<string, Failures>();
 
   /** Displaced keys with at least `displacedLimit` failures go to `displaced`. */
   constructor(limit: number, displaced: ExpiringFilter, displacedLimit: number) {
@@ -99,13 +86,13 @@ class FailureTable {
 
   /** Milliseconds until the key's lock ends; not positive if it is not locked. */
   lockedMs(key: string, nowMs: number): number {
-    const failures = this.#young.get(key) ?? this.#old.get(key) ?? [];
+    const failures = this.#failures.get(key) ?? [];
     const ownMs = countOf(failures) < this.#limit ? 0 : failures.at(-1)!.endMs - nowMs;
     return Math.max(ownMs, this.#displaced.remainingMs(key, nowMs));
   }
 
   add(key: string, nowMs: number): void {
-    const failures = this.#young.get(key) ?? this.#old.get(key) ?? [];
+    const failures = this.#failures.get(key) ?? [];
     while (failures.length > 0 && failures[0]!.endMs <= nowMs) failures.shift();
     const endMs = nowMs + WINDOW_MS;
     const last = failures.at(-1);
@@ -115,18 +102,19 @@ class FailureTable {
     } else {
       failures.push({ endMs, count: 1 });
     }
-    this.#old.delete(key);
-    this.#young.set(key, failures);
-    if (this.#young.size >= MAX_KEYS_PER_GENERATION) this.#displace(nowMs);
+    this.#failures.delete(key);
+    this.#failures.set(key, failures);
+    if (this.#failures.size >= MAX_KEYS) this.#displaceHalf(nowMs);
   }
 
-  #displace(nowMs: number): void {
-    for (const [key, failures] of this.#old) {
+  /** Displacing one key for each new one would cost 11 µs per failure. */
+  #displaceHalf(nowMs: number): void {
+    for (const [key, failures] of this.#failures) {
+      if (this.#failures.size <= MAX_KEYS / 2) return;
+      this.#failures.delete(key);
       const isCounted = failures.at(-1)!.endMs > nowMs;
       if (isCounted && countOf(failures) >= this.#displacedLimit) this.#displaced.add(key, nowMs);
     }
-    this.#old = this.#young;
-    this.#young = new Map();
   }
 }
 
