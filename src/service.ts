@@ -18,7 +18,6 @@ import { adminHandler } from './ops/admin.ts';
 import type { Log } from './ops/log.ts';
 import { measure } from './ops/measured.ts';
 import { Metrics } from './ops/metrics.ts';
-import type { Services } from './route.ts';
 import { routes } from './routes.ts';
 import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
@@ -31,7 +30,6 @@ import { StoreUnavailable } from './user.ts';
  */
 const READER_TIMEOUT_MS = 60_000;
 
-/** A running service. */
 export type Service = Awaited<ReturnType<typeof startService>>;
 
 /**
@@ -40,15 +38,13 @@ export type Service = Awaited<ReturnType<typeof startService>>;
  * @throws an Error if an address or the SQLite file can't be opened
  */
 export async function startService(config: Config, log: Log, onFatal: (err: Error) => void) {
-  const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
-  const { SIGNING_SECRET = randomText(32), SIGNING_SECRET_PREVIOUS } = config;
   const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL, DATABASE_TIMEOUT_MS } = config;
+  const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
+  const { SIGNING_SECRET: secret = randomText(32), SIGNING_SECRET_PREVIOUS: previous } = config;
   const now = () => performance.now();
   const turns = new Turns(now);
   const tls = readTls(config);
-
-  // The documents are compressed while the store opens.
-  const documents = readDocuments();
+  const documents = readDocuments(); // Compresses them while the store opens.
   const opened = await openStore(DATABASE_URL, {
     turns,
     poolSize: config.DATABASE_POOL_SIZE,
@@ -65,22 +61,21 @@ export async function startService(config: Config, log: Log, onFatal: (err: Erro
   const metrics = hasMetrics ? new Metrics(routes, DATABASE_URL.engine, connections) : undefined;
   const store = metrics ? measure(opened, DATABASE_TIMEOUT_MS, now, metrics) : opened;
   const [openapi, docs] = await documents;
-  const secrets = [SIGNING_SECRET, SIGNING_SECRET_PREVIOUS].filter((one) => one !== undefined);
-  const services: Services = {
-    store,
-    note: JSON.stringify({ title: config.NOTE_TITLE, contents: config.NOTE_CONTENTS }),
-    openapi,
-    docs,
-    credential: new Credential({ user, password, name }),
-    tokens: new Tokens({ id: user, name }, secrets, () => Date.now() / 1000),
-    limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, now),
-    protectUsers: config.PROTECT_USERS,
-  };
+  const secrets = previous === undefined ? [secret] : [secret, previous];
 
   let stopping: Promise<boolean> | undefined;
   const app = new App({
     routes,
-    services,
+    services: {
+      store,
+      note: JSON.stringify({ title: config.NOTE_TITLE, contents: config.NOTE_CONTENTS }),
+      openapi,
+      docs,
+      credential: new Credential({ user, password, name }),
+      tokens: new Tokens({ id: user, name }, secrets, () => Date.now() / 1000),
+      limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, now),
+      protectUsers: config.PROTECT_USERS,
+    },
     bodyLimitBytes: config.BODY_LIMIT_BYTES,
     trustProxy: config.TRUST_PROXY,
     corsOrigin: config.CORS_ORIGIN,
@@ -102,10 +97,8 @@ export async function startService(config: Config, log: Log, onFatal: (err: Erro
     const unavailable = () => 'store unavailable'; // 7.2
     return store.ping().then(() => undefined, unavailable);
   };
-  const admin = new Server(
-    adminHandler(reasonNotReady, () => metrics!.exposition()),
-    budget,
-  );
+  const adminPages = adminHandler(reasonNotReady, () => metrics?.exposition() ?? '');
+  const admin = new Server(adminPages, budget);
 
   const release = (graceMs?: number) => {
     api.destroy();
@@ -114,11 +107,10 @@ export async function startService(config: Config, log: Log, onFatal: (err: Erro
     metrics?.close();
     return store.close(graceMs);
   };
-
-  const finish = async (graceMs: number): Promise<boolean> => {
+  const finish = async (graceMs: number) => {
     log.info('stopping');
     await sleep(config.SHUTDOWN_DELAY_MS);
-    const timeoutMs = config.SHUTDOWN_TIMEOUT_MS;
+    const { SHUTDOWN_TIMEOUT_MS: timeoutMs } = config;
     const deadlineMs = now() + timeoutMs;
     const tooLate = sleep(timeoutMs, false, { ref: false });
     const stopped = api.stop(Math.min(graceMs, timeoutMs / 2), timeoutMs / 2).then(() => true);
@@ -133,7 +125,7 @@ export async function startService(config: Config, log: Log, onFatal: (err: Erro
    * milliseconds, because a request may be on its way. A second call waits for the first.
    * @returns false if requests were still in flight after SHUTDOWN_TIMEOUT_MS
    */
-  const stop = (graceMs = STOP_GRACE_MS): Promise<boolean> => {
+  const stop = (graceMs = STOP_GRACE_MS) => {
     stopping ??= finish(graceMs);
     return stopping;
   };
@@ -151,14 +143,11 @@ export async function startService(config: Config, log: Log, onFatal: (err: Erro
   };
 
   try {
-    const url = urlOf(
-      tls ? 'https' : 'http',
-      HOST,
-      await api.listen(PORT, HOST, config.REUSE_PORT),
-    );
+    const port = await api.listen(PORT, HOST, config.REUSE_PORT);
+    const url = urlOf(tls ? 'https' : 'http', port, HOST);
     let adminUrl: string | undefined;
     if (ADMIN_PORT !== undefined) {
-      adminUrl = urlOf('http', ADMIN_HOST, await admin.listen(ADMIN_PORT, ADMIN_HOST));
+      adminUrl = urlOf('http', await admin.listen(ADMIN_PORT, ADMIN_HOST), ADMIN_HOST);
     }
     log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });
     return { url, adminUrl, credential: { user, password }, reloadTls, stop };
@@ -180,7 +169,6 @@ function causeOf(err: unknown): string {
   return err.cause === undefined ? text : `${text}: ${causeOf(err.cause)}`;
 }
 
-function urlOf(scheme: string, host: string | undefined, port: number): string {
-  const name = host === undefined ? 'localhost' : host.includes(':') ? `[${host}]` : host;
-  return `${scheme}://${name}:${port}`;
+function urlOf(scheme: string, port: number, host = 'localhost'): string {
+  return `${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }

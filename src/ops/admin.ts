@@ -8,10 +8,7 @@ const COMMON = ['X-Content-Type-Options', 'nosniff'];
 const ALLOW = 'GET, HEAD';
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
-/**
- * Serves `/live`, `/ready` and `/metrics`. `reasonNotReady` returns undefined if the service is ready,
- * `metrics` the text of `/metrics`.
- */
+/** `reasonNotReady` returns undefined if the service is ready, `metrics` the text of `/metrics`. */
 export function adminHandler(
   reasonNotReady: () => Promise<string | undefined>,
   metrics: () => string,

@@ -6,14 +6,12 @@ import type { Exchange } from '../http/exchange.ts';
 export const LEVELS = ['silent', 'error', 'info', 'debug'] as const;
 export type Level = (typeof LEVELS)[number];
 const INFO = LEVELS.indexOf('info');
-
 export type Format = 'json' | 'text';
 
 /** Writes a text and calls `done` when it can take more. */
 export type Sink = (text: string, done: () => void) => void;
 
 type RequestField = 'requestId' | 'method' | 'route' | 'status' | 'startMs' | 'bytes' | 'client';
-
 type Fields = Readonly<Record<string, string | number | undefined>>;
 
 /** Maximum number of unwritten characters. Lines beyond it are dropped and counted. */

@@ -14,14 +14,9 @@ type Connections = () => { readonly used: number; readonly idle: number } | unde
 const REQUEST_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10];
 const OPERATION_BOUNDS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10];
 
-/** For methods without a route, and for bytes that are not a request. */
-const OTHER_METHOD = '_OTHER';
-
-/** `db.system.name` of the conventions. */
-const SYSTEMS = { sqlite: 'sqlite', postgres: 'postgresql' } as const;
-
-/** Sampling interval. 10 ms costs 4 ms of CPU a second, 20 ms costs 3 (node 26). */
-const DELAY_RESOLUTION_MS = 20;
+const OTHER_METHOD = '_OTHER'; // A method that no route has, and bytes that are not a request.
+const SYSTEMS = { sqlite: 'sqlite', postgres: 'postgresql' } as const; // db.system.name
+const DELAY_RESOLUTION_MS = 20; // Costs 3 ms of CPU a second; 10 ms costs 4 (node 26).
 
 /** Counts requests and store operations, and samples the event loop delay until it is closed. */
 export class Metrics {
@@ -30,7 +25,7 @@ export class Metrics {
   readonly #methods: readonly string[];
   /** By the index of the method. */
   readonly #active: Float64Array;
-  // By route, then by status and method in one number. A series is created at its first use.
+  /** By route, then by status and method in one number. A series is created at its first use. */
   readonly #requests: ReadonlyMap<string, Map<number, Histogram>>;
   readonly #operations: ReadonlyMap<Operation, Map<Failure | undefined, Histogram>>;
   readonly #delay = monitorEventLoopDelay({ resolution: DELAY_RESOLUTION_MS });
