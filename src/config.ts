@@ -1,7 +1,6 @@
 // Reads the settings from environment variables (contract section 1) and reports all problems at once.
 import { isUtf8 } from 'node:buffer';
 import { readFileSync } from 'node:fs';
-import { getBuiltinModule } from 'node:process';
 import type { KeyPair } from './http/server.ts';
 import { LEVELS } from './ops/log.ts';
 import { parseDatabaseUrl } from './store/url.ts';
@@ -103,13 +102,12 @@ const SETTINGS = {
 
 type Name = keyof typeof SETTINGS;
 
-/** The value of a setting; undefined only if it is unset and has no default. */
-type Value<N extends Name> =
-  | Exclude<ReturnType<(typeof SETTINGS)[N]['parse']>, undefined>
-  | ((typeof SETTINGS)[N] extends { default: unknown } ? never : undefined);
-
-/** All settings by the name of their variable. */
-export type Config = { readonly [N in Name]: Value<N> };
+/** All settings by the name of their variable. One is undefined only if it is unset and has no default. */
+export type Config = {
+  readonly [N in Name]:
+    | Exclude<ReturnType<(typeof SETTINGS)[N]['parse']>, undefined>
+    | ((typeof SETTINGS)[N] extends { default: unknown } ? never : undefined);
+};
 
 /** The names of all variables. */
 export const VARIABLES = Object.keys(SETTINGS) as readonly Name[];
@@ -160,7 +158,7 @@ export function readTls({ TLS_CERT_FILE, TLS_KEY_FILE }: Config): KeyPair | unde
   if (TLS_CERT_FILE === undefined || TLS_KEY_FILE === undefined) return undefined;
   const pair = { cert: readPem(TLS_CERT_FILE), key: readPem(TLS_KEY_FILE) };
   // Loaded only if TLS is set, which saves time and memory at startup.
-  getBuiltinModule('node:tls').createSecureContext(pair);
+  process.getBuiltinModule('node:tls').createSecureContext(pair);
   return pair;
 }
 
@@ -181,18 +179,18 @@ function checkPem(path: string, expected = 'the path of a PEM file'): string {
 }
 
 /** Returns the value or the default. Adds a problem if the value is invalid. */
-function read<N extends Name>(env: Environment, name: N, problems: string[]): Value<N> {
+function read<N extends Name>(env: Environment, name: N, problems: string[]): Config[N] {
   const setting: Setting<unknown> = SETTINGS[name];
   const value = setting === pemFile ? env[name] : valueOrFile(env, name, problems); // 1.3
-  if (!value) return setting.default as Value<N>; // 1.5
+  if (!value) return setting.default as Config[N]; // 1.5
   try {
     const parsed = setting.parse(value);
-    if (parsed !== undefined) return parsed as Value<N>;
+    if (parsed !== undefined) return parsed as Config[N];
     problems.push(`${name}: invalid; expected ${setting.expected}`);
   } catch (err) {
     problems.push(`${name}: ${(err as Error).message}`);
   }
-  return undefined as Value<N>;
+  return undefined as Config[N];
 }
 
 function valueOrFile(env: Environment, name: Name, problems: string[]): string | undefined {

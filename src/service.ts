@@ -2,8 +2,6 @@
 // use the same function.
 import { randomBytes } from 'node:crypto';
 import { totalmem } from 'node:os';
-import { performance } from 'node:perf_hooks';
-import { constrainedMemory } from 'node:process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { App } from './app.ts';
 import { Credential } from './auth/credential.ts';
@@ -89,7 +87,8 @@ export async function startService(config: Config, log: Log, onFatal: (err: Erro
       if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
     },
   });
-  const limits = memoryLimits(config.MEMORY_LIMIT_BYTES, constrainedMemory(), totalmem(), !!tls);
+  const constrained = process.constrainedMemory();
+  const limits = memoryLimits(config.MEMORY_LIMIT_BYTES, constrained, totalmem(), !!tls);
   const budget = new Budget(limits, READER_TIMEOUT_MS + DATABASE_TIMEOUT_MS, turns); // 6.3
   const api = new Server(app, budget, tls);
   const reasonNotReady = async () => {

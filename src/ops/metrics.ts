@@ -2,7 +2,6 @@
 // semantic conventions, as Prometheus writes them. The number of series is bounded, because labels
 // come from the route table and from lists in this file, never from a request.
 import { monitorEventLoopDelay } from 'node:perf_hooks';
-import { cpuUsage, memoryUsage } from 'node:process';
 import { VERSION } from '../version.ts';
 import { family, Histogram, type Labels, type Sample } from './exposition.ts';
 import { type Failure, OPERATIONS, type Operation } from './measured.ts';
@@ -86,7 +85,7 @@ export class Metrics {
   exposition(): string {
     const active = this.#methods.map((method, i) => [method, this.#active[i]!]);
     const pool = this.#connections();
-    const { user, system } = cpuUsage();
+    const { user, system } = process.cpuUsage();
     // Node includes the interval in the delay.
     const seconds = (delayNs: number) => Math.max(0, delayNs / 1e9 - DELAY_RESOLUTION_MS / 1e3);
     // biome-ignore format: a table reads in columns
@@ -95,7 +94,7 @@ export class Metrics {
       family('http_server_active_requests',          'gauge',     'Requests without a response yet.', by('http_request_method', Object.fromEntries(active))),
       family('db_client_operation_duration_seconds', 'histogram', 'Duration of a store operation, including the wait for a connection.', samplesOf(this.#operations)),
       pool && family('db_client_connections',        'gauge',     'Connections to the store.', by('db_client_connection_state', { idle: pool.idle, used: pool.used }, { db_system_name: this.#system })),
-      family('process_memory_usage_bytes',           'gauge',     'Resident memory.', [['', {}, memoryUsage.rss()]]),
+      family('process_memory_usage_bytes',           'gauge',     'Resident memory.', [['', {}, process.memoryUsage.rss()]]),
       family('process_cpu_time_seconds_total',       'counter',   'CPU time of the process.', by('cpu_mode', { user: user / 1e6, system: system / 1e6 })),
       family('nodejs_eventloop_delay_p50_seconds',   'gauge',     'Event loop delay since the previous scrape: p50.', [['', {}, seconds(this.#delay.percentile(50))]]),
       family('nodejs_eventloop_delay_p99_seconds',   'gauge',     'Event loop delay since the previous scrape: p99.', [['', {}, seconds(this.#delay.percentile(99))]]),
