@@ -1,9 +1,7 @@
 // Batches the calls that arrive in one turn of the event loop into one statement and one commit. Most of
 // the throughput of both stores comes from this. Each call gets the result that it would get if the calls
-// ran one at a time, and only after its statement has committed. A statement that fails is rolled back
-// as a whole. Its calls run again in two halves, and so on, until each failing call is alone. If it
-// couldn't start in time, the expired calls fail and the rest run again together. If its outcome is
-// unknown, the whole batch fails and none of it runs again.
+// ran one at a time, and only after its statement has committed. If the statement fails, its outcome
+// decides whether calls run again (FailedOutcome).
 import { type Caller, CallerLeft, type Page, StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './index.ts';
 
@@ -29,13 +27,15 @@ export const NOT_DONE = Symbol('not done');
 type CallResult<Result> = Result | Error | typeof NOT_DONE;
 
 /**
- * Outcome of a statement that failed:
- * - `not started`: it changed nothing, because its deadline was over or a lock was held.
- * - `rolled back`: one of its calls made it fail, and all of it was undone.
- * - `conflict`: the server undid all of it because of concurrent transactions.
- * - `unknown`: it may have committed, or may still commit.
+ * Outcome of a statement that failed, and what follows:
+ * - `rolled back`: a call made it fail, and all of it was undone. The calls run again in two halves, and
+ *   so on, until each failing call is alone.
+ * - `conflict`: the server undid all of it because of concurrent transactions. All calls run again.
+ * - `not started`: it changed nothing, because its deadline was over or a lock was held. The expired
+ *   calls fail, and the others run again together.
+ * - `unknown`: it may have committed, or may still commit. All calls fail, and none runs again.
  */
-export type FailedOutcome = 'not started' | 'rolled back' | 'conflict' | 'unknown';
+export type FailedOutcome = 'rolled back' | 'conflict' | 'not started' | 'unknown';
 
 /** How a store runs the calls of one operation. */
 export interface QueueOptions<Session, Item, Result>
@@ -93,20 +93,11 @@ interface Call<Item = unknown, Result = never> {
   readonly reject: (err: unknown) => void;
 }
 
-/** The calls of one statement. */
-export interface Batch<Session> {
-  readonly size: number;
-  readonly writes: boolean;
-  /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
-  run(session: Session): Promise<Error | undefined>;
-  /** Fails the expired calls; their outcome is unknown. */
-  expire(now: number): void;
-  /** Fails every call that has no result yet; its outcome is unknown. */
-  fail(cause: unknown): void;
-}
-
 /** The part of a queue that runs its batches. */
 export type BatchSource<Session> = Omit<Queue<Session, never, unknown>, 'call'>;
+
+/** The calls of one statement. */
+export type Batch<Session> = NonNullable<ReturnType<BatchSource<Session>['take']>>;
 
 /** The waiting calls of one operation. No call has a timer: `expire` checks all of them (6.6). */
 export class Queue<Session, Item, Result> {
@@ -138,7 +129,7 @@ export class Queue<Session, Item, Result> {
     });
 
   /** Takes the calls of the next batch from the queue; undefined if none wait. */
-  take(now: number): Batch<Session> | undefined {
+  take(now: number) {
     this.expire(now);
     this.#dropAbandoned();
     if (this.#waiting.length === 0) {
@@ -149,9 +140,14 @@ export class Queue<Session, Item, Result> {
     return {
       size: calls.length,
       writes: this.options.writes === true,
-      run: (session) => this.#run(session, calls),
-      expire: (at) => void failExpired(calls, at, 'no response in time'),
-      fail: (cause) => fail(calls, cause),
+      /** After this time, the statement no longer has a call to serve. */
+      deadline: now + this.options.timeoutMs,
+      /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
+      run: (session: Session) => this.#run(session, calls),
+      /** Fails the expired calls; their outcome is unknown. */
+      expire: (at: number) => void failExpired(calls, at, 'no response in time'),
+      /** Fails every call that has no result yet; its outcome is unknown. */
+      fail: (cause: unknown) => fail(calls, cause),
     };
   }
 
@@ -164,11 +160,11 @@ export class Queue<Session, Item, Result> {
 
   /** Fails the calls whose callers have left (4.17). Each would keep its request in memory. */
   #dropAbandoned(): void {
-    const hasLeft = ({ caller }: Call<Item, Result>) => caller?.hasLeft === true;
-    if (this.#waiting.some(hasLeft)) {
-      for (const { reject } of this.#waiting.filter(hasLeft)) reject(new CallerLeft());
-      this.#waiting = this.#waiting.filter((call) => !hasLeft(call));
-    }
+    this.#waiting = this.#waiting.filter(({ caller, reject }) => {
+      if (caller?.hasLeft !== true) return true;
+      reject(new CallerLeft());
+      return false;
+    });
     this.#dropAt = Math.max(2 * this.#waiting.length, FEW_WAITING);
   }
 
@@ -207,29 +203,28 @@ export class Queue<Session, Item, Result> {
     for (let reruns = 0; groups.length > 0 && reruns <= MAX_RERUNS; reruns++) {
       const calls = failExpired(groups.pop()!, this.options.now(), cause ?? 'no response in time');
       if (calls.length === 0) continue;
+      const { expires } = calls[0]!;
       try {
         const items = calls.map(({ item }) => item);
-        const results = await this.options.statement(session, items, calls[0]!.expires); // 5.5
-        const notDone = settle(calls, results);
+        const results = await this.options.statement(session, items, expires);
+        const notDone = settle(calls, results); // 5.5
         if (notDone.length > 0) groups.push(notDone);
       } catch (err) {
         const outcome = this.options.outcomeAfter(err);
         const isLate = outcome === 'not started';
         cause = err;
         if (isLate) cause = new StoreUnavailable('the statement did not start in time', { cause });
-        if (outcome === 'conflict' || (isLate && calls[0]!.expires <= this.options.now())) {
-          groups.push(calls); // 5.6, 4.13: the expired calls fail before the others run.
-        } else if (outcome === 'rolled back' && calls.length > 1) {
-          const middle = Math.ceil(calls.length / 2);
-          groups.push(calls.slice(middle), calls.slice(0, middle));
-        } else if (outcome === 'rolled back') {
-          fail(calls, cause);
-        } else {
-          // The outcome is unknown, or the server rejected calls before their deadline: its clock has
-          // jumped, and a new session measures it again.
+        // A server that rejects calls as late before their deadline has a clock that jumped. A new session
+        // measures it again.
+        if (outcome === 'unknown' || (isLate && expires > this.options.now())) {
           fail(batch, cause); // 4.13
           return cause as Error;
         }
+        const middle = Math.ceil(calls.length / 2);
+        if (outcome !== 'rolled back')
+          groups.push(calls); // 5.6, 4.13
+        else if (calls.length === 1) fail(calls, cause);
+        else groups.push(calls.slice(middle), calls.slice(0, middle));
       }
     }
     if (groups.length > 0) {
@@ -241,15 +236,14 @@ export class Queue<Session, Item, Result> {
 
 /** Gives each call its result; returns the calls that were not done. */
 function settle<Item, Result>(
-  calls: readonly Call<Item, Result>[],
+  calls: Call<Item, Result>[],
   results: readonly CallResult<Result>[],
 ): Call<Item, Result>[] {
   return calls.filter(({ resolve, reject }, i) => {
     const result = results[i];
-    if (result === NOT_DONE) return true;
     if (result instanceof Error) reject(result);
-    else resolve(result as Result);
-    return false;
+    else if (result !== NOT_DONE) resolve(result as Result);
+    return result === NOT_DONE;
   });
 }
 

@@ -6,7 +6,7 @@ import { dirname, resolve } from 'node:path';
 import process from 'node:process';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { migrations, missing, type Schema } from './migrate.ts';
+import { migrateSqlite } from './migrate.ts';
 
 /** Owner and group can read and write; others have no access. */
 const FILE_MODE = 0o660; // 5.2
@@ -42,7 +42,13 @@ export async function openFile<T>(
     }
     const opened = new sqlite.DatabaseSync(path, { timeout: 0 }); // 5.2
     db = opened;
-    await retry(() => migrate(opened), now() + OPEN_TIMEOUT_MS, now);
+    const prepare = () => {
+      opened.exec(
+        'pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory',
+      ); // 5.2
+      migrateSqlite(opened);
+    };
+    await retry(prepare, now() + OPEN_TIMEOUT_MS, now);
     return use(db);
   } catch (err) {
     db?.close();
@@ -94,39 +100,6 @@ export function isLocked(err: unknown): boolean {
 /** Returns the lower eight bits of SQLite's result code, 0 for an error of another kind. */
 export function primaryCode(err: unknown): number {
   return ((err as { errcode?: number }).errcode ?? 0) & 0xff;
-}
-
-/** Makes commits durable (5.2) and applies the missing migrations (5.3). */
-function migrate(db: DatabaseSync): void {
-  db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
-  const all = migrations('sqlite');
-  if (missing(all, recordedSchema(db)).length === 0) return;
-  db.exec('begin immediate');
-  try {
-    // Read again: another process may have migrated the file before we got the lock.
-    for (const { version, oldestService, sql } of missing(all, recordedSchema(db))) {
-      db.exec(`${sql};
-        create table if not exists schema_migrations (
-          version integer primary key,
-          oldest_service integer not null
-        ) strict;
-        insert into schema_migrations values (${version}, ${oldestService});
-        pragma user_version = ${version}`);
-    }
-    db.exec('commit');
-  } catch (err) {
-    if (db.isTransaction) db.exec('rollback');
-    throw err;
-  }
-}
-
-/** Returns version 0 for an empty database. Older files have only user_version. */
-function recordedSchema(db: DatabaseSync): Schema {
-  const version = Number(db.prepare('pragma user_version').get()?.user_version);
-  const record = db.prepare('select 1 from sqlite_schema where name = ?').get('schema_migrations');
-  if (record === undefined) return { version, oldestService: version };
-  const row = db.prepare('select oldest_service as n from schema_migrations order by n desc').get();
-  return { version, oldestService: Number(row?.n ?? version) };
 }
 
 /** Returns a line that says why the file can't be opened, and how to fix it (5.2). */

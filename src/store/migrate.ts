@@ -1,8 +1,12 @@
-// The schema: numbered SQL files in db/, one folder per engine. Published files never change; a new
-// schema is a new file. A file may begin with the line `-- oldest service: N`: the database still
-// works for a service whose own newest migration is N. Such a migration keeps everything that the
-// older service reads and writes: it adds a nullable column or one with a default, a table or an index.
+// The schema: numbered SQL files in db/, one folder per engine, and a record of those that a database has.
+// Published files never change; a new schema is a new file. A file may begin with the line `-- oldest
+// service: N`: the database still works for a service whose own newest migration is N. Such a migration
+// keeps everything that the older service reads and writes: it adds a nullable column or one with a
+// default, a table or an index.
 import { readdirSync, readFileSync } from 'node:fs';
+import type { DatabaseSync } from 'node:sqlite';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Sql } from 'postgres';
 
 interface Migration {
   /** Counted from 1 without gaps. */
@@ -13,7 +17,7 @@ interface Migration {
 }
 
 /** What a database records about its schema. */
-export type Schema = Pick<Migration, 'version' | 'oldestService'>;
+type Schema = Pick<Migration, 'version' | 'oldestService'>;
 
 /** This service can never use the database. The message says what to do. */
 export class UnusableDatabase extends Error {
@@ -48,4 +52,110 @@ export function missing(all: readonly Migration[], schema: Schema): readonly Mig
     );
   }
   return all.slice(version);
+}
+
+/** Applies the missing migrations in one transaction (5.3). */
+export function migrateSqlite(db: DatabaseSync): void {
+  const all = migrations('sqlite');
+  if (missing(all, sqliteSchema(db)).length === 0) return;
+  db.exec('begin immediate');
+  try {
+    // Read again: another process may have migrated the file before we got the lock.
+    for (const { version, oldestService, sql } of missing(all, sqliteSchema(db))) {
+      db.exec(`${sql};
+        create table if not exists schema_migrations (
+          version integer primary key,
+          oldest_service integer not null
+        ) strict;
+        insert into schema_migrations values (${version}, ${oldestService});
+        pragma user_version = ${version}`);
+    }
+    db.exec('commit');
+  } catch (err) {
+    if (db.isTransaction) db.exec('rollback');
+    throw err;
+  }
+}
+
+/** Returns version 0 for an empty database. Older files have only user_version. */
+function sqliteSchema(db: DatabaseSync): Schema {
+  const version = Number(db.prepare('pragma user_version').get()?.user_version);
+  const record = db.prepare('select 1 from sqlite_schema where name = ?').get('schema_migrations');
+  const row = record && db.prepare('select max(oldest_service) as n from schema_migrations').get();
+  return { version, oldestService: Number(row?.n ?? version) };
+}
+
+// SQLSTATE (PostgreSQL manual, appendix A).
+const UNDEFINED_TABLE = '42P01';
+const UNIQUE_VIOLATION = '23505';
+const LOCK_NOT_AVAILABLE = '55P03';
+
+// Time that a migration waits for a lock, for example of a backup, before it tries again. Meanwhile,
+// requests of other replicas queue behind it.
+const LOCK_TIMEOUT_MS = 250; // 5.8
+const LOCK_RETRY_MS = 1_000;
+
+// The number is arbitrary; nothing else locks it in this database.
+const LOCK = `
+  set local statement_timeout = 0; set local lock_timeout = ${LOCK_TIMEOUT_MS};
+  select pg_advisory_xact_lock(7236128401)`;
+
+// Older databases have the table without oldest_service.
+const CREATE_RECORD = `
+  create table if not exists schema_migrations (
+    version integer primary key,
+    applied_at timestamptz not null default now()
+  );
+  alter table schema_migrations add column if not exists oldest_service integer`;
+
+// to_jsonb() because the column may be missing.
+const RECORDED_SCHEMA = `
+  select max(version) as version,
+    max(coalesce((to_jsonb(m) ->> 'oldest_service')::int, version)) as "oldestService"
+  from schema_migrations m`;
+
+/**
+ * Applies the missing migrations, each in one transaction (5.3). If replicas start at once, one of them
+ * applies each. Calls `prolong` if any are missing.
+ */
+export async function migratePostgres(sql: Sql, prolong: () => void): Promise<void> {
+  const all = migrations('postgres');
+  if (missing(all, await postgresSchema(sql)).length === 0) return;
+  prolong();
+  await underLock(sql, CREATE_RECORD);
+  for (const { version, oldestService, sql: text } of missing(all, await postgresSchema(sql))) {
+    const record = `insert into schema_migrations (version, oldest_service) values (${version}, ${oldestService})`;
+    try {
+      await underLock(sql, `${record}; ${text}`);
+    } catch (err) {
+      // Another replica applied it first.
+      const { code, table_name: table } = err as { code?: string; table_name?: string };
+      if (code !== UNIQUE_VIOLATION || table !== 'schema_migrations') throw err;
+    }
+  }
+}
+
+/** Runs statements under the lock, in one message, which the server runs as one transaction. */
+async function underLock(sql: Sql, statements: string): Promise<void> {
+  for (;;) {
+    try {
+      await sql.unsafe(`${LOCK}; ${statements}`);
+      return;
+    } catch (err) {
+      if ((err as { code?: string }).code !== LOCK_NOT_AVAILABLE) throw err;
+      // The loop ends with the connection, which is destroyed if the migration takes too long.
+      await sleep(LOCK_RETRY_MS, undefined, { ref: false });
+    }
+  }
+}
+
+/** Returns version 0 for a database without our tables. */
+async function postgresSchema(sql: Sql): Promise<Schema> {
+  try {
+    const [row] = await sql.unsafe(RECORDED_SCHEMA);
+    return { version: Number(row!.version), oldestService: Number(row!.oldestService) };
+  } catch (err) {
+    if ((err as { code?: string }).code !== UNDEFINED_TABLE) throw err;
+    return { version: 0, oldestService: 0 };
+  }
 }

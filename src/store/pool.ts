@@ -1,13 +1,19 @@
 // Postgres connection pool with deadlines, reconnection and failover. Each connection is a client of npm
-// `postgres` with one socket (docs/design.md, "Our own pool"). A connection that is lost, late or
-// read-only (25006) is replaced; no write is done twice. All connections lead to one host of the URL. If
-// it fails, responds too late or has lost its synchronous standby, the other hosts are tried before it,
-// and all connections move to the first one that qualifies.
+// `postgres` with one socket (docs/design.md, "Our own pool"). A connection that is lost, late or read-only
+// (25006) is replaced; the calls of its batch fail, because their outcome is unknown. All connections lead
+// to one host of the URL. After a fault of that host, attempts to connect go through the other hosts
+// first, in passes with a pause after each. All connections move to the first host that qualifies.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
-import { UnusableDatabase } from './migrate.ts';
-import { NotReplicated, openSession, type Session, type SessionOptions } from './session.ts';
+import { migratePostgres, UnusableDatabase } from './migrate.ts';
+import {
+  afterPoll,
+  NotReplicated,
+  openSession,
+  type Session,
+  type SessionOptions,
+} from './session.ts';
 import { type Host, nameOf } from './url.ts';
 
 /** Pauses between passes over all hosts double from the first to the longest. */
@@ -17,9 +23,9 @@ const BACKOFF_MS = { first: 25, longest: 1_000 } as const; // 5.7
 const MIN_LIFETIME_MS = 100;
 
 /**
- * Range of the timeout of an attempt to connect, which may never end during a network outage. The first
- * gets half of a request's time within this range, so a second one can still serve the request. The
- * timeout doubles with each further one.
+ * Range of the timeout of an attempt, which may never end during a network outage. The first gets half
+ * of a request's time within this range, so a second one can still serve the request. The timeout
+ * doubles with each further one.
  */
 const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const; // 5.7
 
@@ -27,9 +33,8 @@ const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const; // 5.7
 const END_TIMEOUT_MS = 1_000;
 
 /**
- * While a batch of at least SHARED_SIZE calls runs, the next one of its queue waits up to this
- * long, so that more calls join it. For fewer calls or slower commits, parallel statements are
- * faster.
+ * While a batch of at least SHARED_SIZE calls runs, the next one of its queue waits up to this long, so
+ * that more calls join it. For fewer calls or slower commits, parallel statements are faster.
  */
 const SHARE_MS = 3;
 const SHARED_SIZE = 8;
@@ -37,25 +42,22 @@ const SHARED_SIZE = 8;
 /** How often deadlines are checked, by one timer for all calls. */
 const TICK_MS = 50;
 
-/** `migrate` runs on new connections until it has succeeded once. */
-type PoolOptions = StoreOptions & Pick<SessionOptions, 'database' | 'authorities' | 'migrate'>;
+const MOVED = 'the pool moved to another host';
 
-/** A place for one connection. */
-interface Slot {
-  session?: Session | undefined;
-  /** Its attempt to connect. Other slots don't wait for a `long` one, such as a migration. */
-  attempt: 'none' | 'connecting' | 'long';
-  /** The session's host, and the time at which it connected. */
-  host: Host;
-  connectedAt: number;
-  /** The running batch, and its deadline. */
+type PoolOptions = StoreOptions & Pick<SessionOptions, 'database' | 'authorities'>;
+
+interface Connection {
+  readonly session: Session;
+  readonly host: Host;
+  readonly connectedAt: number;
   batch?: Batch<Session> | undefined;
-  deadline: number;
 }
 
 export class Pool {
   readonly #options: PoolOptions;
-  readonly #slots: readonly Slot[];
+  #connections: readonly Connection[] = [];
+  /** Attempts to connect. Others don't wait for a long one, such as a migration. */
+  readonly #attempts = new Set<{ isLong: boolean }>();
   /** Queues in which calls may wait. */
   readonly #queues = new Set<BatchSource<Session>>();
   /** Queues whose next batch must wait, each with the batch that it waits for. */
@@ -69,23 +71,19 @@ export class Pool {
   #isUnavailable = false;
   readonly #closing = new AbortController();
   #assignment: NodeJS.Immediate | undefined;
-  #ticker: NodeJS.Timeout | undefined;
+  #cancelTick: (() => void) | undefined;
 
   /** Starts to connect; the server need not be up (6.1). */
   constructor(options: PoolOptions) {
     this.#options = options;
-    const host = options.database.hosts[0]!;
-    this.#nextHost = host;
-    const newSlot = (): Slot => ({ attempt: 'none', host, connectedAt: 0, deadline: 0 });
-    this.#slots = Array.from({ length: options.poolSize }, newSlot);
+    this.#nextHost = options.database.hosts[0]!;
     this.#connect();
   }
 
   /** Number of connections in use, and idle (7.3). */
   get connections(): { readonly used: number; readonly idle: number } {
-    const used = this.#slots.filter(({ batch }) => batch).length;
-    const connected = this.#slots.filter(({ session }) => session).length;
-    return { used, idle: connected - used };
+    const used = this.#connections.filter(({ batch }) => batch).length;
+    return { used, idle: this.#connections.length - used };
   }
 
   /** Runs the calls of the queue once all requests of this turn of the event loop have arrived. */
@@ -95,146 +93,143 @@ export class Pool {
       return;
     }
     this.#queues.add(queue);
-    this.#ticker ??= this.#nextTick();
+    this.#cancelTick ??= afterPoll(TICK_MS, this.#tick); // 6.6
     this.#assignment ??= setImmediate(() => {
       this.#assignment = undefined;
-      this.#assignAll();
+      this.#assign();
     });
   };
 
   /** Gives running statements `graceMs` milliseconds, a second at most, then closes everything. */
   async close(graceMs = END_TIMEOUT_MS): Promise<void> {
-    this.#closing.abort();
-    clearTimeout(this.#ticker);
-    const sessions = this.#slots.flatMap(({ session }) => session ?? []);
+    this.#stop();
+    const sessions = this.#connections.map(({ session }) => session);
     const ended = Promise.all(sessions.map((session) => session.end()));
     const timer = new AbortController();
     const timeout = sleep(Math.min(graceMs, END_TIMEOUT_MS), undefined, { signal: timer.signal });
     await Promise.race([ended, timeout]);
     timer.abort();
     for (const session of sessions) session.destroy();
+  }
+
+  /** Stops to connect, and fails the waiting calls. Running statements continue. */
+  #stop(): void {
+    this.#closing.abort();
+    this.#cancelTick?.();
     for (const queue of this.#queues) queue.expire(Number.POSITIVE_INFINITY);
   }
 
-  #assignAll(): void {
-    for (const slot of this.#slots) {
-      if (this.#queues.size === 0) return;
-      if (slot.session !== undefined && slot.batch === undefined) this.#assign(slot);
-    }
-  }
-
-  /** Gives an idle slot the next batch. Queues take turns, so that none starves another. */
-  #assign(slot: Slot): void {
+  /** Gives idle connections the next batches. Queues take turns, so that none starves another. */
+  #assign(): void {
+    // The loop returns to a queue that is added again, after the others.
     for (const queue of this.#queues) {
+      const connection = this.#connections.find(({ batch }) => batch === undefined);
+      if (connection === undefined) return;
       if (this.#resting.has(queue) || (queue.options.writes && !this.#canWrite())) continue;
       this.#queues.delete(queue);
       const batch = queue.take(this.#options.now());
       if (batch === undefined) continue;
       this.#queues.add(queue);
-      this.#keepBack(queue, batch);
-      void this.#run(slot, queue, batch);
-      return;
+      void this.#run(connection, queue, batch);
     }
   }
 
   /** One connection remains for reads, because a lock can stop all writes (5.9). */
   #canWrite(): boolean {
-    const writing = this.#slots.filter(({ batch }) => batch?.writes).length;
-    return writing < Math.max(1, this.#slots.length - 1);
+    const writing = this.#connections.filter(({ batch }) => batch?.writes).length;
+    return writing < Math.max(1, this.#options.poolSize - 1);
   }
 
-  #keepBack(queue: BatchSource<Session>, batch: Batch<Session>): void {
+  async #run(
+    connection: Connection,
+    queue: BatchSource<Session>,
+    batch: Batch<Session>,
+  ): Promise<void> {
+    connection.batch = batch;
+    this.#rest(queue, batch);
+    const err = await batch.run(connection.session);
+    if (!this.#connections.includes(connection)) return; // Replaced meanwhile; its calls have failed.
+    connection.batch = undefined;
+    if (err instanceof NotReplicated) this.#avoid(connection.host);
+    if (err !== undefined) this.#replace(connection, err);
+    else if (connection.host !== this.#host) this.#replace(connection, MOVED);
+    if (queue.options.takesTurns) this.#assign();
+    else this.#wake(queue, batch);
+  }
+
+  /** Makes the next batch of the queue wait if more calls should join it. */
+  #rest(queue: BatchSource<Session>, batch: Batch<Session>): void {
     const { takesTurns } = queue.options;
     if (!takesTurns && batch.size < SHARED_SIZE) return;
     this.#resting.set(queue, batch);
-    const release = () => {
-      if (this.#resting.get(queue) !== batch) return;
-      this.#resting.delete(queue);
-      this.#assignAll();
-    };
+    const wake = () => this.#wake(queue, batch);
     // A page takes milliseconds, so the next one waits for its turn (6.18).
-    if (takesTurns) this.#options.turns.add('', release);
-    else setTimeout(release, SHARE_MS).unref();
+    if (takesTurns) this.#options.turns.add('', wake);
+    else setTimeout(wake, SHARE_MS).unref();
   }
 
-  async #run(slot: Slot, queue: BatchSource<Session>, batch: Batch<Session>): Promise<void> {
-    const session = slot.session!;
-    slot.batch = batch;
-    slot.deadline = this.#options.now() + this.#options.timeoutMs;
-    const err = await batch.run(session);
-    if (slot.session !== session) return; // Replaced meanwhile; its calls have failed.
-    slot.batch = undefined;
-    if (err instanceof NotReplicated) this.#avoid(slot.host);
-    if (err !== undefined) this.#replace(slot, err);
-    else if (slot.host !== this.#host) this.#replace(slot, 'the pool moved to another host');
-    const { takesTurns } = queue.options;
-    if (!takesTurns && this.#resting.get(queue) === batch) this.#resting.delete(queue);
-    this.#assignAll();
+  #wake(queue: BatchSource<Session>, batch: Batch<Session>): void {
+    if (this.#resting.get(queue) === batch) this.#resting.delete(queue);
+    this.#assign();
   }
 
   /** Drops the connection and makes a new one. A running statement has an unknown outcome (4.13). */
-  #replace(slot: Slot, cause: unknown): void {
-    const { session, batch, host } = slot;
+  #replace(connection: Connection, cause: unknown): void {
+    if (!this.#connections.includes(connection)) return;
+    const { session, host, connectedAt, batch } = connection;
     this.#options.debug('connection lost', { host: nameOf(host), cause: String(cause) });
-    slot.session = undefined;
-    slot.batch = undefined;
-    if (this.#options.now() - slot.connectedAt < MIN_LIFETIME_MS) this.#failures ||= 1;
+    this.#connections = this.#connections.filter((other) => other !== connection);
+    if (this.#options.now() - connectedAt < MIN_LIFETIME_MS) this.#failures ||= 1;
     batch?.fail(cause);
-    session?.destroy();
+    session.destroy();
     this.#connect();
   }
 
-  /** Ticks after one more poll, so that a late event loop first receives what has arrived. */
-  #nextTick(): NodeJS.Timeout {
-    return setTimeout(() => setImmediate(() => this.#tick()), TICK_MS); // 6.6
-  }
-
   /** Enforces all deadlines (4.13). The timer runs only while calls wait or run. */
-  #tick(): void {
-    if (this.#isClosed) return;
+  readonly #tick = (): void => {
     const now = this.#options.now();
-    for (const slot of this.#slots) {
-      slot.batch?.expire(now);
-      if (slot.batch === undefined || slot.deadline > now) continue;
-      this.#avoid(slot.host);
-      this.#replace(slot, `no response within ${this.#options.timeoutMs} ms`);
+    for (const connection of this.#connections) {
+      const { batch, host } = connection;
+      batch?.expire(now);
+      if (batch === undefined || batch.deadline > now) continue;
+      this.#avoid(host);
+      this.#replace(connection, `no response within ${this.#options.timeoutMs} ms`);
     }
     for (const queue of this.#queues) queue.expire(now);
-    this.#assignAll();
-    const isBusy = this.#queues.size > 0 || this.#slots.some(({ batch }) => batch);
-    this.#ticker = isBusy ? this.#nextTick() : undefined;
-  }
+    this.#assign();
+    const isBusy = this.#queues.size > 0 || this.connections.used > 0;
+    this.#cancelTick = isBusy ? afterPoll(TICK_MS, this.#tick) : undefined;
+  };
 
-  /** Starts to connect empty slots: all while the host works, otherwise one at a time (5.1). */
+  /** Starts the attempts that are missing: all while the host works, otherwise one at a time (5.1). */
   #connect(): void {
-    for (const slot of this.#slots) {
-      if (slot.session !== undefined || slot.attempt !== 'none') continue;
+    while (this.#connections.length + this.#attempts.size < this.#options.poolSize) {
       // One connection at a time migrates, or tests whether the server works again.
       const isSingle = !this.#isMigrated || this.#failures > 0;
-      const isAttempting = this.#slots.some(({ attempt }) => attempt === 'connecting');
+      const isAttempting = [...this.#attempts].some(({ isLong }) => !isLong);
       if (this.#isClosed || (isSingle && isAttempting)) return;
-      void this.#fill(slot);
+      void this.#attempt();
     }
   }
 
-  /** Makes one attempt to connect. */
-  async #fill(slot: Slot): Promise<void> {
-    slot.attempt = 'connecting';
+  async #attempt(): Promise<void> {
+    const attempt = { isLong: false };
+    this.#attempts.add(attempt);
     const failures = this.#failures;
     await this.#pause();
     if (this.#isClosed) return;
     // A migration takes up to a minute, and may hang: others don't wait for it.
     const timer = setTimeout(() => {
-      slot.attempt = 'long';
+      attempt.isLong = true;
       this.#connect();
     }, CONNECT_TIMEOUT_MS.max);
-    await this.#open(slot, this.#nextHost);
+    const connection = await this.#open(this.#nextHost);
     clearTimeout(timer);
-    if (this.#failures > 0 && slot.session) await sleep(MIN_LIFETIME_MS, undefined, { ref: false });
-    if (slot.session !== undefined) this.#failures = 0;
+    if (connection && this.#failures > 0) await sleep(MIN_LIFETIME_MS, undefined, { ref: false });
+    if (connection && this.#connections.includes(connection)) this.#failures = 0;
     // Attempts that fail together count once.
     else if (this.#failures === failures) this.#failures++;
-    slot.attempt = 'none';
+    this.#attempts.delete(attempt);
     this.#connect();
   }
 
@@ -247,9 +242,11 @@ export class Pool {
     await sleep(pause * (0.5 + Math.random() / 2), undefined, { ref: false }); // 5.7
   }
 
-  async #open(slot: Slot, host: Host): Promise<void> {
+  /** Returns undefined if the attempt failed. */
+  async #open(host: Host): Promise<Connection | undefined> {
     const { min, max } = CONNECT_TIMEOUT_MS;
     const first = Math.max(min, this.#options.timeoutMs / 2);
+    let connection: Connection | undefined;
     try {
       const session = await openSession({
         ...this.#options,
@@ -258,59 +255,54 @@ export class Pool {
         isSecondPass: this.#failures >= this.#options.database.hosts.length,
         signal: this.#closing.signal,
         migrate: async (sql, prolong) => {
-          if (!this.#isMigrated) await this.#options.migrate(sql, prolong);
+          if (!this.#isMigrated) await migratePostgres(sql, prolong);
           this.#isMigrated = true;
         },
-        onClose: (closed) => {
-          if (slot.session === closed) this.#replace(slot, 'the connection was closed');
-        },
+        onClose: () => connection && this.#replace(connection, 'the connection was closed'),
       });
-      this.#connected(slot, host, session);
+      // Others may have moved on from this host during the attempt.
+      const isNextUsed = this.#connections.some((other) => other.host === this.#nextHost);
+      if (this.#isClosed || (host !== this.#nextHost && isNextUsed)) {
+        session.destroy();
+        return undefined;
+      }
+      connection = { session, host, connectedAt: this.#options.now() };
+      this.#adopt(connection);
     } catch (err) {
       this.#failed(err, host);
     }
+    return connection;
   }
 
-  #connected(slot: Slot, host: Host, session: Session): void {
-    // Other slots have moved on from this host during the attempt.
-    const isNextUsed = this.#slots.some((other) => other.session && other.host === this.#nextHost);
-    if (this.#isClosed || (host !== this.#nextHost && isNextUsed)) {
-      session.destroy();
-      return;
-    }
-    slot.session = session;
-    slot.host = host;
-    slot.connectedAt = this.#options.now();
+  /** Adds a connection to the pool. The others move to its host, a busy one when its batch has ended. */
+  #adopt(connection: Connection): void {
+    const { host } = connection;
     this.#host = host;
     this.#options.debug('connected', { host: nameOf(host) });
     if (this.#isUnavailable) this.#options.onAvailable(); // 6.1
     this.#isUnavailable = false;
-    for (const other of this.#slots) {
-      // A busy slot moves when its batch has ended.
-      const isIdle = other.session !== undefined && other.batch === undefined;
-      if (isIdle && other.host !== host) this.#replace(other, 'the pool moved to another host');
+    this.#connections = [...this.#connections, connection];
+    for (const other of this.#connections) {
+      if (other.host !== host && other.batch === undefined) this.#replace(other, MOVED);
     }
-    this.#assign(slot);
+    this.#assign();
   }
 
   #failed(err: unknown, host: Host): void {
     if (this.#isClosed) return;
     if (err instanceof UnusableDatabase) {
-      this.#closing.abort();
-      // No tick follows.
-      for (const queue of this.#queues) queue.expire(Number.POSITIVE_INFINITY);
+      this.#stop();
       this.#options.onFatal(err);
       return;
     }
     this.#options.debug('cannot connect', { host: nameOf(host), cause: String(err) });
     this.#avoid(host);
-    const isConnected = this.#slots.some(({ session }) => session);
-    if (isConnected || this.#isUnavailable) return;
+    if (this.#connections.length > 0 || this.#isUnavailable) return;
     this.#isUnavailable = true;
     this.#options.onUnavailable(err); // 6.1
   }
 
-  /** Makes the next attempt try another host (5.1). Several slots can report the same host. */
+  /** Makes the next attempt try another host (5.1). Several connections can report the same host. */
   #avoid(host: Host): void {
     const { hosts } = this.#options.database;
     if (this.#nextHost === host) this.#nextHost = hosts[hosts.indexOf(host) + 1] ?? hosts[0]!;

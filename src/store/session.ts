@@ -35,20 +35,6 @@ interface ServerState {
 const SET_PLANNER =
   'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
 
-export interface Session {
-  /**
-   * Returns the rows of one statement with the parameters $1 to $9, after its commit.
-   * @throws NotReplicated if the server gave up waiting for its synchronous standby
-   */
-  readonly query: <Row extends object>(text: string, values: readonly string[]) => Promise<Row[]>;
-  /** Converts milliseconds of our clock to the server's seconds since 1970. */
-  readonly serverSeconds: (ms: number) => number;
-  /** Lets a running statement finish, then closes. Never resolves if the connection is lost. */
-  readonly end: () => Promise<void>;
-  /** Closes the connection at once. */
-  readonly destroy: () => void;
-}
-
 /** `timeoutMs` is the server's `statement_timeout`. */
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
@@ -63,36 +49,40 @@ export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> 
   readonly signal: AbortSignal;
   /** Runs before the first use, within the connect timeout unless it calls `prolong`. */
   readonly migrate: (sql: Sql, prolong: () => void) => Promise<void>;
-  /** Called when a session that was returned has closed. */
-  readonly onClose: (session: Session) => void;
+  readonly onClose: () => void;
 }
+
+export type Session = Awaited<ReturnType<typeof openSession>>;
 
 /** The server has lost its synchronous standby: commits wait, or a failover can lose them. */
 export class NotReplicated extends StoreUnavailable {}
 
 /** @throws UnusableDatabase, or the fault of this host */
-export async function openSession(options: SessionOptions): Promise<Session> {
+export async function openSession(options: SessionOptions) {
   const { timeoutMs, signal } = options;
   const socket = singleUseSocket(options.host);
   const notices: Notice[] = [];
-  let session: Session | undefined;
   let isClosed = false;
   const sql = createClient(options, {
     socket: socket.open,
     onnotice: (notice) => notices.push(notice),
     onclose: () => {
       isClosed = true;
-      if (session !== undefined) options.onClose(session);
+      options.onClose();
     },
   });
-  let cancel = countdown(options.connectTimeoutMs, socket.destroy);
+  let cancelTimeout = afterPoll(options.connectTimeoutMs, socket.destroy);
   const prolong = () => {
-    cancel();
-    cancel = countdown(MIGRATION_TIMEOUT_MS, socket.destroy);
+    cancelTimeout();
+    cancelTimeout = afterPoll(MIGRATION_TIMEOUT_MS, socket.destroy);
   };
   signal.addEventListener('abort', socket.destroy);
+  // 4.13: the server ends a late statement by itself, even if it never learns that we have gone, and tells
+  // if a commit was not replicated.
+  const limits = (scope: 'local' | 'session') =>
+    `set ${scope} statement_timeout = ${timeoutMs}; set ${scope} client_min_messages = warning`;
+  const localLimits = limits('local');
   try {
-    signal.throwIfAborted();
     const rows = await sql.unsafe<[ServerState]>(PROBE);
     const [server] = rows;
     // Our clock is read after the server's, so converted deadlines can be early but never late.
@@ -100,24 +90,23 @@ export async function openSession(options: SessionOptions): Promise<Session> {
     checkServer(server, options);
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server.pid !== rows.state.pid; // 5.1
-    // 4.13: the server ends a late statement by itself, even if it never learns that we have gone, and
-    // tells if a commit was not replicated.
-    const setAll = (scope: string) =>
-      `set ${scope} statement_timeout = ${timeoutMs}; set ${scope} client_min_messages = warning`;
     await Promise.all([
-      isPooled ? undefined : sql.unsafe(`${setAll('session')}; ${SET_PLANNER}`),
+      isPooled ? undefined : sql.unsafe(`${limits('session')}; ${SET_PLANNER}`),
       // Doesn't wait for the settings: a round trip can take 200 ms.
       options.migrate(sql, prolong),
     ]);
     if (isClosed) throw new StoreUnavailable('the connection was closed');
-    const setLocal = setAll('local');
-    session = {
-      query: async (text, values) => {
+    return {
+      /**
+       * Returns the rows of one statement with the parameters $1 to $9, after its commit.
+       * @throws NotReplicated if the server gave up waiting for its synchronous standby
+       */
+      async query<Row extends object>(text: string, values: readonly string[]): Promise<Row[]> {
         notices.length = 0;
         // A pooler may run the next statement in another server session, without our prepared statements
         // and settings. So behind it each message uses the simple query protocol and sets its time limit.
         const result = isPooled
-          ? (await sql.unsafe(`${setLocal}; ${withLiterals(text, values)}`)).at(-1)
+          ? (await sql.unsafe(`${localLimits}; ${withLiterals(text, values)}`)).at(-1)
           : await sql.unsafe(text, [...values], { prepare: true });
         // The server reports that a wait for its synchronous standby was cancelled as a WARNING (4.13).
         // The text can be translated; the name of the routine is stable.
@@ -128,15 +117,19 @@ export async function openSession(options: SessionOptions): Promise<Session> {
         }
         return result as never;
       },
-      serverSeconds: (ms) => epoch + ms / 1000,
+      /** Converts milliseconds of our clock to the server's seconds since 1970. */
+      serverSeconds: (ms: number) => epoch + ms / 1000,
+      /** Lets a running statement finish, then closes. Never resolves if the connection is lost. */
       end: () => sql.end(),
+      /** Closes the connection at once. */
       destroy: socket.destroy,
     };
-    return session;
+  } catch (err) {
+    socket.destroy();
+    throw unreachable(err);
   } finally {
-    cancel();
+    cancelTimeout();
     signal.removeEventListener('abort', socket.destroy);
-    if (session === undefined) socket.destroy();
   }
 }
 
@@ -168,9 +161,7 @@ function checkServer(
 
 function createClient(
   { database, host, authorities }: SessionOptions,
-  handlers: Pick<Postgres.Options<never>, 'onnotice' | 'onclose'> & {
-    socket: () => Promise<Socket>;
-  },
+  handlers: Pick<Postgres.Options<never>, 'onnotice' | 'onclose'> & { socket: () => Socket },
 ): Sql {
   // Loaded only if the settings choose Postgres.
   const postgres: typeof Postgres = createRequire(import.meta.url)('postgres');
@@ -219,21 +210,14 @@ function singleUseSocket({ host, port }: Host) {
   let socket: Socket | undefined;
   let isDestroyed = false;
   return {
-    open(): Promise<Socket> {
+    /** What the driver writes before the socket has connected is sent then. */
+    open(): Socket {
       if (isDestroyed) throw new StoreUnavailable('timed out while connecting');
       if (socket !== undefined) throw new StoreUnavailable('connection lost');
-      const opened = isUnix
+      socket = isUnix
         ? connect({ path: `${host}/.s.PGSQL.${port}` })
         : connect({ host, port, noDelay: true });
-      socket = opened;
-      return new Promise((resolve, reject) => {
-        opened.once('error', (err) => reject(unreachable(err)));
-        opened.once('close', () => reject(new StoreUnavailable('timed out while connecting')));
-        opened.once('connect', () => {
-          opened.removeAllListeners();
-          resolve(opened);
-        });
-      });
+      return socket;
     },
     /** Resets the connection: the kernel drops what it has not sent yet, so it can't arrive late. */
     destroy(): void {
@@ -247,14 +231,14 @@ function singleUseSocket({ host, port }: Host) {
 }
 
 /**
- * Calls `expired` after `ms`. When the event loop was late, it polls its sockets once more first, so a
- * connect that was refused isn't reported as one that took too long.
+ * Calls `action` after `ms` and one more poll. So an event loop that is late first receives what has
+ * arrived, such as a response or a refused connection, before it enforces a deadline.
  * @returns a function that cancels it
  */
-function countdown(ms: number, expired: () => void): () => void {
+export function afterPoll(ms: number, action: () => void): () => void {
   let immediate: NodeJS.Immediate | undefined;
   const timer = setTimeout(() => {
-    immediate = setImmediate(expired);
+    immediate = setImmediate(action);
   }, ms);
   return () => {
     clearTimeout(timer);
@@ -263,7 +247,7 @@ function countdown(ms: number, expired: () => void): () => void {
 }
 
 /** Returns an error with a message. A name with several addresses fails without one of its own. */
-function unreachable(err: Error): Error {
+function unreachable(err: unknown): unknown {
   if (!(err instanceof AggregateError)) return err;
   return new StoreUnavailable(err.errors.map(({ message }: Error) => message).join('; '));
 }

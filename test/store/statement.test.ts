@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NOT_DONE } from '../../src/store/batch.ts';
 import type { Session } from '../../src/store/session.ts';
-import { type Target, updateUsers } from '../../src/store/statement.ts';
+import { type Target, updateUsers } from '../../src/store/postgres.ts';
 import { ALWAYS, EmailTaken } from '../../src/user.ts';
 
 const target = (id: number, email?: string): Target => ({
