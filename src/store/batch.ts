@@ -11,9 +11,6 @@ const MAX_BATCH_SIZE = 500;
 /** Maximum number of waiting calls; further calls fail at once. */
 const MAX_WAITING = 20_000; // 4.17
 
-/** With fewer waiting calls, those whose callers have left are dropped only when a batch begins. */
-const FEW_WAITING = 256;
-
 /** Share of its time that a call may queue. The remainder is reserved for execution. */
 const QUEUE_TIME = 0.75; // 4.13
 
@@ -24,7 +21,14 @@ const MAX_RERUNS = 64;
 export const NOT_DONE = Symbol('not done');
 
 /** An Error fails its call alone. */
-type CallResult<Result> = Result | Error | typeof NOT_DONE;
+export type CallResult<Result> = Result | Error | typeof NOT_DONE;
+
+/** Runs calls in one statement. `expires` is the earliest deadline, that of the first. */
+export type Statement<Session, Item, Result> = (
+  session: Session,
+  items: Item[],
+  expires: number,
+) => Promise<readonly CallResult<Result>[]>;
 
 /**
  * Outcome of a statement that failed, and what follows:
@@ -37,28 +41,24 @@ type CallResult<Result> = Result | Error | typeof NOT_DONE;
  */
 export type FailedOutcome = 'rolled back' | 'conflict' | 'not started' | 'unknown';
 
-/** How a store runs the calls of one operation. */
-export interface QueueOptions<Session, Item, Result>
-  extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
-  /** Runs the calls in one statement. `expires` is the earliest deadline, that of the first. */
-  readonly statement: (
-    session: Session,
-    items: Item[],
-    expires: number,
-  ) => Promise<readonly CallResult<Result>[]>;
+/** Starts a batch with its first call. The result decides for each other call, in order, if it joins. */
+type NewBatch<Item> = (first: Item) => (item: Item) => boolean;
+
+export interface Rules<Item> {
   /** Decides which calls share a statement. Default: all. */
   readonly newBatch?: NewBatch<Item>;
   /** Batches begin with a call of each network in turn. Default: in order. */
   readonly takesTurns?: boolean;
   readonly writes?: boolean;
-  /** Classifies an error of `statement`. */
-  readonly outcomeAfter: (err: unknown) => FailedOutcome;
-  /** Called for each new call; takes and runs the batches in a later turn of the event loop. */
-  readonly schedule: (queue: BatchSource<Session>) => void;
 }
 
-/** Starts a batch with its first call. The result decides for each other call, in order, if it joins. */
-type NewBatch<Item> = (first: Item) => (item: Item) => boolean;
+export type QueueOptions<Session, Item, Result> = Rules<Item> &
+  Pick<StoreOptions, 'timeoutMs' | 'now'> & {
+    readonly statement: Statement<Session, Item, Result>;
+    readonly outcomeAfter: (err: unknown) => FailedOutcome;
+    /** Called for each new call; takes and runs the batches in a later turn of the event loop. */
+    readonly schedule: (queue: BatchSource<Session>) => void;
+  };
 
 /** Joins the calls for the page of the first. */
 export const samePage: NewBatch<Page> = (first) => (page) =>
@@ -106,8 +106,6 @@ export class Queue<Session, Item, Result> {
   /** By network: number of the latest batch that began with its call. */
   readonly #servedIn = new Map<string, number>();
   #batches = 0;
-  /** From this length of the queue on, `call` first drops the calls whose callers have left. */
-  #dropAt = FEW_WAITING;
 
   constructor(options: QueueOptions<Session, Item, Result>) {
     this.options = options;
@@ -116,7 +114,6 @@ export class Queue<Session, Item, Result> {
   /** @throws StoreUnavailable, CallerLeft, or the Error that the statement returned for this call */
   readonly call = (item: Item, caller?: Caller): Promise<Result> =>
     new Promise((resolve, reject) => {
-      if (this.#waiting.length >= this.#dropAt) this.#dropAbandoned();
       if (this.#waiting.length >= MAX_WAITING) {
         reject(new StoreUnavailable('too many calls are waiting for the store')); // 4.17
         return;
@@ -131,7 +128,6 @@ export class Queue<Session, Item, Result> {
   /** Takes the calls of the next batch from the queue; undefined if none wait. */
   take(now: number) {
     this.expire(now);
-    this.#dropAbandoned();
     if (this.#waiting.length === 0) {
       this.#servedIn.clear();
       return undefined;
@@ -151,21 +147,16 @@ export class Queue<Session, Item, Result> {
     };
   }
 
-  /** Fails the calls that have too little time left to run. */
+  /** Fails the calls that have too little time left to run, and those whose callers have left. */
   expire(now: number): void {
     const reservedMs = (1 - QUEUE_TIME) * this.options.timeoutMs; // 4.13
     const cause = 'the store was busy or unreachable for too long';
-    this.#waiting = failExpired(this.#waiting, now + reservedMs, cause);
-  }
-
-  /** Fails the calls whose callers have left (4.17). Each would keep its request in memory. */
-  #dropAbandoned(): void {
-    this.#waiting = this.#waiting.filter(({ caller, reject }) => {
-      if (caller?.hasLeft !== true) return true;
-      reject(new CallerLeft());
-      return false;
+    const inTime = failExpired(this.#waiting, now + reservedMs, cause);
+    this.#waiting = inTime.filter(({ caller, reject }) => {
+      const hasLeft = caller?.hasLeft === true;
+      if (hasLeft) reject(new CallerLeft()); // 4.17: it would keep its request in memory.
+      return !hasLeft;
     });
-    this.#dropAt = Math.max(2 * this.#waiting.length, FEW_WAITING);
   }
 
   #select(): Call<Item, Result>[] {
@@ -207,7 +198,12 @@ export class Queue<Session, Item, Result> {
       try {
         const items = calls.map(({ item }) => item);
         const results = await this.options.statement(session, items, expires);
-        const notDone = settle(calls, results); // 5.5
+        const notDone = calls.filter(({ resolve, reject }, i) => {
+          const result = results[i];
+          if (result instanceof Error) reject(result);
+          else if (result !== NOT_DONE) resolve(result as Result); // 5.5
+          return result === NOT_DONE;
+        });
         if (notDone.length > 0) groups.push(notDone);
       } catch (err) {
         const outcome = this.options.outcomeAfter(err);
@@ -232,19 +228,6 @@ export class Queue<Session, Item, Result> {
     }
     return undefined;
   }
-}
-
-/** Gives each call its result; returns the calls that were not done. */
-function settle<Item, Result>(
-  calls: Call<Item, Result>[],
-  results: readonly CallResult<Result>[],
-): Call<Item, Result>[] {
-  return calls.filter(({ resolve, reject }, i) => {
-    const result = results[i];
-    if (result instanceof Error) reject(result);
-    else if (result !== NOT_DONE) resolve(result as Result);
-    return result === NOT_DONE;
-  });
 }
 
 /** Fails the calls that expire by `now`; returns the others. The first call expires first. */

@@ -42,13 +42,7 @@ export async function openFile<T>(
     }
     const opened = new sqlite.DatabaseSync(path, { timeout: 0 }); // 5.2
     db = opened;
-    const prepare = () => {
-      opened.exec(
-        'pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory',
-      ); // 5.2
-      migrateSqlite(opened);
-    };
-    await retry(prepare, now() + OPEN_TIMEOUT_MS, now);
+    await retry(() => migrateSqlite(opened), now() + OPEN_TIMEOUT_MS, now);
     return use(db);
   } catch (err) {
     db?.close();
@@ -68,10 +62,7 @@ function makeFolder(path: string): void {
   }
 }
 
-/**
- * Creates the file before SQLite does, which would make it readable for all. SQLite gives `-wal` and
- * `-shm` the mode of the file (5.2).
- */
+/** SQLite would make the file readable for all. It gives `-wal` and `-shm` the mode of the file (5.2). */
 function createFile(path: string): void {
   appendFileSync(path, '', { mode: FILE_MODE });
   // The umask may have removed the group's permissions.

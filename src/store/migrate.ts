@@ -54,8 +54,9 @@ export function missing(all: readonly Migration[], schema: Schema): readonly Mig
   return all.slice(version);
 }
 
-/** Applies the missing migrations in one transaction (5.3). */
+/** Makes commits durable (5.2), and applies the missing migrations in one transaction (5.3). */
 export function migrateSqlite(db: DatabaseSync): void {
+  db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
   const all = migrations('sqlite');
   if (missing(all, sqliteSchema(db)).length === 0) return;
   db.exec('begin immediate');

@@ -4,7 +4,6 @@
 import { createRequire } from 'node:module';
 import { connect, isIP, type Socket } from 'node:net';
 import process from 'node:process';
-import type Postgres from 'postgres';
 import type { Notice, Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './index.ts';
@@ -21,6 +20,8 @@ const PROBE = `
     pg_is_in_recovery() as "isStandby",
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly"`;
 
+const CANCELLED_WAIT = 'the server stopped waiting for its standby to confirm the commit';
+
 interface ServerState {
   readonly pid: number;
   readonly seconds: number;
@@ -35,7 +36,6 @@ interface ServerState {
 const SET_PLANNER =
   'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
 
-/** `timeoutMs` is the server's `statement_timeout`. */
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
   readonly host: Host;
@@ -52,10 +52,10 @@ export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> 
   readonly onClose: () => void;
 }
 
-export type Session = Awaited<ReturnType<typeof openSession>>;
-
 /** The server has lost its synchronous standby: commits wait, or a failover can lose them. */
 export class NotReplicated extends StoreUnavailable {}
+
+export type Session = Awaited<ReturnType<typeof openSession>>;
 
 /** @throws UnusableDatabase, or the fault of this host */
 export async function openSession(options: SessionOptions) {
@@ -65,7 +65,7 @@ export async function openSession(options: SessionOptions) {
   let isClosed = false;
   const sql = createClient(options, {
     socket: socket.open,
-    onnotice: (notice) => notices.push(notice),
+    onnotice: (notice: Notice) => notices.push(notice),
     onclose: () => {
       isClosed = true;
       options.onClose();
@@ -111,9 +111,7 @@ export async function openSession(options: SessionOptions) {
         // The server reports that a wait for its synchronous standby was cancelled as a WARNING (4.13).
         // The text can be translated; the name of the routine is stable.
         if (notices.some(({ routine }) => routine === 'SyncRepWaitForLSN')) {
-          throw new NotReplicated(
-            'the server stopped waiting for its standby to confirm the commit',
-          );
+          throw new NotReplicated(CANCELLED_WAIT);
         }
         return result as never;
       },
@@ -126,7 +124,9 @@ export async function openSession(options: SessionOptions) {
     };
   } catch (err) {
     socket.destroy();
-    throw unreachable(err);
+    if (!(err instanceof AggregateError)) throw err;
+    // A name with several addresses fails without a message of its own.
+    throw new StoreUnavailable(err.errors.map(({ message }) => message).join('; '));
   } finally {
     cancelTimeout();
     signal.removeEventListener('abort', socket.destroy);
@@ -146,12 +146,9 @@ function checkServer(
     primary: !isStandby,
     standby: isStandby,
     'prefer-standby': isStandby || isSecondPass,
-  };
-  if (!qualifies[sessionAttributes]) {
-    throw new StoreUnavailable(
-      `${nameOf(host)} does not match target_session_attrs=${sessionAttributes}`,
-    );
-  }
+  }[sessionAttributes];
+  const wanted = `target_session_attrs=${sessionAttributes}`;
+  if (!qualifies) throw new StoreUnavailable(`${nameOf(host)} does not match ${wanted}`);
   // Other encodings can't store every name, or they count bytes as characters.
   if (encoding === 'UTF8') return; // 5.1
   throw new UnusableDatabase(
@@ -159,34 +156,30 @@ function checkServer(
   );
 }
 
-function createClient(
-  { database, host, authorities }: SessionOptions,
-  handlers: Pick<Postgres.Options<never>, 'onnotice' | 'onclose'> & { socket: () => Socket },
-): Sql {
+function createClient({ database, host, authorities }: SessionOptions, handlers: object): Sql {
   // Loaded only if the settings choose Postgres.
-  const postgres: typeof Postgres = createRequire(import.meta.url)('postgres');
-  const configured = {
-    ...host,
-    user: database.user,
-    password: database.password,
-    database: database.database,
-    ssl: tlsOptions(database, host, authorities),
-    ...handlers,
-    max: 1,
-    fetch_types: false,
-    types: { bigint: { to: 20, from: [20], serialize: String, parse: Number } },
-    connection: { application_name: database.applicationName },
-    connect_timeout: 0,
-    max_lifetime: null,
-    max_pipeline: 1,
-    backoff: false,
-  } as unknown as Postgres.Options<Record<string, Postgres.PostgresType>>;
+  const postgres: (options: object) => Sql = createRequire(import.meta.url)('postgres');
   // The driver reads PGPASSWORD, PGTARGETSESSIONATTRS and the like when it creates a client, and has no
   // option to prevent this (contract 1.1).
   const { env } = process;
   process.env = {};
   try {
-    return postgres(configured) as unknown as Sql;
+    return postgres({
+      ...host,
+      user: database.user,
+      password: database.password,
+      database: database.database,
+      ssl: tlsOptions(database, host, authorities),
+      ...handlers,
+      max: 1,
+      fetch_types: false,
+      types: { bigint: { to: 20, from: [20], serialize: String, parse: Number } },
+      connection: { application_name: database.applicationName },
+      connect_timeout: 0,
+      max_lifetime: null,
+      max_pipeline: 1,
+      backoff: false,
+    });
   } finally {
     process.env = env;
   }
@@ -244,12 +237,6 @@ export function afterPoll(ms: number, action: () => void): () => void {
     clearTimeout(timer);
     clearImmediate(immediate);
   };
-}
-
-/** Returns an error with a message. A name with several addresses fails without one of its own. */
-function unreachable(err: unknown): unknown {
-  if (!(err instanceof AggregateError)) return err;
-  return new StoreUnavailable(err.errors.map(({ message }: Error) => message).join('; '));
 }
 
 /** `sslmode` in the driver's terms (PostgreSQL manual, libpq, "SSL Support"). */

@@ -1,41 +1,31 @@
-// Users in a SQLite file or in memory, with WAL and synchronous=FULL: a write resolves only after
-// its commit reaches disk. SQLite is synchronous and blocks the event loop while it works. So
-// writes that arrive in one turn of the event loop share a commit, and calls for the same page
-// share a read. The scheduler of turns.ts reads pages, a few milliseconds at a time. Finding one
-// user takes microseconds, so it happens at once.
+// Users in a SQLite file or in memory, with WAL and synchronous=FULL: a write resolves only after its
+// commit reaches disk. SQLite is synchronous and blocks the event loop while it works. So writes that
+// arrive in one turn of the event loop share a commit, and calls for the same page share a read. The
+// scheduler of turns.ts reads pages, a few milliseconds at a time. Finding one user takes microseconds, so
+// it happens at once.
 import type { DatabaseSync } from 'node:sqlite';
-import {
-  type Condition,
-  EmailTaken,
-  holds,
-  type NewUser,
-  type Page,
-  StoreUnavailable,
-  type User,
-  type UserChange,
-  type UserStore,
-  type WriteResult,
-} from '../user.ts';
+import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
+import { EmailTaken, holds, StoreUnavailable } from '../user.ts';
 import { type BatchSource, type FailedOutcome, Queue, samePage } from './batch.ts';
 import { isLocked, openFile, primaryCode, retry } from './file.ts';
-import type { StoreOptions } from './index.ts';
+import type { Store, StoreOptions } from './index.ts';
 
 // SQLite's result codes (sqlite.org/rescode.html).
 const SQLITE_CONSTRAINT = 19;
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
 
-type Written = WriteResult | EmailTaken;
-type Write = () => Written;
+/** How often the deadlines of waiting calls are checked. */
+const TICK_MS = 50;
 
-/**
- * Opens the file and brings its schema up to date.
- * @throws an Error with one line that says what an operator can do
- */
-export function openSqlite(path: string, options: StoreOptions): Promise<UserStore> {
+type Write = () => WriteResult;
+type Written = WriteResult | EmailTaken;
+
+/** @throws an Error with one line that says what an operator can do */
+export function openSqlite(path: string, options: StoreOptions): Promise<Store> {
   return openFile(path, options.now, (db) => createStore(path, db, options));
 }
 
-function createStore(path: string, db: DatabaseSync, options: StoreOptions): UserStore {
+function createStore(path: string, db: DatabaseSync, options: StoreOptions): Store {
   const { now, timeoutMs, turns } = options;
   const statements = prepare(db);
   // The kinds of access that fail now. On a full disk, reads succeed while writes fail. So the store
@@ -49,7 +39,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
       if (failing.delete(kind) && failing.size === 0) options.onAvailable();
       return result;
     } catch (err) {
-      if (isFileFault(err) && db.isOpen) {
+      if (outcomeAfter(err) !== 'rolled back' && db.isOpen) {
         if (failing.size === 0) options.onUnavailable(describeFault(path, err));
         failing.add(kind);
       }
@@ -74,7 +64,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
   function commit(writes: Write[]): Written[] {
     statements.begin.run();
     try {
-      const results = writes.map((write) => write());
+      const results = writes.map(unlessTaken);
       statements.commit.run(); // 5.5
       return results;
     } catch (err) {
@@ -86,32 +76,26 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
 
   const find = (id: number) => toUser(statements.find.get(id));
 
-  function create({ name, email }: NewUser): User | EmailTaken {
-    return unlessTaken(() => {
-      const { lastInsertRowid } = statements.create.run(name, email);
-      return { id: Number(lastInsertRowid), name, email, version: 1 };
-    });
+  function create({ name, email }: NewUser): User {
+    const { lastInsertRowid } = statements.create.run(name, email);
+    return { id: Number(lastInsertRowid), name, email, version: 1 };
   }
 
-  function update(id: number, change: UserChange, condition: Condition): Written {
+  function update(id: number, change: UserChange, condition: Condition): WriteResult {
     const user = find(id);
-    if (user === undefined) return undefined;
-    if (!holds(condition, user.version)) return 'stale'; // 4.8
+    if (user === undefined || !holds(condition, user.version)) return user && 'stale'; // 4.8
     const { name = user.name, email = user.email } = change;
     if (name === user.name && email === user.email) return user; // 4.16
     const version = user.version + 1;
-    return unlessTaken(() => {
-      // Setting the email writes its index too.
-      if (email === user.email) statements.rename.run(name, version, id);
-      else statements.update.run(name, email, version, id);
-      return { id, name, email, version };
-    });
+    // Setting the email writes its index too.
+    if (email === user.email) statements.rename.run(name, version, id);
+    else statements.update.run(name, email, version, id);
+    return { id, name, email, version };
   }
 
-  function remove(id: number, condition: Condition): Written {
+  function remove(id: number, condition: Condition): WriteResult {
     const user = find(id);
-    if (user === undefined) return undefined;
-    if (!holds(condition, user.version)) return 'stale'; // 4.8
+    if (user === undefined || !holds(condition, user.version)) return user && 'stale'; // 4.8
     statements.delete.run(id);
     return user;
   }
@@ -149,14 +133,8 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Use
   };
 }
 
-/** How often the deadlines of waiting calls are checked. */
-const TICK_MS = 50;
-
 /** Returns a scheduler for one queue. It runs each batch in a later turn of the event loop. */
-function runLater(
-  later: (task: () => void) => void,
-  now: () => number,
-): (queue: BatchSource<void>) => void {
+function runLater(later: (task: () => void) => void, now: () => number) {
   let timer: NodeJS.Timeout | undefined;
   const runNext = async (queue: BatchSource<void>) => {
     const batch = queue.take(now());
@@ -168,7 +146,7 @@ function runLater(
     await batch.run();
     later(() => runNext(queue));
   };
-  return (queue) => {
+  return (queue: BatchSource<void>) => {
     if (timer !== undefined) return;
     timer = setInterval(() => queue.expire(now()), TICK_MS).unref(); // 4.13
     later(() => runNext(queue));
@@ -194,7 +172,7 @@ function prepare(db: DatabaseSync) {
   return statements;
 }
 
-function unlessTaken(write: () => User): User | EmailTaken {
+function unlessTaken(write: Write): Written {
   try {
     return write();
   } catch (err) {
@@ -204,14 +182,9 @@ function unlessTaken(write: () => User): User | EmailTaken {
   }
 }
 
-/** False if the call broke a constraint of the table. */
-function isFileFault(err: unknown): boolean {
-  return primaryCode(err) !== SQLITE_CONSTRAINT;
-}
-
 function outcomeAfter(err: unknown): FailedOutcome {
   if (isLocked(err)) return 'not started';
-  return isFileFault(err) ? 'unknown' : 'rolled back';
+  return primaryCode(err) === SQLITE_CONSTRAINT ? 'rolled back' : 'unknown';
 }
 
 /** Includes the result code: SQLite has few messages for the many ways in which a disk fails. */

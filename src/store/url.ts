@@ -5,36 +5,16 @@
 export type Database = PostgresDatabase | { readonly engine: 'sqlite'; readonly path: string };
 
 /** One database on one or more hosts. */
-export interface PostgresDatabase {
-  readonly engine: 'postgres';
-  /** Tried in this order. A host that starts with `/` is the folder of a Unix socket. */
-  readonly hosts: readonly Host[];
-  readonly user: string;
-  readonly password: string;
-  readonly database: string;
-  readonly sslMode: (typeof SSL_MODES)[number];
-  /** PEM file of the certificate authorities to trust instead of node's. */
-  readonly sslRootCert: string | undefined;
-  /** Which servers to use. Default: `read-write` with several hosts, otherwise `any`. */
-  readonly sessionAttributes: (typeof SESSION_ATTRIBUTES)[number];
-  readonly applicationName: string;
-}
+export type PostgresDatabase = Readonly<NonNullable<ReturnType<typeof parsePostgres>>>;
 
+/** A host that starts with `/` is the folder of a Unix socket. */
 export interface Host {
   readonly host: string;
   readonly port: number;
 }
 
 const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
-
-const SESSION_ATTRIBUTES = [
-  'any',
-  'read-write',
-  'read-only',
-  'primary',
-  'standby',
-  'prefer-standby',
-] as const;
+const SERVERS = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const;
 
 // "[2001:db8::1]:5433", "db.example:5433", "/run/postgresql". An `@` in a host is invalid: it comes
 // from an unencoded password, and the text around it is part of that secret.
@@ -68,7 +48,7 @@ export function nameOf({ host, port }: Host): string {
   return `${host}:${port}`;
 }
 
-function parsePostgres(url: string): PostgresDatabase | undefined {
+function parsePostgres(url: string) {
   const match = POSTGRES_URL.exec(url);
   if (match === null) return undefined;
   const parts = match.slice(1, 5).map((part = '') => decode(part));
@@ -80,14 +60,17 @@ function parsePostgres(url: string): PostgresDatabase | undefined {
   const attributes = parameters.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any');
   const user = parameters.user ?? (userInfo || 'postgres');
   return {
-    engine: 'postgres',
+    engine: 'postgres' as const,
+    /** Tried in this order. */
     hosts,
     user,
     password: parameters.password ?? passwordInfo!,
     database: parameters.dbname ?? (databaseInfo || user),
     sslMode: oneOf('sslmode', SSL_MODES, parameters.sslmode ?? 'prefer'),
+    /** PEM file of the certificate authorities to trust instead of node's. */
     sslRootCert: parameters.sslrootcert,
-    sessionAttributes: oneOf('target_session_attrs', SESSION_ATTRIBUTES, attributes),
+    /** Which servers to use. */
+    sessionAttributes: oneOf('target_session_attrs', SERVERS, attributes),
     applicationName: parameters.application_name ?? 'notes-users',
   };
 }
@@ -104,7 +87,7 @@ function parseParameters(text: string): Record<string, string | undefined> {
 }
 
 /** `portList` has one port for all hosts or one for each. An empty port is the default. */
-function parseHosts(text: string, portList = ''): Host[] {
+function parseHosts(text: string, portList = ''): readonly Host[] {
   const ports = portList.split(',');
   const entries = text.split(',');
   if (ports.length !== 1 && ports.length !== entries.length) {

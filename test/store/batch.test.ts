@@ -455,10 +455,10 @@ describe('a queue', () => {
   });
 
   test('4.17 while the store is frozen, calls of clients that have disconnected are dropped too', async () => {
-    const { call, outcomes, left } = queueOf();
+    const { queue, clock, call, outcomes, left } = queueOf();
     call(...Array<string>(200).fill('a'), ...Array<string>(50).fill('b'));
     left.add('a');
-    call(...Array<string>(20).fill('b'));
+    queue.expire(clock.ms);
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(outcomes, Array(200).fill('a: CallerLeft'));
   });

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NOT_DONE } from '../../src/store/batch.ts';
-import type { Session } from '../../src/store/session.ts';
 import { type Target, updateUsers } from '../../src/store/postgres.ts';
+import type { Session } from '../../src/store/session.ts';
 import { ALWAYS, EmailTaken } from '../../src/user.ts';
 
 const target = (id: number, email?: string): Target => ({
