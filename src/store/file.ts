@@ -6,6 +6,7 @@ import { dirname, resolve } from 'node:path';
 import process from 'node:process';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { FailedOutcome } from './batch.ts';
 import { migrateSqlite } from './migrate.ts';
 
 /** Owner and group can read and write; others have no access. */
@@ -17,9 +18,9 @@ const RETRY_MS = 20;
 /** How long startup waits for another process that migrates the file. */
 const OPEN_TIMEOUT_MS = 10_000;
 
-// SQLite's result codes (sqlite.org/rescode.html).
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
+const SQLITE_CONSTRAINT = 19;
 
 /**
  * Opens the file, migrates it and passes it to `use`. Creates the file and its folder if missing.
@@ -75,7 +76,7 @@ export async function retry<T>(action: () => T, expires: number, now: () => numb
     try {
       return action();
     } catch (err) {
-      if (!isLocked(err)) throw err;
+      if (outcomeAfter(err) !== 'not started') throw err;
       await sleep(RETRY_MS);
       // Checked after the pause, which is longer if this process was suspended.
       if (now() >= expires) throw err;
@@ -83,14 +84,11 @@ export async function retry<T>(action: () => T, expires: number, now: () => numb
   }
 }
 
-/** True if another process holds a lock on the file. The statement changed nothing. */
-export function isLocked(err: unknown): boolean {
-  return [SQLITE_BUSY, SQLITE_LOCKED].includes(primaryCode(err));
-}
-
-/** Returns the lower eight bits of SQLite's result code, 0 for an error of another kind. */
-export function primaryCode(err: unknown): number {
-  return ((err as { errcode?: number }).errcode ?? 0) & 0xff;
+/** Classifies the error by its primary result code, the lower eight bits (sqlite.org/rescode.html). */
+export function outcomeAfter(err: unknown): FailedOutcome {
+  const code = ((err as { errcode?: number }).errcode ?? 0) & 0xff;
+  if (code === SQLITE_BUSY || code === SQLITE_LOCKED) return 'not started';
+  return code === SQLITE_CONSTRAINT ? 'rolled back' : 'unknown';
 }
 
 /** Returns a line that says why the file can't be opened, and how to fix it (5.2). */

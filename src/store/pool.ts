@@ -7,13 +7,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
 import { migratePostgres, UnusableDatabase } from './migrate.ts';
-import {
-  afterPoll,
-  NotReplicated,
-  openSession,
-  type Session,
-  type SessionOptions,
-} from './session.ts';
+import type { Session, SessionOptions } from './session.ts';
+import { afterPoll, NotReplicated, openSession } from './session.ts';
 import { type Host, nameOf } from './url.ts';
 
 /** Pauses between passes over all hosts double from the first to the longest. */
@@ -46,6 +41,8 @@ const MOVED = 'the pool moved to another host';
 
 type PoolOptions = StoreOptions & Pick<SessionOptions, 'database' | 'authorities'>;
 
+type Queue = BatchSource<Session>;
+
 interface Connection {
   readonly session: Session;
   readonly host: Host;
@@ -59,9 +56,9 @@ export class Pool {
   /** Attempts to connect. Others don't wait for a long one, such as a migration. */
   readonly #attempts = new Set<{ isLong: boolean }>();
   /** Queues in which calls may wait. */
-  readonly #queues = new Set<BatchSource<Session>>();
-  /** Queues whose next batch must wait, each with the batch that it waits for. */
-  readonly #resting = new Map<BatchSource<Session>, Batch<Session>>();
+  readonly #queues = new Set<Queue>();
+  /** Queues whose next batch must wait. */
+  readonly #resting = new Set<Queue>();
   /** The host that the pool uses, and the one that the next attempt goes to. */
   #host: Host | undefined;
   #nextHost: Host;
@@ -87,7 +84,7 @@ export class Pool {
   }
 
   /** Runs the calls of the queue once all requests of this turn of the event loop have arrived. */
-  readonly schedule = (queue: BatchSource<Session>): void => {
+  readonly schedule = (queue: Queue): void => {
     if (this.#isClosed) {
       queue.expire(Number.POSITIVE_INFINITY);
       return;
@@ -112,7 +109,7 @@ export class Pool {
     for (const session of sessions) session.destroy();
   }
 
-  /** Stops to connect, and fails the waiting calls. Running statements continue. */
+  /** Ends all attempts to connect, and fails the waiting calls. Running statements continue. */
   #stop(): void {
     this.#closing.abort();
     this.#cancelTick?.();
@@ -140,37 +137,31 @@ export class Pool {
     return writing < Math.max(1, this.#options.poolSize - 1);
   }
 
-  async #run(
-    connection: Connection,
-    queue: BatchSource<Session>,
-    batch: Batch<Session>,
-  ): Promise<void> {
+  async #run(connection: Connection, queue: Queue, batch: Batch<Session>): Promise<void> {
     connection.batch = batch;
-    this.#rest(queue, batch);
-    const err = await batch.run(connection.session);
+    const running = batch.run(connection.session);
+    this.#rest(queue, batch.size, running);
+    const err = await running;
     if (!this.#connections.includes(connection)) return; // Replaced meanwhile; its calls have failed.
     connection.batch = undefined;
     if (err instanceof NotReplicated) this.#avoid(connection.host);
     if (err !== undefined) this.#replace(connection, err);
     else if (connection.host !== this.#host) this.#replace(connection, MOVED);
-    if (queue.options.takesTurns) this.#assign();
-    else this.#wake(queue, batch);
+    this.#assign();
   }
 
-  /** Makes the next batch of the queue wait if more calls should join it. */
-  #rest(queue: BatchSource<Session>, batch: Batch<Session>): void {
+  /** Makes the next batch of the queue wait, if a page or a large batch runs. */
+  #rest(queue: Queue, size: number, running: Promise<unknown>): void {
     const { takesTurns } = queue.options;
-    if (!takesTurns && batch.size < SHARED_SIZE) return;
-    this.#resting.set(queue, batch);
-    const wake = () => this.#wake(queue, batch);
+    if (!takesTurns && size < SHARED_SIZE) return;
+    this.#resting.add(queue);
+    const wake = () => {
+      this.#resting.delete(queue);
+      this.#assign();
+    };
     // A page takes milliseconds, so the next one waits for its turn (6.18).
     if (takesTurns) this.#options.turns.add('', wake);
-    else setTimeout(wake, SHARE_MS).unref();
-  }
-
-  #wake(queue: BatchSource<Session>, batch: Batch<Session>): void {
-    if (this.#resting.get(queue) === batch) this.#resting.delete(queue);
-    this.#assign();
+    else void Promise.race([running, sleep(SHARE_MS, undefined, { ref: false })]).then(wake);
   }
 
   /** Drops the connection and makes a new one. A running statement has an unknown outcome (4.13). */

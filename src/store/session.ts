@@ -4,7 +4,7 @@
 import { createRequire } from 'node:module';
 import { connect, isIP, type Socket } from 'node:net';
 import process from 'node:process';
-import type { Notice, Sql } from 'postgres';
+import type { Notice, Row, Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './index.ts';
 import { UnusableDatabase } from './migrate.ts';
@@ -20,21 +20,13 @@ const PROBE = `
     pg_is_in_recovery() as "isStandby",
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly"`;
 
-const CANCELLED_WAIT = 'the server stopped waiting for its standby to confirm the commit';
-
-interface ServerState {
-  readonly pid: number;
-  readonly seconds: number;
-  readonly encoding: string;
-  readonly isStandby: boolean;
-  readonly isReadOnly: boolean;
-}
-
 // Every statement should use an index. By default the server plans most batches anew, or keeps a
 // plan made while the table was small, which scans all of it. With `enable_seqscan` off, some
 // estimated costs are so high that the server would compile the statement (jit).
 const SET_PLANNER =
   'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
+
+const NOT_CONFIRMED = 'the server stopped waiting for its standby to confirm the commit';
 
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
@@ -77,14 +69,13 @@ export async function openSession(options: SessionOptions) {
     cancelTimeout = afterPoll(MIGRATION_TIMEOUT_MS, socket.destroy);
   };
   signal.addEventListener('abort', socket.destroy);
-  // 4.13: the server ends a late statement by itself, even if it never learns that we have gone, and tells
-  // if a commit was not replicated.
+  // 4.13: the server ends a late statement even if it never learns that we have gone, and warns if a commit
+  // was not replicated.
   const limits = (scope: 'local' | 'session') =>
     `set ${scope} statement_timeout = ${timeoutMs}; set ${scope} client_min_messages = warning`;
-  const localLimits = limits('local');
   try {
-    const rows = await sql.unsafe<[ServerState]>(PROBE);
-    const [server] = rows;
+    const rows = await sql.unsafe(PROBE);
+    const server = rows[0]!;
     // Our clock is read after the server's, so converted deadlines can be early but never late.
     const epoch = server.seconds - options.now() / 1000;
     checkServer(server, options);
@@ -96,6 +87,7 @@ export async function openSession(options: SessionOptions) {
       options.migrate(sql, prolong),
     ]);
     if (isClosed) throw new StoreUnavailable('the connection was closed');
+    const localLimits = limits('local');
     return {
       /**
        * Returns the rows of one statement with the parameters $1 to $9, after its commit.
@@ -104,14 +96,14 @@ export async function openSession(options: SessionOptions) {
       async query<Row extends object>(text: string, values: readonly string[]): Promise<Row[]> {
         notices.length = 0;
         // A pooler may run the next statement in another server session, without our prepared statements
-        // and settings. So behind it each message uses the simple query protocol and sets its time limit.
+        // and settings. So behind it each message uses the simple query protocol and sets its limits.
         const result = isPooled
           ? (await sql.unsafe(`${localLimits}; ${withLiterals(text, values)}`)).at(-1)
           : await sql.unsafe(text, [...values], { prepare: true });
         // The server reports that a wait for its synchronous standby was cancelled as a WARNING (4.13).
         // The text can be translated; the name of the routine is stable.
         if (notices.some(({ routine }) => routine === 'SyncRepWaitForLSN')) {
-          throw new NotReplicated(CANCELLED_WAIT);
+          throw new NotReplicated(NOT_CONFIRMED);
         }
         return result as never;
       },
@@ -135,7 +127,7 @@ export async function openSession(options: SessionOptions) {
 
 /** @throws UnusableDatabase for a wrong encoding, StoreUnavailable if another host may qualify */
 function checkServer(
-  { encoding, isStandby, isReadOnly }: ServerState,
+  { encoding, isStandby, isReadOnly }: Row,
   { database: { sessionAttributes }, host, isSecondPass }: SessionOptions,
 ): void {
   // `target_session_attrs` (PostgreSQL manual, libpq, "Parameter Key Words").
@@ -200,6 +192,7 @@ function withLiterals(text: string, values: readonly string[]): string {
 /** The only socket of a client. If it is lost and the driver asks for another, that fails. */
 function singleUseSocket({ host, port }: Host) {
   const isUnix = host.startsWith('/');
+  const place = isUnix ? { path: `${host}/.s.PGSQL.${port}` } : { host, port, noDelay: true };
   let socket: Socket | undefined;
   let isDestroyed = false;
   return {
@@ -207,9 +200,7 @@ function singleUseSocket({ host, port }: Host) {
     open(): Socket {
       if (isDestroyed) throw new StoreUnavailable('timed out while connecting');
       if (socket !== undefined) throw new StoreUnavailable('connection lost');
-      socket = isUnix
-        ? connect({ path: `${host}/.s.PGSQL.${port}` })
-        : connect({ host, port, noDelay: true });
+      socket = connect(place);
       return socket;
     },
     /** Resets the connection: the kernel drops what it has not sent yet, so it can't arrive late. */

@@ -6,12 +6,11 @@
 import type { DatabaseSync } from 'node:sqlite';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { EmailTaken, holds, StoreUnavailable } from '../user.ts';
-import { type BatchSource, type FailedOutcome, Queue, samePage } from './batch.ts';
-import { isLocked, openFile, primaryCode, retry } from './file.ts';
+import { type BatchSource, Queue, samePage } from './batch.ts';
+import { openFile, outcomeAfter, retry } from './file.ts';
 import type { Store, StoreOptions } from './index.ts';
 
-// SQLite's result codes (sqlite.org/rescode.html).
-const SQLITE_CONSTRAINT = 19;
+// An extended result code (sqlite.org/rescode.html).
 const SQLITE_CONSTRAINT_UNIQUE = 2067;
 
 /** How often the deadlines of waiting calls are checked. */
@@ -180,11 +179,6 @@ function unlessTaken(write: Write): Written {
     if ((err as { errcode?: number }).errcode === SQLITE_CONSTRAINT_UNIQUE) return new EmailTaken();
     throw err;
   }
-}
-
-function outcomeAfter(err: unknown): FailedOutcome {
-  if (isLocked(err)) return 'not started';
-  return primaryCode(err) === SQLITE_CONSTRAINT ? 'rolled back' : 'unknown';
 }
 
 /** Includes the result code: SQLite has few messages for the many ways in which a disk fails. */
