@@ -5,17 +5,10 @@
 import { type Caller, CallerLeft, type Page, StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './index.ts';
 
-/** Maximum number of calls in one statement. */
-const MAX_BATCH_SIZE = 500;
-
-/** Maximum number of waiting calls; further calls fail at once. */
-const MAX_WAITING = 20_000; // 4.17
-
-/** Share of its time that a call may queue. The remainder is reserved for execution. */
-const QUEUE_TIME = 0.75; // 4.13
-
-/** Maximum number of reruns for one batch. 62 are enough to isolate any 4 failing calls of 500. */
-const MAX_RERUNS = 64;
+const MAX_BATCH_SIZE = 500; // calls in one statement
+const MAX_WAITING = 20_000; // calls; further calls fail at once (4.17)
+const QUEUE_TIME = 0.75; // share of its time that a call may queue; the rest is for execution (4.13)
+const MAX_RERUNS = 64; // of one batch; 62 are enough to isolate any 4 failing calls of 500
 
 /** Result of a call that was not done although its statement committed. The call runs again. */
 export const NOT_DONE = Symbol('not done');
@@ -45,10 +38,8 @@ export type FailedOutcome = 'rolled back' | 'conflict' | 'not started' | 'unknow
 type NewBatch<Item> = (first: Item) => (item: Item) => boolean;
 
 export interface Rules<Item> {
-  /** Decides which calls share a statement. Default: all. */
-  readonly newBatch?: NewBatch<Item>;
-  /** Batches begin with a call of each network in turn. Default: in order. */
-  readonly takesTurns?: boolean;
+  readonly newBatch?: NewBatch<Item>; // default: all calls share a statement
+  readonly takesTurns?: boolean; // true: batches begin with a call of each network in turn
   readonly writes?: boolean;
 }
 
@@ -83,12 +74,9 @@ export function distinctKeys<Item>(
 interface Call<Item = unknown, Result = never> {
   readonly item: Item;
   readonly caller: Caller | undefined;
-  /** Network of the caller, if networks take turns in this queue; otherwise empty. */
-  readonly network: string;
-  /** Number of the latest batch when the call arrived. */
-  readonly arrivedIn: number;
-  /** Deadline in milliseconds of the clock. A call without a result then fails. */
-  readonly expires: number;
+  readonly network: string; // of the caller, if networks take turns in this queue; otherwise empty
+  readonly arrivedIn: number; // number of the latest batch at that time
+  readonly expires: number; // the deadline: a call without a result then fails
   readonly resolve: (result: Result) => void;
   readonly reject: (err: unknown) => void;
 }
@@ -103,9 +91,8 @@ export type Batch<Session> = NonNullable<ReturnType<BatchSource<Session>['take']
 export class Queue<Session, Item, Result> {
   readonly options: QueueOptions<Session, Item, Result>;
   #waiting: Call<Item, Result>[] = [];
-  /** By network: number of the latest batch that began with its call. */
-  readonly #servedIn = new Map<string, number>();
   #batches = 0;
+  readonly #servedIn = new Map<string, number>(); // latest batch that began with a network's call
 
   constructor(options: QueueOptions<Session, Item, Result>) {
     this.options = options;
@@ -238,7 +225,6 @@ function failExpired<T extends Call>(calls: T[], now: number, cause: unknown): T
   return calls.filter(({ expires }) => expires > now);
 }
 
-/** Fails the calls that have no result yet. */
 function fail(calls: readonly Call[], cause: unknown): void {
   const err = new StoreUnavailable('the store failed', { cause });
   for (const call of calls) call.reject(err);

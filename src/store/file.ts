@@ -9,14 +9,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { FailedOutcome } from './batch.ts';
 import { migrateSqlite } from './migrate.ts';
 
-/** Owner and group can read and write; others have no access. */
-const FILE_MODE = 0o660; // 5.2
-
-/** Pause before another attempt on a locked file. */
-const RETRY_MS = 20;
-
-/** How long startup waits for another process that migrates the file. */
-const OPEN_TIMEOUT_MS = 10_000;
+const FILE_MODE = 0o660; // others have no access (5.2)
+const RETRY_MS = 20; // pause before another attempt on a locked file
+const OPEN_TIMEOUT_MS = 10_000; // time for another process that migrates the file
 
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;

@@ -8,16 +8,13 @@ import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 
-interface Migration {
-  /** Counted from 1 without gaps. */
-  readonly version: number;
-  /** Version of the newest migration that a service must know to run on the result. */
-  readonly oldestService: number;
-  readonly sql: string;
+/** What a database records about its schema. */
+interface Schema {
+  readonly version: number; // of its newest migration, counted from 1 without gaps
+  readonly oldestService: number; // newest migration that a service must know to use the database
 }
 
-/** What a database records about its schema. */
-type Schema = Pick<Migration, 'version' | 'oldestService'>;
+type Migration = Schema & { readonly sql: string };
 
 /** This service can never use the database. The message says what to do. */
 export class UnusableDatabase extends Error {
@@ -39,12 +36,13 @@ export function parseMigration(version: number, sql: string): Migration {
 }
 
 /**
- * Returns the migrations that the database lacks. There are none if its schema is newer and allows
- * this service.
+ * Returns the migrations that the database lacks: none if its schema is newer and allows this service.
  * @throws UnusableDatabase if the schema needs a newer service (5.3)
  */
-export function missing(all: readonly Migration[], schema: Schema): readonly Migration[] {
-  const { version, oldestService } = schema;
+export function missing(
+  all: readonly Migration[],
+  { version, oldestService }: Schema,
+): readonly Migration[] {
   const known = all.length;
   if (version > known && oldestService > known) {
     throw new UnusableDatabase(
@@ -91,7 +89,7 @@ const UNDEFINED_TABLE = '42P01';
 const UNIQUE_VIOLATION = '23505';
 const LOCK_NOT_AVAILABLE = '55P03';
 
-// Time that a migration waits for a lock, for example of a backup, before it tries again. Meanwhile,
+// A migration waits this long for a lock, for example of a backup, before it tries again. Meanwhile,
 // requests of other replicas queue behind it.
 const LOCK_TIMEOUT_MS = 250; // 5.8
 const LOCK_RETRY_MS = 1_000;
@@ -115,10 +113,7 @@ const RECORDED_SCHEMA = `
     max(coalesce((to_jsonb(m) ->> 'oldest_service')::int, version)) as "oldestService"
   from schema_migrations m`;
 
-/**
- * Applies the missing migrations, each in one transaction (5.3). If replicas start at once, one of them
- * applies each. Calls `prolong` if any are missing.
- */
+/** Applies the missing migrations (5.3). If replicas start at once, one of them applies each. */
 export async function migratePostgres(sql: Sql, prolong: () => void): Promise<void> {
   const all = migrations('postgres');
   if (missing(all, await postgresSchema(sql)).length === 0) return;

@@ -11,31 +11,19 @@ import type { Session, SessionOptions } from './session.ts';
 import { afterPoll, NotReplicated, openSession } from './session.ts';
 import { type Host, nameOf } from './url.ts';
 
-/** Pauses between passes over all hosts double from the first to the longest. */
-const BACKOFF_MS = { first: 25, longest: 1_000 } as const; // 5.7
-
-/** A connection lost sooner is a failed attempt: a server can accept connections and be unusable. */
+// An attempt may never end during a network outage. The first gets half of a request's time within this
+// range, so a second one can still serve the request. The timeout doubles with each further one.
+const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 }; // 5.7
+// Pauses between passes over all hosts double from the first to the longest.
+const BACKOFF_MS = { first: 25, longest: 1_000 }; // 5.7
+// A connection lost sooner is a failed attempt: a server can accept connections and be unusable.
 const MIN_LIFETIME_MS = 100;
-
-/**
- * Range of the timeout of an attempt, which may never end during a network outage. The first gets half
- * of a request's time within this range, so a second one can still serve the request. The timeout
- * doubles with each further one.
- */
-const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 } as const; // 5.7
-
-/** Maximum time for running statements while the pool closes. */
-const END_TIMEOUT_MS = 1_000;
-
-/**
- * While a batch of at least SHARED_SIZE calls runs, the next one of its queue waits up to this long, so
- * that more calls join it. For fewer calls or slower commits, parallel statements are faster.
- */
+// While a batch of at least SHARED_SIZE calls runs, the next one of its queue waits up to this long, so
+// that more calls join it. For fewer calls or slower commits, parallel statements are faster.
 const SHARE_MS = 3;
 const SHARED_SIZE = 8;
-
-/** How often deadlines are checked, by one timer for all calls. */
-const TICK_MS = 50;
+const TICK_MS = 50; // how often one timer checks the deadlines of all calls
+const END_TIMEOUT_MS = 1_000; // for running statements while the pool closes
 
 const MOVED = 'the pool moved to another host';
 
@@ -52,18 +40,13 @@ interface Connection {
 
 export class Pool {
   readonly #options: PoolOptions;
+  readonly #queues = new Set<Queue>(); // those in which calls may wait
+  readonly #resting = new Set<Queue>(); // those whose next batch must wait
   #connections: readonly Connection[] = [];
-  /** Attempts to connect. Others don't wait for a long one, such as a migration. */
-  readonly #attempts = new Set<{ isLong: boolean }>();
-  /** Queues in which calls may wait. */
-  readonly #queues = new Set<Queue>();
-  /** Queues whose next batch must wait. */
-  readonly #resting = new Set<Queue>();
-  /** The host that the pool uses, and the one that the next attempt goes to. */
-  #host: Host | undefined;
-  #nextHost: Host;
-  /** Failed attempts since a connection lived for MIN_LIFETIME_MS. */
-  #failures = 0;
+  readonly #attempts = new Set<{ isLong: boolean }>(); // to connect
+  #host: Host | undefined; // the one that the pool uses
+  #nextHost: Host; // the one that the next attempt goes to
+  #failures = 0; // attempts that failed since a connection lived for MIN_LIFETIME_MS
   #isMigrated = false;
   #isUnavailable = false;
   readonly #closing = new AbortController();
@@ -209,7 +192,7 @@ export class Pool {
     const failures = this.#failures;
     await this.#pause();
     if (this.#isClosed) return;
-    // A migration takes up to a minute, and may hang: others don't wait for it.
+    // A migration takes up to a minute, and may hang: other attempts don't wait for it.
     const timer = setTimeout(() => {
       attempt.isLong = true;
       this.#connect();

@@ -13,17 +13,16 @@ import { Pool } from './pool.ts';
 import { NotReplicated, type Session } from './session.ts';
 import type { PostgresDatabase } from './url.ts';
 
+type Run<Item, Result> = Statement<Session, Item, Result>;
+
 export function openPostgres(database: PostgresDatabase, options: StoreOptions): Store {
   const { sslRootCert } = database;
   const authorities = sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8');
   const pool = new Pool({ ...options, database, authorities });
   const { schedule } = pool;
-
   /** Returns a function that queues a call. */
-  const batched = <Item, Result>(
-    statement: Statement<Session, Item, Result>,
-    rules: Rules<Item> = {},
-  ) => new Queue({ ...options, ...rules, statement, outcomeAfter, schedule }).call;
+  const batched = <Item, Result>(statement: Run<Item, Result>, rules: Rules<Item> = {}) =>
+    new Queue({ ...options, ...rules, statement, outcomeAfter, schedule }).call;
 
   const update = batched(updateUsers, {
     newBatch: distinctKeys(({ id, email }) => (email === undefined ? [id] : [id, email])),
@@ -76,8 +75,6 @@ const FIND_ONE = 'select id, name, email, version from users where id = $1';
 const FIND_BY_EMAIL = 'select id, name, email, version from users where email = any($1::text[])';
 const LIST = 'select id, name, email, version from users where id > $1 order by id limit $2';
 
-type Run<Item, Result> = Statement<Session, Item, Result>;
-
 const find: Run<number, User | undefined> = async (session, ids) => {
   if (ids.length === 1) return await session.query<User>(FIND_ONE, [String(ids[0])]);
   const rows = await session.query<User>(FIND, [array(ids)]);
@@ -127,10 +124,7 @@ const createUsers: Run<NewUser, User> = async (session, users, expires) => {
 };
 
 /** One conditional update or delete. */
-export interface Target extends UserChange {
-  readonly id: number;
-  readonly condition: Condition;
-}
+export type Target = UserChange & { readonly id: number; readonly condition: Condition };
 
 /** A written user. With a `refusal`, the id of a user that was not written; the rest is null. */
 type Row = User & { readonly refusal?: 'stale' | 'taken' | 'raced' | null };
@@ -139,10 +133,8 @@ type Row = User & { readonly refusal?: 'stale' | 'taken' | 'raced' | null };
 const SET_FIELDS = `
   name = coalesce(i.name, u.name),
   email = coalesce(i.email, u.email),
-  version = case
-    when (coalesce(i.name, u.name), coalesce(i.email, u.email)) = (u.name, u.email) then u.version
-    else u.version + 1
-  end`;
+  version = u.version
+    + ((coalesce(i.name, u.name), coalesce(i.email, u.email)) <> (u.name, u.email))::int`;
 const RETURNED = 'returning u.id, u.name, u.email, u.version';
 
 // 4.8: one_of and none_of are texts of versionList().

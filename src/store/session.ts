@@ -10,8 +10,7 @@ import type { StoreOptions } from './index.ts';
 import { UnusableDatabase } from './migrate.ts';
 import { type Host, nameOf, type PostgresDatabase } from './url.ts';
 
-/** Time for the schema migration, by this process or another replica. */
-const MIGRATION_TIMEOUT_MS = 60_000;
+const MIGRATION_TIMEOUT_MS = 60_000; // time for a migration, by this process or another replica
 
 const PROBE = `
   select pg_backend_pid() as pid,
@@ -31,14 +30,10 @@ const NOT_CONFIRMED = 'the server stopped waiting for its standby to confirm the
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
   readonly host: Host;
-  /** PEM of `sslrootcert`. */
-  readonly authorities: string | undefined;
-  /** Time limit of connecting, without the migration. */
-  readonly connectTimeoutMs: number;
-  /** True after a pass over all hosts: `prefer-standby` then accepts any server. */
-  readonly isSecondPass: boolean;
-  /** Aborts the attempt. */
-  readonly signal: AbortSignal;
+  readonly authorities: string | undefined; // PEM of `sslrootcert`
+  readonly connectTimeoutMs: number; // time limit of connecting, without the migration
+  readonly isSecondPass: boolean; // over all hosts: `prefer-standby` then accepts any server
+  readonly signal: AbortSignal; // aborts the attempt
   /** Runs before the first use, within the connect timeout unless it calls `prolong`. */
   readonly migrate: (sql: Sql, prolong: () => void) => Promise<void>;
   readonly onClose: () => void;
@@ -126,10 +121,8 @@ export async function openSession(options: SessionOptions) {
 }
 
 /** @throws UnusableDatabase for a wrong encoding, StoreUnavailable if another host may qualify */
-function checkServer(
-  { encoding, isStandby, isReadOnly }: Row,
-  { database: { sessionAttributes }, host, isSecondPass }: SessionOptions,
-): void {
+function checkServer({ encoding, isStandby, isReadOnly }: Row, options: SessionOptions): void {
+  const wanted = options.database.sessionAttributes;
   // `target_session_attrs` (PostgreSQL manual, libpq, "Parameter Key Words").
   const qualifies = {
     any: true,
@@ -137,10 +130,10 @@ function checkServer(
     'read-only': isReadOnly,
     primary: !isStandby,
     standby: isStandby,
-    'prefer-standby': isStandby || isSecondPass,
-  }[sessionAttributes];
-  const wanted = `target_session_attrs=${sessionAttributes}`;
-  if (!qualifies) throw new StoreUnavailable(`${nameOf(host)} does not match ${wanted}`);
+    'prefer-standby': isStandby || options.isSecondPass,
+  }[wanted];
+  const mismatch = `${nameOf(options.host)} does not match target_session_attrs=${wanted}`;
+  if (!qualifies) throw new StoreUnavailable(mismatch);
   // Other encodings can't store every name, or they count bytes as characters.
   if (encoding === 'UTF8') return; // 5.1
   throw new UnusableDatabase(

@@ -10,11 +10,8 @@ import { type BatchSource, Queue, samePage } from './batch.ts';
 import { openFile, outcomeAfter, retry } from './file.ts';
 import type { Store, StoreOptions } from './index.ts';
 
-// An extended result code (sqlite.org/rescode.html).
-const SQLITE_CONSTRAINT_UNIQUE = 2067;
-
-/** How often the deadlines of waiting calls are checked. */
-const TICK_MS = 50;
+const SQLITE_CONSTRAINT_UNIQUE = 2067; // an extended result code (sqlite.org/rescode.html)
+const TICK_MS = 50; // how often the deadlines of waiting calls are checked
 
 type Write = () => WriteResult;
 type Written = WriteResult | EmailTaken;
