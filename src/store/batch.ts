@@ -56,9 +56,7 @@ export const samePage: NewBatch<Page> = (first) => (page) =>
   page.after === first.after && page.limit === first.limit;
 
 /** Joins calls as long as no two have a key in common. */
-export function distinctKeys<Item>(
-  keysOf: (item: Item) => readonly (string | number)[],
-): NewBatch<Item> {
+export function distinctKeys<Item>(keysOf: (item: Item) => readonly unknown[]): NewBatch<Item> {
   return (first) => {
     const used = new Set(keysOf(first));
     return (item) => {
@@ -204,8 +202,8 @@ export class Queue<Session, Item, Result> {
           return cause as Error;
         }
         const middle = Math.ceil(calls.length / 2);
-        if (outcome !== 'rolled back')
-          groups.push(calls); // 5.6, 4.13
+        // 5.6, 4.13: after a conflict or a late start, the calls that have time left run again together.
+        if (outcome !== 'rolled back') groups.push(calls);
         else if (calls.length === 1) fail(calls, cause);
         else groups.push(calls.slice(middle), calls.slice(0, middle));
       }

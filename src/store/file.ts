@@ -21,11 +21,7 @@ const SQLITE_CONSTRAINT = 19;
  * Opens the file, migrates it and passes it to `use`. Creates the file and its folder if missing.
  * @throws an Error with one line that says what an operator can do
  */
-export async function openFile<T>(
-  path: string,
-  now: () => number,
-  use: (db: DatabaseSync) => T,
-): Promise<T> {
+export async function openFile<T>(path: string, now: () => number, use: (db: DatabaseSync) => T) {
   // Loaded only if the settings choose SQLite.
   const sqlite = process.getBuiltinModule('node:sqlite');
   let db: DatabaseSync | undefined;

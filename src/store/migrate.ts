@@ -39,10 +39,7 @@ export function parseMigration(version: number, sql: string): Migration {
  * Returns the migrations that the database lacks: none if its schema is newer and allows this service.
  * @throws UnusableDatabase if the schema needs a newer service (5.3)
  */
-export function missing(
-  all: readonly Migration[],
-  { version, oldestService }: Schema,
-): readonly Migration[] {
+export function missing(all: readonly Migration[], { version, oldestService }: Schema) {
   const known = all.length;
   if (version > known && oldestService > known) {
     throw new UnusableDatabase(

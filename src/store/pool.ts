@@ -1,8 +1,9 @@
 // Postgres connection pool with deadlines, reconnection and failover. Each connection is a client of npm
-// `postgres` with one socket (docs/design.md, "Our own pool"). A connection that is lost, late or read-only
-// (25006) is replaced; the calls of its batch fail, because their outcome is unknown. All connections lead
-// to one host of the URL. After a fault of that host, attempts to connect go through the other hosts
-// first, in passes with a pause after each. All connections move to the first host that qualifies.
+// `postgres` with one socket (docs/design.md, "Our own pool"). If it is lost, late or read-only (25006), the
+// calls of its batch fail, because their outcome is unknown, and an attempt to connect begins. Waiting calls
+// keep waiting. All connections lead to one host. If that host fails, or an attempt does, the next attempt
+// goes to the next host of the URL. A pass tries each host once, and a pause follows it. The first attempt
+// that succeeds moves all connections to its host.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
