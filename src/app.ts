@@ -19,14 +19,11 @@ interface AppOptions {
   readonly services: Services;
   readonly bodyLimitBytes: number;
   readonly trustProxy: number;
-  /** Value of Access-Control-Allow-Origin; undefined: no CORS headers. */
-  readonly corsOrigin: string | undefined;
-  /** A monotonic clock in milliseconds. */
-  readonly now: () => number;
-  /** True while stopping: each connection closes after its last response. */
-  readonly isStopping: () => boolean;
-  /** Called once for every request, before it is processed, and once for every response. */
-  readonly begin: (method: string) => void;
+  readonly corsOrigin: string | undefined; // undefined: no CORS headers
+  readonly now: () => number; // a monotonic clock in milliseconds
+  readonly isStopping: () => boolean; // true: each connection closes after its last response
+  readonly begin: (method: string) => void; // called for every request, before it is processed
+  /** Called for every response. */
   readonly record: (exchange: CompletedExchange) => void;
 }
 
@@ -46,8 +43,7 @@ const CORS_MAX_AGE_SECONDS = 7200;
 export class App implements Handler {
   readonly #options: AppOptions;
   readonly #router: Router<Route>;
-  /** Headers of every response. */
-  readonly #common = ['X-Content-Type-Options', 'nosniff']; // 2.2
+  readonly #common = ['X-Content-Type-Options', 'nosniff']; // headers of every response (2.2)
   // Unique across processes and restarts. A UUID per request would cost 3 % of a short request.
   readonly #requestIdPrefix = randomBytes(12).toString('base64url');
   #requests = 0;

@@ -3,17 +3,14 @@
 // delays mostly itself. Node accepts only one connection per turn of the event loop, so the work waits while
 // connections arrive. Otherwise the n-th new connection would wait for n times TURN_MS.
 
-/** Time for this work in one turn of the event loop. A task that has begun runs to its end. */
-export const TURN_MS = 2;
+export const TURN_MS = 2; // for this work in one turn; a task that has begun runs to its end
 
-/** While connections arrive, work waits for `min`, then until ACCEPTS have been accepted, `max` at most. */
+// While connections arrive, work waits for `min`, then until ACCEPTS have been accepted, `max` at most.
 const WAIT_MS = { min: 10, max: 100 } as const;
 const ACCEPTS = 32;
 
-/**
- * A client that has caused more work than HEAVY_MS within HEAVY_PERIOD_MS waits for the others. One task in
- * HEAVY_EVERY is such a client's even while others wait.
- */
+// A client that has caused more work than HEAVY_MS within HEAVY_PERIOD_MS waits for the others. One task in
+// HEAVY_EVERY is such a client's even while others wait.
 const HEAVY_MS = 10;
 const HEAVY_PERIOD_MS = 1_000;
 const HEAVY_EVERY = 8;
@@ -23,33 +20,23 @@ type Tasks = Map<string, Set<Task>>;
 
 /** Runs one task of each client in turn, in the order of their arrival. */
 export class Turns {
-  /** Waiting tasks by client. The client whose turn is next comes first. */
-  readonly #waiting: Tasks = new Map();
-  /** The same for clients that cause a lot of work. */
-  readonly #heavy: Tasks = new Map();
-  /** Work of each client in this period, in milliseconds. */
-  readonly #work = new Map<string, number>();
+  readonly #waiting: Tasks = new Map(); // by client, the one whose turn is next first
+  readonly #heavy: Tasks = new Map(); // the same for clients that cause a lot of work
+  readonly #work = new Map<string, number>(); // milliseconds of each client in this period
   #periodStartMs = 0;
   #tasksRun = 0;
-  /** A monotonic clock in milliseconds. */
-  readonly now: () => number;
+  readonly now: () => number; // a monotonic clock in milliseconds
   #isScheduled = false;
   #hasAccepted = false;
-  /** Connections accepted since the wait began. */
-  #accepts = 0;
-  /** Time of the current turn that `spend` has counted. */
-  #spentMs = 0;
-  /** Start of the wait for new connections; undefined while the work runs. */
-  #waitingSinceMs: number | undefined;
+  #accepts = 0; // since the wait began
+  #spentMs = 0; // of the current turn, as counted by `spend`
+  #waitingSinceMs: number | undefined; // start of the wait for new connections
 
   constructor(now: () => number) {
     this.now = now;
   }
 
-  /**
-   * Runs the task once, in a later turn of the event loop; it must not throw. `client` is a network,
-   * or empty for the store's own reads.
-   */
+  /** Runs the task once, in a later turn; it must not throw. `client` is a network, empty for the store. */
   add(client: string, task: Task): void {
     const waiting = (this.#work.get(client) ?? 0) < HEAVY_MS ? this.#waiting : this.#heavy;
     const tasks = waiting.get(client);

@@ -93,10 +93,7 @@ function parse(bytes: Buffer, type: MediaType | undefined): unknown {
 }
 
 const EMPTY = Buffer.alloc(0);
-
-/** A larger body is parsed in its own turn: 100 kB can take 10 ms. */
-const LARGE_BYTES = 8 * 1024;
-
+const LARGE_BYTES = 8 * 1024; // A larger body is parsed in its own turn: 100 kB can take 10 ms.
 const MIN_BUFFER_BYTES = 4096;
 
 /**

@@ -10,68 +10,42 @@ import { TURN_MS, type Turns } from '../turns.ts';
 import type { Connection } from './connection.ts';
 
 const MEBIBYTE = 1024 * 1024;
-
-/** Memory limit without a control group and without a setting. */
-const DEFAULT_LIMIT_BYTES = 512 * MEBIBYTE;
-
-/** Kept for the service itself, or what it uses at its start plus GARBAGE_BYTES if that is more (6.17). */
+const DEFAULT_LIMIT_BYTES = 512 * MEBIBYTE; // without a control group and without a setting
+// Reserve for the service itself: this, or its memory at startup plus GARBAGE_BYTES if that is more (6.17).
 const RESERVED_BYTES = 32 * MEBIBYTE;
 const GARBAGE_BYTES = 16 * MEBIBYTE;
 
 const MAX_CONNECTIONS = 10_000; // 6.3
+const PLAIN_BYTES = 16 * 1024; // of an idle connection, with a margin
+const TLS_BYTES = 208 * 1024; // the same, or of a handshake that stops half way
+const OVERHEAD = 4; // memory per byte charged: fragmentation, and garbage that is not collected yet
 
-/** Memory of an idle connection, or of a TLS handshake that stops half way, with a margin. */
-const PLAIN_BYTES = 16 * 1024;
-const TLS_BYTES = 208 * 1024;
-
-/** Memory per byte charged, including fragmentation and garbage that is not collected yet. */
-const OVERHEAD = 4;
-
-/** Connections are closed once the process has grown by TIGHT of the budget, or V8 uses TIGHT_HEAP of its limit. */
-const TIGHT = 0.85;
-const TIGHT_HEAP = 0.75;
-
-/** A connection that holds LARGE_BYTES can be closed at once, one with SMALL_BYTES if its request is LONG_MS old. */
-const LARGE_BYTES = 32 * 1024;
-const SMALL_BYTES = 8 * 1024;
+const TIGHT = 0.85; // Connections are closed once the process has grown by this part of the budget,
+const TIGHT_HEAP = 0.75; // or V8's heap takes this part of its limit.
+const LARGE_BYTES = 32 * 1024; // A connection that holds this much can be closed at once,
+const SMALL_BYTES = 8 * 1024; // one that holds this much once its request is LONG_MS old.
 const LONG_MS = 1_000;
+const AFTER_EVICTION = 0.9; // Above the budget, the rest must need only this part of it: evicting is rare.
+const RECHECK_SHARE = 1 / 16; // `hold` checks again after growth by this part of the budget, or a tick.
+const EVICTION_BATCH_SIZE = 100; // connections evicted for new ones; choosing them visits all
 
-/** Connections are closed down to this part of the budget, so that it is rare. */
-const AFTER_EVICTION = 0.9;
-
-/** After a check, `hold` checks again once the sum has grown by this part of the budget, or after a tick. */
-const RECHECK_SHARE = 1 / 16;
-
-/** Connections evicted at a time for new ones. Choosing them visits all connections. */
-const EVICTION_BATCH_SIZE = 100;
-
-/** Interval of the checks. One timer serves all connections. */
-const TICK_MS = 100;
-
-/**
- * Minimum pause between forced garbage collections. While memory is short, it is ten times as long as a
- * collection, which took up to 1.5 ms per MiB of V8's heap, and at most TIGHT_COLLECTION_PAUSE_MS.
- */
+const TICK_MS = 100; // One timer serves all connections.
+const LINGER_MS = 2_000; // time that a closing connection is still read, so its client gets the response
+// Minimum pause between forced garbage collections. While memory is short, it is ten times as long as a
+// collection, which took up to 1.5 ms per MiB of V8's heap, and at most TIGHT_COLLECTION_PAUSE_MS.
 const COLLECTION_PAUSE_MS = 5_000;
 const TIGHT_COLLECTION_PAUSE_MS = 1_000;
 const PAUSE_MS_PER_MEBIBYTE = 15;
 
-/** Pipelined requests or chunks that are read in one turn of the event loop, and the work for each. */
-const MESSAGES_PER_TURN = 1_000;
+const MESSAGES_PER_TURN = 1_000; // pipelined requests or chunks, each MESSAGE_MS of work
 const MESSAGE_MS = 0.01;
-
-/** New connections that are read in one turn; only one for BURST_MS after a turn with too many messages. */
-const NEW_PER_TURN = 16;
-const BURST_MS = 1_000;
-
-/** Time that a closing connection is still read, so that the client can read its response. */
-const LINGER_MS = 2_000;
+const NEW_PER_TURN = 16; // New connections that are read in one turn. For BURST_MS after a turn
+const BURST_MS = 1_000; // with too many messages, only one is read.
 
 export interface MemoryLimits {
   readonly budgetBytes: number;
   readonly maxConnections: number;
-  /** Cost of one idle connection of the API. */
-  readonly connectionBytes: number;
+  readonly connectionBytes: number; // of an idle connection of the API
 }
 
 /**
@@ -108,25 +82,17 @@ export class Budget {
   readonly turns: Turns;
   readonly #limits: MemoryLimits;
   readonly #inactivityMs: number;
-  /** All connections in the order of their arrival. */
-  readonly #connections = new Set<Connection>();
-  /** Connections that were evicted, until they have closed. */
-  readonly #evicted = new Set<Connection>();
-  /** Times at which closing connections are destroyed, the earliest first. */
-  readonly #lingering = new Map<Connection, number>();
+  readonly #connections = new Set<Connection>(); // in the order of their arrival
+  readonly #evicted = new Set<Connection>(); // until they have closed
+  readonly #lingering = new Map<Connection, number>(); // times to destroy them, the earliest first
   readonly #timer: NodeJS.Timeout;
-  /** Time of the next check of every connection's progress. */
-  #nextSweepMs = 0;
-  /** Pipelined requests and chunks in this turn. */
-  #messages = 0;
-  /** Until then, the first read of a connection costs TURN_MS, because it may bring a pipeline. */
-  #burstUntilMs = 0;
-  /** Fixed costs and charges of all connections, and the sum from which on `hold` checks all of them. */
-  #heldBytes = 0;
-  #recheckAboveBytes: number;
-  /** Memory of the process before the first client. */
-  readonly #ownRssBytes = memoryUsage.rss();
-  /** Since the last forced garbage collection: when it was, the most held, and the least grown. */
+  #nextSweepMs = 0; // next check of every connection's progress
+  #messages = 0; // pipelined requests and chunks in this turn
+  #burstUntilMs = 0; // Until then a first read is charged TURN_MS, because it may bring a pipeline.
+  #heldBytes = 0; // fixed costs and charges of all connections
+  #recheckAboveBytes: number; // the sum from which on `hold` checks all connections
+  readonly #ownRssBytes = memoryUsage.rss(); // before the first client
+  // Time of the last forced garbage collection. Since then: the most held, and the least grown.
   #collectedAtMs = 0;
   #mostHeldBytes = 0;
   #leastGrownBytes = 0;
@@ -168,8 +134,8 @@ export class Budget {
   }
 
   /**
-   * Counts a pipelined request or a chunk, or work like that of several. After too many of them, the
-   * other connections are read in turns too: one turn of the event loop would read them all (6.18).
+   * Counts a pipelined request or a chunk, or work like that of several. After too many of them, the other
+   * connections take turns too. Otherwise one turn of the event loop would read them all (6.18).
    */
   countMessage(network: string, weight = 1): void {
     this.turns.charge(network, weight * MESSAGE_MS);
@@ -221,7 +187,7 @@ export class Budget {
     const heapExcessBytes = heap.used_heap_size - TIGHT_HEAP * heap.heap_size_limit;
     const excessBytes = Math.max(grownBytes - TIGHT * budgetBytes, heapExcessBytes);
     const isTight = excessBytes > 0;
-    // What may be garbage. V8 collects only when it allocates; after an attack nothing does.
+    // Upper bound of the garbage. V8 collects only when something allocates, and after an attack nothing does.
     let garbageBytes = this.#mostHeldBytes - this.#heldBytes;
     if (isTight) garbageBytes = grownBytes - this.#leastGrownBytes;
     if (heapExcessBytes > 0) garbageBytes = heap.used_heap_size;
@@ -234,7 +200,7 @@ export class Budget {
       this.#leastGrownBytes = grownBytes;
       // Idle connections drop their last request.
       for (const connection of this.#connections) connection.measure();
-      // In a task of its own: under our stack V8 would keep more. The regular flavor keeps empty pages.
+      // Asynchronous, because V8 keeps what the current stack can reach. `last-resort` frees empty pages too.
       globalThis.gc?.({ type: 'major', execution: 'async', flavor: 'last-resort' });
     } else if (isTight) {
       this.#closeLargest(excessBytes);
@@ -272,9 +238,9 @@ export class Budget {
   }
 
   /**
-   * Evicts connections for new ones (6.3). A network with more than half of all connections loses only its
-   * own. All are of the first kind that exists: unfinished, idle, unread. Those of the network with the most
-   * go first, oldest first.
+   * Evicts connections for new ones (6.3). If a network has more than half of all connections, only its
+   * connections are evicted. All are of the first kind that exists of unfinished, idle and unread. Those of
+   * the network with the most go first, oldest first.
    */
   #makeRoom(): boolean {
     const counts = new Map<string, number>();

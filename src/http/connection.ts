@@ -12,7 +12,6 @@ import { Exchange } from './exchange.ts';
 import { endOfOffer, hasEnded, Input } from './input.ts';
 import { headerBytes, MAX_HEADER_BYTES, type ParseError, statusOfParseError } from './message.ts';
 
-/** Processes the requests of a listener. */
 export interface Handler {
   /** Processes one request; never throws. */
   handle(exchange: Exchange): void;
@@ -22,58 +21,39 @@ export interface Handler {
   readonly allow: string;
 }
 
-/**
- * - `handshake`: accepted, or establishing TLS.
- * - `open`: receives requests.
- * - `refused`: malformed input followed the latest request; a refusal follows its response.
- * - `closing`: the connection ends with the response that is in progress or being sent.
- * - `closed`.
- */
-type State = 'handshake' | 'open' | 'refused' | 'closing' | 'closed';
+type State =
+  | 'handshake' // accepted, or establishing TLS
+  | 'open' // receives requests
+  | 'refused' // Malformed input followed the latest request; a refusal follows its response.
+  | 'closing' // ends with the response that is in progress or being sent
+  | 'closed';
 
-/** Memory of a request in progress without its headers. */
-const REQUEST_BYTES = 3 * 1024;
-
-/** Memory of each header name or value, in addition to its bytes. */
-const HEADER_TEXT_BYTES = 62;
-
-/** Memory of a list of entity tags while the request waits for the store, for each of its characters. */
-const TAG_BYTES = 3;
-
-/** Characters of such a list, and header names and values, that take as long as one pipelined request. */
+const REQUEST_BYTES = 3 * 1024; // memory of a request in progress without its headers
+const HEADER_TEXT_BYTES = 62; // of each header name or value, in addition to its bytes
+const TAG_BYTES = 3; // for each character of a list of entity tags, while the request waits for the store
+// So many characters of such a list, or header names and values, take as long as one pipelined request.
 const TAGS_PER_MESSAGE = 160;
 const HEADER_TEXTS_PER_MESSAGE = 64;
-
-/** Maximum number of chunks that one read brings for a queued request, and their memory. */
-const CHUNKS_PER_READ = 10_000;
-const CHUNKS_BYTES = 400 * CHUNKS_PER_READ;
-
-/** From this length of the queue on, the errors that node makes when it closes have no stack traces. */
-const LONG_QUEUE = 32;
+const CHUNKS_PER_READ = 10_000; // maximum for a queued request
+const CHUNKS_BYTES = 400 * CHUNKS_PER_READ; // the memory that they take
+const LONG_QUEUE = 32; // From here on, node's errors have no stack traces when the connection closes.
 
 export class Connection {
-  /** The socket's remote address; IPv4 in its plain form. Behind a proxy, that of the proxy. */
-  readonly address: string;
-  /** The address, or the /64 of an IPv6 address. Clients take turns by it (6.18). */
-  readonly network: string;
-  /** Bytes charged to the connection: requests in progress, bodies, unsent responses. */
-  heldBytes = 0;
+  readonly address: string; // the socket's, IPv4 in its plain form
+  readonly network: string; // the address, or the /64 of an IPv6 address: clients take turns by it (6.18)
+  heldBytes = 0; // charged for requests in progress, bodies and unsent responses
   #state: State = 'handshake';
   #socket: Socket;
   readonly #handler: Handler;
   readonly #budget: Budget;
-  /** The request in progress, or the last one that got a response. */
-  #current: Exchange | undefined;
-  /** Requests waiting for the current one. */
-  readonly #queue: Exchange[] = [];
-  /** Work that waits for its turn (6.18). */
-  readonly #work: (() => void)[] = [];
+  #current: Exchange | undefined; // the request in progress, or the last one that got a response
+  readonly #queue: Exchange[] = []; // requests that wait for the current one
+  readonly #work: (() => void)[] = []; // waits for its turn (6.18)
   #isYielding = false;
   #hasOmittedStacks = false;
   readonly #input = new Input();
-  /** Bytes that the client had taken at the last check, and when it last took any. */
-  #drainedBytes = 0;
-  #drainedAtMs = 0;
+  #drainedBytes = 0; // what the client had taken at the last check
+  #drainedAtMs = 0; // the last check at which it had taken more
 
   constructor(socket: Socket, address: string, handler: Handler, budget: Budget) {
     this.#socket = socket;
@@ -91,7 +71,7 @@ export class Connection {
   open(socket: Socket, begin?: () => void): void {
     this.#socket = socket;
     this.#state = 'open';
-    // Ours must run after node's listener, which reads again. With TLS, `begin` attaches node's.
+    // Our listener must run after node's, which resumes reading. With TLS, `begin` attaches node's.
     const watch = () => socket.on('resume', () => this.#keepPaused());
     if (begin === undefined) watch();
     this.pauseForTurn(() => {
@@ -116,7 +96,7 @@ export class Connection {
     this.#budget.turns.delete(this.network, this.#runNext);
   }
 
-  /** Runs a piece of work in a later turn of the event loop. */
+  /** Runs the work in a later turn of the event loop. */
   later(work: () => void): void {
     if (this.#state === 'closed') {
       setImmediate(work);
@@ -131,7 +111,6 @@ export class Connection {
     if (this.#work.length > 0) this.#budget.turns.add(this.network, this.#runNext);
   };
 
-  /** See `Turns.spend`. */
   spend(ms: number): void {
     this.#budget.turns.spend(ms);
   }
@@ -290,7 +269,7 @@ export class Connection {
       end();
     } else {
       latest.res.once('finish', end); // 2.3
-      // Closed without 'finish': the client has gone.
+      // The response closed without 'finish', so the client has gone.
       latest.res.once('close', () => this.#state === 'refused' && this.#socket.destroySoon());
     }
   }

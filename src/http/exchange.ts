@@ -7,28 +7,18 @@ export class Exchange {
   readonly connection: Connection;
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
-  /** Bytes charged to the connection until the socket has the response. */
-  heldBytes = 0;
+  heldBytes = 0; // charged to the connection until the socket has the response
   requestId = '';
-  /** The socket's `bytesRead` at the end of a request that offers an upgrade; see input.ts. */
-  offerEnd = 0;
-  /** The client's address; behind trusted proxies, from X-Forwarded-For. */
-  client = '';
-  /** Start of its processing, in milliseconds of the clock. */
+  offerEnd = 0; // the socket's `bytesRead` at the end of a request that offers an upgrade (input.ts)
+  client = ''; // the client's address; behind trusted proxies, from X-Forwarded-For
   startMs = 0;
-  /** The route's pattern; empty if no route matched. */
-  route = '';
-  /** Values of the pattern's `{name}` segments, percent-decoded. */
-  parameters: Readonly<Record<string, string>> = NONE;
-  /** The raw query without its `?`. */
-  query = '';
-  /** The parsed body; undefined if there is none. */
-  body: unknown = undefined;
+  route = ''; // the route's pattern; empty if no route matched
+  parameters: Readonly<Record<string, string>> = NONE; // values of its `{name}` segments, decoded
+  query = ''; // raw, without its `?`
+  body: unknown = undefined; // parsed; undefined if there is none
   status = 0;
-  /** Length of the response body. */
-  bytes = 0;
-  /** The error behind a 500. */
-  fault: unknown = undefined;
+  bytes = 0; // of the response body
+  fault: unknown = undefined; // the error behind a 500
 
   constructor(connection: Connection, req: IncomingMessage, res: ServerResponse) {
     this.connection = connection;

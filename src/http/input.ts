@@ -1,19 +1,13 @@
 // Finds where a request ends in the input of a connection; node's parser has no event for it. An
 // unfinished head that follows counts as memory (6.17). We ignore offers to upgrade (RFC 9110 §7.8), but
-// node takes the bytes that follow one in the same read for the other protocol, and drops them (2.12).
+// node treats the bytes that follow one in the same read as the other protocol, and drops them (2.12).
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { headerBytes, MAX_HEADER_BYTES } from './message.ts';
 
-/** Memory per byte of an unfinished head. A head of 2,400 tiny fields takes four times its bytes. */
-const HEAD_FACTOR = 4;
-
-/** Memory of each name or value of an unfinished head or trailer. */
-const PARSED_TEXT_BYTES = 8;
-
-/** Blanks in a header can make a request longer than requestBytes(). */
-const BLANKS_BYTES = 1024;
-
+const HEAD_FACTOR = 4; // memory per byte of an unfinished head: 2,400 tiny fields take four times their bytes
+const PARSED_TEXT_BYTES = 8; // memory of each name or value of an unfinished head or trailer
+const BLANKS_BYTES = 1024; // blanks in a header can make a request longer than requestBytes()
 const HEAD_END = '\r\n\r\n';
 const CR = 0x0d;
 const LF = 0x0a;
@@ -21,16 +15,13 @@ const LF = 0x0a;
 /** Undocumented: the parser of a connection. */
 type ParsedSocket = Socket & {
   readonly parser?: {
-    /** The fields of an unfinished head or trailer that the parser has passed on so far. */
-    readonly _headers?: readonly string[];
-    /** Returns a copy of the latest read during the event `request`. */
-    getCurrentBuffer?(): Buffer | undefined;
+    readonly _headers?: readonly string[]; // of an unfinished head or trailer
+    getCurrentBuffer?(): Buffer | undefined; // during the event `request`: a copy of the latest read
   };
 };
 
 export class Input {
-  /** Position after the latest request that got its response; 0 before the first. */
-  #settledBytes = 0;
+  #settledBytes = 0; // position after the latest request that got its response
 
   /** Records that the request has its response. */
   settle(socket: Socket, req: IncomingMessage): void {
@@ -75,10 +66,10 @@ function requestBytes(req: IncomingMessage): number {
 }
 
 /**
- * Returns the value of `socket.bytesRead` after exactly this request, or NaN if it is unknown; with any other
- * value, bytes followed. Call it during the event `request`. The result can only be too small, which closes the
- * connection and loses nothing: only CR LF CR LF ends a head, so the first one in the read is at or before the
- * end of this head, unless the read began inside that end.
+ * Returns the value of `socket.bytesRead` after exactly this request, or NaN if it is unknown. Any other value
+ * means that bytes followed. Call it during the event `request`. The result can only be too small, which closes
+ * the connection and loses nothing: only CR LF CR LF ends a head, so the first one in the read is at or before
+ * the end of this head, unless the read began inside that end.
  */
 export function endOfOffer(req: IncomingMessage): number {
   const read = (req.socket as ParsedSocket).parser?.getCurrentBuffer?.();

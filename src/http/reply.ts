@@ -5,22 +5,16 @@ import { TURN_MS } from '../turns.ts';
 import { CallerLeft } from '../user.ts';
 import type { Exchange } from './exchange.ts';
 
-/** A response as a handler returns it. */
 export interface Reply {
   readonly status: number;
-  /** Content-Type; absent without a body (204, 304). */
-  readonly type?: string;
-  /** Text; bytes, which many responses share without a copy; or pieces of unknown total length. */
-  readonly body: string | Buffer | Pieces;
-  /** The body is kept anyway, so no connection is charged for it. */
-  readonly isStatic?: boolean;
-  /** Default: PRIVATE. */
-  readonly cacheControl?: string;
-  /** Flat list of further header names and values. */
-  readonly headers?: readonly string[];
+  readonly type?: string; // Content-Type; absent without a body (204, 304)
+  readonly body: string | Buffer | Pieces; // responses share bytes without a copy
+  readonly isStatic?: boolean; // The body is kept anyway, so no connection is charged for it.
+  readonly cacheControl?: string; // default: PRIVATE
+  readonly headers?: readonly string[]; // a flat list of names and values
 }
 
-/** A body that is produced while the client reads it. */
+/** A body of unknown length that is produced while the client reads it. */
 export interface Pieces {
   /** Returns the next piece, undefined after the last, or a promise: call again once it has resolved. */
   next(): Buffer | undefined | Promise<void>;
@@ -28,14 +22,11 @@ export interface Pieces {
 
 const PRIVATE = 'private, no-cache'; // 2.17
 
-/** A longer body is sent in slices, which show the progress of a slow client. */
-const SLICE_BYTES = 32 * 1024;
-
-/** From 16 KiB on, node keeps much larger buffers for the connection (NodeBIO::set_allocate_tls_hint). */
+const SLICE_BYTES = 32 * 1024; // A longer body is sent in slices, which show the progress of a slow client.
+// From 16 KiB on, node keeps much larger buffers for the connection (NodeBIO::set_allocate_tls_hint).
 const TLS_SLICE_BYTES = 15 * 1024;
-
-/** Time charged to the turn for a piece that must be loaded first. Most of its work comes later. */
-const LOAD_MS = TURN_MS / 4;
+const LOAD_MS = TURN_MS / 4; // charged for a piece to load; most of its work happens after loading
+const EMPTY = Buffer.alloc(0);
 
 export function json(body: string | Buffer, headers: readonly string[] = [], status = 200): Reply {
   return { status, type: 'application/json', body, headers }; // 2.1
@@ -45,9 +36,8 @@ export function text(status: number, body: string, headers: readonly string[] = 
   return { status, type: 'text/plain; charset=utf-8', body, headers }; // 2.1
 }
 
-/** A reply without a body (RFC 9110 §15.3.5, §15.4.5). */
 export function empty(status: 204 | 304, headers: readonly string[]): Reply {
-  return { status, body: '', headers };
+  return { status, body: '', headers }; // RFC 9110 §15.3.5, §15.4.5
 }
 
 /**
@@ -160,13 +150,10 @@ function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void)
   writeNext();
 }
 
-const EMPTY = Buffer.alloc(0);
-
 function sliceBytesOf({ encrypted }: Socket & { readonly encrypted?: boolean }): number {
   return encrypted ? TLS_SLICE_BYTES : SLICE_BYTES;
 }
 
-/** If more than this of a request's body may still arrive, the response closes the connection. */
 const UNREAD_LIMIT_BYTES = 102_400; // 2.13
 
 /**
