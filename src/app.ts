@@ -23,8 +23,7 @@ interface AppOptions {
   readonly now: () => number; // a monotonic clock in milliseconds
   readonly isStopping: () => boolean; // true: each connection closes after its last response
   readonly begin: (method: string) => void; // called for every request, before it is processed
-  /** Called for every response. */
-  readonly record: (exchange: CompletedExchange) => void;
+  readonly record: (exchange: CompletedExchange) => void; // called for every response
 }
 
 /** A request and its response, as the log and the metrics see them. */
@@ -33,8 +32,9 @@ type CompletedExchange = Pick<
   'requestId' | 'method' | 'client' | 'startMs' | 'route' | 'status' | 'bytes' | 'fault'
 >;
 
-// A client's request id is accepted only if it is harmless in a log line.
-const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/; // 2.2
+const NO_REQUEST = { method: '', route: '', fault: undefined }; // input that is not a request
+
+const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/; // 2.2: harmless in a log line
 
 const CORS_EXPOSED = 'ETag, Link, Location, Retry-After, X-Request-Id';
 const CORS_ALLOWED = 'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id';
@@ -68,19 +68,13 @@ export class App implements Handler {
   }
 
   refusal(err: HttpError, connection: Connection): string {
+    const { begin, record, now } = this.#options;
     const requestId = this.#newRequestId();
     const reply = errorReply(err);
-    this.#options.begin('');
-    this.#options.record({
-      requestId,
-      method: '',
-      client: connection.address,
-      startMs: this.#options.now(),
-      route: '',
-      status: reply.status,
-      bytes: Buffer.byteLength(String(reply.body)),
-      fault: undefined,
-    });
+    const bytes = Buffer.byteLength(String(reply.body));
+    const { status } = reply;
+    begin('');
+    record({ ...NO_REQUEST, requestId, client: connection.address, startMs: now(), status, bytes });
     return rawReply(reply, [...this.#common, 'X-Request-Id', requestId]); // 2.2
   }
 
@@ -157,11 +151,12 @@ export class App implements Handler {
   }
 
   #options204(allow: string, headers: readonly string[] = []): Reply {
-    const cors = ['Access-Control-Allow-Methods', allow];
-    cors.push('Access-Control-Allow-Headers', CORS_ALLOWED);
-    cors.push('Access-Control-Max-Age', String(CORS_MAX_AGE_SECONDS));
-    const preflight = this.#options.corsOrigin === undefined ? [] : cors;
-    return empty(204, ['Allow', allow, ...headers, ...preflight]);
+    const all = ['Allow', allow, ...headers];
+    if (this.#options.corsOrigin !== undefined) {
+      all.push('Access-Control-Allow-Methods', allow, 'Access-Control-Allow-Headers', CORS_ALLOWED);
+      all.push('Access-Control-Max-Age', String(CORS_MAX_AGE_SECONDS));
+    }
+    return empty(204, all);
   }
 
   /** Turns any error into a response. The log gets the cause of a 500 (2.9). */

@@ -28,6 +28,7 @@ const LONG_MS = 1_000;
 const AFTER_EVICTION = 0.9; // Above the budget, the rest must need only this part of it: evicting is rare.
 const RECHECK_SHARE = 1 / 16; // `hold` checks again after growth by this part of the budget, or a tick.
 const EVICTION_BATCH_SIZE = 100; // connections evicted for new ones; choosing them visits all
+const EVICTED_KINDS = ['isUnfinished', 'isIdle', 'isUnread'] as const; // 6.3
 
 const TICK_MS = 100; // One timer serves all connections.
 const LINGER_MS = 2_000; // time that a closing connection is still read, so its client gets the response
@@ -245,16 +246,15 @@ export class Budget {
   #makeRoom(): boolean {
     const counts = new Map<string, number>();
     for (const { network } of this.#connections)
-      counts.set(network, (counts.get(network) ?? 0) + 1);
+      counts.set(network, 1 + (counts.get(network) ?? 0));
     const countOf = ({ network }: Connection) => counts.get(network)!;
     const half = this.#connections.size / 2;
-    let candidates = [...this.#connections].filter((connection) => !this.#evicted.has(connection));
-    if (Math.max(...counts.values()) > half) {
-      candidates = candidates.filter((connection) => countOf(connection) > half);
-    }
-    let chosen = candidates.filter(({ isUnfinished }) => isUnfinished);
-    if (chosen.length === 0) chosen = candidates.filter(({ isIdle }) => isIdle);
-    if (chosen.length === 0) chosen = candidates.filter(({ isUnread }) => isUnread);
+    const isShared = Math.max(...counts.values()) <= half;
+    const candidates = [...this.#connections].filter(
+      (one) => !this.#evicted.has(one) && (isShared || countOf(one) > half),
+    );
+    const kind = EVICTED_KINDS.find((name) => candidates.some((one) => one[name]));
+    const chosen = kind === undefined ? [] : candidates.filter((one) => one[kind]);
     chosen.sort((a, b) => countOf(b) - countOf(a));
     for (const connection of chosen.slice(0, EVICTION_BATCH_SIZE)) {
       this.#evicted.add(connection);

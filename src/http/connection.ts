@@ -65,18 +65,16 @@ export class Connection {
 
   /**
    * Starts to receive requests in this connection's first turn (6.18). After a handshake, `socket` is the
-   * TLS socket and `begin` attaches node's parser. Reading resumes in the same turn: later, new bytes
-   * could be parsed before those that the socket has buffered.
+   * TLS socket. `begin` attaches node's parser. Reading resumes in the same turn: later, new bytes could
+   * be parsed before those that the socket has buffered.
    */
-  open(socket: Socket, begin?: () => void): void {
+  open(socket: Socket, begin: () => void): void {
     this.#socket = socket;
     this.#state = 'open';
-    // Our listener must run after node's, which resumes reading. With TLS, `begin` attaches node's.
-    const watch = () => socket.on('resume', () => this.#keepPaused());
-    if (begin === undefined) watch();
     this.pauseForTurn(() => {
-      begin?.();
-      if (begin !== undefined) watch();
+      begin();
+      // Runs after node's own listener, which resumes reading.
+      socket.on('resume', () => this.#keepPaused());
     });
   }
 

@@ -30,8 +30,6 @@ export const HTTP_OPTIONS: ServerOptions = {
 };
 
 export const TLS_OPTIONS: TlsOptions = {
-  // server.ts begins each handshake in its turn (6.18).
-  pauseOnConnect: true,
   handshakeTimeout: 10_000, // 6.13
   // TLS 1.3, and of TLS 1.2 only forward-secret AEAD ciphers (contract 1 TLS_CERT_FILE).
   ciphers:

@@ -32,9 +32,8 @@ export class Server {
   readonly #server: HttpServer | HttpsServer;
   readonly #handler: Handler;
   readonly #budget: Budget;
-  /** Undefined without TLS: begin the handshake, and then to parse what the connection receives. */
-  readonly #startTls: ((socket: Socket) => void) | undefined;
-  readonly #startHttp: ((socket: Socket) => void) | undefined;
+  readonly #startTls: ((socket: Socket) => void) | undefined; // begins a handshake
+  readonly #startHttp: (socket: Socket) => void; // attaches the parser
   readonly #connections = new Set<Connection>();
   #accepted = 0;
   #onEmpty: (() => void) | undefined;
@@ -56,14 +55,12 @@ export class Server {
     setMaxIdleHTTPParsers(IDLE_PARSERS);
     // One timer of Budget checks the progress of all connections.
     this.#server.timeout = 0;
-    // 2.16: clients may close their side after the last request. @types/node lacks the option.
-    Object.assign(this.#server, { httpAllowHalfOpen: true });
-    if (tls) {
-      // Node's own listeners would begin at once.
-      this.#startTls = takeListener(this.#server, 'connection');
-      this.#startHttp = takeListener(this.#server, 'secureConnection');
-      this.#server.on('secureConnection', (socket: Socket) => this.#secure(socket));
-    }
+    // 2.16: clients may close their side after the last request. @types/node lacks both options.
+    Object.assign(this.#server, { httpAllowHalfOpen: true, pauseOnConnect: true });
+    // Node's own listeners would begin at once, not in the connection's turn (6.18).
+    this.#startTls = tls && takeListener(this.#server, 'connection');
+    this.#startHttp = takeListener(this.#server, tls ? 'secureConnection' : 'connection');
+    this.#server.on('secureConnection', (socket: Socket) => this.#secure(socket));
     this.#server.on('connection', (socket: Socket) => this.#accept(socket));
     this.#server.on('checkContinue', receive);
     this.#server.on('checkExpectation', receive);
@@ -137,7 +134,7 @@ export class Server {
         this.#budget.countRead(false);
       });
     } else {
-      connection.open(socket);
+      this.#open(connection, socket);
     }
     socket.once('close', () => {
       connection.onClose();
@@ -155,14 +152,18 @@ export class Server {
     // Not earlier: a connection that is half-open during its handshake would never end.
     socket.allowHalfOpen = true;
     socket[CONNECTION] = connection;
+    this.#open(connection, socket);
+  }
+
+  #open(connection: Connection, socket: Socket): void {
     const destroy = () => socket.destroy();
     socket.on('error', destroy);
-    // 6.18: many handshakes can end in one turn, each with a pipeline of requests behind it.
+    // 6.18: many can begin in one turn of the event loop, each with a pipeline of requests.
     connection.open(socket, () => {
       socket.off('error', destroy);
       // Node's listeners would miss an end that has passed.
       if (socket.readableEnded) socket.destroySoon();
-      else this.#startHttp!(socket);
+      else this.#startHttp(socket);
     });
   }
 
