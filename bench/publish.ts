@@ -134,7 +134,7 @@ function performance({ machine, options, measured, million, start }: Report): st
     ...shipped.flatMap((one) => [shippedTable(one), '']),
     '### `GET /users`, one million rows',
     '',
-    `Medians of ${million?.[0]?.samples.length ?? 0} rounds, each in a fresh process.`,
+    `Medians of ${roundsOf(million, 'ours')} rounds of the service, and of ${roundsOf(million, 'raw-pg')} of each peer, each in a fresh process.`,
     '',
     millionTable(million ?? []),
     '',
@@ -146,6 +146,10 @@ function performance({ machine, options, measured, million, start }: Report): st
     '',
     goalTable(measured, million),
   ].join('\n');
+}
+
+function roundsOf(million: Report['million'], name: string): number {
+  return million?.find((one) => one.name === name)?.samples.length ?? 0;
 }
 
 function stolenFrom(measured: readonly Measured[]): string {
