@@ -28,7 +28,6 @@ const LONG_MS = 1_000;
 const AFTER_EVICTION = 0.9; // Above the budget, the rest must need only this part of it: evicting is rare.
 const RECHECK_SHARE = 1 / 16; // `hold` checks again after growth by this part of the budget, or a tick.
 const EVICTION_BATCH_SIZE = 100; // connections evicted for new ones; choosing them visits all
-const EVICTED_KINDS = ['isUnfinished', 'isIdle', 'isUnread'] as const; // 6.3
 
 const TICK_MS = 100; // One timer serves all connections.
 const LINGER_MS = 2_000; // time that a closing connection is still read, so its client gets the response
@@ -240,8 +239,8 @@ export class Budget {
 
   /**
    * Evicts connections for new ones (6.3). If a network has more than half of all connections, only its
-   * connections are evicted. All are of the first kind that exists of unfinished, idle and unread. Those of
-   * the network with the most go first, oldest first.
+   * connections are evicted. All are of the first of four kinds that exists. Those of the network with the
+   * most go first, oldest first.
    */
   #makeRoom(): boolean {
     const counts = new Map<string, number>();
@@ -253,8 +252,14 @@ export class Budget {
     const candidates = [...this.#connections].filter(
       (one) => !this.#evicted.has(one) && (isShared || countOf(one) > half),
     );
-    const kind = EVICTED_KINDS.find((name) => candidates.some((one) => one[name]));
-    const chosen = kind === undefined ? [] : candidates.filter((one) => one[kind]);
+    const kinds: readonly ((one: Connection) => boolean)[] = [
+      (one) => one.isUnfinished,
+      (one) => this.#lingering.has(one),
+      (one) => one.isIdle,
+      (one) => one.isUnread,
+    ];
+    const kind = kinds.find((isOfKind) => candidates.some(isOfKind));
+    const chosen = kind === undefined ? [] : candidates.filter(kind);
     chosen.sort((a, b) => countOf(b) - countOf(a));
     for (const connection of chosen.slice(0, EVICTION_BATCH_SIZE)) {
       this.#evicted.add(connection);

@@ -324,16 +324,15 @@ export class Connection {
     }
   }
 
-  /** Closes gracefully. */
+  /** Closes gracefully, unless the client has not read its response, or lingers after its last. */
   close(): void {
-    // A client that has not read its response would keep the connection open.
-    if (this.#state === 'handshake' || this.isUnread) {
+    if (this.#state !== 'open' || this.isUnread) {
       this.destroy();
-    } else if (this.#state !== 'closed') {
-      this.#state = 'closing';
-      this.#socket.end();
-      this.#socket.destroySoon();
+      return;
     }
+    this.#state = 'closing';
+    this.#socket.end();
+    this.#socket.destroySoon();
   }
 
   /**

@@ -180,6 +180,34 @@ describe('6.3 slots for connections', () => {
   }
 });
 
+describe('6.3 connections that linger after a refusal', () => {
+  for (const { what, maxConnections } of [
+    { what: 'make room for new ones', maxConnections: 2 },
+    { what: 'are closed before idle ones', maxConnections: 3 },
+  ]) {
+    test(`6.3 they ${what}`, async () => {
+      await using service = await serve({ maxConnections });
+      const idle = maxConnections === 3 ? await service.open('127.0.0.2', GET) : undefined;
+      for (const address of ['127.0.0.3', '127.0.0.4']) {
+        const client = await service.open(address, 'not a request\r\n\r\n');
+        client.allowHalfOpen = true;
+        await once(client, 'end');
+      }
+      const late = await service.open('127.0.0.5', '');
+      for (const client of [late, idle]) {
+        if (client === undefined) continue;
+        let hasResponse = false;
+        client.once('data', () => {
+          hasResponse = true;
+        });
+        client.write(GET);
+        await until(() => hasResponse || client.closed);
+        assert.ok(hasResponse);
+      }
+    });
+  }
+});
+
 test('6.3 a complete first request is not closed before idle connections', async () => {
   const asked = Promise.withResolvers<Exchange>();
   await using service = await serve({ maxConnections: 3 }, (exchange) => {
