@@ -189,7 +189,7 @@ export class Budget {
     const isTight = excessBytes > 0;
     // Upper bound of the garbage. V8 collects only when something allocates, and after an attack nothing does.
     let garbageBytes = this.#mostHeldBytes - this.#heldBytes;
-    if (isTight) garbageBytes = grownBytes - this.#leastGrownBytes;
+    if (isTight) garbageBytes = Math.max(garbageBytes, grownBytes - this.#leastGrownBytes);
     if (heapExcessBytes > 0) garbageBytes = heap.used_heap_size;
     const collectionPauseMs = (PAUSE_MS_PER_MEBIBYTE * heap.used_heap_size) / MEBIBYTE;
     const tightPauseMs = Math.min(collectionPauseMs, TIGHT_COLLECTION_PAUSE_MS);

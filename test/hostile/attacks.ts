@@ -248,6 +248,10 @@ export const ATTACKS: readonly Attack[] = [
     run: (c) => c.hold(10_050, say(unfinished('POST', '/token', '{'))),
   },
   {
+    name: '10,050 connections that stay open after a refusal',
+    run: (c) => c.hold(10_050, say('no request\r\n\r\n'), { allowHalfOpen: true, lifeMs: 2_100 }),
+  },
+  {
     name: '10,050 silent connections',
     shortTransport: 'tls',
     run: (c) => c.hold(10_050, () => {}, { isRaw: true }),

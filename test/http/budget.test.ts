@@ -474,6 +474,16 @@ describe('6.17 connections without sockets', () => {
       }
       assert.equal(collections, expected, `${mebibytes} MiB`);
     }
+    // Then clients give back what they held. Without a collection the process would not shrink.
+    for (const bytes of [10 * MIB, -10 * MIB]) {
+      budget.hold(bytes);
+      collections = 0;
+      for (let tick = 0; tick < 20; tick++) {
+        nowMs += 100;
+        t.mock.timers.tick(100);
+      }
+    }
+    assert.equal(collections, 1);
   });
 
   test('6.18 an IPv6 client has a /64', () => {
