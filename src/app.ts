@@ -41,6 +41,7 @@ const CORS_ALLOWED = 'Authorization, Content-Type, If-Match, If-None-Match, X-Re
 const CORS_MAX_AGE_SECONDS = 7200;
 
 export class App implements Handler {
+  readonly allow: string; // every method of the table (RFC 9110 §9.3.7)
   readonly #options: AppOptions;
   readonly #router: Router<Route>;
   readonly #common = ['X-Content-Type-Options', 'nosniff']; // headers of every response (2.2)
@@ -51,6 +52,7 @@ export class App implements Handler {
   constructor(options: AppOptions) {
     this.#options = options;
     this.#router = new Router(options.routes);
+    this.allow = this.#router.allow;
     if (options.corsOrigin !== undefined) {
       this.#common.push('Access-Control-Allow-Origin', options.corsOrigin);
       this.#common.push('Access-Control-Expose-Headers', CORS_EXPOSED);
@@ -78,10 +80,6 @@ export class App implements Handler {
     return rawReply(reply, [...this.#common, 'X-Request-Id', requestId]); // 2.2
   }
 
-  get allow(): string {
-    return this.#router.allow;
-  }
-
   #begin(exchange: Exchange): void {
     const { headers, connection } = exchange;
     const sent = headers['x-request-id'];
@@ -94,8 +92,7 @@ export class App implements Handler {
   }
 
   #newRequestId(): string {
-    this.#requests++;
-    return `${this.#requestIdPrefix}-${this.#requests}`;
+    return `${this.#requestIdPrefix}-${++this.#requests}`;
   }
 
   /** Runs the checks in their fixed order (2.5), then the handler. Undefined: it waits for the body. */
@@ -109,7 +106,7 @@ export class App implements Handler {
       throw err;
     }
     if (req.url === '*' && req.method === 'OPTIONS') {
-      return this.#options204(this.#router.allow); // 2.6
+      return this.#options204(this.allow); // 2.6
     }
     const match = this.#router.find(req.url!);
     if (match === undefined) throw new HttpError(404); // 2.6
@@ -168,8 +165,8 @@ export class App implements Handler {
 
   #respond(exchange: Exchange, reply: Reply | Promise<Reply>): void {
     if (reply instanceof Promise) {
-      const fail = (err: unknown) => this.#fail(exchange, err);
-      reply.then((settled) => this.#respond(exchange, settled), fail);
+      const respond = (settled: Reply) => this.#respond(exchange, settled);
+      reply.then(respond, (err) => this.#fail(exchange, err));
       return;
     }
     const { isStopping, record } = this.#options;

@@ -7,6 +7,8 @@ export class Exchange {
   readonly connection: Connection;
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
+  readonly method: string;
+  readonly headers: IncomingHttpHeaders;
   heldBytes = 0; // charged to the connection until the socket has the response
   requestId = '';
   offerEnd = 0; // the socket's `bytesRead` at the end of a request that offers an upgrade (input.ts)
@@ -24,14 +26,8 @@ export class Exchange {
     this.connection = connection;
     this.req = req;
     this.res = res;
-  }
-
-  get method(): string {
-    return this.req.method!;
-  }
-
-  get headers(): IncomingHttpHeaders {
-    return this.req.headers;
+    this.method = req.method!;
+    this.headers = req.headers;
   }
 
   /** The client's IPv4 address, or the /64 of its IPv6 address. */
