@@ -2,19 +2,15 @@
 
 /** A user as stored. `FIELDS` has the valid values of name and email. */
 export interface User {
-  /** Assigned by the store: ascending, never reused, 1 to 2^53 - 1. */
-  readonly id: number;
+  readonly id: number; // assigned by the store: ascending, never reused, 1 to 2^53 - 1
   readonly name: string;
-  /** Unique, compared exactly. */
-  readonly email: string;
-  /** Starts at 1 and grows by one with every change of name or email. */
-  readonly version: number;
+  readonly email: string; // unique, compared exactly
+  readonly version: number; // starts at 1 and grows by one with every change of name or email
 }
 
 export type NewUser = Pick<User, 'name' | 'email'>;
 /** The fields to set; absent ones stay as they are. */
 export type UserChange = Partial<NewUser>;
-
 export type Versions = readonly number[] | 'any';
 
 /** A write happens only if the user's version is in `oneOf` and not in `noneOf`. */
@@ -44,10 +40,8 @@ export interface Page {
 
 /** The client on whose behalf a method of a store is called. */
 export interface Caller {
-  /** Its IPv4 address, or the /64 of its IPv6 address. Clients take turns by it (6.18). */
-  readonly network: string;
-  /** True once it has left. A call that has not begun then fails with CallerLeft (4.17). */
-  readonly hasLeft: boolean;
+  readonly network: string; // its IPv4 address or IPv6 /64, by which clients take turns (6.18)
+  readonly hasLeft: boolean; // if true, a call that has not begun fails with CallerLeft (4.17)
 }
 
 /** The user, `'stale'` if it does not meet the condition, or undefined if no user has the id. */
@@ -66,12 +60,7 @@ export interface UserStore {
   /** The users of a page, by ascending id. */
   list(page: Page, caller?: Caller): Promise<readonly User[]>;
   /** Returns the user after the change. @throws EmailTaken */
-  update(
-    id: number,
-    change: UserChange,
-    condition: Condition,
-    caller?: Caller,
-  ): Promise<WriteResult>;
+  update(id: number, set: UserChange, condition: Condition, caller?: Caller): Promise<WriteResult>;
   /** Returns the user as it was before. */
   delete(id: number, condition: Condition, caller?: Caller): Promise<WriteResult>;
   /** Rejects if the store is unusable. */
@@ -83,21 +72,13 @@ export interface UserStore {
   close(graceMs?: number): Promise<void>;
 }
 
-export class EmailTaken extends Error {
-  override readonly name = 'EmailTaken';
+class NamedError extends Error {
+  override readonly name = this.constructor.name;
 }
-/** The call was not done. */
-export class CallerLeft extends Error {
-  override readonly name = 'CallerLeft';
-}
-/** `cause` says how. */
-export class StoreUnavailable extends Error {
-  override readonly name = 'StoreUnavailable';
-}
-/** The message names every invalid field and what is expected. */
-export class InvalidUser extends Error {
-  override readonly name = 'InvalidUser';
-}
+export class EmailTaken extends NamedError {}
+export class CallerLeft extends NamedError {} // the call was not done
+export class StoreUnavailable extends NamedError {} // `cause` says how
+export class InvalidUser extends NamedError {} // names every invalid field and what is expected
 
 /**
  * Unicode White_Space, control characters and `@`. White space above U+00A0 is written literally:
@@ -159,11 +140,10 @@ function parse(body: unknown, isPartial: boolean): UserChange {
 }
 
 export function isValid(field: Field, value: unknown): boolean {
-  if (typeof value !== 'string') return false; // 4.6, 4.11
   const { minLength, maxLength } = FIELDS[field];
   // A code point has one or two UTF-16 units, so longer values need not be counted.
-  if (value.length > 2 * maxLength) return false;
-  const length = [...value].length;
-  if (length < minLength || length > maxLength) return false;
-  return value.isWellFormed() && PATTERNS[field].test(value); // 4.11
+  if (typeof value !== 'string' || value.length > 2 * maxLength) return false; // 4.6, 4.11
+  const { length } = [...value];
+  const isInRange = length >= minLength && length <= maxLength;
+  return isInRange && value.isWellFormed() && PATTERNS[field].test(value); // 4.11
 }
