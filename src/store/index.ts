@@ -6,27 +6,18 @@ import { openSqlite } from './sqlite.ts';
 import type { Database } from './url.ts';
 
 export interface Store extends UserStore {
-  /** Connections in use and idle. Absent for SQLite. */
-  readonly connections?: { readonly used: number; readonly idle: number };
+  readonly connections?: { readonly used: number; readonly idle: number }; // to Postgres (7.3)
 }
 
 export interface StoreOptions {
-  /** Number of Postgres connections. */
-  readonly poolSize: number;
-  /** Time limit of each call, queueing included. */
-  readonly timeoutMs: number;
-  /** A monotonic clock in milliseconds. */
-  readonly now: () => number;
-  /** For reads that can take milliseconds. */
-  readonly turns: Turns;
-  /** Called when the store stops working, once per outage. */
-  readonly onUnavailable: (cause: unknown) => void;
-  /** Called when the outage ends. */
-  readonly onAvailable: () => void;
-  /** Logs at level debug. */
-  readonly debug: (message: string, fields: Readonly<Record<string, string>>) => void;
-  /** Called if this version of the service can never use the database. */
-  readonly onFatal: (err: Error) => void;
+  readonly poolSize: number; // number of Postgres connections
+  readonly timeoutMs: number; // time limit of each call, queueing included
+  readonly now: () => number; // a monotonic clock in milliseconds
+  readonly turns: Turns; // for reads that can take milliseconds
+  readonly onUnavailable: (cause: unknown) => void; // called once per outage, when it begins
+  readonly onAvailable: () => void; // called when the outage ends
+  readonly debug: (message: string, fields: Readonly<Record<string, string>>) => void; // logs
+  readonly onFatal: (err: Error) => void; // called if this version can never use the database
 }
 
 /**
