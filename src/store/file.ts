@@ -1,13 +1,13 @@
-// Opens the SQLite file and brings its schema up to date. SQLite itself would block the event loop
-// while it waits for a lock, so this is disabled. Instead, an action that finds the file locked is
-// retried after a pause, until its deadline.
+// Opens the SQLite file, brings its schema up to date, and runs transactions. SQLite itself would block the
+// event loop while it waits for a lock, so this is disabled. Instead, an action that finds the file locked
+// is retried after a pause, until its deadline.
 import { accessSync, appendFileSync, chmodSync, constants, existsSync, mkdirSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import process from 'node:process';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FailedOutcome } from './batch.ts';
-import { migrateSqlite } from './migrate.ts';
+import { migrations, missing } from './migrate.ts';
 
 const FILE_MODE = 0o660; // others have no access (5.2)
 const RETRY_MS = 20; // pause before another attempt on a locked file
@@ -22,24 +22,27 @@ const SQLITE_CONSTRAINT = 19;
  * @throws an Error with one line that says what an operator can do
  */
 export async function openFile<T>(path: string, now: () => number, use: (db: DatabaseSync) => T) {
-  // Loaded only if the settings choose SQLite.
-  const sqlite = process.getBuiltinModule('node:sqlite');
-  let db: DatabaseSync | undefined;
+  const sqlite = process.getBuiltinModule('node:sqlite'); // loaded only if the settings choose it
+  const db = new sqlite.DatabaseSync(path, { timeout: 0, open: false }); // 5.2
   try {
-    if (path !== ':memory:') {
-      makeFolder(dirname(path));
-      // Without write permission SQLite silently opens the file read-only.
-      if (existsSync(path)) accessSync(path, constants.W_OK);
-      else createFile(path);
-    }
-    const opened = new sqlite.DatabaseSync(path, { timeout: 0 }); // 5.2
-    db = opened;
-    await retry(() => migrateSqlite(opened), now() + OPEN_TIMEOUT_MS, now);
+    if (path !== ':memory:') prepareFile(path);
+    db.open();
+    await retry(() => migrate(db), now() + OPEN_TIMEOUT_MS, now);
     return use(db);
   } catch (err) {
-    db?.close();
+    if (db.isOpen) db.close();
     throw new Error(explain(path, err as NodeJS.ErrnoException), { cause: err });
   }
+}
+
+/** Creates the file if it is missing. SQLite gives `-wal` and `-shm` its mode (5.2). */
+function prepareFile(path: string): void {
+  makeFolder(dirname(path));
+  if (!existsSync(path)) {
+    appendFileSync(path, '', { mode: FILE_MODE }); // SQLite would make it readable for all.
+    chmodSync(path, FILE_MODE); // The umask may have removed the group's permissions.
+  }
+  accessSync(path, constants.W_OK); // Without permission SQLite silently opens the file read-only.
 }
 
 /** Makes a folder and its parents (5.2). Node 26's own recursion never ends for /proc/a/b. */
@@ -54,11 +57,45 @@ function makeFolder(path: string): void {
   }
 }
 
-/** SQLite would make the file readable for all. It gives `-wal` and `-shm` the mode of the file (5.2). */
-function createFile(path: string): void {
-  appendFileSync(path, '', { mode: FILE_MODE });
-  // The umask may have removed the group's permissions.
-  chmodSync(path, FILE_MODE);
+/** Makes commits durable (5.2), and applies the missing migrations in one transaction (5.3). */
+function migrate(db: DatabaseSync): void {
+  db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
+  const all = migrations('sqlite');
+  if (missing(all, schemaOf(db)).length === 0) return;
+  transact(db, () => {
+    // Read again: another process may have migrated the file before we got the lock.
+    for (const { version, oldestService, sql } of missing(all, schemaOf(db))) {
+      db.exec(`${sql};
+        create table if not exists schema_migrations (
+          version integer primary key,
+          oldest_service integer not null
+        ) strict;
+        insert into schema_migrations values (${version}, ${oldestService});
+        pragma user_version = ${version}`);
+    }
+  });
+}
+
+/** Returns version 0 for an empty database. Older files have only user_version. */
+function schemaOf(db: DatabaseSync) {
+  const version = Number(db.prepare('pragma user_version').get()?.user_version);
+  const record = db.prepare('select 1 from sqlite_schema where name = ?').get('schema_migrations');
+  const row = record && db.prepare('select max(oldest_service) as n from schema_migrations').get();
+  return { version, oldestService: Number(row?.n ?? version) };
+}
+
+/** Runs the action in a transaction that has the write lock from its beginning. */
+export function transact<T>(db: DatabaseSync, action: () => T): T {
+  db.exec('begin immediate');
+  try {
+    const result = action();
+    db.exec('commit'); // 5.5
+    return result;
+  } catch (err) {
+    // On a full disk SQLite may have rolled back by itself.
+    if (db.isTransaction) db.exec('rollback'); // 5.2
+    throw err;
+  }
 }
 
 /** Runs the action. Retries until `expires` while another process holds a lock (4.13, 5.2). */

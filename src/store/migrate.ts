@@ -4,7 +4,6 @@
 // keeps everything that the older service reads and writes: it adds a nullable column or one with a
 // default, a table or an index.
 import { readdirSync, readFileSync } from 'node:fs';
-import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 
@@ -49,38 +48,6 @@ export function missing(all: readonly Migration[], { version, oldestService }: S
   return all.slice(version);
 }
 
-/** Makes commits durable (5.2), and applies the missing migrations in one transaction (5.3). */
-export function migrateSqlite(db: DatabaseSync): void {
-  db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
-  const all = migrations('sqlite');
-  if (missing(all, sqliteSchema(db)).length === 0) return;
-  db.exec('begin immediate');
-  try {
-    // Read again: another process may have migrated the file before we got the lock.
-    for (const { version, oldestService, sql } of missing(all, sqliteSchema(db))) {
-      db.exec(`${sql};
-        create table if not exists schema_migrations (
-          version integer primary key,
-          oldest_service integer not null
-        ) strict;
-        insert into schema_migrations values (${version}, ${oldestService});
-        pragma user_version = ${version}`);
-    }
-    db.exec('commit');
-  } catch (err) {
-    if (db.isTransaction) db.exec('rollback');
-    throw err;
-  }
-}
-
-/** Returns version 0 for an empty database. Older files have only user_version. */
-function sqliteSchema(db: DatabaseSync): Schema {
-  const version = Number(db.prepare('pragma user_version').get()?.user_version);
-  const record = db.prepare('select 1 from sqlite_schema where name = ?').get('schema_migrations');
-  const row = record && db.prepare('select max(oldest_service) as n from schema_migrations').get();
-  return { version, oldestService: Number(row?.n ?? version) };
-}
-
 // SQLSTATE (PostgreSQL manual, appendix A).
 const UNDEFINED_TABLE = '42P01';
 const UNIQUE_VIOLATION = '23505';
@@ -112,14 +79,12 @@ const RECORDED_SCHEMA = `
 
 /** Applies the missing migrations (5.3). If replicas start at once, one of them applies each. */
 export async function migratePostgres(sql: Sql, prolong: () => void): Promise<void> {
-  const all = migrations('postgres');
-  if (missing(all, await postgresSchema(sql)).length === 0) return;
-  prolong();
-  await underLock(sql, CREATE_RECORD);
-  for (const { version, oldestService, sql: text } of missing(all, await postgresSchema(sql))) {
+  const lacking = missing(migrations('postgres'), await schemaOf(sql));
+  if (lacking.length > 0) prolong();
+  for (const { version, oldestService, sql: text } of lacking) {
     const record = `insert into schema_migrations (version, oldest_service) values (${version}, ${oldestService})`;
     try {
-      await underLock(sql, `${record}; ${text}`);
+      await underLock(sql, `${CREATE_RECORD}; ${record}; ${text}`);
     } catch (err) {
       // Another replica applied it first.
       const { code, table_name: table } = err as { code?: string; table_name?: string };
@@ -143,7 +108,7 @@ async function underLock(sql: Sql, statements: string): Promise<void> {
 }
 
 /** Returns version 0 for a database without our tables. */
-async function postgresSchema(sql: Sql): Promise<Schema> {
+async function schemaOf(sql: Sql): Promise<Schema> {
   try {
     const [row] = await sql.unsafe(RECORDED_SCHEMA);
     return { version: Number(row!.version), oldestService: Number(row!.oldestService) };

@@ -7,14 +7,13 @@ import type { DatabaseSync } from 'node:sqlite';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { EmailTaken, holds, StoreUnavailable } from '../user.ts';
 import { type BatchSource, Queue, samePage } from './batch.ts';
-import { openFile, outcomeAfter, retry } from './file.ts';
+import { openFile, outcomeAfter, retry, transact } from './file.ts';
 import type { Store, StoreOptions } from './index.ts';
 
 const SQLITE_CONSTRAINT_UNIQUE = 2067; // an extended result code (sqlite.org/rescode.html)
 const TICK_MS = 50; // how often the deadlines of waiting calls are checked
 
 type Write = () => WriteResult;
-type Written = WriteResult | EmailTaken;
 
 /** @throws an Error with one line that says what an operator can do */
 export function openSqlite(path: string, options: StoreOptions): Promise<Store> {
@@ -24,8 +23,8 @@ export function openSqlite(path: string, options: StoreOptions): Promise<Store> 
 function createStore(path: string, db: DatabaseSync, options: StoreOptions): Store {
   const { now, timeoutMs, turns } = options;
   const statements = prepare(db);
-  // The kinds of access that fail now. On a full disk, reads succeed while writes fail. So the store
-  // is available again only when each kind that failed has succeeded.
+  // The kinds of access that fail now. The store is available again once each of them has succeeded: on a
+  // full disk, reads succeed while writes fail.
   const failing = new Set<'read' | 'write'>();
 
   /** Retries the action while the file is locked. Reports when the file fails, or works again. */
@@ -36,7 +35,10 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
       return result;
     } catch (err) {
       if (outcomeAfter(err) !== 'rolled back' && db.isOpen) {
-        if (failing.size === 0) options.onUnavailable(describeFault(path, err));
+        // SQLite has few messages for the many ways in which a disk fails.
+        const { message, errcode } = err as Error & { errcode?: number };
+        const fault = `${path}: ${message} (SQLite result code ${errcode})`;
+        if (failing.size === 0) options.onUnavailable(fault);
         failing.add(kind);
       }
       throw err;
@@ -48,27 +50,10 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
    * snapshot, one could miss a write that another process has acknowledged meanwhile. Waiting for a
    * later turn costs more than it saves, unless eight calls share the read.
    */
-  async function read<T>(action: () => T): Promise<T> {
-    try {
-      return await access('read', now() + timeoutMs, action);
-    } catch (err) {
-      throw new StoreUnavailable('the store failed', { cause: err });
-    }
-  }
-
-  /** Runs all writes in one transaction. */
-  function commit(writes: Write[]): Written[] {
-    statements.begin.run();
-    try {
-      const results = writes.map(unlessTaken);
-      statements.commit.run(); // 5.5
-      return results;
-    } catch (err) {
-      // On a full disk SQLite may have rolled back by itself.
-      if (db.isTransaction) statements.rollback.run(); // 5.2
-      throw err;
-    }
-  }
+  const read = <T>(action: () => T) =>
+    access('read', now() + timeoutMs, action).catch((cause) => {
+      throw new StoreUnavailable('the store failed', { cause });
+    });
 
   const find = (id: number) => toUser(statements.find.get(id));
 
@@ -77,10 +62,10 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
     return { id: Number(lastInsertRowid), name, email, version: 1 };
   }
 
-  function update(id: number, change: UserChange, condition: Condition): WriteResult {
+  function update(id: number, set: UserChange, condition: Condition): WriteResult {
     const user = find(id);
     if (user === undefined || !holds(condition, user.version)) return user && 'stale'; // 4.8
-    const { name = user.name, email = user.email } = change;
+    const { name = user.name, email = user.email } = set;
     if (name === user.name && email === user.email) return user; // 4.16
     const version = user.version + 1;
     // Setting the email writes its index too.
@@ -96,9 +81,9 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
     return user;
   }
 
-  const common = { outcomeAfter, timeoutMs, now };
   // Pages and writes have a queue each: a lock that stops writers doesn't stop readers.
   const lists = new Queue<void, Page, readonly User[]>({
+    ...options,
     statement: async (_, pages, expires) => {
       const { after, limit } = pages[0]!;
       const select = () => statements.list.all(after, limit).map(toUser) as User[];
@@ -107,12 +92,14 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
     },
     newBatch: samePage,
     takesTurns: true,
-    ...common,
+    outcomeAfter,
     schedule: runLater((task) => turns.add('', task), now), // 5.2
   });
   const writes = new Queue<void, Write, WriteResult>({
-    statement: (_, items, expires) => access('write', expires, () => commit(items)),
-    ...common,
+    ...options,
+    statement: (_, items, expires) =>
+      access('write', expires, () => transact(db, () => items.map(unlessTaken))),
+    outcomeAfter,
     schedule: runLater(setImmediate, now),
   });
 
@@ -121,8 +108,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
     find: (id) => read(() => find(id)),
     findByEmail: (email) => read(() => toUser(statements.findByEmail.get(email))),
     list: (page, caller) => lists.call(page, caller),
-    update: (id, change, condition, caller) =>
-      writes.call(() => update(id, change, condition), caller),
+    update: (id, set, condition, caller) => writes.call(() => update(id, set, condition), caller),
     delete: (id, condition, caller) => writes.call(() => remove(id, condition), caller),
     ping: () => read(() => void statements.ping.get()),
     close: async () => db.close(),
@@ -131,30 +117,25 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
 
 /** Returns a scheduler for one queue. It runs each batch in a later turn of the event loop. */
 function runLater(later: (task: () => void) => void, now: () => number) {
-  let timer: NodeJS.Timeout | undefined;
-  const runNext = async (queue: BatchSource<void>) => {
-    const batch = queue.take(now());
-    if (batch === undefined) {
-      clearInterval(timer);
-      timer = undefined;
-      return;
-    }
-    await batch.run();
-    later(() => runNext(queue));
-  };
+  let isRunning = false;
   return (queue: BatchSource<void>) => {
-    if (timer !== undefined) return;
-    timer = setInterval(() => queue.expire(now()), TICK_MS).unref(); // 4.13
-    later(() => runNext(queue));
+    if (isRunning) return;
+    isRunning = true;
+    const timer = setInterval(() => queue.expire(now()), TICK_MS).unref(); // 4.13
+    const runNext = async () => {
+      const batch = queue.take(now());
+      isRunning = batch !== undefined;
+      if (batch === undefined) return clearInterval(timer);
+      await batch.run();
+      later(runNext);
+    };
+    later(runNext);
   };
 }
 
 function prepare(db: DatabaseSync) {
   const select = 'select id, name, email, version from users';
   const statements = {
-    begin: db.prepare('begin immediate'),
-    commit: db.prepare('commit'),
-    rollback: db.prepare('rollback'),
     ping: db.prepare('select 1 from users limit 1'),
     find: db.prepare(`${select} where id = ?`),
     findByEmail: db.prepare(`${select} where email = ?`),
@@ -168,7 +149,7 @@ function prepare(db: DatabaseSync) {
   return statements;
 }
 
-function unlessTaken(write: Write): Written {
+function unlessTaken(write: Write): WriteResult | EmailTaken {
   try {
     return write();
   } catch (err) {
@@ -176,13 +157,6 @@ function unlessTaken(write: Write): Written {
     if ((err as { errcode?: number }).errcode === SQLITE_CONSTRAINT_UNIQUE) return new EmailTaken();
     throw err;
   }
-}
-
-/** Includes the result code: SQLite has few messages for the many ways in which a disk fails. */
-function describeFault(path: string, err: unknown): StoreUnavailable {
-  const { message, errcode } = err as Error & { errcode?: number };
-  const code = errcode === undefined ? '' : ` (SQLite result code ${errcode})`;
-  return new StoreUnavailable(`${path}: ${message}${code}`);
 }
 
 /** Rows are arrays, which cost half as much as objects. */
