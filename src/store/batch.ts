@@ -34,22 +34,19 @@ export type Statement<Session, Item, Result> = (
  */
 export type FailedOutcome = 'rolled back' | 'conflict' | 'not started' | 'unknown';
 
-/** Starts a batch with its first call. The result decides for each other call, in order, if it joins. */
+/** Starts a batch with its first call. The result decides for each waiting call, in order, if it joins. */
 type NewBatch<Item> = (first: Item) => (item: Item) => boolean;
 
-export interface Rules<Item> {
+type Limits = Pick<StoreOptions, 'timeoutMs' | 'now'>;
+
+export interface QueueOptions<Session, Item, Result> extends Limits {
+  readonly statement: Statement<Session, Item, Result>;
+  readonly outcomeAfter: (err: unknown) => FailedOutcome;
+  readonly schedule: (queue: BatchSource<Session>) => void; // at each call; runs batches in a later turn
   readonly newBatch?: NewBatch<Item>; // default: all calls share a statement
   readonly takesTurns?: boolean; // true: batches begin with a call of each network in turn
   readonly writes?: boolean;
 }
-
-export type QueueOptions<Session, Item, Result> = Rules<Item> &
-  Pick<StoreOptions, 'timeoutMs' | 'now'> & {
-    readonly statement: Statement<Session, Item, Result>;
-    readonly outcomeAfter: (err: unknown) => FailedOutcome;
-    /** Called for each new call; takes and runs the batches in a later turn of the event loop. */
-    readonly schedule: (queue: BatchSource<Session>) => void;
-  };
 
 /** Joins the calls for the page of the first. */
 export const samePage: NewBatch<Page> = (first) => (page) =>
@@ -57,8 +54,8 @@ export const samePage: NewBatch<Page> = (first) => (page) =>
 
 /** Joins calls as long as no two have a key in common. */
 export function distinctKeys<Item>(keysOf: (item: Item) => readonly unknown[]): NewBatch<Item> {
-  return (first) => {
-    const used = new Set(keysOf(first));
+  return () => {
+    const used = new Set<unknown>();
     return (item) => {
       const keys = keysOf(item);
       const isFree = !keys.some((key) => used.has(key));
@@ -99,10 +96,8 @@ export class Queue<Session, Item, Result> {
   /** @throws StoreUnavailable, CallerLeft, or the Error that the statement returned for this call */
   readonly call = (item: Item, caller?: Caller): Promise<Result> =>
     new Promise((resolve, reject) => {
-      if (this.#waiting.length >= MAX_WAITING) {
-        reject(new StoreUnavailable('too many calls are waiting for the store')); // 4.17
-        return;
-      }
+      const isFull = this.#waiting.length >= MAX_WAITING; // 4.17
+      if (isFull) throw new StoreUnavailable('too many calls are waiting for the store');
       const expires = this.options.now() + this.options.timeoutMs;
       const network = this.options.takesTurns ? (caller?.network ?? '') : '';
       const arrivedIn = this.#batches;
@@ -121,8 +116,7 @@ export class Queue<Session, Item, Result> {
     return {
       size: calls.length,
       writes: this.options.writes === true,
-      /** After this time, the statement no longer has a call to serve. */
-      deadline: now + this.options.timeoutMs,
+      deadline: now + this.options.timeoutMs, // from then on, no call waits for the statement
       /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
       run: (session: Session) => this.#run(session, calls),
       /** Fails the expired calls; their outcome is unknown. */
@@ -138,9 +132,8 @@ export class Queue<Session, Item, Result> {
     const cause = 'the store was busy or unreachable for too long';
     const inTime = failExpired(this.#waiting, now + reservedMs, cause);
     this.#waiting = inTime.filter(({ caller, reject }) => {
-      const hasLeft = caller?.hasLeft === true;
-      if (hasLeft) reject(new CallerLeft()); // 4.17: it would keep its request in memory.
-      return !hasLeft;
+      if (caller?.hasLeft) reject(new CallerLeft()); // 4.17: it would keep its request in memory.
+      return !caller?.hasLeft;
     });
   }
 
@@ -152,7 +145,7 @@ export class Queue<Session, Item, Result> {
     const selected: Call<Item, Result>[] = [];
     const rest: Call<Item, Result>[] = [];
     for (const call of this.#waiting) {
-      const isNext = call === first || (selected.length < MAX_BATCH_SIZE && joins(call.item));
+      const isNext = (selected.length < MAX_BATCH_SIZE && joins(call.item)) || call === first;
       (isNext ? selected : rest).push(call);
     }
     this.#waiting = rest;
@@ -165,8 +158,7 @@ export class Queue<Session, Item, Result> {
    */
   #nextInTurn(): Call<Item, Result> {
     if (this.#servedIn.size > MAX_WAITING) this.#servedIn.clear();
-    const servedIn = ({ network, arrivedIn }: Call<Item, Result>) =>
-      this.#servedIn.get(network) ?? arrivedIn;
+    const servedIn = (call: Call) => this.#servedIn.get(call.network) ?? call.arrivedIn;
     const first = this.#waiting.reduce((a, b) => (servedIn(b) < servedIn(a) ? b : a));
     this.#servedIn.set(first.network, ++this.#batches);
     return first;
@@ -193,8 +185,8 @@ export class Queue<Session, Item, Result> {
       } catch (err) {
         const outcome = this.options.outcomeAfter(err);
         const isLate = outcome === 'not started';
-        cause = err;
-        if (isLate) cause = new StoreUnavailable('the statement did not start in time', { cause });
+        const late = 'the statement did not start in time';
+        cause = isLate ? new StoreUnavailable(late, { cause: err }) : err;
         // A server that rejects calls as late before their deadline has a clock that jumped. A new session
         // measures it again.
         if (outcome === 'unknown' || (isLate && expires > this.options.now())) {
@@ -215,12 +207,12 @@ export class Queue<Session, Item, Result> {
   }
 }
 
-/** Fails the calls that expire by `now`; returns the others. The first call expires first. */
+/** Fails the calls that expire by `now`; returns the others. The calls are in the order of their deadlines. */
 function failExpired<T extends Call>(calls: T[], now: number, cause: unknown): T[] {
   if (calls.length === 0 || calls[0]!.expires > now) return calls;
   const expired = calls.filter(({ expires }) => expires <= now);
   fail(expired, cause);
-  return calls.filter(({ expires }) => expires > now);
+  return calls.slice(expired.length);
 }
 
 function fail(calls: readonly Call[], cause: unknown): void {

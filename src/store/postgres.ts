@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { ALWAYS, EmailTaken, StoreUnavailable } from '../user.ts';
-import type { CallResult, FailedOutcome, Rules, Statement } from './batch.ts';
+import type { CallResult, FailedOutcome, Statement } from './batch.ts';
 import { distinctKeys, NOT_DONE, Queue, samePage } from './batch.ts';
 import type { Store, StoreOptions } from './index.ts';
 import { Pool } from './pool.ts';
@@ -19,18 +19,14 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
   const { sslRootCert } = database;
   const authorities = sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8');
   const pool = new Pool({ ...options, database, authorities });
-  const { schedule } = pool;
-  /** Returns a function that queues a call. */
-  const batched = <Item, Result>(statement: Run<Item, Result>, rules: Rules<Item> = {}) =>
-    new Queue({ ...options, ...rules, statement, outcomeAfter, schedule }).call;
-
-  const update = batched(updateUsers, {
-    newBatch: distinctKeys(({ id, email }) => (email === undefined ? [id] : [id, email])),
-    writes: true,
-  });
-  const remove = batched(deleteUsers, { newBatch: distinctKeys(({ id }) => [id]), writes: true });
+  const reads = { ...options, outcomeAfter, schedule: pool.schedule };
+  const writes = { ...reads, writes: true };
+  const newBatch = distinctKeys<Target>(({ id, email }) => (email ? [id, email] : [id]));
+  const updates = new Queue({ ...writes, newBatch, statement: updateUsers });
+  const deletes = new Queue({ ...writes, newBatch, statement: deleteUsers });
+  const distinctEmails = distinctKeys<NewUser>(({ email }) => [email]);
   /** Checks that users can be read, and that the server reports no fault that stops writes (7.2). */
-  const ping = batched<undefined, undefined>(async (session, calls) => {
+  const checkServer: Run<void, void> = async (session, calls) => {
     const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
     if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
     // This error replaces the connection, so the pool looks for another host before a write fails.
@@ -38,21 +34,22 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
       throw new StoreUnavailable('the server is read-only');
     }
     return calls;
-  });
+  };
+  const pings = new Queue({ ...reads, statement: checkServer });
   return {
-    create: batched(createUsers, { newBatch: distinctKeys(({ email }) => [email]), writes: true }),
-    find: batched(find),
-    findByEmail: batched(findByEmail),
-    list: batched(list, { newBatch: samePage, takesTurns: true }),
-    update: (id, change, condition, caller) => update({ id, ...change, condition }, caller),
-    delete: (id, condition, caller) => remove({ id, condition }, caller),
+    create: new Queue({ ...writes, newBatch: distinctEmails, statement: createUsers }).call,
+    find: new Queue({ ...reads, statement: findBy('id', 'bigint') }).call,
+    findByEmail: new Queue({ ...reads, statement: findBy('email', 'text') }).call,
+    list: new Queue({ ...reads, statement: list, newBatch: samePage, takesTurns: true }).call,
+    update: (id, set, condition, caller) => updates.call({ id, ...set, condition }, caller),
+    delete: (id, condition, caller) => deletes.call({ id, condition }, caller),
     get connections() {
       return pool.connections;
     },
     async ping() {
       const { used, idle } = pool.connections;
       if (used + idle === 0) throw new StoreUnavailable('no connection to the database');
-      await ping(undefined);
+      await pings.call();
     },
     close: (graceMs) => pool.close(graceMs),
   };
@@ -70,27 +67,24 @@ const PING = `
     ) as "isStuck"
   from (select from users limit 1) u`;
 
-const FIND = 'select id, name, email, version from users where id = any($1::bigint[])';
-const FIND_ONE = 'select id, name, email, version from users where id = $1';
-const FIND_BY_EMAIL = 'select id, name, email, version from users where email = any($1::text[])';
-const LIST = 'select id, name, email, version from users where id > $1 order by id limit $2';
+const SELECT = 'select id, name, email, version from users';
 
-const find: Run<number, User | undefined> = async (session, ids) => {
-  if (ids.length === 1) return await session.query<User>(FIND_ONE, [String(ids[0])]);
-  const rows = await session.query<User>(FIND, [array(ids)]);
-  const users = new Map(rows.map((row) => [row.id, row]));
-  return ids.map((id) => users.get(id));
-};
-
-const findByEmail: Run<string, User | undefined> = async (session, emails) => {
-  const rows = await session.query<User>(FIND_BY_EMAIL, [array(emails)]);
-  const users = new Map(rows.map((row) => [row.email, row]));
-  return emails.map((email) => users.get(email));
-};
+/** Returns a statement that finds users by a unique column. */
+function findBy<K extends 'id' | 'email'>(key: K, type: string): Run<User[K], User | undefined> {
+  const findOne = `${SELECT} where ${key} = $1`;
+  const find = `${SELECT} where ${key} = any($1::${type}[])`;
+  return async (session, keys) => {
+    if (keys.length === 1) return await session.query<User>(findOne, [String(keys[0])]);
+    const users = await session.query<User>(find, [array(keys)]);
+    const byKey = new Map(users.map((user) => [user[key], user]));
+    return keys.map((value) => byKey.get(value));
+  };
+}
 
 const list: Run<Page, readonly User[]> = async (session, pages) => {
   const { after, limit } = pages[0]!;
-  const users = await session.query<User>(LIST, [String(after), String(limit)]);
+  const text = `${SELECT} where id > $1 order by id limit $2`;
+  const users = await session.query<User>(text, [String(after), String(limit)]);
   return pages.map(() => users);
 };
 
@@ -262,11 +256,8 @@ function outcomeAfter(err: unknown): FailedOutcome {
 
 /** Returns an array literal (PostgreSQL manual, section 8.15.2). */
 function array(values: readonly (string | number | undefined)[]): string {
-  const elements = values.map((value) => {
-    if (value === undefined) return 'null';
-    return typeof value === 'number' ? value : `"${value.replace(/["\\]/g, '\\$&')}"`;
-  });
-  return `{${elements.join(',')}}`;
+  const quote = (value: string | number) => `"${String(value).replace(/["\\]/g, '\\$&')}"`;
+  return `{${values.map((value) => (value === undefined ? 'null' : quote(value))).join(',')}}`;
 }
 
 /** Returns the versions between commas, so that a statement can search for one; `*` for any. */
