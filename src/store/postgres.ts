@@ -88,11 +88,9 @@ const list: Run<Page, readonly User[]> = async (session, pages) => {
   return pages.map(() => users);
 };
 
-/**
- * Condition of every write. Division by zero rejects a write that arrives past its deadline: it may
- * have waited in the server's socket, where closing the connection does not cancel it. An empty
- * result would be ambiguous. The first parameter is the deadline in seconds of the server's clock.
- */
+// Condition of every write. Division by zero rejects a write that arrives past its deadline, $1 in seconds
+// of the server's clock: it may have waited in the server's socket, where closing the connection does not
+// cancel it. An empty result would be ambiguous.
 const BEFORE_DEADLINE = '1 / (statement_timestamp() < to_timestamp($1::float8))::int = 1'; // 4.13
 
 // Users whose email is taken are not returned. All replicas create users in the order of their emails, so
@@ -135,9 +133,8 @@ const RETURNED = 'returning u.id, u.name, u.email, u.version';
 const MATCHES = `
   ((one_of = '*' or position(',' || u.version || ',' in one_of) > 0)
   and none_of <> '*' and position(',' || u.version || ',' in none_of) = 0)`;
-// Adds the targets that exist and were not written, each with the reason. 'raced': the target
-// qualified in the snapshot, but another session updated or deleted the user before this statement
-// locked it. The call runs again, with a new snapshot.
+// Adds the targets that exist and were not written, each with the reason. 'raced': the target qualified in
+// the snapshot, but another session wrote the user before this statement locked it. The call runs again.
 const WITH_REFUSED = `
   select id, name, email, version, null as refusal from written
   union all
@@ -146,57 +143,41 @@ const WITH_REFUSED = `
   from input i join users u on u.id = i.id
   where i.id not in (select id from written)`;
 
-// Each write has three forms. `full` checks conditions and taken emails. `simple` checks neither: a user
-// that it doesn't return does not exist. It costs Postgres a quarter less. `single` is `simple` for one
-// target, and costs another tenth less. Their parameters are the deadline, the ids, the conditions in
-// `full`, and the fields.
-const UPDATE = {
-  fields: ['name', 'email'] as readonly ('name' | 'email')[],
+/**
+ * Returns the three forms of a write. `full` checks conditions and taken emails. `simple` checks neither: a
+ * user that it doesn't return does not exist. It costs Postgres a quarter less. `single` is `simple` for one
+ * target, and costs another tenth less. Their parameters are the deadline, the ids, the fields (null in a
+ * delete) and, in `full`, the conditions.
+ */
+const formsOf = (write: string) => ({
   full: `
     with input as (
       select *, exists (
         select from users o where o.email = new.email and o.id <> new.id
       ) as is_taken
       from unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])
-        as new (id, one_of, none_of, name, email)
+        as new (id, name, email, one_of, none_of)
       where ${BEFORE_DEADLINE} order by id
     ), written as (
-      update users u set ${SET_FIELDS} from input i
-      where u.id = i.id and not is_taken and ${MATCHES} ${RETURNED}
+      ${write} input i where u.id = i.id and not is_taken and ${MATCHES} ${RETURNED}
     ) ${WITH_REFUSED}`,
   simple: `
-    update users u set ${SET_FIELDS} from (
+    ${write} (
       select * from unnest($2::bigint[], $3::text[], $4::text[]) as new (id, name, email)
       where ${BEFORE_DEADLINE} order by id
     ) i where u.id = i.id ${RETURNED}`,
   single: `
-    update users u set ${SET_FIELDS} from (
+    ${write} (
       select ($2::bigint[])[1] as id, ($3::text[])[1] as name, ($4::text[])[1] as email
       where ${BEFORE_DEADLINE}
     ) i where u.id = i.id ${RETURNED}`,
-};
-
-const DELETE: typeof UPDATE = {
-  fields: [],
-  full: `
-    with input as (
-      select *, false as is_taken
-      from unnest($2::bigint[], $3::text[], $4::text[]) as new (id, one_of, none_of)
-      where ${BEFORE_DEADLINE} order by id
-    ), written as (
-      delete from users u using input i where u.id = i.id and ${MATCHES} ${RETURNED}
-    ) ${WITH_REFUSED}`,
-  simple: `
-    delete from users u using (
-      select id from unnest($2::bigint[]) as new (id) where ${BEFORE_DEADLINE} order by id
-    ) i where u.id = i.id ${RETURNED}`,
-  single: `
-    delete from users u where u.id = ($2::bigint[])[1] and ${BEFORE_DEADLINE} ${RETURNED}`,
-};
+});
+const deleteUsers = writeWith('delete from users u using');
+const writeFields = writeWith(`update users u set ${SET_FIELDS} from`);
 
 export const updateUsers: Run<Target, WriteResult> = async (session, targets, expires) => {
   try {
-    return await write(session, UPDATE, targets, expires);
+    return await writeFields(session, targets, expires);
   } catch (err) {
     // Another session took the email after this statement's snapshot. The error does not tell whose
     // email: several targets run again in halves, with new snapshots that show it.
@@ -205,23 +186,27 @@ export const updateUsers: Run<Target, WriteResult> = async (session, targets, ex
   }
 };
 
-const deleteUsers: Run<Target, WriteResult> = (session, targets, expires) =>
-  write(session, DELETE, targets, expires);
-
-async function write(session: Session, sql: typeof UPDATE, targets: Target[], expires: number) {
-  const values = [String(session.serverSeconds(expires)), array(targets.map(({ id }) => id))];
-  // A single target has no others to roll back.
-  const canCollide = targets.length > 1 && targets.some(({ email }) => email !== undefined);
-  let text = targets.length === 1 ? sql.single : sql.simple;
-  if (canCollide || targets.some(({ condition }) => condition !== ALWAYS)) {
-    text = sql.full;
-    values.push(array(targets.map(({ condition }) => versionList(condition.oneOf))));
-    values.push(array(targets.map(({ condition }) => versionList(condition.noneOf))));
-  }
-  for (const field of sql.fields) values.push(array(targets.map((target) => target[field])));
-  const rows = await session.query<Row>(text, values);
-  const results = new Map(rows.map((row) => [row.id, row]));
-  return targets.map(({ id }) => toResult(results.get(id)));
+function writeWith(write: string): Run<Target, WriteResult> {
+  const { full, simple, single } = formsOf(write);
+  return async (session, targets, expires) => {
+    const values = [
+      String(session.serverSeconds(expires)),
+      array(targets.map(({ id }) => id)),
+      array(targets.map(({ name }) => name)),
+      array(targets.map(({ email }) => email)),
+    ];
+    // A single target has no others to roll back.
+    const canCollide = targets.length > 1 && targets.some(({ email }) => email !== undefined);
+    let text = targets.length === 1 ? single : simple;
+    if (canCollide || targets.some(({ condition }) => condition !== ALWAYS)) {
+      text = full;
+      values.push(array(targets.map(({ condition }) => versionList(condition.oneOf))));
+      values.push(array(targets.map(({ condition }) => versionList(condition.noneOf))));
+    }
+    const rows = await session.query<Row>(text, values);
+    const results = new Map(rows.map((row) => [row.id, row]));
+    return targets.map(({ id }) => toResult(results.get(id)));
+  };
 }
 
 function toResult(row: Row | undefined): CallResult<WriteResult> {
@@ -232,19 +217,15 @@ function toResult(row: Row | undefined): CallResult<WriteResult> {
   return { id: row.id, name: row.name, email: row.email, version: row.version };
 }
 
-// SQLSTATE (PostgreSQL manual, appendix A).
-const UNIQUE_VIOLATION = '23505';
+const UNIQUE_VIOLATION = '23505'; // SQLSTATE (PostgreSQL manual, appendix A)
 
 /** By SQLSTATE. After any other ERROR the server has rolled the statement back. */
 const OUTCOMES: Readonly<Record<string, FailedOutcome>> = {
   '22012': 'not started', // division_by_zero, of BEFORE_DEADLINE
-  // Updates lock by id and by email, so they can deadlock. The server rolls one back after its
-  // deadlock_timeout.
-  '40P01': 'conflict', // deadlock_detected (5.6)
+  '40P01': 'conflict', // deadlock_detected (5.6): updates lock by id and by email, so they can deadlock
   '40001': 'conflict', // serialization_failure, if the database's default isolation is stricter (5.6)
-  // The connection must be replaced:
-  '25006': 'unknown', // read_only_sql_transaction: the server has become read-only
-  '57014': 'unknown', // query_canceled
+  '25006': 'unknown', // read_only_sql_transaction: the connection must be replaced
+  '57014': 'unknown', // query_canceled: the same
 };
 
 /** Returns the outcome of a statement that failed. Without an ERROR from the server it is unknown. */
