@@ -36,13 +36,28 @@ export type Service = Awaited<ReturnType<typeof startService>>;
  * @throws an Error if an address or the SQLite file can't be opened
  */
 export async function startService(config: Config, log: Log, onFatal: (err: Error) => void) {
+  const resources = new AsyncDisposableStack(); // released in reverse order
+  try {
+    return await open(config, log, onFatal, resources);
+  } catch (err) {
+    await resources.disposeAsync();
+    throw err;
+  }
+}
+
+async function open(
+  config: Config,
+  log: Log,
+  onFatal: (err: Error) => void,
+  resources: AsyncDisposableStack,
+) {
   const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL, DATABASE_TIMEOUT_MS } = config;
   const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
   const { SIGNING_SECRET: secret = randomText(32), SIGNING_SECRET_PREVIOUS: previous } = config;
   const now = () => performance.now();
   const turns = new Turns(now);
   const tls = readTls(config);
-  const documents = readDocuments(); // Compresses them while the store opens.
+  const [openapi, docs] = await readDocuments();
   const opened = await openStore(DATABASE_URL, {
     turns,
     poolSize: config.DATABASE_POOL_SIZE,
@@ -53,12 +68,14 @@ export async function startService(config: Config, log: Log, onFatal: (err: Erro
     debug: log.debug,
     onFatal,
   });
+  let statementGraceMs: number | undefined; // undefined: the store's default
+  resources.defer(() => opened.close(statementGraceMs));
   // Without an admin listener nobody can read the metrics.
   const hasMetrics = ADMIN_PORT !== undefined;
   const connections = () => opened.connections;
   const metrics = hasMetrics ? new Metrics(routes, DATABASE_URL.engine, connections) : undefined;
+  resources.defer(() => metrics?.close());
   const store = metrics ? measure(opened, DATABASE_TIMEOUT_MS, now, metrics) : opened;
-  const [openapi, docs] = await documents;
   const secrets = previous === undefined ? [secret] : [secret, previous];
 
   let stopping: Promise<boolean> | undefined;
@@ -90,22 +107,16 @@ export async function startService(config: Config, log: Log, onFatal: (err: Erro
   const constrained = process.constrainedMemory();
   const limits = memoryLimits(config.MEMORY_LIMIT_BYTES, constrained, totalmem(), !!tls);
   const budget = new Budget(limits, READER_TIMEOUT_MS + DATABASE_TIMEOUT_MS, turns); // 6.3
-  const api = new Server(app, budget, tls);
+  resources.defer(() => budget.close());
+  const api = resources.adopt(new Server(app, budget, tls), (server) => server.destroy());
   const reasonNotReady = async () => {
     if (stopping !== undefined) return 'stopping'; // 6.2
     const unavailable = () => 'store unavailable'; // 7.2
     return store.ping().then(() => undefined, unavailable);
   };
   const adminPages = adminHandler(reasonNotReady, () => metrics?.exposition() ?? '');
-  const admin = new Server(adminPages, budget);
+  const admin = resources.adopt(new Server(adminPages, budget), (server) => server.destroy());
 
-  const release = (graceMs?: number) => {
-    api.destroy();
-    admin.destroy();
-    budget.close();
-    metrics?.close();
-    return store.close(graceMs);
-  };
   const finish = async (graceMs: number) => {
     log.info('stopping');
     await sleep(config.SHUTDOWN_DELAY_MS);
@@ -114,7 +125,8 @@ export async function startService(config: Config, log: Log, onFatal: (err: Erro
     const tooLate = sleep(timeoutMs, false, { ref: false });
     const stopped = api.stop(Math.min(graceMs, timeoutMs / 2), timeoutMs / 2).then(() => true);
     const isInTime = await Promise.race([stopped, tooLate]); // 6.2
-    await release(Math.max(deadlineMs - now(), 0));
+    statementGraceMs = Math.max(deadlineMs - now(), 0);
+    await resources.disposeAsync();
     log.info('stopped');
     return isInTime;
   };
@@ -141,19 +153,14 @@ export async function startService(config: Config, log: Log, onFatal: (err: Erro
     }
   };
 
-  try {
-    const port = await api.listen(PORT, HOST, config.REUSE_PORT);
-    const url = urlOf(tls ? 'https' : 'http', port, HOST);
-    let adminUrl: string | undefined;
-    if (ADMIN_PORT !== undefined) {
-      adminUrl = urlOf('http', await admin.listen(ADMIN_PORT, ADMIN_HOST), ADMIN_HOST);
-    }
-    log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });
-    return { url, adminUrl, credential: { user, password }, reloadTls, stop };
-  } catch (err) {
-    await release();
-    throw err;
+  const port = await api.listen(PORT, HOST, config.REUSE_PORT);
+  const url = urlOf(tls ? 'https' : 'http', port, HOST);
+  let adminUrl: string | undefined;
+  if (ADMIN_PORT !== undefined) {
+    adminUrl = urlOf('http', await admin.listen(ADMIN_PORT, ADMIN_HOST), ADMIN_HOST);
   }
+  log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });
+  return { url, adminUrl, credential: { user, password }, reloadTls, stop };
 }
 
 function randomText(byteCount: number): string {

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
-import { request } from 'node:http';
+import http, { request } from 'node:http';
+import { syncBuiltinESMExports } from 'node:module';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -181,6 +182,35 @@ describe('close', () => {
     }
     await using service = await start({ DATABASE_URL });
     assert.deepEqual(await (await fetch(`${service.url}/users`)).json(), [{ id: 1, ...user }]);
+  });
+});
+
+describe('a start that fails after the store has been opened closes the store', () => {
+  /** Fails to start; returns the names of the files in the folder of the database. */
+  async function filesAfter(settings: Settings, error: object): Promise<string[]> {
+    const folder = newFolder();
+    const DATABASE_URL = `sqlite:${join(folder, 'service.db')}`;
+    await assert.rejects(start({ ...settings, DATABASE_URL }), error);
+    return readdirSync(folder);
+  }
+
+  test('9.2 the port is in use', async () => {
+    await using other = await start();
+    const PORT = Number(new URL(other.url).port);
+    assert.deepEqual(await filesAfter({ PORT }, { code: 'EADDRINUSE' }), ['service.db']);
+  });
+
+  test('a listener cannot be created', async (t) => {
+    t.mock.method(http, 'createServer', () => {
+      throw new Error('no listener');
+    });
+    syncBuiltinESMExports();
+    t.after(() => {
+      t.mock.restoreAll();
+      syncBuiltinESMExports();
+    });
+    const files = await filesAfter({ ADMIN_PORT: 0 }, { message: 'no listener' });
+    assert.deepEqual(files, ['service.db']);
   });
 });
 
