@@ -14,8 +14,7 @@ import { STOP_GRACE_MS } from './http/limits.ts';
 import { Server } from './http/server.ts';
 import { adminHandler } from './ops/admin.ts';
 import type { Log } from './ops/log.ts';
-import { measure } from './ops/measured.ts';
-import { Metrics } from './ops/metrics.ts';
+import { Metrics, measure } from './ops/metrics.ts';
 import { routes } from './routes.ts';
 import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
@@ -71,9 +70,8 @@ async function open(
   let statementGraceMs: number | undefined; // undefined: the store's default
   resources.defer(() => opened.close(statementGraceMs));
   // Without an admin listener nobody can read the metrics.
-  const hasMetrics = ADMIN_PORT !== undefined;
-  const connections = () => opened.connections;
-  const metrics = hasMetrics ? new Metrics(routes, DATABASE_URL.engine, connections) : undefined;
+  const metrics =
+    ADMIN_PORT === undefined ? undefined : new Metrics(routes, DATABASE_URL.engine, opened);
   resources.defer(() => metrics?.close());
   const store = metrics ? measure(opened, DATABASE_TIMEOUT_MS, now, metrics) : opened;
   const secrets = previous === undefined ? [secret] : [secret, previous];

@@ -1,98 +1,68 @@
-// The metrics of the service (contract 7.3), with the names, labels and bounds of OpenTelemetry's
-// semantic conventions, as Prometheus writes them. The number of series is bounded, because labels
-// come from the route table and from lists in this file, never from a request.
+// The metrics of the service (contract 7.3) in Prometheus' text format 0.0.4, with the names, labels and
+// bounds of OpenTelemetry's semantic conventions. The number of series is bounded, because labels come
+// from the route table and from lists in this file, never from a request.
 import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { CallerLeft, EmailTaken, StoreUnavailable, type UserStore } from '../user.ts';
 import { VERSION } from '../version.ts';
-import { family, Histogram, type Labels, type Sample } from './exposition.ts';
-import { type Failure, OPERATIONS, type Operation } from './measured.ts';
 
-/** Number of connections; undefined for a store without any. */
-type Connections = () => { readonly used: number; readonly idle: number } | undefined;
+/** A store; one without connections has no metrics of them. */
+type Pool = { readonly connections?: { readonly used: number; readonly idle: number } };
 
 // Upper bounds in seconds, as the conventions advise.
 const REQUEST_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10];
 const OPERATION_BOUNDS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10];
 
+const REQUEST_LABELS = ['http_request_method', 'http_route', 'http_response_status_code'];
+const OPERATION_LABELS = ['db_system_name', 'db_operation_name', 'error_type'];
+
 const OTHER_METHOD = '_OTHER'; // A method that no route has, and bytes that are not a request.
 const SYSTEMS = { sqlite: 'sqlite', postgres: 'postgresql' } as const; // db.system.name
+const OPERATIONS = ['create', 'find', 'findByEmail', 'list', 'update', 'delete', 'ping'] as const;
 const DELAY_RESOLUTION_MS = 20; // Costs 3 ms of CPU a second; 10 ms costs 4 (node 26).
 
 /** Counts requests and store operations, and samples the event loop delay until it is closed. */
 export class Metrics {
   readonly #system: string;
-  readonly #connections: Connections;
-  readonly #methods: readonly string[];
-  /** By the index of the method. */
-  readonly #active: Float64Array;
-  /** By route, then by status and method in one number. A series is created at its first use. */
-  readonly #requests: ReadonlyMap<string, Map<number, Histogram>>;
-  readonly #operations: ReadonlyMap<Operation, Map<Failure | undefined, Histogram>>;
+  readonly #pool: Pool;
+  readonly #active: Map<string, number>; // by method
+  readonly #requests = new Histograms(REQUEST_BOUNDS, REQUEST_LABELS);
+  readonly #operations = new Histograms(OPERATION_BOUNDS, OPERATION_LABELS);
   readonly #delay = monitorEventLoopDelay({ resolution: DELAY_RESOLUTION_MS });
 
   /** @param routes the route table, by `METHOD /path` */
-  constructor(routes: object, engine: keyof typeof SYSTEMS, connections: Connections) {
+  constructor(routes: object, engine: keyof typeof SYSTEMS, pool: Pool) {
     this.#system = SYSTEMS[engine];
-    this.#connections = connections;
-    const table = Object.keys(routes).map((key) => key.split(' ') as [string, string]);
-    const methods = table.map(([method]) => method);
-    this.#methods = [...new Set([OTHER_METHOD, ...methods, 'HEAD', 'OPTIONS'])];
-    this.#active = new Float64Array(this.#methods.length);
-    const patterns = ['', ...table.map(([, pattern]) => pattern)];
-    this.#requests = new Map(patterns.map((pattern) => [pattern, new Map()]));
-    this.#operations = new Map(OPERATIONS.map((operation) => [operation, new Map()]));
+    this.#pool = pool;
+    const methods = Object.keys(routes).map((key) => key.split(' ', 1)[0]!);
+    this.#active = new Map([OTHER_METHOD, ...methods, 'HEAD', 'OPTIONS'].map((name) => [name, 0]));
     this.#delay.enable();
   }
 
   begin(method: string): void {
-    this.#active[this.#indexOf(method)]!++;
+    this.#addActive(method, 1);
   }
 
   /** @param request with the pattern of its route, empty if no route matched */
   end(request: { method: string; route: string; status: number }, ms: number): void {
-    const { method, status } = request;
-    const route = this.#requests.has(request.route) ? request.route : '';
-    const series = this.#requests.get(route)!;
-    const index = this.#indexOf(method);
-    this.#active[index]!--;
-    const key = status * this.#methods.length + index;
-    let durations = series.get(key);
-    if (durations === undefined) {
-      durations = new Histogram(REQUEST_BOUNDS, {
-        http_request_method: this.#methods[index],
-        http_route: route || undefined,
-        http_response_status_code: String(status),
-      });
-      series.set(key, durations);
-    }
-    durations.record(ms / 1000);
+    const method = this.#addActive(request.method, -1);
+    this.#requests.record(ms / 1000, method, request.route, String(request.status));
   }
 
-  recordOperation(operation: Operation, ms: number, failure: Failure | undefined): void {
-    const series = this.#operations.get(operation)!;
-    let durations = series.get(failure);
-    if (durations === undefined) {
-      durations = new Histogram(OPERATION_BOUNDS, {
-        db_system_name: this.#system,
-        db_operation_name: operation,
-        error_type: failure,
-      });
-      series.set(failure, durations);
-    }
-    durations.record(ms / 1000);
+  recordOperation(operation: string, ms: number, failure = ''): void {
+    this.#operations.record(ms / 1000, this.#system, operation, failure);
   }
 
-  /** Returns all metrics in the text format. Event loop delays are those since the previous call. */
+  /** Returns all metrics. Event loop delays are those since the previous call. */
   exposition(): string {
-    const active = this.#methods.map((method, i) => [method, this.#active[i]!]);
-    const pool = this.#connections();
+    const pool = this.#pool.connections;
     const { user, system } = process.cpuUsage();
     // Node includes the interval in the delay.
     const seconds = (delayNs: number) => Math.max(0, delayNs / 1e9 - DELAY_RESOLUTION_MS / 1e3);
     // biome-ignore format: a table reads in columns
     const families = [
-      family('http_server_request_duration_seconds', 'histogram', 'Time from the start of the processing of a request to its response.', samplesOf(this.#requests)),
-      family('http_server_active_requests',          'gauge',     'Requests without a response yet.', by('http_request_method', Object.fromEntries(active))),
-      family('db_client_operation_duration_seconds', 'histogram', 'Duration of a store operation, including the wait for a connection.', samplesOf(this.#operations)),
+      family('http_server_request_duration_seconds', 'histogram', 'Time from the start of the processing of a request to its response.', this.#requests.samples()),
+      family('http_server_active_requests',          'gauge',     'Requests without a response yet.', by('http_request_method', Object.fromEntries(this.#active))),
+      family('db_client_operation_duration_seconds', 'histogram', 'Duration of a store operation, including the wait for a connection.', this.#operations.samples()),
       pool && family('db_client_connections',        'gauge',     'Connections to the store.', by('db_client_connection_state', { idle: pool.idle, used: pool.used }, { db_system_name: this.#system })),
       family('process_memory_usage_bytes',           'gauge',     'Resident memory.', [['', {}, process.memoryUsage.rss()]]),
       family('process_cpu_time_seconds_total',       'counter',   'CPU time of the process.', by('cpu_mode', { user: user / 1e6, system: system / 1e6 })),
@@ -109,9 +79,89 @@ export class Metrics {
     this.#delay.disable();
   }
 
-  /** The index of `_OTHER` for a method that no route has. */
-  #indexOf(method: string): number {
-    return Math.max(0, this.#methods.indexOf(method));
+  /** Returns the label of the method. */
+  #addActive(method: string, change: 1 | -1): string {
+    const label = this.#active.has(method) ? method : OTHER_METHOD;
+    this.#active.set(label, this.#active.get(label)! + change);
+    return label;
+  }
+}
+
+/** Returns a store that passes each operation on, and records its duration and failure. */
+export function measure(
+  store: UserStore,
+  timeoutMs: number,
+  now: () => number,
+  metrics: Pick<Metrics, 'recordOperation'>,
+): UserStore {
+  const calls = OPERATIONS.map((operation) => {
+    const method = store[operation] as (...args: unknown[]) => Promise<unknown>;
+    const call: typeof method = (...args) => {
+      const startMs = now();
+      const called = method.apply(store, args);
+      const record = (err?: unknown) => {
+        const ms = now() - startMs;
+        metrics.recordOperation(operation, ms, failureOf(err, ms >= timeoutMs));
+      };
+      called.then(() => record(), record);
+      return called; // The caller gets the store's own promise, so it doesn't wait for the recording.
+    };
+    return [operation, call];
+  });
+  const measured: Pick<UserStore, (typeof OPERATIONS)[number]> = Object.fromEntries(calls);
+  return { ...measured, close: (graceMs) => store.close(graceMs) };
+}
+
+function failureOf(err: unknown, isLate: boolean): string | undefined {
+  if (err === undefined || err instanceof EmailTaken || err instanceof CallerLeft) return undefined;
+  if (!(err instanceof StoreUnavailable)) return '_OTHER';
+  return isLate ? 'timeout' : 'unavailable';
+}
+
+/** Labels by name. An empty one is omitted, which means the same. */
+type Labels = Readonly<Record<string, string>>;
+
+/** One line. The suffix, such as `_bucket`, follows the name of the family. */
+type Sample = readonly [suffix: string, labels: Labels, value: number];
+
+/** Histograms of one name and their bounds, ascending. A series is created at its first use. */
+export class Histograms {
+  readonly #bounds: readonly number[];
+  readonly #labels: readonly string[];
+  // One count more than bounds: the last one is of the values above them.
+  readonly #series = new Map<string, { labels: Labels; counts: Float64Array; sum: number }>();
+
+  constructor(bounds: readonly number[], labels: readonly string[]) {
+    this.#bounds = bounds;
+    this.#labels = labels;
+  }
+
+  /** `texts` are the values of the labels. */
+  record(value: number, ...texts: readonly string[]): void {
+    const bounds = this.#bounds;
+    const key = texts.join(' ');
+    let series = this.#series.get(key);
+    if (series === undefined) {
+      const labels = Object.fromEntries(this.#labels.map((name, i) => [name, texts[i]!]));
+      series = { labels, counts: new Float64Array(bounds.length + 1), sum: 0 };
+      this.#series.set(key, series);
+    }
+    let i = 0;
+    while (i < bounds.length && value > bounds[i]!) i++;
+    series.counts[i]!++;
+    series.sum += value;
+  }
+
+  /** Returns the cumulative buckets, sum and count of each series. */
+  samples(): Sample[] {
+    return [...this.#series.values()].flatMap(({ labels, counts, sum }): Sample[] => {
+      let count = 0;
+      const buckets = [...this.#bounds, '+Inf'].map((bound, i): Sample => {
+        count += counts[i]!;
+        return ['_bucket', { ...labels, le: String(bound) }, count];
+      });
+      return [...buckets, ['_sum', labels, sum], ['_count', labels, count]];
+    });
   }
 }
 
@@ -120,7 +170,18 @@ function by(label: string, values: Readonly<Record<string, number>>, rest?: Labe
   return Object.entries(values).map(([value, count]) => ['', { ...rest, [label]: value }, count]);
 }
 
-function samplesOf(series: ReadonlyMap<unknown, ReadonlyMap<unknown, Histogram>>): Sample[] {
-  const histograms = [...series.values()].flatMap((row) => [...row.values()]);
-  return histograms.flatMap((one) => one.samples());
+/** Formats all samples of one name. No two have the same labels. */
+export function family(
+  name: string,
+  type: 'counter' | 'gauge' | 'histogram',
+  help: string,
+  samples: readonly Sample[],
+): string {
+  const lines = samples.map(([suffix, labels, value]) => {
+    const pairs = Object.entries(labels).filter(([, text]) => text !== '');
+    // JSON escapes quotes, backslashes and line feeds like this format.
+    const list = pairs.map(([label, text]) => `${label}=${JSON.stringify(text)}`).join();
+    return `${name}${suffix}${list && `{${list}}`} ${value}\n`;
+  });
+  return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`;
 }

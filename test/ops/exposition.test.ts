@@ -1,7 +1,7 @@
 // Prometheus' text format: families and histograms.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { family, Histogram } from '../../src/ops/exposition.ts';
+import { family, Histograms } from '../../src/ops/metrics.ts';
 
 describe('a family', () => {
   test('has its help, its type and one line per sample', () =>
@@ -15,8 +15,8 @@ describe('a family', () => {
 
   for (const { why, labels, text } of [
     { why: 'without labels there are no braces', labels: {}, text: 'a 1' },
-    { why: 'an absent label is left out', labels: { b: undefined, c: 'd' }, text: 'a{c="d"} 1' },
-    { why: 'and its braces with it', labels: { b: undefined }, text: 'a 1' },
+    { why: 'an empty label is left out', labels: { b: '', c: 'd' }, text: 'a{c="d"} 1' },
+    { why: 'and its braces with it', labels: { b: '' }, text: 'a 1' },
     { why: 'a quote is escaped', labels: { b: '"x"' }, text: 'a{b="\\"x\\""} 1' },
     { why: 'a backslash is escaped', labels: { b: 'x\\n' }, text: 'a{b="x\\\\n"} 1' },
     { why: 'a line feed is escaped', labels: { b: 'x\ny\n' }, text: 'a{b="x\\ny\\n"} 1' },
@@ -31,19 +31,39 @@ describe('a family', () => {
 
 describe('a histogram', () => {
   const lines = (...values: number[]) => {
-    const histogram = new Histogram([0.5, 1], { x: 'y' });
-    for (const value of values) histogram.record(value);
-    return histogram.samples();
+    const histograms = new Histograms([0.5, 1], ['x']);
+    for (const value of values) histograms.record(value, 'y');
+    return histograms.samples();
   };
 
-  test('has its buckets, sum and count before anything is recorded', () =>
-    assert.deepEqual(lines(), [
+  test('has no lines before anything is recorded', () => assert.deepEqual(lines(), []));
+
+  test('has its buckets, sum and count with its labels', () =>
+    assert.deepEqual(lines(1), [
       ['_bucket', { x: 'y', le: '0.5' }, 0],
-      ['_bucket', { x: 'y', le: '1' }, 0],
-      ['_bucket', { x: 'y', le: '+Inf' }, 0],
-      ['_sum', { x: 'y' }, 0],
-      ['_count', { x: 'y' }, 0],
+      ['_bucket', { x: 'y', le: '1' }, 1],
+      ['_bucket', { x: 'y', le: '+Inf' }, 1],
+      ['_sum', { x: 'y' }, 1],
+      ['_count', { x: 'y' }, 1],
     ]));
+
+  test('has a series for each combination of labels', () => {
+    const histograms = new Histograms([], ['x', 'y']);
+    for (const [x, y] of [
+      ['a', ''],
+      ['', 'a'],
+      ['a', ''],
+    ] as const) {
+      histograms.record(1, x, y);
+    }
+    assert.deepEqual(
+      histograms.samples().filter(([suffix]) => suffix === '_count'),
+      [
+        ['_count', { x: 'a', y: '' }, 2],
+        ['_count', { x: '', y: 'a' }, 1],
+      ],
+    );
+  });
 
   for (const { why, values, counts } of [
     { why: 'zero is in the first bucket', values: [0], counts: [1, 1, 1, 0, 1] },
