@@ -4,6 +4,7 @@ import { fstatSync, write } from 'node:fs';
 import { get, type IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { type Config, InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log, type Sink } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
@@ -29,6 +30,7 @@ const OLDEST_NODE = 24;
 const PROBE_TIMEOUT_MS = 2_500; // 6.5
 const FLUSH_TIMEOUT_MS = 500;
 const LINE_FEED = 0x0a;
+const writeBytes = promisify(write);
 
 /** Errors of a connection whose peer is gone. The rest of the process is not affected. */
 const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'];
@@ -147,7 +149,8 @@ function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
     type Terminal = { _handle?: { setBlocking?: (isBlocking: boolean) => void } };
     (stream as Terminal)._handle?.setBlocking?.(false);
   }
-  const toStream: Sink = (lines, done) => process.stdout.write(lines, () => done());
+  const toStream: Sink = (lines) =>
+    new Promise((resolve) => process.stdout.write(lines, () => resolve()));
   const sink = fstatSync(process.stdout.fd).isFile() ? fileSink() : toStream;
   return new Log(LOG_LEVEL, process.stdout.isTTY && !isJson ? 'text' : 'json', sink); // 6.7
 }
@@ -158,12 +161,11 @@ function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
  */
 function fileSink(): Sink {
   let isTorn = false;
-  return (lines, done) => {
+  return async (lines) => {
     const bytes = Buffer.from(isTorn ? `\n${lines}` : lines);
-    write(process.stdout.fd, bytes, (_err, count) => {
-      if (count > 0) isTorn = bytes[count - 1] !== LINE_FEED;
-      done();
-    });
+    const failed = { bytesWritten: 0 };
+    const { bytesWritten } = await writeBytes(process.stdout.fd, bytes).catch(() => failed);
+    if (bytesWritten > 0) isTorn = bytes[bytesWritten - 1] !== LINE_FEED;
   };
 }
 

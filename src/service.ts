@@ -96,8 +96,9 @@ async function open(
     isStopping: () => stopping !== undefined,
     begin: (method) => metrics?.begin(method),
     record: (exchange) => {
-      metrics?.end(exchange, now() - exchange.startMs);
-      log.request(exchange, now);
+      const ms = now() - exchange.startMs;
+      metrics?.end(exchange, ms);
+      log.request(exchange, ms);
       const { fault, requestId } = exchange;
       if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
     },

@@ -59,7 +59,7 @@ export async function start(settings: Settings = {}): Promise<RunningService> {
     }
   }
   const config = readConfig(env, problems);
-  const log = new Log('silent', 'json', (_text, done) => done()); // 9.2
+  const log = new Log('silent', 'json', async () => {}); // 9.2
   const { url, adminUrl, credential, stop } = await startService(config, log, () => {});
   const close = async () => {
     // No grace time: the clients are in this process and have finished.

@@ -1,6 +1,7 @@
 // The log: one JSON object per line, or text for a terminal. Lines are collected and written once per
 // turn of the event loop, with one write in flight. The log never contains bodies, emails, tokens,
 // Authorization headers or query strings.
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Exchange } from '../http/exchange.ts';
 
 export const LEVELS = ['silent', 'error', 'info', 'debug'] as const;
@@ -8,14 +9,13 @@ export type Level = (typeof LEVELS)[number];
 const INFO = LEVELS.indexOf('info');
 export type Format = 'json' | 'text';
 
-/** Writes a text and calls `done` when it can take more. */
-export type Sink = (text: string, done: () => void) => void;
+/** Writes a text. Resolves when it can take more, and never rejects. */
+export type Sink = (text: string) => Promise<void>;
 
-type RequestField = 'requestId' | 'method' | 'route' | 'status' | 'startMs' | 'bytes' | 'client';
+type RequestField = 'requestId' | 'method' | 'route' | 'status' | 'bytes' | 'client';
 type Fields = Readonly<Record<string, string | number | undefined>>;
 
-/** Maximum number of unwritten characters. Lines beyond it are dropped and counted. */
-const MAX_PENDING_CHARACTERS = 4 * 1024 * 1024;
+const MAX_PENDING_CHARACTERS = 4 * 1024 * 1024; // Later lines are dropped and counted.
 
 export class Log {
   readonly #level: number;
@@ -23,12 +23,9 @@ export class Log {
   readonly #sink: Sink;
   #pending = '';
   #dropped = 0;
-  #isScheduled = false;
-  #isWriting = false;
+  #writing: Promise<void> | undefined; // until the sink has taken everything
   #nowMs = 0;
   #nowText = '';
-  /** Called when nothing is left to write. */
-  readonly #onFlushed: (() => void)[] = [];
 
   constructor(level: Level, format: Format, sink: Sink) {
     this.#level = LEVELS.indexOf(level);
@@ -40,11 +37,10 @@ export class Log {
   readonly info = (message: string, fields?: Fields) => this.#line('info', message, fields);
   readonly debug = (message: string, fields?: Fields) => this.#line('debug', message, fields);
 
-  /** Logs a request that ends now, and its response (6.8). */
-  request(exchange: Pick<Exchange, RequestField>, now: () => number): void {
+  /** Logs a request that took `ms` milliseconds, and its response (6.8). */
+  request(exchange: Pick<Exchange, RequestField>, ms: number): void {
     if (this.#level < INFO) return;
     const { requestId, method, route, status, bytes, client } = exchange;
-    const ms = now() - exchange.startMs;
     const time = this.#time();
     // None of these values can contain a quote or a backslash, so JSON.stringify is not needed.
     this.#write(
@@ -55,11 +51,8 @@ export class Log {
   }
 
   /** Resolves when the sink has taken everything. */
-  flush(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#onFlushed.push(resolve);
-      this.#flush();
-    });
+  async flush(): Promise<void> {
+    await this.#writing;
   }
 
   #line(level: Level, message: string, fields: Fields = {}): void {
@@ -90,29 +83,19 @@ export class Log {
       return;
     }
     this.#pending += line;
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
-    setImmediate(() => {
-      this.#isScheduled = false;
-      this.#flush();
-    });
+    this.#writing ??= this.#drain();
   }
 
-  #flush(): void {
-    if (this.#isWriting) return;
-    const text = this.#pending;
-    if (text === '') {
-      for (const resolve of this.#onFlushed.splice(0)) resolve();
-      return;
+  /** Collects the lines of this turn, then writes until none is left. */
+  async #drain(): Promise<void> {
+    await nextTurn();
+    while (this.#pending !== '') {
+      const text = this.#pending;
+      this.#pending = '';
+      if (this.#dropped > 0) this.error('log lines dropped', { count: this.#dropped });
+      this.#dropped = 0;
+      await this.#sink(text);
     }
-    this.#pending = '';
-    const count = this.#dropped;
-    this.#dropped = 0;
-    if (count > 0) this.error('log lines dropped', { count });
-    this.#isWriting = true;
-    this.#sink(text, () => {
-      this.#isWriting = false;
-      this.#flush();
-    });
+    this.#writing = undefined;
   }
 }
