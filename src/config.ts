@@ -140,12 +140,12 @@ export function readConfig(env: Environment, problems: string[] = []): Config {
   return config;
 }
 
-/** Reads only the address that `--live` and `--ready` connect to (6.5). @throws InvalidConfig */
+/** Reads only the address that `--live` and `--ready` connect to (6.5). @throws an Error */
 export function readAdminAddress(env: Environment): { host: string; port: number } {
   const problems: string[] = [];
   const host = read(env, 'ADMIN_HOST', problems) ?? read(env, 'HOST', problems) ?? '0.0.0.0';
   const number = read(env, 'ADMIN_PORT', problems) ?? 3001;
-  if (problems.length > 0) throw new InvalidConfig(problems);
+  if (problems.length > 0) throw new Error(problems.join('\n'));
   // "All interfaces" is not an address to connect to.
   return { host: { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host, port: number };
 }

@@ -10,7 +10,7 @@ import { Log, type Sink } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
 import { VERSION } from './version.ts';
 
-/** 70 and 78 are EX_SOFTWARE and EX_CONFIG of sysexits.h. */
+// 70 and 78 are EX_SOFTWARE and EX_CONFIG of sysexits.h.
 const EXIT = { ok: 0, failed: 1, software: 70, config: 78 } as const; // 6.11
 
 const USAGE = 'usage: notes-users [--json | --live | --ready | --help | --version]';
@@ -32,11 +32,15 @@ const FLUSH_TIMEOUT_MS = 500;
 const LINE_FEED = 0x0a;
 const writeBytes = promisify(write);
 
-/** Errors of a connection whose peer is gone. The rest of the process is not affected. */
+// Errors of a connection whose peer is gone. The rest of the process is not affected.
 const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'];
 
 // False if a test suite imports the built file; undefined in node before 24.2.
-if (import.meta.main !== false) main();
+if (import.meta.main !== false) {
+  main().catch((err: Error) => {
+    fail(err instanceof InvalidConfig ? EXIT.config : EXIT.failed, err.message); // 1.6, 6.4
+  });
+}
 
 async function main(): Promise<void> {
   const { node } = process.versions;
@@ -64,32 +68,23 @@ async function main(): Promise<void> {
 
 /** Requests `/live` or `/ready` from the admin listener of a running service (6.5). */
 async function probe(page: string): Promise<void> {
-  let address = '';
+  const { host, port } = readAdminAddress(process.env);
   try {
-    const { host, port } = readAdminAddress(process.env);
-    address = `${host}:${port}`;
     const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
     const req = get({ host, port, path: `/${page}`, agent: false, signal });
     const [res] = (await once(req, 'response')) as [IncomingMessage];
     const body = await text(res);
     if (res.statusCode !== 200) fail(EXIT.failed, body.trim());
   } catch (err) {
-    if (err instanceof InvalidConfig) return fail(EXIT.failed, err.message);
     // The cause of an AbortError names the timeout; an AggregateError has no message of its own.
     const { message, code, cause } = err as NodeJS.ErrnoException;
     const reason = (cause as Error | undefined)?.message ?? (message || code);
-    fail(EXIT.failed, `no response from the admin listener at ${address}: ${reason}`);
+    fail(EXIT.failed, `no response from the admin listener at ${host}:${port}: ${reason}`);
   }
 }
 
 async function serve(isJson: boolean): Promise<void> {
-  let config: Config;
-  try {
-    config = readConfig(process.env); // 1.1
-  } catch (err) {
-    if (err instanceof InvalidConfig) return fail(EXIT.config, err.message); // 1.6
-    throw err;
-  }
+  const config = readConfig(process.env); // 1.1
   const log = openLog(config, isJson);
   const exit = async (status: number) => {
     await Promise.race([log.flush(), sleep(FLUSH_TIMEOUT_MS)]); // 6.12
@@ -97,12 +92,12 @@ async function serve(isJson: boolean): Promise<void> {
   };
 
   let service: Service | undefined;
-  let hasFault = false;
+  let faultStatus: number | undefined;
   let hasSignal = false;
   const stop = async () => {
     // A service that has not started has nothing to finish.
     const isInTime = service === undefined || (await service.stop().catch(() => false)); // 6.2
-    exit(hasFault ? EXIT.software : isInTime ? EXIT.ok : EXIT.failed);
+    exit(faultStatus ?? (isInTime ? EXIT.ok : EXIT.failed));
   };
   const onSignal = () => {
     if (hasSignal) exit(EXIT.failed); // 6.2
@@ -112,26 +107,20 @@ async function serve(isJson: boolean): Promise<void> {
   const onFault = (err: unknown) => {
     log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) }); // 6.16
     if (isSurvivable(err)) return;
-    hasFault = true;
+    faultStatus = EXIT.software;
     stop();
   };
   process.on('uncaughtException', onFault);
   process.on('unhandledRejection', onFault);
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
-  // 6.9: without a handler, it would end the process.
-  process.on('SIGHUP', () => service?.reloadTls());
+  process.on('SIGHUP', () => service?.reloadTls()); // 6.9: without a handler, it would end the process.
 
-  try {
-    service = await startService(config, log, (err) => {
-      log.error('cannot serve', { cause: err.message });
-      print(err.message);
-      exit(EXIT.failed);
-    });
-  } catch (err) {
-    print((err as Error).message); // 6.4
-    return exit(EXIT.failed);
-  }
+  service = await startService(config, log, (err) => {
+    log.error('cannot serve', { cause: err.message });
+    print(err.message);
+    exit(EXIT.failed);
+  });
   const { user, password } = service.credential;
   if (config.AUTH_PASSWORD === undefined) {
     print(`AUTH_PASSWORD is not set; generated for user ${user}: ${password}`);

@@ -6,7 +6,6 @@ import type { Exchange } from '../http/exchange.ts';
 
 export const LEVELS = ['silent', 'error', 'info', 'debug'] as const;
 export type Level = (typeof LEVELS)[number];
-const INFO = LEVELS.indexOf('info');
 export type Format = 'json' | 'text';
 
 /** Writes a text. Resolves when it can take more, and never rejects. */
@@ -39,7 +38,7 @@ export class Log {
 
   /** Logs a request that took `ms` milliseconds, and its response (6.8). */
   request(exchange: Pick<Exchange, RequestField>, ms: number): void {
-    if (this.#level < INFO) return;
+    if (this.#level < LEVELS.indexOf('info')) return;
     const { requestId, method, route, status, bytes, client } = exchange;
     const time = this.#time();
     // None of these values can contain a quote or a backslash, so JSON.stringify is not needed.
