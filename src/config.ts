@@ -19,9 +19,8 @@ export class InvalidConfig extends Error {
 }
 
 interface Setting<T> {
-  /** Describes the valid values in error messages. */
-  readonly expected: string;
-  /** Returns undefined if the value is invalid, or throws an Error with the reason and what is expected. */
+  readonly expected: string; // the valid values, for error messages
+  // Returns undefined if the value is invalid, or throws an Error with the reason and what is expected.
   readonly parse: (value: string) => T | undefined;
   readonly default?: T;
 }
@@ -53,7 +52,10 @@ const milliseconds = integer(0, 3_600_000);
 const boolean = oneOf([true, false]);
 const isKey = (value: string) => Buffer.byteLength(value) >= 32;
 const secret = string('a key of at least 32 bytes of UTF-8', isKey);
-const pemFile: Setting<string> = { expected: 'the path of a PEM file', parse: checkPem };
+const pemFile: Setting<string> = {
+  expected: 'the path of a PEM file',
+  parse: (path) => readPem(path) && path,
+};
 
 const SETTINGS = {
   PORT: { ...port, default: 3000 },
@@ -65,7 +67,7 @@ const SETTINGS = {
     parse(url) {
       const database = parseDatabaseUrl(url);
       const rootCert = database?.engine === 'postgres' ? database.sslRootCert : undefined;
-      if (rootCert !== undefined) checkPem(rootCert, 'sslrootcert to be the path of a PEM file');
+      if (rootCert !== undefined) readPem(rootCert, 'sslrootcert to be the path of a PEM file');
       return database;
     },
     default: parseDatabaseUrl('sqlite:data/service.db')!,
@@ -109,7 +111,6 @@ export type Config = {
     | ((typeof SETTINGS)[N] extends { default: unknown } ? never : undefined);
 };
 
-/** The names of all variables. */
 export const VARIABLES = Object.keys(SETTINGS) as readonly Name[];
 
 /** Defaults of `start` that differ from those of the program (9.1). */
@@ -117,8 +118,7 @@ export const START_DEFAULTS = {
   PORT: '0',
   HOST: '127.0.0.1',
   DATABASE_URL: 'sqlite::memory:',
-  // The process belongs to the test suite: what it uses says nothing about clients.
-  MEMORY_LIMIT_BYTES: '9999999999',
+  MEMORY_LIMIT_BYTES: '9999999999', // The process also holds the test suite.
 };
 
 /** Reads all settings (1.1). @throws InvalidConfig with these `problems` too */
@@ -157,22 +157,17 @@ export function readAdminAddress(env: Environment): { host: string; port: number
 export function readTls({ TLS_CERT_FILE, TLS_KEY_FILE }: Config): KeyPair | undefined {
   if (TLS_CERT_FILE === undefined || TLS_KEY_FILE === undefined) return undefined;
   const pair = { cert: readPem(TLS_CERT_FILE), key: readPem(TLS_KEY_FILE) };
-  // Loaded only if TLS is set, which saves time and memory at startup.
+  // Loading it only for TLS saves time and memory at startup.
   process.getBuiltinModule('node:tls').createSecureContext(pair);
   return pair;
 }
 
 /** Rejects an empty file, which node:tls takes for an absent option. */
-function readPem(path: string): string {
-  const pem = readFileSync(path, 'utf8');
-  if (pem === '') throw new Error(`${path} is empty`);
-  return pem;
-}
-
-function checkPem(path: string, expected = 'the path of a PEM file'): string {
+function readPem(path: string, expected = pemFile.expected): string {
   try {
-    readPem(path);
-    return path;
+    const pem = readFileSync(path, 'utf8');
+    if (pem === '') throw new Error(`${path} is empty`);
+    return pem;
   } catch (err) {
     throw new Error(`${(err as Error).message}; expected ${expected}`);
   }
