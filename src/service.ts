@@ -21,10 +21,8 @@ import { describe } from './store/url.ts';
 import { Turns } from './turns.ts';
 import { StoreUnavailable } from './user.ts';
 
-/**
- * A client that reads nothing of a response for this long, plus DATABASE_TIMEOUT_MS, is disconnected:
- * while a request waits for the store, its client has nothing to read.
- */
+// A client that reads nothing of a response for this long plus DATABASE_TIMEOUT_MS is disconnected. While
+// its request waits for the store, there is nothing to read.
 const READER_TIMEOUT_MS = 60_000;
 
 export type Service = Awaited<ReturnType<typeof startService>>;
@@ -77,6 +75,7 @@ async function open(
   const secrets = previous === undefined ? [secret] : [secret, previous];
 
   let stopping: Promise<boolean> | undefined;
+  const isStopping = () => stopping !== undefined;
   const app = new App({
     routes,
     services: {
@@ -93,7 +92,7 @@ async function open(
     trustProxy: config.TRUST_PROXY,
     corsOrigin: config.CORS_ORIGIN,
     now,
-    isStopping: () => stopping !== undefined,
+    isStopping,
     begin: (method) => metrics?.begin(method),
     record: (exchange) => {
       const ms = now() - exchange.startMs;
@@ -107,14 +106,8 @@ async function open(
   const limits = memoryLimits(config.MEMORY_LIMIT_BYTES, constrained, totalmem(), !!tls);
   const budget = new Budget(limits, READER_TIMEOUT_MS + DATABASE_TIMEOUT_MS, turns); // 6.3
   resources.defer(() => budget.close());
-  const api = resources.adopt(new Server(app, budget, tls), (server) => server.destroy());
-  const reasonNotReady = async () => {
-    if (stopping !== undefined) return 'stopping'; // 6.2
-    const unavailable = () => 'store unavailable'; // 7.2
-    return store.ping().then(() => undefined, unavailable);
-  };
-  const adminPages = adminHandler(reasonNotReady, () => metrics?.exposition() ?? '');
-  const admin = resources.adopt(new Server(adminPages, budget), (server) => server.destroy());
+  const destroy = (server: Server) => server.destroy();
+  const api = resources.adopt(new Server(app, budget, tls), destroy);
 
   const finish = async (graceMs: number) => {
     log.info('stopping');
@@ -131,8 +124,8 @@ async function open(
   };
 
   /**
-   * Finishes requests in flight, then releases everything. Closes idle connections after `graceMs`
-   * milliseconds, because a request may be on its way. A second call waits for the first.
+   * Finishes requests in flight, then releases everything. Closes idle connections after `graceMs`,
+   * because a request may be on its way. A second call waits for the first.
    * @returns false if requests were still in flight after SHUTDOWN_TIMEOUT_MS
    */
   const stop = (graceMs = STOP_GRACE_MS) => {
@@ -155,8 +148,10 @@ async function open(
   const port = await api.listen(PORT, HOST, config.REUSE_PORT);
   const url = urlOf(tls ? 'https' : 'http', port, HOST);
   let adminUrl: string | undefined;
-  if (ADMIN_PORT !== undefined) {
-    adminUrl = urlOf('http', await admin.listen(ADMIN_PORT, ADMIN_HOST), ADMIN_HOST);
+  if (metrics !== undefined) {
+    const pages = adminHandler(isStopping, store, metrics);
+    const admin = resources.adopt(new Server(pages, budget), destroy);
+    adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);
   }
   log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });
   return { url, adminUrl, credential: { user, password }, reloadTls, stop };

@@ -3,15 +3,17 @@ import type { Handler } from '../http/connection.ts';
 import { errorReply, HttpError } from '../http/errors.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { type Reply, rawReply, send, text } from '../http/reply.ts';
+import type { UserStore } from '../user.ts';
+import type { Metrics } from './metrics.ts';
 
 const COMMON = ['X-Content-Type-Options', 'nosniff'];
 const ALLOW = 'GET, HEAD';
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
-/** `reasonNotReady` returns undefined if the service is ready, `metrics` the text of `/metrics`. */
 export function adminHandler(
-  reasonNotReady: () => Promise<string | undefined>,
-  metrics: () => string,
+  isStopping: () => boolean,
+  store: UserStore,
+  metrics: Metrics,
 ): Handler {
   const replyTo = async ({ req }: Exchange): Promise<Reply> => {
     const [path] = req.url!.split('?', 1);
@@ -19,9 +21,10 @@ export function adminHandler(
     const isAllowed = req.method === 'GET' || req.method === 'HEAD';
     if (!isAllowed) throw new HttpError(405, undefined, ['Allow', ALLOW]);
     if (path === '/live') return text(200, 'live\n'); // 7.1
-    if (path === '/metrics') return { status: 200, type: METRICS_TYPE, body: metrics() }; // 7.3
-    const reason = await reasonNotReady(); // 7.2
-    return reason === undefined ? text(200, 'ready\n') : text(503, `not ready: ${reason}\n`);
+    if (path === '/metrics') return { status: 200, type: METRICS_TYPE, body: metrics.exposition() }; // 7.3
+    if (isStopping()) return text(503, 'not ready: stopping\n'); // 6.2
+    const unavailable = () => text(503, 'not ready: store unavailable\n'); // 7.2
+    return store.ping().then(() => text(200, 'ready\n'), unavailable);
   };
   return {
     allow: ALLOW,
