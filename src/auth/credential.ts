@@ -2,8 +2,7 @@
 // timing does not reveal how much of a guess was right (contract 3.12).
 import { timingSafeEqual } from 'node:crypto';
 
-/** Buffer sizes are multiples of this, which hides the length of a secret. */
-const BLOCK_BYTES = 256;
+const BLOCK_BYTES = 256; // Buffer sizes are multiples of this, which hides the length of a secret.
 
 export class Secret {
   readonly #expected: Buffer;
@@ -26,8 +25,7 @@ export class Secret {
 }
 
 export class Credential {
-  /** Display name. */
-  readonly name: string;
+  readonly name: string; // the display name
   readonly #user: Secret;
   readonly #password: Secret;
   readonly #basic: Secret;
@@ -46,10 +44,7 @@ export class Credential {
     return isUser && isPassword;
   }
 
-  /**
-   * Compares Basic credentials (RFC 7617 §2) without decoding them. `user` has no colon and canonical
-   * base64 has one form, so exactly one text is right.
-   */
+  /** Compares undecoded Basic credentials (RFC 7617 §2): only one canonical base64 text is right. */
   matchesBasic(credentials: string): boolean {
     return this.#basic.equals(credentials); // 3.10
   }

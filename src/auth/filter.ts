@@ -4,17 +4,15 @@
 import { hash, randomBytes } from 'node:crypto';
 
 const BITS_PER_KEY = 6;
-
-/** Bytes of a digest that select one bit: a generation has 2^24 bits, in 2 MiB. */
-const BYTES_PER_BIT = 3;
+const BYTES_PER_BIT = 3; // of a digest, to select one bit: a generation has 2^24 bits, in 2 MiB
 
 /** Keeps each key for `keepMs` to `2 * keepMs` milliseconds. Takes no memory while it is empty. */
 export class ExpiringFilter {
   readonly #keepMs: number;
-  /** Stops attackers from choosing keys whose bits are those of another key. */
+  // Stops attackers from choosing keys whose bits are those of another key.
   readonly #salt = randomBytes(16).toString('base64');
-  /** At most two; the younger one comes first. */
-  readonly #generations: { readonly endMs: number; readonly bits: Uint8Array }[] = [];
+  // At most two; the younger one comes first.
+  #generations: readonly { readonly endMs: number; readonly bits: Uint8Array }[] = [];
 
   constructor(keepMs: number) {
     this.#keepMs = keepMs;
@@ -26,7 +24,7 @@ export class ExpiringFilter {
     if (young === undefined || young.endMs <= nowMs + this.#keepMs) {
       const bits = new Uint8Array(256 ** BYTES_PER_BIT / 8);
       young = { endMs: nowMs + 2 * this.#keepMs, bits };
-      this.#generations.unshift(young);
+      this.#generations = [young, ...this.#generations];
     }
     for (const bit of this.#bitsOf(key)) young.bits[bit >>> 3]! |= 1 << (bit & 7);
   }
@@ -43,9 +41,7 @@ export class ExpiringFilter {
   }
 
   #expire(nowMs: number): void {
-    while (this.#generations.length > 0 && this.#generations.at(-1)!.endMs <= nowMs) {
-      this.#generations.pop();
-    }
+    this.#generations = this.#generations.filter(({ endMs }) => endMs > nowMs);
   }
 
   #bitsOf(key: string): readonly number[] {

@@ -9,17 +9,14 @@ type Subject = { readonly id: string; readonly name: string };
 const LIFETIME_SECONDS = 3600; // 3.4
 const HEADER = Buffer.from('{"alg":"HS256","typ":"JWT"}').toString('base64url');
 
-/** Longer tokens are not cached, so that memory stays bounded. Ours have about 200 characters. */
-const MAX_CACHED_CHARACTERS = 512;
-/** A full cache is emptied. `issue` makes at most 3,600 tokens while one of them is valid. */
-const MAX_CACHED_TOKENS = 32_768;
+const MAX_CACHED_CHARACTERS = 512; // Ours have about 200. Longer tokens could fill the memory.
+const MAX_CACHED_TOKENS = 32_768; // A full cache is emptied. At most 3,600 of our tokens are valid at once.
 
 export class Tokens {
   readonly #subject: Subject;
   readonly #secrets: readonly string[];
   readonly #nowSeconds: () => number;
-  /** The `exp` of verified tokens. */
-  readonly #cache = new Map<string, number>();
+  readonly #cache = new Map<string, number>(); // verified tokens and their `exp`
   #issued: { readonly iat: number; readonly token: string } | undefined;
 
   /** The first secret signs; all of them verify. `nowSeconds` returns the Unix time, with fractions. */

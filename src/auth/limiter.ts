@@ -9,8 +9,8 @@ import { ExpiringFilter } from './filter.ts';
 const WINDOW_MS = 60_000; // A failure counts, and a lock lasts, for this long (3.13).
 const SITE_LIMIT_FACTOR = 64; // The limit of a /48, as a multiple of an address's limit (3.13).
 const MAX_KEYS = 10_000; // A full table loses the older half of its keys (3.13).
-/** Failures of a key within a slice share an entry, so memory does not grow with the limit. */
-const SLICE_MS = 10_000; // 3.13
+// Failures of a key within a slice share an entry, so memory does not grow with the limit (3.13).
+const SLICE_MS = 10_000;
 
 /** A success neither counts nor resets: an attacker gains nothing by mixing in valid credentials. */
 export class FailureLimiter {
@@ -20,7 +20,7 @@ export class FailureLimiter {
   readonly #sites: FailureTable;
   #latestFailureMs = Number.NEGATIVE_INFINITY;
 
-  /** A `limit` of 0 disables it. `now` returns milliseconds of a monotonic clock. */
+  /** A `limit` of 0 disables it. */
   constructor(limit: number, now: () => number) {
     this.#limit = limit;
     this.#now = now;
@@ -71,13 +71,10 @@ type Failures = { endMs: number; count: number }[];
  */
 class FailureTable {
   readonly #limit: number;
-  /** All of its keys are locked. */
-  readonly #displaced: ExpiringFilter;
-  readonly #displacedLimit: number;
-  /** The key that failed last comes last. */
-  readonly #failures = new Map<string, Failures>();
+  readonly #displaced: ExpiringFilter; // All of its keys are locked.
+  readonly #displacedLimit: number; // number of failures from which on a displaced key is locked
+  readonly #failures = new Map<string, Failures>(); // The key that failed last comes last.
 
-  /** Displaced keys with at least `displacedLimit` failures go to `displaced`. */
   constructor(limit: number, displaced: ExpiringFilter, displacedLimit: number) {
     this.#limit = limit;
     this.#displaced = displaced;
