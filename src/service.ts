@@ -14,7 +14,7 @@ import { STOP_GRACE_MS } from './http/limits.ts';
 import { Server } from './http/server.ts';
 import { adminHandler } from './ops/admin.ts';
 import type { Log } from './ops/log.ts';
-import { Metrics, measure } from './ops/metrics.ts';
+import { Metrics } from './ops/metrics.ts';
 import { routes } from './routes.ts';
 import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
@@ -71,7 +71,7 @@ async function open(
   const metrics =
     ADMIN_PORT === undefined ? undefined : new Metrics(routes, DATABASE_URL.engine, opened);
   resources.defer(() => metrics?.close());
-  const store = metrics ? measure(opened, DATABASE_TIMEOUT_MS, now, metrics) : opened;
+  const store = metrics?.measure(opened, DATABASE_TIMEOUT_MS, now) ?? opened;
   const secrets = previous === undefined ? [secret] : [secret, previous];
 
   let stopping: Promise<boolean> | undefined;

@@ -48,8 +48,25 @@ export class Metrics {
     this.#requests.record(ms / 1000, method, request.route, String(request.status));
   }
 
-  recordOperation(operation: string, ms: number, failure = ''): void {
-    this.#operations.record(ms / 1000, this.#system, operation, failure);
+  /** Returns a store that passes each operation on, and records its duration and failure. */
+  measure(store: UserStore, timeoutMs: number, now: () => number): UserStore {
+    const calls = OPERATIONS.map((operation) => {
+      const method = store[operation] as (...args: unknown[]) => Promise<unknown>;
+      const call: typeof method = (...args) => {
+        const startMs = now();
+        const called = method.apply(store, args);
+        const record = (err?: unknown) => {
+          const ms = now() - startMs;
+          const failure = failureOf(err, ms >= timeoutMs);
+          this.#operations.record(ms / 1000, this.#system, operation, failure);
+        };
+        called.then(() => record(), record);
+        return called; // The caller gets the store's own promise, so it doesn't wait for the recording.
+      };
+      return [operation, call];
+    });
+    const measured: Pick<UserStore, (typeof OPERATIONS)[number]> = Object.fromEntries(calls);
+    return { ...measured, close: (graceMs) => store.close(graceMs) };
   }
 
   /** Returns all metrics. Event loop delays are those since the previous call. */
@@ -87,33 +104,9 @@ export class Metrics {
   }
 }
 
-/** Returns a store that passes each operation on, and records its duration and failure. */
-export function measure(
-  store: UserStore,
-  timeoutMs: number,
-  now: () => number,
-  metrics: Pick<Metrics, 'recordOperation'>,
-): UserStore {
-  const calls = OPERATIONS.map((operation) => {
-    const method = store[operation] as (...args: unknown[]) => Promise<unknown>;
-    const call: typeof method = (...args) => {
-      const startMs = now();
-      const called = method.apply(store, args);
-      const record = (err?: unknown) => {
-        const ms = now() - startMs;
-        metrics.recordOperation(operation, ms, failureOf(err, ms >= timeoutMs));
-      };
-      called.then(() => record(), record);
-      return called; // The caller gets the store's own promise, so it doesn't wait for the recording.
-    };
-    return [operation, call];
-  });
-  const measured: Pick<UserStore, (typeof OPERATIONS)[number]> = Object.fromEntries(calls);
-  return { ...measured, close: (graceMs) => store.close(graceMs) };
-}
-
-function failureOf(err: unknown, isLate: boolean): string | undefined {
-  if (err === undefined || err instanceof EmailTaken || err instanceof CallerLeft) return undefined;
+/** Returns `error_type`; empty if the operation did not fail. */
+function failureOf(err: unknown, isLate: boolean): string {
+  if (err === undefined || err instanceof EmailTaken || err instanceof CallerLeft) return '';
   if (!(err instanceof StoreUnavailable)) return '_OTHER';
   return isLate ? 'timeout' : 'unavailable';
 }

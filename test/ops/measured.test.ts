@@ -1,23 +1,38 @@
 // The measured store: callers get the store's own results, and each call is recorded.
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
-import { measure } from '../../src/ops/metrics.ts';
-import { ALWAYS, EmailTaken, StoreUnavailable, type UserStore } from '../../src/user.ts';
+import { describe, type TestContext, test } from 'node:test';
+import { Metrics } from '../../src/ops/metrics.ts';
+import {
+  ALWAYS,
+  CallerLeft,
+  EmailTaken,
+  StoreUnavailable,
+  type UserStore,
+} from '../../src/user.ts';
 
 const TIMEOUT_MS = 100;
 
 /** Returns a store whose methods all run `call`. The test advances the clock. */
-function measured(call: (name: string, args: unknown[]) => Promise<unknown>) {
+function measured(t: TestContext, call: (name: string, args: unknown[]) => Promise<unknown>) {
   const clock = { ms: 0 };
-  const told: [string, number, string | undefined][] = [];
+  const metrics = new Metrics({}, 'sqlite', {});
+  t.after(() => metrics.close());
   const store = new Proxy({} as UserStore, {
     get:
       (_target, name) =>
       (...args: unknown[]) =>
         call(String(name), args),
   });
-  const recorder = { recordOperation: (...what: (typeof told)[number]) => void told.push(what) };
-  return { clock, told, store: measure(store, TIMEOUT_MS, () => clock.ms, recorder) };
+  /** Returns the labels of each series and the sum of its durations in milliseconds. */
+  const recorded = () => {
+    const sums =
+      /^db_client_operation_duration_seconds_sum\{db_system_name="sqlite",(.*)\} (.*)$/gm;
+    return Array.from(metrics.exposition().matchAll(sums), ([, labels, seconds]) => [
+      labels!.replace('db_operation_name=', '').replace('error_type=', ''),
+      Number(seconds) * 1000,
+    ]);
+  };
+  return { clock, recorded, store: metrics.measure(store, TIMEOUT_MS, () => clock.ms) };
 }
 
 const ARGUMENTS = {
@@ -32,10 +47,10 @@ const ARGUMENTS = {
 const OPERATIONS = Object.keys(ARGUMENTS) as (keyof typeof ARGUMENTS)[];
 
 for (const operation of OPERATIONS) {
-  test(`${operation} passes its arguments on and returns the store's promise`, async () => {
+  test(`${operation} passes its arguments on and returns the store's promise`, async (t) => {
     const called: unknown[] = [];
     const result = Promise.resolve('result');
-    const { clock, store, told } = measured((name, args) => {
+    const { clock, store, recorded } = measured(t, (name, args) => {
       called.push(name, args);
       // The store can do all its work before it returns.
       clock.ms += 3;
@@ -45,52 +60,48 @@ for (const operation of OPERATIONS) {
     assert.equal(call.apply(store, ARGUMENTS[operation]), result);
     await result;
     assert.deepEqual(called, [operation, ARGUMENTS[operation]]);
-    assert.deepEqual(told, [[operation, 3, undefined]]);
+    assert.deepEqual(recorded(), [[`"${operation}"`, 3]]);
   });
 }
 
-test('every method of a store except close is an operation', () => {
-  const { store } = measured(async () => undefined);
+test('every method of a store except close is an operation', (t) => {
+  const { store } = measured(t, async () => undefined);
   assert.deepEqual(Object.keys(store).sort(), ['close', ...OPERATIONS].sort());
 });
 
-test('close is passed on and not measured', async () => {
+test('close is passed on and not measured', async (t) => {
   const called: string[] = [];
-  const { store, told } = measured(async (name) => called.push(name));
+  const { store, recorded } = measured(t, async (name) => called.push(name));
   await store.close();
-  assert.deepEqual([called, told], [['close'], []]);
+  assert.deepEqual([called, recorded()], [['close'], []]);
 });
 
 describe('failures', () => {
-  for (const { why, err, ms, failure } of [
-    { why: 'a taken email is not a failure', err: new EmailTaken(), ms: 1, failure: undefined },
-    {
-      why: 'nor is a late one',
-      err: new EmailTaken(),
-      ms: TIMEOUT_MS,
-      failure: undefined,
-    },
+  for (const { why, err, ms, labels } of [
+    { why: 'a taken email is not a failure', err: new EmailTaken(), ms: 1, labels: '"find"' },
+    { why: 'nor is a late one', err: new EmailTaken(), ms: TIMEOUT_MS, labels: '"find"' },
+    { why: 'nor a client that has left', err: new CallerLeft(), ms: 1, labels: '"find"' },
     {
       why: 'a failure before the timeout is unavailable',
       err: new StoreUnavailable('gone'),
       ms: TIMEOUT_MS - 1,
-      failure: 'unavailable',
+      labels: '"find","unavailable"',
     },
     {
       why: 'a failure at the timeout is timeout',
       err: new StoreUnavailable('late'),
       ms: TIMEOUT_MS,
-      failure: 'timeout',
+      labels: '"find","timeout"',
     },
-    { why: 'any other error is _OTHER', err: new TypeError('x'), ms: 1, failure: '_OTHER' },
+    { why: 'any other error is _OTHER', err: new TypeError('x'), ms: 1, labels: '"find","_OTHER"' },
   ]) {
-    test(why, async () => {
-      const { clock, store, told } = measured(async () => {
+    test(why, async (t) => {
+      const { clock, store, recorded } = measured(t, async () => {
         clock.ms = ms;
         throw err;
       });
       await assert.rejects(store.find(1), (thrown) => thrown === err);
-      assert.deepEqual(told, [['find', ms, failure]]);
+      assert.deepEqual(recorded(), [[labels, ms]]);
     });
   }
 });

@@ -5,6 +5,7 @@ import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { Metrics } from '../../src/ops/metrics.ts';
 import { routes } from '../../src/routes.ts';
+import type { UserStore } from '../../src/user.ts';
 
 type Pool = ConstructorParameters<typeof Metrics>[2];
 
@@ -109,15 +110,19 @@ describe('requests', () => {
 });
 
 describe('the store', () => {
-  test('an operation has its engine, its name and, if it failed, its error type', (t) => {
+  test('an operation has its engine, its name and, if it failed, its error type', async (t) => {
     const metrics = metricsOf(t, { connections: { used: 0, idle: 0 } });
-    metrics.recordOperation('find', 2, undefined);
-    metrics.recordOperation('find', 5000, 'timeout');
-    metrics.recordOperation('create', 3, undefined);
+    const find = async (id: number) => {
+      if (id === 0) throw new TypeError();
+    };
+    const store = metrics.measure({ find, create: find } as unknown as UserStore, 100, () => 0);
+    await store.find(1);
+    await assert.rejects(store.find(0), TypeError);
+    await store.create({ name: 'Ada', email: 'a@b' });
     const label = (text: string) => `${DURATION}_count{db_system_name="postgresql",${text}} 1`;
     assert.deepEqual(lines(metrics, `${DURATION}_count`), [
       label('db_operation_name="find"'),
-      label('db_operation_name="find",error_type="timeout"'),
+      label('db_operation_name="find",error_type="_OTHER"'),
       label('db_operation_name="create"'),
     ]);
   });
