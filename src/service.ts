@@ -32,14 +32,12 @@ export type Service = Awaited<ReturnType<typeof startService>>;
  * use its database.
  * @throws an Error if an address or the SQLite file can't be opened
  */
-export async function startService(config: Config, log: Log, onFatal: (err: Error) => void) {
+export function startService(config: Config, log: Log, onFatal: (err: Error) => void) {
   const resources = new AsyncDisposableStack(); // released in reverse order
-  try {
-    return await open(config, log, onFatal, resources);
-  } catch (err) {
+  return open(config, log, onFatal, resources).catch(async (err) => {
     await resources.disposeAsync();
     throw err;
-  }
+  });
 }
 
 async function open(

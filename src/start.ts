@@ -62,8 +62,7 @@ export async function start(settings: Settings = {}): Promise<RunningService> {
   const log = new Log('silent', 'json', async () => {}); // 9.2
   const { url, adminUrl, credential, stop } = await startService(config, log, () => {});
   const close = async () => {
-    // No grace time: the clients are in this process and have finished.
-    await stop(0); // 9.4
+    await stop(0); // 9.4: without a grace time, because the clients in this process have finished
   };
   return { url, adminUrl, credential, close, [Symbol.asyncDispose]: close };
 }
