@@ -8,18 +8,15 @@ export function entityTag(user: User): string {
 }
 
 /** True if an `If-None-Match` header lists the tag (RFC 9110 §13.1.2). */
-export function listsTag(header: string | undefined, tag: string): boolean {
-  return header !== undefined && matches(parseTags(header, 'weak'), tag.slice(1, -1));
+export function listsTag(tag: string, header = ''): boolean {
+  return matches(parseTags(header, 'weak'), tag.slice(1, -1));
 }
 
 /** Returns the condition that `If-Match` and `If-None-Match` express (4.8). */
 export function condition(headers: IncomingHttpHeaders): Condition {
-  const { 'if-match': match, 'if-none-match': noneMatch } = headers;
-  if (match === undefined && noneMatch === undefined) return ALWAYS;
-  return {
-    oneOf: match === undefined ? 'any' : parseVersions(match, 'strong'),
-    noneOf: noneMatch === undefined ? [] : parseVersions(noneMatch, 'weak'),
-  };
+  const { 'if-match': match = '*', 'if-none-match': noneMatch = '' } = headers;
+  if (match === '*' && noneMatch === '') return ALWAYS;
+  return { oneOf: parseVersions(match, 'strong'), noneOf: parseVersions(noneMatch, 'weak') };
 }
 
 function parseVersions(header: string, comparison: 'strong' | 'weak'): Versions {

@@ -43,7 +43,7 @@ export async function compress(body: Buffer, type: string, headers: readonly str
     /** Returns 200 in the coding that the client prefers, or 304 if the client has that already. */
     reply(request: IncomingHttpHeaders): Reply {
       const { tag, found, notModified } = variants[chooseCoding(request['accept-encoding'] ?? '')];
-      return listsTag(request['if-none-match'], tag) ? notModified : found; // 8.3
+      return listsTag(tag, request['if-none-match']) ? notModified : found; // 8.3
     },
   };
 }
