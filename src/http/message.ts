@@ -5,8 +5,7 @@ import { HttpError } from './errors.ts';
 // uri-host [ ":" port ]: a name, an address, or nothing (RFC 9112 §3.2, RFC 3986 §3.2.2)
 const HOST = /^(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/;
 
-/** Limit of the header section (RFC 6585 §5). */
-export const MAX_HEADER_BYTES = 16 * 1024;
+export const MAX_HEADER_BYTES = 16 * 1024; // limit of the header section (RFC 6585 §5)
 
 /** @throws HttpError 505, 431 or 400 (RFC 9112 §2.3, §6.1, §3.2) */
 export function checkMessage(req: IncomingMessage): void {
@@ -26,20 +25,14 @@ export function checkMessage(req: IncomingMessage): void {
 
 /** Node counts only names and values. With `: ` and CR LF, many short fields are twice as large. */
 export function headerBytes({ rawHeaders }: IncomingMessage): number {
-  let bytes = 2 * rawHeaders.length;
-  for (const text of rawHeaders) bytes += text.length;
-  return bytes;
+  return rawHeaders.reduce((bytes, text) => bytes + text.length + 2, 0);
 }
 
 /** The header's value if it was sent exactly once. Of several, node keeps only the first. */
 export function singleHeader(req: IncomingMessage, name: 'host' | 'authorization') {
-  const { rawHeaders } = req;
-  let count = 0;
-  for (let i = 0; i < rawHeaders.length; i += 2) {
-    const header = rawHeaders[i]!;
-    if (header.length === name.length && header.toLowerCase() === name) count++;
-  }
-  return count === 1 ? req.headers[name] : undefined;
+  const isNamed = (text: string, i: number) =>
+    i % 2 === 0 && text.length === name.length && text.toLowerCase() === name;
+  return req.rawHeaders.filter(isNamed).length === 1 ? req.headers[name] : undefined;
 }
 
 /** An error of node's parser, with the reason from llhttp. */
@@ -51,7 +44,6 @@ export function statusOfParseError({ code, reason }: ParseError): number {
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 408;
   // 2.4: llhttp reports garbage after a supported version with the same code.
   if (code === 'HPE_INVALID_VERSION') return reason === 'Expected CRLF after version' ? 400 : 505;
-  // The preface of HTTP/2, "PRI * HTTP/2.0".
-  if (code === 'HPE_PAUSED_H2_UPGRADE') return 505;
+  if (code === 'HPE_PAUSED_H2_UPGRADE') return 505; // the preface of HTTP/2, "PRI * HTTP/2.0"
   return 400;
 }
