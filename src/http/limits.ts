@@ -6,10 +6,8 @@ import { MAX_HEADER_BYTES } from './message.ts';
 // Parsers that node keeps for further connections, 1,000 by default. Each keeps up to 16 KiB of the last
 // head that it did not finish, which no budget sees (6.17).
 export const IDLE_PARSERS = 64;
-/** Connections that the kernel queues before we accept them. */
-export const BACKLOG = 4096;
-/** During a stop, time that an idle connection has to send one more request. */
-export const STOP_GRACE_MS = 500;
+export const BACKLOG = 4096; // connections that the kernel queues before we accept them
+export const STOP_GRACE_MS = 500; // in a stop, an idle connection's time to send one more request
 
 /** Limits of node:http(s), written out. server.ts sets those that are not options. */
 export const HTTP_OPTIONS: ServerOptions = {
@@ -21,12 +19,9 @@ export const HTTP_OPTIONS: ServerOptions = {
   // Longer than the 60 s after which most load balancers drop an idle connection: the side that sends
   // the next request should be the one that closes.
   keepAliveTimeout: 65_000, // 6.14
-  // checkMessage() checks it, so that its 400 has the headers of every response.
-  requireHostHeader: false,
+  requireHostHeader: false, // checkMessage() checks it, so that its 400 has the headers of every response
   joinDuplicateHeaders: false,
-  noDelay: true,
-  // Don't make a stream for a request without a body.
-  optimizeEmptyRequests: true,
+  optimizeEmptyRequests: true, // no stream for a request without a body
 };
 
 export const TLS_OPTIONS: TlsOptions = {
