@@ -4,17 +4,15 @@ import { HttpError } from './errors.ts';
 /** @throws HttpError 400 for a known parameter that repeats, and for malformed percent-encoding */
 export function parseQuery<Name extends string>(query: string, known: readonly Name[]) {
   const values: Partial<Record<Name, string>> = {};
-  if (query === '') return values;
   for (const part of query.split('&')) {
-    const equals = part.indexOf('=');
-    const end = equals === -1 ? part.length : equals;
-    const sent = percentDecode(part.slice(0, end), 'query');
-    const name = known.find((one) => one === sent);
+    const [, key = '', value = ''] = /^([^=]*)=?(.*)$/s.exec(part)!;
+    const decoded = percentDecode(key, 'query');
+    const name = known.find((one) => one === decoded);
     if (name === undefined) continue; // 4.2
     if (values[name] !== undefined) {
       throw new HttpError(400, `The query parameter ${name} must appear only once.`); // 4.2
     }
-    values[name] = percentDecode(part.slice(end + 1), 'query');
+    values[name] = percentDecode(value, 'query');
   }
   return values;
 }

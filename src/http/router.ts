@@ -4,27 +4,21 @@ import { percentDecode } from './query.ts';
 
 /** A path of the table with all its methods. */
 export interface Resource<Route> {
-  /** As in the table: `/users/{id}`. */
-  readonly pattern: string;
+  readonly pattern: string; // as in the table: `/users/{id}`
   readonly segments: readonly string[];
-  /** By method. `HEAD` has the route of `GET`. */
-  readonly routes: ReadonlyMap<string, Route>;
-  /** Value of `Allow`. */
-  readonly allow: string;
+  readonly routes: ReadonlyMap<string, Route>; // by method; `HEAD` has the route of `GET`
+  readonly allow: string; // value of `Allow`
 }
 
 interface Match<Route> {
   readonly resource: Resource<Route>;
-  /** Values of the pattern's `{name}` segments, percent-decoded. */
-  readonly parameters: Readonly<Record<string, string>>;
-  /** The query without its `?`, not decoded. */
-  readonly query: string;
+  readonly parameters: Readonly<Record<string, string>>; // values of `{name}` segments, decoded
+  readonly query: string; // raw, without its `?`
 }
 
 export class Router<Route> {
   readonly #resources: Resource<Route>[] = [];
-  /** Matches of the paths without parameters, for a lookup that parses nothing. */
-  readonly #literal = new Map<string, Match<Route>>();
+  readonly #literal = new Map<string, Match<Route>>(); // paths without parameters: parses nothing
 
   /** The keys of the table are `METHOD /path`. @throws an Error if a path can match two patterns */
   constructor(table: Readonly<Record<string, Route>>) {
@@ -36,7 +30,7 @@ export class Router<Route> {
       if (method === 'GET') routes.set('HEAD', route); // 2.6
     }
     for (const [pattern, routes] of byPattern) {
-      const segments = pattern.slice(1).split('/');
+      const segments = pattern.split('/');
       const twin = this.#resources.find((one) => overlap(one.segments, segments));
       if (twin) throw new Error(`a path can match both ${twin.pattern} and ${pattern}`);
       const allow = [...routes.keys(), 'OPTIONS'].join(', ');
@@ -56,45 +50,32 @@ export class Router<Route> {
   find(target: string): Match<Route> | undefined {
     const literal = this.#literal.get(target);
     if (literal !== undefined) return literal;
-    const mark = target.indexOf('?');
-    const end = mark === -1 ? target.length : mark;
-    const segments = splitPath(withoutOrigin(target.slice(0, end)));
+    const [, path = '', query = ''] = /^([^?]*)\??(.*)$/s.exec(target)!;
+    const segments = splitPath(path);
     for (const resource of this.#resources) {
       const parameters = matchPath(resource.segments, segments);
-      if (parameters === undefined) continue;
-      return { resource, parameters, query: target.slice(end + 1) };
+      if (parameters !== undefined) return { resource, parameters, query };
     }
     return undefined;
   }
 }
 
-/** Returns the path of a target, also of one in absolute form (2.7, RFC 9112 §3.2.2). */
-function withoutOrigin(path: string): string {
-  if (path.startsWith('/')) return path;
-  const absolute = /^https?:\/\/[^/]*(.*)$/is.exec(path);
-  return absolute ? absolute[1] || '/' : path;
-}
-
 /**
- * Splits a path, then decodes each segment once, so `%2F` never separates (2.7). Ignores one trailing
- * slash. A path with an empty segment, or without a slash in front, has no segments.
+ * Splits a path, also of a target in absolute form (RFC 9112 §3.2.2), without one trailing slash. Then
+ * decodes each segment once, so `%2F` never separates (2.7).
  */
 function splitPath(path: string): readonly string[] {
-  if (!path.startsWith('/')) return [];
-  const sent = path.slice(1).split('/');
-  const segments = path.includes('%') ? sent.map((one) => percentDecode(one, 'path')) : sent;
-  if (segments.length === 1) return segments;
-  if (segments.at(-1) === '') segments.pop();
-  return segments.includes('') ? [] : segments;
+  const local = path.replace(/^https?:\/\/[^/]*\/?/i, '/').replace(/(?<=[^/])\/$/, '');
+  return local.split('/').map((segment) => percentDecode(segment, 'path'));
 }
 
 function matchPath(pattern: readonly string[], path: readonly string[]) {
   if (pattern.length !== path.length) return undefined;
   const parameters: Record<string, string> = {};
-  for (let i = 0; i < pattern.length; i++) {
-    const segment = pattern[i]!;
-    if (isParameter(segment)) parameters[segment.slice(1, -1)] = path[i]!;
-    else if (segment !== path[i]) return undefined;
+  for (const [i, segment] of pattern.entries()) {
+    const sent = path[i]!;
+    if (isParameter(segment) && sent !== '') parameters[segment.slice(1, -1)] = sent;
+    else if (segment !== sent) return undefined;
   }
   return parameters;
 }
