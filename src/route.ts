@@ -9,8 +9,7 @@ import type { UserStore } from './user.ts';
 /** Everything that handlers use besides the request. All requests share it. */
 export interface Services extends AuthServices {
   readonly store: UserStore;
-  /** The one note, as JSON. */
-  readonly note: string;
+  readonly note: string; // as JSON
   readonly openapi: StaticDocument;
   readonly docs: StaticDocument;
 }
@@ -29,15 +28,11 @@ export type RouteHandler = (context: Context, services: Services) => Reply | Pro
 
 export interface Route {
   readonly access: Access;
-  /** Media types of the body; empty if the route takes none. */
-  readonly accepts: readonly MediaType[];
-  /** Statuses that the handler returns. Those of the pipeline, such as 401, follow from the row. */
-  readonly returns: readonly number[];
+  readonly accepts: readonly MediaType[]; // media types of the body; empty if the route takes none
+  readonly returns: readonly number[]; // the handler's statuses; those of the pipeline, such as 401, follow
   readonly handle: RouteHandler;
-  /** One line of Markdown. */
-  readonly summary: string;
+  readonly summary: string; // one line of Markdown
 }
 
-/** `HEAD` and `OPTIONS` follow from the other methods of a path. */
-type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'; // HEAD and OPTIONS follow from them
 export type RouteTable = { readonly [key: `${Method} /${string}`]: Route };
