@@ -4,19 +4,16 @@ import { HttpError } from '../http/errors.ts';
 import { parseQuery } from '../http/query.ts';
 import { empty, json, type Pieces, type Reply } from '../http/reply.ts';
 import type { Context, RouteHandler, Services } from '../route.ts';
-import type { User, UserChange, UserStore, WriteResult } from '../user.ts';
+import type { Page, User, UserChange, UserStore, WriteResult } from '../user.ts';
 import { FIELDS, isValid, matches, parseChange, parseNewUser } from '../user.ts';
 
-/** Lists of at least this many users are streamed. Each read after the first takes at most this many. */
-const PAGE_SIZE = 500; // 4.1
-/** Approximate length of a piece of a stream. ASCII text fits into one slice of a body, or two over TLS. */
-const PIECE_CHARACTERS = 29 * 1024;
-/** From this length, bytes shared by all responses cost less than text copied for each. */
-const SHARED_CHARACTERS = 16 * 1024;
-const MAX_LIMIT = 1000;
+const PAGE_SIZE = 500; // 4.1: A list of so many users is streamed, in reads of at most as many.
+const PIECE_CHARACTERS = 29 * 1024; // of a stream, about; in ASCII, one slice of a body, or two over TLS
+const SHARED_CHARACTERS = 16 * 1024; // From here on, shared bytes cost less than text copied for each.
+const MAX_LIMIT = 1000; // 4.2
 const NO_SUCH_USER = 'No user has this id.';
 
-export async function listUsers(context: Context, { store }: Services): Promise<Reply> {
+export async function list(context: Context, { store }: Services): Promise<Reply> {
   const values = parseQuery(context.query, ['limit', 'after', 'email']); // 4.2
   const limit = parseInteger('limit', 1, MAX_LIMIT, values.limit);
   const after = parseInteger('after', 0, Number.MAX_SAFE_INTEGER, values.after) ?? 0;
@@ -35,42 +32,37 @@ export async function listUsers(context: Context, { store }: Services): Promise<
   const headers = count < users.length ? ['Link', next] : [];
   if (count < PAGE_SIZE) return json(jsonArray(users, count), headers); // 4.1
   const last = limit === undefined ? Number.POSITIVE_INFINITY : users[count - 1]!.id;
-  const body = piecesOf(users, last, context, store);
-  return { status: 200, type: 'application/json', body, headers };
+  return json(piecesOf(users, last, context, store), headers);
 }
 
-export async function createUser(context: Context, { store }: Services): Promise<Reply> {
+export async function create(context: Context, { store }: Services): Promise<Reply> {
   const user = await store.create(parseNewUser(context.body), context);
   const headers = ['Location', `/users/${user.id}`, 'ETag', entityTag(user)]; // 4.4
   return json(representation(user), headers, 201);
 }
 
-export async function readUser(context: Context, { store }: Services): Promise<Reply> {
+export async function read(context: Context, { store }: Services): Promise<Reply> {
   const { oneOf, noneOf } = condition(context.headers);
-  const found = await store.find(parseId(context.parameters.id!), context);
+  const found = await store.find(parseId(context), context);
   const user = existing(found && !matches(oneOf, found.version) ? 'stale' : found);
   const tag = ['ETag', entityTag(user)];
   if (matches(noneOf, user.version)) return empty(304, tag); // 4.3
   return json(representation(user), tag);
 }
 
-/** PUT /users/{id} (contract 4.5) */
-export const replaceUser = updateWith(parseNewUser);
+export const replace = updateWith(parseNewUser); // 4.5
 
-/** PATCH /users/{id} (contract 4.6): a JSON Merge Patch (RFC 7396) */
-export const patchUser = updateWith(parseChange);
+export const patch = updateWith(parseChange); // 4.6: a JSON Merge Patch (RFC 7396)
 
-/** DELETE /users/{id} (contract 4.7) */
-export async function deleteUser(context: Context, { store }: Services): Promise<Reply> {
-  const { parameters, headers } = context;
-  const removed = await store.delete(parseId(parameters.id!), condition(headers), context);
-  return json(representation(existing(removed)));
+export async function remove(context: Context, { store }: Services): Promise<Reply> {
+  const removed = await store.delete(parseId(context), condition(context.headers), context);
+  return json(representation(existing(removed))); // 4.7
 }
 
 function updateWith(parse: (body: unknown) => UserChange): RouteHandler {
   return async (context, { store }) => {
     const fields = parse(context.body);
-    const id = parseId(context.parameters.id!); // 2.5
+    const id = parseId(context); // 2.5
     const user = existing(await store.update(id, fields, condition(context.headers), context));
     // Contrary to RFC 9110 §9.3.4, because clients need the tag for the next If-Match.
     const tag = ['ETag', entityTag(user), 'Content-Location', `/users/${user.id}`]; // 4.8
@@ -85,54 +77,50 @@ function existing(result: WriteResult): User {
 }
 
 /**
- * Streams a JSON array of users up to the id `last`. The first piece has the users in `read`. Each later
+ * Streams a JSON array of users up to the id `last`. The first piece has the users in `first`. Each later
  * one is read just before it is sent, so that a thousand clients hold no users meanwhile.
  */
-function piecesOf(read: readonly User[], last: number, caller: Context, store: UserStore): Pieces {
-  let users: readonly User[] | undefined = read;
-  let after = 0;
-  let pageSize = PAGE_SIZE;
+function piecesOf(first: readonly User[], last: number, caller: Context, store: UserStore): Pieces {
+  let users: readonly User[] | undefined = first;
+  let start = '[';
+  let rest: Page | undefined;
+  const load = async (page: Page) => {
+    users = await store.list(page, caller);
+  };
   return {
     next() {
-      if (pageSize === 0) return undefined;
-      if (users === undefined) {
-        return store.list({ after, limit: pageSize }, caller).then((page) => {
-          users = page;
-        });
-      }
-      const isFirst = after === 0;
-      const piece = shared(users, `${isFirst} ${last}`, (page) => makePiece(page, isFirst, last));
+      if (users === undefined) return rest && load(rest);
+      const piece = shared(users, start + last, (read) => makePiece(read, start, last));
       users = undefined;
-      ({ after, pageSize } = piece);
+      start = ',';
+      rest = piece.rest;
       return piece.body;
     },
   };
 }
 
 /**
- * Formats the first users as a piece of about PIECE_CHARACTERS. Also returns what to read for the next
- * one: `pageSize` users `after` an id; 0 if the list ends here.
+ * Formats the first users up to the id `last` as a piece of about PIECE_CHARACTERS, which begins with `start`.
+ * Also returns what to read for the next piece; undefined if the list ends here.
  */
-function makePiece(users: readonly User[], isFirst: boolean, last: number) {
+function makePiece(users: readonly User[], start: string, last: number) {
   const parts: string[] = [];
   let length = 0;
-  let after = 0;
+  let after = last;
   for (const user of users) {
     if (user.id > last || length >= PIECE_CHARACTERS) break;
     const text = representation(user);
-    parts.push(isFirst && after === 0 ? '[' : ',', text);
+    parts.push(length === 0 ? start : ',', text);
     length += text.length;
     after = user.id;
   }
   const charactersPerUser = length / (parts.length / 2); // A user has two parts.
-  let pageSize = Math.min(Math.ceil(PIECE_CHARACTERS / charactersPerUser), PAGE_SIZE);
-  if (parts.length === 0 || after === last) {
-    parts.push(']');
-    pageSize = 0;
-  }
+  const limit = Math.min(Math.ceil(PIECE_CHARACTERS / charactersPerUser), PAGE_SIZE);
+  const rest = after === last ? undefined : { after, limit };
+  if (rest === undefined) parts.push(']');
   // Not a text built with +: Buffer.from() would flatten it in a call that must not allocate. A garbage
   // collection there can end the process (node 26, "Lazy deopt after a fast API call").
-  return { body: Buffer.from(parts.join('')), after, pageSize };
+  return { body: Buffer.from(parts.join('')), rest };
 }
 
 /** Returns the JSON of the first `count` users. */
@@ -163,8 +151,8 @@ function publicFields({ id, name, email }: User) {
   return { id, name, email };
 }
 
-function parseId(text: string): number {
-  const id = /^[1-9][0-9]{0,15}$/.test(text) ? Number(text) : Number.NaN;
+function parseId({ parameters }: Context): number {
+  const id = /^[1-9][0-9]{0,15}$/.test(parameters.id!) ? Number(parameters.id) : Number.NaN;
   if (!Number.isSafeInteger(id)) throw new HttpError(404, NO_SUCH_USER); // 4.9
   return id;
 }

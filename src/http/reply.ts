@@ -28,7 +28,7 @@ const TLS_SLICE_BYTES = 15 * 1024;
 const LOAD_MS = TURN_MS / 4; // charged for a piece to load; most of its work happens after loading
 const EMPTY = Buffer.alloc(0);
 
-export function json(body: string | Buffer, headers: readonly string[] = [], status = 200): Reply {
+export function json(body: Reply['body'], headers: readonly string[] = [], status = 200): Reply {
   return { status, type: 'application/json', body, headers }; // 2.1
 }
 

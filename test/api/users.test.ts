@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { listUsers } from '../../src/api/users.ts';
+import { list as listUsers } from '../../src/api/users.ts';
 import type { Pieces } from '../../src/http/reply.ts';
 import type { Context, Services } from '../../src/route.ts';
 import type { Caller, Page, User, UserStore } from '../../src/user.ts';
