@@ -42,38 +42,32 @@ export function parseForm(text: string): object {
   // V8 stores {}[999] in an array of 12 kB. A deleted large index makes it use a hash table.
   const form: Record<string, Value> = { 4294967294: '' };
   delete form[4294967294];
-  for (const [name, group] of groupBySegment(parameters, 0)) form[name] = build(group, 1);
+  const groups = Map.groupBy(parameters, ({ path }) => path[0]!);
+  for (const [name, group] of groups) form[name] = build(group, 1);
   return form;
 }
 
 /** Returns the value of parameters whose paths share the first `level` segments. */
 function build(parameters: readonly Parameter[], level: number): Value {
-  const isLeaf = ({ path }: Parameter) => path.length === level;
-  if (parameters.every(isLeaf)) {
-    const values = parameters.map(({ value }) => value);
-    return values.length === 1 ? values[0]! : values;
-  }
-  if (parameters.some(isLeaf)) throw malformed('has a name with both a value and children'); // 3.14
+  const values = parameters.filter(({ path }) => path.length === level).map(({ value }) => value);
+  if (values.length === parameters.length) return values.length === 1 ? values[0]! : values;
+  if (values.length > 0) throw malformed('has a name with both a value and children'); // 3.14
 
-  const groups = groupBySegment(parameters, level);
+  const groups = Map.groupBy(parameters, ({ path }) => path[level]!);
   const [kind, ...otherKinds] = new Set([...groups.keys()].map(kindOf));
   if (otherKinds.length > 0) throw malformed('mixes keys, indices and [] under one name'); // 3.14
-  if (kind === 'key') {
-    return Object.fromEntries(Array.from(groups, ([key, group]) => [key, build(group, level + 1)]));
-  }
   if (kind === 'list') {
     const items = build(parameters, level + 1);
     return Array.isArray(items) ? items : [items];
+  }
+  if (kind === 'key') {
+    return Object.fromEntries(Array.from(groups, ([key, group]) => [key, build(group, level + 1)]));
   }
   return Array.from({ length: groups.size }, (_, index) => {
     const group = groups.get(String(index));
     if (group === undefined) throw malformed('has a gap in the indices under one name'); // 3.14
     return build(group, level + 1);
   });
-}
-
-function groupBySegment(parameters: readonly Parameter[], level: number) {
-  return Map.groupBy(parameters, ({ path }) => path[level]!);
 }
 
 function kindOf(segment: string): 'key' | 'index' | 'list' {
