@@ -6,8 +6,7 @@ import { type Reply, text } from './reply.ts';
 export class HttpError extends Error {
   override readonly name = 'HttpError';
   readonly status: number;
-  /** Flat list of header names and values. */
-  readonly headers: readonly string[];
+  readonly headers: readonly string[]; // a flat list of names and values
 
   /** `message` is one sentence for the client (2.1). Default: the status text (RFC 9110 §15). */
   constructor(status: number, message = STATUS_CODES[status], headers: readonly string[] = []) {

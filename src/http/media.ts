@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http';
 import { HttpError } from './errors.ts';
 
-/** Media types by their short names in the route table. */
+/** By their short names in the route table. */
 export const MEDIA_TYPES = {
   json: 'application/json',
   form: 'application/x-www-form-urlencoded',
@@ -14,35 +14,33 @@ export type MediaType = keyof typeof MEDIA_TYPES;
 /** @throws HttpError 415 with the accepted types (2.8, RFC 9110 §15.5.16, §12.5.3) */
 export function mediaType(req: IncomingMessage, accepts: readonly MediaType[]) {
   if (accepts.length === 0) return undefined;
-  const coding = req.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
-  if (coding !== 'identity') {
+  const { 'content-encoding': coding = 'identity', 'content-type': sent = '' } = req.headers;
+  if (coding.trim().toLowerCase() !== 'identity') {
     const fault = 'The body must not have a Content-Encoding other than identity.';
     throw new HttpError(415, fault, ['Accept-Encoding', 'identity']);
   }
-  const type = utf8Type(req.headers['content-type'] ?? '');
+  const type = utf8Type(sent);
   const found = accepts.find((name) => MEDIA_TYPES[name] === type);
   if (found !== undefined) return found;
   const accepted = accepts.map((name) => MEDIA_TYPES[name]).join(', ');
   const headers = ['Accept', accepted];
   if (req.method === 'PATCH') headers.push('Accept-Patch', accepted);
-  const types = accepted.replace(', ', ' or ');
-  throw new HttpError(415, `The body must be ${types}, in UTF-8.`, headers);
+  const fault = `The body must be ${accepted.replace(', ', ' or ')}, in UTF-8.`;
+  throw new HttpError(415, fault, headers);
 }
 
 // media-type = type "/" subtype *( OWS ";" OWS [ parameter ] )   (RFC 9110 §8.3.1)
 // parameter  = token "=" ( token / quoted-string )
 const TYPE = /^[ \t]*([^; \t]*)/;
 const PARAMETER =
-  /[ \t]*;[ \t]*(?:([\w!#$%&'*+.^`|~-]+)=([\w!#$%&'*+.^`|~-]+|"(?:[^"\\]|\\.)*"))?/y;
+  /[ \t]*;[ \t]*(?:([\w!#$%&'*+.^`|~-]+)=([\w!#$%&'*+.^`|~-]+|"(?:[^"\\]|\\.)*"))?/gy;
 
 /** Returns the type in lower case; undefined if the header is malformed or has another charset. */
 function utf8Type(header: string): string | undefined {
   const [start, type] = TYPE.exec(header)!;
   let end = start.length;
-  PARAMETER.lastIndex = end;
-  for (let match = PARAMETER.exec(header); match !== null; match = PARAMETER.exec(header)) {
-    end = PARAMETER.lastIndex;
-    const [, name, sent = ''] = match;
+  for (const [text, name, sent = ''] of header.slice(end).matchAll(PARAMETER)) {
+    end += text.length;
     const value = sent.replace(/^"(.*)"$/s, '$1').replace(/\\(.)/g, '$1');
     if (name?.toLowerCase() === 'charset' && value.toLowerCase() !== 'utf-8') return undefined; // 2.8
   }
