@@ -60,7 +60,14 @@ export class App implements Handler {
   }
 
   handle(exchange: Exchange): void {
-    this.#begin(exchange);
+    const { headers, connection, method } = exchange;
+    const { trustProxy, begin } = this.#options;
+    const id = headers['x-request-id'];
+    const isKept = typeof id === 'string' && REQUEST_ID.test(id);
+    exchange.requestId = isKept ? id : this.#newRequestId(); // 2.2
+    const forwardedFor = headers['x-forwarded-for'] as string | undefined;
+    exchange.client = clientAddress(connection.address, forwardedFor, trustProxy);
+    begin(method);
     try {
       const reply = this.#process(exchange);
       if (reply !== undefined) this.#respond(exchange, reply);
@@ -78,17 +85,6 @@ export class App implements Handler {
     begin('');
     record({ ...NO_REQUEST, requestId, client: connection.address, startMs: now(), status, bytes });
     return rawReply(reply, [...this.#common, 'X-Request-Id', requestId]); // 2.2
-  }
-
-  #begin(exchange: Exchange): void {
-    const { headers, connection } = exchange;
-    const sent = headers['x-request-id'];
-    exchange.requestId =
-      typeof sent === 'string' && REQUEST_ID.test(sent) ? sent : this.#newRequestId(); // 2.2
-    const { trustProxy, begin } = this.#options;
-    const forwardedFor = headers['x-forwarded-for'] as string | undefined;
-    exchange.client = clientAddress(connection.address, forwardedFor, trustProxy);
-    begin(exchange.method);
   }
 
   #newRequestId(): string {
