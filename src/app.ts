@@ -9,7 +9,7 @@ import { errorReply, HttpError } from './http/errors.ts';
 import type { Exchange } from './http/exchange.ts';
 import { MEDIA_TYPES } from './http/media.ts';
 import { checkMessage, singleHeader } from './http/message.ts';
-import { checkQuery } from './http/query.ts';
+import { percentDecode } from './http/query.ts';
 import { empty, type Reply, rawReply, send } from './http/reply.ts';
 import { type Resource, Router } from './http/router.ts';
 import type { Route, RouteTable, Services } from './route.ts';
@@ -125,7 +125,7 @@ export class App implements Handler {
   }
 
   #call(exchange: Exchange, route: Route): Reply | Promise<Reply> {
-    checkQuery(exchange.query); // 2.7
+    percentDecode(exchange.query, 'query'); // 2.7: also in parameters that no handler reads
     try {
       return route.handle(exchange, this.#options.services);
     } finally {
@@ -137,7 +137,7 @@ export class App implements Handler {
   /** Responds to OPTIONS; refuses any other method with 405 (RFC 9110 §9.3.7, §15.5.6). */
   #withoutRoute({ req, query }: Exchange, resource: Resource<Route>): Reply {
     if (req.method !== 'OPTIONS') throw new HttpError(405, undefined, ['Allow', resource.allow]); // 2.6
-    checkQuery(query); // 2.7
+    percentDecode(query, 'query'); // 2.7
     const patch = resource.routes.get('PATCH');
     const accepted = patch?.accepts.map((type) => MEDIA_TYPES[type]).join(', ');
     return this.#options204(resource.allow, accepted ? ['Accept-Patch', accepted] : []);

@@ -17,11 +17,6 @@ export function parseQuery<Name extends string>(query: string, known: readonly N
   return values;
 }
 
-/** @throws HttpError 400 for malformed percent-encoding, also in parameters that no handler reads */
-export function checkQuery(query: string): void {
-  if (query.includes('%')) percentDecode(query, 'query'); // 2.7
-}
-
 /** @throws HttpError 400 for encoding that is malformed or not UTF-8 */
 export function percentDecode(text: string, part: 'path' | 'query' | 'form'): string {
   try {
