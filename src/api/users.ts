@@ -143,13 +143,8 @@ function shared<T>(users: readonly User[], key: string, make: (users: readonly U
   return value;
 }
 
-function representation(user: User): string {
-  return JSON.stringify(publicFields(user));
-}
-
-function publicFields({ id, name, email }: User) {
-  return { id, name, email };
-}
+const publicFields = ({ id, name, email }: User) => ({ id, name, email });
+const representation = (user: User) => JSON.stringify(publicFields(user));
 
 function parseId({ parameters }: Context): number {
   const id = /^[1-9][0-9]{0,15}$/.test(parameters.id!) ? Number(parameters.id) : Number.NaN;

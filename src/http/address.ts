@@ -6,12 +6,12 @@ import { isIP, isIPv4, SocketAddress } from 'node:net';
  * right, because clients can forge those further left. The socket's address must be plain.
  */
 export function clientAddress(socket: string, forwardedFor: string | undefined, proxies: number) {
-  if (proxies > 0 && forwardedFor !== undefined) {
-    const entry = forwardedFor.split(',').at(-proxies) ?? '';
-    const address = withoutPort(entry.trim());
-    if (isIP(address) !== 0) return plainAddress(address);
-  }
-  return socket;
+  if (proxies === 0 || forwardedFor === undefined) return socket;
+  const entry = forwardedFor.split(',').at(-proxies)?.trim() ?? '';
+  // "192.0.2.1:4711", "[2001:db8::1]:4711", "[2001:db8::1]"
+  const match = /^\[([^\]]*)\](?::[0-9]+)?$/.exec(entry) ?? /^([0-9.]+):[0-9]+$/.exec(entry);
+  const address = match?.[1] ?? entry;
+  return isIP(address) === 0 ? socket : plainAddress(address);
 }
 
 /**
@@ -27,12 +27,6 @@ export function counterKeys(address: string) {
     .split(':', 4)
     .map((group) => Number.parseInt(`0${group}`, 16).toString(16));
   return { network: groups.join(':'), site: `${groups.slice(0, 3).join(':')}::/48` };
-}
-
-// "192.0.2.1:4711", "[2001:db8::1]:4711", "[2001:db8::1]"
-function withoutPort(entry: string): string {
-  const match = /^\[([^\]]*)\](?::[0-9]+)?$/.exec(entry) ?? /^([0-9.]+):[0-9]+$/.exec(entry);
-  return match?.[1] ?? entry;
 }
 
 /**

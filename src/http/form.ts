@@ -92,10 +92,6 @@ function isPrototypeName(name: string): boolean {
 }
 
 /** Here "+" is a space (WHATWG URL, application/x-www-form-urlencoded). */
-function decode(text: string): string {
-  return percentDecode(text.replaceAll('+', ' '), 'form'); // 3.16
-}
+const decode = (text: string) => percentDecode(text.replaceAll('+', ' '), 'form'); // 3.16
 
-function malformed(fault: string): HttpError {
-  return new HttpError(400, `The form ${fault}.`);
-}
+const malformed = (fault: string) => new HttpError(400, `The form ${fault}.`);

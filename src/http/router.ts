@@ -86,6 +86,4 @@ function overlap(a: readonly string[], b: readonly string[]): boolean {
   return a.length === b.length && a.every(fits);
 }
 
-function isParameter(segment: string): boolean {
-  return segment.startsWith('{');
-}
+const isParameter = (segment: string) => segment.startsWith('{');

@@ -37,7 +37,7 @@ export async function compress(body: Buffer, type: string, headers: readonly str
   };
   /** Returns 200 in the coding that the client prefers, or 304 if the client has that already. */
   return (request: IncomingHttpHeaders): Reply => {
-    const { tag, found, notModified } = variants[chooseCoding(request['accept-encoding'] ?? '')];
+    const { tag, found, notModified } = variants[chooseCoding(request['accept-encoding'])];
     return listsTag(tag, request['if-none-match']) ? notModified : found; // 8.3
   };
 }
@@ -47,7 +47,7 @@ const ELEMENT =
   /^[ \t]*([!#$%&'*+.^_`|~\w-]+)(?:[ \t]*;[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?))?[ \t]*$/i;
 
 /** Ignores malformed elements of the list. */
-function chooseCoding(accepted: string): (typeof CODINGS)[number] {
+function chooseCoding(accepted = ''): (typeof CODINGS)[number] {
   // "*" doesn't cover identity: a client that accepts any coding gets a compressed document.
   const weights = new Map([['identity', 0]]);
   for (const element of accepted.split(',')) {
