@@ -224,10 +224,16 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.match(await focused(), /"contents"/);
   });
 
-  test('the skip link skips the credentials', async () => {
+  test('the skip link appears on focus and skips the credentials', async () => {
     await using opened = await open();
     const { keyboard } = opened.page;
+    const box = (selector: string) => opened.page.locator(selector).boundingBox();
+    const heading = await box('h1');
+    assert.ok((await box('.skip'))!.y < 0);
     await keyboard.press('Tab');
+    // It becomes visible and moves nothing.
+    assert.ok((await box('.skip'))!.y > 0);
+    assert.deepEqual(await box('h1'), heading);
     await keyboard.press('Enter');
     await keyboard.press('Tab');
     const text = await opened.page.evaluate<string>('document.activeElement.textContent');
