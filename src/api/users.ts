@@ -100,8 +100,8 @@ function piecesOf(first: readonly User[], last: number, caller: Context, store: 
 }
 
 /**
- * Formats the first users up to the id `last` as a piece of about PIECE_CHARACTERS, which begins with `start`.
- * Also returns what to read for the next piece; undefined if the list ends here.
+ * Formats users up to the id `last` as a piece of about PIECE_CHARACTERS that begins with `start`. Also
+ * returns what to read for the next piece; undefined if the list ends here.
  */
 function makePiece(users: readonly User[], start: string, last: number) {
   const parts: string[] = [];
