@@ -1,9 +1,8 @@
-// Postgres connection pool with deadlines, reconnection and failover. Each connection is a client of npm
-// `postgres` with one socket (docs/design.md, "Our own pool"). If it is lost, late or read-only (25006), the
-// calls of its batch fail, because their outcome is unknown, and an attempt to connect begins. Waiting calls
-// keep waiting. All connections lead to one host. If that host fails, or an attempt does, the next attempt
-// goes to the next host of the URL. A pass tries each host once, and a pause follows it. The first attempt
-// that succeeds moves all connections to its host.
+// Postgres connection pool with deadlines, reconnection and failover (docs/design.md, "Our own pool"). If a
+// connection is lost, late or read-only, the calls of its batch fail, because their outcome is unknown, and
+// an attempt to connect begins. Waiting calls keep waiting. All connections lead to one host. If that host
+// fails, or an attempt does, the next attempt goes to the next host of the URL. A pass tries each host once,
+// and a pause follows it. The first attempt that succeeds moves all connections to its host.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
@@ -19,17 +18,15 @@ const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 }; // 5.7
 const BACKOFF_MS = { first: 25, longest: 1_000 }; // 5.7
 // A connection lost sooner is a failed attempt: a server can accept connections and be unusable.
 const MIN_LIFETIME_MS = 100;
-// While a batch of at least SHARED_SIZE calls runs, the next one of its queue waits up to this long, so
-// that more calls join it. For fewer calls or slower commits, parallel statements are faster.
-const SHARE_MS = 3;
-const SHARED_SIZE = 8;
+// While a batch of at least `size` calls runs, the next one of its queue waits up to this long, so that more
+// calls join it. For fewer calls or slower commits, parallel statements are faster.
+const SHARE = { ms: 3, size: 8 };
 const TICK_MS = 50; // how often one timer checks the deadlines of all calls
 const END_TIMEOUT_MS = 1_000; // for running statements while the pool closes
 
 const MOVED = 'the pool moved to another host';
 
 type PoolOptions = StoreOptions & Pick<SessionOptions, 'database' | 'authorities'>;
-
 type Queue = BatchSource<Session>;
 
 interface Connection {
@@ -50,7 +47,7 @@ export class Pool {
   #failures = 0; // attempts that failed since a connection lived for MIN_LIFETIME_MS
   #isMigrated = false;
   #isUnavailable = false;
-  readonly #closing = new AbortController();
+  readonly #closing = new AbortController(); // ends the attempts to connect
   #assignment: NodeJS.Immediate | undefined;
   #cancelTick: (() => void) | undefined;
 
@@ -68,11 +65,8 @@ export class Pool {
   }
 
   /** Runs the calls of the queue once all requests of this turn of the event loop have arrived. */
-  readonly schedule = (queue: Queue): void => {
-    if (this.#isClosed) {
-      queue.expire(Number.POSITIVE_INFINITY);
-      return;
-    }
+  readonly schedule = (queue: Queue) => {
+    if (this.#isClosed) return queue.expire(Number.POSITIVE_INFINITY);
     this.#queues.add(queue);
     this.#cancelTick ??= afterPoll(TICK_MS, this.#tick); // 6.6
     this.#assignment ??= setImmediate(() => {
@@ -106,7 +100,10 @@ export class Pool {
     for (const queue of this.#queues) {
       const connection = this.#connections.find(({ batch }) => batch === undefined);
       if (connection === undefined) return;
-      if (this.#resting.has(queue) || (queue.options.writes && !this.#canWrite())) continue;
+      // A lock can stop all writes, so one connection remains for reads (5.9).
+      const writing = this.#connections.filter(({ batch }) => batch?.writes).length;
+      const canWrite = writing < Math.max(1, this.#options.poolSize - 1);
+      if (this.#resting.has(queue) || (queue.options.writes && !canWrite)) continue;
       this.#queues.delete(queue);
       const batch = queue.take(this.#options.now());
       if (batch === undefined) continue;
@@ -115,16 +112,10 @@ export class Pool {
     }
   }
 
-  /** One connection remains for reads, because a lock can stop all writes (5.9). */
-  #canWrite(): boolean {
-    const writing = this.#connections.filter(({ batch }) => batch?.writes).length;
-    return writing < Math.max(1, this.#options.poolSize - 1);
-  }
-
   async #run(connection: Connection, queue: Queue, batch: Batch<Session>): Promise<void> {
     connection.batch = batch;
     const running = batch.run(connection.session);
-    this.#rest(queue, batch.size, running);
+    void this.#rest(queue, batch.size, running);
     const err = await running;
     if (!this.#connections.includes(connection)) return; // Replaced meanwhile; its calls have failed.
     connection.batch = undefined;
@@ -135,17 +126,15 @@ export class Pool {
   }
 
   /** Makes the next batch of the queue wait, if a page or a large batch runs. */
-  #rest(queue: Queue, size: number, running: Promise<unknown>): void {
+  async #rest(queue: Queue, size: number, running: Promise<unknown>): Promise<void> {
     const { takesTurns } = queue.options;
-    if (!takesTurns && size < SHARED_SIZE) return;
+    if (!takesTurns && size < SHARE.size) return;
     this.#resting.add(queue);
-    const wake = () => {
-      this.#resting.delete(queue);
-      this.#assign();
-    };
     // A page takes milliseconds, so the next one waits for its turn (6.18).
-    if (takesTurns) this.#options.turns.add('', wake);
-    else void Promise.race([running, sleep(SHARE_MS, undefined, { ref: false })]).then(wake);
+    if (takesTurns) await new Promise<void>((resolve) => this.#options.turns.add('', resolve));
+    else await Promise.race([running, sleep(SHARE.ms, undefined, { ref: false })]);
+    this.#resting.delete(queue);
+    this.#assign();
   }
 
   /** Drops the connection and makes a new one. A running statement has an unknown outcome (4.13). */
@@ -191,7 +180,13 @@ export class Pool {
     const attempt = { isLong: false };
     this.#attempts.add(attempt);
     const failures = this.#failures;
-    await this.#pause();
+    // A pause follows each pass over all hosts, longer each time.
+    const passes = failures / this.#options.database.hosts.length;
+    if (passes > 0 && Number.isInteger(passes)) {
+      const pauseMs = Math.min(BACKOFF_MS.first * 2 ** (passes - 1), BACKOFF_MS.longest);
+      // Jitter keeps replicas from reconnecting all at once.
+      await sleep(pauseMs * (0.5 + Math.random() / 2), undefined, { ref: false }); // 5.7
+    }
     if (this.#isClosed) return;
     // A migration takes up to a minute, and may hang: other attempts don't wait for it.
     const timer = setTimeout(() => {
@@ -206,15 +201,6 @@ export class Pool {
     else if (this.#failures === failures) this.#failures++;
     this.#attempts.delete(attempt);
     this.#connect();
-  }
-
-  /** Pauses after each pass over all hosts, longer each time. Within a pass there is no pause. */
-  async #pause(): Promise<void> {
-    const passes = this.#failures / this.#options.database.hosts.length;
-    if (passes === 0 || !Number.isInteger(passes)) return;
-    const pause = Math.min(BACKOFF_MS.first * 2 ** (passes - 1), BACKOFF_MS.longest);
-    // Jitter keeps replicas from reconnecting all at once.
-    await sleep(pause * (0.5 + Math.random() / 2), undefined, { ref: false }); // 5.7
   }
 
   /** Returns undefined if the attempt failed. */
@@ -244,7 +230,18 @@ export class Pool {
       connection = { session, host, connectedAt: this.#options.now() };
       this.#adopt(connection);
     } catch (err) {
-      this.#failed(err, host);
+      if (this.#isClosed) return undefined;
+      if (err instanceof UnusableDatabase) {
+        this.#stop();
+        this.#options.onFatal(err);
+        return undefined;
+      }
+      this.#options.debug('cannot connect', { host: nameOf(host), cause: String(err) });
+      this.#avoid(host);
+      if (this.#connections.length === 0 && !this.#isUnavailable) {
+        this.#isUnavailable = true;
+        this.#options.onUnavailable(err); // 6.1
+      }
     }
     return connection;
   }
@@ -261,20 +258,6 @@ export class Pool {
       if (other.host !== host && other.batch === undefined) this.#replace(other, MOVED);
     }
     this.#assign();
-  }
-
-  #failed(err: unknown, host: Host): void {
-    if (this.#isClosed) return;
-    if (err instanceof UnusableDatabase) {
-      this.#stop();
-      this.#options.onFatal(err);
-      return;
-    }
-    this.#options.debug('cannot connect', { host: nameOf(host), cause: String(err) });
-    this.#avoid(host);
-    if (this.#connections.length > 0 || this.#isUnavailable) return;
-    this.#isUnavailable = true;
-    this.#options.onUnavailable(err); // 6.1
   }
 
   /** Makes the next attempt try another host (5.1). Several connections can report the same host. */
