@@ -8,7 +8,7 @@ import type { Connection, Handler } from './http/connection.ts';
 import { errorReply, HttpError } from './http/errors.ts';
 import type { Exchange } from './http/exchange.ts';
 import { MEDIA_TYPES } from './http/media.ts';
-import { checkMessage, singleHeader } from './http/message.ts';
+import { checkMessage } from './http/message.ts';
 import { percentDecode } from './http/query.ts';
 import { empty, type Reply, rawReply, send } from './http/reply.ts';
 import { type Resource, Router } from './http/router.ts';
@@ -112,8 +112,7 @@ export class App implements Handler {
     const route = match.resource.routes.get(req.method!);
     if (route === undefined) return this.#withoutRoute(exchange, match.resource);
     const { services, bodyLimitBytes } = this.#options;
-    const authorization = singleHeader(req, 'authorization'); // 3.6
-    authenticate(route.access, exchange.route, authorization, exchange.client, services);
+    authenticate(route.access, exchange, services);
     if (!hasBody(req)) return this.#call(exchange, route);
     const proceed = (body: unknown) => {
       exchange.body = body;

@@ -1,5 +1,7 @@
 // Authenticates a request against the access that its route requires (RFC 9110 §11).
 import { HttpError } from '../http/errors.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { singleHeader } from '../http/message.ts';
 import type { Credential } from './credential.ts';
 import type { Tokens } from './jwt.ts';
 import type { FailureLimiter } from './limiter.ts';
@@ -14,23 +16,14 @@ export interface AuthServices {
   readonly protectUsers: boolean;
 }
 
-/**
- * Authenticates a request to the route of `pattern`. `header` is its only Authorization header.
- * @throws HttpError 401 with the route's challenge, or 429
- */
-export function authenticate(
-  access: Access,
-  pattern: string,
-  header: string | undefined,
-  client: string,
-  auth: AuthServices,
-): void {
+/** @throws HttpError 401 with the challenge of the exchange's route, or 429 */
+export function authenticate(access: Access, exchange: Exchange, auth: AuthServices): void {
   if (access === 'none' || (access === 'bearerIfProtected' && !auth.protectUsers)) return; // 4.15
   const scheme = access === 'basic' ? 'basic' : 'bearer';
-  const sent = parseAuthorization(header ?? '');
+  const sent = parseAuthorization(singleHeader(exchange.req, 'authorization') ?? ''); // 3.6
   // 3.13: a request without credentials of this scheme is not a failed check.
-  if (sent?.scheme === scheme && isValid(sent, client, auth)) return;
-  throw unauthorized(challenge(access, realmOf(pattern), sent));
+  if (sent?.scheme === scheme && isValid(sent, exchange.client, auth)) return;
+  throw unauthorized(challenge(access, realmOf(exchange.route), sent));
 }
 
 function isValid(sent: Authorization, client: string, auth: AuthServices): boolean {

@@ -6,6 +6,7 @@ import { Credential } from '../../src/auth/credential.ts';
 import { Tokens } from '../../src/auth/jwt.ts';
 import { FailureLimiter } from '../../src/auth/limiter.ts';
 import { HttpError } from '../../src/http/errors.ts';
+import type { Exchange } from '../../src/http/exchange.ts';
 
 const CLIENT = '192.0.2.1';
 const tokens = new Tokens({ id: 'admin', name: 'Ada' }, ['x'.repeat(32)], () => 1_800_000_000);
@@ -25,11 +26,18 @@ function services({ protectUsers = false, limit = 0 } = {}) {
   return { credential, tokens, limiter: new FailureLimiter(limit, () => 0), protectUsers };
 }
 
+/** Returns what authentication reads of a request. */
+function exchangeOf(route: string, authorization: string | undefined): Exchange {
+  const rawHeaders = authorization === undefined ? [] : ['Authorization', authorization];
+  const req = { headers: { authorization }, rawHeaders };
+  return { req, route, client: CLIENT } as unknown as Exchange;
+}
+
 /** Returns the refusal, or undefined if the request is accepted. */
 function refusal(route: keyof typeof ROUTES, header: string | undefined, auth = services()) {
   try {
     const [access, pattern] = ROUTES[route];
-    authenticate(access, pattern, header, CLIENT, auth);
+    authenticate(access, exchangeOf(pattern, header), auth);
     return undefined;
   } catch (err) {
     assert.ok(err instanceof HttpError);
