@@ -50,8 +50,7 @@ const text = string('any text', () => true);
 const port = integer(0, 65_535);
 const milliseconds = integer(0, 3_600_000);
 const boolean = oneOf([true, false]);
-const isKey = (value: string) => Buffer.byteLength(value) >= 32;
-const secret = string('a key of at least 32 bytes of UTF-8', isKey);
+const secret = string('a key of at least 32 bytes of UTF-8', (key) => Buffer.byteLength(key) >= 32);
 const pemFile: Setting<string> = {
   expected: 'the path of a PEM file',
   parse: (path) => readPem(path) && path,
@@ -150,10 +149,7 @@ export function readAdminAddress(env: Environment): { host: string; port: number
   return { host: { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host, port: number };
 }
 
-/**
- * Reads the certificate and its key; undefined if they are not set.
- * @throws an Error if a file can't be read or the key belongs to another certificate
- */
+/** Undefined if TLS is not set. @throws an Error if a file is invalid or the key is of another certificate */
 export function readTls({ TLS_CERT_FILE, TLS_KEY_FILE }: Config): KeyPair | undefined {
   if (TLS_CERT_FILE === undefined || TLS_KEY_FILE === undefined) return undefined;
   const pair = { cert: readPem(TLS_CERT_FILE), key: readPem(TLS_KEY_FILE) };

@@ -10,8 +10,7 @@ import { Log, type Sink } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
 import { VERSION } from './version.ts';
 
-// 70 and 78 are EX_SOFTWARE and EX_CONFIG of sysexits.h.
-const EXIT = { ok: 0, failed: 1, software: 70, config: 78 } as const; // 6.11
+const EXIT = { ok: 0, failed: 1, software: 70, config: 78 } as const; // 6.11, sysexits.h
 
 const USAGE = 'usage: notes-users [--json | --live | --ready | --help | --version]';
 
@@ -47,8 +46,7 @@ async function main(): Promise<void> {
   if (Number.parseInt(node, 10) < OLDEST_NODE) {
     return fail(EXIT.failed, `notes-users needs node ${OLDEST_NODE} or newer; this is ${node}`); // 9.7
   }
-  const [argument, ...rest] = process.argv.slice(2);
-  if (rest.length > 0) return fail(EXIT.failed, USAGE); // 6.11
+  const argument = process.argv.slice(2).join(' ');
   switch (argument) {
     case '--live':
     case '--ready':
@@ -57,7 +55,6 @@ async function main(): Promise<void> {
       return void process.stdout.write(HELP); // 6.11
     case '--version':
       return void process.stdout.write(`notes-users ${VERSION}\n`); // 6.11
-    case undefined:
     case '':
     case '--json':
       return serve(argument === '--json');
@@ -144,12 +141,9 @@ function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
   return new Log(LOG_LEVEL, process.stdout.isTTY && !isJson ? 'text' : 'json', sink); // 6.7
 }
 
-/**
- * Writes to a file on stdout asynchronously (6.6, 6.10). Node's own stream would block. If a full disk
- * took only part of a line, the next write begins a new line.
- */
+/** Writes to a file on stdout asynchronously (6.6, 6.10); node's own stream would block. */
 function fileSink(): Sink {
-  let isTorn = false;
+  let isTorn = false; // A full disk took only part of a line, so the next write begins a new one.
   return async (lines) => {
     const bytes = Buffer.from(isTorn ? `\n${lines}` : lines);
     const failed = { bytesWritten: 0 };
@@ -158,14 +152,12 @@ function fileSink(): Sink {
   };
 }
 
-/**
- * True if the process can continue after this fault (6.16). The Postgres driver can throw outside any
- * call; the pool replaces its connection. After any other error our own state is unknown.
- */
+/** True if the process can continue after this fault (6.16). After others, our own state is unknown. */
 function isSurvivable(err: unknown): boolean {
   const { code = '', stack } = (err ?? {}) as NodeJS.ErrnoException;
   if (PEER_GONE.includes(code)) return true;
-  // Only the frame that threw counts: the driver also calls our callbacks.
+  // The Postgres driver can throw outside any call; the pool replaces its connection. Only the frame that
+  // threw counts, because the driver also calls our callbacks.
   const frame = /^ +at (?!.*\bnode:).*/m.exec(String(stack))?.[0] ?? '';
   return /[\\/]node_modules[\\/]postgres[\\/]/.test(frame);
 }

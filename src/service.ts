@@ -143,8 +143,7 @@ async function open(
     }
   };
 
-  const port = await api.listen(PORT, HOST, config.REUSE_PORT);
-  const url = urlOf(tls ? 'https' : 'http', port, HOST);
+  const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST, config.REUSE_PORT), HOST);
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
     const pages = adminHandler(isStopping, store, metrics);

@@ -1,3 +1,2 @@
-// The version that --version, the metrics and openapi.json show. Semantic (semver.org): it covers the
-// API, the settings and the metrics. Same as in package.json.
+// The version that --version, the metrics and openapi.json show. Same as in package.json.
 export const VERSION = '0.1.0';

@@ -4,15 +4,14 @@
 import { hash, randomBytes } from 'node:crypto';
 
 const BITS_PER_KEY = 6;
-const BYTES_PER_BIT = 3; // of a digest, to select one bit: a generation has 2^24 bits, in 2 MiB
+const BYTES_PER_BIT = 3; // of a digest, to select one bit
+const GENERATION_BYTES = 256 ** BYTES_PER_BIT / 8; // 2 MiB
 
 /** Keeps each key for `keepMs` to `2 * keepMs` milliseconds. Takes no memory while it is empty. */
 export class ExpiringFilter {
   readonly #keepMs: number;
-  // Stops attackers from choosing keys whose bits are those of another key.
-  readonly #salt = randomBytes(16).toString('base64');
-  // At most two; the younger one comes first.
-  #generations: readonly { readonly endMs: number; readonly bits: Uint8Array }[] = [];
+  readonly #salt = randomBytes(16).toString('base64'); // Attackers can't choose keys with another key's bits.
+  #generations: readonly { readonly endMs: number; readonly bits: Uint8Array }[] = []; // 2, younger first
 
   constructor(keepMs: number) {
     this.#keepMs = keepMs;
@@ -22,8 +21,7 @@ export class ExpiringFilter {
     this.#expire(nowMs);
     let [young] = this.#generations;
     if (young === undefined || young.endMs <= nowMs + this.#keepMs) {
-      const bits = new Uint8Array(256 ** BYTES_PER_BIT / 8);
-      young = { endMs: nowMs + 2 * this.#keepMs, bits };
+      young = { endMs: nowMs + 2 * this.#keepMs, bits: new Uint8Array(GENERATION_BYTES) };
       this.#generations = [young, ...this.#generations];
     }
     for (const bit of this.#bitsOf(key)) young.bits[bit >>> 3]! |= 1 << (bit & 7);

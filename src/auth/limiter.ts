@@ -9,8 +9,7 @@ import { ExpiringFilter } from './filter.ts';
 const WINDOW_MS = 60_000; // A failure counts, and a lock lasts, for this long (3.13).
 const SITE_LIMIT_FACTOR = 64; // The limit of a /48, as a multiple of an address's limit (3.13).
 const MAX_KEYS = 10_000; // A full table loses the older half of its keys (3.13).
-// Failures of a key within a slice share an entry, so memory does not grow with the limit (3.13).
-const SLICE_MS = 10_000;
+const SLICE_MS = 10_000; // Failures of a slice share an entry, so memory does not grow with the limit (3.13).
 
 /** A success neither counts nor resets: an attacker gains nothing by mixing in valid credentials. */
 export class FailureLimiter {
@@ -34,10 +33,7 @@ export class FailureLimiter {
     this.#sites = new FailureTable(siteLimit, displaced, siteLimit); // 3.13
   }
 
-  /**
-   * Runs a credential check for a client and counts it if it fails.
-   * @throws HttpError 429 with Retry-After, without a check, while the client is locked
-   */
+  /** Runs the check and counts its failure. @throws HttpError 429, without a check, during a lock */
   attempt(client: string, check: () => boolean): boolean {
     if (this.#limit === 0) return check();
     const nowMs = this.#now();

@@ -59,11 +59,12 @@ export class Log {
     const time = this.#time();
     if (this.#format === 'json') {
       this.#write(`${JSON.stringify({ time, level, message, ...fields })}\n`); // 6.7
-      return;
+    } else {
+      const shown = Object.entries(fields).filter(([, value]) => value !== undefined);
+      const list = shown.map(([key, value]) => ` ${key}=${value}`).join('');
+      const prefix = level === 'info' ? '' : `${level}: `;
+      this.#write(`${time.slice(11, 23)} ${prefix}${message}${list}\n`);
     }
-    const shown = Object.entries(fields).filter(([, value]) => value !== undefined);
-    const list = shown.map(([key, value]) => ` ${key}=${value}`).join('');
-    this.#write(`${time.slice(11, 23)} ${level === 'info' ? '' : `${level}: `}${message}${list}\n`);
   }
 
   /** The time in ISO 8601. Requests of one millisecond share the text: making it costs 1 µs. */

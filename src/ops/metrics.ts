@@ -5,8 +5,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { CallerLeft, EmailTaken, StoreUnavailable, type UserStore } from '../user.ts';
 import { VERSION } from '../version.ts';
 
-/** A store; one without connections has no metrics of them. */
-type Pool = { readonly connections?: { readonly used: number; readonly idle: number } };
+type Pool = { readonly connections?: { readonly used: number; readonly idle: number } }; // SQLite has none
 
 // Upper bounds in seconds, as the conventions advise.
 const REQUEST_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10];
@@ -42,7 +41,6 @@ export class Metrics {
     this.#addActive(method, 1);
   }
 
-  /** @param request with the pattern of its route, empty if no route matched */
   end(request: { method: string; route: string; status: number }, ms: number): void {
     const method = this.#addActive(request.method, -1);
     this.#requests.record(ms / 1000, method, request.route, String(request.status));
@@ -111,9 +109,7 @@ function failureOf(err: unknown, isLate: boolean): string {
   return isLate ? 'timeout' : 'unavailable';
 }
 
-/** Labels by name. An empty one is omitted, which means the same. */
-type Labels = Readonly<Record<string, string>>;
-
+type Labels = Readonly<Record<string, string>>; // by name; an empty one is omitted, which means the same
 /** One line. The suffix, such as `_bucket`, follows the name of the family. */
 type Sample = readonly [suffix: string, labels: Labels, value: number];
 
@@ -164,12 +160,7 @@ function by(label: string, values: Readonly<Record<string, number>>, rest?: Labe
 }
 
 /** Formats all samples of one name. No two have the same labels. */
-export function family(
-  name: string,
-  type: 'counter' | 'gauge' | 'histogram',
-  help: string,
-  samples: readonly Sample[],
-): string {
+export function family(name: string, type: string, help: string, samples: Sample[]): string {
   const lines = samples.map(([suffix, labels, value]) => {
     const pairs = Object.entries(labels).filter(([, text]) => text !== '');
     // JSON escapes quotes, backslashes and line feeds like this format.
