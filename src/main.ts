@@ -11,7 +11,6 @@ import { type Service, startService } from './service.ts';
 import { VERSION } from './version.ts';
 
 const EXIT = { ok: 0, failed: 1, software: 70, config: 78 } as const; // 6.11, sysexits.h
-
 const USAGE = 'usage: notes-users [--json | --live | --ready | --help | --version]';
 
 const HELP = `${USAGE}

@@ -26,13 +26,13 @@ import { StoreUnavailable } from './user.ts';
 const READER_TIMEOUT_MS = 60_000;
 
 export type Service = Awaited<ReturnType<typeof startService>>;
+type OnFatal = (err: Error) => void; // called if the service can never use its database
 
 /**
- * Starts a service, independent of any other in this process (9.3). Calls `onFatal` if it can never
- * use its database.
+ * Starts a service, independent of any other in this process (9.3).
  * @throws an Error if an address or the SQLite file can't be opened
  */
-export function startService(config: Config, log: Log, onFatal: (err: Error) => void) {
+export function startService(config: Config, log: Log, onFatal: OnFatal) {
   const resources = new AsyncDisposableStack(); // released in reverse order
   return open(config, log, onFatal, resources).catch(async (err) => {
     await resources.disposeAsync();
@@ -40,12 +40,7 @@ export function startService(config: Config, log: Log, onFatal: (err: Error) => 
   });
 }
 
-async function open(
-  config: Config,
-  log: Log,
-  onFatal: (err: Error) => void,
-  resources: AsyncDisposableStack,
-) {
+async function open(config: Config, log: Log, onFatal: OnFatal, resources: AsyncDisposableStack) {
   const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL, DATABASE_TIMEOUT_MS } = config;
   const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
   const { SIGNING_SECRET: secret = randomText(32), SIGNING_SECRET_PREVIOUS: previous } = config;
@@ -122,9 +117,8 @@ async function open(
   };
 
   /**
-   * Finishes requests in flight, then releases everything. Closes idle connections after `graceMs`,
-   * because a request may be on its way. A second call waits for the first.
-   * @returns false if requests were still in flight after SHUTDOWN_TIMEOUT_MS
+   * Finishes requests in flight, then releases everything. Closes idle connections after `graceMs`, because
+   * a request may be on its way. Returns false if SHUTDOWN_TIMEOUT_MS has passed. A second call waits too.
    */
   const stop = (graceMs = STOP_GRACE_MS) => {
     stopping ??= finish(graceMs);

@@ -44,7 +44,7 @@ export class Credential {
     return isUser && isPassword;
   }
 
-  /** Compares undecoded Basic credentials (RFC 7617 §2): only one canonical base64 text is right. */
+  /** Compares Basic credentials undecoded: a login has no colon, so only one text is right (RFC 7617 §2). */
   matchesBasic(credentials: string): boolean {
     return this.#basic.equals(credentials); // 3.10
   }
