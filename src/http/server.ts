@@ -1,13 +1,8 @@
 // HTTP(S) listener: accepts connections within the budget, passes their input to connection.ts, and shuts
 // down gracefully.
 import { once } from 'node:events';
-import {
-  createServer as createHttpServer,
-  type Server as HttpServer,
-  type IncomingMessage,
-  type ServerResponse,
-  setMaxIdleHTTPParsers,
-} from 'node:http';
+import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http';
+import http from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import { getBuiltinModule } from 'node:process';
@@ -43,16 +38,13 @@ export class Server {
     this.#budget = budget;
     const receive = (req: IncomingMessage, res: ServerResponse) =>
       (req.socket as OwnedSocket)[CONNECTION]?.receive(req, res);
+    const options = { ...HTTP_OPTIONS, ...(tls && TLS_OPTIONS), ...tls };
     // Loaded on first use: without TLS, the service starts sooner and uses less memory.
-    this.#server = tls
-      ? getBuiltinModule('node:https').createServer(
-          { ...HTTP_OPTIONS, ...TLS_OPTIONS, ...tls },
-          receive,
-        )
-      : createHttpServer(HTTP_OPTIONS, receive);
+    const https = tls && getBuiltinModule('node:https');
+    this.#server = https?.createServer(options, receive) ?? http.createServer(options, receive);
     // 6.3: with a maximum number of header fields, node would silently drop some.
     this.#server.maxHeadersCount = 0;
-    setMaxIdleHTTPParsers(IDLE_PARSERS);
+    http.setMaxIdleHTTPParsers(IDLE_PARSERS);
     // One timer of Budget checks the progress of all connections.
     this.#server.timeout = 0;
     // 2.16: clients may close their side after the last request. @types/node lacks both options.
