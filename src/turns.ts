@@ -39,9 +39,8 @@ export class Turns {
   /** Runs the task once, in a later turn; it must not throw. `client` is a network, empty for the store. */
   add(client: string, task: Task): void {
     const waiting = (this.#work.get(client) ?? 0) < HEAVY_MS ? this.#waiting : this.#heavy;
-    const tasks = waiting.get(client);
-    if (tasks === undefined) waiting.set(client, new Set([task]));
-    else tasks.add(task);
+    const tasks = waiting.get(client) ?? new Set();
+    waiting.set(client, tasks.add(task));
     this.#schedule();
   }
 

@@ -42,11 +42,7 @@ const MESSAGE_MS = 0.01;
 const NEW_PER_TURN = 16; // New connections that are read in one turn. For BURST_MS after a turn
 const BURST_MS = 1_000; // with too many messages, only one is read.
 
-export interface MemoryLimits {
-  readonly budgetBytes: number;
-  readonly maxConnections: number;
-  readonly connectionBytes: number; // of an idle connection of the API
-}
+export type MemoryLimits = Readonly<ReturnType<typeof memoryLimits>>;
 
 /**
  * Derives the limits from the memory that the process may use. `constrained` is the control group's limit as
@@ -58,12 +54,12 @@ export function memoryLimits(
   total: number,
   isTls: boolean,
   ownBytes = anonymousBytes(),
-): MemoryLimits {
+) {
   const isConstrained = constrained > 0 && constrained < total;
   const limit = setting ?? (isConstrained ? constrained : DEFAULT_LIMIT_BYTES);
   const reservedBytes = Math.max(RESERVED_BYTES, ownBytes + GARBAGE_BYTES);
   const budgetBytes = Math.max(limit - reservedBytes, limit / 4);
-  const connectionBytes = isTls ? TLS_BYTES : PLAIN_BYTES;
+  const connectionBytes = isTls ? TLS_BYTES : PLAIN_BYTES; // of an idle connection of the API
   const maxConnections = Math.min(MAX_CONNECTIONS, Math.floor(budgetBytes / connectionBytes));
   return { budgetBytes, maxConnections, connectionBytes };
 }

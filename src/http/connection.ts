@@ -13,12 +13,9 @@ import { endOfOffer, hasEnded, Input } from './input.ts';
 import { headerBytes, MAX_HEADER_BYTES, type ParseError, statusOfParseError } from './message.ts';
 
 export interface Handler {
-  /** Processes one request; never throws. */
-  handle(exchange: Exchange): void;
-  /** Returns the response to input that is not a valid request. */
-  refusal(err: HttpError, connection: Connection): string;
-  /** Value of `Allow`: every method. */
-  readonly allow: string;
+  handle(exchange: Exchange): void; // processes one request; never throws
+  refusal(err: HttpError, connection: Connection): string; // the response to malformed input
+  readonly allow: string; // value of `Allow`: every method
 }
 
 type State =
