@@ -1,6 +1,5 @@
-// A set of keys in constant memory, each kept for a limited time: a Bloom filter in two generations.
-// It has no false negatives. With half a million keys in a generation, 1 lookup in 50,000 is a false
-// positive.
+// A set of keys in constant memory, each kept for a limited time: a Bloom filter in two generations. It has
+// no false negatives. With half a million keys in a generation, 1 lookup in 50,000 is a false positive.
 import { hash, randomBytes } from 'node:crypto';
 
 const BITS_PER_KEY = 6;

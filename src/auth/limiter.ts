@@ -1,7 +1,6 @@
 // Limits failed credential checks (contract 3.13). Counts them by IPv4 address and IPv6 /64, and with
-// a higher limit by IPv6 /48, because one client can own a whole /48. Keys displaced from a full table
-// move to a filter of constant size, so a flood of addresses lifts no lock, and locks almost no address
-// that never failed.
+// a higher limit by IPv6 /48, because one client can own a whole /48. Keys displaced from a full table move
+// to a filter of constant size, so a flood of addresses lifts no lock, and locks almost no other address.
 import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { ExpiringFilter } from './filter.ts';
