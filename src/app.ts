@@ -1,5 +1,4 @@
-// The pipeline, a straight line: find the route, authenticate, read the body, handle, send, record. Every
-// error becomes a response in one place.
+// The pipeline, a straight line: find the route, authenticate, read the body, handle, send, record.
 import { randomBytes } from 'node:crypto';
 import { authenticate } from './auth/access.ts';
 import { clientAddress } from './http/address.ts';

@@ -1,5 +1,4 @@
-// Wires the parts together: settings in, a running service out. The program and the package's `start`
-// use the same function.
+// Wires the parts together: settings in, a running service out. Used by main.ts and start.ts.
 import { randomBytes } from 'node:crypto';
 import { totalmem } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';

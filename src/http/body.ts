@@ -96,10 +96,7 @@ const EMPTY = Buffer.alloc(0);
 const LARGE_BYTES = 8 * 1024; // A larger body is parsed in its own turn: 100 kB can take 10 ms.
 const MIN_BUFFER_BYTES = 4096;
 
-/**
- * Returns the buffer, or a larger copy, with the chunk after its first `length` bytes. A list of chunks of one
- * byte each would take hundreds of times as much memory.
- */
+/** Appends the chunk, to a copy if needed. A list of one-byte chunks would take hundreds of times as much. */
 function append(buffer: Buffer, length: number, chunk: Buffer, maxBytes: number): Buffer {
   if (length === 0) return chunk;
   const end = length + chunk.length;
@@ -112,10 +109,7 @@ function append(buffer: Buffer, length: number, chunk: Buffer, maxBytes: number)
   return larger;
 }
 
-/**
- * Frees the memory of a large buffer at once. V8 sees only the small object that refers to it, and
- * lets 50 MB of such memory pile up before it collects.
- */
+/** Frees a large buffer at once. V8 lets 50 MB of such memory pile up before it collects. */
 function free({ buffer, length }: Buffer): void {
   if (length > LARGE_BYTES && length === buffer.byteLength) (buffer as ArrayBuffer).transfer(0);
 }

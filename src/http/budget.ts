@@ -1,6 +1,6 @@
 // Bounds the memory that clients make the process hold, over all connections of all listeners. A connection
-// costs a fixed amount, and is charged for requests in progress, bodies and unsent responses. Two checks close
-// the connections that hold the most first, so that clients that hold little keep working. `hold` checks the
+// costs a fixed amount, and is charged for requests in progress, bodies and unsent responses. Two checks
+// close those that hold the most first, so that clients that hold little keep working. `hold` checks the
 // sum of all charges. A timer checks the memory of the process, which includes unfinished heads, and V8's
 // heap, whose own limit ends the process. It also closes connections without progress.
 import { readFileSync } from 'node:fs';
@@ -183,7 +183,7 @@ export class Budget {
     const heapExcessBytes = heap.used_heap_size - TIGHT_HEAP * heap.heap_size_limit;
     const excessBytes = Math.max(grownBytes - TIGHT * budgetBytes, heapExcessBytes);
     const isTight = excessBytes > 0;
-    // Upper bound of the garbage. V8 collects only when something allocates, and after an attack nothing does.
+    // Upper bound of the garbage. V8 collects only when something allocates, and after an attack none does.
     let garbageBytes = this.#mostHeldBytes - this.#heldBytes;
     if (isTight) garbageBytes = Math.max(garbageBytes, grownBytes - this.#leastGrownBytes);
     if (heapExcessBytes > 0) garbageBytes = heap.used_heap_size;
@@ -203,7 +203,7 @@ export class Budget {
     }
   }
 
-  /** Closes those that hold the most until the others fit (6.17). `excessBytes`: beyond TIGHT or TIGHT_HEAP. */
+  /** Closes those that hold the most until the others fit (6.17). `excessBytes`: above TIGHT or TIGHT_HEAP. */
   #closeLargest(excessBytes = 0): void {
     const { budgetBytes, connectionBytes } = this.#limits;
     const latestStartMs = this.turns.now() - LONG_MS;
@@ -233,11 +233,7 @@ export class Budget {
     this.#recheckAboveBytes = Math.max(budgetBytes, total + RECHECK_SHARE * budgetBytes);
   }
 
-  /**
-   * Evicts connections for new ones (6.3). If a network has more than half of all connections, only its
-   * connections are evicted. All are of the first of four kinds that exists. Those of the network with the
-   * most go first, oldest first.
-   */
+  /** Evicts connections of one kind, those of the network with the most first, oldest first (6.3). */
   #makeRoom(): boolean {
     const counts = new Map<string, number>();
     for (const { network } of this.#connections)

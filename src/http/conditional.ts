@@ -28,10 +28,7 @@ function parseVersions(header: string, comparison: 'strong' | 'weak'): Versions 
 // A list can have empty elements (§5.6.1).
 const ENTITY_TAG = /[ \t,]*(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*(?=,|$)/gy;
 
-/**
- * Returns the tags of a list, without quotes. Weak tags count in a weak comparison only (§8.8.3.2). A
- * malformed tag matches nothing and ends the list.
- */
+/** Returns the tags before a malformed one, weak tags in a weak comparison only (§8.8.3.2). */
 function parseTags(header: string, comparison: 'strong' | 'weak'): 'any' | string[] {
   if (header.trim() === '*') return 'any';
   const tags: string[] = [];

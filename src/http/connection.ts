@@ -126,8 +126,7 @@ export class Connection {
   /** Pauses again after node has resumed the socket, as it does at the end of each request. */
   #keepPaused(): void {
     if (!this.#isPaused) return;
-    // Node emits 'resume' one tick late. If we paused in between, pause() would do nothing now. This
-    // event stops node's reading.
+    // Node emits 'resume' a tick late. After a pause in between, only this event stops node's reading.
     if (this.#socket.isPaused()) this.#socket.emit('pause');
     else this.#socket.pause();
   }
@@ -159,8 +158,7 @@ export class Connection {
     const isNext = this.#state === 'open' && isFirst && this.#hasResponded;
     if (isNext) this.#begin(exchange);
     this.hold(exchange.heldBytes);
-    // 2.11: a request that follows the last one is dropped. Node keeps it until the connection
-    // closes, so it stays charged.
+    // 2.11: drops a request that follows the last one. Node keeps it until the end, so it stays charged.
     if (this.#state !== 'open') {
       this.#socket.pause();
       this.#budget.countMessage(this.network);

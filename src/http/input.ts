@@ -33,8 +33,7 @@ export class Input {
     } else if (bytesRead <= end + BLANKS_BYTES) {
       this.#settledBytes = bytesRead;
     } else {
-      // The read that ended this request brought more. The length of a chunked request is unknown, so
-      // this assumes up to a whole head.
+      // The read brought more. How much is unknown after a chunked body: this assumes up to a whole head.
       const isChunked = req.headers['transfer-encoding'] !== undefined;
       this.#settledBytes = isChunked ? Math.max(end, bytesRead - MAX_HEADER_BYTES) : end;
     }
@@ -66,10 +65,10 @@ function requestBytes(req: IncomingMessage): number {
 }
 
 /**
- * Returns the value of `socket.bytesRead` after exactly this request, or NaN if it is unknown. Any other value
- * means that bytes followed. Call it during the event `request`. The result can only be too small, which closes
- * the connection and loses nothing: only CR LF CR LF ends a head, so the first one in the read is at or before
- * the end of this head, unless the read began inside that end.
+ * Returns the value of `socket.bytesRead` after exactly this request, or NaN if it is unknown. Any other
+ * value means that bytes followed. Call it during the event `request`. The result can only be too small,
+ * which closes the connection and loses nothing: only CR LF CR LF ends a head, so the first one in the read
+ * is at or before the end of this head, unless the read began inside that end.
  */
 export function endOfOffer(req: IncomingMessage): number {
   const read = (req.socket as ParsedSocket).parser?.getCurrentBuffer?.();

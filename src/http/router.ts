@@ -1,5 +1,4 @@
-// Finds the route of a request target. The order of the table does not matter, because a path matches
-// at most one pattern.
+// Finds the route of a request target. A path matches at most one pattern, in any order of the table.
 import { percentDecode } from './query.ts';
 
 /** A path of the table with all its methods. */
@@ -60,10 +59,7 @@ export class Router<Route> {
   }
 }
 
-/**
- * Splits a path, also of a target in absolute form (RFC 9112 §3.2.2), without one trailing slash. Then
- * decodes each segment once, so `%2F` never separates (2.7).
- */
+/** Splits a path or URL (RFC 9112 §3.2.2) without a trailing slash, then decodes: `%2F` never separates (2.7). */
 function splitPath(path: string): readonly string[] {
   const local = path.replace(/^https?:\/\/[^/]*\/?/i, '/').replace(/(?<=[^/])\/$/, '');
   return local.split('/').map((segment) => percentDecode(segment, 'path'));

@@ -1,5 +1,4 @@
-// HTTP(S) listener: accepts connections within the budget, passes their input to connection.ts, and shuts
-// down gracefully.
+// HTTP(S) listener: accepts connections, passes their input to connection.ts, and shuts down gracefully.
 import { once } from 'node:events';
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http';
 import http from 'node:http';
@@ -77,8 +76,7 @@ export class Server {
 
   /**
    * Accepts the connections that the kernel has already queued, then none. Resolves when the last one has
-   * closed. The handler closes each with its last response; idle ones are closed after `graceMs`, because
-   * a request may be on its way (6.15).
+   * closed. The handler closes each with its last response, and this closes idle ones after `graceMs` (6.15).
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
     // Node accepts one connection per turn of the event loop, so after a turn without one the queue

@@ -1,5 +1,4 @@
-// A document that never changes, compressed once in each content coding. Each coding has its own entity
-// tag (RFC 9110 §8.4.1, §8.8.3, §12.5.3).
+// A constant document, with an entity tag for each content coding (RFC 9110 §8.4.1, §8.8.3, §12.5.3).
 import { hash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { promisify } from 'node:util';

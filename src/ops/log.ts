@@ -1,6 +1,5 @@
-// The log: one JSON object per line, or text for a terminal. Lines are collected and written once per
-// turn of the event loop, with one write in flight. The log never contains bodies, emails, tokens,
-// Authorization headers or query strings.
+// The log: one JSON object per line, or text for a terminal, without bodies, emails, tokens, Authorization
+// headers and queries. Lines are written once per turn of the event loop, with one write in flight.
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Exchange } from '../http/exchange.ts';
 
