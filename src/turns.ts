@@ -1,5 +1,5 @@
-// Fair scheduler for expensive work: runs a little of it in each turn of the event loop, so that cheap requests
-// are processed in between (contract 6.18). Clients take turns by address, so one that causes a lot of work
+// Fair scheduler for expensive work: runs a little of it in each turn of the event loop, so that cheap
+// requests are processed in between (6.18). Clients take turns by address, so one that causes a lot of work
 // delays mostly itself. Node accepts only one connection per turn of the event loop, so the work waits while
 // connections arrive. Otherwise the n-th new connection would wait for n times TURN_MS.
 

@@ -203,7 +203,7 @@ export class Budget {
     }
   }
 
-  /** Closes those that hold the most until the others fit (6.17). `excessBytes`: above TIGHT or TIGHT_HEAP. */
+  /** Closes those that hold the most until the others fit (6.17). `excessBytes`: over TIGHT or TIGHT_HEAP. */
   #closeLargest(excessBytes = 0): void {
     const { budgetBytes, connectionBytes } = this.#limits;
     const latestStartMs = this.turns.now() - LONG_MS;

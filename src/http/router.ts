@@ -59,7 +59,7 @@ export class Router<Route> {
   }
 }
 
-/** Splits a path or URL (RFC 9112 §3.2.2) without a trailing slash, then decodes: `%2F` never separates (2.7). */
+/** Splits a path or URL, without a trailing slash, before it decodes: `%2F` never separates (2.7). */
 function splitPath(path: string): readonly string[] {
   const local = path.replace(/^https?:\/\/[^/]*\/?/i, '/').replace(/(?<=[^/])\/$/, '');
   return local.split('/').map((segment) => percentDecode(segment, 'path'));
