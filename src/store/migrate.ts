@@ -79,28 +79,21 @@ const RECORDED_SCHEMA = `
 
 /** Applies the missing migrations (5.3). If replicas start at once, one of them applies each. */
 export async function migratePostgres(sql: Sql, prolong: () => void): Promise<void> {
-  const lacking = missing(migrations('postgres'), await schemaOf(sql));
+  const readMissing = async () => missing(migrations('postgres'), await schemaOf(sql));
+  let lacking = await readMissing();
   if (lacking.length > 0) prolong();
-  for (const { version, oldestService, sql: text } of lacking) {
+  for (; lacking.length > 0; lacking = await readMissing()) {
+    const { version, oldestService, sql: text } = lacking[0]!;
     const record = `insert into schema_migrations (version, oldest_service) values (${version}, ${oldestService})`;
     try {
-      await underLock(sql, `${CREATE_RECORD}; ${record}; ${text}`);
+      // Each message is a transaction. The second one doesn't stop others from reading the record.
+      await sql.unsafe(`${LOCK}; ${CREATE_RECORD}`);
+      await sql.unsafe(`${LOCK}; ${record}; ${text}`);
     } catch (err) {
-      // Another replica applied it first.
       const { code, table_name: table } = err as { code?: string; table_name?: string };
-      if (code !== UNIQUE_VIOLATION || table !== 'schema_migrations') throw err;
-    }
-  }
-}
-
-/** Runs statements under the lock, in one message, which the server runs as one transaction. */
-async function underLock(sql: Sql, statements: string): Promise<void> {
-  for (;;) {
-    try {
-      await sql.unsafe(`${LOCK}; ${statements}`);
-      return;
-    } catch (err) {
-      if ((err as { code?: string }).code !== LOCK_NOT_AVAILABLE) throw err;
+      // Another replica applied it first.
+      if (code === UNIQUE_VIOLATION && table === 'schema_migrations') continue;
+      if (code !== LOCK_NOT_AVAILABLE) throw err;
       // The loop ends with the connection, which is destroyed if the migration takes too long.
       await sleep(LOCK_RETRY_MS, undefined, { ref: false });
     }

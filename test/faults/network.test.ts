@@ -48,7 +48,7 @@ const STARTING = [0, 1, 2, 3].flatMap((response) =>
 /** Its next response at a first start: the schema. */
 const SCHEMA = 4;
 /** Then, for an empty database: creation of the version table and the schema. */
-const MIGRATION = [5, 7] as const;
+const MIGRATION = [5, 6] as const;
 
 describe('the network to Postgres', { timeout: 900_000 }, () => {
   let server: Server;
