@@ -8,10 +8,7 @@ export type Database = PostgresDatabase | { readonly engine: 'sqlite'; readonly 
 export type PostgresDatabase = Readonly<NonNullable<ReturnType<typeof parsePostgres>>>;
 
 /** A host that starts with `/` is the folder of a Unix socket. */
-export interface Host {
-  readonly host: string;
-  readonly port: number;
-}
+export type Host = { readonly host: string; readonly port: number };
 
 const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 const SERVERS = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const;
@@ -51,26 +48,22 @@ export function nameOf({ host, port }: Host): string {
 function parsePostgres(url: string) {
   const match = POSTGRES_URL.exec(url);
   if (match === null) return undefined;
-  const parts = match.slice(1, 5).map((part = '') => decode(part));
-  const [userInfo, passwordInfo, hostInfo, databaseInfo] = parts;
-  const parameters = parseParameters(match[5] ?? '');
+  const [user, password, hostInfo, dbname] = match.slice(1, 5).map((part = '') => decode(part));
+  const given = parseParameters(match[5] ?? '');
+  const parameters: typeof given = { user, password, dbname, ...given };
   // In a parameter, IPv6 addresses have no brackets.
   const hostList = parameters.host?.replace(/[^,[\]]*:[^,[\]]*/g, '[$&]') ?? hostInfo!;
   const hosts = parseHosts(hostList, parameters.port);
   const attributes = parameters.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any');
-  const user = parameters.user ?? (userInfo || 'postgres');
   return {
     engine: 'postgres' as const,
-    /** Tried in this order. */
-    hosts,
-    user,
-    password: parameters.password ?? passwordInfo!,
-    database: parameters.dbname ?? (databaseInfo || user),
+    hosts, // tried in this order
+    user: parameters.user || 'postgres',
+    password: parameters.password!,
+    database: parameters.dbname || parameters.user || 'postgres',
     sslMode: oneOf('sslmode', SSL_MODES, parameters.sslmode ?? 'prefer'),
-    /** PEM file of the certificate authorities to trust instead of node's. */
-    sslRootCert: parameters.sslrootcert,
-    /** Which servers to use. */
-    sessionAttributes: oneOf('target_session_attrs', SERVERS, attributes),
+    sslRootCert: parameters.sslrootcert, // PEM file of the authorities to trust instead of node's
+    sessionAttributes: oneOf('target_session_attrs', SERVERS, attributes), // of the servers to use
     applicationName: parameters.application_name ?? 'notes-users',
   };
 }
