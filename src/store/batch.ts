@@ -37,9 +37,8 @@ export type FailedOutcome = 'rolled back' | 'conflict' | 'not started' | 'unknow
 /** Starts a batch with its first call. The result decides for each waiting call, in order, if it joins. */
 type NewBatch<Item> = (first: Item) => (item: Item) => boolean;
 
-type Limits = Pick<StoreOptions, 'timeoutMs' | 'now'>;
-
-export interface QueueOptions<Session, Item, Result> extends Limits {
+export interface QueueOptions<Session, Item, Result>
+  extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly statement: Statement<Session, Item, Result>;
   readonly outcomeAfter: (err: unknown) => FailedOutcome;
   readonly schedule: (queue: BatchSource<Session>) => void; // at each call; runs batches in a later turn

@@ -19,13 +19,11 @@ const PROBE = `
     pg_is_in_recovery() as "isStandby",
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly"`;
 
-// Every statement should use an index. By default the server plans most batches anew, or keeps a
-// plan made while the table was small, which scans all of it. With `enable_seqscan` off, some
-// estimated costs are so high that the server would compile the statement (jit).
+// Every statement should use an index. By default the server plans most batches anew, or keeps a plan made
+// while the table was small, which scans all of it. `jit` would compile statements, because costs without
+// `enable_seqscan` are estimated high.
 const SET_PLANNER =
   'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
-
-const NOT_CONFIRMED = 'the server stopped waiting for its standby to confirm the commit';
 
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
@@ -97,16 +95,12 @@ export async function openSession(options: SessionOptions) {
           : await sql.unsafe(text, [...values], { prepare: true });
         // The server reports that a wait for its synchronous standby was cancelled as a WARNING (4.13).
         // The text can be translated; the name of the routine is stable.
-        if (notices.some(({ routine }) => routine === 'SyncRepWaitForLSN')) {
-          throw new NotReplicated(NOT_CONFIRMED);
-        }
+        const isUnconfirmed = notices.some(({ routine }) => routine === 'SyncRepWaitForLSN');
+        if (isUnconfirmed) throw new NotReplicated('the standby has not confirmed the commit');
         return result as never;
       },
-      /** Converts milliseconds of our clock to the server's seconds since 1970. */
-      serverSeconds: (ms: number) => epoch + ms / 1000,
-      /** Lets a running statement finish, then closes. Never resolves if the connection is lost. */
-      end: () => sql.end(),
-      /** Closes the connection at once. */
+      serverSeconds: (ms: number) => epoch + ms / 1000, // of the server's clock, from ms of ours
+      end: () => sql.end(), // lets a running statement finish; if the connection is lost, never resolves
       destroy: socket.destroy,
     };
   } catch (err) {
@@ -171,15 +165,13 @@ function createClient({ database, host, authorities }: SessionOptions, handlers:
 }
 
 /**
- * Replaces the parameters by string constants, because the simple query protocol has no parameters. In
- * this form of a constant only the backslash and the quote are special, under any settings, and
- * doubling escapes both (PostgreSQL manual, "String Constants with C-Style Escapes").
+ * Replaces the parameters by string constants, because the simple query protocol has no parameters. In this
+ * form of a constant only the backslash and the quote are special, under any settings, and doubling escapes
+ * both (PostgreSQL manual, "String Constants with C-Style Escapes").
  */
 function withLiterals(text: string, values: readonly string[]): string {
-  return text.replace(/\$([1-9])/g, (_all, n) => {
-    const value = values[Number(n) - 1]!;
-    return `E'${value.replace(/['\\]/g, '$&$&')}'`;
-  });
+  const literals = values.map((value) => `E'${value.replace(/['\\]/g, '$&$&')}'`);
+  return text.replace(/\$([1-9])/g, (_all, n) => literals[Number(n) - 1]!);
 }
 
 /** The only socket of a client. If it is lost and the driver asks for another, that fails. */
@@ -230,7 +222,6 @@ function tlsOptions({ sslMode }: PostgresDatabase, { host }: Host, ca: string | 
   // An IP address is never sent as a server name (RFC 6066 §3). The certificate must still match it.
   const name = isIP(host) === 0 ? { servername: host } : { servername: undefined, host };
   // As in libpq, `require` verifies the chain if there is a root certificate.
-  if (sslMode === 'require' && ca === undefined) return { rejectUnauthorized: false, ...name };
-  const verify = { rejectUnauthorized: true, ...name, ...(ca === undefined ? {} : { ca }) };
-  return sslMode === 'verify-full' ? verify : { ...verify, checkServerIdentity: () => undefined };
+  const options = { ca, rejectUnauthorized: sslMode !== 'require' || ca !== undefined, ...name };
+  return sslMode === 'verify-full' ? options : { ...options, checkServerIdentity: () => undefined };
 }
