@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
-import { migratePostgres, UnusableDatabase } from './migrate.ts';
+import { UnusableDatabase } from './migrate.ts';
 import type { Session, SessionOptions } from './session.ts';
 import { afterPoll, NotReplicated, openSession } from './session.ts';
 import { type Host, nameOf } from './url.ts';
@@ -66,7 +66,7 @@ export class Pool {
 
   /** Runs the calls of the queue once all requests of this turn of the event loop have arrived. */
   readonly schedule = (queue: Queue) => {
-    if (this.#isClosed) return queue.expire(Number.POSITIVE_INFINITY);
+    if (this.#closing.signal.aborted) return queue.expire(Number.POSITIVE_INFINITY);
     this.#queues.add(queue);
     this.#cancelTick ??= afterPoll(TICK_MS, this.#tick); // 6.6
     this.#assignment ??= setImmediate(() => {
@@ -153,10 +153,9 @@ export class Pool {
   readonly #tick = (): void => {
     const now = this.#options.now();
     for (const connection of this.#connections) {
-      const { batch, host } = connection;
-      batch?.expire(now);
-      if (batch === undefined || batch.deadline > now) continue;
-      this.#avoid(host);
+      connection.batch?.expire(now);
+      if (connection.batch === undefined || connection.batch.deadline > now) continue;
+      this.#avoid(connection.host);
       this.#replace(connection, `no response within ${this.#options.timeoutMs} ms`);
     }
     for (const queue of this.#queues) queue.expire(now);
@@ -171,7 +170,7 @@ export class Pool {
       // One connection at a time migrates, or tests whether the server works again.
       const isSingle = !this.#isMigrated || this.#failures > 0;
       const isAttempting = [...this.#attempts].some(({ isLong }) => !isLong);
-      if (this.#isClosed || (isSingle && isAttempting)) return;
+      if (this.#closing.signal.aborted || (isSingle && isAttempting)) return;
       void this.#attempt();
     }
   }
@@ -187,7 +186,7 @@ export class Pool {
       // Jitter keeps replicas from reconnecting all at once.
       await sleep(pauseMs * (0.5 + Math.random() / 2), undefined, { ref: false }); // 5.7
     }
-    if (this.#isClosed) return;
+    if (this.#closing.signal.aborted) return;
     // A migration takes up to a minute, and may hang: other attempts don't wait for it.
     const timer = setTimeout(() => {
       attempt.isLong = true;
@@ -207,7 +206,6 @@ export class Pool {
   async #open(host: Host): Promise<Connection | undefined> {
     const { min, max } = CONNECT_TIMEOUT_MS;
     const first = Math.max(min, this.#options.timeoutMs / 2);
-    let connection: Connection | undefined;
     try {
       const session = await openSession({
         ...this.#options,
@@ -215,22 +213,21 @@ export class Pool {
         connectTimeoutMs: Math.min(max, first * 2 ** this.#failures), // 5.7
         isSecondPass: this.#failures >= this.#options.database.hosts.length,
         signal: this.#closing.signal,
-        migrate: async (sql, prolong) => {
-          if (!this.#isMigrated) await migratePostgres(sql, prolong);
-          this.#isMigrated = true;
-        },
-        onClose: () => connection && this.#replace(connection, 'the connection was closed'),
+        isMigrated: this.#isMigrated,
       });
+      this.#isMigrated = true;
       // Others may have moved on from this host during the attempt.
       const isNextUsed = this.#connections.some((other) => other.host === this.#nextHost);
-      if (this.#isClosed || (host !== this.#nextHost && isNextUsed)) {
+      if (this.#closing.signal.aborted || (host !== this.#nextHost && isNextUsed)) {
         session.destroy();
         return undefined;
       }
-      connection = { session, host, connectedAt: this.#options.now() };
+      const connection = { session, host, connectedAt: this.#options.now() };
+      void session.closed.then(() => this.#replace(connection, 'the connection was closed'));
       this.#adopt(connection);
+      return connection;
     } catch (err) {
-      if (this.#isClosed) return undefined;
+      if (this.#closing.signal.aborted) return undefined;
       if (err instanceof UnusableDatabase) {
         this.#stop();
         this.#options.onFatal(err);
@@ -238,12 +235,11 @@ export class Pool {
       }
       this.#options.debug('cannot connect', { host: nameOf(host), cause: String(err) });
       this.#avoid(host);
-      if (this.#connections.length === 0 && !this.#isUnavailable) {
-        this.#isUnavailable = true;
-        this.#options.onUnavailable(err); // 6.1
-      }
+      if (this.#connections.length > 0 || this.#isUnavailable) return undefined;
+      this.#isUnavailable = true;
+      this.#options.onUnavailable(err); // 6.1
+      return undefined;
     }
-    return connection;
   }
 
   /** Adds a connection to the pool. The others move to its host, a busy one when its batch has ended. */
@@ -264,9 +260,5 @@ export class Pool {
   #avoid(host: Host): void {
     const { hosts } = this.#options.database;
     if (this.#nextHost === host) this.#nextHost = hosts[hosts.indexOf(host) + 1] ?? hosts[0]!;
-  }
-
-  get #isClosed(): boolean {
-    return this.#closing.signal.aborted;
   }
 }

@@ -7,7 +7,7 @@ import process from 'node:process';
 import type { Notice, Row, Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './index.ts';
-import { UnusableDatabase } from './migrate.ts';
+import { migratePostgres, UnusableDatabase } from './migrate.ts';
 import { type Host, nameOf, type PostgresDatabase } from './url.ts';
 
 const MIGRATION_TIMEOUT_MS = 60_000; // time for a migration, by this process or another replica
@@ -32,9 +32,7 @@ export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> 
   readonly connectTimeoutMs: number; // time limit of connecting, without the migration
   readonly isSecondPass: boolean; // over all hosts: `prefer-standby` then accepts any server
   readonly signal: AbortSignal; // aborts the attempt
-  /** Runs before the first use, within the connect timeout unless it calls `prolong`. */
-  readonly migrate: (sql: Sql, prolong: () => void) => Promise<void>;
-  readonly onClose: () => void;
+  readonly isMigrated: boolean; // false: migrates the database before the first use
 }
 
 /** The server has lost its synchronous standby: commits wait, or a failover can lose them. */
@@ -47,25 +45,15 @@ export async function openSession(options: SessionOptions) {
   const { timeoutMs, signal } = options;
   const socket = singleUseSocket(options.host);
   const notices: Notice[] = [];
-  let isClosed = false;
-  const sql = createClient(options, {
-    socket: socket.open,
-    onnotice: (notice: Notice) => notices.push(notice),
-    onclose: () => {
-      isClosed = true;
-      options.onClose();
-    },
-  });
+  const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();
+  const onnotice = (notice: Notice) => notices.push(notice);
+  const sql = createClient(options, { socket: socket.open, onnotice, onclose });
   let cancelTimeout = afterPoll(options.connectTimeoutMs, socket.destroy);
   const prolong = () => {
     cancelTimeout();
     cancelTimeout = afterPoll(MIGRATION_TIMEOUT_MS, socket.destroy);
   };
   signal.addEventListener('abort', socket.destroy);
-  // 4.13: the server ends a late statement even if it never learns that we have gone, and warns if a commit
-  // was not replicated.
-  const limits = (scope: 'local' | 'session') =>
-    `set ${scope} statement_timeout = ${timeoutMs}; set ${scope} client_min_messages = warning`;
   try {
     const rows = await sql.unsafe(PROBE);
     const server = rows[0]!;
@@ -74,13 +62,15 @@ export async function openSession(options: SessionOptions) {
     checkServer(server, options);
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server.pid !== rows.state.pid; // 5.1
+    const set = isPooled ? 'set local' : 'set session';
+    // 4.13: the server ends a late statement even if it never learns that we have gone, and warns if a commit
+    // was not replicated.
+    const limits = `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning`;
     await Promise.all([
-      isPooled ? undefined : sql.unsafe(`${limits('session')}; ${SET_PLANNER}`),
+      isPooled ? undefined : sql.unsafe(`${limits}; ${SET_PLANNER}`),
       // Doesn't wait for the settings: a round trip can take 200 ms.
-      options.migrate(sql, prolong),
+      options.isMigrated ? undefined : migratePostgres(sql, prolong),
     ]);
-    if (isClosed) throw new StoreUnavailable('the connection was closed');
-    const localLimits = limits('local');
     return {
       /**
        * Returns the rows of one statement with the parameters $1 to $9, after its commit.
@@ -91,7 +81,7 @@ export async function openSession(options: SessionOptions) {
         // A pooler may run the next statement in another server session, without our prepared statements
         // and settings. So behind it each message uses the simple query protocol and sets its limits.
         const result = isPooled
-          ? (await sql.unsafe(`${localLimits}; ${withLiterals(text, values)}`)).at(-1)
+          ? (await sql.unsafe(`${limits}; ${withLiterals(text, values)}`)).at(-1)
           : await sql.unsafe(text, [...values], { prepare: true });
         // The server reports that a wait for its synchronous standby was cancelled as a WARNING (4.13).
         // The text can be translated; the name of the routine is stable.
@@ -102,6 +92,7 @@ export async function openSession(options: SessionOptions) {
       serverSeconds: (ms: number) => epoch + ms / 1000, // of the server's clock, from ms of ours
       end: () => sql.end(), // lets a running statement finish; if the connection is lost, never resolves
       destroy: socket.destroy,
+      closed,
     };
   } catch (err) {
     socket.destroy();
@@ -164,11 +155,9 @@ function createClient({ database, host, authorities }: SessionOptions, handlers:
   }
 }
 
-/**
- * Replaces the parameters by string constants, because the simple query protocol has no parameters. In this
- * form of a constant only the backslash and the quote are special, under any settings, and doubling escapes
- * both (PostgreSQL manual, "String Constants with C-Style Escapes").
- */
+// Replaces the parameters by string constants, because the simple query protocol has no parameters. In this
+// form of a constant only the backslash and the quote are special, under any settings, and doubling escapes
+// both (PostgreSQL manual, "String Constants with C-Style Escapes").
 function withLiterals(text: string, values: readonly string[]): string {
   const literals = values.map((value) => `E'${value.replace(/['\\]/g, '$&$&')}'`);
   return text.replace(/\$([1-9])/g, (_all, n) => literals[Number(n) - 1]!);

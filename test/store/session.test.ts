@@ -142,7 +142,7 @@ for (const isPooler of [false, true]) {
       database: parseDatabaseUrl(onPort(url, port)) as PostgresDatabase,
       ...{ host: { host: '127.0.0.1', port }, authorities: undefined, isSecondPass: false },
       ...{ timeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS, now: () => performance.now() },
-      ...{ signal: t.signal, migrate: async () => {}, onClose: () => {} },
+      ...{ signal: t.signal, isMigrated: true },
     });
     t.after(() => session.destroy());
     const rows = await session.query('show client_min_messages', []);
@@ -223,8 +223,7 @@ test('5.7 a start that takes longer than the connect timeout still reports the c
     isSecondPass: false,
     now: () => performance.now(),
     signal: new AbortController().signal,
-    migrate: async () => {},
-    onClose: () => {},
+    isMigrated: true,
   });
   // The driver sets its timer for the connect in a microtask.
   for (let i = 0; i < 10; i++) await undefined;

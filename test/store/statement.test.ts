@@ -24,6 +24,7 @@ function sessionOf(rows: object[] | Error) {
     serverSeconds: (ms) => ms / 1000,
     end: async () => {},
     destroy: () => {},
+    closed: Promise.resolve(),
   };
   return { session, statements };
 }
