@@ -14,10 +14,7 @@ export type UserChange = Partial<NewUser>;
 export type Versions = readonly number[] | 'any';
 
 /** A write happens only if the user's version is in `oneOf` and not in `noneOf`. */
-export interface Condition {
-  readonly oneOf: Versions;
-  readonly noneOf: Versions;
-}
+export type Condition = { readonly oneOf: Versions; readonly noneOf: Versions };
 
 /** The condition that every user meets. Stores compare it by identity. */
 export const ALWAYS: Condition = { oneOf: 'any', noneOf: [] };
@@ -33,10 +30,7 @@ export function matches<T>(list: readonly T[] | 'any', item: T): boolean {
 }
 
 /** The first `limit` users with an id greater than `after`. */
-export interface Page {
-  readonly after: number;
-  readonly limit: number;
-}
+export type Page = { readonly after: number; readonly limit: number };
 
 /** The client on whose behalf a method of a store is called. */
 export interface Caller {
@@ -80,10 +74,8 @@ export class CallerLeft extends NamedError {} // the call was not done
 export class StoreUnavailable extends NamedError {} // `cause` says how
 export class InvalidUser extends NamedError {} // names every invalid field and what is expected
 
-/**
- * Unicode White_Space, control characters and `@`. White space above U+00A0 is written literally:
- * JavaScript, Python, Java, Go and PCRE differ in `\p{…}` and `\u…`.
- */
+// Unicode White_Space, control characters and `@`. White space above U+00A0 is written literally:
+// JavaScript, Python, Java, Go and PCRE differ in `\p{…}` and `\u…`.
 const NOT_IN_EMAIL = '@\\x00-\\x20\\x7f-\\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000';
 
 /**

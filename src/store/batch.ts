@@ -118,9 +118,8 @@ export class Queue<Session, Item, Result> {
       deadline: now + this.options.timeoutMs, // from then on, no call waits for the statement
       /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
       run: (session: Session) => this.#run(session, calls),
-      /** Fails the expired calls; their outcome is unknown. */
+      // Both fail calls without a result, whose outcome is unknown: the expired ones, or all.
       expire: (at: number) => void failExpired(calls, at, 'no response in time'),
-      /** Fails every call that has no result yet; its outcome is unknown. */
       fail: (cause: unknown) => fail(calls, cause),
     };
   }
@@ -151,10 +150,8 @@ export class Queue<Session, Item, Result> {
     return selected;
   }
 
-  /**
-   * Returns the first call of the client that has waited longest for a batch of its own (6.18). A client
-   * that is new doesn't overtake those that wait: one with many addresses would always come first.
-   */
+  // Returns the first call of the client that has waited longest for a batch of its own (6.18). A client
+  // that is new doesn't overtake those that wait: one with many addresses would always come first.
   #nextInTurn(): Call<Item, Result> {
     if (this.#servedIn.size > MAX_WAITING) this.#servedIn.clear();
     const servedIn = (call: Call) => this.#servedIn.get(call.network) ?? call.arrivedIn;
@@ -206,7 +203,7 @@ export class Queue<Session, Item, Result> {
   }
 }
 
-/** Fails the calls that expire by `now`; returns the others. The calls are in the order of their deadlines. */
+/** Fails the calls that expire by `now`; returns the others. The calls are in order of their deadlines. */
 function failExpired<T extends Call>(calls: T[], now: number, cause: unknown): T[] {
   if (calls.length === 0 || calls[0]!.expires > now) return calls;
   const expired = calls.filter(({ expires }) => expires <= now);

@@ -13,9 +13,12 @@ const FILE_MODE = 0o660; // others have no access (5.2)
 const RETRY_MS = 20; // pause before another attempt on a locked file
 const OPEN_TIMEOUT_MS = 10_000; // time for another process that migrates the file
 
-const SQLITE_BUSY = 5;
-const SQLITE_LOCKED = 6;
-const SQLITE_CONSTRAINT = 19;
+/** By primary result code, the lower eight bits (sqlite.org/rescode.html). */
+const OUTCOMES: Readonly<Record<number, FailedOutcome>> = {
+  5: 'not started', // SQLITE_BUSY
+  6: 'not started', // SQLITE_LOCKED
+  19: 'rolled back', // SQLITE_CONSTRAINT
+};
 
 /**
  * Opens the file, migrates it and passes it to `use`. Creates the file and its folder if missing.
@@ -112,11 +115,8 @@ export async function retry<T>(action: () => T, expires: number, now: () => numb
   }
 }
 
-/** Classifies the error by its primary result code, the lower eight bits (sqlite.org/rescode.html). */
 export function outcomeAfter(err: unknown): FailedOutcome {
-  const code = ((err as { errcode?: number }).errcode ?? 0) & 0xff;
-  if (code === SQLITE_BUSY || code === SQLITE_LOCKED) return 'not started';
-  return code === SQLITE_CONSTRAINT ? 'rolled back' : 'unknown';
+  return OUTCOMES[((err as { errcode?: number }).errcode ?? 0) & 0xff] ?? 'unknown';
 }
 
 /** Returns a line that says why the file can't be opened, and how to fix it (5.2). */

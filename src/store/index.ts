@@ -21,8 +21,7 @@ export interface StoreOptions {
 }
 
 /**
- * Opens one of the two stores (5.0). SQLite is ready when this resolves; Postgres keeps connecting in
- * the background.
+ * Opens one of the two stores (5.0). Postgres keeps connecting in the background.
  * @throws an Error with one line if a SQLite file can't be opened
  */
 export async function openStore(database: Database, options: StoreOptions): Promise<Store> {

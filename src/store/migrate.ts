@@ -48,11 +48,6 @@ export function missing(all: readonly Migration[], { version, oldestService }: S
   return all.slice(version);
 }
 
-// SQLSTATE (PostgreSQL manual, appendix A).
-const UNDEFINED_TABLE = '42P01';
-const UNIQUE_VIOLATION = '23505';
-const LOCK_NOT_AVAILABLE = '55P03';
-
 // A migration waits this long for a lock, for example of a backup, before it tries again. Meanwhile,
 // requests of other replicas queue behind it.
 const LOCK_TIMEOUT_MS = 250; // 5.8
@@ -91,9 +86,9 @@ export async function migratePostgres(sql: Sql, prolong: () => void): Promise<vo
       await sql.unsafe(`${LOCK}; ${record}; ${text}`);
     } catch (err) {
       const { code, table_name: table } = err as { code?: string; table_name?: string };
-      // Another replica applied it first.
-      if (code === UNIQUE_VIOLATION && table === 'schema_migrations') continue;
-      if (code !== LOCK_NOT_AVAILABLE) throw err;
+      // unique_violation: another replica applied it first.
+      if (code === '23505' && table === 'schema_migrations') continue;
+      if (code !== '55P03') throw err; // lock_not_available
       // The loop ends with the connection, which is destroyed if the migration takes too long.
       await sleep(LOCK_RETRY_MS, undefined, { ref: false });
     }
@@ -106,7 +101,7 @@ async function schemaOf(sql: Sql): Promise<Schema> {
     const [row] = await sql.unsafe(RECORDED_SCHEMA);
     return { version: Number(row!.version), oldestService: Number(row!.oldestService) };
   } catch (err) {
-    if ((err as { code?: string }).code !== UNDEFINED_TABLE) throw err;
+    if ((err as { code?: string }).code !== '42P01') throw err; // undefined_table
     return { version: 0, oldestService: 0 };
   }
 }

@@ -143,12 +143,10 @@ const WITH_REFUSED = `
   from input i join users u on u.id = i.id
   where i.id not in (select id from written)`;
 
-/**
- * Returns the three forms of a write. `full` checks conditions and taken emails. `simple` checks neither: a
- * user that it doesn't return does not exist. It costs Postgres a quarter less. `single` is `simple` for one
- * target, and costs another tenth less. Their parameters are the deadline, the ids, the fields (null in a
- * delete) and, in `full`, the conditions.
- */
+// Returns the three forms of a write. `full` checks conditions and taken emails. `simple` checks neither: a
+// user that it doesn't return does not exist. It costs Postgres a quarter less. `single` is `simple` for one
+// target, and costs another tenth less. Their parameters are the deadline, the ids, the fields (null in a
+// delete) and, in `full`, the conditions.
 const formsOf = (write: string) => ({
   full: `
     with input as (
@@ -179,9 +177,9 @@ export const updateUsers: Run<Target, WriteResult> = async (session, targets, ex
   try {
     return await writeFields(session, targets, expires);
   } catch (err) {
-    // Another session took the email after this statement's snapshot. The error does not tell whose
-    // email: several targets run again in halves, with new snapshots that show it.
-    if (targets.length > 1 || (err as { code?: string }).code !== UNIQUE_VIOLATION) throw err;
+    // unique_violation: another session took the email after this statement's snapshot. The error does not
+    // tell whose email: several targets run again in halves, with new snapshots that show it.
+    if (targets.length > 1 || (err as { code?: string }).code !== '23505') throw err;
     return [new EmailTaken()];
   }
 };
@@ -217,9 +215,7 @@ function toResult(row: Row | undefined): CallResult<WriteResult> {
   return { id: row.id, name: row.name, email: row.email, version: row.version };
 }
 
-const UNIQUE_VIOLATION = '23505'; // SQLSTATE (PostgreSQL manual, appendix A)
-
-/** By SQLSTATE. After any other ERROR the server has rolled the statement back. */
+/** By SQLSTATE (PostgreSQL manual, appendix A). Any other ERROR has rolled the statement back. */
 const OUTCOMES: Readonly<Record<string, FailedOutcome>> = {
   '22012': 'not started', // division_by_zero, of BEFORE_DEADLINE
   '40P01': 'conflict', // deadlock_detected (5.6): updates lock by id and by email, so they can deadlock

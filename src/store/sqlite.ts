@@ -15,7 +15,6 @@ const TICK_MS = 50; // how often the deadlines of waiting calls are checked
 
 type Write = () => WriteResult;
 
-/** @throws an Error with one line that says what an operator can do */
 export function openSqlite(path: string, options: StoreOptions): Promise<Store> {
   return openFile(path, options.now, (db) => createStore(path, db, options));
 }
@@ -45,11 +44,9 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
     }
   }
 
-  /**
-   * Reads at once, with its own snapshot. If the reads of a turn of the event loop shared a
-   * snapshot, one could miss a write that another process has acknowledged meanwhile. Waiting for a
-   * later turn costs more than it saves, unless eight calls share the read.
-   */
+  // Reads at once, with its own snapshot. If the reads of a turn of the event loop shared a snapshot, one
+  // could miss a write that another process has acknowledged meanwhile. Waiting for a later turn costs more
+  // than it saves, unless eight calls share the read.
   const read = <T>(action: () => T) =>
     access('read', now() + timeoutMs, action).catch((cause) => {
       throw new StoreUnavailable('the store failed', { cause });
