@@ -1,6 +1,6 @@
-// Opens the SQLite file, brings its schema up to date, and runs transactions. SQLite itself would block the
-// event loop while it waits for a lock, so this is disabled. Instead, an action that finds the file locked
-// is retried after a pause, until its deadline.
+// Opens the SQLite file and brings its schema up to date. SQLite itself would block the event loop while it
+// waits for a lock, so this is disabled. Instead, an action that finds the file locked is retried after a
+// pause, until its deadline.
 import { accessSync, appendFileSync, chmodSync, constants, existsSync, mkdirSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import process from 'node:process';

@@ -1,8 +1,8 @@
-// Postgres connection pool with deadlines, reconnection and failover (docs/design.md, "Our own pool"). If a
-// connection is lost, late or read-only, the calls of its batch fail, because their outcome is unknown, and
-// an attempt to connect begins. Waiting calls keep waiting. All connections lead to one host. If that host
-// fails, or an attempt does, the next attempt goes to the next host of the URL. A pass tries each host once,
-// and a pause follows it. The first attempt that succeeds moves all connections to its host.
+// Postgres connection pool with deadlines, reconnection and failover. docs/design.md says why it is our own.
+// If a connection is lost, late or read-only, the calls of its batch fail, because their outcome is unknown,
+// and an attempt to connect begins. Waiting calls keep waiting. All connections lead to one host. If that
+// host fails, or an attempt does, the next attempt goes to the next host of the URL. A pass tries each host
+// once, and a pause follows it. The first attempt that succeeds moves all connections to its host.
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
