@@ -86,7 +86,8 @@ export async function openSession(options: SessionOptions) {
         // The server reports that a wait for its synchronous standby was cancelled as a WARNING (4.13).
         // The text can be translated; the name of the routine is stable.
         const isUnconfirmed = notices.some(({ routine }) => routine === 'SyncRepWaitForLSN');
-        if (isUnconfirmed) throw new NotReplicated('the standby has not confirmed the commit');
+        const fault = 'the server stopped waiting for its standby to confirm the commit';
+        if (isUnconfirmed) throw new NotReplicated(fault);
         return result as never;
       },
       serverSeconds: (ms: number) => epoch + ms / 1000, // of the server's clock, from ms of ours
