@@ -13,7 +13,7 @@ export function readDocuments() {
     const [, text] = new RegExp(`<${element}[^>]*>(.*)</${element}>`, 's').exec(String(html))!;
     return `'sha256-${hash('sha256', text!, 'base64')}'`;
   };
-  // Allows only the page's own script, style and origin (8.2). With Trusted Types, no name becomes markup.
+  // Allows only the page's own script, style and origin (8.2). Trusted Types stop names from becoming markup.
   const policy = [
     "default-src 'none'",
     `script-src ${hashOf('script')}`,

@@ -37,6 +37,8 @@ const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNR
 if (import.meta.main !== false) {
   main().catch((err: Error) => {
     fail(err instanceof InvalidConfig ? EXIT.config : EXIT.failed, err.message); // 1.6, 6.4
+    // An unread line on stderr would keep the process alive.
+    setTimeout(() => process.exit(), FLUSH_TIMEOUT_MS).unref(); // 6.12
   });
 }
 

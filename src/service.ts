@@ -116,8 +116,8 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   };
 
   /**
-   * Finishes requests in flight, then releases everything. Closes idle connections after `graceMs`, because
-   * a request may be on its way. Returns false if SHUTDOWN_TIMEOUT_MS has passed. A second call waits too.
+   * Finishes requests in flight, then releases everything. Closes idle connections after `graceMs`: a request
+   * may be on its way. Returns false if SHUTDOWN_TIMEOUT_MS has passed. A second call waits for the first.
    */
   const stop = (graceMs = STOP_GRACE_MS) => {
     stopping ??= finish(graceMs);

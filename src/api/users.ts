@@ -7,7 +7,8 @@ import type { Context, RouteHandler, Services } from '../route.ts';
 import type { Page, User, UserChange, UserStore, WriteResult } from '../user.ts';
 import { FIELDS, isValid, matches, parseChange, parseNewUser } from '../user.ts';
 
-const PAGE_SIZE = 500; // 4.1: A list of so many users is streamed, in reads of at most as many.
+// Lists of at least this many users are streamed. Each read after the first takes at most this many (4.1).
+const PAGE_SIZE = 500;
 const PIECE_CHARACTERS = 29 * 1024; // of a stream, about; in ASCII, one slice of a body, or two over TLS
 const SHARED_CHARACTERS = 16 * 1024; // From here on, shared bytes cost less than text copied for each.
 const MAX_LIMIT = 1000; // 4.2

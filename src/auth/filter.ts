@@ -10,7 +10,8 @@ const GENERATION_BYTES = 256 ** BYTES_PER_BIT / 8; // 2 MiB
 export class ExpiringFilter {
   readonly #keepMs: number;
   readonly #salt = randomBytes(16).toString('base64'); // Attackers can't choose keys with another key's bits.
-  #generations: readonly { readonly endMs: number; readonly bits: Uint8Array }[] = []; // 2, younger first
+  // At most two, the younger first.
+  #generations: readonly { readonly endMs: number; readonly bits: Uint8Array }[] = [];
 
   constructor(keepMs: number) {
     this.#keepMs = keepMs;

@@ -8,8 +8,8 @@ type Subject = { readonly id: string; readonly name: string };
 
 const LIFETIME_SECONDS = 3600; // 3.4
 const HEADER = Buffer.from('{"alg":"HS256","typ":"JWT"}').toString('base64url');
-const MAX_CACHED_CHARACTERS = 512; // Ours have about 200. Longer tokens could fill the memory.
-const MAX_CACHED_TOKENS = 32_768; // A full cache is emptied. At most 3,600 of our tokens are valid at once.
+const MAX_CACHED_CHARACTERS = 512; // Longer ones could fill the memory. Ours have about 200.
+const MAX_CACHED_TOKENS = 32_768; // A full cache is emptied. A key signs one token per second.
 
 export class Tokens {
   readonly #subject: Subject;

@@ -67,7 +67,7 @@ type Failures = { endMs: number; count: number }[];
 class FailureTable {
   readonly #limit: number;
   readonly #displaced: ExpiringFilter; // All of its keys are locked.
-  readonly #displacedLimit: number; // number of failures from which on a displaced key is locked
+  readonly #displacedLimit: number; // A displaced key with at least so many failures is locked.
   readonly #failures = new Map<string, Failures>(); // The key that failed last comes last.
 
   constructor(limit: number, displaced: ExpiringFilter, displacedLimit: number) {

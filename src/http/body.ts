@@ -96,7 +96,8 @@ const EMPTY = Buffer.alloc(0);
 const LARGE_BYTES = 8 * 1024; // A larger body is parsed in its own turn: 100 kB can take 10 ms.
 const MIN_BUFFER_BYTES = 4096;
 
-/** Appends the chunk, to a copy if needed. A list of one-byte chunks would take hundreds of times as much. */
+// Appends the chunk, to a larger copy if needed. A list of one-byte chunks would take hundreds of times the
+// memory.
 function append(buffer: Buffer, length: number, chunk: Buffer, maxBytes: number): Buffer {
   if (length === 0) return chunk;
   const end = length + chunk.length;

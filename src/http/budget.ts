@@ -1,8 +1,8 @@
 // Bounds the memory that clients make the process hold, over all connections of all listeners. A connection
 // costs a fixed amount, and is charged for requests in progress, bodies and unsent responses. Two checks
-// close those that hold the most first, so that clients that hold little keep working. `hold` checks the
-// sum of all charges. A timer checks the memory of the process, which includes unfinished heads, and V8's
-// heap, whose own limit ends the process. It also closes connections without progress.
+// close the connections that hold the most first, so that clients that hold little keep working. `hold`
+// checks the sum of all charges. A timer checks the memory of the process, which includes unfinished heads,
+// and V8's heap, whose own limit ends the process. It also closes connections without progress.
 import { readFileSync } from 'node:fs';
 import { memoryUsage } from 'node:process';
 import { getHeapStatistics } from 'node:v8';
@@ -183,7 +183,7 @@ export class Budget {
     const heapExcessBytes = heap.used_heap_size - TIGHT_HEAP * heap.heap_size_limit;
     const excessBytes = Math.max(grownBytes - TIGHT * budgetBytes, heapExcessBytes);
     const isTight = excessBytes > 0;
-    // Upper bound of the garbage. V8 collects only when something allocates, and after an attack none does.
+    // Upper bound of the garbage. V8 collects only when something allocates; after an attack nothing does.
     let garbageBytes = this.#mostHeldBytes - this.#heldBytes;
     if (isTight) garbageBytes = Math.max(garbageBytes, grownBytes - this.#leastGrownBytes);
     if (heapExcessBytes > 0) garbageBytes = heap.used_heap_size;

@@ -126,7 +126,8 @@ export class Connection {
   /** Pauses again after node has resumed the socket, as it does at the end of each request. */
   #keepPaused(): void {
     if (!this.#isPaused) return;
-    // Node emits 'resume' a tick late. After a pause in between, only this event stops node's reading.
+    // Node emits 'resume' a tick late. If we paused in between, pause() would do nothing now; this event
+    // stops node's reading.
     if (this.#socket.isPaused()) this.#socket.emit('pause');
     else this.#socket.pause();
   }
@@ -158,7 +159,8 @@ export class Connection {
     const isNext = this.#state === 'open' && isFirst && this.#hasResponded;
     if (isNext) this.#begin(exchange);
     this.hold(exchange.heldBytes);
-    // 2.11: drops a request that follows the last one. Node keeps it until the end, so it stays charged.
+    // 2.11: drops a request that follows the last one. Node keeps it until the connection closes, so it
+    // stays charged.
     if (this.#state !== 'open') {
       this.#socket.pause();
       this.#budget.countMessage(this.network);
@@ -319,7 +321,7 @@ export class Connection {
     }
   }
 
-  /** Closes gracefully, unless the client has not read its response, or lingers after its last. */
+  /** Closes gracefully; at once if it is not open, or if the client has yet to read a response. */
   close(): void {
     if (this.#state !== 'open' || this.isUnread) {
       this.destroy();

@@ -7,7 +7,7 @@ import { MAX_HEADER_BYTES } from './message.ts';
 // head that it did not finish, which no budget sees (6.17).
 export const IDLE_PARSERS = 64;
 export const BACKLOG = 4096; // connections that the kernel queues before we accept them
-export const STOP_GRACE_MS = 500; // in a stop, an idle connection's time to send one more request
+export const STOP_GRACE_MS = 500; // how long an idle connection may still send a request during a stop
 
 /** Limits of node:http(s), written out. server.ts sets those that are not options. */
 export const HTTP_OPTIONS: ServerOptions = {

@@ -4,7 +4,7 @@ import { HttpError } from './errors.ts';
 /** @throws HttpError 400 for a known parameter that repeats, and for malformed percent-encoding */
 export function parseQuery<Name extends string>(query: string, known: readonly Name[]) {
   const values: Partial<Record<Name, string>> = {};
-  for (const part of query.split('&')) {
+  for (const part of query.split('&').filter(Boolean)) {
     const [, key = '', value = ''] = /^([^=]*)=?(.*)$/s.exec(part)!;
     const decoded = percentDecode(key, 'query');
     const name = known.find((one) => one === decoded);

@@ -59,7 +59,7 @@ export class Router<Route> {
   }
 }
 
-/** Splits a path or URL, without a trailing slash, before it decodes: `%2F` never separates (2.7). */
+/** Splits a path, or that of a URL, then decodes each segment once (2.7). Ignores one trailing slash. */
 function splitPath(path: string): readonly string[] {
   const local = path.replace(/^https?:\/\/[^/]*\/?/i, '/').replace(/(?<=[^/])\/$/, '');
   return local.split('/').map((segment) => percentDecode(segment, 'path'));

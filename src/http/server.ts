@@ -46,7 +46,8 @@ export class Server {
     http.setMaxIdleHTTPParsers(IDLE_PARSERS);
     // One timer of Budget checks the progress of all connections.
     this.#server.timeout = 0;
-    // 2.16: clients may close their side after the last request. @types/node lacks both options.
+    // 2.16: clients may close their side after the last request. 6.18: sockets start paused. The types of
+    // node lack both options.
     Object.assign(this.#server, { httpAllowHalfOpen: true, pauseOnConnect: true });
     // Node's own listeners would begin at once, not in the connection's turn (6.18).
     this.#startTls = tls && takeListener(this.#server, 'connection');
@@ -76,7 +77,7 @@ export class Server {
 
   /**
    * Accepts the connections that the kernel has already queued, then none. Resolves when the last one has
-   * closed. The handler closes each with its last response, and this closes idle ones after `graceMs` (6.15).
+   * closed. The handler closes each with its last response, `stop` idle ones after `graceMs` (6.15).
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
     // Node accepts one connection per turn of the event loop, so after a turn without one the queue
@@ -148,7 +149,7 @@ export class Server {
   #open(connection: Connection, socket: Socket): void {
     const destroy = () => socket.destroy();
     socket.on('error', destroy);
-    // 6.18: many can begin in one turn of the event loop, each with a pipeline of requests.
+    // 6.18: many connections can begin in one turn of the event loop, each with a pipeline of requests.
     connection.open(socket, () => {
       socket.off('error', destroy);
       // Node's listeners would miss an end that has passed.

@@ -118,7 +118,7 @@ export class Queue<Session, Item, Result> {
       deadline: now + this.options.timeoutMs, // from then on, no call waits for the statement
       /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
       run: (session: Session) => this.#run(session, calls),
-      // Both fail calls without a result, whose outcome is unknown: the expired ones, or all.
+      // They fail calls that have no result yet, the expired ones or all. The outcome is unknown.
       expire: (at: number) => void failExpired(calls, at, 'no response in time'),
       fail: (cause: unknown) => fail(calls, cause),
     };

@@ -81,7 +81,8 @@ export async function migratePostgres(sql: Sql, prolong: () => void): Promise<vo
     const { version, oldestService, sql: text } = lacking[0]!;
     const record = `insert into schema_migrations (version, oldest_service) values (${version}, ${oldestService})`;
     try {
-      // Each message is a transaction. The second one doesn't stop others from reading the record.
+      // Each message is one transaction. Only the first locks the table of records, so others can read it
+      // during the migration.
       await sql.unsafe(`${LOCK}; ${CREATE_RECORD}`);
       await sql.unsafe(`${LOCK}; ${record}; ${text}`);
     } catch (err) {

@@ -115,7 +115,7 @@ export class Pool {
   async #run(connection: Connection, queue: Queue, batch: Batch<Session>): Promise<void> {
     connection.batch = batch;
     const running = batch.run(connection.session);
-    void this.#rest(queue, batch.size, running);
+    this.#rest(queue, batch.size, running);
     const err = await running;
     if (!this.#connections.includes(connection)) return; // Replaced meanwhile; its calls have failed.
     connection.batch = undefined;
@@ -126,15 +126,17 @@ export class Pool {
   }
 
   /** Makes the next batch of the queue wait, if a page or a large batch runs. */
-  async #rest(queue: Queue, size: number, running: Promise<unknown>): Promise<void> {
+  #rest(queue: Queue, size: number, running: Promise<unknown>): void {
     const { takesTurns } = queue.options;
     if (!takesTurns && size < SHARE.size) return;
     this.#resting.add(queue);
+    const wake = () => {
+      this.#resting.delete(queue);
+      this.#assign();
+    };
     // A page takes milliseconds, so the next one waits for its turn (6.18).
-    if (takesTurns) await new Promise<void>((resolve) => this.#options.turns.add('', resolve));
-    else await Promise.race([running, sleep(SHARE.ms, undefined, { ref: false })]);
-    this.#resting.delete(queue);
-    this.#assign();
+    if (takesTurns) this.#options.turns.add('', wake);
+    else void Promise.race([running, sleep(SHARE.ms, undefined, { ref: false })]).then(wake);
   }
 
   /** Drops the connection and makes a new one. A running statement has an unknown outcome (4.13). */

@@ -20,8 +20,8 @@ const PROBE = `
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly"`;
 
 // Every statement should use an index. By default the server plans most batches anew, or keeps a plan made
-// while the table was small, which scans all of it. `jit` would compile statements, because costs without
-// `enable_seqscan` are estimated high.
+// while the table was small, which scans all of it. With `enable_seqscan` off, some estimated costs are so
+// high that `jit` would compile the statement.
 const SET_PLANNER =
   'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
 

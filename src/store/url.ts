@@ -31,7 +31,7 @@ const POSTGRES_URL =
  * @throws an Error that says which part of a Postgres URL is invalid, and what is expected
  */
 export function parseDatabaseUrl(url: string): Database | undefined {
-  const sqlite = /^sqlite:(.+)$/.exec(url);
+  const sqlite = /^sqlite:([^\0]+)$/.exec(url);
   return sqlite ? { engine: 'sqlite', path: sqlite[1]! } : parsePostgres(url);
 }
 

@@ -1,9 +1,17 @@
 // Rules 6.8 to 6.16 of the contract: the log and its readers, arguments and exit statuses,
 // connection headers and timeouts, errors outside a request.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync, truncateSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  existsSync,
+  openSync,
+  readFileSync,
+  truncateSync,
+  writeSync,
+} from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -149,6 +157,25 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     assert.equal(code, 0);
     assert.ok(took > 450 && took < 3_000, `after ${took} ms`);
   });
+
+  for (const { why, settings, status } of [
+    { why: 'a failed start', settings: { DATABASE_URL: 'sqlite:/dev/null/x' }, status: 1 },
+    { why: 'a configuration error', settings: { PORT: 'x' }, status: 78 },
+  ]) {
+    test(`6.4 6.12 nobody reads stderr: ${why} exits with ${status}`, async () => {
+      const pipe = fullPipe();
+      const child = spawn(process.execPath, [ENTRY], {
+        stdio: ['ignore', pipe, pipe],
+        env: { DATABASE_URL: 'sqlite::memory:', PORT: '0', ...settings },
+      });
+      try {
+        assert.deepEqual(await once(child, 'exit', soon()), [status, null]);
+      } finally {
+        child.kill('SIGKILL');
+        closeSync(pipe);
+      }
+    });
+  }
 
   for (const { why, args } of [
     { why: 'an unknown argument', args: ['--verbose'] },
@@ -350,6 +377,21 @@ async function responded(socket: Socket): Promise<string> {
   let text = '';
   while (!/\r\n\r\n./.test(text)) text += (await once(socket, 'data'))[0];
   return text;
+}
+
+/** Returns a named pipe to which nothing more can be written. */
+function fullPipe(): number {
+  const path = join(newFolder(), 'pipe');
+  execFileSync('mkfifo', [path]);
+  const pipe = openSync(path, constants.O_RDWR | constants.O_NONBLOCK);
+  for (const size of [4096, 1]) {
+    try {
+      while (writeSync(pipe, Buffer.alloc(size)) > 0);
+    } catch (err) {
+      assert.equal((err as NodeJS.ErrnoException).code, 'EAGAIN');
+    }
+  }
+  return pipe;
 }
 
 /** Starts the program with its standard output in a file of at most that many bytes. */
