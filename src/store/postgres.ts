@@ -233,8 +233,11 @@ function outcomeAfter(err: unknown): FailedOutcome {
 
 /** Returns an array literal (PostgreSQL manual, section 8.15.2). */
 function array(values: readonly (string | number | undefined)[]): string {
-  const quote = (value: string | number) => `"${String(value).replace(/["\\]/g, '\\$&')}"`;
-  return `{${values.map((value) => (value === undefined ? 'null' : quote(value))).join(',')}}`;
+  const elements = values.map((value) => {
+    if (value === undefined) return 'null';
+    return typeof value === 'number' ? value : `"${value.replace(/["\\]/g, '\\$&')}"`;
+  });
+  return `{${elements.join(',')}}`;
 }
 
 /** Returns the versions between commas, so that a statement can search for one; `*` for any. */
