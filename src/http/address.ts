@@ -20,7 +20,7 @@ export function clientAddress(socket: string, forwardedFor: string | undefined, 
  */
 export function counterKeys(address: string) {
   if (isIP(address) !== 6) return { network: address, site: undefined };
-  // A dotted quad at the end is two of the eight groups; `::` stands for the missing ones.
+  // A dotted quad at the end is two of the eight groups; `::` replaces those that are zero.
   const text = address.replace(/%.*$/, '').replace(/[0-9]+\.[0-9.]+$/, '0:0');
   const groups = text
     .replace('::', ':'.repeat(10 - text.split(':').length))
