@@ -475,11 +475,13 @@ test('6.13 a handshake from the port of a just reset connection succeeds', {
 const PORT_REUSE = `
   const { parentPort, workerData: [port, text] } = require('node:worker_threads');
   const { connect } = require('node:net');
-  const first = connect({ port, host: '127.0.0.1' }, () => parentPort.postMessage('connected'));
+  // An address of its own: no connection of another test can get this port meanwhile.
+  const target = { port, host: '127.0.0.1', localAddress: '127.0.0.8' };
+  const first = connect(target, () => parentPort.postMessage('connected'));
   parentPort.once('message', () => {
     const { localPort } = first;
     first.resetAndDestroy().once('close', () => {
-      const socket = connect({ port, host: '127.0.0.1', localPort });
+      const socket = connect({ ...target, localPort });
       const client = require('node:tls').connect({ socket, rejectUnauthorized: false });
       client.on('error', ({ message }) => parentPort.postMessage(message));
       client.on('data', (bytes) => parentPort.postMessage(String(bytes)));
