@@ -88,7 +88,9 @@ export async function openSession(options: SessionOptions) {
         const isUnconfirmed = notices.some(({ routine }) => routine === 'SyncRepWaitForLSN');
         const fault = 'the server stopped waiting for its standby to confirm the commit';
         if (isUnconfirmed) throw new NotReplicated(fault);
-        return result as never;
+        // Empties the driver's array, which V8 frees only when it collects the old generation. With its rows, a
+        // list of a million users took 23 MB more.
+        return result!.splice(0) as never;
       },
       serverSeconds: (ms: number) => epoch + ms / 1000, // of the server's clock, from ms of ours
       end: () => sql.end(), // lets a running statement finish; if the connection is lost, never resolves
