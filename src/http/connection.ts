@@ -21,7 +21,7 @@ export interface Handler {
 type State =
   | 'handshake' // accepted, or establishing TLS
   | 'open' // receives requests
-  | 'refused' // Malformed input followed the latest request; a refusal follows its response.
+  | 'refused' // Input that is refused followed the latest request; the refusal follows its response.
   | 'closing' // ends with the response that is in progress or being sent
   | 'closed';
 
@@ -33,7 +33,7 @@ const TAGS_PER_MESSAGE = 160;
 const HEADER_TEXTS_PER_MESSAGE = 64;
 const CHUNKS_PER_READ = 10_000; // maximum for a queued request
 const CHUNKS_BYTES = 400 * CHUNKS_PER_READ; // the memory that they take
-const LONG_QUEUE = 32; // From here on, node's errors have no stack traces when the connection closes.
+const LONG_QUEUE = 32; // requests; with this many, node's errors at the close have no stack traces
 
 export class Connection {
   readonly address: string; // the socket's, IPv4 in its plain form
@@ -62,8 +62,8 @@ export class Connection {
 
   /**
    * Starts to receive requests in this connection's first turn (6.18). After a handshake, `socket` is the
-   * TLS socket. `begin` attaches node's parser. Reading resumes in the same turn: later, new bytes could
-   * be parsed before those that the socket has buffered.
+   * TLS socket. `begin` attaches node's parser. Resumes reading in the same turn. If it resumed later,
+   * node could parse new bytes before the buffered ones.
    */
   open(socket: Socket, begin: () => void): void {
     this.#socket = socket;
@@ -251,6 +251,7 @@ export class Connection {
   #refuse(refusal: HttpError): void {
     if (this.#state !== 'open') return;
     this.#state = 'refused';
+    this.#socket.pause(); // Node would end the socket after the last response if it read the client's end.
     const latest = this.#latest;
     // Input that is the rest of a request isn't refused again: that request has its own response.
     const isRest = latest !== undefined && !latest.req.complete;

@@ -327,6 +327,24 @@ for (const store of STORES) {
       });
     }
 
+    for (const [i, [bytes, status, why]] of UNROUTED.entries()) {
+      test(`2.3 2.16 ${why} after a write that waits is refused, although the client has closed its side`, async () => {
+        const body = JSON.stringify({ name: 'Ben', email: `closed-${i}@example.com` });
+        const head = `POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n`;
+        const first = `${head}Content-Length: ${body.length}\r\n\r\n${body}`;
+        await database.run(store === 'sqlite' ? 'begin immediate' : 'begin; lock table users');
+        const { hostname, port } = new URL(program.url);
+        const socket = openSocket({ port: Number(port), host: hostname, allowHalfOpen: true });
+        socket.end(Buffer.from(first + bytes, 'latin1'));
+        const responded = socket.toArray();
+        for (let i = 0; i < 3; i++) assert.equal((await send(program.url)).status, 200);
+        await database.run('rollback');
+        const responses = parse(String(Buffer.concat(await responded)));
+        const statuses = responses.map((response) => response.status);
+        assert.deepEqual(statuses, [201, status]);
+      });
+    }
+
     test('2.4 an HTTP/1.1 request with one Host is served, also with an empty one', async () => {
       for (const host of ['example.com', '']) {
         const head = `GET /users/1 HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`;
