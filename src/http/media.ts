@@ -32,8 +32,9 @@ export function mediaType(req: IncomingMessage, accepts: readonly MediaType[]) {
 // media-type = type "/" subtype *( OWS ";" OWS [ parameter ] )   (RFC 9110 §8.3.1)
 // parameter  = token "=" ( token / quoted-string )
 const TYPE = /^[ \t]*([^; \t]*)/;
+// Empty parameters are one match: a header of 16,000 semicolons would take 5 ms.
 const PARAMETER =
-  /[ \t]*;[ \t]*(?:([\w!#$%&'*+.^`|~-]+)=([\w!#$%&'*+.^`|~-]+|"(?:[^"\\]|\\.)*"))?/gy;
+  /(?:[ \t]*;)+[ \t]*(?:([\w!#$%&'*+.^`|~-]+)=([\w!#$%&'*+.^`|~-]+|"(?:[^"\\]|\\.)*"))?/gy;
 
 /** Returns the type in lower case; undefined if the header is malformed or has another charset. */
 function utf8Type(header: string): string | undefined {
