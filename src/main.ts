@@ -65,11 +65,11 @@ async function main(): Promise<void> {
 }
 
 /** Requests `/live` or `/ready` from the admin listener of a running service (6.5). */
-async function probe(page: string): Promise<void> {
+async function probe(path: string): Promise<void> {
   const { host, port } = readAdminAddress(process.env);
   try {
     const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
-    const req = get({ host, port, path: `/${page}`, agent: false, signal });
+    const req = get({ host, port, path: `/${path}`, agent: false, signal });
     const [res] = (await once(req, 'response')) as [IncomingMessage];
     const body = await text(res);
     if (res.statusCode !== 200) fail(EXIT.failed, body.trim());

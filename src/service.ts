@@ -139,8 +139,8 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST, config.REUSE_PORT), HOST);
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
-    const pages = adminHandler(isStopping, store, metrics);
-    const admin = resources.adopt(new Server(pages, budget), destroy);
+    const handler = adminHandler(isStopping, store, metrics);
+    const admin = resources.adopt(new Server(handler, budget), destroy);
     adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);
   }
   log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });

@@ -20,7 +20,7 @@ type Tasks = Map<string, Set<Task>>;
 
 /** Runs one task of each client in turn, in the order of their arrival. */
 export class Turns {
-  readonly #waiting: Tasks = new Map(); // by client, the one whose turn is next first
+  readonly #waiting: Tasks = new Map(); // by network, the one whose turn is next first
   readonly #heavy: Tasks = new Map(); // the same for clients that cause a lot of work
   readonly #work = new Map<string, number>(); // milliseconds of each client in this period
   #periodStartMs = 0;
@@ -36,24 +36,24 @@ export class Turns {
     this.now = now;
   }
 
-  /** Runs the task once, in a later turn; it must not throw. `client` is a network, empty for the store. */
-  add(client: string, task: Task): void {
-    const waiting = (this.#work.get(client) ?? 0) < HEAVY_MS ? this.#waiting : this.#heavy;
-    const tasks = waiting.get(client) ?? new Set();
-    waiting.set(client, tasks.add(task));
+  /** Runs the task once, in a later turn; it must not throw. `network` is empty for the store. */
+  add(network: string, task: Task): void {
+    const waiting = (this.#work.get(network) ?? 0) < HEAVY_MS ? this.#waiting : this.#heavy;
+    const tasks = waiting.get(network) ?? new Set();
+    waiting.set(network, tasks.add(task));
     this.#schedule();
   }
 
-  delete(client: string, task: Task): void {
+  delete(network: string, task: Task): void {
     for (const waiting of [this.#waiting, this.#heavy]) {
-      const tasks = waiting.get(client);
-      if (tasks?.delete(task) && tasks.size === 0) waiting.delete(client);
+      const tasks = waiting.get(network);
+      if (tasks?.delete(task) && tasks.size === 0) waiting.delete(network);
     }
   }
 
   /** Counts work that a client has caused, however it was scheduled. */
-  charge(client: string, ms: number): void {
-    this.#work.set(client, (this.#work.get(client) ?? 0) + ms);
+  charge(network: string, ms: number): void {
+    this.#work.set(network, (this.#work.get(network) ?? 0) + ms);
   }
 
   /** Charges this turn for work that runs after the task, such as a read after `socket.resume()`. */
@@ -105,12 +105,12 @@ export class Turns {
   #runNext(): void {
     const isHeavyNext = this.#waiting.size === 0 || ++this.#tasksRun % HEAVY_EVERY === 0;
     const waiting = isHeavyNext && this.#heavy.size > 0 ? this.#heavy : this.#waiting;
-    const [client, tasks] = waiting.entries().next().value!;
+    const [network, tasks] = waiting.entries().next().value!;
     const task = tasks.values().next().value!;
     tasks.delete(task);
-    // Puts the client behind the others.
-    waiting.delete(client);
-    if (tasks.size > 0) waiting.set(client, tasks);
+    // Puts the network behind the others.
+    waiting.delete(network);
+    if (tasks.size > 0) waiting.set(network, tasks);
     task();
   }
 }

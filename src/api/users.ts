@@ -9,8 +9,8 @@ import { FIELDS, isValid, matches, parseChange, parseNewUser } from '../user.ts'
 
 // Lists of at least this many users are streamed. Each read after the first takes at most this many (4.1).
 const PAGE_SIZE = 500;
-const PIECE_CHARACTERS = 29 * 1024; // of a stream, about; in ASCII, one slice of a body, or two over TLS
-const SHARED_CHARACTERS = 16 * 1024; // From here on, shared bytes cost less than text copied for each.
+const PIECE_CHARACTERS = 29 * 1024; // about; ASCII then fits one slice of reply.ts, or two over TLS
+const SHARED_CHARACTERS = 16 * 1024; // A longer body is a Buffer, which responses share; text is copied.
 const MAX_LIMIT = 1000; // 4.2
 const MADE = Symbol('made');
 const NO_SUCH_USER = 'No user has this id.';
@@ -24,7 +24,8 @@ export async function list(context: Context, { store }: Services): Promise<Reply
       throw new HttpError(400, `The query parameter email must be ${FIELDS.email.description}.`); // 4.2
     }
     const user = await store.findByEmail(values.email, context);
-    return json(jsonArray(user !== undefined && user.id > after ? [user] : [], 1));
+    const found = user !== undefined && user.id > after ? [user] : [];
+    return json(JSON.stringify(found.map(publicFields)));
   }
   // One user more than the limit shows whether another page follows.
   const pageLimit = limit === undefined ? PAGE_SIZE : limit + 1;
@@ -85,17 +86,17 @@ function existing(result: WriteResult): User {
 function piecesOf(first: readonly User[], last: number, caller: Context, store: UserStore): Pieces {
   let users: readonly User[] | undefined = first;
   let start = '[';
-  let rest: Page | undefined;
+  let nextPage: Page | undefined;
   const load = async (page: Page) => {
     users = await store.list(page, caller);
   };
   return {
     next() {
-      if (users === undefined) return rest && load(rest);
+      if (users === undefined) return nextPage && load(nextPage);
       const piece = shared(users, start + last, (read) => makePiece(read, start, last));
       users = undefined;
       start = ',';
-      rest = piece.rest;
+      nextPage = piece.nextPage;
       return piece.body;
     },
   };
@@ -118,11 +119,11 @@ function makePiece(users: readonly User[], start: string, last: number) {
   }
   const charactersPerUser = length / (parts.length / 2); // A user has two parts.
   const limit = Math.min(Math.ceil(PIECE_CHARACTERS / charactersPerUser), PAGE_SIZE);
-  const rest = after === last ? undefined : { after, limit };
-  if (rest === undefined) parts.push(']');
-  // Not a text built with +: Buffer.from() would flatten it in a call that must not allocate. A garbage
-  // collection there can end the process (node 26, "Lazy deopt after a fast API call").
-  return { body: Buffer.from(parts.join('')), rest };
+  const nextPage = after === last ? undefined : { after, limit };
+  if (nextPage === undefined) parts.push(']');
+  // join() returns a flat string. Buffer.from() would flatten one built with + inside a fast API call, which
+  // must not allocate: garbage collected in it can end the process (node 26, "Lazy deopt after a fast API call").
+  return { body: Buffer.from(parts.join('')), nextPage };
 }
 
 /** Returns the JSON of the first `count` users. */
@@ -133,7 +134,7 @@ function jsonArray(users: readonly User[], count: number): string | Buffer {
   });
 }
 
-/** Returns the result of `make`. Requests that shared a read share it too. */
+/** Returns `make(users)`, and keeps the last one on the list: requests that share a read make it once. */
 function shared<T>(users: SharedUsers, key: string, make: (users: readonly User[]) => T): T {
   const [knownKey, known] = users[MADE] ?? [];
   if (knownKey === key) return known as T;
@@ -143,8 +144,8 @@ function shared<T>(users: SharedUsers, key: string, make: (users: readonly User[
 }
 
 /**
- * A list of the store, with the JSON that was last made from it. A WeakMap would keep the JSON until V8 collects
- * the old generation: a list of a million users took 23 MB more.
+ * A list of the store, with the value last made from it. A WeakMap would keep the value until V8 collects the
+ * old generation. Together with `splice` in session.ts this saves 23 MB of the peak of a million users.
  */
 type SharedUsers = readonly User[] & { [MADE]?: readonly [key: string, value: unknown] };
 

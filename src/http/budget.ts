@@ -20,10 +20,12 @@ const PLAIN_BYTES = 16 * 1024; // of an idle connection, with a margin
 const TLS_BYTES = 208 * 1024; // the same, or of a handshake that stops half way
 const OVERHEAD = 4; // memory per byte charged: fragmentation, and garbage that is not collected yet
 
-const TIGHT = 0.85; // Connections are closed once the process has grown by this part of the budget,
-const TIGHT_HEAP = 0.75; // or V8's heap takes this part of its limit.
-const LARGE_BYTES = 32 * 1024; // A connection that holds this much can be closed at once,
-const SMALL_BYTES = 8 * 1024; // one that holds this much once its request is LONG_MS old.
+// Memory is short once the process has grown by this part of the budget, or the heap by this part of its limit.
+const TIGHT = 0.85;
+const TIGHT_HEAP = 0.75;
+// Then a connection is closed that holds LARGE_BYTES, or SMALL_BYTES once its request is LONG_MS old.
+const LARGE_BYTES = 32 * 1024;
+const SMALL_BYTES = 8 * 1024;
 const LONG_MS = 1_000;
 const AFTER_EVICTION = 0.9; // Above the budget, the rest must need only this part of it: evicting is rare.
 const RECHECK_SHARE = 1 / 16; // `hold` checks again after growth by this part of the budget, or a tick.
@@ -39,8 +41,8 @@ const PAUSE_MS_PER_MEBIBYTE = 15;
 
 const MESSAGES_PER_TURN = 1_000; // pipelined requests or chunks, each MESSAGE_MS of work
 const MESSAGE_MS = 0.01;
-const NEW_PER_TURN = 16; // New connections that are read in one turn. For BURST_MS after a turn
-const BURST_MS = 1_000; // with too many messages, only one is read.
+const NEW_PER_TURN = 16; // new connections that are read in one turn
+const BURST_MS = 1_000; // For this long after a turn with too many messages, only one is read.
 
 export type MemoryLimits = Readonly<ReturnType<typeof memoryLimits>>;
 

@@ -42,8 +42,9 @@ export function empty(status: 204 | 304, headers: readonly string[]): Reply {
 
 /**
  * Writes the reply and appends its headers to `headers`. The connection closes afterwards if `isLast`, or if
- * no further request can follow. Calls `done` when the socket has the whole body. If a piece fails, sets
- * `exchange.fault` and closes at once, so that no client mistakes a part for the whole (4.14).
+ * no further request can follow. Calls `done` once: when the socket has the whole body, a piece has failed or
+ * the client has left. If a piece fails, sets `exchange.fault` and closes at once, so that no client mistakes
+ * a part for the whole (4.14).
  */
 export function send(
   exchange: Exchange,

@@ -77,7 +77,7 @@ export class Server {
 
   /**
    * Accepts the connections that the kernel has already queued, then none. Resolves when the last one has
-   * closed. The handler closes each with its last response, `stop` idle ones after `graceMs` (6.15).
+   * closed. The handler closes each with its last response. Every `graceMs`, `stop` closes idle ones (6.15).
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
     // Node accepts one connection per turn of the event loop, so after a turn without one the queue

@@ -44,7 +44,7 @@ export interface QueueOptions<Session, Item, Result>
   readonly schedule: (queue: BatchSource<Session>) => void; // at each call; runs batches in a later turn
   readonly newBatch?: NewBatch<Item>; // default: all calls share a statement
   readonly takesTurns?: boolean; // true: batches begin with a call of each network in turn
-  readonly writes?: boolean;
+  readonly isWrite?: boolean;
 }
 
 /** Joins the calls for the page of the first. */
@@ -75,7 +75,7 @@ interface Call<Item = unknown, Result = never> {
   readonly reject: (err: unknown) => void;
 }
 
-/** The part of a queue that runs its batches. */
+/** What the scheduler of batches sees of a queue. */
 export type BatchSource<Session> = Omit<Queue<Session, never, unknown>, 'call'>;
 
 /** The calls of one statement. */
@@ -114,11 +114,11 @@ export class Queue<Session, Item, Result> {
     const calls = this.#select();
     return {
       size: calls.length,
-      writes: this.options.writes === true,
+      isWrite: this.options.isWrite === true,
       deadline: now + this.options.timeoutMs, // from then on, no call waits for the statement
       /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
       run: (session: Session) => this.#run(session, calls),
-      // They fail calls that have no result yet, the expired ones or all. The outcome is unknown.
+      // Both fail calls that have no result yet: the expired ones, or all. The outcome is unknown.
       expire: (at: number) => void failExpired(calls, at, 'no response in time'),
       fail: (cause: unknown) => fail(calls, cause),
     };

@@ -1,4 +1,4 @@
-// Opens the store of DATABASE_URL. Loads only that engine's driver.
+// Opens the store of DATABASE_URL. Each engine loads its driver on first use.
 import type { Turns } from '../turns.ts';
 import type { UserStore } from '../user.ts';
 import { openPostgres } from './postgres.ts';

@@ -29,7 +29,7 @@ const MOVED = 'the pool moved to another host';
 type PoolOptions = StoreOptions & Pick<SessionOptions, 'database' | 'authorities'>;
 type Queue = BatchSource<Session>;
 
-interface Connection {
+interface PooledConnection {
   readonly session: Session;
   readonly host: Host;
   readonly connectedAt: number;
@@ -40,7 +40,7 @@ export class Pool {
   readonly #options: PoolOptions;
   readonly #queues = new Set<Queue>(); // those in which calls may wait
   readonly #resting = new Set<Queue>(); // those whose next batch must wait
-  #connections: readonly Connection[] = [];
+  #connections: readonly PooledConnection[] = [];
   readonly #attempts = new Set<{ isLong: boolean }>(); // to connect
   #host: Host | undefined; // the one that the pool uses
   #nextHost: Host; // the one that the next attempt goes to
@@ -101,9 +101,9 @@ export class Pool {
       const connection = this.#connections.find(({ batch }) => batch === undefined);
       if (connection === undefined) return;
       // A lock can stop all writes, so one connection remains for reads (5.9).
-      const writing = this.#connections.filter(({ batch }) => batch?.writes).length;
+      const writing = this.#connections.filter(({ batch }) => batch?.isWrite).length;
       const canWrite = writing < Math.max(1, this.#options.poolSize - 1);
-      if (this.#resting.has(queue) || (queue.options.writes && !canWrite)) continue;
+      if (this.#resting.has(queue) || (queue.options.isWrite && !canWrite)) continue;
       this.#queues.delete(queue);
       const batch = queue.take(this.#options.now());
       if (batch === undefined) continue;
@@ -112,7 +112,7 @@ export class Pool {
     }
   }
 
-  async #run(connection: Connection, queue: Queue, batch: Batch<Session>): Promise<void> {
+  async #run(connection: PooledConnection, queue: Queue, batch: Batch<Session>): Promise<void> {
     connection.batch = batch;
     const running = batch.run(connection.session);
     this.#rest(queue, batch.size, running);
@@ -140,7 +140,7 @@ export class Pool {
   }
 
   /** Drops the connection and makes a new one. A running statement has an unknown outcome (4.13). */
-  #replace(connection: Connection, cause: unknown): void {
+  #replace(connection: PooledConnection, cause: unknown): void {
     if (!this.#connections.includes(connection)) return;
     const { session, host, connectedAt, batch } = connection;
     this.#options.debug('connection lost', { host: nameOf(host), cause: String(cause) });
@@ -205,7 +205,7 @@ export class Pool {
   }
 
   /** Returns undefined if the attempt failed. */
-  async #open(host: Host): Promise<Connection | undefined> {
+  async #open(host: Host): Promise<PooledConnection | undefined> {
     const { min, max } = CONNECT_TIMEOUT_MS;
     const first = Math.max(min, this.#options.timeoutMs / 2);
     try {
@@ -245,7 +245,7 @@ export class Pool {
   }
 
   /** Adds a connection to the pool. The others move to its host, a busy one when its batch has ended. */
-  #adopt(connection: Connection): void {
+  #adopt(connection: PooledConnection): void {
     const { host } = connection;
     this.#host = host;
     this.#options.debug('connected', { host: nameOf(host) });

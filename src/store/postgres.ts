@@ -20,7 +20,7 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
   const authorities = sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8');
   const pool = new Pool({ ...options, database, authorities });
   const reads = { ...options, outcomeAfter, schedule: pool.schedule };
-  const writes = { ...reads, writes: true };
+  const writes = { ...reads, isWrite: true };
   const newBatch = distinctKeys<Target>(({ id, email }) => (email ? [id, email] : [id]));
   const updates = new Queue({ ...writes, newBatch, statement: updateUsers });
   const deletes = new Queue({ ...writes, newBatch, statement: deleteUsers });

@@ -76,7 +76,7 @@ export async function openSession(options: SessionOptions) {
        * Returns the rows of one statement with the parameters $1 to $9, after its commit.
        * @throws NotReplicated if the server gave up waiting for its synchronous standby
        */
-      async query<Row extends object>(text: string, values: readonly string[]): Promise<Row[]> {
+      async query<T extends object>(text: string, values: readonly string[]): Promise<T[]> {
         notices.length = 0;
         // A pooler may run the next statement in another server session, without our prepared statements
         // and settings. So behind it each message uses the simple query protocol and sets its limits.
@@ -88,8 +88,7 @@ export async function openSession(options: SessionOptions) {
         const isUnconfirmed = notices.some(({ routine }) => routine === 'SyncRepWaitForLSN');
         const fault = 'the server stopped waiting for its standby to confirm the commit';
         if (isUnconfirmed) throw new NotReplicated(fault);
-        // Empties the driver's array, which V8 frees only when it collects the old generation. With its rows, a
-        // list of a million users took 23 MB more.
+        // Empties the driver's array, which V8 keeps until it collects the old generation (SharedUsers in users.ts).
         return result!.splice(0) as never;
       },
       serverSeconds: (ms: number) => epoch + ms / 1000, // of the server's clock, from ms of ours
