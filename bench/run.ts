@@ -145,6 +145,9 @@ async function runAll(setup: Setup): Promise<void> {
     const taking = present(contestants, baseline).map((name) => [name, CONTESTANTS[name]!]);
     const results = await measure(id, scenario, Object.fromEntries(taking), setup);
     report.measured.push({ id, title, baseline, results });
+    // A resumed run may have measured later scenarios already.
+    const order = Object.keys(SCENARIOS);
+    report.measured.sort((x, y) => order.indexOf(x.id) - order.indexOf(y.id));
     finish(title, scenarioTable(results, baseline), results);
   }
   if (isWanted('million') && !report.million) {
