@@ -65,8 +65,8 @@ const AS_SHIPPED: Readonly<Record<string, string>> = {
   'ours-2': 'the built file, log off, two processes with `REUSE_PORT`',
   source: '`npm start`, log off',
   'source-log': '`npm start`, log on',
-  image: 'image, log off',
-  'image-log': 'image, log on',
+  image: 'image with SQLite, log off',
+  'image-log': 'image with SQLite, log on',
 };
 
 /**
