@@ -20,7 +20,7 @@ const PLAIN_BYTES = 16 * 1024; // of an idle connection, with a margin
 const TLS_BYTES = 208 * 1024; // the same, or of a handshake that stops half way
 const OVERHEAD = 4; // memory per byte charged: fragmentation, and garbage that is not collected yet
 
-// Memory is short once the process has grown by this part of the budget, or the heap by this part of its limit.
+// Memory is short once the process has grown by TIGHT of the budget, or V8's heap fills TIGHT_HEAP of its limit.
 const TIGHT = 0.85;
 const TIGHT_HEAP = 0.75;
 // Then a connection is closed that holds LARGE_BYTES, or SMALL_BYTES once its request is LONG_MS old.

@@ -58,7 +58,7 @@ for (const limitBytes of LIMITS) {
     });
     const { afterBytes, faults } = await aftermath(service, rest, limitBytes, POOL_SIZE);
     const { successRate, p99Ms, total: requests } = honest;
-    const attack = 'a taken email every 100 ms beside 2,000 writers';
+    const attack = 'a taken email every 100 ms with 2,000 writers';
     report({
       ...{ attack, form: 'image', transport: 'plain', store: 'postgres', limitBytes },
       ...{ restBytes: rest.usedBytes, peakBytes, afterBytes, requests, successRate, p99Ms },
