@@ -3,12 +3,14 @@
 import assert from 'node:assert/strict';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { describe, type TestContext, test } from 'node:test';
+import { getHeapSpaceStatistics } from 'node:v8';
 import postgres from 'postgres';
 import { openStore, type Store, type StoreOptions } from '../../src/store/index.ts';
 import { openSession } from '../../src/store/session.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { Turns } from '../../src/turns.ts';
 import { ALWAYS } from '../../src/user.ts';
+import { collect, collectYoung } from '../support/garbage.ts';
 import { createDatabase, freePort } from '../support/postgres.ts';
 
 const TIMEOUT_MS = 10_000;
@@ -211,6 +213,31 @@ test('5.1 two connections to one host that time out together advance the pool by
   const lost = `connection lost 127.0.0.1:${first.port} no response within 3000 ms`;
   const connected = `connected 127.0.0.1:${second.port}`;
   assert.deepEqual(log.slice(logged).sort(), [connected, connected, lost, lost]);
+});
+
+test('a collection of the young objects frees the rows of a query', async (t) => {
+  const url = new URL(await createDatabase());
+  const session = await openSession({
+    database: parseDatabaseUrl(url.href) as PostgresDatabase,
+    ...{ host: { host: url.hostname, port: Number(url.port) }, isSecondPass: false },
+    ...{ authorities: undefined, timeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS },
+    ...{ now: () => performance.now(), signal: t.signal, isMigrated: true },
+  });
+  t.after(() => session.destroy());
+  const text = "select n as id, 'name ' || n as name from generate_series(1, 500) n";
+  const read = async () => {
+    for (let i = 0; i < 200; i++) await session.query(text, []);
+  };
+  const oldBytes = () =>
+    getHeapSpaceStatistics().find((space) => space.space_name === 'old_space')!.space_used_size;
+  await read();
+  collect();
+  const before = oldBytes();
+  await read(); // 10 MB
+  collectYoung();
+  collectYoung();
+  const keptMb = (oldBytes() - before) / 1e6;
+  assert.ok(keptMb < 3, `${keptMb} MB are kept`);
 });
 
 test('5.7 a start that takes longer than the connect timeout still reports the cause of the failure', async () => {

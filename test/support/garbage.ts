@@ -1,0 +1,15 @@
+// Collects garbage in the process of the tests.
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+
+setFlagsFromString('--expose-gc');
+const gc = runInNewContext('gc') as (options?: { readonly type: 'minor' }) => void;
+
+export function collect(): void {
+  gc();
+}
+
+/** Runs V8's collector of young objects. An object becomes old in the second run that it survives. */
+export function collectYoung(): void {
+  gc({ type: 'minor' });
+}
