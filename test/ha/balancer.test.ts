@@ -22,9 +22,8 @@ test('3.1 7.1 7.2 without Postgres, the routes that need no store work behind tw
   skip: SKIP,
   timeout: 300_000,
 }, async () => {
-  await using postgres = await Server.create();
   await using stack = new AsyncDisposableStack();
-  const replicas = await startReplicas(stack, await createDatabase(postgres.url));
+  const { postgres, replicas } = await startReplicas(stack);
   const url = stack.use(await startHaproxy(replicas)).url;
   await becomes(`${url}/users`, 200);
   await postgres.kill();
@@ -40,9 +39,8 @@ test('6.2 when a replica stops, no request to either backend fails', {
   skip: SKIP,
   timeout: 300_000,
 }, async () => {
-  await using postgres = await Server.create();
   await using stack = new AsyncDisposableStack();
-  const replicas = await startReplicas(stack, await createDatabase(postgres.url));
+  const { replicas } = await startReplicas(stack);
   const url = stack.use(await startHaproxy(replicas)).url;
   await becomes(`${url}/users`, 200);
   let isDone = false;
@@ -68,9 +66,8 @@ test('a request whose connection closes before its response is retried if its ro
   skip: SKIP,
   timeout: 300_000,
 }, async () => {
-  await using postgres = await Server.create();
   await using stack = new AsyncDisposableStack();
-  const replicas = await startReplicas(stack, await createDatabase(postgres.url));
+  const { replicas } = await startReplicas(stack);
   let closed = 0;
   const closing = createServer((socket) => {
     socket.on('error', () => {});
@@ -105,12 +102,12 @@ test('a request whose connection closes before its response is retried if its ro
   assert.equal(failed.length, closed);
 });
 
-async function startReplicas(
-  stack: AsyncDisposableStack,
-  DATABASE_URL: string,
-): Promise<readonly Program[]> {
-  const env = settings(DATABASE_URL);
-  return [stack.use(await start(env)), stack.use(await start(env))];
+/** Starts Postgres with two replicas. The stack stops them. */
+async function startReplicas(stack: AsyncDisposableStack) {
+  const postgres = stack.use(await Server.create());
+  const env = settings(await createDatabase(postgres.url));
+  const replicas = [stack.use(await start(env)), stack.use(await start(env))];
+  return { postgres, replicas };
 }
 
 /** Starts HAProxy with the page's configuration and the ports of these replicas. */
