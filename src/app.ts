@@ -1,6 +1,7 @@
 // The pipeline, a straight line: find the route, authenticate, read the body, handle, send, record.
 import { randomBytes } from 'node:crypto';
 import { authenticate } from './auth/access.ts';
+import { setImmediate } from './clock.ts';
 import { clientAddress } from './http/address.ts';
 import { hasBody, readBody } from './http/body.ts';
 import type { Connection, Handler } from './http/connection.ts';

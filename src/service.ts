@@ -1,11 +1,11 @@
 // Wires the parts together: settings in, a running service out. Used by main.ts and start.ts.
 import { randomBytes } from 'node:crypto';
 import { totalmem } from 'node:os';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { App } from './app.ts';
 import { Credential } from './auth/credential.ts';
 import { Tokens } from './auth/jwt.ts';
 import { FailureLimiter } from './auth/limiter.ts';
+import { now, sleep, unixMs } from './clock.ts';
 import { type Config, readTls } from './config.ts';
 import { readDocuments } from './docs.ts';
 import { Budget, memoryLimits } from './http/budget.ts';
@@ -43,7 +43,6 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL, DATABASE_TIMEOUT_MS } = config;
   const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
   const { SIGNING_SECRET: secret = randomText(32), SIGNING_SECRET_PREVIOUS: previous } = config;
-  const now = () => performance.now();
   const turns = new Turns(now);
   const tls = readTls(config);
   const [openapi, docs] = await readDocuments();
@@ -76,7 +75,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
       openapi,
       docs,
       credential: new Credential({ user, password, name }),
-      tokens: new Tokens({ id: user, name }, secrets, () => Date.now() / 1000),
+      tokens: new Tokens({ id: user, name }, secrets, () => unixMs() / 1000),
       limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, now),
       protectUsers: config.PROTECT_USERS,
     },

@@ -3,6 +3,8 @@
 // delays mostly itself. Node accepts only one connection per turn of the event loop, so the work waits while
 // connections arrive. Otherwise the n-th new connection would wait for n times TURN_MS.
 
+import { setImmediate } from './clock.ts';
+
 export const TURN_MS = 2; // for this work in one turn; a task that has begun runs to its end
 
 // While connections arrive, work waits for `min`, then until ACCEPTS have been accepted, `max` at most.

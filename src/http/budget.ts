@@ -6,6 +6,7 @@
 import { readFileSync } from 'node:fs';
 import { memoryUsage } from 'node:process';
 import { getHeapStatistics } from 'node:v8';
+import { clearInterval, setImmediate, setInterval } from '../clock.ts';
 import { TURN_MS, type Turns } from '../turns.ts';
 import type { Connection } from './connection.ts';
 

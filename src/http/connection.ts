@@ -5,6 +5,7 @@
 // the response before it has been written ('finish'), and then for a turn of the event loop of its own.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { setImmediate } from '../clock.ts';
 import { counterKeys } from './address.ts';
 import type { Budget } from './budget.ts';
 import { HttpError } from './errors.ts';

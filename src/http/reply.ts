@@ -1,6 +1,7 @@
 // Handlers return a Reply; `send` writes it. Refusals of malformed input are written by connection.ts.
 import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
+import { dateOf, unixMs } from '../clock.ts';
 import { TURN_MS } from '../turns.ts';
 import { CallerLeft } from '../user.ts';
 import type { Exchange } from './exchange.ts';
@@ -97,7 +98,7 @@ export function rawReply(reply: Reply, common: readonly string[]): string {
   const headers = [...common, ...(reply.headers ?? []), 'Cache-Control', PRIVATE];
   headers.push('Content-Type', reply.type ?? '');
   headers.push('Content-Length', String(Buffer.byteLength(body)), 'Connection', 'close');
-  headers.push('Date', new Date().toUTCString());
+  headers.push('Date', dateOf(unixMs()).toUTCString());
   let head = `HTTP/1.1 ${reply.status} ${STATUS_CODES[reply.status]}\r\n`;
   for (let i = 0; i < headers.length; i += 2) head += `${headers[i]}: ${headers[i + 1]}\r\n`;
   return `${head}\r\n${body}`;

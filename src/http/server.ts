@@ -5,6 +5,7 @@ import http from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import { getBuiltinModule } from 'node:process';
+import { clearInterval, now, setImmediate, setInterval } from '../clock.ts';
 import { plainAddress } from './address.ts';
 import type { Budget } from './budget.ts';
 import { Connection, type Handler } from './connection.ts';
@@ -83,12 +84,12 @@ export class Server {
     // Node accepts one connection per turn of the event loop, so after a turn without one the queue
     // is empty. Clients that keep reconnecting extend the loop by at most `acceptMs` (6.2).
     const limit = this.#accepted + BACKLOG;
-    const deadline = performance.now() + acceptMs;
+    const deadline = now() + acceptMs;
     let accepted: number;
     do {
       accepted = this.#accepted;
       await new Promise((resolve) => setImmediate(resolve));
-    } while (this.#accepted > accepted && this.#accepted < limit && performance.now() < deadline);
+    } while (this.#accepted > accepted && this.#accepted < limit && now() < deadline);
     const closed = new Promise<void>((resolve) => {
       this.#onEmpty = resolve;
       // http.Server's own close() would close idle connections at once.

@@ -1,6 +1,6 @@
 // The log: one JSON object per line, or text for a terminal, without bodies, emails, tokens, Authorization
 // headers and queries. Lines are written once per turn of the event loop, with one write in flight.
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { dateOf, nextTurn, unixMs } from '../clock.ts';
 import type { Exchange } from '../http/exchange.ts';
 
 export const LEVELS = ['silent', 'error', 'info', 'debug'] as const;
@@ -68,10 +68,10 @@ export class Log {
 
   /** The time in ISO 8601. Requests of one millisecond share the text: making it costs 1 µs. */
   #time(): string {
-    const nowMs = Date.now();
+    const nowMs = unixMs();
     if (nowMs !== this.#nowMs) {
       this.#nowMs = nowMs;
-      this.#nowText = new Date(nowMs).toISOString();
+      this.#nowText = dateOf(nowMs).toISOString();
     }
     return this.#nowText;
   }

@@ -5,7 +5,7 @@ import { accessSync, appendFileSync, chmodSync, constants, existsSync, mkdirSync
 import { dirname, resolve } from 'node:path';
 import process from 'node:process';
 import type { DatabaseSync } from 'node:sqlite';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { sleep } from '../clock.ts';
 import type { FailedOutcome } from './batch.ts';
 import { migrations, missing } from './migrate.ts';
 

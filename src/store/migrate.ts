@@ -4,8 +4,8 @@
 // keeps everything that the older service reads and writes: it adds a nullable column or one with a
 // default, a table or an index.
 import { readdirSync, readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
+import { sleep } from '../clock.ts';
 
 /** What a database records about its schema. */
 interface Schema {

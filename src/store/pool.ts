@@ -3,7 +3,7 @@
 // and an attempt to connect begins. Waiting calls keep waiting. All connections lead to one host. If that
 // host fails, or an attempt does, the next attempt goes to the next host of the URL. A pass tries each host
 // once, and a pause follows it. The first attempt that succeeds moves all connections to its host.
-import { setTimeout as sleep } from 'node:timers/promises';
+import { clearTimeout, setImmediate, setTimeout, sleep } from '../clock.ts';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
 import { UnusableDatabase } from './migrate.ts';

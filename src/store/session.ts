@@ -5,6 +5,7 @@ import { createRequire } from 'node:module';
 import { connect, isIP, type Socket } from 'node:net';
 import process from 'node:process';
 import type { Notice, Row, Sql } from 'postgres';
+import { clearImmediate, clearTimeout, setImmediate, setTimeout } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './index.ts';
 import { migratePostgres, UnusableDatabase } from './migrate.ts';

@@ -4,6 +4,7 @@
 // scheduler of turns.ts reads pages, a few milliseconds at a time. Finding one user takes microseconds, so
 // it happens at once.
 import type { DatabaseSync } from 'node:sqlite';
+import { clearInterval, setImmediate, setInterval } from '../clock.ts';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { EmailTaken, holds, StoreUnavailable } from '../user.ts';
 import { type BatchSource, Queue, samePage } from './batch.ts';
