@@ -98,7 +98,6 @@ const SETTINGS = {
   LOG_LEVEL: { ...oneOf(LEVELS), default: 'info' },
   SHUTDOWN_DELAY_MS: { ...milliseconds, default: 0 },
   SHUTDOWN_TIMEOUT_MS: { ...milliseconds, default: 8000 },
-  REUSE_PORT: { ...boolean, default: false },
 } as const satisfies Record<string, Setting<unknown>>;
 
 type Name = keyof typeof SETTINGS;

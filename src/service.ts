@@ -135,7 +135,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     }
   };
 
-  const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST, config.REUSE_PORT), HOST);
+  const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST), HOST);
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
     const handler = adminHandler(isStopping, store, metrics);

@@ -68,7 +68,6 @@ test('without variables every setting has its default', () => {
     LOG_LEVEL: 'info',
     SHUTDOWN_DELAY_MS: 0,
     SHUTDOWN_TIMEOUT_MS: 8000,
-    REUSE_PORT: false,
   };
   assert.deepEqual(readConfig({}), config);
   // An empty value counts as unset.
@@ -87,7 +86,7 @@ test('the variables are those of the contract', () => {
     ...['NOTE_TITLE', 'NOTE_CONTENTS', 'PROTECT_USERS', 'TLS_CERT_FILE', 'TLS_KEY_FILE'],
     ...['TRUST_PROXY', 'AUTH_FAILURES_PER_MINUTE', 'BODY_LIMIT_BYTES', 'MEMORY_LIMIT_BYTES'],
     ...['CORS_ORIGIN', 'LOG_LEVEL'],
-    ...['SHUTDOWN_DELAY_MS', 'SHUTDOWN_TIMEOUT_MS', 'REUSE_PORT'],
+    ...['SHUTDOWN_DELAY_MS', 'SHUTDOWN_TIMEOUT_MS'],
   ]);
 });
 
@@ -150,8 +149,6 @@ describe('valid values', () => {
     { name: 'SHUTDOWN_DELAY_MS', value: '3600000', setting: { SHUTDOWN_DELAY_MS: 3_600_000 } },
     { name: 'SHUTDOWN_TIMEOUT_MS', value: '0', setting: { SHUTDOWN_TIMEOUT_MS: 0 } },
     { name: 'SHUTDOWN_TIMEOUT_MS', value: '3600000', setting: { SHUTDOWN_TIMEOUT_MS: 3_600_000 } },
-    { name: 'REUSE_PORT', value: 'true', setting: { REUSE_PORT: true } },
-    { name: 'REUSE_PORT', value: 'false', setting: { REUSE_PORT: false } },
   ]) {
     test(`${name}=${value.slice(0, 40)}`, () => {
       assert.deepEqual(readConfig({ [name]: value }), { ...readConfig({}), ...setting });
@@ -216,13 +213,11 @@ describe('invalid values', () => {
     { name: 'SIGNING_SECRET', value: 'x'.repeat(31), expected: secret },
     { name: 'SIGNING_SECRET', value: 'é'.repeat(15), expected: secret },
     { name: 'SIGNING_SECRET_PREVIOUS', value: 'x'.repeat(31), expected: secret },
-    ...['TRUE', 'yes', '1', ' true'].flatMap((value) =>
-      ['PROTECT_USERS', 'REUSE_PORT'].map((name) => ({
-        name,
-        value,
-        expected: 'one of true, false',
-      })),
-    ),
+    ...['TRUE', 'yes', '1', ' true'].map((value) => ({
+      name: 'PROTECT_USERS',
+      value,
+      expected: 'one of true, false',
+    })),
     ...[
       'https://app.example/',
       'https://app.example/x',

@@ -39,7 +39,6 @@ const ALL: Required<Omit<Settings, 'TLS_CERT_FILE' | 'TLS_KEY_FILE'>> = {
   CORS_ORIGIN: '*',
   SHUTDOWN_DELAY_MS: 1,
   SHUTDOWN_TIMEOUT_MS: 1000,
-  REUSE_PORT: true,
 };
 
 describe('settings', () => {

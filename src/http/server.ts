@@ -64,9 +64,9 @@ export class Server {
     this.#server.on('connect', (_req, socket: OwnedSocket) => socket[CONNECTION]?.refuseTunnel());
   }
 
-  /** Listens on `host`, or on all interfaces, and returns the port. `reusePort` is SO_REUSEPORT. */
-  async listen(port: number, host: string | undefined, reusePort = false): Promise<number> {
-    this.#server.listen({ port, host, reusePort, backlog: BACKLOG });
+  /** Listens on `host`, or on all interfaces, and returns the port. */
+  async listen(port: number, host: string | undefined): Promise<number> {
+    this.#server.listen({ port, host, backlog: BACKLOG });
     await once(this.#server, 'listening');
     return (this.#server.address() as AddressInfo).port;
   }

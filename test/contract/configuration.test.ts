@@ -46,7 +46,6 @@ const VARIABLES = [
   'LOG_LEVEL',
   'SHUTDOWN_DELAY_MS',
   'SHUTDOWN_TIMEOUT_MS',
-  'REUSE_PORT',
 ];
 
 const EMOJI = '\u{1F600}';
@@ -103,7 +102,6 @@ const REFUSED: readonly Row[] = [
   ['SHUTDOWN_DELAY_MS', '5s', 'a unit'],
   ['SHUTDOWN_TIMEOUT_MS', '-1', 'negative'],
   ['SHUTDOWN_TIMEOUT_MS', '5s', 'a unit'],
-  ['REUSE_PORT', 'yes', 'neither true nor false'],
 ];
 
 /** Valid values at the edge of the range. */
@@ -126,7 +124,6 @@ const ACCEPTED: readonly Row[] = [
   ['SIGNING_SECRET', 'é'.repeat(16), '32 bytes in 16 characters'],
   ['PROTECT_USERS', 'true', 'on'],
   ['PROTECT_USERS', 'false', 'off'],
-  ['REUSE_PORT', 'true', 'on'],
   ['TRUST_PROXY', '0', 'no proxy'],
   ['AUTH_FAILURES_PER_MINUTE', '0', 'no limit'],
   ['CORS_ORIGIN', '*', 'every origin'],
