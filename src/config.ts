@@ -23,7 +23,12 @@ interface Setting<T> {
   // Returns undefined if the value is invalid, or throws an Error with the reason and what is expected.
   readonly parse: (value: string) => T | undefined;
   readonly default?: T;
+  readonly isProse?: true; // may contain UNTYPABLE characters
 }
+
+// Nobody can type these in a login form, and RFC 7617 §2 forbids most of them: control characters, such as a
+// second line end of a file, other line ends, a byte order mark, and what is left of text that is not UTF-8.
+const UNTYPABLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\uFEFF\uFFFD]/u; // 1.8
 
 function integer(min: number, max: number): Setting<number> {
   return {
@@ -46,7 +51,8 @@ function string(expected: string, isValid: (value: string) => boolean): Setting<
   return { expected, parse: (value) => (isValid(value) ? value : undefined) };
 }
 
-const text = string('any text', () => true);
+const text = string('text', () => true);
+const prose = { ...text, isProse: true } as const;
 const port = integer(0, 65_535);
 const milliseconds = integer(0, 3_600_000);
 const boolean = oneOf([true, false]);
@@ -74,15 +80,15 @@ const SETTINGS = {
   DATABASE_POOL_SIZE: { ...integer(1, 100), default: 4 },
   DATABASE_TIMEOUT_MS: { ...integer(100, 600_000), default: 5000 },
   AUTH_USER: {
-    ...string('a name without ":" or control characters', (value) => !/[:\p{Cc}]/u.test(value)),
+    ...string('a name without ":"', (value) => !value.includes(':')),
     default: 'admin',
   },
-  AUTH_PASSWORD: string('at least 8 characters', (value) => [...value].length >= 8),
+  AUTH_PASSWORD: string('at least 8 characters', (value) => [...value.normalize()].length >= 8),
   AUTH_NAME: { ...text, default: 'Administrator' },
   SIGNING_SECRET: secret,
   SIGNING_SECRET_PREVIOUS: secret,
-  NOTE_TITLE: { ...text, default: 'Welcome' },
-  NOTE_CONTENTS: { ...text, default: 'This note is kept by the service and read with a token.' },
+  NOTE_TITLE: { ...prose, default: 'Welcome' },
+  NOTE_CONTENTS: { ...prose, default: 'This note is kept by the service and read with a token.' },
   PROTECT_USERS: { ...boolean, default: false },
   TLS_CERT_FILE: pemFile,
   TLS_KEY_FILE: pemFile,
@@ -174,6 +180,12 @@ function read<N extends Name>(env: Environment, name: N, problems: string[]): Co
   const value = setting === pemFile ? env[name] : valueOrFile(env, name, problems); // 1.3
   if (!value) return setting.default as Config[N]; // 1.5
   try {
+    const [found] = (!setting.isProse && UNTYPABLE.exec(value)) || [];
+    if (found !== undefined) {
+      const code = found.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0');
+      const expected = `${setting.expected}, without control characters, line ends and byte order marks`;
+      throw new Error(`contains U+${code}; expected ${expected}`); // 1.8
+    }
     const parsed = setting.parse(value);
     if (parsed !== undefined) return parsed as Config[N];
     problems.push(`${name}: invalid; expected ${setting.expected}`);
