@@ -72,7 +72,8 @@ const SETTINGS = {
     parse(url) {
       const database = parseDatabaseUrl(url);
       const rootCert = database?.engine === 'postgres' ? database.sslRootCert : undefined;
-      if (rootCert !== undefined) readPem(rootCert, 'sslrootcert to be the path of a PEM file');
+      if (rootCert !== undefined && rootCert !== 'system')
+        readPem(rootCert, 'sslrootcert to be the path of a PEM file');
       return database;
     },
     default: parseDatabaseUrl('sqlite:data/service.db')!,

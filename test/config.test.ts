@@ -306,8 +306,13 @@ describe('invalid values', () => {
       'target_session_attrs invalid; expected one of any, read-write, read-only, primary, standby, prefer-standby',
     ],
     [
+      '?sslcert=hunter2',
+      'sslcert is not supported; expected one of host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name, channel_binding, connect_timeout',
+    ],
+    ['?channel_binding=require', 'channel_binding invalid; expected one of disable, prefer'],
+    [
       '?timeout=hunter2',
-      'unknown parameter; expected one of host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name',
+      'unknown parameter; expected one of host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name, channel_binding, connect_timeout',
     ],
     ['h:99999/d', 'port invalid; expected an integer from 1 to 65535'],
     ['h/d?port=hunter2', 'port invalid; expected an integer from 1 to 65535'],
