@@ -97,12 +97,13 @@ const SETTINGS = {
   AUTH_FAILURES_PER_MINUTE: { ...integer(0, 1000), default: 60 },
   BODY_LIMIT_BYTES: { ...integer(1, 16 * 1024 * 1024), default: 102_400 },
   MEMORY_LIMIT_BYTES: integer(64 * 1024 * 1024, 9_999_999_999),
-  // serialized-origin = scheme "://" host [ ":" port ]   (RFC 6454 §7.1)
   CORS_ORIGIN: string(
     'an origin such as https://app.example, or *',
-    (value) => value === '*' || (URL.canParse(value) && new URL(value).origin === value),
+    (value) => value === '*' || isOrigin(value),
   ),
   LOG_LEVEL: { ...oneOf(LEVELS), default: 'info' },
+  // `Keep-Alive` announces whole seconds.
+  IDLE_TIMEOUT_MS: { ...integer(1000, 86_400_000), default: 65_000 },
   SHUTDOWN_DELAY_MS: { ...milliseconds, default: 0 },
   SHUTDOWN_TIMEOUT_MS: { ...milliseconds, default: 8000 },
 } as const satisfies Record<string, Setting<unknown>>;
@@ -162,6 +163,13 @@ export function readTls({ TLS_CERT_FILE, TLS_KEY_FILE }: Config): KeyPair | unde
   // Loading it only for TLS saves time and memory at startup.
   process.getBuiltinModule('node:tls').createSecureContext(pair);
   return pair;
+}
+
+/** serialized-origin = scheme "://" host [ ":" port ], in any scheme (RFC 6454 §7.1), as browsers send it. */
+function isOrigin(value: string): boolean {
+  if (!/^[a-z0-9+.-]+:\/\/[a-z0-9._:[\]-]+$/.test(value) || !URL.canParse(value)) return false;
+  const { protocol, host } = new URL(value); // without a default port
+  return value === `${protocol}//${host}`;
 }
 
 /** Rejects an empty file, which node:tls takes for an absent option. */

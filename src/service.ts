@@ -98,7 +98,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const budget = new Budget(limits, READER_TIMEOUT_MS + DATABASE_TIMEOUT_MS, turns); // 6.3
   resources.defer(() => budget.close());
   const destroy = (server: Server) => server.destroy();
-  const api = resources.adopt(new Server(app, budget, tls), destroy);
+  const api = resources.adopt(new Server(app, budget, config.IDLE_TIMEOUT_MS, tls), destroy);
 
   const finish = async (graceMs: number) => {
     log.info('stopping');
@@ -139,7 +139,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
     const handler = adminHandler(isStopping, store, metrics);
-    const admin = resources.adopt(new Server(handler, budget), destroy);
+    const admin = resources.adopt(new Server(handler, budget, config.IDLE_TIMEOUT_MS), destroy);
     adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);
   }
   log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });

@@ -66,6 +66,7 @@ test('without variables every setting has its default', () => {
     MEMORY_LIMIT_BYTES: undefined,
     CORS_ORIGIN: undefined,
     LOG_LEVEL: 'info',
+    IDLE_TIMEOUT_MS: 65_000,
     SHUTDOWN_DELAY_MS: 0,
     SHUTDOWN_TIMEOUT_MS: 8000,
   };
@@ -85,7 +86,7 @@ test('the variables are those of the contract', () => {
     ...['AUTH_USER', 'AUTH_PASSWORD', 'AUTH_NAME', 'SIGNING_SECRET', 'SIGNING_SECRET_PREVIOUS'],
     ...['NOTE_TITLE', 'NOTE_CONTENTS', 'PROTECT_USERS', 'TLS_CERT_FILE', 'TLS_KEY_FILE'],
     ...['TRUST_PROXY', 'AUTH_FAILURES_PER_MINUTE', 'BODY_LIMIT_BYTES', 'MEMORY_LIMIT_BYTES'],
-    ...['CORS_ORIGIN', 'LOG_LEVEL'],
+    ...['CORS_ORIGIN', 'LOG_LEVEL', 'IDLE_TIMEOUT_MS'],
     ...['SHUTDOWN_DELAY_MS', 'SHUTDOWN_TIMEOUT_MS'],
   ]);
 });
@@ -139,6 +140,19 @@ describe('valid values', () => {
       value: 'http://localhost:5173',
       setting: { CORS_ORIGIN: 'http://localhost:5173' },
     },
+    ...[
+      ...[
+        'capacitor://localhost',
+        'ionic://localhost',
+        'tauri://localhost',
+        'http://tauri.localhost',
+      ],
+      ...['chrome-extension://abcdefghijklmnopabcdefghijklmnop', 'app://-', 'app://obsidian.md'],
+      ...['moz-extension://6ccd1b4a-3a5c-4c0e-9c3c-1d6f4e2b7a90', 'vscode-webview://1f2e3d'],
+      'x+y.z-1://host:8080',
+    ].map((value) => ({ name: 'CORS_ORIGIN', value, setting: { CORS_ORIGIN: value } })),
+    { name: 'IDLE_TIMEOUT_MS', value: '1000', setting: { IDLE_TIMEOUT_MS: 1000 } },
+    { name: 'IDLE_TIMEOUT_MS', value: '86400000', setting: { IDLE_TIMEOUT_MS: 86_400_000 } },
     { name: 'CORS_ORIGIN', value: 'http://[::1]:81', setting: { CORS_ORIGIN: 'http://[::1]:81' } },
     ...['silent', 'error', 'info', 'debug'].map((value) => ({
       name: 'LOG_LEVEL',
@@ -165,6 +179,7 @@ describe('invalid values', () => {
     TRUST_PROXY: [0, 100],
     AUTH_FAILURES_PER_MINUTE: [0, 1000],
     BODY_LIMIT_BYTES: [1, 16_777_216],
+    IDLE_TIMEOUT_MS: [1000, 86_400_000],
     SHUTDOWN_DELAY_MS: [0, 3_600_000],
     SHUTDOWN_TIMEOUT_MS: [0, 3_600_000],
   } as const;
@@ -228,6 +243,23 @@ describe('invalid values', () => {
       'HTTPS://app.example',
       'https://app.example:443',
       'https://u:secret@app.example',
+      'https://exämple.com',
+      'capacitor://localhost/',
+      'capacitor://localhost/index.html',
+      'capacitor://localhost?x',
+      'capacitor://localhost#x',
+      'capacitor://u@localhost',
+      'capacitor://LocalHost',
+      'Capacitor://localhost',
+      'capacitor:localhost',
+      'capacitor://',
+      'capacitor://exämple',
+      'tauri://localhost tauri://other',
+      'chrome-extension://*',
+      '1app://localhost',
+      'blob:https://app.example',
+      'file://',
+      'data:text/html,x',
       '**',
     ].map((value) => ({ name: 'CORS_ORIGIN', value, expected: origin })),
     ...['INFO', 'warn', 'trace', 'none', 'constructor'].map((value) => ({

@@ -199,7 +199,7 @@ describe('1 configuration: bodies, origins, log, stop', {
     assert.deepEqual(cors(response), []);
   });
 
-  for (const origin of ['https://app.example', '*']) {
+  for (const origin of ['https://app.example', 'capacitor://localhost', '*']) {
     describe(`CORS_ORIGIN="${origin}"`, { concurrency: 1 }, () => {
       let program: Program;
       before(async () => {

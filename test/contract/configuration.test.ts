@@ -44,6 +44,7 @@ const VARIABLES = [
   'MEMORY_LIMIT_BYTES',
   'CORS_ORIGIN',
   'LOG_LEVEL',
+  'IDLE_TIMEOUT_MS',
   'SHUTDOWN_DELAY_MS',
   'SHUTDOWN_TIMEOUT_MS',
 ];
@@ -103,7 +104,11 @@ const REFUSED: readonly Row[] = [
   ['CORS_ORIGIN', 'app.example', 'no scheme'],
   ['CORS_ORIGIN', 'https://app.example/path', 'a path'],
   ['CORS_ORIGIN', 'https://a.example https://b.example', 'two origins'],
+  ['CORS_ORIGIN', 'capacitor://localhost/', 'a trailing slash in any scheme'],
   ['LOG_LEVEL', 'verbose', 'no such level'],
+  ['IDLE_TIMEOUT_MS', '0', 'no idle connection at all'],
+  ['IDLE_TIMEOUT_MS', '999', 'less than a second'],
+  ['IDLE_TIMEOUT_MS', '65s', 'a unit'],
   ['SHUTDOWN_DELAY_MS', '-1', 'negative'],
   ['SHUTDOWN_DELAY_MS', '5s', 'a unit'],
   ['SHUTDOWN_TIMEOUT_MS', '-1', 'negative'],
@@ -134,6 +139,10 @@ const ACCEPTED: readonly Row[] = [
   ['AUTH_FAILURES_PER_MINUTE', '0', 'no limit'],
   ['CORS_ORIGIN', '*', 'every origin'],
   ['CORS_ORIGIN', 'http://localhost:5173', 'an origin with a port'],
+  ['CORS_ORIGIN', 'capacitor://localhost', 'an app'],
+  ['CORS_ORIGIN', 'chrome-extension://abcdefghijklmnopabcdefghijklmnop', 'an extension'],
+  ['IDLE_TIMEOUT_MS', '1000', 'the shortest'],
+  ['IDLE_TIMEOUT_MS', '86400000', 'a day'],
   ['SHUTDOWN_DELAY_MS', '0', 'no delay'],
 ];
 
