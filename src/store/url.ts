@@ -8,10 +8,9 @@ export type Database = PostgresDatabase | { readonly engine: 'sqlite'; readonly 
 export type PostgresDatabase = Readonly<NonNullable<ReturnType<typeof parsePostgres>>>;
 
 /** A host that starts with `/` is the folder of a Unix socket. */
-export type Host<Port = number> = { readonly host: string; readonly port: Port };
+export type Host = { readonly host: string; readonly port: number };
 
 const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
-const STRICT = ['verify-full'] as const; // of `sslrootcert=system`
 const SERVERS = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const;
 
 // Before percent-decoding: "[2001:db8::1]:5433", "db.example:5433", "%2Frun%2Fpostgresql". The folder of a
@@ -65,12 +64,15 @@ function parsePostgres(url: string) {
     ...{ user: decode(user), password: decode(password), dbname: decode(dbname) },
     ...parseParameters(parameterInfo),
   };
-  // A host in a parameter has no brackets, and no port of its own.
-  const hostList = parameters.host?.split(',').map((host) => ({ host, port: '' }));
-  const hosts = parseHosts(hostList ?? hostInfo.split(',').map(splitHost), parameters.port);
+  // A parameter replaces all hosts or ports of the URL. In it, IPv6 addresses have no brackets.
+  const own = hostInfo.split(',').map(splitHost);
+  const hosts = parseHosts(
+    parameters.host?.split(',') ?? own.map(({ host }) => host),
+    parameters.port?.split(',') ?? own.map(({ port }) => port),
+  );
   const attributes = parameters.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any');
   const isSystem = parameters.sslrootcert === 'system';
-  const [defaultMode, modes] = isSystem ? ['verify-full', STRICT] : ['prefer', SSL_MODES];
+  const sslMode = parameters.sslmode ?? (isSystem ? 'verify-full' : 'prefer');
   // The driver's SCRAM can't bind to the TLS connection.
   oneOf('channel_binding', ['disable', 'prefer'], parameters.channel_binding ?? 'prefer');
   const seconds = parameters.connect_timeout ?? '0';
@@ -83,7 +85,7 @@ function parsePostgres(url: string) {
     user: parameters.user || 'postgres',
     passwords: passwordsOf(parameters.password!),
     database: parameters.dbname || parameters.user || 'postgres',
-    sslMode: oneOf('sslmode', modes, parameters.sslmode ?? defaultMode),
+    sslMode: oneOf('sslmode', isSystem ? SSL_MODES.slice(-1) : SSL_MODES, sslMode),
     sslRootCert: parameters.sslrootcert, // PEM file of the authorities to trust instead of node's, or `system`
     sessionAttributes: oneOf('target_session_attrs', SERVERS, attributes), // of the servers to use
     applicationName: parameters.application_name ?? 'notes-users',
@@ -120,27 +122,26 @@ function parseParameters(text: string): Record<string, string> {
   return parameters;
 }
 
-function splitHost(text: string): Host<string> {
+function splitHost(text: string) {
   const match = HOST.exec(text);
   if (match === null) throw new Error(MALFORMED_HOST);
   return { host: decode(match[1] ?? match[2] ?? match[3]!), port: match[4] ?? '' };
 }
 
-/** `portList` has one port for all hosts or one for each. An empty port is the default. */
-function parseHosts(list: readonly Host<string>[], portList = ''): readonly Host[] {
-  const ports = portList.split(',');
-  if (ports.length !== 1 && ports.length !== list.length) {
+/** There is one port for all hosts or one for each. An empty port is the default. */
+function parseHosts(hosts: readonly string[], ports: readonly string[]): readonly Host[] {
+  if (ports.length !== 1 && ports.length !== hosts.length) {
     throw new Error(
       'the number of ports differs from the number of hosts; expected one port for all hosts or one for each',
     );
   }
-  return list.map(({ host, port }, i) => {
+  return hosts.map((host, i) => {
     // It comes from an unencoded password, and the text around it is part of that secret.
     if (host.includes('@')) throw new Error(MALFORMED_HOST);
-    const text = port || ports[ports.length === 1 ? 0 : i] || '5432';
-    const isPort = /^[0-9]{1,5}$/.test(text) && Number(text) > 0 && Number(text) < 65_536;
+    const port = ports[ports.length === 1 ? 0 : i] || '5432';
+    const isPort = /^[0-9]{1,5}$/.test(port) && Number(port) > 0 && Number(port) < 65_536;
     if (!isPort) throw new Error('port invalid; expected an integer from 1 to 65535');
-    return { host: host || 'localhost', port: Number(text) };
+    return { host: host || 'localhost', port: Number(port) };
   });
 }
 

@@ -172,6 +172,20 @@ describe('Postgres', () => {
       database: { hosts: one('i', 2), user: 'v', passwords: ['q'], database: 'e' },
     },
     {
+      why: 'a host as parameter keeps the port of the URL, as in psql',
+      url: 'postgres://h:1/d?host=i',
+      database: { hosts: one('i', 1), database: 'd' },
+    },
+    {
+      why: 'a port as parameter replaces the ports of the URL, as in psql',
+      url: 'postgres://a:1,b/d?port=9',
+      database: {
+        hosts: [...one('a', 9), ...one('b', 9)],
+        database: 'd',
+        sessionAttributes: 'read-write' as const,
+      },
+    },
+    {
       why: 'an equals sign in a parameter',
       url: 'postgres:///?password=a=b',
       database: { passwords: ['a=b'] },
