@@ -78,9 +78,9 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
       tokens: new Tokens({ id: user, name }, secrets, () => unixMs() / 1000),
       limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, now),
       protectUsers: config.PROTECT_USERS,
+      trustProxy: config.TRUST_PROXY,
     },
     bodyLimitBytes: config.BODY_LIMIT_BYTES,
-    trustProxy: config.TRUST_PROXY,
     corsOrigin: config.CORS_ORIGIN,
     now,
     isStopping,
@@ -98,7 +98,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const budget = new Budget(limits, READER_TIMEOUT_MS + DATABASE_TIMEOUT_MS, turns); // 6.3
   resources.defer(() => budget.close());
   const destroy = (server: Server) => server.destroy();
-  const api = resources.adopt(new Server(app, budget, tls), destroy);
+  const api = resources.adopt(new Server(app, budget, config.IDLE_TIMEOUT_MS, tls), destroy);
 
   const finish = async (graceMs: number) => {
     log.info('stopping');
@@ -135,11 +135,11 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     }
   };
 
-  const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST, config.REUSE_PORT), HOST);
+  const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST), HOST);
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
     const handler = adminHandler(isStopping, store, metrics);
-    const admin = resources.adopt(new Server(handler, budget), destroy);
+    const admin = resources.adopt(new Server(handler, budget, config.IDLE_TIMEOUT_MS), destroy);
     adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);
   }
   log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });

@@ -30,10 +30,8 @@ const MANIFEST = join(ROOT, 'deploy/kubernetes.yaml');
 const STAND_IN = join(import.meta.dirname, 'support/kubectl.ts');
 const KUBECTL = find('kubectl');
 const VALIDATOR = find('kubernetes-validate');
-const NAMESPACE = ['--net', 'sh', '-ec'];
 const LANGUAGES = {
-  ...{ engine: 'sh', registry: 'sh', qemu: 'sh', compose: 'sh', kubectl: 'sh' },
-  ...{ namespace: 'sh', tls: 'sh' },
+  ...{ engine: 'sh', registry: 'sh', qemu: 'sh', compose: 'sh', kubectl: 'sh', tls: 'sh' },
   ...{ postgres: 'sql', promtool: 'yaml', nginx: 'nginx' },
 };
 
@@ -122,17 +120,6 @@ describe('the page on high availability', () => {
       .replace('spec:\n', 'spec:\n  publishNotReadyAddresses: true\n');
     assert.equal(text, expected);
   });
-});
-
-test('the manual: the command for several processes on one port changes the setting', {
-  skip:
-    spawnSync('unshare', [...NAMESPACE, 'sysctl -qw net.ipv4.tcp_migrate_req=0']).status !== 0 &&
-    'needs root, procps and Linux 5.14 for a network namespace with tcp_migrate_req',
-}, () => {
-  const read = 'cat /proc/sys/net/ipv4/tcp_migrate_req';
-  const commands = [read, block('Several processes on one port', 'sysctl'), read].join('\n');
-  const output = execFileSync('unshare', [...NAMESPACE, commands], { encoding: 'utf8' });
-  assert.deepEqual(output.split('\n'), ['0', 'net.ipv4.tcp_migrate_req = 1', '1', '']);
 });
 
 test('the manual: new TLS files are in use after the signal', { skip: NO_OPENSSL }, async () => {

@@ -37,9 +37,9 @@ const ALL: Required<Omit<Settings, 'TLS_CERT_FILE' | 'TLS_KEY_FILE'>> = {
   BODY_LIMIT_BYTES: 10,
   MEMORY_LIMIT_BYTES: 134_217_728,
   CORS_ORIGIN: '*',
+  IDLE_TIMEOUT_MS: 1000,
   SHUTDOWN_DELAY_MS: 1,
   SHUTDOWN_TIMEOUT_MS: 1000,
-  REUSE_PORT: true,
 };
 
 describe('settings', () => {

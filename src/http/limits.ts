@@ -16,9 +16,6 @@ export const HTTP_OPTIONS: ServerOptions = {
   headersTimeout: 10_000, // 6.3
   requestTimeout: 30_000, // 6.3
   connectionsCheckingInterval: 1_000,
-  // Longer than the 60 s after which most load balancers drop an idle connection: the side that sends
-  // the next request should be the one that closes.
-  keepAliveTimeout: 65_000, // 6.14
   requireHostHeader: false, // checkMessage() checks it, so that its 400 has the headers of every response
   joinDuplicateHeaders: false,
   optimizeEmptyRequests: true, // no stream for a request without a body

@@ -33,12 +33,13 @@ export class Server {
   #accepted = 0;
   #onEmpty: (() => void) | undefined;
 
-  constructor(handler: Handler, budget: Budget, tls?: KeyPair) {
+  constructor(handler: Handler, budget: Budget, idleTimeoutMs: number, tls?: KeyPair) {
     this.#handler = handler;
     this.#budget = budget;
     const receive = (req: IncomingMessage, res: ServerResponse) =>
       (req.socket as OwnedSocket)[CONNECTION]?.receive(req, res);
-    const options = { ...HTTP_OPTIONS, ...(tls && TLS_OPTIONS), ...tls };
+    const keepAlive = { keepAliveTimeout: idleTimeoutMs }; // 6.14
+    const options = { ...HTTP_OPTIONS, ...keepAlive, ...(tls && TLS_OPTIONS), ...tls };
     // Loaded on first use: without TLS, the service starts sooner and uses less memory.
     const https = tls && getBuiltinModule('node:https');
     this.#server = https?.createServer(options, receive) ?? http.createServer(options, receive);
@@ -64,9 +65,9 @@ export class Server {
     this.#server.on('connect', (_req, socket: OwnedSocket) => socket[CONNECTION]?.refuseTunnel());
   }
 
-  /** Listens on `host`, or on all interfaces, and returns the port. `reusePort` is SO_REUSEPORT. */
-  async listen(port: number, host: string | undefined, reusePort = false): Promise<number> {
-    this.#server.listen({ port, host, reusePort, backlog: BACKLOG });
+  /** Listens on `host`, or on all interfaces, and returns the port. */
+  async listen(port: number, host: string | undefined): Promise<number> {
+    this.#server.listen({ port, host, backlog: BACKLOG });
     await once(this.#server, 'listening');
     return (this.#server.address() as AddressInfo).port;
   }

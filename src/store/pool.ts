@@ -206,7 +206,8 @@ export class Pool {
 
   /** Returns undefined if the attempt failed. */
   async #open(host: Host): Promise<PooledConnection | undefined> {
-    const { min, max } = CONNECT_TIMEOUT_MS;
+    const min = CONNECT_TIMEOUT_MS.min;
+    const max = Math.max(CONNECT_TIMEOUT_MS.max, this.#options.database.connectTimeoutMs);
     const first = Math.max(min, this.#options.timeoutMs / 2);
     try {
       const session = await openSession({

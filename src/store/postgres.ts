@@ -17,7 +17,7 @@ type Run<Item, Result> = Statement<Session, Item, Result>;
 
 export function openPostgres(database: PostgresDatabase, options: StoreOptions): Store {
   const { sslRootCert } = database;
-  const authorities = sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8');
+  const authorities = sslRootCert === undefined ? undefined : readAuthorities(sslRootCert);
   const pool = new Pool({ ...options, database, authorities });
   const reads = { ...options, outcomeAfter, schedule: pool.schedule };
   const writes = { ...reads, isWrite: true };
@@ -53,6 +53,12 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
     },
     close: (graceMs) => pool.close(graceMs),
   };
+}
+
+function readAuthorities(path: string): string | string[] {
+  if (path !== 'system') return readFileSync(path, 'utf8');
+  const { getCACertificates } = process.getBuiltinModule('node:tls'); // Other URLs don't need it.
+  return [...getCACertificates('default'), ...getCACertificates('system')];
 }
 
 // Under synchronous replication a session that commits waits for the standby, even after its client

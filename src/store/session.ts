@@ -29,7 +29,7 @@ const SET_PLANNER =
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
   readonly host: Host;
-  readonly authorities: string | undefined; // PEM of `sslrootcert`
+  readonly authorities: string | readonly string[] | undefined; // PEM of `sslrootcert`
   readonly connectTimeoutMs: number; // time limit of connecting, without the migration
   readonly isSecondPass: boolean; // over all hosts: `prefer-standby` then accepts any server
   readonly signal: AbortSignal; // aborts the attempt
@@ -43,12 +43,21 @@ export type Session = Awaited<ReturnType<typeof openSession>>;
 
 /** @throws UnusableDatabase, or the fault of this host */
 export async function openSession(options: SessionOptions) {
+  const [password = '', other] = options.database.passwords;
+  return open(options, password).catch((err: { code?: string }) => {
+    const isWrong = err.code === '28P01'; // invalid_password
+    if (isWrong && other !== undefined) return open(options, other);
+    throw err;
+  });
+}
+
+async function open(options: SessionOptions, password: string) {
   const { timeoutMs, signal } = options;
   const socket = singleUseSocket(options.host);
   const notices: Notice[] = [];
   const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();
   const onnotice = (notice: Notice) => notices.push(notice);
-  const sql = createClient(options, { socket: socket.open, onnotice, onclose });
+  const sql = createClient(options, { password, socket: socket.open, onnotice, onclose });
   let cancelTimeout = afterPoll(options.connectTimeoutMs, socket.destroy);
   const prolong = () => {
     cancelTimeout();
@@ -140,7 +149,6 @@ function createClient({ database, host, authorities }: SessionOptions, handlers:
     return postgres({
       ...host,
       user: database.user,
-      password: database.password,
       database: database.database,
       ssl: tlsOptions(database, host, authorities),
       ...handlers,
@@ -208,7 +216,11 @@ export function afterPoll(ms: number, action: () => void): () => void {
 }
 
 /** `sslmode` in the driver's terms (PostgreSQL manual, libpq, "SSL Support"). */
-function tlsOptions({ sslMode }: PostgresDatabase, { host }: Host, ca: string | undefined) {
+function tlsOptions(
+  { sslMode }: PostgresDatabase,
+  { host }: Host,
+  ca: SessionOptions['authorities'],
+) {
   if (host.startsWith('/') || sslMode === 'disable') return false;
   if (sslMode === 'prefer' || sslMode === 'allow') return 'prefer';
   // An IP address is never sent as a server name (RFC 6066 §3). The certificate must still match it.

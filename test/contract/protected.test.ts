@@ -147,6 +147,19 @@ describe('3.10 with other pairs', () => {
     });
   }
 
+  test('3.20 a pair in either normal form returns 200, whichever was set', async () => {
+    const pairs = ['NFC', 'NFD'].map((form) =>
+      ['jörg', 'pässwörd ế'].map((s) => s.normalize(form)),
+    );
+    for (const [user, password] of pairs) {
+      await using program = await start({ AUTH_USER: user!, AUTH_PASSWORD: password! });
+      for (const pair of pairs) {
+        const headers = { authorization: `Basic ${encode(pair.join(':'))}` };
+        assert.equal((await send(`${program.url}/protected`, { headers })).status, 200);
+      }
+    }
+  });
+
   test('3.10 the pair in Latin-1 is refused', async () => {
     await using program = await start({ AUTH_USER: 'jörg' });
     const credentials = Buffer.from(`jörg:${PASSWORD}`, 'latin1').toString('base64');

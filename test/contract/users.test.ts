@@ -13,6 +13,46 @@ const STRONG_TAG = /^"[\x21\x23-\x7e]+"$/;
 
 let emails = 0;
 
+describe('2.18 behind a proxy that removes a prefix', () => {
+  for (const { proxies, prefix, seen } of [
+    { proxies: '1', prefix: '/api', seen: '/api' },
+    { proxies: '2', prefix: '/a/b.c/', seen: '/a/b.c' },
+    { proxies: '1', prefix: '/%C3%A4', seen: '/%C3%A4' },
+    { proxies: '0', prefix: '/api', seen: '' },
+    { proxies: '1', prefix: '//evil.example', seen: '' },
+    { proxies: '1', prefix: '/a/../b', seen: '' },
+    { proxies: '1', prefix: '/a>; rel="prev"', seen: '' },
+    { proxies: '1', prefix: undefined, seen: '' },
+  ]) {
+    test(`2.18 4.2 4.4 4.8 TRUST_PROXY=${proxies}: ${prefix} gives paths with "${seen}"`, async () => {
+      await using program = await start({ TRUST_PROXY: proxies });
+      const headers = { ...(prefix && { 'x-forwarded-prefix': prefix }) };
+      const ask = (path: string, method = 'GET', body?: object) =>
+        send(`${program.url}${path}`, { method, headers, ...(body && { body }) });
+      const created = await ask('/users', 'POST', { name: 'Ada', email: newEmail() });
+      const { id } = JSON.parse(created.body);
+      await ask('/users', 'POST', { name: 'Bob', email: newEmail() });
+      const patched = await ask(`/users/${id}`, 'PATCH', { name: 'Ada King' });
+      const put = await ask(`/users/${id}`, 'PUT', { name: 'Ada', email: newEmail() });
+      const listed = await ask('/users?limit=1');
+      assert.deepEqual(
+        [
+          created.headers.get('location'),
+          patched.headers.get('content-location'),
+          put.headers.get('content-location'),
+          listed.headers.get('link'),
+        ],
+        [
+          `${seen}/users/${id}`,
+          `${seen}/users/${id}`,
+          `${seen}/users/${id}`,
+          `<${seen}/users?limit=1&after=${id}>; rel="next"`,
+        ],
+      );
+    });
+  }
+});
+
 for (const store of STORES) {
   describe(`4 users (${store})`, () => {
     let program: Program;

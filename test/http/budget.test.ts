@@ -94,7 +94,7 @@ async function serve(
 ) {
   const all = { budgetBytes: 100 * MIB, maxConnections: 1000, connectionBytes: 16 * 1024 };
   const budget = new Budget({ ...all, ...limits }, 60_000, turns);
-  const server = new Server({ handle: respond, refusal: () => '', allow: '' }, budget);
+  const server = new Server({ handle: respond, refusal: () => '', allow: '' }, budget, 65_000);
   const port = await server.listen(0, '127.0.0.1');
   const clients: Socket[] = [];
   const open = async (localAddress: string, text: string) => {

@@ -73,7 +73,7 @@ async function listen(
     inactivityMs,
     new Turns(() => performance.now()),
   );
-  const server = track(new Server({ handle, refusal, allow: '' }, budget, tls));
+  const server = track(new Server({ handle, refusal, allow: '' }, budget, 65_000, tls));
   const port = await server.listen(0, host);
   const dispose = async () => {
     server.destroy();

@@ -93,6 +93,29 @@ function onPort(url: string, ...ports: number[]): string {
   return `postgres://${username}:${password}@${hosts}${pathname}?target_session_attrs=any`;
 }
 
+for (const { seconds, isOpen } of [
+  { seconds: '0', isOpen: false },
+  { seconds: '1', isOpen: false },
+  { seconds: '30', isOpen: true },
+]) {
+  test(`5.7 connect_timeout=${seconds}: the first attempt ${isOpen ? 'still waits' : 'has ended'} during the third`, async (t) => {
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const sockets: Socket[] = [];
+    const server = createServer((socket) => {
+      sockets.push(socket.on('error', () => {}).resume());
+      if (sockets.length === 3) resolve(!sockets[0]!.closed);
+    });
+    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
+    t.after(() => {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+    });
+    const { port } = server.address() as { port: number };
+    await open(t, `postgres://127.0.0.1:${port}/d?connect_timeout=${seconds}`, { poolSize: 3 });
+    assert.equal(await promise, isOpen);
+  });
+}
+
 test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) => {
   const url = await createDatabase();
   const { port } = await relay(t, url, true);
