@@ -3,8 +3,9 @@ import { once } from 'node:events';
 import { fstatSync, write } from 'node:fs';
 import { get, type IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
+import { isatty } from 'node:tty';
 import { promisify } from 'node:util';
-import { setTimeout, sleep } from './clock.ts';
+import { now, setTimeout, sleep } from './clock.ts';
 import { type Config, InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log, type Sink } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
@@ -27,6 +28,8 @@ Settings come from environment variables; the README lists them.
 const OLDEST_NODE = 24;
 const PROBE_TIMEOUT_MS = 2_500; // 6.5
 const FLUSH_TIMEOUT_MS = 500;
+// A terminal signals the whole process group and npm relays the signal, so one Ctrl-C arrives twice.
+const REPEAT_MS = 1_000; // 6.2
 const LINE_FEED = 0x0a;
 const writeBytes = promisify(write);
 
@@ -91,16 +94,22 @@ async function serve(isJson: boolean): Promise<void> {
 
   let service: Service | undefined;
   let faultStatus: number | undefined;
-  let hasSignal = false;
+  let signalMs: number | undefined;
   const stop = async () => {
     // A service that has not started has nothing to finish.
     const isInTime = service === undefined || (await service.stop().catch(() => false)); // 6.2
     exit(faultStatus ?? (isInTime ? EXIT.ok : EXIT.failed));
   };
   const onSignal = () => {
-    if (hasSignal) exit(EXIT.failed); // 6.2
-    hasSignal = true;
-    stop();
+    signalMs ??= now();
+    if (now() - signalMs < REPEAT_MS) stop();
+    else exit(EXIT.failed); // 6.2
+  };
+  const hasTerminal = () => [0, 1, 2].some(isatty); // false once the terminal is closed
+  const isInteractive = hasTerminal();
+  const onHangup = () => {
+    if (isInteractive && !hasTerminal()) onSignal();
+    else service?.reloadTls(); // 6.9
   };
   const onFault = (err: unknown) => {
     log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) }); // 6.16
@@ -112,7 +121,7 @@ async function serve(isJson: boolean): Promise<void> {
   process.on('unhandledRejection', onFault);
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
-  process.on('SIGHUP', () => service?.reloadTls()); // 6.9: without a handler, it would end the process.
+  process.on('SIGHUP', onHangup);
 
   service = await startService(config, log, (err) => {
     log.error('cannot serve', { cause: err.message });
