@@ -9,7 +9,7 @@ import { now, setTimeout, sleep } from './clock.ts';
 import { type Config, InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log, type Sink } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
-import { VERSION } from './version.ts';
+import { nodeProblem, VERSION } from './version.js';
 
 const EXIT = { ok: 0, failed: 1, software: 70, config: 78 } as const; // 6.11, sysexits.h
 const USAGE = 'usage: notes-users [--json | --live | --ready | --help | --version]';
@@ -25,7 +25,6 @@ const HELP = `${USAGE}
 Settings come from environment variables; the README lists them.
 `;
 
-const OLDEST_NODE = 24;
 const PROBE_TIMEOUT_MS = 2_500; // 6.5
 const FLUSH_TIMEOUT_MS = 500;
 // A terminal signals the whole process group and npm relays the signal, so one Ctrl-C arrives twice.
@@ -36,20 +35,14 @@ const writeBytes = promisify(write);
 // Errors of a connection whose peer is gone. The rest of the process is not affected.
 const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'];
 
-// False if a test suite imports the built file; undefined in node before 24.2.
-if (import.meta.main !== false) {
-  main().catch((err: Error) => {
-    fail(err instanceof InvalidConfig ? EXIT.config : EXIT.failed, err.message); // 1.6, 6.4
-    // An unread line on stderr would keep the process alive.
-    setTimeout(() => process.exit(), FLUSH_TIMEOUT_MS).unref(); // 6.12
-  });
-}
+main().catch((err: Error) => {
+  fail(err instanceof InvalidConfig ? EXIT.config : EXIT.failed, err.message); // 1.6, 6.4
+  // An unread line on stderr would keep the process alive.
+  setTimeout(() => process.exit(), FLUSH_TIMEOUT_MS).unref(); // 6.12
+});
 
 async function main(): Promise<void> {
-  const { node } = process.versions;
-  if (Number.parseInt(node, 10) < OLDEST_NODE) {
-    return fail(EXIT.failed, `notes-users needs node ${OLDEST_NODE} or newer; this is ${node}`); // 9.7
-  }
+  if (nodeProblem !== undefined) throw new Error(nodeProblem); // 9.7
   const argument = process.argv.slice(2).join(' ');
   switch (argument) {
     case '--live':

@@ -16,7 +16,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 // The words of `npm start`: exec, node, its flags, the entry file.
 const [, , ...START]: string[] = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
   .scripts.start.split(' ')
-  .map((word: string) => (word.endsWith('.ts') ? join(ROOT, word) : word));
+  .map((word: string) => (word.startsWith('src/') ? join(ROOT, word) : word));
 
 /** The command to start: the source, or TEST_PROGRAM as a JSON array. */
 export const PROGRAM: readonly string[] = process.env.TEST_PROGRAM
