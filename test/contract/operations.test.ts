@@ -322,9 +322,8 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     await send(program.url);
     program.process.kill('SIGUSR2');
     await program.logged('stopping');
-    program.process.kill('SIGTERM');
     program.process.kill('SIGINT');
-    assert.deepEqual(await program.exited, { code: 1, signal: null });
+    assert.deepEqual(await program.insist(), { code: 1, signal: null });
   });
 
   for (const { why, fault, cause } of [
