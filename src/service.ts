@@ -53,6 +53,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     now,
     onUnavailable: (cause) => log.error('store unavailable', { cause: causeOf(cause) }),
     onAvailable: () => log.info('store available'),
+    info: log.info,
     debug: log.debug,
     onFatal,
   });

@@ -30,7 +30,7 @@ export async function list(context: Context, { store, trustProxy }: Services): P
   }
   // One user more than the limit shows whether another page follows.
   const pageLimit = limit === undefined ? PAGE_SIZE : limit + 1;
-  const users = await store.list({ after, limit: pageLimit }, context);
+  const users = await readPage({ after, limit: pageLimit }, context, store);
   const count = Math.min(users.length, limit ?? PAGE_SIZE);
   const path = `${forwardedPrefix(context.headers, trustProxy)}/users`;
   const next = `<${path}?limit=${limit}&after=${users[count - 1]?.id}>; rel="next"`;
@@ -98,7 +98,7 @@ function piecesOf(first: readonly User[], last: number, caller: Context, store: 
   let start = '[';
   let nextPage: Page | undefined;
   const load = async (page: Page) => {
-    users = await store.list(page, caller);
+    users = await readPage(page, caller, store);
   };
   return {
     next() {
@@ -110,6 +110,20 @@ function piecesOf(first: readonly User[], last: number, caller: Context, store: 
       return piece.body;
     },
   };
+}
+
+/** @throws RangeError if the page doesn't advance: the list would never end */
+async function readPage(page: Page, caller: Context, store: UserStore): Promise<readonly User[]> {
+  const users = await store.list(page, caller);
+  if (users.length > 0) checkId(users[0]!.id, page.after);
+  if (users.length > 0) checkId(users.at(-1)!.id); // the highest
+  return users;
+}
+
+/** Ids can be wrong if somebody has removed the checks of the schema (5.10). */
+function checkId(id: number, after = 0): void {
+  if (id > after && Number.isSafeInteger(id)) return;
+  throw new RangeError(`a user has the id ${id}; expected one from ${after + 1} to 2^53 - 1`);
 }
 
 /**
@@ -159,7 +173,11 @@ function shared<T>(users: SharedUsers, key: string, make: (users: readonly User[
  */
 type SharedUsers = readonly User[] & { [MADE]?: readonly [key: string, value: unknown] };
 
-const publicFields = ({ id, name, email }: User) => ({ id, name, email });
+function publicFields({ id, name, email }: User) {
+  checkId(id);
+  return { id, name, email };
+}
+
 const representation = (user: User) => JSON.stringify(publicFields(user));
 
 function parseId({ parameters }: Context): number {

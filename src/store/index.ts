@@ -16,7 +16,8 @@ export interface StoreOptions {
   readonly turns: Turns; // for reads that can take milliseconds
   readonly onUnavailable: (cause: unknown) => void; // called once per outage, when it begins
   readonly onAvailable: () => void; // called when the outage ends
-  readonly debug: (message: string, fields: Readonly<Record<string, string>>) => void; // logs
+  readonly info: (message: string, fields: Readonly<Record<string, string>>) => void; // logs
+  readonly debug: StoreOptions['info'];
   readonly onFatal: (err: Error) => void; // called if this version can never use the database
 }
 

@@ -6,7 +6,7 @@
 import { clearTimeout, setImmediate, setTimeout, sleep } from '../clock.ts';
 import type { Batch, BatchSource } from './batch.ts';
 import type { StoreOptions } from './index.ts';
-import { UnusableDatabase } from './migrate.ts';
+import { UnusableDatabase } from './schema.ts';
 import type { Session, SessionOptions } from './session.ts';
 import { afterPoll, NotReplicated, openSession } from './session.ts';
 import { type Host, nameOf } from './url.ts';
@@ -45,7 +45,7 @@ export class Pool {
   #host: Host | undefined; // the one that the pool uses
   #nextHost: Host; // the one that the next attempt goes to
   #failures = 0; // attempts that failed since a connection lived for MIN_LIFETIME_MS
-  #isMigrated = false;
+  #schema: string | undefined; // of the tables, once the database is migrated
   #isUnavailable = false;
   readonly #closing = new AbortController(); // ends the attempts to connect
   #assignment: NodeJS.Immediate | undefined;
@@ -170,7 +170,7 @@ export class Pool {
   #connect(): void {
     while (this.#connections.length + this.#attempts.size < this.#options.poolSize) {
       // One connection at a time migrates, or tests whether the server works again.
-      const isSingle = !this.#isMigrated || this.#failures > 0;
+      const isSingle = this.#schema === undefined || this.#failures > 0;
       const isAttempting = [...this.#attempts].some(({ isLong }) => !isLong);
       if (this.#closing.signal.aborted || (isSingle && isAttempting)) return;
       void this.#attempt();
@@ -216,9 +216,9 @@ export class Pool {
         connectTimeoutMs: Math.min(max, first * 2 ** this.#failures), // 5.7
         isSecondPass: this.#failures >= this.#options.database.hosts.length,
         signal: this.#closing.signal,
-        isMigrated: this.#isMigrated,
+        schema: this.#schema,
       });
-      this.#isMigrated = true;
+      this.#schema = session.schema;
       // Others may have moved on from this host during the attempt.
       const isNextUsed = this.#connections.some((other) => other.host === this.#nextHost);
       if (this.#closing.signal.aborted || (host !== this.#nextHost && isNextUsed)) {

@@ -8,8 +8,8 @@ import { clearInterval, setImmediate, setInterval } from '../clock.ts';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { EmailTaken, holds, StoreUnavailable } from '../user.ts';
 import { type BatchSource, Queue, samePage } from './batch.ts';
-import { openFile, outcomeAfter, retry, transact } from './file.ts';
 import type { Store, StoreOptions } from './index.ts';
+import { openFile, outcomeAfter, retry, transact, watchFiles } from './sqlite-file.ts';
 
 const SQLITE_CONSTRAINT_UNIQUE = 2067; // an extended result code (sqlite.org/rescode.html)
 const TICK_MS = 50; // how often the deadlines of waiting calls are checked
@@ -23,6 +23,7 @@ export function openSqlite(path: string, options: StoreOptions): Promise<Store> 
 function createStore(path: string, db: DatabaseSync, options: StoreOptions): Store {
   const { now, timeoutMs, turns } = options;
   const statements = prepare(db);
+  const checkFiles = watchFiles(path);
   // The kinds of access that fail now. The store is available again once each of them has succeeded: on a
   // full disk, reads succeed while writes fail.
   const failing = new Set<'read' | 'write'>();
@@ -37,7 +38,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
       if (outcomeAfter(err) !== 'rolled back' && db.isOpen) {
         // SQLite has few messages for the many ways in which a disk fails.
         const { message, errcode } = err as Error & { errcode?: number };
-        const fault = `${path}: ${message} (SQLite result code ${errcode})`;
+        const fault = errcode ? `${path}: ${message} (SQLite result code ${errcode})` : message;
         if (failing.size === 0) options.onUnavailable(fault);
         failing.add(kind);
       }
@@ -96,7 +97,11 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
   const writes = new Queue<void, Write, WriteResult>({
     ...options,
     statement: (_, items, expires) =>
-      access('write', expires, () => transact(db, () => items.map(unlessTaken))),
+      access('write', expires, () => {
+        const results = transact(db, () => items.map(unlessTaken));
+        checkFiles(); // 5.5: after the commit, because it would be lost
+        return results;
+      }),
     outcomeAfter,
     schedule: runLater(setImmediate, now),
   });
@@ -108,7 +113,10 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
     list: (page, caller) => lists.call(page, caller),
     update: (id, set, condition, caller) => writes.call(() => update(id, set, condition), caller),
     delete: (id, condition, caller) => writes.call(() => remove(id, condition), caller),
-    ping: () => read(() => void statements.ping.get()),
+    async ping() {
+      checkFiles(); // 7.2
+      await read(() => void statements.ping.get());
+    },
     close: async () => db.close(),
   };
 }

@@ -38,11 +38,12 @@ const POSTGRES_URL =
   /^postgres(?:ql)?:\/\/(?:([^:@/?]*)(?::([^@/?]*))?@)?([^/?]*)(?:\/([^@?]*))?(?:\?(.*))?$/;
 
 /**
- * @returns undefined for any other scheme
+ * @returns undefined for any other scheme, and for a URI of SQLite
  * @throws an Error that says which part of a Postgres URL is invalid, and what is expected
  */
 export function parseDatabaseUrl(url: string): Database | undefined {
-  const sqlite = /^sqlite:([^\0]+)$/.exec(url);
+  // SQLite would open `file:` as a URI (sqlite.org/uri.html). Other programs take `//` and a query.
+  const sqlite = /^sqlite:(?!file:|\/\/)([^\0?]+)$/.exec(url);
   return sqlite ? { engine: 'sqlite', path: sqlite[1]! } : parsePostgres(url);
 }
 

@@ -63,6 +63,7 @@ const REFUSED: readonly Row[] = [
   ['DATABASE_URL', 'mysql://127.0.0.1/service', 'another engine'],
   ['DATABASE_URL', 'service.db', 'no scheme'],
   ['DATABASE_URL', 'sqlite:', 'no path'],
+  ['DATABASE_URL', 'sqlite:file:data.db?mode=memory', 'a URI of SQLite'],
   ['DATABASE_URL', 'postgres://127.0.0.1:65536/service', 'a port that cannot be'],
   ['DATABASE_URL', 'postgres://127.0.0.1/service?sslmode=maybe', 'an sslmode that libpq lacks'],
   [

@@ -706,6 +706,7 @@ const OPTIONS: StoreOptions = {
   now: () => performance.now(),
   onUnavailable: () => {},
   onAvailable: () => {},
+  info: () => {},
   debug: () => {},
   turns: new Turns(() => performance.now()),
   onFatal: () => {},

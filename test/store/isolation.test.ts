@@ -24,6 +24,7 @@ const OPTIONS: StoreOptions = {
   now: () => performance.now(),
   onUnavailable: () => {},
   onAvailable: () => {},
+  info: () => {},
   debug: () => {},
   turns: new Turns(() => performance.now()),
   onFatal: () => {},

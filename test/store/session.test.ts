@@ -71,6 +71,7 @@ async function open(t: TestContext, url: string, options: Partial<StoreOptions> 
     turns: new Turns(() => performance.now()),
     onUnavailable: () => {},
     onAvailable: () => {},
+    info: () => {},
     onFatal: (err) => assert.fail(err),
     debug: (message, { host, cause }) => log.push(`${message} ${host} ${cause ?? ''}`.trim()),
     ...options,
@@ -137,6 +138,22 @@ test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) 
   }
 });
 
+test('5.1 5.3 behind a pooler the tables are found in their schema, without the search_path', async (t) => {
+  const url = await createDatabase();
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  t.after(() => sql.end({ timeout: 1 }));
+  const database = new URL(url).pathname.slice(1);
+  await sql.unsafe(`create schema a; alter database ${database} set search_path = a`);
+  const { port } = await relay(t, url, true);
+  const { store } = await open(t, onPort(url, port));
+  const ada = await store.create({ name: 'Ada', email: 'ada@x' });
+  await sql.unsafe(`alter database ${database} set search_path = nowhere`);
+  const { store: other } = await open(t, onPort(url, port), { poolSize: 2 });
+  const found = await Promise.all([other.find(ada.id), other.find(ada.id)]);
+  assert.deepEqual(found, [ada, ada]);
+  assert.deepEqual([...(await sql`select id from a.users`)].length, 1);
+});
+
 test('5.1 behind a pooler no statement is prepared and no setting outlives its statement', async (t) => {
   const url = await createDatabase();
   const { port } = await relay(t, url, true);
@@ -167,7 +184,7 @@ for (const isPooler of [false, true]) {
       database: parseDatabaseUrl(onPort(url, port)) as PostgresDatabase,
       ...{ host: { host: '127.0.0.1', port }, authorities: undefined, isSecondPass: false },
       ...{ timeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS, now: () => performance.now() },
-      ...{ signal: t.signal, isMigrated: true },
+      ...{ signal: t.signal, schema: 'public', info: () => {} },
     });
     t.after(() => session.destroy());
     const rows = await session.query('show client_min_messages', []);
@@ -244,7 +261,7 @@ test('a collection of the young objects frees the rows of a query', async (t) =>
     database: parseDatabaseUrl(url.href) as PostgresDatabase,
     ...{ host: { host: url.hostname, port: Number(url.port) }, isSecondPass: false },
     ...{ authorities: undefined, timeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS },
-    ...{ now: () => performance.now(), signal: t.signal, isMigrated: true },
+    ...{ now: () => performance.now(), signal: t.signal, schema: 'public', info: () => {} },
   });
   t.after(() => session.destroy());
   const text = "select n as id, 'name ' || n as name from generate_series(1, 500) n";
@@ -273,7 +290,8 @@ test('5.7 a start that takes longer than the connect timeout still reports the c
     isSecondPass: false,
     now: () => performance.now(),
     signal: new AbortController().signal,
-    isMigrated: true,
+    schema: 'public',
+    info: () => {},
   });
   // The driver sets its timer for the connect in a microtask.
   for (let i = 0; i < 10; i++) await undefined;

@@ -17,6 +17,7 @@ const refused = (id: number, refusal: string) => ({ id, name: null, email: null,
 function sessionOf(rows: object[] | Error) {
   const statements: string[] = [];
   const session: Session = {
+    schema: 'public',
     query: (text) => {
       statements.push(text);
       return (rows instanceof Error ? Promise.reject(rows) : Promise.resolve(rows)) as never;

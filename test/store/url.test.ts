@@ -26,10 +26,19 @@ describe('SQLite', () => {
     { why: 'a relative path', url: 'sqlite:data/service.db', path: 'data/service.db' },
     { why: 'an absolute path', url: 'sqlite:/data/service.db', path: '/data/service.db' },
     { why: 'memory', url: 'sqlite::memory:', path: ':memory:' },
-    { why: 'a path is used unchanged', url: 'sqlite:a b%20?c', path: 'a b%20?c' },
+    { why: 'a path is used unchanged', url: 'sqlite:a b%20#c', path: 'a b%20#c' },
+    { why: 'a name like that of a URI', url: 'sqlite:./file:a', path: './file:a' },
   ]) {
     test(`${why}: ${url}`, () =>
       assert.deepEqual(parseDatabaseUrl(url), { engine: 'sqlite', path }));
+  }
+
+  for (const rest of [
+    ...['file:data.db', 'file:data.db?mode=memory', 'file::memory:', 'file:///data/a.db'],
+    ...['//data.db', '///data/a.db', '//host/a.db', 'data.db?mode=ro', ':memory:?cache=shared'],
+  ]) {
+    test(`1 DATABASE_URL: the URI sqlite:${rest} is refused`, () =>
+      assert.equal(parseDatabaseUrl(`sqlite:${rest}`), undefined));
   }
 });
 
