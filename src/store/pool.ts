@@ -100,9 +100,9 @@ export class Pool {
     for (const queue of this.#queues) {
       const connection = this.#connections.find(({ batch }) => batch === undefined);
       if (connection === undefined) return;
-      // A lock can stop all writes, so one connection remains for reads (5.9).
+      // A lock can stop all writes, so they leave one of the connections that exist to reads (5.9).
       const writing = this.#connections.filter(({ batch }) => batch?.isWrite).length;
-      const canWrite = writing < Math.max(1, this.#options.poolSize - 1);
+      const canWrite = writing < Math.max(1, this.#connections.length - 1);
       if (this.#resting.has(queue) || (queue.options.isWrite && !canWrite)) continue;
       this.#queues.delete(queue);
       const batch = queue.take(this.#options.now());

@@ -12,6 +12,7 @@ import { ALWAYS, EmailTaken, StoreUnavailable, type UserStore } from '../../src/
 import { TcpProxy } from '../faults/proxy.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newFolder } from '../support/program.ts';
+import { until } from '../support/until.ts';
 
 const WRITERS = 2000;
 const CALLS = 5000;
@@ -92,6 +93,35 @@ test('5.9 reads work while a lock stops the writes of more clients than connecti
   isOver = true;
   for (const refused of await Promise.all(writers)) assert.ok(refused > 0);
 });
+
+for (const limit of [1, 2, 3]) {
+  test(`5.9 ${limit} of 4 connections exist: reads work under a lock if there are two`, async (t) => {
+    const url = new URL(await createDatabase());
+    const direct = postgres(url.href, { max: 1, onnotice: () => {} });
+    const name = url.pathname.slice(1);
+    await direct.unsafe(`
+      create role ${name} login password 'p' connection limit ${limit};
+      alter database ${name} owner to ${name}; grant all on schema public to ${name}`);
+    Object.assign(url, { username: name, password: 'p' });
+    const store = await openStore(parseDatabaseUrl(url.href)!, { ...OPTIONS, timeoutMs: 2000 });
+    t.after(() => Promise.all([direct.end({ timeout: 1 }), store.close()]));
+    const { id } = await store.create({ name: 'a', email: 'a@h' });
+    await until(() => store.connections?.idle === limit);
+    await direct.unsafe('begin; lock table users in share mode');
+    const writes = [
+      store.create({ name: 'b', email: 'b@h' }),
+      store.update(id, { name: 'b' }, ALWAYS),
+      store.delete(id, ALWAYS),
+    ];
+    await until(() => (store.connections?.used ?? 0) >= Math.max(1, limit - 1));
+    const found = await store.find(id).catch((err) => err);
+    if (limit > 1) assert.equal(found.name, 'a');
+    else assert.ok(found instanceof StoreUnavailable);
+    for (const { status } of await Promise.allSettled(writes)) assert.equal(status, 'rejected');
+    await direct.unsafe('rollback');
+    assert.equal((await store.find(id))?.name, 'a');
+  });
+}
 
 for (const level of ['repeatable read', 'serializable']) {
   test(`5.6 a database whose default isolation is ${level}: no race of two writers fails`, async (t) => {
