@@ -6,8 +6,8 @@ import { dirname, resolve } from 'node:path';
 import process from 'node:process';
 import type { DatabaseSync } from 'node:sqlite';
 import { sleep } from '../clock.ts';
-import type { FailedOutcome } from './batch.ts';
 import { migrations, missing } from './migrate.ts';
+import type { FailedOutcome } from './queue.ts';
 
 const FILE_MODE = 0o660; // others have no access (5.2)
 const RETRY_MS = 20; // pause before another attempt on a locked file

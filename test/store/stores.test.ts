@@ -13,7 +13,6 @@ import { openFile } from '../../src/store/file.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { migrations, missing, parseMigration, UnusableDatabase } from '../../src/store/migrate.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
-import { Turns } from '../../src/turns.ts';
 import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
@@ -39,7 +38,6 @@ const QUIET: StoreOptions = {
   onUnavailable: () => {},
   onAvailable: () => {},
   debug: () => {},
-  turns: new Turns(() => performance.now()),
   onFatal: () => {},
 };
 
