@@ -47,7 +47,6 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const tls = readTls(config);
   const [openapi, docs] = await readDocuments();
   const opened = await openStore(DATABASE_URL, {
-    turns,
     poolSize: config.DATABASE_POOL_SIZE,
     timeoutMs: DATABASE_TIMEOUT_MS,
     now,

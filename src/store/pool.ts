@@ -3,9 +3,9 @@
 // and an attempt to connect begins. Waiting calls keep waiting. All connections lead to one host. If that
 // host fails, or an attempt does, the next attempt goes to the next host of the URL. A pass tries each host
 // once, and a pause follows it. The first attempt that succeeds moves all connections to its host.
-import { clearTimeout, setImmediate, setTimeout, sleep } from '../clock.ts';
-import type { Batch, BatchSource } from './batch.ts';
+import { clearTimeout, nextTurn, setImmediate, setTimeout, sleep } from '../clock.ts';
 import type { StoreOptions } from './index.ts';
+import type { Batch, BatchSource } from './queue.ts';
 import { UnusableDatabase } from './schema.ts';
 import type { Session, SessionOptions } from './session.ts';
 import { afterPoll, NotReplicated, openSession } from './session.ts';
@@ -100,12 +100,13 @@ export class Pool {
     for (const queue of this.#queues) {
       const connection = this.#connections.find(({ batch }) => batch === undefined);
       if (connection === undefined) return;
-      // A lock can stop all writes, so one connection remains for reads (5.9).
+      // A lock can stop all writes, so they leave one of the connections that exist to reads (5.9).
       const writing = this.#connections.filter(({ batch }) => batch?.isWrite).length;
-      const canWrite = writing < Math.max(1, this.#options.poolSize - 1);
+      const canWrite = writing < Math.max(1, this.#connections.length - 1);
       if (this.#resting.has(queue) || (queue.options.isWrite && !canWrite)) continue;
-      this.#queues.delete(queue);
       const batch = queue.take(this.#options.now());
+      if (batch === undefined && queue.size > 0) continue; // All its calls wait for writes that run.
+      this.#queues.delete(queue);
       if (batch === undefined) continue;
       this.#queues.add(queue);
       void this.#run(connection, queue, batch);
@@ -127,16 +128,17 @@ export class Pool {
 
   /** Makes the next batch of the queue wait, if a page or a large batch runs. */
   #rest(queue: Queue, size: number, running: Promise<unknown>): void {
-    const { takesTurns } = queue.options;
-    if (!takesTurns && size < SHARE.size) return;
+    const isPage = queue.options.pageOf !== undefined;
+    if (!isPage && size < SHARE.size) return;
     this.#resting.add(queue);
-    const wake = () => {
+    // A page takes milliseconds, so the next one waits for a later turn of the event loop (4.1).
+    const rest = isPage
+      ? nextTurn()
+      : Promise.race([running, sleep(SHARE.ms, undefined, { ref: false })]);
+    void rest.then(() => {
       this.#resting.delete(queue);
       this.#assign();
-    };
-    // A page takes milliseconds, so the next one waits for its turn (6.18).
-    if (takesTurns) this.#options.turns.add('', wake);
-    else void Promise.race([running, sleep(SHARE.ms, undefined, { ref: false })]).then(wake);
+    });
   }
 
   /** Drops the connection and makes a new one. A running statement has an unknown outcome (4.13). */

@@ -15,7 +15,7 @@ import process from 'node:process';
 import type { DatabaseSync } from 'node:sqlite';
 import { sleep } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
-import type { FailedOutcome } from './batch.ts';
+import type { FailedOutcome } from './queue.ts';
 import { migrations, missing, UnusableDatabase } from './schema.ts';
 
 const FILE_MODE = 0o660; // others have no access (5.2)

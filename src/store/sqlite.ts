@@ -1,18 +1,18 @@
 // Users in a SQLite file or in memory, with WAL and synchronous=FULL: a write resolves only after its
 // commit reaches disk. SQLite is synchronous and blocks the event loop while it works. So writes that
-// arrive in one turn of the event loop share a commit, and calls for the same page share a read. The
-// scheduler of turns.ts reads pages, a few milliseconds at a time. Finding one user takes microseconds, so
-// it happens at once.
+// arrive in one turn of the event loop share a commit, and calls for the same page share a read. A turn
+// reads pages for a few milliseconds. Finding one user takes microseconds, so it happens at once.
 import type { DatabaseSync } from 'node:sqlite';
 import { clearInterval, setImmediate, setInterval } from '../clock.ts';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { EmailTaken, holds, StoreUnavailable } from '../user.ts';
-import { type BatchSource, Queue, samePage } from './batch.ts';
 import type { Store, StoreOptions } from './index.ts';
+import { type BatchSource, Queue } from './queue.ts';
 import { openFile, outcomeAfter, retry, transact, watchFiles } from './sqlite-file.ts';
 
 const SQLITE_CONSTRAINT_UNIQUE = 2067; // an extended result code (sqlite.org/rescode.html)
 const TICK_MS = 50; // how often the deadlines of waiting calls are checked
+const TURN_MS = 2; // for batches in one turn of the event loop; the one that has begun runs to its end
 
 type Write = () => WriteResult;
 
@@ -21,7 +21,7 @@ export function openSqlite(path: string, options: StoreOptions): Promise<Store> 
 }
 
 function createStore(path: string, db: DatabaseSync, options: StoreOptions): Store {
-  const { now, timeoutMs, turns } = options;
+  const { now, timeoutMs } = options;
   const statements = prepare(db);
   const checkFiles = watchFiles(path);
   // The kinds of access that fail now. The store is available again once each of them has succeeded: on a
@@ -89,10 +89,9 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
       const users = await access('read', expires, select);
       return pages.map(() => users);
     },
-    newBatch: samePage,
-    takesTurns: true,
+    pageOf: ({ after, limit }) => `${after} ${limit}`,
     outcomeAfter,
-    schedule: runLater((task) => turns.add('', task), now), // 5.2
+    schedule: runLater(now),
   });
   const writes = new Queue<void, Write, WriteResult>({
     ...options,
@@ -103,7 +102,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
         return results;
       }),
     outcomeAfter,
-    schedule: runLater(setImmediate, now),
+    schedule: runLater(now),
   });
 
   return {
@@ -121,21 +120,24 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
   };
 }
 
-/** Returns a scheduler for one queue. It runs each batch in a later turn of the event loop. */
-function runLater(later: (task: () => void) => void, now: () => number) {
+/** Returns a scheduler for one queue. It runs batches for TURN_MS in each turn of the event loop (5.2). */
+function runLater(now: () => number) {
   let isRunning = false;
   return (queue: BatchSource<void>) => {
     if (isRunning) return;
     isRunning = true;
     const timer = setInterval(() => queue.expire(now()), TICK_MS).unref(); // 4.13
-    const runNext = async () => {
-      const batch = queue.take(now());
-      isRunning = batch !== undefined;
-      if (batch === undefined) return clearInterval(timer);
-      await batch.run();
-      later(runNext);
+    const runTurn = async () => {
+      const start = now();
+      while (now() - start < TURN_MS) {
+        const batch = queue.take(now());
+        isRunning = batch !== undefined;
+        if (batch === undefined) return clearInterval(timer);
+        await batch.run();
+      }
+      setImmediate(runTurn);
     };
-    later(runNext);
+    setImmediate(runTurn);
   };
 }
 

@@ -60,7 +60,12 @@ describe('a password is the same as for psql', { timeout: 300_000 }, () => {
     const session = await openSession({
       ...{ database, host: database.hosts[0]!, authorities: undefined },
       ...{ timeoutMs: 10_000, connectTimeoutMs: 10_000, now: () => performance.now() },
-      ...{ isSecondPass: false, isMigrated: true, signal: new AbortController().signal },
+      ...{
+        isSecondPass: false,
+        schema: 'public',
+        info: () => {},
+        signal: new AbortController().signal,
+      },
     });
     session.destroy();
   }

@@ -13,7 +13,6 @@ import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { migrations, missing, parseMigration, UnusableDatabase } from '../../src/store/schema.ts';
 import { openFile } from '../../src/store/sqlite-file.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
-import { Turns } from '../../src/turns.ts';
 import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
@@ -40,7 +39,6 @@ const QUIET: StoreOptions = {
   onAvailable: () => {},
   info: () => {},
   debug: () => {},
-  turns: new Turns(() => performance.now()),
   onFatal: () => {},
 };
 
