@@ -129,8 +129,9 @@ async function inspect(sql: Sql) {
   if (count === 0) return { schema, grant, lacking: all, hasRowSecurity: false };
   const record = `
     select max(version) as version, max(oldest_service) as "oldestService",
-      row_security_active('${schema.replaceAll("'", "''")}.users') as "hasRowSecurity"
-    from ${schema}.notes_users_schema`;
+      (select row_security_active(u.oid) from pg_class u join pg_class own using (relnamespace)
+       where u.relname = 'users' and own.oid = max(record.tableoid)) as "hasRowSecurity"
+    from ${schema}.notes_users_schema record`;
   const [row] = await sql.unsafe(record).catch(advise(grant));
   const { version, oldestService, hasRowSecurity } = row!;
   return { schema, grant, lacking: missing(all, { version, oldestService }), hasRowSecurity };
