@@ -89,6 +89,15 @@ describe('3.5 to 3.8 notes', () => {
     });
   }
 
+  test('2.4, 3.6 a header with the value "authorization" or "host" is no second one', async () => {
+    const lines = [
+      'X-One: authorization',
+      'X-Two: host',
+      `Authorization: Bearer ${sign(claims())}`,
+    ];
+    assert.equal((await rawNotes(program, lines)).status, 200);
+  });
+
   test('3.6 a token in the query is not read', async () => {
     const response = await send(`${program.url}/notes?access_token=${sign(claims())}`);
     assert.deepEqual(summary(response), {

@@ -325,6 +325,7 @@ const ID_STEPS = Object.keys(SPELLINGS).flatMap((spelling, nth): Step[] => [
   { call: 'HEAD', nth, spelling },
   { call: 'PUT', nth, spelling, body: body({ name: 'Grace', email: `${nth}@y` }) },
   { call: 'PATCH', nth, spelling, body: '{}' },
+  { call: 'PATCH', nth, spelling, body: '{"name":""}' }, // 2.5: 400 before 404
   { call: 'DELETE', nth, spelling, if: { ifMatch: { form: 'an asterisk' } } },
   { call: 'DELETE', nth, spelling },
 ]);
