@@ -1,8 +1,8 @@
 // Reads the settings from environment variables (contract section 1) and reports all problems at once.
 import { isUtf8 } from 'node:buffer';
 import { readFileSync } from 'node:fs';
-import type { KeyPair } from './http/server.ts';
 import { LEVELS } from './ops/log.ts';
+import type { KeyPair } from './server/listener.ts';
 import { parseDatabaseUrl } from './store/url.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -95,7 +95,7 @@ const SETTINGS = {
   TLS_KEY_FILE: pemFile,
   TRUST_PROXY: { ...integer(0, 100), default: 0 },
   AUTH_FAILURES_PER_MINUTE: { ...integer(0, 1000), default: 60 },
-  BODY_LIMIT_BYTES: { ...integer(1, 16 * 1024 * 1024), default: 102_400 },
+  BODY_LIMIT_BYTES: { ...integer(1, 16 * 1024 * 1024), default: 16 * 1024 },
   MEMORY_LIMIT_BYTES: integer(64 * 1024 * 1024, 9_999_999_999),
   CORS_ORIGIN: string(
     'an origin such as https://app.example, or *',

@@ -1,28 +1,27 @@
 // Wires the parts together: settings in, a running service out. Used by main.ts and start.ts.
 import { randomBytes } from 'node:crypto';
 import { totalmem } from 'node:os';
-import { App } from './app.ts';
+import { getHeapStatistics } from 'node:v8';
 import { Credential } from './auth/credential.ts';
 import { Tokens } from './auth/jwt.ts';
 import { FailureLimiter } from './auth/limiter.ts';
 import { now, sleep, unixMs } from './clock.ts';
 import { type Config, readTls } from './config.ts';
 import { readDocuments } from './docs.ts';
-import { Budget, memoryLimits } from './http/budget.ts';
-import { STOP_GRACE_MS } from './http/limits.ts';
-import { Server } from './http/server.ts';
 import { adminHandler } from './ops/admin.ts';
 import type { Log } from './ops/log.ts';
 import { Metrics } from './ops/metrics.ts';
+import { Pipeline } from './pipeline.ts';
 import { routes } from './routes.ts';
+import { adminLimits, apiLimits, STOP_GRACE_MS } from './server/limits.ts';
+import { Listener } from './server/listener.ts';
 import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
-import { Turns } from './turns.ts';
 import { StoreUnavailable } from './user.ts';
 
 // A client that reads nothing of a response for this long plus DATABASE_TIMEOUT_MS is disconnected. While
 // its request waits for the store, there is nothing to read.
-const READER_TIMEOUT_MS = 60_000;
+const UNREAD_TIMEOUT_MS = 60_000;
 
 export type Service = Awaited<ReturnType<typeof startService>>;
 type OnFatal = (err: Error) => void; // called if the service can never use its database
@@ -43,7 +42,6 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL, DATABASE_TIMEOUT_MS } = config;
   const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
   const { SIGNING_SECRET: secret = randomText(32), SIGNING_SECRET_PREVIOUS: previous } = config;
-  const turns = new Turns(now);
   const tls = readTls(config);
   const [openapi, docs] = await readDocuments();
   const opened = await openStore(DATABASE_URL, {
@@ -67,7 +65,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
 
   let stopping: Promise<boolean> | undefined;
   const isStopping = () => stopping !== undefined;
-  const app = new App({
+  const pipeline = new Pipeline({
     routes,
     services: {
       store,
@@ -94,11 +92,25 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     },
   });
   const constrained = process.constrainedMemory();
-  const limits = memoryLimits(config.MEMORY_LIMIT_BYTES, constrained, totalmem(), !!tls);
-  const budget = new Budget(limits, READER_TIMEOUT_MS + DATABASE_TIMEOUT_MS, turns); // 6.3
-  resources.defer(() => budget.close());
-  const destroy = (server: Server) => server.destroy();
-  const api = resources.adopt(new Server(app, budget, config.IDLE_TIMEOUT_MS, tls), destroy);
+  const { heap_size_limit: heapLimitBytes } = getHeapStatistics();
+  const limits = apiLimits(
+    config.MEMORY_LIMIT_BYTES,
+    constrained,
+    totalmem(),
+    heapLimitBytes,
+    !!tls,
+  );
+  const timeouts = {
+    idleTimeoutMs: config.IDLE_TIMEOUT_MS,
+    unreadTimeoutMs: UNREAD_TIMEOUT_MS + DATABASE_TIMEOUT_MS, // 6.3
+  };
+  const onRoomMade = (count: number) => {
+    if (count > 0) log.error('connections closed to make room', { count });
+    else log.info('connections have room');
+  };
+  const destroy = (listener: Listener) => listener.destroy();
+  const apiOptions = { limits, ...timeouts, tls, onRoomMade };
+  const api = resources.adopt(new Listener(pipeline, apiOptions), destroy);
 
   const finish = async (graceMs: number) => {
     log.info('stopping');
@@ -139,7 +151,8 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
     const handler = adminHandler(isStopping, store, metrics);
-    const admin = resources.adopt(new Server(handler, budget, config.IDLE_TIMEOUT_MS), destroy);
+    const adminOptions = { limits: adminLimits, ...timeouts };
+    const admin = resources.adopt(new Listener(handler, adminOptions), destroy);
     adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);
   }
   log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });

@@ -1,17 +1,25 @@
 // Reads a request's body and checks its size, media type and syntax.
 import { isUtf8 } from 'node:buffer';
-import type { IncomingMessage } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { HttpError } from './errors.ts';
-import type { Exchange } from './exchange.ts';
 import { parseForm } from './form.ts';
 import { type MediaType, mediaType } from './media.ts';
-import { expectsContinue } from './reply.ts';
+import { expectsContinue } from './message.ts';
 
-/** True if a request announces a body; without one it needs no media type (2.8, RFC 9112 §6.3). */
-export function hasBody(req: IncomingMessage): boolean {
-  const { 'content-length': length, 'transfer-encoding': coding } = req.headers;
-  return coding !== undefined || (length !== undefined && Number(length) !== 0);
+/** The exchange whose body is read, as the server implements it. */
+export interface Incoming {
+  readonly req: IncomingMessage;
+  readonly res: ServerResponse;
+  refuseBody: ((err: HttpError) => void) | undefined; // while the body is read: ends the request
+  hold(bytes: number): void; // charges the client for memory
+  release(bytes: number): void;
+  readonly connection: { enter(state: 'receiving' | 'working'): void };
 }
+
+// For each byte of a body: a larger copy replaces its buffer, and nested arrays take 6 times their text.
+const BODY_FACTOR = 8;
+const LARGE_BYTES = 8 * 1024;
+const EMPTY = Buffer.alloc(0);
 
 /**
  * Reads and parses the body, then calls `done`. An empty body is undefined. On a route that takes none, the
@@ -19,7 +27,7 @@ export function hasBody(req: IncomingMessage): boolean {
  * @throws HttpError 413 or 415 before the body is read; later errors, also of `done`, go to `fail`
  */
 export function readBody(
-  exchange: Exchange,
+  exchange: Incoming,
   accepts: readonly MediaType[],
   limitBytes: number,
   done: (body: unknown) => void,
@@ -33,52 +41,41 @@ export function readBody(
   // that waits for 100 must not be told to send a body that is then refused (2.14).
   const type = declared === undefined && !isClientWaiting ? undefined : mediaType(req, accepts);
   if (isClientWaiting) res.writeContinue(); // 2.14
-  const isKept = accepts.length > 0; // 2.15
+  connection.enter('receiving');
   let buffer: Buffer = EMPTY;
   let length = 0;
-  let isFinished = false;
-  /** Passes the body to `call`, once, and frees it. Node keeps the request and its listeners. */
-  const finish = (call: (bytes: Buffer) => void) => {
-    if (isFinished) return;
-    isFinished = true;
-    const bytes = buffer;
+  /** Ends the reading, once, and frees the body. Node keeps the request and its listeners. */
+  const finish = (call: () => void) => {
+    if (exchange.refuseBody === undefined) return;
+    exchange.refuseBody = undefined;
+    exchange.release(BODY_FACTOR * buffer.length);
+    connection.enter('working');
+    call();
+    free(buffer);
     buffer = EMPTY;
-    connection.hold(-bytes.length);
-    call(bytes.subarray(0, length));
-    free(bytes);
   };
+  exchange.refuseBody = (err) => finish(() => fail(err));
   req.on('data', (chunk: Buffer) => {
-    if (declared === undefined && !req.complete) connection.countChunk(); // 6.18
-    if (length + chunk.length > limitBytes) return finish(() => fail(tooLarge(limitBytes))); // 2.8
-    if (isKept && !isFinished) {
-      const larger = append(buffer, length, chunk, Number(declared ?? limitBytes));
-      connection.hold(larger.length - buffer.length);
-      if (larger !== buffer) free(buffer);
-      buffer = larger;
-    }
     length += chunk.length;
-    if (buffer !== chunk) free(chunk);
+    if (length > limitBytes) return exchange.refuseBody?.(tooLarge(limitBytes)); // 2.8
+    if (accepts.length === 0 || exchange.refuseBody === undefined) return; // 2.15
+    const larger = append(buffer, length, chunk, Number(declared ?? limitBytes));
+    exchange.hold(BODY_FACTOR * (larger.length - buffer.length));
+    if (larger !== buffer) free(buffer);
+    if (larger !== chunk) free(chunk);
+    buffer = larger;
   });
-  const complete = (bytes: Buffer) => {
+  const complete = () => {
+    const bytes = buffer.subarray(0, length);
     try {
-      done(bytes.length > 0 ? parse(bytes, type ?? mediaType(req, accepts)) : undefined);
+      done(buffer.length > 0 ? parse(bytes, type ?? mediaType(req, accepts)) : undefined);
     } catch (err) {
       fail(err);
     }
   };
-  const abandon = (err?: Error) =>
-    finish(() => fail(err instanceof HttpError ? err : new HttpError(400)));
-  req.on('end', () => {
-    if (buffer.length <= LARGE_BYTES) return finish(complete);
-    // 6.18: the client may leave before the turn.
-    res.once('close', abandon);
-    connection.later(() => {
-      res.off('close', abandon);
-      finish(complete);
-    });
-  });
+  req.on('end', () => finish(complete));
   // The client has gone, or node's parser rejected the rest of the body.
-  req.on('error', abandon);
+  req.on('error', () => exchange.refuseBody?.(new HttpError(400)));
 }
 
 function parse(bytes: Buffer, type: MediaType | undefined): unknown {
@@ -92,29 +89,25 @@ function parse(bytes: Buffer, type: MediaType | undefined): unknown {
   }
 }
 
-const EMPTY = Buffer.alloc(0);
-const LARGE_BYTES = 8 * 1024; // A larger body is parsed in its own turn: 100 kB can take 10 ms.
-const MIN_BUFFER_BYTES = 4096;
+function tooLarge(limitBytes: number): HttpError {
+  return new HttpError(413, `The body is larger than ${limitBytes} bytes.`);
+}
 
 // Appends the chunk, to a larger copy if needed. A list of one-byte chunks would take hundreds of times the
-// memory.
+// memory. `length` includes the chunk.
 function append(buffer: Buffer, length: number, chunk: Buffer, maxBytes: number): Buffer {
-  if (length === 0) return chunk;
-  const end = length + chunk.length;
+  const start = length - chunk.length;
+  if (start === 0) return chunk;
   let larger = buffer;
-  if (end > buffer.length) {
-    larger = Buffer.allocUnsafe(Math.min(Math.max(2 * end, MIN_BUFFER_BYTES), maxBytes));
-    buffer.copy(larger, 0, 0, length);
+  if (length > buffer.length) {
+    larger = Buffer.allocUnsafe(Math.min(Math.max(2 * length, LARGE_BYTES), maxBytes));
+    buffer.copy(larger, 0, 0, start);
   }
-  chunk.copy(larger, length);
+  chunk.copy(larger, start);
   return larger;
 }
 
 /** Frees a large buffer at once. V8 lets 50 MB of such memory pile up before it collects. */
 function free({ buffer, length }: Buffer): void {
-  if (length > LARGE_BYTES && length === buffer.byteLength) (buffer as ArrayBuffer).transfer(0);
-}
-
-function tooLarge(limitBytes: number): HttpError {
-  return new HttpError(413, `The body is larger than ${limitBytes} bytes.`);
+  if (length >= LARGE_BYTES && length === buffer.byteLength) (buffer as ArrayBuffer).transfer(0);
 }

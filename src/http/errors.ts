@@ -1,7 +1,5 @@
-// Every error becomes a plain-text response here. Details of an internal error go to the log only.
+// An error that is a response in plain text.
 import { STATUS_CODES } from 'node:http';
-import { CallerLeft, EmailTaken, InvalidUser } from '../user.ts';
-import { type Reply, text } from './reply.ts';
 
 export class HttpError extends Error {
   override readonly name = 'HttpError';
@@ -14,13 +12,4 @@ export class HttpError extends Error {
     this.status = status;
     this.headers = headers;
   }
-}
-
-/** Returns the response to anything thrown. */
-export function errorReply(err: unknown): Reply {
-  if (err instanceof HttpError) return text(err.status, err.message, err.headers);
-  if (err instanceof InvalidUser) return text(400, err.message);
-  if (err instanceof EmailTaken) return text(400, 'Another user has this email.'); // 4.10
-  if (err instanceof CallerLeft) return text(400, 'The client has left.'); // 4.17
-  return text(500, 'Internal Server Error'); // 2.1, 2.9
 }

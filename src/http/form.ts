@@ -7,9 +7,9 @@
 import { HttpError } from './errors.ts';
 import { percentDecode } from './query.ts';
 
-const MAX_PARAMETERS = 1_000;
+const MAX_PARAMETERS = 200;
 const MAX_LEVELS = 32;
-const MAX_SEGMENTS = 4_000;
+const MAX_SEGMENTS = 500;
 
 type Value = string | Value[] | { [key: string]: Value };
 
@@ -19,7 +19,7 @@ type Parameter = { readonly path: readonly string[]; readonly value: string };
 /**
  * Returns nested objects and arrays of strings (3.14, 3.18). Ignores empty names and names that exist
  * on `Object.prototype`.
- * @throws HttpError 413 beyond 1,000 parameters; 400 for any other fault
+ * @throws HttpError 413 beyond 200 parameters; 400 for any other fault
  */
 export function parseForm(text: string): object {
   const bracketed = text.replace(/%5B/gi, '[').replace(/%5D/gi, ']');

@@ -1,16 +1,18 @@
-// Checks that node's parser does not make (RFC 9112), and the statuses of its errors.
+// What a request's head says (RFC 9112), checks that node's parser does not make, and the statuses of its errors.
 import type { IncomingMessage } from 'node:http';
 import { HttpError } from './errors.ts';
 
 // uri-host [ ":" port ]: a name, an address, or nothing (RFC 9112 §3.2, RFC 3986 §3.2.2)
 const HOST = /^(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/;
 
-export const MAX_HEADER_BYTES = 16 * 1024; // limit of the header section (RFC 6585 §5)
+export const MAX_HEADER_BYTES = 16 * 1024; // limits of the header section (RFC 6585 §5)
+export const MAX_FIELDS = 100;
 
 /** @throws HttpError 505, 431 or 400 (RFC 9112 §2.3, §6.1, §3.2) */
 export function checkMessage(req: IncomingMessage): void {
   if (req.httpVersionMajor !== 1) throw new HttpError(505); // 2.4
-  if (headerBytes(req) > MAX_HEADER_BYTES) throw new HttpError(431); // 6.3
+  const { length } = req.rawHeaders; // of names and values
+  if (length > 2 * MAX_FIELDS || headerBytes(req) > MAX_HEADER_BYTES) throw new HttpError(431); // 6.3
   const coding = req.headers['transfer-encoding'];
   // 2.10: we decode no other coding. In HTTP/1.0, any coding is a sign of request smuggling.
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || req.httpVersionMinor === 0)) {
@@ -30,11 +32,31 @@ export function headerBytes({ rawHeaders }: IncomingMessage): number {
   return bytes;
 }
 
+/** Returns the length of a request as clients write it, without blanks and the framing of a chunked body. */
+export function requestBytes(req: IncomingMessage): number {
+  const { length } = `${req.method} ${req.url} HTTP/1.1\r\n\r\n`;
+  return length + headerBytes(req) + Number(req.headers['content-length'] ?? 0);
+}
+
 /** The header's value if it was sent exactly once. Of several, node keeps only the first. */
 export function singleHeader(req: IncomingMessage, name: 'host' | 'authorization') {
   const isNamed = (text: string, i: number) =>
     i % 2 === 0 && text.length === name.length && text.toLowerCase() === name;
   return req.rawHeaders.filter(isNamed).length === 1 ? req.headers[name] : undefined;
+}
+
+/** True if a request announces a body; without one it needs no media type (2.8, RFC 9112 §6.3). */
+export function hasBody(req: IncomingMessage): boolean {
+  const { 'content-length': length, 'transfer-encoding': coding } = req.headers;
+  return coding !== undefined || (length !== undefined && Number(length) !== 0);
+}
+
+/** Node's own pattern, by which node decides whether the connection closes. */
+const CONTINUE = /(?:^|\W)100-continue(?:$|\W)/i;
+
+/** True if the client waits for 100 before it sends the body; only HTTP/1.1 has this (RFC 9110 §10.1.1). */
+export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
+  return httpVersionMinor === 1 && CONTINUE.test(headers.expect ?? ''); // 2.14
 }
 
 /** An error of node's parser, with the reason from llhttp. */

@@ -1,10 +1,8 @@
-// Handlers return a Reply; `send` writes it. Refusals of malformed input are written by connection.ts.
-import { type IncomingMessage, STATUS_CODES } from 'node:http';
-import type { Socket } from 'node:net';
-import { dateOf, unixMs } from '../clock.ts';
-import { TURN_MS } from '../turns.ts';
-import { CallerLeft } from '../user.ts';
-import type { Exchange } from './exchange.ts';
+// Handlers return a Reply; `send` writes it. `rawReply` formats one for input that is not a request.
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+import { dateOf, setImmediate, unixMs } from '../clock.ts';
+import { HttpError } from './errors.ts';
+import { expectsContinue } from './message.ts';
 
 export interface Reply {
   readonly status: number;
@@ -21,12 +19,31 @@ export interface Pieces {
   next(): Buffer | undefined | Promise<void>;
 }
 
+/** The exchange that gets the reply, as the server implements it. */
+export interface Outgoing {
+  readonly req: IncomingMessage;
+  readonly res: ServerResponse;
+  readonly isLast: boolean; // No request may follow.
+  readonly hasLeft: boolean; // The connection has closed.
+  readonly connection: {
+    readonly hasReadMore: boolean; // More than the requests so far may have arrived.
+    enter(state: 'sending'): void; // at the start, and when the client has taken a slice
+    endAfterCurrent(): void; // makes the response the connection's last
+    close(reason: 'failed'): void; // at once
+  };
+  status: number;
+  bytes: number; // of the body, as far as it has been written
+  fault: unknown;
+  hold(bytes: number): void; // charges the client for memory, until `release` or the end of the response
+  release(bytes: number): void;
+}
+
 const PRIVATE = 'private, no-cache'; // 2.17
 
-const SLICE_BYTES = 32 * 1024; // A longer body is sent in slices, which show the progress of a slow client.
-// From 16 KiB on, node keeps much larger buffers for the connection (NodeBIO::set_allocate_tls_hint).
-const TLS_SLICE_BYTES = 15 * 1024;
-const LOAD_MS = TURN_MS / 4; // charged for a piece to load; most of its work happens after loading
+// A longer body is sent in slices, which show the progress of a slow client. From 16 KiB on, node keeps much
+// larger buffers for a TLS connection (NodeBIO::set_allocate_tls_hint).
+const SLICE_BYTES = 15 * 1024;
+const UNREAD_LIMIT_BYTES = 102_400; // 2.13
 const EMPTY = Buffer.alloc(0);
 
 export function json(body: Reply['body'], headers: readonly string[] = [], status = 200): Reply {
@@ -41,57 +58,6 @@ export function empty(status: 204 | 304, headers: readonly string[]): Reply {
   return { status, body: '', headers }; // RFC 9110 §15.3.5, §15.4.5
 }
 
-/**
- * Writes the reply and appends its headers to `headers`. The connection closes afterwards if `isLast`, or if
- * no further request can follow. Calls `done` once: when the socket has the whole body, a piece has failed or
- * the client has left. If a piece fails, sets `exchange.fault` and closes at once, so that no client mistakes
- * a part for the whole (4.14).
- */
-export function send(
-  exchange: Exchange,
-  reply: Reply,
-  headers: string[],
-  isLast: boolean,
-  done: (exchange: Exchange) => void,
-): void {
-  const { req, res, connection } = exchange;
-  const { status, type, body } = reply;
-  exchange.status = status;
-  if (reply.headers !== undefined) headers.push(...reply.headers);
-  headers.push('Cache-Control', reply.cacheControl ?? PRIVATE);
-  if (type !== undefined) headers.push('Content-Type', type);
-  if (isLast || endsConnection(exchange, reply)) {
-    headers.push('Connection', 'close');
-    connection.endAfter(exchange);
-  }
-  const length = isWhole(body) ? Buffer.byteLength(body) : undefined;
-  if (type !== undefined && length !== undefined) headers.push('Content-Length', String(length)); // 2.2
-  if (req.method === 'HEAD') {
-    const isChunked = length === undefined && req.httpVersionMinor === 1;
-    if (isChunked) headers.push('Transfer-Encoding', 'chunked'); // 2.4, 2.6
-    res.writeHead(status, headers).end();
-  } else if (length === undefined || length > sliceBytesOf(req.socket)) {
-    // Node would send chunks to a client of HTTP/1.0 that says TE: chunked (2.4).
-    if (req.httpVersionMinor === 0) res.useChunkedEncodingByDefault = false;
-    res.writeHead(status, headers);
-    stream(exchange, reply, () => {
-      connection.settle(exchange);
-      done(exchange);
-    });
-    return;
-  } else {
-    res.writeHead(status, headers).end(body);
-    exchange.bytes = length;
-  }
-  connection.settle(exchange);
-  // The client reads more slowly than we write: charge it for the response until it is gone.
-  if (exchange.bytes > 0 && req.socket.writableLength > 0 && !reply.isStatic) {
-    connection.hold(exchange.bytes);
-    res.once('close', () => connection.hold(-exchange.bytes));
-  }
-  done(exchange);
-}
-
 /** Formats the response to input that node's parser rejected (RFC 9112 §2.2). */
 export function rawReply(reply: Reply, common: readonly string[]): string {
   const body = String(reply.body);
@@ -104,87 +70,111 @@ export function rawReply(reply: Reply, common: readonly string[]): string {
   return `${head}\r\n${body}`;
 }
 
-/** Writes each slice of the body in its own turn, once the client has taken the one before. */
-function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void): void {
+/** Returns the response to an error. Details of an internal one go to the log only. */
+export function errorReply(err: unknown): Reply {
+  if (err instanceof HttpError) return text(err.status, err.message, err.headers);
+  return text(500, 'Internal Server Error'); // 2.1, 2.9
+}
+
+/**
+ * Writes the reply and appends its headers to `headers`. The connection closes afterwards if no request can
+ * follow. Calls `done` once: when the socket has the whole body, a piece has failed or the client has left. If
+ * a piece fails, sets `fault` and closes at once, so that no client mistakes a part for the whole (4.14).
+ */
+export function send<T extends Outgoing>(
+  exchange: T,
+  reply: Reply,
+  headers: string[],
+  done: (exchange: T) => void,
+): void {
   const { req, res, connection } = exchange;
+  const { status, type, body } = reply;
+  const length = isWhole(body) ? Buffer.byteLength(body) : undefined;
+  exchange.status = status;
+  if (reply.headers !== undefined) headers.push(...reply.headers);
+  headers.push('Cache-Control', reply.cacheControl ?? PRIVATE);
+  if (type !== undefined) headers.push('Content-Type', type);
+  if (type !== undefined && length !== undefined) headers.push('Content-Length', String(length)); // 2.2
+  if (exchange.isLast || mustEnd(exchange, reply)) {
+    headers.push('Connection', 'close');
+    connection.endAfterCurrent();
+  }
+  connection.enter('sending');
+  if (req.method === 'HEAD') {
+    const isChunked = length === undefined && req.httpVersionMinor === 1;
+    if (isChunked) headers.push('Transfer-Encoding', 'chunked'); // 2.4, 2.6
+    res.writeHead(status, headers).end();
+  } else if (length !== undefined && length <= SLICE_BYTES) {
+    res.writeHead(status, headers).end(body);
+    exchange.bytes = length;
+    // The client reads more slowly than we write.
+    if (res.writableLength > 0 && !reply.isStatic) exchange.hold(length);
+  } else {
+    // Node would send chunks to a client of HTTP/1.0 that says TE: chunked (2.4).
+    if (req.httpVersionMinor === 0) res.useChunkedEncodingByDefault = false;
+    res.writeHead(status, headers);
+    stream(exchange, reply, () => done(exchange));
+    return;
+  }
+  done(exchange);
+}
+
+/** Writes each slice of the body in a turn of its own, once the client has taken the one before. */
+function stream(exchange: Outgoing, { body, isStatic }: Reply, done: () => void): void {
+  const source = typeof body === 'string' ? Buffer.from(body) : body;
+  const pieces = isWhole(source) ? undefined : source;
+  let rest = isWhole(source) ? source : EMPTY;
   const fail = (err: unknown) => {
-    if (!(err instanceof CallerLeft)) exchange.fault = err;
-    connection.destroy(); // 4.14
+    if (!exchange.hasLeft) exchange.fault = err;
+    exchange.connection.close('failed'); // 4.14
     done();
   };
-  const source = typeof body === 'string' ? Buffer.from(body) : body;
-  const pieces = Buffer.isBuffer(source) ? undefined : source;
-  let rest = Buffer.isBuffer(source) ? source : EMPTY;
-  const sliceBytes = sliceBytesOf(req.socket);
   const writeNext = () => {
     if (exchange.hasLeft) return done();
     if (rest.length === 0) {
       const piece = pieces?.next();
       if (piece instanceof Promise) {
-        connection.spend(LOAD_MS);
-        piece.then(writeNext, fail); // At once, so that nothing loaded waits for its turn.
+        piece.then(writeNext, fail);
         return;
       }
       if (piece === undefined) {
-        res.end();
+        exchange.res.end();
         return done();
       }
       rest = piece;
     }
-    const slice = rest.subarray(0, sliceBytes);
+    const slice = rest.subarray(0, SLICE_BYTES);
+    const held = isStatic ? slice.length : rest.length;
     rest = rest.subarray(slice.length);
     exchange.bytes += slice.length;
-    const held = slice.length + (isStatic ? 0 : rest.length);
-    let isTaken = false;
+    exchange.hold(held);
     const proceed = () => {
-      if (isTaken) return;
-      isTaken = true;
-      connection.later(() => {
-        connection.hold(-held);
-        writeNext();
-      });
+      exchange.release(held);
+      exchange.connection.enter('sending');
+      writeNext();
     };
-    res.write(slice, proceed); // 4.1: waits for a client that reads slowly.
-    connection.hold(held);
-    // If the budget has just closed this connection, the write may not call back.
-    if (exchange.hasLeft) proceed();
+    exchange.res.write(slice, () => setImmediate(proceed)); // 4.1
   };
   writeNext();
 }
-
-function sliceBytesOf({ encrypted }: Socket & { readonly encrypted?: boolean }): number {
-  return encrypted ? TLS_SLICE_BYTES : SLICE_BYTES;
-}
-
-const UNREAD_LIMIT_BYTES = 102_400; // 2.13
 
 /**
  * True if the connection must close after this response. The request's body may still be on its way: node
  * drops one of known length. A body of unknown length closes the connection, and so does one that the client
  * may never send because it waits for 100 (RFC 9110 §10.1.1).
  */
-export function endsConnection(exchange: Exchange, reply: Reply): boolean {
-  const { req, res, offerEnd } = exchange;
-  // The client asked for it, or speaks HTTP/1.0 without keep-alive (RFC 9112 §9.3).
-  if (!res.shouldKeepAlive) return true;
+function mustEnd(exchange: Outgoing, { status, type, body }: Reply): boolean {
+  const { req } = exchange;
   // HTTP/1.0 has no chunks: without a length, closing the connection ends the body.
-  if (req.httpVersionMinor === 0 && !(isWhole(reply.body) && reply.type)) return true; // 2.4
-  if (reply.status === 413 || reply.status === 408) return true; // 2.8
+  if (req.httpVersionMinor === 0 && !(isWhole(body) && type)) return true; // 2.4
+  if (status === 413 || status === 408) return true; // 2.8
   // Node drops the bytes that follow an offer to upgrade.
-  if (req.headers.upgrade !== undefined && req.socket.bytesRead !== offerEnd) return true; // 2.12
+  if (req.headers.upgrade !== undefined && exchange.connection.hasReadMore) return true; // 2.12
   if (req.complete) return false;
   const { 'transfer-encoding': coding, 'content-length': length } = req.headers;
   return coding !== undefined || expectsContinue(req) || Number(length ?? 0) > UNREAD_LIMIT_BYTES;
 }
 
-function isWhole(body: Reply['body']): body is string | Buffer {
+function isWhole<T>(body: T | string | Buffer): body is string | Buffer {
   return typeof body === 'string' || Buffer.isBuffer(body);
-}
-
-/** Node's own pattern, by which node decides whether the connection closes. */
-const CONTINUE = /(?:^|\W)100-continue(?:$|\W)/i;
-
-/** True if the client waits for 100 before it sends the body; only HTTP/1.1 has this (RFC 9110 §10.1.1). */
-export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage): boolean {
-  return httpVersionMinor === 1 && CONTINUE.test(headers.expect ?? ''); // 2.14
 }

@@ -1,8 +1,8 @@
 // The admin listener (contract section 7): liveness, readiness and metrics on a private port.
-import type { Handler } from '../http/connection.ts';
-import { errorReply, HttpError } from '../http/errors.ts';
-import type { Exchange } from '../http/exchange.ts';
-import { type Reply, rawReply, send, text } from '../http/reply.ts';
+import { HttpError } from '../http/errors.ts';
+import { errorReply, type Reply, rawReply, send, text } from '../http/reply.ts';
+import type { Handler } from '../server/connection.ts';
+import type { Exchange } from '../server/exchange.ts';
 import type { UserStore } from '../user.ts';
 import type { Metrics } from './metrics.ts';
 
@@ -32,7 +32,7 @@ export function adminHandler(
     refusal: (err) => rawReply(errorReply(err), COMMON),
     async handle(exchange) {
       const reply = await replyTo(exchange).catch(errorReply);
-      send(exchange, { ...reply, cacheControl: 'no-store' }, [...COMMON], false, () => {});
+      send(exchange, { ...reply, cacheControl: 'no-store' }, [...COMMON], () => {});
     },
   };
 }

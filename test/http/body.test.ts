@@ -5,9 +5,10 @@ import { EventEmitter, once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
-import { hasBody, readBody } from '../../src/http/body.ts';
-import type { Exchange } from '../../src/http/exchange.ts';
+import { readBody } from '../../src/http/body.ts';
 import type { MediaType } from '../../src/http/media.ts';
+import { hasBody } from '../../src/http/message.ts';
+import type { Exchange } from '../../src/server/exchange.ts';
 
 type Headers = Record<string, string>;
 
@@ -24,9 +25,16 @@ function parsed(
   limitBytes: number,
   writeContinue = () => {},
 ): Promise<unknown> {
-  const connection = { hold: () => {}, later: setImmediate, countChunk: () => {} };
+  const charges = { hold: () => {}, release: () => {} };
+  const connection = { enter: () => {} };
   const res = Object.assign(new EventEmitter(), { writeContinue });
-  const exchange = { req, res, connection } as unknown as Exchange;
+  const exchange = {
+    req,
+    res,
+    connection,
+    refuseBody: undefined,
+    ...charges,
+  } as unknown as Exchange;
   return new Promise((resolve, reject) => {
     readBody(exchange, accepts, limitBytes, resolve, reject);
   });

@@ -1,20 +1,21 @@
-// The pipeline, a straight line: find the route, authenticate, read the body, handle, send, record.
+// The pipeline, a straight line: find the route, authenticate, read the body, handle, respond, record.
 import { randomBytes } from 'node:crypto';
+import { errorReply } from './api/failures.ts';
 import { authenticate } from './auth/access.ts';
 import { setImmediate } from './clock.ts';
 import { clientAddress } from './http/address.ts';
-import { hasBody, readBody } from './http/body.ts';
-import type { Connection, Handler } from './http/connection.ts';
-import { errorReply, HttpError } from './http/errors.ts';
-import type { Exchange } from './http/exchange.ts';
+import { readBody } from './http/body.ts';
+import { HttpError } from './http/errors.ts';
 import { MEDIA_TYPES } from './http/media.ts';
-import { checkMessage } from './http/message.ts';
+import { checkMessage, hasBody } from './http/message.ts';
 import { percentDecode } from './http/query.ts';
 import { empty, type Reply, rawReply, send } from './http/reply.ts';
 import { type Resource, Router } from './http/router.ts';
 import type { Route, RouteTable, Services } from './route.ts';
+import type { Handler } from './server/connection.ts';
+import type { Exchange } from './server/exchange.ts';
 
-interface AppOptions {
+interface PipelineOptions {
   readonly routes: RouteTable;
   readonly services: Services;
   readonly bodyLimitBytes: number;
@@ -39,16 +40,16 @@ const CORS_EXPOSED = 'ETag, Link, Location, Retry-After, X-Request-Id';
 const CORS_ALLOWED = 'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id';
 const CORS_MAX_AGE_SECONDS = 7200;
 
-export class App implements Handler {
+export class Pipeline implements Handler {
   readonly allow: string; // every method of the table (RFC 9110 §9.3.7)
-  readonly #options: AppOptions;
+  readonly #options: PipelineOptions;
   readonly #router: Router<Route>;
   readonly #common = ['X-Content-Type-Options', 'nosniff']; // headers of every response (2.2)
   // Unique across processes and restarts. A UUID per request would cost 3 % of a short request.
   readonly #requestIdPrefix = randomBytes(12).toString('base64url');
   #requests = 0;
 
-  constructor(options: AppOptions) {
+  constructor(options: PipelineOptions) {
     this.#options = options;
     this.#router = new Router(options.routes);
     this.allow = this.#router.allow;
@@ -75,14 +76,14 @@ export class App implements Handler {
     }
   }
 
-  refusal(err: HttpError, connection: Connection): string {
+  refusal(err: HttpError, address: string): string {
     const { begin, record, now } = this.#options;
     const requestId = this.#newRequestId();
     const reply = errorReply(err);
     const bytes = Buffer.byteLength(String(reply.body));
     const { status } = reply;
     begin('');
-    record({ ...NO_REQUEST, requestId, client: connection.address, startMs: now(), status, bytes });
+    record({ ...NO_REQUEST, requestId, client: address, startMs: now(), status, bytes });
     return rawReply(reply, [...this.#common, 'X-Request-Id', requestId]); // 2.2
   }
 
@@ -92,12 +93,12 @@ export class App implements Handler {
 
   /** Runs the checks in their fixed order (2.5), then the handler. Undefined: it waits for the body. */
   #process(exchange: Exchange): Reply | Promise<Reply> | undefined {
-    const { req, res } = exchange;
+    const { req } = exchange;
     try {
       checkMessage(req);
     } catch (err) {
       // The start of the next request is unknown (RFC 9112 §6.3).
-      res.shouldKeepAlive = false; // 2.10
+      exchange.isLast = true; // 2.10
       throw err;
     }
     if (req.url === '*' && req.method === 'OPTIONS') {
@@ -169,9 +170,12 @@ export class App implements Handler {
     if (isStopping()) {
       // 6.2: the last response of a connection closes it. Requests that arrived in the same read get
       // responses too, but are known only in the next turn of the event loop.
-      setImmediate(() => send(exchange, reply, headers, connection.isLatest(exchange), record));
+      setImmediate(() => {
+        exchange.isLast ||= connection.isLatest;
+        send(exchange, reply, headers, record);
+      });
     } else {
-      send(exchange, reply, headers, false, record);
+      send(exchange, reply, headers, record);
     }
   }
 }

@@ -1,0 +1,291 @@
+// One client connection: its state, the order of its responses, and its end.
+//
+// Node parses all requests of one read at once and calls `receive` for each. Those that arrive before the
+// current response wait in a short queue (2.11). A connection that ends first stops to parse, then sends the
+// responses to what it has received and perhaps a refusal, then closes its side and waits for the client's.
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { counterKeys } from '../http/address.ts';
+import { HttpError } from '../http/errors.ts';
+import {
+  hasBody,
+  headerBytes,
+  type ParseError,
+  requestBytes,
+  statusOfParseError,
+} from '../http/message.ts';
+import { type Carrier, Exchange } from './exchange.ts';
+import type { Holder, Ledger, Network } from './ledger.ts';
+import {
+  HANDSHAKE_BYTES,
+  LINGER_MS,
+  MAX_RECORD_BYTES,
+  MAX_WAITING,
+  REQUEST_BYTES,
+} from './limits.ts';
+
+export interface Handler {
+  handle(exchange: Exchange): void; // processes one request; never throws
+  refusal(err: HttpError, address: string): string; // the response to malformed input
+  readonly allow: string; // value of `Allow`: every method
+}
+
+/** What the connections of a listener share. */
+export interface Context {
+  readonly handler: Handler;
+  readonly ledger: Ledger<Connection>;
+  readonly now: () => number; // a monotonic clock in milliseconds
+  readonly unreadTimeoutMs: number; // A client that takes nothing of a response for so long is disconnected.
+  readonly closed: Record<Reason, number>; // connections by the reason for their end
+}
+
+// Each state waits for the client or, while working, for us. docs/design.md has their deadlines.
+export const STATES = [
+  'handshake', // The client establishes TLS.
+  'idle', // No request is in progress; a part of a head may have arrived.
+  'receiving', // The client sends a body.
+  'working', // The request is processed.
+  'sending', // The client reads the response.
+  'lingering', // Our side is closed; the client has yet to read, and to close its own.
+  'closed',
+] as const;
+export type State = (typeof STATES)[number];
+
+/** Why connections end: the label of a metric (7.3). */
+export const REASONS = [
+  'client', // The client closed it, or its network failed.
+  'last', // after the last response
+  'refused', // after the refusal of malformed input
+  'timeout', // A handshake, a head or a body took too long.
+  'idle', // No request came in time.
+  'unread', // The client took nothing of a response in time.
+  'room', // to make room for others
+  'records', // TLS records without data
+  'failed', // The response could not be completed.
+  'stopped', // The service stops.
+] as const;
+export type Reason = (typeof REASONS)[number];
+
+/** Why a connection ends after the responses to its requests, and what it sends last. */
+interface Ending {
+  readonly reason: Reason;
+  readonly refusal?: HttpError;
+}
+
+export class Connection implements Holder, Carrier {
+  readonly address: string;
+  readonly network: Network;
+  heldBytes = 0;
+  waitingSinceMs: number | undefined;
+  #state: State = 'idle';
+  #socket: Socket;
+  readonly #transport: Socket; // the TCP socket below a TLS socket, or the same
+  readonly #context: Context;
+  #current: Exchange | undefined; // the request in progress
+  readonly #waiting: Exchange[] = []; // requests that wait for the current one
+  #unread: IncomingMessage | undefined; // a request that got its response before its body had arrived
+  #requestBytes = 0; // of all requests, as clients write them
+  #ending: Ending | undefined; // set once no further request is accepted
+  #sweptBytes = { transport: 0, plain: 0 }; // read until the last sweep
+
+  constructor(socket: Socket, address: string, isTls: boolean, context: Context) {
+    this.#socket = socket;
+    this.#transport = socket;
+    this.address = address;
+    this.#context = context;
+    const { network, site } = counterKeys(address);
+    this.network = context.ledger.networkOf(network, site);
+    this.enter(isTls ? 'handshake' : 'idle');
+  }
+
+  get state(): State {
+    return this.#state;
+  }
+
+  /** Changes the state. Only here do we begin or cease to wait for the client. */
+  enter(state: State): void {
+    if (this.#state === 'closed') return;
+    this.#state = state;
+    this.waitingSinceMs = state === 'working' ? undefined : this.#context.now();
+  }
+
+  /** Continues on the TLS socket after the handshake. */
+  secure(socket: Socket): void {
+    this.#socket = socket;
+    this.refund(HANDSHAKE_BYTES);
+    this.enter('idle');
+  }
+
+  charge(bytes: number): void {
+    if (this.#state !== 'closed') this.#context.ledger.charge(this, bytes);
+  }
+
+  refund(bytes: number): void {
+    if (this.#state !== 'closed') this.#context.ledger.refund(this, bytes);
+  }
+
+  get isLatest(): boolean {
+    return this.#waiting.length === 0;
+  }
+
+  get hasReadMore(): boolean {
+    return this.#socket.bytesRead !== this.#requestBytes;
+  }
+
+  /** Processes a request whose head has been read, or queues it behind the current one. */
+  receive(req: IncomingMessage, res: ServerResponse): void {
+    const before = this.#current;
+    if (before?.isWritten && this.isLatest) this.#finish(before);
+    const exchange = new Exchange(this, req, res);
+    // Node keeps a request that gets no response until the connection closes, so it stays charged.
+    exchange.hold(REQUEST_BYTES + headerBytes(req));
+    this.#requestBytes += requestBytes(req);
+    if (this.#ending !== undefined) {
+      dropBody(req); // It came with the read that has ended the connection.
+    } else if (this.#current === undefined) {
+      this.#begin(exchange);
+    } else if (!hasBody(req) && !req.headers.upgrade && this.#waiting.length < MAX_WAITING) {
+      this.#waiting.push(exchange);
+    } else {
+      // 2.11: node would keep each chunk of a body that waits; one read can bring 10,000.
+      dropBody(req);
+      this.#end({ reason: 'last' });
+    }
+  }
+
+  #begin(exchange: Exchange): void {
+    const { handler, now } = this.#context;
+    this.#current = exchange;
+    this.enter('working');
+    exchange.startMs = now();
+    exchange.res.on('finish', () => this.#finish(exchange));
+    handler.handle(exchange);
+  }
+
+  /** The socket has the whole response. */
+  #finish(exchange: Exchange): void {
+    if (exchange !== this.#current) return;
+    this.refund(exchange.heldBytes);
+    this.#unread = exchange.req.complete ? undefined : exchange.req;
+    this.#current = undefined;
+    const next = this.#waiting.shift();
+    if (next !== undefined) {
+      next.isLast ||= this.isLatest && this.#ending !== undefined && !this.#ending.refusal;
+      this.#begin(next);
+    } else if (this.#ending !== undefined) {
+      this.#linger();
+    } else {
+      this.enter('idle');
+    }
+  }
+
+  endAfterCurrent(): void {
+    if (this.#state === 'closed') return;
+    this.#waiting.length = 0;
+    if (this.#current) dropBody(this.#current.req);
+    this.#end({ reason: 'last' });
+  }
+
+  /** Accepts no further request. Ends after the responses to those that have been received (2.3). */
+  #end(ending: Ending): void {
+    this.#ending = ending;
+    // From now on input is dropped. Node's parser would turn it into requests and keep them (2.10).
+    this.#socket.removeAllListeners('data').on('data', () => {});
+    // Node would close both sides after the last response.
+    this.#socket.destroySoon = () => {};
+    if (this.#current === undefined) this.#linger();
+  }
+
+  /**
+   * Closes our side now, and the client's when it closes or after LINGER_MS (RFC 9112 §9.6). Closing
+   * both with unread bytes would send RST, which can discard the response before the client reads it.
+   */
+  #linger(): void {
+    const refusal = this.#ending?.refusal;
+    this.enter('lingering');
+    const text = refusal && this.#context.handler.refusal(refusal, this.address);
+    this.#socket.end(text ?? '', 'latin1');
+    this.#socket.resume();
+  }
+
+  /** Handles input that node's parser rejected, and requests that took too long to arrive. */
+  reject(err: ParseError): void {
+    if (this.#ending !== undefined) return;
+    if (!this.#socket.writable || err.code === 'ECONNRESET') {
+      this.#socket.destroy();
+      return;
+    }
+    const refusal = new HttpError(statusOfParseError(err));
+    const reason = refusal.status === 408 ? 'timeout' : 'refused';
+    const latest = this.#waiting.at(-1) ?? this.#current;
+    const req = latest?.req ?? this.#unread;
+    if (req === undefined || req.complete) {
+      this.#end({ reason, refusal });
+    } else if (latest?.refuseBody !== undefined) {
+      // The rest of a body is malformed or late. The refusal is that request's response.
+      latest.isLast = true;
+      latest.refuseBody(refusal);
+    } else {
+      this.#end({ reason }); // That request has its response, or can get none (2.3).
+    }
+  }
+
+  /** The client has closed its side. Node doesn't see that a body with an offer to upgrade is incomplete. */
+  onEnd(): void {
+    const exchange = this.#current;
+    if (exchange?.refuseBody === undefined || exchange.req.complete) return;
+    exchange.isLast = true;
+    exchange.refuseBody(new HttpError(400));
+  }
+
+  /** Refuses `CONNECT`. Node has already removed its own listeners from the socket. */
+  refuseTunnel(): void {
+    this.#socket.on('error', () => this.#socket.destroy());
+    if (this.#ending !== undefined) return;
+    const refusal = new HttpError(405, undefined, ['Allow', this.#context.handler.allow]); // 2.12
+    this.#end({ reason: 'refused', refusal });
+  }
+
+  /** Closes the connection if its client keeps it without a reason. Call it every SWEEP_MS. */
+  sweep(): void {
+    const { now, unreadTimeoutMs } = this.#context;
+    const waitedMs = now() - (this.waitingSinceMs ?? now());
+    const before = this.#sweptBytes;
+    const read = { transport: this.#transport.bytesRead, plain: this.#socket.bytesRead };
+    this.#sweptBytes = read;
+    const recordBytes = read.plain === before.plain ? read.transport - before.transport : 0;
+    if (this.#state === 'sending' && waitedMs > unreadTimeoutMs)
+      this.close('unread'); // 6.3
+    else if (this.#state === 'lingering' && waitedMs > LINGER_MS)
+      this.close('last'); // 2.13
+    else if (recordBytes > MAX_RECORD_BYTES) this.close('records'); // 6.3
+  }
+
+  /**
+   * Closes at once. RST tells the client that a response is incomplete, and frees the data that the
+   * kernel has not sent yet. A TLS socket can't be reset; there the missing last chunk tells the client.
+   */
+  close(reason: Reason): void {
+    const hasRequest = this.#current !== undefined;
+    const socket = this.#socket;
+    this.onClose(reason);
+    // Node 26 keeps the descriptor of a socket that is reset after its end.
+    if (hasRequest && socket === this.#transport && !socket.writableEnded) socket.resetAndDestroy();
+    else socket.destroy();
+  }
+
+  /** Call it once the socket has closed. */
+  onClose(reason: Reason = this.#ending?.reason ?? 'client'): void {
+    if (this.#state === 'closed') return;
+    this.enter('closed');
+    this.#context.closed[reason]++;
+    this.#context.ledger.remove(this);
+    this.#waiting.length = 0;
+    this.#current = undefined;
+  }
+}
+
+/** Otherwise node would keep every chunk of the latest read. */
+function dropBody(req: IncomingMessage): void {
+  if (!req.complete) req.on('data', () => {});
+}

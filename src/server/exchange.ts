@@ -1,0 +1,76 @@
+// One request and its response, from the head of the request to the line in the log.
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import { counterKeys } from '../http/address.ts';
+import type { Incoming } from '../http/body.ts';
+import type { HttpError } from '../http/errors.ts';
+import type { Outgoing } from '../http/reply.ts';
+
+/** What an exchange needs of its connection. */
+export interface Carrier {
+  readonly address: string; // the client's, IPv4 in its plain form
+  readonly isLatest: boolean; // No other request waits.
+  readonly hasReadMore: boolean; // More than the requests so far may have arrived.
+  charge(bytes: number): void;
+  refund(bytes: number): void;
+  enter(state: 'receiving' | 'working' | 'sending'): void; // records whom we wait for, and progress
+  endAfterCurrent(): void; // The response in progress is the last one.
+  close(reason: 'failed'): void; // at once, because the response can't be completed
+}
+
+export class Exchange implements Incoming, Outgoing {
+  readonly connection: Carrier;
+  readonly req: IncomingMessage;
+  readonly res: ServerResponse;
+  readonly method: string;
+  readonly headers: IncomingHttpHeaders;
+  heldBytes = 0; // charged to the connection until the client has the response
+  isLast: boolean; // The connection closes after this response.
+  refuseBody: ((err: HttpError) => void) | undefined; // while the body is read: ends the request
+  requestId = '';
+  client = ''; // the client's address; behind trusted proxies, from X-Forwarded-For
+  startMs = 0;
+  route = ''; // the route's pattern; empty if no route matched
+  parameters: Readonly<Record<string, string>> = NONE; // values of its `{name}` segments, decoded
+  query = ''; // raw, without its `?`
+  body: unknown = undefined; // parsed; undefined if there is none
+  status = 0;
+  bytes = 0; // of the response body
+  fault: unknown = undefined; // the error behind a 500
+
+  constructor(connection: Carrier, req: IncomingMessage, res: ServerResponse) {
+    this.connection = connection;
+    this.req = req;
+    this.res = res;
+    this.method = req.method!;
+    this.headers = req.headers;
+    this.isLast = !res.shouldKeepAlive; // The client asked for it (RFC 9112 §9.3).
+  }
+
+  /** The client's IPv4 address, or the /64 of its IPv6 address. */
+  get network(): string {
+    return counterKeys(this.client).network;
+  }
+
+  /** True once the connection has closed. */
+  get hasLeft(): boolean {
+    return this.req.socket.destroyed;
+  }
+
+  /** True once the socket has the whole response. Node reports that as `finish` a moment later. */
+  get isWritten(): boolean {
+    return this.res.writableEnded && this.res.writableLength === 0;
+  }
+
+  /** Charges bytes to the connection, until the response has been sent. */
+  hold(bytes: number): void {
+    this.heldBytes += bytes;
+    this.connection.charge(bytes);
+  }
+
+  release(bytes: number): void {
+    this.heldBytes -= bytes;
+    this.connection.refund(bytes);
+  }
+}
+
+const NONE: Readonly<Record<string, string>> = {};

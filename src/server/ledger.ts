@@ -1,0 +1,113 @@
+// Bounds what the clients of a listener make the process hold. Each connection is charged for the worst that it
+// can hold, before it holds it. If the charges of all exceed the budget, or there are too many connections, the
+// ledger closes some. One rule chooses them: those with the greatest product of what their network holds, what
+// they hold themselves, and the time for which we have waited for them. A client that waits for us doesn't age.
+
+/** One connection, as the ledger sees it. */
+export interface Holder {
+  readonly network: Network;
+  readonly waitingSinceMs: number | undefined; // the start of our wait for the client; undefined: it waits for us
+  heldBytes: number;
+  close(reason: 'room'): void; // calls `remove` before it returns
+}
+
+/** An IPv4 address or the /64 of an IPv6 address, or a /48 of these. */
+export interface Network {
+  readonly key: string;
+  readonly site: Network | undefined; // the /48 of a /64
+  connections: number;
+  heldBytes: number;
+}
+
+export interface LedgerLimits {
+  readonly budgetBytes: number;
+  readonly maxConnections: number;
+  readonly connectionBytes: number; // charged for each connection while it exists
+}
+
+// Choosing visits all connections, so it frees this part of both limits: 1 ms for each 50 of 3,000 connections.
+const SPARE = 1 / 64;
+// A /48 counts like so many networks (3.13). It has 65,536 of them, and one client can own it.
+const SITE_NETWORKS = 64;
+const AGE_MS = 1_000; // added to each wait, so that a network with many new connections counts too
+
+export class Ledger<T extends Holder> {
+  readonly limits: LedgerLimits;
+  readonly holders = new Set<T>(); // in the order of their arrival
+  readonly #now: () => number;
+  readonly #networks = new Map<string, Network>(); // those that have connections
+  #heldBytes = 0;
+  #isScheduled = false;
+
+  constructor(limits: LedgerLimits, now: () => number) {
+    this.limits = limits;
+    this.#now = now;
+  }
+
+  /** The charges of all connections. */
+  get heldBytes(): number {
+    return this.#heldBytes;
+  }
+
+  /** Returns the network of a connection to add. `site` is the key of an IPv6 address's /48. */
+  networkOf(key: string, site?: string): Network {
+    const known = this.#networks.get(key);
+    if (known !== undefined) return known;
+    const parent = site === undefined ? undefined : this.networkOf(site);
+    return { key, site: parent, connections: 0, heldBytes: 0 };
+  }
+
+  add(holder: T): void {
+    this.holders.add(holder);
+    for (let at: Network | undefined = holder.network; at; at = at.site) {
+      if (++at.connections === 1) this.#networks.set(at.key, at);
+    }
+    this.charge(holder, this.limits.connectionBytes);
+  }
+
+  /** Removes a connection with all that it holds. */
+  remove(holder: T): void {
+    if (!this.holders.delete(holder)) return;
+    this.refund(holder, holder.heldBytes);
+    for (let at: Network | undefined = holder.network; at; at = at.site) {
+      if (--at.connections === 0) this.#networks.delete(at.key);
+    }
+  }
+
+  /** Charges bytes to a connection. If they don't fit, closes connections once the caller has returned. */
+  charge(holder: T, bytes: number): void {
+    holder.heldBytes += bytes;
+    for (let at: Network | undefined = holder.network; at; at = at.site) at.heldBytes += bytes;
+    this.#heldBytes += bytes;
+    if (this.#isScheduled || this.#fits(1)) return;
+    this.#isScheduled = true;
+    queueMicrotask(() => this.#makeRoom());
+  }
+
+  refund(holder: T, bytes: number): void {
+    this.charge(holder, -bytes);
+  }
+
+  #fits(share: number): boolean {
+    const { budgetBytes, maxConnections } = this.limits;
+    return this.#heldBytes <= share * budgetBytes && this.holders.size <= share * maxConnections;
+  }
+
+  #makeRoom(): void {
+    this.#isScheduled = false;
+    if (this.#fits(1)) return;
+    const now = this.#now();
+    const ranked = Array.from(this.holders, (holder) => ({ holder, rank: rankOf(holder, now) }));
+    ranked.sort((a, b) => b.rank - a.rank);
+    for (const { holder } of ranked) {
+      if (this.#fits(1 - SPARE)) return;
+      holder.close('room');
+    }
+  }
+}
+
+function rankOf({ network, heldBytes, waitingSinceMs }: Holder, now: number): number {
+  const siteBytes = (network.site?.heldBytes ?? 0) / SITE_NETWORKS;
+  const waitedMs = now - (waitingSinceMs ?? now);
+  return Math.max(network.heldBytes, siteBytes) * heldBytes * (AGE_MS + waitedMs);
+}

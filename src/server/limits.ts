@@ -1,0 +1,81 @@
+// The limits of a listener and of a connection, and what a connection costs at most. docs/design.md adds them up.
+import type { ServerOptions } from 'node:http';
+import type { ServerOptions as TlsOptions } from 'node:https';
+import { MAX_HEADER_BYTES } from '../http/message.ts';
+import type { LedgerLimits } from './ledger.ts';
+
+const KIBIBYTE = 1024;
+const MEBIBYTE = 1024 * KIBIBYTE;
+
+const DEFAULT_LIMIT_BYTES = 512 * MEBIBYTE; // without a control group and without a setting
+const OWN_BYTES = 24 * MEBIBYTE; // the process outside V8's heap, without mapped files: 8 MiB at rest (6.17)
+// An idle connection with an unfinished head, which causes no event: 39 KiB with 100 fields, 93 KiB over TLS.
+const CONNECTION_BYTES = { plain: 40 * KIBIBYTE, tls: 112 * KIBIBYTE } as const;
+export const HANDSHAKE_BYTES = 112 * KIBIBYTE; // in addition: OpenSSL keeps a ClientHello of up to 128 KiB.
+export const REQUEST_BYTES = 16 * KIBIBYTE; // a request with 100 fields, without their bytes: 14 KiB measured
+
+const MAX_CONNECTIONS = 10_000; // 6.3
+const ADMIN_LIMITS = { budgetBytes: 4 * MEBIBYTE, maxConnections: 64 } as const;
+export const MAX_WAITING = 32; // pipelined requests of a connection (2.11)
+export const BACKLOG = 4096; // connections that the kernel queues before we accept them
+// Parsers that node keeps for further connections, 1,000 by default. Each keeps up to 16 KiB of the last
+// head that it did not finish, which no ledger sees.
+export const IDLE_PARSERS = 64;
+
+// TLS records without data between two sweeps, such as updates of keys. A handshake needs a tenth.
+export const MAX_RECORD_BYTES = 64 * KIBIBYTE;
+
+export const SWEEP_MS = 500; // One timer checks all connections of a listener.
+export const LINGER_MS = 2_000; // A closing connection is read for so long, so its client gets the response.
+export const STOP_GRACE_MS = 500; // how long an idle connection may still send a request during a stop
+
+/**
+ * Derives the limits of the API's connections from the memory that the process may use. `constrained` is the
+ * control group's limit as node reports it: without one, 0 or more than the machine has. The process, V8's
+ * heap at its limit, and the budget fit the memory together. If V8's limit leaves less than a quarter, as
+ * without a control group, the budget is a quarter (6.17).
+ */
+export function apiLimits(
+  setting: number | undefined,
+  constrained: number,
+  total: number,
+  heapLimitBytes: number,
+  isTls: boolean,
+): LedgerLimits {
+  const isConstrained = constrained > 0 && constrained < total;
+  const memory = (setting ?? (isConstrained ? constrained : DEFAULT_LIMIT_BYTES)) - OWN_BYTES;
+  return {
+    budgetBytes: Math.max(memory - heapLimitBytes, memory / 4),
+    maxConnections: MAX_CONNECTIONS,
+    connectionBytes: isTls ? CONNECTION_BYTES.tls : CONNECTION_BYTES.plain,
+  };
+}
+
+/** The admin listener has slots of its own, so its probes get responses while the API is full. */
+export const adminLimits: LedgerLimits = {
+  ...ADMIN_LIMITS,
+  connectionBytes: CONNECTION_BYTES.plain,
+};
+
+/** Limits of node:http(s), written out. listener.ts sets those that are not options. */
+export const HTTP_OPTIONS: ServerOptions = {
+  insecureHTTPParser: false,
+  maxHeaderSize: MAX_HEADER_BYTES,
+  headersTimeout: 10_000, // 6.3
+  requestTimeout: 30_000, // 6.3
+  connectionsCheckingInterval: 1_000,
+  requireHostHeader: false, // checkMessage() checks it, so that its 400 has the headers of every response
+  joinDuplicateHeaders: false,
+  optimizeEmptyRequests: true, // no stream for a request without a body
+};
+
+export const TLS_OPTIONS: TlsOptions = {
+  handshakeTimeout: 10_000, // 6.13
+  // TLS 1.3, and of TLS 1.2 only forward-secret AEAD ciphers (contract 1 TLS_CERT_FILE).
+  ciphers:
+    'TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:ECDHE+AESGCM:ECDHE+CHACHA20',
+  // A callback, because node copies the option ALPNProtocols for each connection into a pooled
+  // buffer, and keeps all 64 KiB of it. The names are in order of preference (RFC 7301).
+  ALPNCallback: ({ protocols }) =>
+    ['http/1.1', 'http/1.0'].find((name) => protocols.includes(name)),
+};

@@ -1,0 +1,184 @@
+// HTTP(S) listener: accepts connections, passes their input to connection.ts, and shuts down gracefully.
+import { once } from 'node:events';
+import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http';
+import http from 'node:http';
+import type { Server as HttpsServer } from 'node:https';
+import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
+import { getBuiltinModule } from 'node:process';
+import { clearInterval, nextTurn, now, setInterval } from '../clock.ts';
+import { plainAddress } from '../http/address.ts';
+import { MAX_FIELDS, type ParseError } from '../http/message.ts';
+import { Connection, type Context, type Handler, REASONS, STATES } from './connection.ts';
+import { Ledger, type LedgerLimits } from './ledger.ts';
+import {
+  BACKLOG,
+  HANDSHAKE_BYTES,
+  HTTP_OPTIONS,
+  IDLE_PARSERS,
+  SWEEP_MS,
+  TLS_OPTIONS,
+} from './limits.ts';
+
+/** A certificate chain and its private key, as PEM. */
+export interface KeyPair {
+  readonly cert: string;
+  readonly key: string;
+}
+
+export interface ListenerOptions {
+  readonly limits: LedgerLimits;
+  readonly idleTimeoutMs: number; // An idle connection closes after it (6.14).
+  readonly unreadTimeoutMs: number; // A connection closes if the client reads nothing of a response for it (6.3).
+  readonly tls?: KeyPair | undefined;
+  /** Called at most once a second while connections close to make room, with their number; then once with 0. */
+  readonly onRoomMade?: (count: number) => void;
+}
+
+const CONNECTION = Symbol('connection');
+/** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, every handshake fails. */
+type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
+
+/** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */
+export class Listener {
+  readonly #server: HttpServer | HttpsServer;
+  readonly #ledger: Ledger<Connection>;
+  readonly #context: Context;
+  readonly #options: ListenerOptions;
+  readonly #timer: NodeJS.Timeout;
+  #accepted = 0;
+  #onEmpty: (() => void) | undefined;
+  #report = { atMs: 0, roomMade: 0, isMaking: false };
+
+  constructor(handler: Handler, options: ListenerOptions) {
+    const { limits, idleTimeoutMs, unreadTimeoutMs, tls } = options;
+    this.#options = options;
+    this.#ledger = new Ledger(limits, now);
+    const closed = countsOf(REASONS);
+    this.#context = { handler, ledger: this.#ledger, now, unreadTimeoutMs, closed };
+    const receive = (req: IncomingMessage, res: ServerResponse) =>
+      (req.socket as OwnedSocket)[CONNECTION]?.receive(req, res);
+    const timeouts = { keepAliveTimeout: idleTimeoutMs, ...(tls && TLS_OPTIONS) };
+    const all = { ...HTTP_OPTIONS, ...timeouts, ...tls };
+    // Loaded on first use: without TLS, the service starts sooner and uses less memory.
+    const https = tls && getBuiltinModule('node:https');
+    this.#server = https?.createServer(all, receive) ?? http.createServer(all, receive);
+    // 6.3: node silently drops further fields, so checkMessage() refuses a request that has one more.
+    this.#server.maxHeadersCount = MAX_FIELDS + 1;
+    http.setMaxIdleHTTPParsers(IDLE_PARSERS);
+    // 2.16: clients may close their side after the last request. The types of node lack the option.
+    Object.assign(this.#server, { httpAllowHalfOpen: true });
+    const of = (socket: OwnedSocket) => socket[CONNECTION];
+    this.#server
+      .prependListener('connection', (socket: Socket) => this.#accept(socket))
+      .prependListener('secureConnection', (socket: Socket) => this.#secure(socket))
+      .on('checkContinue', receive)
+      .on('checkExpectation', receive)
+      .on('timeout', (socket: OwnedSocket) => of(socket)?.close('idle'))
+      .on('connect', (_req, socket: OwnedSocket) => of(socket)?.refuseTunnel())
+      .on('clientError', (err: ParseError, socket: OwnedSocket) => {
+        if (of(socket)) of(socket)?.reject(err);
+        else socket.destroy();
+      });
+    this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();
+  }
+
+  /** Listens on `host`, or on all interfaces, and returns the port. */
+  async listen(port: number, host: string | undefined): Promise<number> {
+    this.#server.listen({ port, host, backlog: BACKLOG });
+    await once(this.#server, 'listening');
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  reloadTls(tls: KeyPair): void {
+    // Without the options, node would use its default ciphers.
+    (this.#server as HttpsServer).setSecureContext({ ...TLS_OPTIONS, ...tls });
+  }
+
+  /** Returns what the metrics show (7.3). */
+  usage() {
+    const states = countsOf(STATES.filter((state) => state !== 'closed'));
+    const { limits, heldBytes, holders } = this.#ledger;
+    for (const { state } of holders) if (state !== 'closed') states[state]++;
+    return { ...limits, heldBytes, states, closed: this.#context.closed };
+  }
+
+  /**
+   * Accepts the connections that the kernel has already queued, then none. Resolves when the last one has
+   * closed. The handler closes each with its last response. Every `graceMs`, `stop` closes idle ones (6.15).
+   */
+  async stop(graceMs: number, acceptMs: number): Promise<void> {
+    // Node accepts one connection per turn of the event loop, so after a turn without one the queue
+    // is empty. Clients that keep reconnecting extend the loop by at most `acceptMs` (6.2).
+    const limit = this.#accepted + BACKLOG;
+    const deadline = now() + acceptMs;
+    let accepted: number;
+    do {
+      accepted = this.#accepted;
+      await nextTurn();
+    } while (this.#accepted > accepted && this.#accepted < limit && now() < deadline);
+    const closed = new Promise<void>((resolve) => {
+      this.#onEmpty = resolve;
+      // http.Server's own close() would close idle connections at once.
+      NetServer.prototype.close.call(this.#server);
+    });
+    // One turn later, so that input that has already arrived is read first.
+    const grace = setInterval(() => nextTurn().then(() => this.#closeIdle()), graceMs);
+    if (this.#ledger.holders.size > 0) await closed;
+    clearInterval(grace);
+  }
+
+  destroy(): void {
+    clearInterval(this.#timer);
+    this.#server.close();
+    for (const connection of this.#ledger.holders) connection.close('stopped');
+  }
+
+  #accept(socket: OwnedSocket): void {
+    this.#accepted++;
+    const address = plainAddress(socket.remoteAddress ?? '');
+    const connection = new Connection(socket, address, !!this.#options.tls, this.#context);
+    this.#own(socket, connection);
+    socket.once('close', () => {
+      connection.onClose();
+      if (this.#ledger.holders.size === 0) this.#onEmpty?.();
+    });
+    this.#ledger.add(connection);
+    if (this.#options.tls) connection.charge(HANDSHAKE_BYTES);
+  }
+
+  #secure(socket: OwnedSocket): void {
+    const connection = socket._parent?.[CONNECTION];
+    if (connection === undefined || socket.destroyed) {
+      socket.destroy();
+      return;
+    }
+    // Not earlier: a connection that is half-open during its handshake would never end.
+    socket.allowHalfOpen = true;
+    this.#own(socket, connection);
+    connection.secure(socket);
+  }
+
+  #own(socket: OwnedSocket, connection: Connection): void {
+    socket[CONNECTION] = connection;
+    socket.once('end', () => connection.onEnd());
+  }
+
+  #closeIdle(): void {
+    for (const connection of this.#ledger.holders) {
+      if (connection.state === 'idle') connection.close('stopped');
+    }
+  }
+
+  #sweep(): void {
+    for (const connection of this.#ledger.holders) connection.sweep();
+    const { atMs, roomMade, isMaking } = this.#report;
+    const count = this.#context.closed.room - roomMade;
+    if (now() - atMs < 1_000 || (count === 0 && !isMaking)) return;
+    this.#report = { atMs: now(), roomMade: roomMade + count, isMaking: count > 0 };
+    this.#options.onRoomMade?.(count);
+  }
+}
+
+function countsOf<K extends string>(names: readonly K[]): Record<K, number> {
+  return Object.fromEntries(names.map((name) => [name, 0])) as Record<K, number>;
+}
