@@ -92,7 +92,7 @@ test('clients that shared a read get the same bytes, each the whole list', async
   assert.equal(copies.length, 0);
 });
 
-test('6.18 each read of a list names its client', async () => {
+test('5.11 each read of a list names its client', async () => {
   const clients = new Set<string | undefined>();
   const all = sharing();
   const list = (page: Page, caller?: Caller) => {

@@ -309,7 +309,9 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
       SHUTDOWN_TIMEOUT_MS: '100',
     });
     const socket = await open(program.url);
-    socket.write('POST /users HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n');
+    socket.write(
+      'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n',
+    );
     await send(program.url);
     program.process.kill('SIGUSR2');
     assert.deepEqual(await program.exited, { code: 70, signal: null });
@@ -318,7 +320,9 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   test('6.16 after an error outside a request a second signal exits at once with 1', async () => {
     await using program = await startWith("throw new Error('stray')");
     const socket = await open(program.url);
-    socket.write('POST /users HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n');
+    socket.write(
+      'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n',
+    );
     await send(program.url);
     program.process.kill('SIGUSR2');
     await program.logged('stopping');

