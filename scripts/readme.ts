@@ -1,13 +1,10 @@
-// Keeps README.md up to date: `npm run readme` generates its tables from the source and replays its
-// console session. The tests compare the result of `renew` with the file.
+// Keeps README.md up to date: `npx node scripts/readme.ts` generates its tables from openapi.json and
+// src, and replays its console session. The tests compare the result of `renew` with the file.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { MEDIA_TYPES } from '../src/http/media.ts';
-import type { Route } from '../src/route.ts';
-import { routes } from '../src/routes.ts';
 import { stablePort } from '../test/support/daemon.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -43,18 +40,22 @@ function replace(readme: string, part: string, text: string): string {
   return readme.replace(place, (_all, start, end) => `${start}\n${text}\n\n${end}`);
 }
 
+const CREDENTIALS: Readonly<Record<string, string>> = {
+  '[]': '',
+  '[{"basic":[]}]': 'Basic',
+  '[{"bearer":[]}]': 'Bearer token',
+  '[{},{"bearer":[]}]': 'none, or Bearer with `PROTECT_USERS`',
+};
+
 export function routeTable(): string {
-  const credentials = {
-    none: '',
-    basic: 'Basic',
-    bearer: 'Bearer token',
-    bearerIfProtected: 'none, or Bearer with `PROTECT_USERS`',
-  };
-  const rows = Object.entries<Route>(routes).map(([key, route]) => {
-    const [method, path] = key.split(' ');
-    const types = route.accepts.map((type) => `\`${MEDIA_TYPES[type]}\``).join(', ');
-    return `| \`${method} ${path}\` | ${credentials[route.access]} | ${types} | ${route.summary} |`;
-  });
+  const { paths } = JSON.parse(readFileSync(join(ROOT, 'openapi.json'), 'utf8'));
+  const rows = Object.entries<object>(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, { security, requestBody, summary }]) => {
+      const types = Object.keys(requestBody?.content ?? {}).map((type) => `\`${type}\``);
+      const credentials = CREDENTIALS[JSON.stringify(security)];
+      return `| \`${method.toUpperCase()} ${path}\` | ${credentials} | ${types.join(', ')} | ${summary} |`;
+    }),
+  );
   return ['| Route | Credentials | Body | |', '|---|---|---|---|', ...rows].join('\n');
 }
 
