@@ -1,5 +1,5 @@
 // Builds the image for arm64 and runs it, on arm64 or under qemu:
-//   npm run image:arm64 [-- FLAG …]
+//   npx node image/arm64.ts [FLAG …]
 // The flags go to the engine's build. On other processors it needs qemu's user mode (Debian's
 // qemu-user-static) and the kernel's binfmt_misc. Prints figures; exit status 0 if everything works.
 import { spawn } from 'node:child_process';

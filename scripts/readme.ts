@@ -1,13 +1,10 @@
-// Keeps README.md up to date: `npm run readme` generates its tables from the source and replays its
-// console session. The tests compare the result of `renew` with the file.
+// Keeps README.md up to date: `node scripts/readme.ts` generates its tables from openapi.json and
+// src, and replays its console session. The tests compare the result of `renew` with the file.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { MEDIA_TYPES } from '../src/http/media.ts';
-import type { Route } from '../src/route.ts';
-import { routes } from '../src/routes.ts';
 import { stablePort } from '../test/support/daemon.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -43,25 +40,30 @@ function replace(readme: string, part: string, text: string): string {
   return readme.replace(place, (_all, start, end) => `${start}\n${text}\n\n${end}`);
 }
 
+const CREDENTIALS: Readonly<Record<string, string>> = {
+  '[]': '',
+  '[{"basic":[]}]': 'Basic',
+  '[{"bearer":[]}]': 'Bearer token',
+  '[{},{"bearer":[]}]': 'none, or Bearer with `PROTECT_USERS`',
+};
+
 export function routeTable(): string {
-  const credentials = {
-    none: '',
-    basic: 'Basic',
-    bearer: 'Bearer token',
-    bearerIfProtected: 'none, or Bearer with `PROTECT_USERS`',
-  };
-  const rows = Object.entries<Route>(routes).map(([key, route]) => {
-    const [method, path] = key.split(' ');
-    const types = route.accepts.map((type) => `\`${MEDIA_TYPES[type]}\``).join(', ');
-    return `| \`${method} ${path}\` | ${credentials[route.access]} | ${types} | ${route.summary} |`;
-  });
+  const { paths } = JSON.parse(readFileSync(join(ROOT, 'openapi.json'), 'utf8'));
+  const rows = Object.entries<object>(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, { security, requestBody, summary }]) => {
+      const types = Object.keys(requestBody?.content ?? {}).map((type) => `\`${type}\``);
+      const credentials = CREDENTIALS[JSON.stringify(security)];
+      return `| \`${method.toUpperCase()} ${path}\` | ${credentials} | ${types.join(', ')} | ${summary} |`;
+    }),
+  );
   return ['| Route | Credentials | Body | |', '|---|---|---|---|', ...rows].join('\n');
 }
 
 function fileTable(): string {
-  const left = new Set(globSync('**/*.{js,ts,html}', { cwd: SRC }));
-  const rows = READING_ORDER.flatMap(({ title, patterns }) => {
-    const files = patterns.flatMap((pattern) => {
+  const left = new Set(globSync('**/*.{ts,html}', { cwd: SRC }));
+  const rows = READING_ORDER.flatMap((part) => {
+    const [title, patterns] = part.split(' | ');
+    const files = patterns!.split(' ').flatMap((pattern) => {
       const found = globSync(pattern, { cwd: SRC }).sort();
       if (found.length === 0) throw new Error(`src has no file ${pattern}`);
       return found.filter((file) => left.delete(file));
@@ -84,35 +86,14 @@ function firstSentence(text: string): string {
   return sentence.replace(/:$/, '.');
 }
 
-/** The files in the order of an audit. A file belongs to the first part that has it. */
+/** The files in the order of an audit, by part. A file belongs to the first part that has it. */
 const READING_ORDER = [
-  { title: 'The API on one page', patterns: ['routes.ts', 'route.ts', 'user.ts'] },
-  {
-    title: 'Security core: a morning',
-    patterns: [
-      'http/server.ts',
-      'http/connection.ts',
-      'app.ts',
-      'http/router.ts',
-      'auth/*.ts',
-      'http/body.ts',
-    ],
-  },
-  { title: 'Stores: an afternoon', patterns: ['store/*.ts'] },
-  {
-    title: 'The rest, by interest',
-    patterns: [
-      'launch.js',
-      'main.ts',
-      'config.ts',
-      'service.ts',
-      'api/*.ts',
-      'http/*.ts',
-      'ops/*.ts',
-      '**/*.{js,ts,html}',
-    ],
-  },
-] as const;
+  'The API on one page | routes.ts route.ts user.ts',
+  'Security core: a morning | pipeline.ts http/router.ts http/message.ts http/body.ts http/form.ts auth/*.ts',
+  'Connections and memory | server/*.ts',
+  'Stores: an afternoon | store/*.ts',
+  'The rest, by interest | main.ts config.ts service.ts api/*.ts http/*.ts ops/*.ts **/*.{ts,html}',
+];
 
 /** Runs the commands of all blocks in one shell and puts each output below its command. */
 async function replay(blocks: readonly string[]): Promise<string[]> {
@@ -120,11 +101,7 @@ async function replay(blocks: readonly string[]): Promise<string[]> {
   const port = await stablePort();
   const shell = spawn('bash', ['--norc'], {
     cwd: ROOT,
-    env: {
-      ...process.env,
-      PORT: String(port),
-      DATABASE_URL: `sqlite:${folder}/service.db`,
-    },
+    env: { ...process.env, PORT: String(port), DATABASE_URL: `sqlite:${folder}/service.db` },
     stdio: ['pipe', 'pipe', 'inherit'],
   });
   shell.stdout.setEncoding('utf8');
@@ -139,7 +116,7 @@ async function replay(blocks: readonly string[]): Promise<string[]> {
       while (!output.endsWith(`\n${END}\n`)) output += (await once(shell.stdout, 'data'))[0];
       const text = output
         .slice(0, -END.length - 2)
-        .replace(/\r/g, '')
+        .replaceAll('\r', '')
         .trimEnd();
       result += `$ ${command}\n${text === '' ? '' : `${text}\n`}`;
     }
@@ -166,7 +143,4 @@ function commandOf(block: string): string {
   return lines.slice(0, lines.findIndex((line) => !line.endsWith('\\')) + 1).join('\n');
 }
 
-if (import.meta.main) {
-  const readme = await renew(readFileSync(README, 'utf8'));
-  writeFileSync(README, readme);
-}
+if (import.meta.main) writeFileSync(README, await renew(readFileSync(README, 'utf8')));

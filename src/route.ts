@@ -30,9 +30,7 @@ export type RouteHandler = (context: Context, services: Services) => Reply | Pro
 export interface Route {
   readonly access: Access;
   readonly accepts: readonly MediaType[]; // media types of the body; empty if the route takes none
-  readonly returns: readonly number[]; // the handler's statuses; those of the pipeline, such as 401, follow
   readonly handle: RouteHandler;
-  readonly summary: string; // one line of Markdown
 }
 
 type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'; // HEAD and OPTIONS follow from them

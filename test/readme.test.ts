@@ -7,7 +7,7 @@ import { VARIABLES } from '../src/config.ts';
 
 const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
 
-test('the generated parts and the session are up to date (npm run readme)', async () => {
+test('the generated parts and the session are up to date (scripts/readme.ts)', async () => {
   assert.equal(masked(readme), masked(await renew(readme)));
 });
 

@@ -1,5 +1,4 @@
 // Prints the results in FAULTS_RESULTS as a Markdown table, for docs/durability.md.
-// `npm run durability` calls it after each run.
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Result } from './results.ts';

@@ -1,5 +1,4 @@
 // Prints the results in HOSTILE_RESULTS as a Markdown table, one row for each attack.
-// `npm run survival` calls it after each run.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Result, summary } from './results.ts';

@@ -105,8 +105,8 @@ test('the manual: the image for arm64 is built, run and verified', {
   skip: NO_IMAGE || whyNoArm64(),
 }, async (t) => {
   const { ARM64_NODE_IMAGE: base } = process.env;
-  const flags = base === undefined ? '' : ` -- --build-arg NODE_IMAGE=${base}`;
-  const command = block('arm64', 'image:arm64').trimEnd() + flags;
+  const flags = base === undefined ? '' : ` --build-arg NODE_IMAGE=${base}`;
+  const command = block('arm64', 'image/arm64.ts').trimEnd() + flags;
   const output = await run('bash', ['-ec', command], { cwd: SOURCE });
   assert.match(output, /^\d+ files match the list$/m);
   const figures = output.matchAll(/^(?:build|size|first 200|memory|docker stop).*$/gm);

@@ -42,7 +42,7 @@ export interface Exit {
 
 const COVERAGE_TIMEOUT_MS = 3_000;
 
-// Started programs get this variable, so that `npm run coverage` counts their lines too.
+// Started programs get this variable, so that a coverage report counts their lines too.
 const { NODE_V8_COVERAGE } = process.env;
 const COVERAGE = NODE_V8_COVERAGE === undefined ? {} : { NODE_V8_COVERAGE };
 
