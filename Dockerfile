@@ -38,7 +38,7 @@ HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
 # --disable-warning hides that --allow-net is experimental. The permission model does not cover
 # node:sqlite: there the user, the read-only root and the dropped capabilities are the limits.
 ENTRYPOINT ["/usr/local/bin/node", \
-  "--expose-gc", "--max-old-space-size-percentage=60", "--max-semi-space-size=4", \
+  "--max-old-space-size-percentage=50", "--max-semi-space-size=4", \
   "--disable-warning=ExperimentalWarning", \
   "--disable-proto=delete", \
   "--disallow-code-generation-from-strings", \

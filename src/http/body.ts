@@ -13,7 +13,7 @@ export interface Incoming {
   refuseBody: ((err: HttpError) => void) | undefined; // while the body is read: ends the request
   hold(bytes: number): void; // charges the client for memory
   release(bytes: number): void;
-  enter(phase: 'receiving' | 'working'): void;
+  readonly connection: { enter(state: 'receiving' | 'working'): void };
 }
 
 // For each byte of a body: a larger copy replaces its buffer, and nested arrays take 6 times their text.
@@ -33,7 +33,7 @@ export function readBody(
   done: (body: unknown) => void,
   fail: (err: unknown) => void,
 ): void {
-  const { req, res } = exchange;
+  const { req, res, connection } = exchange;
   const declared = req.headers['content-length'];
   if (Number(declared ?? 0) > limitBytes) throw tooLarge(limitBytes); // 2.8
   const isClientWaiting = expectsContinue(req);
@@ -41,7 +41,7 @@ export function readBody(
   // that waits for 100 must not be told to send a body that is then refused (2.14).
   const type = declared === undefined && !isClientWaiting ? undefined : mediaType(req, accepts);
   if (isClientWaiting) res.writeContinue(); // 2.14
-  exchange.enter('receiving');
+  connection.enter('receiving');
   let buffer: Buffer = EMPTY;
   let length = 0;
   /** Ends the reading, once, and frees the body. Node keeps the request and its listeners. */
@@ -49,7 +49,7 @@ export function readBody(
     if (exchange.refuseBody === undefined) return;
     exchange.refuseBody = undefined;
     exchange.release(BODY_FACTOR * buffer.length);
-    exchange.enter('working');
+    connection.enter('working');
     call();
     free(buffer);
     buffer = EMPTY;

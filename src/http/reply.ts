@@ -24,16 +24,18 @@ export interface Outgoing {
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
   readonly isLast: boolean; // No request may follow.
-  readonly hasReadMore: boolean; // More than the request may have arrived.
   readonly hasLeft: boolean; // The connection has closed.
+  readonly connection: {
+    readonly hasReadMore: boolean; // More than the requests so far may have arrived.
+    enter(state: 'sending'): void; // at the start, and when the client has taken a slice
+    endAfterCurrent(): void; // makes the response the connection's last
+    close(reason: 'failed'): void; // at once
+  };
   status: number;
   bytes: number; // of the body, as far as it has been written
   fault: unknown;
   hold(bytes: number): void; // charges the client for memory, until `release` or the end of the response
   release(bytes: number): void;
-  enter(phase: 'sending'): void; // at the start, and when the client has taken a slice
-  end(): void; // makes the response the connection's last
-  abort(): void; // closes the connection at once
 }
 
 const PRIVATE = 'private, no-cache'; // 2.17
@@ -85,7 +87,7 @@ export function send<T extends Outgoing>(
   headers: string[],
   done: (exchange: T) => void,
 ): void {
-  const { req, res } = exchange;
+  const { req, res, connection } = exchange;
   const { status, type, body } = reply;
   const length = isWhole(body) ? Buffer.byteLength(body) : undefined;
   exchange.status = status;
@@ -95,9 +97,9 @@ export function send<T extends Outgoing>(
   if (type !== undefined && length !== undefined) headers.push('Content-Length', String(length)); // 2.2
   if (exchange.isLast || mustEnd(exchange, reply)) {
     headers.push('Connection', 'close');
-    exchange.end();
+    connection.endAfterCurrent();
   }
-  exchange.enter('sending');
+  connection.enter('sending');
   if (req.method === 'HEAD') {
     const isChunked = length === undefined && req.httpVersionMinor === 1;
     if (isChunked) headers.push('Transfer-Encoding', 'chunked'); // 2.4, 2.6
@@ -124,7 +126,7 @@ function stream(exchange: Outgoing, { body, isStatic }: Reply, done: () => void)
   let rest = isWhole(source) ? source : EMPTY;
   const fail = (err: unknown) => {
     if (!exchange.hasLeft) exchange.fault = err;
-    exchange.abort(); // 4.14
+    exchange.connection.close('failed'); // 4.14
     done();
   };
   const writeNext = () => {
@@ -148,7 +150,7 @@ function stream(exchange: Outgoing, { body, isStatic }: Reply, done: () => void)
     exchange.hold(held);
     const proceed = () => {
       exchange.release(held);
-      exchange.enter('sending');
+      exchange.connection.enter('sending');
       writeNext();
     };
     exchange.res.write(slice, () => setImmediate(proceed)); // 4.1
@@ -167,7 +169,7 @@ function mustEnd(exchange: Outgoing, { status, type, body }: Reply): boolean {
   if (req.httpVersionMinor === 0 && !(isWhole(body) && type)) return true; // 2.4
   if (status === 413 || status === 408) return true; // 2.8
   // Node drops the bytes that follow an offer to upgrade.
-  if (req.headers.upgrade !== undefined && exchange.hasReadMore) return true; // 2.12
+  if (req.headers.upgrade !== undefined && exchange.connection.hasReadMore) return true; // 2.12
   if (req.complete) return false;
   const { 'transfer-encoding': coding, 'content-length': length } = req.headers;
   return coding !== undefined || expectsContinue(req) || Number(length ?? 0) > UNREAD_LIMIT_BYTES;

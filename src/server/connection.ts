@@ -16,7 +16,7 @@ import {
 } from '../http/message.ts';
 import { type Carrier, Exchange } from './exchange.ts';
 import type { Holder, Ledger, Network } from './ledger.ts';
-import { LINGER_MS, MAX_RECORD_BYTES, MAX_WAITING, REQUEST_BYTES } from './limits.ts';
+import { HANDSHAKE_BYTES, LINGER_MS, MAX_RECORD_BYTES, MAX_WAITING, REQUEST_BYTES } from './limits.ts';
 
 export interface Handler {
   handle(exchange: Exchange): void; // processes one request; never throws
@@ -106,6 +106,7 @@ export class Connection implements Holder, Carrier {
   /** Continues on the TLS socket after the handshake. */
   secure(socket: Socket): void {
     this.#socket = socket;
+    this.refund(HANDSHAKE_BYTES);
     this.enter('idle');
   }
 
@@ -137,18 +138,13 @@ export class Connection implements Holder, Carrier {
       dropBody(req); // It came with the read that has ended the connection.
     } else if (this.#current === undefined) {
       this.#begin(exchange);
-    } else if (this.#canWait(req)) {
+    } else if (!hasBody(req) && !req.headers.upgrade && this.#waiting.length < MAX_WAITING) {
       this.#waiting.push(exchange);
     } else {
+      // 2.11: node would keep each chunk of a body that waits; one read can bring 10,000.
       dropBody(req);
-      this.#end({ reason: 'last' }); // 2.11
+      this.#end({ reason: 'last' });
     }
-  }
-
-  /** False for a body, whose chunks node would keep: one read can bring 10,000. */
-  #canWait(req: IncomingMessage): boolean {
-    if (hasBody(req) || req.headers.upgrade !== undefined) return false;
-    return this.#waiting.length < MAX_WAITING;
   }
 
   #begin(exchange: Exchange): void {
@@ -228,6 +224,14 @@ export class Connection implements Holder, Carrier {
     }
   }
 
+  /** The client has closed its side. Node doesn't see that a body with an offer to upgrade is incomplete. */
+  onEnd(): void {
+    const exchange = this.#current;
+    if (exchange?.refuseBody === undefined || exchange.req.complete) return;
+    exchange.isLast = true;
+    exchange.refuseBody(new HttpError(400));
+  }
+
   /** Refuses `CONNECT`. Node has already removed its own listeners from the socket. */
   refuseTunnel(): void {
     this.#socket.on('error', () => this.#socket.destroy());
@@ -249,10 +253,6 @@ export class Connection implements Holder, Carrier {
     else if (this.#state === 'lingering' && waitedMs > LINGER_MS)
       this.close('last'); // 2.13
     else if (recordBytes > MAX_RECORD_BYTES) this.close('records'); // 6.3
-  }
-
-  makeRoom(): void {
-    this.close('room');
   }
 
   /**

@@ -5,8 +5,6 @@ import type { Incoming } from '../http/body.ts';
 import type { HttpError } from '../http/errors.ts';
 import type { Outgoing } from '../http/reply.ts';
 
-type Phase = 'receiving' | 'working' | 'sending';
-
 /** What an exchange needs of its connection. */
 export interface Carrier {
   readonly address: string; // the client's, IPv4 in its plain form
@@ -14,9 +12,9 @@ export interface Carrier {
   readonly hasReadMore: boolean; // More than the requests so far may have arrived.
   charge(bytes: number): void;
   refund(bytes: number): void;
-  enter(phase: Phase): void;
+  enter(state: 'receiving' | 'working' | 'sending'): void; // records whom we wait for, and progress
   endAfterCurrent(): void; // The response in progress is the last one.
-  close(reason: 'failed'): void;
+  close(reason: 'failed'): void; // at once, because the response can't be completed
 }
 
 export class Exchange implements Incoming, Outgoing {
@@ -58,10 +56,6 @@ export class Exchange implements Incoming, Outgoing {
     return this.req.socket.destroyed;
   }
 
-  get hasReadMore(): boolean {
-    return this.connection.hasReadMore;
-  }
-
   /** True once the socket has the whole response. Node reports that as `finish` a moment later. */
   get isWritten(): boolean {
     return this.res.writableEnded && this.res.writableLength === 0;
@@ -76,22 +70,6 @@ export class Exchange implements Incoming, Outgoing {
   release(bytes: number): void {
     this.heldBytes -= bytes;
     this.connection.refund(bytes);
-  }
-
-  /** Records whom the exchange waits for, and each progress of a client that reads the response. */
-  enter(phase: Phase): void {
-    this.connection.enter(phase);
-  }
-
-  /** Makes this response the last of the connection. */
-  end(): void {
-    this.isLast = true;
-    this.connection.endAfterCurrent();
-  }
-
-  /** Closes the connection at once, because the response can't be completed (4.14). */
-  abort(): void {
-    this.connection.close('failed');
   }
 }
 

@@ -8,7 +8,7 @@ export interface Holder {
   readonly network: Network;
   readonly waitingSinceMs: number | undefined; // the start of our wait for the client; undefined: it waits for us
   heldBytes: number;
-  makeRoom(): void; // closes it, and calls `remove` before it returns
+  close(reason: 'room'): void; // calls `remove` before it returns
 }
 
 /** An IPv4 address or the /64 of an IPv6 address, or a /48 of these. */
@@ -101,7 +101,7 @@ export class Ledger<T extends Holder> {
     ranked.sort((a, b) => b.rank - a.rank);
     for (const { holder } of ranked) {
       if (this.#fits(1 - SPARE)) return;
-      holder.makeRoom();
+      holder.close('room');
     }
   }
 }

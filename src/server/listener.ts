@@ -10,7 +10,7 @@ import { plainAddress } from '../http/address.ts';
 import { MAX_FIELDS, type ParseError } from '../http/message.ts';
 import { Connection, type Context, type Handler, REASONS, STATES } from './connection.ts';
 import { Ledger, type LedgerLimits } from './ledger.ts';
-import { BACKLOG, HTTP_OPTIONS, IDLE_PARSERS, SWEEP_MS, TLS_OPTIONS } from './limits.ts';
+import { BACKLOG, HANDSHAKE_BYTES, HTTP_OPTIONS, IDLE_PARSERS, SWEEP_MS, TLS_OPTIONS } from './limits.ts';
 
 /** A certificate chain and its private key, as PEM. */
 export interface KeyPair {
@@ -130,12 +130,13 @@ export class Listener {
     this.#accepted++;
     const address = plainAddress(socket.remoteAddress ?? '');
     const connection = new Connection(socket, address, !!this.#options.tls, this.#context);
-    socket[CONNECTION] = connection;
+    this.#own(socket, connection);
     socket.once('close', () => {
       connection.onClose();
       if (this.#ledger.holders.size === 0) this.#onEmpty?.();
     });
     this.#ledger.add(connection);
+    if (this.#options.tls) connection.charge(HANDSHAKE_BYTES);
   }
 
   #secure(socket: OwnedSocket): void {
@@ -146,8 +147,13 @@ export class Listener {
     }
     // Not earlier: a connection that is half-open during its handshake would never end.
     socket.allowHalfOpen = true;
-    socket[CONNECTION] = connection;
+    this.#own(socket, connection);
     connection.secure(socket);
+  }
+
+  #own(socket: OwnedSocket, connection: Connection): void {
+    socket[CONNECTION] = connection;
+    socket.once('end', () => connection.onEnd());
   }
 
   #closeIdle(): void {

@@ -148,22 +148,22 @@ for (const store of STORES) {
     });
 
     for (const { why, extra, status } of [
-      { why: '1,000 parameters', extra: parameters(998), status: 200 },
-      { why: '1,001 parameters', extra: parameters(999), status: 413 },
-      { why: '1,000 parameters of one name', extra: 'a=1&'.repeat(998), status: 200 },
-      { why: '1,001 parameters of one name', extra: 'a=1&'.repeat(999), status: 413 },
-      { why: '1,000 parameters of one list', extra: 'a[]=1&'.repeat(998), status: 200 },
-      { why: '1,001 parameters of one list', extra: 'a[]=1&'.repeat(999), status: 413 },
+      { why: '200 parameters', extra: parameters(198), status: 200 },
+      { why: '201 parameters', extra: parameters(199), status: 413 },
+      { why: '200 parameters of one name', extra: 'a=1&'.repeat(198), status: 200 },
+      { why: '201 parameters of one name', extra: 'a=1&'.repeat(199), status: 413 },
+      { why: '200 parameters of one list', extra: 'a[]=1&'.repeat(198), status: 200 },
+      { why: '201 parameters of one list', extra: 'a[]=1&'.repeat(199), status: 413 },
       { why: 'depth 32', extra: `a${'[b]'.repeat(32)}=1&`, status: 200 },
       { why: 'depth 33', extra: `a${'[b]'.repeat(33)}=1&`, status: 400 },
       { why: 'depth 32 of lists', extra: `a${'[]'.repeat(32)}=1&`, status: 200 },
       { why: 'depth 33 of lists', extra: `a${'[]'.repeat(33)}=1&`, status: 400 },
       { why: 'depth 33 with escaped brackets', extra: `a${'%5Bb%5D'.repeat(33)}=1&`, status: 400 },
-      { why: 'depth 20,000', extra: `a${'[b]'.repeat(20_000)}=1&`, status: 400 },
-      { why: '1,000 indices', extra: indices(998), status: 200 },
-      { why: '1,001 indices', extra: indices(999), status: 413 },
-      { why: '4,000 segments', extra: segments(3_998), status: 200 },
-      { why: '4,001 segments', extra: segments(3_999), status: 400 },
+      { why: 'depth 5,000', extra: `a${'[b]'.repeat(5_000)}=1&`, status: 400 },
+      { why: '200 indices', extra: indices(198), status: 200 },
+      { why: '201 indices', extra: indices(199), status: 413 },
+      { why: '500 segments', extra: segments(498), status: 200 },
+      { why: '501 segments', extra: segments(499), status: 400 },
     ]) {
       test(`3.15 ${why} returns ${status}`, async () => {
         const response = await post(program, `${extra}${RIGHT}`);
@@ -197,16 +197,16 @@ for (const store of STORES) {
       });
     }
 
-    test('3.15 the service works after forms of 99 kB that have index 999 in each bracket', async () => {
-      const names = Array.from({ length: 990 }, (_, i) => `${100 + i}${'[999]'.repeat(19)}=`);
-      const attack = names.join('&').slice(0, 99_000);
+    test('3.15 the service works after forms of 16 kB that have index 999 in each bracket', async () => {
+      const names = Array.from({ length: 190 }, (_, i) => `${100 + i}${'[999]'.repeat(19)}=`);
+      const attack = names.join('&').slice(0, 16_000);
       const responses = await Promise.all(Array.from({ length: 20 }, () => post(program, attack)));
       assert.deepEqual(new Set(responses.map((response) => response.status)), new Set([400]));
       assert.equal((await post(program, RIGHT)).status, 200);
     });
 
     test('3.15 the 413 or 400 above a limit has one plain sentence', async () => {
-      const bodies = [parameters(1001), `a${'[b]'.repeat(33)}=1`, segments(4_001)];
+      const bodies = [parameters(201), `a${'[b]'.repeat(33)}=1`, segments(501)];
       const responses = await Promise.all(bodies.map((body) => post(program, body)));
       assert.deepEqual(
         responses.map((response) => [response.status, response.headers.get('content-type')]),
