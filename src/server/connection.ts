@@ -16,7 +16,13 @@ import {
 } from '../http/message.ts';
 import { type Carrier, Exchange } from './exchange.ts';
 import type { Holder, Ledger, Network } from './ledger.ts';
-import { HANDSHAKE_BYTES, LINGER_MS, MAX_RECORD_BYTES, MAX_WAITING, REQUEST_BYTES } from './limits.ts';
+import {
+  HANDSHAKE_BYTES,
+  LINGER_MS,
+  MAX_RECORD_BYTES,
+  MAX_WAITING,
+  REQUEST_BYTES,
+} from './limits.ts';
 
 export interface Handler {
   handle(exchange: Exchange): void; // processes one request; never throws

@@ -10,7 +10,14 @@ import { plainAddress } from '../http/address.ts';
 import { MAX_FIELDS, type ParseError } from '../http/message.ts';
 import { Connection, type Context, type Handler, REASONS, STATES } from './connection.ts';
 import { Ledger, type LedgerLimits } from './ledger.ts';
-import { BACKLOG, HANDSHAKE_BYTES, HTTP_OPTIONS, IDLE_PARSERS, SWEEP_MS, TLS_OPTIONS } from './limits.ts';
+import {
+  BACKLOG,
+  HANDSHAKE_BYTES,
+  HTTP_OPTIONS,
+  IDLE_PARSERS,
+  SWEEP_MS,
+  TLS_OPTIONS,
+} from './limits.ts';
 
 /** A certificate chain and its private key, as PEM. */
 export interface KeyPair {

@@ -184,7 +184,12 @@ for (const store of STORES) {
         body: () => JSON.stringify({ id: USER, pw: PASSWORD }),
         status: 200,
       },
-      { route: 'POST /token', type: FORM, body: () => `id=${USER}&pw=correct+horse&a=`, status: 200 },
+      {
+        route: 'POST /token',
+        type: FORM,
+        body: () => `id=${USER}&pw=correct+horse&a=`,
+        status: 200,
+      },
       { route: 'POST /token', type: FORM, body: () => 'id=x&pw=y&a=', status: 401 },
     ]) {
       for (const framing of ['Content-Length', 'chunked'] as const) {

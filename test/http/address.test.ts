@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { clientAddress, counterKeys, plainAddress } from '../../src/http/address.ts';
-import { Exchange } from '../../src/http/exchange.ts';
+import { Exchange } from '../../src/server/exchange.ts';
 
 const SOCKET = '203.0.113.9';
 
@@ -316,7 +316,7 @@ describe('the keys of counters', () => {
   }
 });
 
-test('6.18 clients of one IPv6 /64 take turns together', () => {
+test('6.17 clients of one IPv6 /64 are one network', () => {
   const networkOf = (client: string) =>
     Object.assign(Object.create(Exchange.prototype) as Exchange, { client }).network;
   assert.equal(networkOf('2001:db8:1:2::3'), networkOf('2001:db8:1:2:ffff::4'));

@@ -1,7 +1,8 @@
 // Errors and their plain-text responses.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { errorReply, HttpError } from '../../src/http/errors.ts';
+import { errorReply } from '../../src/api/failures.ts';
+import { HttpError } from '../../src/http/errors.ts';
 import { CallerLeft, EmailTaken, InvalidUser, StoreUnavailable } from '../../src/user.ts';
 
 const type = 'text/plain; charset=utf-8';
