@@ -49,8 +49,6 @@ function imageEnvironment(): Record<string, string> {
 export interface Contestant {
   readonly command: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** Number of processes on the port. Default: one. */
-  readonly processes?: number;
   /** Its store. Default: Postgres. */
   readonly store?: 'sqlite';
   /** True if the contestant creates its table. Otherwise the benchmark does. */
@@ -66,8 +64,7 @@ export interface Contestant {
 /** A running contestant. */
 export interface Running {
   readonly url: string;
-  /** Its processes, mostly one. */
-  readonly pids: readonly number[];
+  readonly pid: number;
   /** Time from the spawn to the first 200. */
   readonly startMs: number;
   readonly stop: () => Promise<void>;
@@ -99,7 +96,6 @@ export const CONTESTANTS: Readonly<Record<string, Contestant>> = {
   'ours-pool-1': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '1' } },
   'ours-pool-2': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '2' } },
   'ours-pool-8': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '8' } },
-  'ours-2': { ...built(), processes: 2, env: { LOG_LEVEL: 'silent', REUSE_PORT: 'true' } },
   source: { ...shipped(ROOT), env: { LOG_LEVEL: 'silent' } },
   'source-log': shipped(ROOT),
   image: { ...image(), env: { ...imageEnvironment(), LOG_LEVEL: 'silent' }, store: 'sqlite' },
@@ -159,7 +155,7 @@ export function buildPeers(): void {
 
 /** Starts the contestant on those cores and waits for the first 200 of `GET /`. */
 export async function start(
-  { command, env = {}, processes = 1, isGraceful = false }: Contestant,
+  { command, env = {}, isGraceful = false }: Contestant,
   cores: string,
   extra: Readonly<Record<string, string>>,
 ): Promise<Running> {
@@ -167,46 +163,39 @@ export async function start(
   const [file, ...args] = on(cores, command);
   const startedAt = performance.now();
   const errors: string[] = [];
-  const children = Array.from({ length: processes }, () => {
-    const child = spawn(file, args, {
-      env: {
-        PATH: process.env.PATH,
-        NODE_ENV: 'production',
-        PORT: String(port),
-        ...SETTINGS,
-        ...env,
-        ...extra,
-      },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    killAtExit(child);
-    child.stdout.resume();
-    child.stderr.on('data', (chunk) => errors.push(String(chunk)));
-    return child;
+  const child = spawn(file, args, {
+    env: {
+      PATH: process.env.PATH,
+      NODE_ENV: 'production',
+      PORT: String(port),
+      ...SETTINGS,
+      ...env,
+      ...extra,
+    },
+    stdio: ['ignore', 'pipe', 'pipe'],
   });
+  killAtExit(child);
+  child.stdout.resume();
+  child.stderr.on('data', (chunk) => errors.push(String(chunk)));
   const stop = async () => {
-    for (const child of children) {
-      if (child.exitCode !== null || child.signalCode !== null) continue;
-      child.kill(isGraceful ? 'SIGTERM' : 'SIGKILL');
-      await once(child, 'exit');
-    }
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    child.kill(isGraceful ? 'SIGTERM' : 'SIGKILL');
+    await once(child, 'exit');
   };
   const url = `http://127.0.0.1:${port}`;
   try {
-    await firstAnswer(`${url}/`, children);
+    await firstAnswer(`${url}/`, child);
   } catch (err) {
     await stop();
     throw new Error(`${command.join(' ')} did not start: ${err}\n${errors.join('')}`);
   }
-  const pids = children.map(({ pid }) => Number(pid));
-  return { url, pids, startMs: performance.now() - startedAt, stop };
+  return { url, pid: Number(child.pid), startMs: performance.now() - startedAt, stop };
 }
 
-async function firstAnswer(url: string, children: readonly ChildProcess[]): Promise<void> {
+async function firstAnswer(url: string, child: ChildProcess): Promise<void> {
   const end = performance.now() + START_TIMEOUT_MS;
   while (performance.now() < end) {
-    const ended = children.find(({ exitCode }) => exitCode !== null);
-    if (ended) throw new Error(`exit status ${ended.exitCode}`);
+    if (child.exitCode !== null) throw new Error(`exit status ${child.exitCode}`);
     try {
       const res = await fetch(url, { headers: { connection: 'close' } });
       await res.text();

@@ -12,9 +12,6 @@ export interface Cores {
   readonly postgres: string;
 }
 
-/** Every core, in `taskset -c` syntax. */
-export const ALL_CORES = `0-${CPUS - 1}`;
-
 /** Core 0 for the contestant, core 1 for the load, all but core 0 for Postgres. */
 export const DEFAULT_CORES: Cores = {
   server: '0',

@@ -6,7 +6,7 @@ import { check } from './check.ts';
 import { type Contestant, type Running, start } from './contestants.ts';
 import type { Database, Server } from './database.ts';
 import { type Generator, load } from './load.ts';
-import { ALL_CORES, type Cores, cpuSeconds, memoryMb, stolenSeconds } from './machine.ts';
+import { type Cores, cpuSeconds, memoryMb, stolenSeconds } from './machine.ts';
 import type { Scenario } from './scenarios.ts';
 import { NO_DATABASE, sqliteFile } from './sqlite.ts';
 
@@ -127,8 +127,7 @@ async function begin(
   let running: Running | undefined;
   try {
     const extra = { DATABASE_URL: database.url, ...(contestant.store === 'sqlite' && env) };
-    const { server } = scenario.isOnAllCores ? { server: ALL_CORES } : setup.cores;
-    running = await start(contestant, server, extra);
+    running = await start(contestant, setup.cores.server, extra);
     await database.reset(rowsOf(scenario, setup));
     await check(running.url, scenario, contestant.checks ?? 'all');
     return { name, scenario, running, database, samples: [] };
@@ -156,10 +155,10 @@ async function run({ scenario, running, database }: Entry, setup: Setup): Promis
   if (writes) await database.reset(rows);
   const countBefore = effect ? await database.count() : 0;
   const job = { url: running.url, traffic, connections, seconds, rows, run: String(++runs) };
-  const cpuBefore = cpuOf(running);
+  const cpuBefore = cpuSeconds(running.pid);
   const stolenBefore = stolenSeconds();
-  const seen = await load(job, generator, scenario.isOnAllCores ? ALL_CORES : cores.load);
-  const cpu = cpuOf(running) - cpuBefore;
+  const seen = await load(job, generator, cores.load);
+  const cpu = cpuSeconds(running.pid) - cpuBefore;
   const stolen = (stolenSeconds() - stolenBefore) / (seen.seconds * availableParallelism());
   if (seen.errors > 0) throw new Error(`${seen.errors} errors in ${seen.requests} requests`);
   if (seen.requests === 0) throw new Error('no request got a response');
@@ -175,12 +174,8 @@ async function run({ scenario, running, database }: Entry, setup: Setup): Promis
     cpuUs: (cpu / seen.requests) * 1e6,
     busy: cpu / seen.seconds,
     stolen,
-    rssMb: running.pids.reduce((sum, pid) => sum + memoryMb(pid, 'VmRSS'), 0),
+    rssMb: memoryMb(running.pid, 'VmRSS'),
   };
-}
-
-function cpuOf({ pids }: Running): number {
-  return pids.reduce((sum, pid) => sum + cpuSeconds(pid), 0);
 }
 
 function rowsOf({ rows = 0 }: Scenario, { seconds }: Setup): number {

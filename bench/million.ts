@@ -78,7 +78,7 @@ async function rounds(name: string, setup: Setup): Promise<MillionSample[]> {
 }
 
 async function sample(
-  { url, pids: [pid] }: Running,
+  { url, pid }: Running,
   rows: number,
   { generator, cores }: Setup,
 ): Promise<MillionSample> {
@@ -109,7 +109,7 @@ async function sample(
     totalBusyMs: beside.totalMs,
     otherP50Ms: seen.p50Ms,
     otherP99Ms: seen.p99Ms,
-    peakMb: memoryMb(pid!, 'VmHWM'),
+    peakMb: memoryMb(pid, 'VmHWM'),
   };
 }
 

@@ -16,8 +16,6 @@ export interface Scenario {
   /** True to emulate a disk whose fsync takes 2 ms. */
   readonly slowFsync?: boolean;
   readonly connections: number;
-  /** True if contestants and load share all cores. */
-  readonly isOnAllCores?: boolean;
   /** Users in the table before a run; with `perSecond`, that many for each second of the run. */
   readonly rows?: number | { readonly perSecond: number };
   /** Number of users that a request adds or removes; checked against the table after the run. */
@@ -204,16 +202,6 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
     traffic: { method: 'DELETE', path: '/users/{n}', headers: {} },
   },
   shipped: { ...greeting, title: 'GET /, as shipped', contestants: AS_SHIPPED, baseline: 'ours' },
-  'two-processes': {
-    ...greeting,
-    title: 'GET /, all cores shared with the load',
-    ...{ contestants: ['ours', 'ours-2'], baseline: 'ours', isOnAllCores: true },
-  },
-  'two-processes-token': {
-    ...notes20k,
-    title: 'GET /notes, 20,000 tokens, all cores shared with the load',
-    ...{ contestants: ['ours', 'ours-2'], baseline: 'ours', isOnAllCores: true },
-  },
   'shipped-user': {
     ...userById,
     title: 'GET /users/{id}, as shipped',

@@ -65,7 +65,7 @@ export async function startup(names: readonly string[], setup: Setup): Promise<S
 async function once({ contestant, database }: Entry, cores: string): Promise<StartSample> {
   const running = await start(contestant, cores, { DATABASE_URL: database.url });
   await sleep(IDLE_MS);
-  const idleMb = memoryMb(running.pids[0]!, 'VmRSS');
+  const idleMb = memoryMb(running.pid, 'VmRSS');
   await running.stop();
   return { startMs: running.startMs, idleMb };
 }

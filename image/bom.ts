@@ -94,6 +94,7 @@ function nodePart({ versions, nodeHash }: Materials, needs: readonly string[]): 
     type: 'application',
     name: 'node',
     version: versions.node,
+    licenses: licensesOf('node'),
     cpe: cpe('nodejs:node.js', versions.node),
     purl: `pkg:generic/node@${versions.node}`,
     hashes: [{ alg: 'SHA-256', content: nodeHash }],
@@ -124,6 +125,43 @@ const PRODUCTS: Readonly<Record<string, readonly [product: string, software?: st
 /** Libraries that are npm packages with the same name. */
 const NPM = ['acorn', 'amaro', 'undici'];
 
+/** SPDX expressions: node and the libraries in its binary as its LICENSE has them, and Debian's source packages. */
+const LICENSES: Readonly<Record<string, string>> = {
+  node: 'MIT',
+  acorn: 'MIT',
+  ada: 'MIT',
+  amaro: 'MIT',
+  ares: 'MIT',
+  brotli: 'MIT',
+  icu: 'Unicode-3.0',
+  libffi: 'MIT',
+  lief: 'Apache-2.0',
+  llhttp: 'MIT',
+  merve: 'MIT',
+  nbytes: 'MIT',
+  ncrypto: 'MIT',
+  nghttp2: 'MIT',
+  openssl: 'Apache-2.0',
+  simdjson: 'Apache-2.0',
+  simdutf: 'MIT',
+  sqlite: 'blessing',
+  undici: 'MIT',
+  uv: 'MIT',
+  uvwasi: 'MIT',
+  v8: 'BSD-3-Clause',
+  zlib: 'Zlib',
+  zstd: 'BSD-3-Clause',
+  glibc: 'LGPL-2.1-or-later',
+  'gcc-12': 'GPL-3.0-or-later WITH GCC-exception-3.1',
+};
+
+/** Throws for a part without a known licence, so that a new one stops the build. */
+function licensesOf(name: string): readonly object[] {
+  const expression = LICENSES[name];
+  if (expression === undefined) throw new Error(`image/bom.ts: no licence for ${name}`);
+  return [{ expression }];
+}
+
 /** Versions of interfaces or data. */
 const NO_LIBRARIES = ['node', 'modules', 'napi', 'cldr', 'tz', 'unicode'];
 
@@ -138,6 +176,7 @@ function bundledParts(versions: NodeJS.ProcessVersions): readonly Part[] {
       type: 'library',
       name,
       version,
+      licenses: licensesOf(name),
       ...(product && { cpe: cpe(product, number, software) }),
       purl: `pkg:${NPM.includes(name) ? 'npm' : 'generic'}/${name}@${number}`,
     };
@@ -163,7 +202,7 @@ function debianPart(
   const wanted = (field(stanza, 'Depends') ?? '').split(/[,|]/).map((text) => text.trim());
   const names = wanted.map((text) => text.replace(/[\s:(].*/, ''));
   return {
-    component: { type: 'library', name, version, purl },
+    component: { type: 'library', name, version, licenses: licensesOf(source), purl },
     needs: all.map((other) => other.name).filter((other) => names.includes(other)),
   };
 }

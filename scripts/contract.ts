@@ -53,7 +53,7 @@ export function ruleIds(contract: string): readonly string[] {
 
 /** Returns the citations in src, scripts and db. A row of src/config.ts cites its variable's rule. */
 export function findCode(): readonly Citation[] {
-  return globSync(['src/**/*.ts', 'scripts/**/*.ts', 'db/**/*.sql'], { cwd: ROOT })
+  return globSync(['src/**/*.{js,ts}', 'scripts/**/*.ts', 'db/**/*.sql'], { cwd: ROOT })
     .sort()
     .flatMap((file) => {
       const lines = readFileSync(join(ROOT, file), 'utf8').split('\n');

@@ -1,4 +1,4 @@
-// Writes dist/main.d.cts, the types of the package: the types of src/start.ts, with every setting
+// Writes dist/start.d.cts, the types of the package: the types of src/start.ts, with every setting
 // written out. The comment of a setting comes from its row in the README.
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -55,7 +55,7 @@ try {
   if (/\bimport\b/.test(types.replace(/\/\*[\s\S]*?\*\//g, ''))) {
     throw new Error('src/start.ts exports types of other files');
   }
-  writeFileSync(join(ROOT, 'dist/main.d.cts'), types);
+  writeFileSync(join(ROOT, 'dist/start.d.cts'), types);
 } finally {
   rmSync(folder, { recursive: true });
 }

@@ -7,7 +7,7 @@ import { type Access, challenge, realmOf } from '../src/auth/access.ts';
 import { MEDIA_TYPES } from '../src/http/media.ts';
 import type { Route } from '../src/route.ts';
 import { routes } from '../src/routes.ts';
-import { VERSION } from '../src/version.ts';
+import { VERSION } from '../src/version.js';
 import { HEADERS } from './openapi/headers.ts';
 import { OPERATIONS, type Operation, TAGS } from './openapi/operations.ts';
 import { PARAMETERS, SECURITY_SCHEMES } from './openapi/parameters.ts';

@@ -59,7 +59,7 @@ export function routeTable(): string {
 }
 
 function fileTable(): string {
-  const left = new Set(globSync('**/*.{ts,html}', { cwd: SRC }));
+  const left = new Set(globSync('**/*.{js,ts,html}', { cwd: SRC }));
   const rows = READING_ORDER.flatMap(({ title, patterns }) => {
     const files = patterns.flatMap((pattern) => {
       const found = globSync(pattern, { cwd: SRC }).sort();
@@ -102,13 +102,14 @@ const READING_ORDER = [
   {
     title: 'The rest, by interest',
     patterns: [
+      'launch.js',
       'main.ts',
       'config.ts',
       'service.ts',
       'api/*.ts',
       'http/*.ts',
       'ops/*.ts',
-      '**/*.{ts,html}',
+      '**/*.{js,ts,html}',
     ],
   },
 ] as const;

@@ -23,7 +23,12 @@ interface Setting<T> {
   // Returns undefined if the value is invalid, or throws an Error with the reason and what is expected.
   readonly parse: (value: string) => T | undefined;
   readonly default?: T;
+  readonly isProse?: true; // may contain UNTYPABLE characters
 }
+
+// Nobody can type these in a login form, and RFC 7617 §2 forbids most of them: control characters, such as a
+// second line end of a file, other line ends, a byte order mark, and what is left of text that is not UTF-8.
+const UNTYPABLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\uFEFF\uFFFD]/u; // 1.8
 
 function integer(min: number, max: number): Setting<number> {
   return {
@@ -46,7 +51,8 @@ function string(expected: string, isValid: (value: string) => boolean): Setting<
   return { expected, parse: (value) => (isValid(value) ? value : undefined) };
 }
 
-const text = string('any text', () => true);
+const text = string('text', () => true);
+const prose = { ...text, isProse: true } as const;
 const port = integer(0, 65_535);
 const milliseconds = integer(0, 3_600_000);
 const boolean = oneOf([true, false]);
@@ -66,7 +72,8 @@ const SETTINGS = {
     parse(url) {
       const database = parseDatabaseUrl(url);
       const rootCert = database?.engine === 'postgres' ? database.sslRootCert : undefined;
-      if (rootCert !== undefined) readPem(rootCert, 'sslrootcert to be the path of a PEM file');
+      if (rootCert !== undefined && rootCert !== 'system')
+        readPem(rootCert, 'sslrootcert to be the path of a PEM file');
       return database;
     },
     default: parseDatabaseUrl('sqlite:data/service.db')!,
@@ -74,15 +81,15 @@ const SETTINGS = {
   DATABASE_POOL_SIZE: { ...integer(1, 100), default: 4 },
   DATABASE_TIMEOUT_MS: { ...integer(100, 600_000), default: 5000 },
   AUTH_USER: {
-    ...string('a name without ":" or control characters', (value) => !/[:\p{Cc}]/u.test(value)),
+    ...string('a name without ":"', (value) => !value.includes(':')),
     default: 'admin',
   },
-  AUTH_PASSWORD: string('at least 8 characters', (value) => [...value].length >= 8),
+  AUTH_PASSWORD: string('at least 8 characters', (value) => [...value.normalize()].length >= 8),
   AUTH_NAME: { ...text, default: 'Administrator' },
   SIGNING_SECRET: secret,
   SIGNING_SECRET_PREVIOUS: secret,
-  NOTE_TITLE: { ...text, default: 'Welcome' },
-  NOTE_CONTENTS: { ...text, default: 'This note is kept by the service and read with a token.' },
+  NOTE_TITLE: { ...prose, default: 'Welcome' },
+  NOTE_CONTENTS: { ...prose, default: 'This note is kept by the service and read with a token.' },
   PROTECT_USERS: { ...boolean, default: false },
   TLS_CERT_FILE: pemFile,
   TLS_KEY_FILE: pemFile,
@@ -90,15 +97,15 @@ const SETTINGS = {
   AUTH_FAILURES_PER_MINUTE: { ...integer(0, 1000), default: 60 },
   BODY_LIMIT_BYTES: { ...integer(1, 16 * 1024 * 1024), default: 16 * 1024 },
   MEMORY_LIMIT_BYTES: integer(64 * 1024 * 1024, 9_999_999_999),
-  // serialized-origin = scheme "://" host [ ":" port ]   (RFC 6454 §7.1)
   CORS_ORIGIN: string(
     'an origin such as https://app.example, or *',
-    (value) => value === '*' || (URL.canParse(value) && new URL(value).origin === value),
+    (value) => value === '*' || isOrigin(value),
   ),
   LOG_LEVEL: { ...oneOf(LEVELS), default: 'info' },
+  // `Keep-Alive` announces whole seconds.
+  IDLE_TIMEOUT_MS: { ...integer(1000, 86_400_000), default: 65_000 },
   SHUTDOWN_DELAY_MS: { ...milliseconds, default: 0 },
   SHUTDOWN_TIMEOUT_MS: { ...milliseconds, default: 8000 },
-  REUSE_PORT: { ...boolean, default: false },
 } as const satisfies Record<string, Setting<unknown>>;
 
 type Name = keyof typeof SETTINGS;
@@ -158,6 +165,13 @@ export function readTls({ TLS_CERT_FILE, TLS_KEY_FILE }: Config): KeyPair | unde
   return pair;
 }
 
+/** serialized-origin = scheme "://" host [ ":" port ], in any scheme (RFC 6454 §7.1), as browsers send it. */
+function isOrigin(value: string): boolean {
+  if (!/^[a-z0-9+.-]+:\/\/[a-z0-9._:[\]-]+$/.test(value) || !URL.canParse(value)) return false;
+  const { protocol, host } = new URL(value); // without a default port
+  return value === `${protocol}//${host}`;
+}
+
 /** Rejects an empty file, which node:tls takes for an absent option. */
 function readPem(path: string, expected = pemFile.expected): string {
   try {
@@ -175,6 +189,12 @@ function read<N extends Name>(env: Environment, name: N, problems: string[]): Co
   const value = setting === pemFile ? env[name] : valueOrFile(env, name, problems); // 1.3
   if (!value) return setting.default as Config[N]; // 1.5
   try {
+    const [found] = (!setting.isProse && UNTYPABLE.exec(value)) || [];
+    if (found !== undefined) {
+      const code = found.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0');
+      const expected = `${setting.expected}, without control characters, line ends and byte order marks`;
+      throw new Error(`contains U+${code}; expected ${expected}`); // 1.8
+    }
     const parsed = setting.parse(value);
     if (parsed !== undefined) return parsed as Config[N];
     problems.push(`${name}: invalid; expected ${setting.expected}`);

@@ -3,12 +3,13 @@ import { once } from 'node:events';
 import { fstatSync, write } from 'node:fs';
 import { get, type IncomingMessage } from 'node:http';
 import { text } from 'node:stream/consumers';
+import { isatty } from 'node:tty';
 import { promisify } from 'node:util';
-import { setTimeout, sleep } from './clock.ts';
+import { now, setTimeout, sleep } from './clock.ts';
 import { type Config, InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log, type Sink } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
-import { VERSION } from './version.ts';
+import { nodeProblem, VERSION } from './version.js';
 
 const EXIT = { ok: 0, failed: 1, software: 70, config: 78 } as const; // 6.11, sysexits.h
 const USAGE = 'usage: notes-users [--json | --live | --ready | --help | --version]';
@@ -24,29 +25,24 @@ const HELP = `${USAGE}
 Settings come from environment variables; the README lists them.
 `;
 
-const OLDEST_NODE = 24;
 const PROBE_TIMEOUT_MS = 2_500; // 6.5
 const FLUSH_TIMEOUT_MS = 500;
+// A terminal signals the whole process group and npm relays the signal, so one Ctrl-C arrives twice.
+const REPEAT_MS = 1_000; // 6.2
 const LINE_FEED = 0x0a;
 const writeBytes = promisify(write);
 
 // Errors of a connection whose peer is gone. The rest of the process is not affected.
 const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'];
 
-// False if a test suite imports the built file; undefined in node before 24.2.
-if (import.meta.main !== false) {
-  main().catch((err: Error) => {
-    fail(err instanceof InvalidConfig ? EXIT.config : EXIT.failed, err.message); // 1.6, 6.4
-    // An unread line on stderr would keep the process alive.
-    setTimeout(() => process.exit(), FLUSH_TIMEOUT_MS).unref(); // 6.12
-  });
-}
+main().catch((err: Error) => {
+  fail(err instanceof InvalidConfig ? EXIT.config : EXIT.failed, err.message); // 1.6, 6.4
+  // An unread line on stderr would keep the process alive.
+  setTimeout(() => process.exit(), FLUSH_TIMEOUT_MS).unref(); // 6.12
+});
 
 async function main(): Promise<void> {
-  const { node } = process.versions;
-  if (Number.parseInt(node, 10) < OLDEST_NODE) {
-    return fail(EXIT.failed, `notes-users needs node ${OLDEST_NODE} or newer; this is ${node}`); // 9.7
-  }
+  if (nodeProblem !== undefined) throw new Error(nodeProblem); // 9.7
   const argument = process.argv.slice(2).join(' ');
   switch (argument) {
     case '--live':
@@ -91,16 +87,22 @@ async function serve(isJson: boolean): Promise<void> {
 
   let service: Service | undefined;
   let faultStatus: number | undefined;
-  let hasSignal = false;
+  let signalMs: number | undefined;
   const stop = async () => {
     // A service that has not started has nothing to finish.
     const isInTime = service === undefined || (await service.stop().catch(() => false)); // 6.2
     exit(faultStatus ?? (isInTime ? EXIT.ok : EXIT.failed));
   };
   const onSignal = () => {
-    if (hasSignal) exit(EXIT.failed); // 6.2
-    hasSignal = true;
-    stop();
+    signalMs ??= now();
+    if (now() - signalMs < REPEAT_MS) stop();
+    else exit(EXIT.failed); // 6.2
+  };
+  const hasTerminal = () => [0, 1, 2].some(isatty); // false once the terminal is closed
+  const isInteractive = hasTerminal();
+  const onHangup = () => {
+    if (isInteractive && !hasTerminal()) onSignal();
+    else service?.reloadTls(); // 6.9
   };
   const onFault = (err: unknown) => {
     log.error('fault outside a request', { cause: (err as Error)?.stack ?? String(err) }); // 6.16
@@ -112,7 +114,7 @@ async function serve(isJson: boolean): Promise<void> {
   process.on('unhandledRejection', onFault);
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
-  process.on('SIGHUP', () => service?.reloadTls()); // 6.9: without a handler, it would end the process.
+  process.on('SIGHUP', onHangup);
 
   service = await startService(config, log, (err) => {
     log.error('cannot serve', { cause: err.message });

@@ -19,7 +19,6 @@ interface PipelineOptions {
   readonly routes: RouteTable;
   readonly services: Services;
   readonly bodyLimitBytes: number;
-  readonly trustProxy: number;
   readonly corsOrigin: string | undefined; // undefined: no CORS headers
   readonly now: () => number; // a monotonic clock in milliseconds
   readonly isStopping: () => boolean; // true: each connection closes after its last response
@@ -62,12 +61,12 @@ export class Pipeline implements Handler {
 
   handle(exchange: Exchange): void {
     const { headers, connection, method } = exchange;
-    const { trustProxy, begin } = this.#options;
+    const { services, begin } = this.#options;
     const id = headers['x-request-id'];
     const isKept = typeof id === 'string' && REQUEST_ID.test(id);
     exchange.requestId = isKept ? id : this.#newRequestId(); // 2.2
     const forwardedFor = headers['x-forwarded-for'] as string | undefined;
-    exchange.client = clientAddress(connection.address, forwardedFor, trustProxy);
+    exchange.client = clientAddress(connection.address, forwardedFor, services.trustProxy);
     begin(method);
     try {
       const reply = this.#process(exchange);

@@ -9,6 +9,7 @@ import type { UserStore } from './user.ts';
 /** Everything that handlers use besides the request. All requests share it. */
 export interface Services extends AuthServices {
   readonly store: UserStore;
+  readonly trustProxy: number;
   readonly note: string; // as JSON
   readonly openapi: StaticDocument;
   readonly docs: StaticDocument;

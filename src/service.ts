@@ -17,15 +17,11 @@ import { adminLimits, apiLimits, STOP_GRACE_MS } from './server/limits.ts';
 import { Listener } from './server/listener.ts';
 import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
-import { Turns } from './turns.ts';
 import { StoreUnavailable } from './user.ts';
 
 // A client that reads nothing of a response for this long plus DATABASE_TIMEOUT_MS is disconnected. While
 // its request waits for the store, there is nothing to read.
 const UNREAD_TIMEOUT_MS = 60_000;
-// Longer than the 60 s after which most load balancers drop an idle connection: the side that sends the next
-// request should be the one that closes.
-const IDLE_TIMEOUT_MS = 65_000; // 6.14
 
 export type Service = Awaited<ReturnType<typeof startService>>;
 type OnFatal = (err: Error) => void; // called if the service can never use its database
@@ -46,16 +42,15 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL, DATABASE_TIMEOUT_MS } = config;
   const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
   const { SIGNING_SECRET: secret = randomText(32), SIGNING_SECRET_PREVIOUS: previous } = config;
-  const turns = new Turns(now);
   const tls = readTls(config);
   const [openapi, docs] = await readDocuments();
   const opened = await openStore(DATABASE_URL, {
-    turns,
     poolSize: config.DATABASE_POOL_SIZE,
     timeoutMs: DATABASE_TIMEOUT_MS,
     now,
     onUnavailable: (cause) => log.error('store unavailable', { cause: causeOf(cause) }),
     onAvailable: () => log.info('store available'),
+    info: log.info,
     debug: log.debug,
     onFatal,
   });
@@ -81,9 +76,9 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
       tokens: new Tokens({ id: user, name }, secrets, () => unixMs() / 1000),
       limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, now),
       protectUsers: config.PROTECT_USERS,
+      trustProxy: config.TRUST_PROXY,
     },
     bodyLimitBytes: config.BODY_LIMIT_BYTES,
-    trustProxy: config.TRUST_PROXY,
     corsOrigin: config.CORS_ORIGIN,
     now,
     isStopping,
@@ -106,7 +101,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     !!tls,
   );
   const timeouts = {
-    idleTimeoutMs: IDLE_TIMEOUT_MS,
+    idleTimeoutMs: config.IDLE_TIMEOUT_MS,
     unreadTimeoutMs: UNREAD_TIMEOUT_MS + DATABASE_TIMEOUT_MS, // 6.3
   };
   const onRoomMade = (count: number) => {
@@ -152,7 +147,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     }
   };
 
-  const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST, config.REUSE_PORT), HOST);
+  const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST), HOST);
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
     const handler = adminHandler(isStopping, store, metrics, () => api.usage());

@@ -3,6 +3,7 @@
 import { type Config, readConfig, START_DEFAULTS, VARIABLES } from './config.ts';
 import { Log } from './ops/log.ts';
 import { startService } from './service.ts';
+import { nodeProblem } from './version.js';
 
 /**
  * Settings by the names of the environment variables. An undefined or empty one has its default.
@@ -42,9 +43,10 @@ export interface RunningService {
  *     const res = await fetch(`${service.url}/users`);
  *
  * @throws an Error named `InvalidConfig` with a line for each invalid setting, or the system's error
- *   if the port or the SQLite file can't be opened
+ *   if the port or the SQLite file can't be opened, or an Error that says which node it needs
  */
 export async function start(settings: Settings = {}): Promise<RunningService> {
+  if (nodeProblem !== undefined) throw new Error(nodeProblem); // 9.7
   const names: readonly string[] = VARIABLES.filter((name) => name !== 'LOG_LEVEL');
   const problems: string[] = [];
   const env: Record<string, string> = { ...START_DEFAULTS }; // 9.1

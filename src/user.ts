@@ -34,7 +34,7 @@ export type Page = { readonly after: number; readonly limit: number };
 
 /** The client on whose behalf a method of a store is called. */
 export interface Caller {
-  readonly network: string; // its IPv4 address or IPv6 /64, by which clients take turns (6.18)
+  readonly network: string; // its IPv4 address or IPv6 /64, by which clients take turns (5.11)
   readonly hasLeft: boolean; // if true, a call that has not begun fails with CallerLeft (4.17)
 }
 

@@ -42,6 +42,7 @@ interface Component {
   readonly name: string;
   readonly cpe?: string;
   readonly purl?: string;
+  readonly licenses?: readonly unknown[];
 }
 
 const parse = (materials: Materials) => JSON.parse(billOfMaterials(materials));
@@ -74,6 +75,14 @@ describe('the bill of materials', () => {
       if (cpe !== undefined) assert.match(cpe, CPE, name);
       if (type !== 'operating-system') assert.match(purl ?? '', PURL, name);
     }
+  });
+
+  test('every part has its licence, and a part without a known one stops the build', () => {
+    for (const { name, type, licenses } of components) {
+      if (type !== 'operating-system') assert.equal(licenses?.length, 1, name);
+    }
+    const versions = { ...process.versions, another: '1.0' };
+    assert.throws(() => billOfMaterials({ ...MATERIALS, versions }), /no licence for another/);
   });
 
   test("a Debian package has its source package, which Debian's advisories name", () => {

@@ -1,5 +1,5 @@
-// dist/main.cjs is one readable file that runs from any folder next to db/ and node_modules/. It
-// loads only the modules that the settings need.
+// dist/main.cjs and dist/start.cjs, the program and the library, are each one readable file that runs
+// from any folder next to db/ and node_modules/. They load only the modules that the settings need.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, globSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -27,27 +27,27 @@ Server.prototype.listen = function (...args) {
 test('3.18 every module is built with the same lines, and http/form.js exports parseForm', async () => {
   const folder = newFolder();
   build(folder);
-  const sources = globSync('**/*.ts', { cwd: join(ROOT, 'src') });
+  const sources = globSync('**/*.{js,ts}', { cwd: join(ROOT, 'src') });
   assert.ok(sources.includes('main.ts'));
   for (const source of sources) {
     const lines = (path: string) => readFileSync(path, 'utf8').split('\n').length;
-    const built = join(folder, source.replace(/ts$/, 'js'));
+    const built = join(folder, source.replace(/[jt]s$/, 'js'));
     assert.equal(lines(built), lines(join(ROOT, 'src', source)), source);
   }
   const { parseForm } = await import(join(folder, 'http/form.js'));
   assert.deepEqual(parseForm('a[b]=1'), { a: { b: '1' } });
 });
 
-describe('dist/main.cjs', () => {
+describe('dist/main.cjs and dist/start.cjs', () => {
   let folder = '';
   let file = '';
-  let text = '';
+  let library = '';
 
   before(() => {
     folder = newFolder();
     file = join(folder, 'dist/main.cjs');
     build(join(folder, 'dist'));
-    text = readFileSync(file, 'utf8');
+    library = join(folder, 'dist/start.cjs');
     cpSync(join(ROOT, 'db'), join(folder, 'db'), { recursive: true });
     for (const name of ['src/docs.html', 'openapi.json'])
       cpSync(join(ROOT, name), join(folder, name));
@@ -70,23 +70,30 @@ describe('dist/main.cjs', () => {
     return readFileSync(list, 'utf8');
   }
 
-  test('it names the source of every module', () => {
-    const sources = globSync('**/*.ts', { cwd: join(ROOT, 'src') }).sort();
+  test('together they name the source of every module', () => {
+    const sources = globSync('**/*.{js,ts}', { cwd: join(ROOT, 'src') }).sort();
+    const text = readFileSync(file, 'utf8') + readFileSync(library, 'utf8');
     const named = new Set(Array.from(text.matchAll(/^\/\/ src\/(\S+)$/gm), ([, path]) => path!));
     assert.deepEqual(
       sources.filter((path) => !named.has(path)),
-      TYPES_ONLY,
+      ['launch.js', ...TYPES_ONLY],
     );
   });
 
-  test('it keeps the header comment of every module, and the docstrings of functions', () => {
+  test('they keep the header comment of every module, and the docstrings of functions', () => {
     const sources = globSync('**/*.ts', { cwd: join(ROOT, 'src') });
     for (const path of sources.filter((path) => !TYPES_ONLY.includes(path))) {
+      const text = readFileSync(path === 'start.ts' ? library : file, 'utf8');
       const [head = ''] = readFileSync(join(ROOT, 'src', path), 'utf8').split('\n', 1);
       assert.ok(text.includes(`\n${head}\n`), path);
     }
-    assert.match(text, /\n \* @throws HttpError 413 beyond 1,000 [^/]+\*\/\nfunction parseForm\(/);
-    assert.doesNotMatch(text, /^ *(?:\/\/!|\/\*!)/m);
+    for (const text of [readFileSync(file, 'utf8'), readFileSync(library, 'utf8')]) {
+      assert.match(
+        text,
+        /\n \* @throws HttpError 413 beyond 1,000 [^/]+\*\/\nfunction parseForm\(/,
+      );
+      assert.doesNotMatch(text, /^ *(?:\/\/!|\/\*!)/m);
+    }
   });
 
   test('it loads node:sqlite, the Postgres driver and TLS only if the settings need them', () => {
@@ -110,19 +117,20 @@ describe('dist/main.cjs', () => {
     });
   }
 
-  test('on an older node it prints one line with the required version', () => {
+  test('9.7 on an older node the program prints one line with the required version', () => {
     const preload = join(folder, 'older.cjs');
-    writeFileSync(
-      preload,
-      "Object.defineProperty(process, 'versions', { value: { node: '22.9.0' } })",
-    );
+    const versions = "Object.defineProperty(process, 'versions', { value: { node: '22.9.0' } })";
+    writeFileSync(preload, versions);
     const { status, stdout, stderr } = run({}, '--require', preload);
-    assert.equal(stderr, 'notes-users needs node 24 or newer; this is 22.9.0\n');
+    assert.equal(
+      stderr,
+      'notes-users needs Node 24 or newer, and this is Node 22.9.0. Install one from https://nodejs.org.\n',
+    );
     assert.deepEqual([status, stdout], [1, '']);
   });
 
-  test('imported, it starts nothing and exports only `start`', async () => {
-    assert.deepEqual(Object.keys(await import(file)).sort(), [
+  test('imported, the library starts nothing and exports only `start`', async () => {
+    assert.deepEqual(Object.keys(await import(library)).sort(), [
       'default',
       'module.exports',
       'start',

@@ -66,9 +66,9 @@ test('without variables every setting has its default', () => {
     MEMORY_LIMIT_BYTES: undefined,
     CORS_ORIGIN: undefined,
     LOG_LEVEL: 'info',
+    IDLE_TIMEOUT_MS: 65_000,
     SHUTDOWN_DELAY_MS: 0,
     SHUTDOWN_TIMEOUT_MS: 8000,
-    REUSE_PORT: false,
   };
   assert.deepEqual(readConfig({}), config);
   // An empty value counts as unset.
@@ -86,8 +86,8 @@ test('the variables are those of the contract', () => {
     ...['AUTH_USER', 'AUTH_PASSWORD', 'AUTH_NAME', 'SIGNING_SECRET', 'SIGNING_SECRET_PREVIOUS'],
     ...['NOTE_TITLE', 'NOTE_CONTENTS', 'PROTECT_USERS', 'TLS_CERT_FILE', 'TLS_KEY_FILE'],
     ...['TRUST_PROXY', 'AUTH_FAILURES_PER_MINUTE', 'BODY_LIMIT_BYTES', 'MEMORY_LIMIT_BYTES'],
-    ...['CORS_ORIGIN', 'LOG_LEVEL'],
-    ...['SHUTDOWN_DELAY_MS', 'SHUTDOWN_TIMEOUT_MS', 'REUSE_PORT'],
+    ...['CORS_ORIGIN', 'LOG_LEVEL', 'IDLE_TIMEOUT_MS'],
+    ...['SHUTDOWN_DELAY_MS', 'SHUTDOWN_TIMEOUT_MS'],
   ]);
 });
 
@@ -140,6 +140,19 @@ describe('valid values', () => {
       value: 'http://localhost:5173',
       setting: { CORS_ORIGIN: 'http://localhost:5173' },
     },
+    ...[
+      ...[
+        'capacitor://localhost',
+        'ionic://localhost',
+        'tauri://localhost',
+        'http://tauri.localhost',
+      ],
+      ...['chrome-extension://abcdefghijklmnopabcdefghijklmnop', 'app://-', 'app://obsidian.md'],
+      ...['moz-extension://6ccd1b4a-3a5c-4c0e-9c3c-1d6f4e2b7a90', 'vscode-webview://1f2e3d'],
+      'x+y.z-1://host:8080',
+    ].map((value) => ({ name: 'CORS_ORIGIN', value, setting: { CORS_ORIGIN: value } })),
+    { name: 'IDLE_TIMEOUT_MS', value: '1000', setting: { IDLE_TIMEOUT_MS: 1000 } },
+    { name: 'IDLE_TIMEOUT_MS', value: '86400000', setting: { IDLE_TIMEOUT_MS: 86_400_000 } },
     { name: 'CORS_ORIGIN', value: 'http://[::1]:81', setting: { CORS_ORIGIN: 'http://[::1]:81' } },
     ...['silent', 'error', 'info', 'debug'].map((value) => ({
       name: 'LOG_LEVEL',
@@ -150,8 +163,6 @@ describe('valid values', () => {
     { name: 'SHUTDOWN_DELAY_MS', value: '3600000', setting: { SHUTDOWN_DELAY_MS: 3_600_000 } },
     { name: 'SHUTDOWN_TIMEOUT_MS', value: '0', setting: { SHUTDOWN_TIMEOUT_MS: 0 } },
     { name: 'SHUTDOWN_TIMEOUT_MS', value: '3600000', setting: { SHUTDOWN_TIMEOUT_MS: 3_600_000 } },
-    { name: 'REUSE_PORT', value: 'true', setting: { REUSE_PORT: true } },
-    { name: 'REUSE_PORT', value: 'false', setting: { REUSE_PORT: false } },
   ]) {
     test(`${name}=${value.slice(0, 40)}`, () => {
       assert.deepEqual(readConfig({ [name]: value }), { ...readConfig({}), ...setting });
@@ -168,13 +179,14 @@ describe('invalid values', () => {
     TRUST_PROXY: [0, 100],
     AUTH_FAILURES_PER_MINUTE: [0, 1000],
     BODY_LIMIT_BYTES: [1, 16_777_216],
+    IDLE_TIMEOUT_MS: [1000, 86_400_000],
     SHUTDOWN_DELAY_MS: [0, 3_600_000],
     SHUTDOWN_TIMEOUT_MS: [0, 3_600_000],
   } as const;
   const secret = 'a key of at least 32 bytes of UTF-8';
   const origin = 'an origin such as https://app.example, or *';
   const database = 'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
-  const user = 'a name without ":" or control characters';
+  const user = 'a name without ":"';
   for (const { name, value, expected } of [
     ...[
       '-1',
@@ -206,23 +218,22 @@ describe('invalid values', () => {
       value,
       expected: database,
     })),
-    ...['a:b', ':', 'a\nb', 'a\u007f'].map((value) => ({
+    ...['a:b', ':'].map((value) => ({
       name: 'AUTH_USER',
       value,
       expected: user,
     })),
     { name: 'AUTH_PASSWORD', value: '7 chars', expected: 'at least 8 characters' },
     { name: 'AUTH_PASSWORD', value: '😀'.repeat(7), expected: 'at least 8 characters' },
+    { name: 'AUTH_PASSWORD', value: 'e\u0301'.repeat(7), expected: 'at least 8 characters' },
     { name: 'SIGNING_SECRET', value: 'x'.repeat(31), expected: secret },
     { name: 'SIGNING_SECRET', value: 'é'.repeat(15), expected: secret },
     { name: 'SIGNING_SECRET_PREVIOUS', value: 'x'.repeat(31), expected: secret },
-    ...['TRUE', 'yes', '1', ' true'].flatMap((value) =>
-      ['PROTECT_USERS', 'REUSE_PORT'].map((name) => ({
-        name,
-        value,
-        expected: 'one of true, false',
-      })),
-    ),
+    ...['TRUE', 'yes', '1', ' true'].map((value) => ({
+      name: 'PROTECT_USERS',
+      value,
+      expected: 'one of true, false',
+    })),
     ...[
       'https://app.example/',
       'https://app.example/x',
@@ -232,6 +243,23 @@ describe('invalid values', () => {
       'HTTPS://app.example',
       'https://app.example:443',
       'https://u:secret@app.example',
+      'https://exämple.com',
+      'capacitor://localhost/',
+      'capacitor://localhost/index.html',
+      'capacitor://localhost?x',
+      'capacitor://localhost#x',
+      'capacitor://u@localhost',
+      'capacitor://LocalHost',
+      'Capacitor://localhost',
+      'capacitor:localhost',
+      'capacitor://',
+      'capacitor://exämple',
+      'tauri://localhost tauri://other',
+      'chrome-extension://*',
+      '1app://localhost',
+      'blob:https://app.example',
+      'file://',
+      'data:text/html,x',
       '**',
     ].map((value) => ({ name: 'CORS_ORIGIN', value, expected: origin })),
     ...['INFO', 'warn', 'trace', 'none', 'constructor'].map((value) => ({
@@ -247,6 +275,58 @@ describe('invalid values', () => {
     });
   }
 
+  const odd = {
+    'a second line end': ['\n', 'U+000A'],
+    'a carriage return': ['\r', 'U+000D'],
+    'a tab': ['\t', 'U+0009'],
+    'an escape': ['\u001b', 'U+001B'],
+    DEL: ['\u007f', 'U+007F'],
+    'a next line of C1': ['\u0085', 'U+0085'],
+    'a line separator': ['\u2028', 'U+2028'],
+    'a paragraph separator': ['\u2029', 'U+2029'],
+    'a byte order mark': ['\ufeff', 'U+FEFF'],
+    'what is left of Latin-1': ['\ufffd', 'U+FFFD'],
+  } as const;
+  const strange = VARIABLES.filter((name) => !name.startsWith('NOTE_'));
+  for (const [why, [character, code]] of Object.entries(odd)) {
+    test(`1.8 ${why} at either end or within is refused, and only its code is printed`, () => {
+      for (const name of strange) {
+        for (const value of [`${KEY}${character}`, `${character}${KEY}`, `1${character}${KEY}`]) {
+          const [problem = '', ...rest] = problems({ [name]: value });
+          assert.ok(problem.startsWith(`${name}: contains ${code}; expected `), problem);
+          assert.ok(!problem.includes(KEY) && !problem.includes(character), problem);
+          assert.deepEqual(
+            rest.filter((other) => !other.startsWith('TLS_')),
+            [],
+          );
+        }
+      }
+    });
+  }
+
+  test('1.8 a lone surrogate, which only start() can have, is refused', () =>
+    assert.match(
+      problems({ AUTH_PASSWORD: `${KEY}\ud800` }).join(),
+      /^AUTH_PASSWORD: contains U\+D800; /,
+    ));
+
+  test('1.8 files: one line end is removed, and a second is refused', () => {
+    for (const [text, code] of [
+      ['correct horse\n\n', 'U+000A'],
+      ['correct horse\r\n\r\n', 'U+000D'],
+      ['correct horse\r', 'U+000D'],
+      ['correct horse\r\r\n', 'U+000D'],
+      ['\ufeffcorrect horse\n', 'U+FEFF'],
+    ]) {
+      const env = { AUTH_PASSWORD_FILE: file('password', text!) };
+      const expected =
+        'at least 8 characters, without control characters, line ends and byte order marks';
+      assert.deepEqual(problems(env), [`AUTH_PASSWORD: contains ${code}; expected ${expected}`]);
+    }
+    const env = { AUTH_PASSWORD_FILE: file('password', 'correct horse\r\n') };
+    assert.equal(readConfig(env).AUTH_PASSWORD, 'correct horse');
+  });
+
   const hosts = 'malformed host; expected HOST, HOST:PORT or [IPV6]:PORT';
   for (const [value, fault] of [
     [
@@ -258,8 +338,13 @@ describe('invalid values', () => {
       'target_session_attrs invalid; expected one of any, read-write, read-only, primary, standby, prefer-standby',
     ],
     [
+      '?sslcert=hunter2',
+      'sslcert is not supported; expected one of host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name, channel_binding, connect_timeout',
+    ],
+    ['?channel_binding=require', 'channel_binding invalid; expected one of disable, prefer'],
+    [
       '?timeout=hunter2',
-      'unknown parameter; expected one of host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name',
+      'unknown parameter; expected one of host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name, channel_binding, connect_timeout',
     ],
     ['h:99999/d', 'port invalid; expected an integer from 1 to 65535'],
     ['h/d?port=hunter2', 'port invalid; expected an integer from 1 to 65535'],
@@ -430,15 +515,15 @@ describe('problems', () => {
   });
 
   test('no message contains a value', () => {
-    const value = 'hunter2:\n';
     const names = VARIABLES.filter((name) => !/^(TLS_|HOST|ADMIN_HOST|AUTH_NAME|NOTE_)/.test(name));
-    const direct = problems(Object.fromEntries(names.map((name) => [name, value])));
-    const path = file('value', `${value}\n`);
-    const fromFiles = problems(Object.fromEntries(names.map((name) => [`${name}_FILE`, path])));
-    // AUTH_PASSWORD accepts it, because it has nine characters.
-    assert.equal(direct.length, names.length - 1);
-    assert.deepEqual(fromFiles, direct);
-    assert.ok(!direct.join().includes('hunter2'));
+    for (const value of ['hunt2:/', 'hunt2:/\n']) {
+      const direct = problems(Object.fromEntries(names.map((name) => [name, value])));
+      const path = file('value', `${value}\n`);
+      const fromFiles = problems(Object.fromEntries(names.map((name) => [`${name}_FILE`, path])));
+      assert.equal(direct.length, names.length);
+      assert.deepEqual(fromFiles, direct);
+      assert.ok(!direct.join().includes('hunt2'));
+    }
   });
 
   test('no message contains the password of a URL', () => {

@@ -2,8 +2,11 @@
 // security. Needs Chromium; CHROMIUM can have its path.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { createServer, request } from 'node:http';
 import { createRequire } from 'node:module';
+import type { AddressInfo } from 'node:net';
 import { userInfo } from 'node:os';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
@@ -457,21 +460,50 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.equal(isOpen, '');
   });
 
-  test('it works behind a proxy that adds a prefix, and under /docs/', async () => {
+  test('it works under /docs/', async () => {
     await using slashed = await open({ path: '/docs/' });
     assert.match(await sendForm(await operation(slashed.page, 'GET /')), /^200 OK/);
-
-    const page = await (await browser.newContext()).newPage();
-    await page.route(`${service.url}/**`, async (route) => {
-      const { pathname, search } = new URL(route.request().url());
-      const url = `${service.url}${pathname.replace(/^\/prefix/, '')}${search}`;
-      if (!pathname.startsWith('/prefix/')) return route.abort();
-      return route.fulfill({ response: await route.fetch({ url }) });
-    });
-    await page.goto(`${service.url}/prefix/docs`);
-    assert.match(await sendForm(await operation(page, 'GET /users')), /^200 OK/);
-    await page.context().close();
   });
+
+  for (const announced of [{ 'x-forwarded-prefix': '/a/b' }, {}]) {
+    const how = 'x-forwarded-prefix' in announced ? 'announces' : 'does not announce';
+    test(`8.2 it works behind a proxy that removes a prefix and ${how} it`, async () => {
+      await using behind = await start({ TRUST_PROXY: 1 });
+      const { port } = new URL(behind.url);
+      const proxy = createServer((req, res) => {
+        const path = /^\/a\/b(\/.*)$/.exec(req.url!)?.[1];
+        if (path === undefined) return res.writeHead(404).end();
+        const { method } = req;
+        const headers = { ...req.headers, ...announced };
+        const upstream = request({ port, host: '127.0.0.1', method, path, headers }, (answer) => {
+          res.writeHead(answer.statusCode!, answer.rawHeaders);
+          answer.pipe(res);
+        });
+        return req.pipe(upstream);
+      }).listen(0, '127.0.0.1');
+      await once(proxy, 'listening');
+      const base = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}/a/b`;
+      const page = await (await browser.newContext()).newPage();
+      try {
+        await page.goto(`${base}/docs`);
+        const create = await operation(page, 'POST /users');
+        assert.match(await sendForm(create), /^201 Created/);
+        // The tag of the new user belongs to the path of the form, which has no prefix.
+        const remove = await operation(page, 'DELETE /users/{id}');
+        await remove.getByLabel('id', { exact: true }).fill('1');
+        await remove.getByRole('button', { name: 'Use "1"' }).first().click();
+        await remove.getByRole('button', { name: 'Copy as curl' }).click();
+        const command = await bodyOf(remove).textContent();
+        assert.ok(command?.startsWith(`curl -i -X DELETE '${base}/users/1' `), command ?? '');
+        const { stdout } = await promisify(execFile)('bash', ['-c', command!]);
+        assert.match(stdout, /^HTTP\/1\.1 200 /);
+      } finally {
+        await page.context().close();
+        proxy.close();
+        proxy.closeAllConnections();
+      }
+    });
+  }
 
   test('it truncates a long response, and reports a request without a response', async () => {
     const page = await (await browser.newContext()).newPage();

@@ -30,10 +30,8 @@ const MANIFEST = join(ROOT, 'deploy/kubernetes.yaml');
 const STAND_IN = join(import.meta.dirname, 'support/kubectl.ts');
 const KUBECTL = find('kubectl');
 const VALIDATOR = find('kubernetes-validate');
-const NAMESPACE = ['--net', 'sh', '-ec'];
 const LANGUAGES = {
-  ...{ engine: 'sh', registry: 'sh', qemu: 'sh', compose: 'sh', kubectl: 'sh' },
-  ...{ namespace: 'sh', tls: 'sh' },
+  ...{ engine: 'sh', registry: 'sh', qemu: 'sh', compose: 'sh', kubectl: 'sh', tls: 'sh' },
   ...{ postgres: 'sql', promtool: 'yaml', nginx: 'nginx' },
 };
 
@@ -72,25 +70,23 @@ describe('the page on high availability', () => {
     const found = blocks(page).map(({ heading, language }) => `${heading}: ${language}`);
     assert.deepEqual(found, [
       'Install: sh', // installs packages; its versions are checked here
-      'etcd: text', // test/ha/cluster.ts
+      'Install: sh', // test/ha/cluster.ts
       'etcd: sh', // systemd
-      'Patroni: yaml', // test/ha/cluster.ts
-      'Patroni: ini', // test/ha/cluster.ts runs its command
       'Patroni: sh', // systemd
       'Patroni: sh', // test/ha/cluster.ts
-      'Role and database: sh', // a session to type in
-      'Role and database: sql', // test/ha/cluster.ts
+      'Role and database: sh', // a connection to those machines
       'Switchover: sh', // test/ha/cluster.ts
       'All hosts in the URL: text', // test/ha/cluster.ts
-      'HAProxy on `/primary`: haproxy', // test/ha/cluster.ts
       'HAProxy on `/primary`: sh', // systemd
       'HAProxy on `/primary`: text', // test/ha/cluster.ts
       '3. Count the connections: text', // a formula
-      '4. Start the replicas: text', // test/ha/load.ts
       '4. Start the replicas: sh', // needs its own machine
-      '5. Put a balancer in front: haproxy', // test/ha/balancer.test.ts
-      '5. Put a balancer in front: yaml', // checked here
     ]);
+  });
+
+  test('every file of deploy/ha is named on the page', () => {
+    const text = readFileSync(join(ROOT, 'docs/high-availability.md'), 'utf8');
+    for (const name of readdirSync(join(ROOT, 'deploy/ha'))) assert.ok(text.includes(name), name);
   });
 
   test('it installs the versions that test:ha runs', () => {
@@ -118,23 +114,12 @@ describe('the page on high availability', () => {
     const service = readFileSync(MANIFEST, 'utf8')
       .split(/^---\n/m)
       .find((object) => object.includes('\nkind: Service\n'))!;
-    const { text } = blocks(page).find((each) => each.text.includes('\nkind: Service\n'))!;
+    const text = readFileSync(join(ROOT, 'deploy/ha/kubernetes-without-store.yaml'), 'utf8');
     const expected = service
       .replace('name: notes-users\n', 'name: notes-users-without-store\n')
       .replace('spec:\n', 'spec:\n  publishNotReadyAddresses: true\n');
     assert.equal(text, expected);
   });
-});
-
-test('the manual: the command for several processes on one port changes the setting', {
-  skip:
-    spawnSync('unshare', [...NAMESPACE, 'sysctl -qw net.ipv4.tcp_migrate_req=0']).status !== 0 &&
-    'needs root, procps and Linux 5.14 for a network namespace with tcp_migrate_req',
-}, () => {
-  const read = 'cat /proc/sys/net/ipv4/tcp_migrate_req';
-  const commands = [read, block('Several processes on one port', 'sysctl'), read].join('\n');
-  const output = execFileSync('unshare', [...NAMESPACE, commands], { encoding: 'utf8' });
-  assert.deepEqual(output.split('\n'), ['0', 'net.ipv4.tcp_migrate_req = 1', '1', '']);
 });
 
 test('the manual: new TLS files are in use after the signal', { skip: NO_OPENSSL }, async () => {

@@ -221,13 +221,14 @@ describe('the package', { timeout: 120_000 }, () => {
       'LICENSE',
       'README.md',
       'dist/main.cjs',
-      'dist/main.d.cts',
+      'dist/start.cjs',
+      'dist/start.d.cts',
       'openapi.json',
       'package.json',
       'src/docs.html',
     ];
     assert.deepEqual(packed.toSorted(), [...schema, ...rest].sort());
-    const types = readFileSync(join(folder, 'node_modules/notes-users/dist/main.d.cts'), 'utf8');
+    const types = readFileSync(join(folder, 'node_modules/notes-users/dist/start.d.cts'), 'utf8');
     const exported = Array.from(types.matchAll(/^export .*?(\w+)(?: \{|\()/gm), ([, name]) => name);
     assert.deepEqual(exported, ['Settings', 'RunningService', 'start']);
   });

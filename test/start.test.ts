@@ -37,9 +37,9 @@ const ALL: Required<Omit<Settings, 'TLS_CERT_FILE' | 'TLS_KEY_FILE'>> = {
   BODY_LIMIT_BYTES: 10,
   MEMORY_LIMIT_BYTES: 134_217_728,
   CORS_ORIGIN: '*',
+  IDLE_TIMEOUT_MS: 1000,
   SHUTDOWN_DELAY_MS: 1,
   SHUTDOWN_TIMEOUT_MS: 1000,
-  REUSE_PORT: true,
 };
 
 describe('settings', () => {
@@ -112,20 +112,20 @@ describe('settings', () => {
 
 test('9.1 the memory of the test suite closes no connection', async () => {
   await using service = await start();
-  const body = `{"id":"a","pw":"${'b'.repeat(20_000)}"}`;
+  const body = `{"id":"a","pw":"${'b'.repeat(12_000)}"}`;
   const upload = request(`${service.url}/token`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', 'content-length': body.length },
   });
   const response = once(upload, 'response');
-  upload.write(body.slice(0, 10_000));
+  upload.write(body.slice(0, 6_000));
   // More than the 512 MiB that the program assumes without a control group.
   const held = Buffer.alloc(700 * 2 ** 20, 1);
   for (let i = 0; i < 20; i++) {
     assert.equal((await fetch(service.url)).status, 200);
     await pause(60);
   }
-  upload.end(body.slice(10_000));
+  upload.end(body.slice(6_000));
   const [{ statusCode }] = await response;
   assert.equal(statusCode, 401);
   assert.equal(held.at(-1), 1);
@@ -214,40 +214,8 @@ describe('a start that fails after the store has been opened closes the store', 
   });
 });
 
-test('6.3 a client that reads nothing is closed after 60 s plus the store timeout, not before', async (t) => {
-  let aheadMs = 0;
-  const now = performance.now.bind(performance);
-  t.mock.method(performance, 'now', () => now() + aheadMs);
-  t.mock.timers.enable({ apis: ['setInterval'] });
-  await using service = await start({ DATABASE_TIMEOUT_MS: 600_000 });
-  const { hostname, port } = new URL(service.url);
-  const get = 'GET /docs HTTP/1.1\r\nHost: a\r\n';
-  for (const { minutes, isComplete } of [
-    { minutes: 10, isComplete: true },
-    { minutes: 30, isComplete: false },
-  ]) {
-    const socket = connect(Number(port), hostname);
-    const closed = new Promise<void>((resolve) => socket.on('close', () => resolve()));
-    socket.on('error', () => {});
-    // This is more than the buffers of both sockets hold.
-    socket.write(`${`${get}\r\n`.repeat(500)}${get}Connection: close\r\n\r\n`);
-    await once(socket, 'readable');
-    for (let i = 0; i < minutes; i++) {
-      aheadMs += 60_000;
-      t.mock.timers.tick(100);
-    }
-    let isEnded = false;
-    socket.on('end', () => {
-      isEnded = true;
-    });
-    socket.resume();
-    await closed;
-    assert.equal(isEnded, isComplete, `${minutes} minutes`);
-  }
-});
-
 test('6.17 an idle connection does not keep the values of a body that was refused', async () => {
-  await using service = await start();
+  await using service = await start({ BODY_LIMIT_BYTES: 102_400 });
   const { hostname, port } = new URL(service.url);
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as () => void;

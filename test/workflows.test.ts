@@ -1,4 +1,4 @@
-// .github/workflows: actionlint checks them, and their shell scripts if shellcheck is installed.
+// .github/workflows: actionlint checks them, and their shell scripts if shellcheck is installed; zizmor their security.
 import assert from 'node:assert/strict';
 import { execFile, spawnSync } from 'node:child_process';
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
@@ -29,6 +29,21 @@ test('actionlint finds no problem in the workflows, and finds an added one', {
   const text = readFileSync(join(ROOT, files[0]!), 'utf8');
   writeFileSync(wrong, text.replace('github.ref', 'github.reef'));
   assert.match(lint([wrong]).stdout, /property "reef" is not defined/);
+});
+
+const ZIZMOR = find('zizmor');
+test('zizmor finds no problem in the workflows, and finds an action that is not pinned by hash', {
+  skip: ZIZMOR === undefined && 'zizmor is not installed (PyPI)',
+}, () => {
+  const audit = (paths: readonly string[]) =>
+    spawnSync(ZIZMOR!, ['--offline', '--no-progress', ...paths], { cwd: ROOT, encoding: 'utf8' });
+  const { status, stdout, stderr } = audit(files);
+  assert.equal(status, 0, stdout + stderr);
+  const folder = newFolder();
+  const wrong = join(folder, 'wrong.yml');
+  const text = readFileSync(join(ROOT, files[0]!), 'utf8');
+  writeFileSync(wrong, text.replace(/@[0-9a-f]{40} # (v\d+).*/, '@$1'));
+  assert.match(audit([wrong]).stdout, /unpinned-uses/);
 });
 
 test('every npm command of the workflows is a script of package.json', () => {

@@ -2,17 +2,20 @@
 // describes those of every response.
 import { FIRST_TAG, type JsonObject } from './schemas.ts';
 
-const USER_PATH = { type: 'string', pattern: '^/users/[1-9][0-9]*$' };
+const USER_PATH = { type: 'string', pattern: '/users/[1-9][0-9]*$' };
 const TAG = { type: 'string', pattern: '^"[!#-~]+"$', examples: [FIRST_TAG] };
 
 /** Headers by component name. */
 export const HEADERS = {
   ETag: header('Strong entity tag, for `If-None-Match` and, with users, `If-Match`.', TAG),
-  Location: header('Path of the new user.', USER_PATH),
-  ContentLocation: header('Path of the user in the body.', USER_PATH),
+  Location: header('Path of the new user, with the prefix of a trusted proxy.', USER_PATH),
+  ContentLocation: header(
+    'Path of the user in the body, with the prefix of a trusted proxy.',
+    USER_PATH,
+  ),
   Link: optional('Next page, if more users follow (RFC 8288).', {
     type: 'string',
-    pattern: '^</users\\?limit=[0-9]+&after=[0-9]+>; rel="next"$',
+    pattern: '^<[^>]*/users\\?limit=[0-9]+&after=[0-9]+>; rel="next"$',
     examples: ['</users?limit=100&after=100>; rel="next"'],
   }),
   Policy: header("Allows only the page's own script.", { type: 'string' }),

@@ -1,7 +1,7 @@
 // The parts of each operation that the route table lacks: name in generated clients, parameters,
 // schema of the body, and successful response.
 import type { routes } from '../../src/routes.ts';
-import { VERSION } from '../../src/version.ts';
+import { VERSION } from '../../src/version.js';
 import type { PARAMETERS } from './parameters.ts';
 import { htmlResponse, jsonResponse, textResponse, unauthorized } from './responses.ts';
 import { ADA, type JsonObject, ref, type SCHEMAS } from './schemas.ts';

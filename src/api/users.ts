@@ -1,4 +1,5 @@
 // The six operations on users (contract section 4).
+import { forwardedPrefix } from '../http/address.ts';
 import { condition, entityTag } from '../http/conditional.ts';
 import { HttpError } from '../http/errors.ts';
 import { parseQuery } from '../http/query.ts';
@@ -15,7 +16,7 @@ const MAX_LIMIT = 1000; // 4.2
 const MADE = Symbol('made');
 const NO_SUCH_USER = 'No user has this id.';
 
-export async function list(context: Context, { store }: Services): Promise<Reply> {
+export async function list(context: Context, { store, trustProxy }: Services): Promise<Reply> {
   const values = parseQuery(context.query, ['limit', 'after', 'email']); // 4.2
   const limit = parseInteger('limit', 1, MAX_LIMIT, values.limit);
   const after = parseInteger('after', 0, Number.MAX_SAFE_INTEGER, values.after) ?? 0;
@@ -29,18 +30,19 @@ export async function list(context: Context, { store }: Services): Promise<Reply
   }
   // One user more than the limit shows whether another page follows.
   const pageLimit = limit === undefined ? PAGE_SIZE : limit + 1;
-  const users = await store.list({ after, limit: pageLimit }, context);
+  const users = await readPage({ after, limit: pageLimit }, context, store);
   const count = Math.min(users.length, limit ?? PAGE_SIZE);
-  const next = `</users?limit=${limit}&after=${users[count - 1]?.id}>; rel="next"`;
+  const path = `${forwardedPrefix(context.headers, trustProxy)}/users`;
+  const next = `<${path}?limit=${limit}&after=${users[count - 1]?.id}>; rel="next"`;
   const headers = count < users.length ? ['Link', next] : [];
   if (count < PAGE_SIZE) return json(jsonArray(users, count), headers); // 4.1
   const last = limit === undefined ? Number.POSITIVE_INFINITY : users[count - 1]!.id;
   return json(piecesOf(users, last, context, store), headers);
 }
 
-export async function create(context: Context, { store }: Services): Promise<Reply> {
-  const user = await store.create(parseNewUser(context.body), context);
-  const headers = ['Location', `/users/${user.id}`, 'ETag', entityTag(user)]; // 4.4
+export async function create(context: Context, services: Services): Promise<Reply> {
+  const user = await services.store.create(parseNewUser(context.body), context);
+  const headers = ['Location', pathOf(user, context, services), 'ETag', entityTag(user)]; // 4.4
   return json(representation(user), headers, 201);
 }
 
@@ -63,14 +65,22 @@ export async function remove(context: Context, { store }: Services): Promise<Rep
 }
 
 function updateWith(parse: (body: unknown) => UserChange): RouteHandler {
-  return async (context, { store }) => {
+  return async (context, services) => {
     const fields = parse(context.body);
     const id = parseId(context); // 2.5
-    const user = existing(await store.update(id, fields, condition(context.headers), context));
+    const user = existing(
+      await services.store.update(id, fields, condition(context.headers), context),
+    );
     // Contrary to RFC 9110 §9.3.4, because clients need the tag for the next If-Match.
-    const tag = ['ETag', entityTag(user), 'Content-Location', `/users/${user.id}`]; // 4.8
+    const path = pathOf(user, context, services);
+    const tag = ['ETag', entityTag(user), 'Content-Location', path]; // 4.8
     return json(representation(user), tag);
   };
+}
+
+/** As the client sees it. */
+function pathOf({ id }: User, { headers }: Context, { trustProxy }: Services): string {
+  return `${forwardedPrefix(headers, trustProxy)}/users/${id}`; // 2.18
 }
 
 function existing(result: WriteResult): User {
@@ -88,7 +98,7 @@ function piecesOf(first: readonly User[], last: number, caller: Context, store: 
   let start = '[';
   let nextPage: Page | undefined;
   const load = async (page: Page) => {
-    users = await store.list(page, caller);
+    users = await readPage(page, caller, store);
   };
   return {
     next() {
@@ -100,6 +110,20 @@ function piecesOf(first: readonly User[], last: number, caller: Context, store: 
       return piece.body;
     },
   };
+}
+
+/** @throws RangeError if the page doesn't advance: the list would never end */
+async function readPage(page: Page, caller: Context, store: UserStore): Promise<readonly User[]> {
+  const users = await store.list(page, caller);
+  if (users.length > 0) checkId(users[0]!.id, page.after);
+  if (users.length > 0) checkId(users.at(-1)!.id); // the highest
+  return users;
+}
+
+/** Ids can be wrong if somebody has removed the checks of the schema (5.10). */
+function checkId(id: number, after = 0): void {
+  if (id > after && Number.isSafeInteger(id)) return;
+  throw new RangeError(`a user has the id ${id}; expected one from ${after + 1} to 2^53 - 1`);
 }
 
 /**
@@ -149,7 +173,11 @@ function shared<T>(users: SharedUsers, key: string, make: (users: readonly User[
  */
 type SharedUsers = readonly User[] & { [MADE]?: readonly [key: string, value: unknown] };
 
-const publicFields = ({ id, name, email }: User) => ({ id, name, email });
+function publicFields({ id, name, email }: User) {
+  checkId(id);
+  return { id, name, email };
+}
+
 const representation = (user: User) => JSON.stringify(publicFields(user));
 
 function parseId({ parameters }: Context): number {

@@ -1,5 +1,7 @@
 // The credential user. Secrets are compared in constant time, regardless of their lengths, so that
-// timing does not reveal how much of a guess was right (contract 3.12).
+// timing does not reveal how much of a guess was right (contract 3.12). Keyboards differ in how they compose a
+// letter and its accent, so logins and passwords are compared in NFC (RFC 7617 §2.1, RFC 8265).
+import { isAscii, isUtf8 } from 'node:buffer';
 import { timingSafeEqual } from 'node:crypto';
 
 const BLOCK_BYTES = 256; // Buffer sizes are multiples of this, which hides the length of a secret.
@@ -32,20 +34,32 @@ export class Credential {
 
   constructor({ user, password, name }: { user: string; password: string; name: string }) {
     this.name = name;
-    this.#user = new Secret(user);
-    this.#password = new Secret(password);
-    this.#basic = new Secret(Buffer.from(`${user}:${password}`).toString('base64'));
+    this.#user = new Secret(user.normalize());
+    this.#password = new Secret(password.normalize());
+    this.#basic = new Secret(encode(`${user}:${password}`));
   }
 
   /** Always compares both, so that the time does not depend on the login (3.12). */
   matches(user: string, password: string): boolean {
-    const isUser = this.#user.equals(user);
-    const isPassword = this.#password.equals(password);
+    const isUser = this.#user.equals(user.normalize()); // 3.20
+    const isPassword = this.#password.equals(password.normalize()); // 3.20
     return isUser && isPassword;
   }
 
-  /** Compares Basic credentials undecoded: a login has no colon, so only one text is right (RFC 7617 §2). */
+  /** Compares Basic credentials encoded: a login has no colon, so only one text is right (RFC 7617 §2). */
   matchesBasic(credentials: string): boolean {
-    return this.#basic.equals(credentials); // 3.10
+    return this.#basic.equals(credentials) || this.#basic.equals(inNfc(credentials)); // 3.10
   }
+}
+
+function encode(text: string): string {
+  return Buffer.from(text.normalize()).toString('base64');
+}
+
+/** Leaves anything but canonical base64 of UTF-8 as it is: it equals no credentials. */
+function inNfc(credentials: string): string {
+  const bytes = Buffer.from(credentials, 'base64');
+  if (isAscii(bytes) || !isUtf8(bytes) || bytes.toString('base64') !== credentials)
+    return credentials;
+  return encode(bytes.toString()); // 3.20
 }

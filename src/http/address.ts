@@ -1,4 +1,5 @@
-// Determines a client's address, and the keys that count its failures.
+// Determines a client's address and the path prefix that proxies removed, and the keys that count failures.
+import type { IncomingHttpHeaders } from 'node:http';
 import { isIP, isIPv4, SocketAddress } from 'node:net';
 
 /**
@@ -12,6 +13,16 @@ export function clientAddress(socket: string, forwardedFor: string | undefined, 
   const match = /^\[([^\]]*)\](?::[0-9]+)?$/.exec(entry) ?? /^([0-9.]+):[0-9]+$/.exec(entry);
   const address = match?.[1] ?? entry;
   return isIP(address) === 0 ? socket : plainAddress(address);
+}
+
+// One or more segments (RFC 3986 §3.3), none of them a dot segment, in any spelling.
+const PREFIX = /^(?:\/(?!(?:\.|%2e){1,2}(?:\/|$))(?:[\w.~!$&'()*+,;=:@-]|%[0-9a-f]{2})+)+$/i;
+
+/** The path that proxies removed from the request's; empty without proxies, and if it is not valid. */
+export function forwardedPrefix(headers: IncomingHttpHeaders, proxies: number): string {
+  if (!(proxies > 0)) return '';
+  const prefix = String(headers['x-forwarded-prefix']).replace(/\/$/, '');
+  return PREFIX.test(prefix) ? prefix : '';
 }
 
 /**

@@ -29,6 +29,8 @@ export function mediaType(req: IncomingMessage, accepts: readonly MediaType[]) {
   throw new HttpError(415, fault, headers);
 }
 
+const CHARSETS = ['utf-8', 'utf8', 'us-ascii', 'ascii']; // ASCII is a subset of UTF-8 (RFC 3629 §1).
+
 // media-type = type "/" subtype *( OWS ";" OWS [ parameter ] )   (RFC 9110 §8.3.1)
 // parameter  = token "=" ( token / quoted-string )
 const TYPE = /^[ \t]*([^; \t]*)/;
@@ -43,7 +45,8 @@ function utf8Type(header: string): string | undefined {
   for (const [text, name, sent = ''] of header.slice(end).matchAll(PARAMETER)) {
     end += text.length;
     const value = sent.replace(/^"(.*)"$/s, '$1').replace(/\\(.)/g, '$1');
-    if (name?.toLowerCase() === 'charset' && value.toLowerCase() !== 'utf-8') return undefined; // 2.8
+    if (name?.toLowerCase() === 'charset' && !CHARSETS.includes(value.toLowerCase()))
+      return undefined; // 2.8
   }
   return header.slice(end).trim() === '' ? type!.toLowerCase() : undefined;
 }

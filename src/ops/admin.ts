@@ -25,7 +25,8 @@ export function adminHandler(
     if (path === '/metrics')
       return { status: 200, type: METRICS_TYPE, body: metrics.exposition(usage()) }; // 7.3
     if (isStopping()) return text(503, 'not ready: stopping\n'); // 6.2
-    const unavailable = () => text(503, 'not ready: store unavailable\n'); // 7.2
+    const unavailable = (err: unknown) =>
+      text(503, `not ready: store unavailable: ${firstCauseOf(err)}\n`); // 7.2
     return store.ping().then(() => text(200, 'ready\n'), unavailable);
   };
   return {
@@ -36,4 +37,9 @@ export function adminHandler(
       send(exchange, { ...reply, cacheControl: 'no-store' }, [...COMMON], () => {});
     },
   };
+}
+
+function firstCauseOf(err: unknown): string {
+  if (!(err instanceof Error)) return String(err);
+  return err.cause === undefined ? err.message : firstCauseOf(err.cause);
 }

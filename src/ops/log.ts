@@ -19,13 +19,16 @@ export class Log {
   readonly #level: number;
   readonly #format: Format;
   readonly #sink: Sink;
+  readonly #now: () => number;
   #pending = '';
   #dropped = 0;
   #writing: Promise<void> | undefined; // until the sink has taken everything
   #nowMs = 0;
   #nowText = '';
 
-  constructor(level: Level, format: Format, sink: Sink) {
+  /** `now` returns the Unix time in milliseconds. */
+  constructor(level: Level, format: Format, sink: Sink, now = unixMs) {
+    this.#now = now;
     this.#level = LEVELS.indexOf(level);
     this.#format = format;
     this.#sink = sink;
@@ -68,7 +71,7 @@ export class Log {
 
   /** The time in ISO 8601. Requests of one millisecond share the text: making it costs 1 µs. */
   #time(): string {
-    const nowMs = unixMs();
+    const nowMs = this.#now();
     if (nowMs !== this.#nowMs) {
       this.#nowMs = nowMs;
       this.#nowText = dateOf(nowMs).toISOString();

@@ -3,7 +3,7 @@
 // from the route table and from lists in this file, never from a request.
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { CallerLeft, EmailTaken, StoreUnavailable, type UserStore } from '../user.ts';
-import { VERSION } from '../version.ts';
+import { VERSION } from '../version.js';
 
 /** The connections of the API, as its listener counts them. */
 export interface Usage {

@@ -7,7 +7,7 @@ import type { LedgerLimits } from './ledger.ts';
 const KIBIBYTE = 1024;
 const MEBIBYTE = 1024 * KIBIBYTE;
 
-const DEFAULT_LIMIT_BYTES = 512 * MEBIBYTE; // without a control group and without a setting
+const UNLIMITED_BYTES = 512 * MEBIBYTE; // outside V8's heap, without a control group and without a setting
 const OWN_BYTES = 24 * MEBIBYTE; // the process outside V8's heap, without mapped files: 8 MiB at rest (6.17)
 // An idle connection with an unfinished head, which causes no event: 39 KiB with 100 fields, 93 KiB over TLS.
 const CONNECTION_BYTES = { plain: 40 * KIBIBYTE, tls: 112 * KIBIBYTE } as const;
@@ -32,8 +32,8 @@ export const STOP_GRACE_MS = 500; // how long an idle connection may still send 
 /**
  * Derives the limits of the API's connections from the memory that the process may use. `constrained` is the
  * control group's limit as node reports it: without one, 0 or more than the machine has. The process, V8's
- * heap at its limit, and the budget fit the memory together. If V8's limit leaves less than a quarter, as
- * without a control group, the budget is a quarter (6.17).
+ * heap at its limit, and the budget fit the memory together. If V8's limit leaves less than a quarter, as for a
+ * setting without a control group, the budget is a quarter (6.17).
  */
 export function apiLimits(
   setting: number | undefined,
@@ -43,7 +43,8 @@ export function apiLimits(
   isTls: boolean,
 ): LedgerLimits {
   const isConstrained = constrained > 0 && constrained < total;
-  const memory = (setting ?? (isConstrained ? constrained : DEFAULT_LIMIT_BYTES)) - OWN_BYTES;
+  const available = isConstrained ? constrained : Math.min(total, heapLimitBytes + UNLIMITED_BYTES);
+  const memory = (setting ?? available) - OWN_BYTES;
   return {
     budgetBytes: Math.max(memory - heapLimitBytes, memory / 4),
     maxConnections: MAX_CONNECTIONS,

@@ -82,9 +82,9 @@ export class Listener {
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();
   }
 
-  /** Listens on `host`, or on all interfaces, and returns the port. `reusePort` is SO_REUSEPORT. */
-  async listen(port: number, host: string | undefined, reusePort = false): Promise<number> {
-    this.#server.listen({ port, host, reusePort, backlog: BACKLOG });
+  /** Listens on `host`, or on all interfaces, and returns the port. */
+  async listen(port: number, host: string | undefined): Promise<number> {
+    this.#server.listen({ port, host, backlog: BACKLOG });
     await once(this.#server, 'listening');
     return (this.#server.address() as AddressInfo).port;
   }

@@ -1,5 +1,4 @@
 // Opens the store of DATABASE_URL. Each engine loads its driver on first use.
-import type { Turns } from '../turns.ts';
 import type { UserStore } from '../user.ts';
 import { openPostgres } from './postgres.ts';
 import { openSqlite } from './sqlite.ts';
@@ -13,10 +12,10 @@ export interface StoreOptions {
   readonly poolSize: number; // number of Postgres connections
   readonly timeoutMs: number; // time limit of each call, queueing included
   readonly now: () => number; // a monotonic clock in milliseconds
-  readonly turns: Turns; // for reads that can take milliseconds
   readonly onUnavailable: (cause: unknown) => void; // called once per outage, when it begins
   readonly onAvailable: () => void; // called when the outage ends
-  readonly debug: (message: string, fields: Readonly<Record<string, string>>) => void; // logs
+  readonly info: (message: string, fields: Readonly<Record<string, string>>) => void; // logs
+  readonly debug: StoreOptions['info'];
   readonly onFatal: (err: Error) => void; // called if this version can never use the database
 }
 

@@ -3,10 +3,10 @@
 // and an attempt to connect begins. Waiting calls keep waiting. All connections lead to one host. If that
 // host fails, or an attempt does, the next attempt goes to the next host of the URL. A pass tries each host
 // once, and a pause follows it. The first attempt that succeeds moves all connections to its host.
-import { clearTimeout, setImmediate, setTimeout, sleep } from '../clock.ts';
-import type { Batch, BatchSource } from './batch.ts';
+import { clearTimeout, nextTurn, setImmediate, setTimeout, sleep } from '../clock.ts';
 import type { StoreOptions } from './index.ts';
-import { UnusableDatabase } from './migrate.ts';
+import type { Batch, BatchSource } from './queue.ts';
+import { UnusableDatabase } from './schema.ts';
 import type { Session, SessionOptions } from './session.ts';
 import { afterPoll, NotReplicated, openSession } from './session.ts';
 import { type Host, nameOf } from './url.ts';
@@ -45,7 +45,7 @@ export class Pool {
   #host: Host | undefined; // the one that the pool uses
   #nextHost: Host; // the one that the next attempt goes to
   #failures = 0; // attempts that failed since a connection lived for MIN_LIFETIME_MS
-  #isMigrated = false;
+  #schema: string | undefined; // of the tables, once the database is migrated
   #isUnavailable = false;
   readonly #closing = new AbortController(); // ends the attempts to connect
   #assignment: NodeJS.Immediate | undefined;
@@ -100,12 +100,13 @@ export class Pool {
     for (const queue of this.#queues) {
       const connection = this.#connections.find(({ batch }) => batch === undefined);
       if (connection === undefined) return;
-      // A lock can stop all writes, so one connection remains for reads (5.9).
+      // A lock can stop all writes, so they leave one of the connections that exist to reads (5.9).
       const writing = this.#connections.filter(({ batch }) => batch?.isWrite).length;
-      const canWrite = writing < Math.max(1, this.#options.poolSize - 1);
+      const canWrite = writing < Math.max(1, this.#connections.length - 1);
       if (this.#resting.has(queue) || (queue.options.isWrite && !canWrite)) continue;
-      this.#queues.delete(queue);
       const batch = queue.take(this.#options.now());
+      if (batch === undefined && queue.size > 0) continue; // All its calls wait for writes that run.
+      this.#queues.delete(queue);
       if (batch === undefined) continue;
       this.#queues.add(queue);
       void this.#run(connection, queue, batch);
@@ -127,16 +128,17 @@ export class Pool {
 
   /** Makes the next batch of the queue wait, if a page or a large batch runs. */
   #rest(queue: Queue, size: number, running: Promise<unknown>): void {
-    const { takesTurns } = queue.options;
-    if (!takesTurns && size < SHARE.size) return;
+    const isPage = queue.options.pageOf !== undefined;
+    if (!isPage && size < SHARE.size) return;
     this.#resting.add(queue);
-    const wake = () => {
+    // A page takes milliseconds, so the next one waits for a later turn of the event loop (4.1).
+    const rest = isPage
+      ? nextTurn()
+      : Promise.race([running, sleep(SHARE.ms, undefined, { ref: false })]);
+    void rest.then(() => {
       this.#resting.delete(queue);
       this.#assign();
-    };
-    // A page takes milliseconds, so the next one waits for its turn (6.18).
-    if (takesTurns) this.#options.turns.add('', wake);
-    else void Promise.race([running, sleep(SHARE.ms, undefined, { ref: false })]).then(wake);
+    });
   }
 
   /** Drops the connection and makes a new one. A running statement has an unknown outcome (4.13). */
@@ -170,7 +172,7 @@ export class Pool {
   #connect(): void {
     while (this.#connections.length + this.#attempts.size < this.#options.poolSize) {
       // One connection at a time migrates, or tests whether the server works again.
-      const isSingle = !this.#isMigrated || this.#failures > 0;
+      const isSingle = this.#schema === undefined || this.#failures > 0;
       const isAttempting = [...this.#attempts].some(({ isLong }) => !isLong);
       if (this.#closing.signal.aborted || (isSingle && isAttempting)) return;
       void this.#attempt();
@@ -206,7 +208,8 @@ export class Pool {
 
   /** Returns undefined if the attempt failed. */
   async #open(host: Host): Promise<PooledConnection | undefined> {
-    const { min, max } = CONNECT_TIMEOUT_MS;
+    const min = CONNECT_TIMEOUT_MS.min;
+    const max = Math.max(CONNECT_TIMEOUT_MS.max, this.#options.database.connectTimeoutMs);
     const first = Math.max(min, this.#options.timeoutMs / 2);
     try {
       const session = await openSession({
@@ -215,9 +218,9 @@ export class Pool {
         connectTimeoutMs: Math.min(max, first * 2 ** this.#failures), // 5.7
         isSecondPass: this.#failures >= this.#options.database.hosts.length,
         signal: this.#closing.signal,
-        isMigrated: this.#isMigrated,
+        schema: this.#schema,
       });
-      this.#isMigrated = true;
+      this.#schema = session.schema;
       // Others may have moved on from this host during the attempt.
       const isNextUsed = this.#connections.some((other) => other.host === this.#nextHost);
       if (this.#closing.signal.aborted || (host !== this.#nextHost && isNextUsed)) {

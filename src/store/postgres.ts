@@ -1,15 +1,15 @@
 // Users in Postgres (14 and later). A batch is one statement, so it needs no transaction block. Conditions
 // (4.8) are part of it, so no read precedes a write. Before it writes, a statement skips the calls whose
 // email is taken, because a duplicate would roll back the whole batch. The results equal those of calls
-// that run one at a time: first the skipped ones, then the others, of which no two have an id or a new
-// email in common.
+// that run one at a time: first the skipped ones, then the others, of which no two have an id in common, and
+// of those with the same new email only the first is done.
 import { readFileSync } from 'node:fs';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { ALWAYS, EmailTaken, StoreUnavailable } from '../user.ts';
-import type { CallResult, FailedOutcome, Statement } from './batch.ts';
-import { distinctKeys, NOT_DONE, Queue, samePage } from './batch.ts';
 import type { Store, StoreOptions } from './index.ts';
 import { Pool } from './pool.ts';
+import type { CallResult, FailedOutcome, RunningKeys, Statement } from './queue.ts';
+import { NOT_DONE, Queue } from './queue.ts';
 import { NotReplicated, type Session } from './session.ts';
 import type { PostgresDatabase } from './url.ts';
 
@@ -17,14 +17,16 @@ type Run<Item, Result> = Statement<Session, Item, Result>;
 
 export function openPostgres(database: PostgresDatabase, options: StoreOptions): Store {
   const { sslRootCert } = database;
-  const authorities = sslRootCert === undefined ? undefined : readFileSync(sslRootCert, 'utf8');
+  const authorities = sslRootCert === undefined ? undefined : readAuthorities(sslRootCert);
   const pool = new Pool({ ...options, database, authorities });
   const reads = { ...options, outcomeAfter, schedule: pool.schedule };
-  const writes = { ...reads, isWrite: true };
-  const newBatch = distinctKeys<Target>(({ id, email }) => (email ? [id, email] : [id]));
-  const updates = new Queue({ ...writes, newBatch, statement: updateUsers });
-  const deletes = new Queue({ ...writes, newBatch, statement: deleteUsers });
-  const distinctEmails = distinctKeys<NewUser>(({ email }) => [email]);
+  const running: RunningKeys = new Map();
+  const keysOf = <T>(item: T) => item;
+  const writes = { ...reads, isWrite: true, running, keysOf };
+  const creates = new Queue<Session, NewUser, User>({ ...writes, statement: createUsers });
+  const updates = new Queue<Session, Target, WriteResult>({ ...writes, statement: updateUsers });
+  const deletes = new Queue<Session, Target, WriteResult>({ ...writes, statement: deleteUsers });
+  const pageOf = ({ after, limit }: Page) => `${after} ${limit}`;
   /** Checks that users can be read, and that the server reports no fault that stops writes (7.2). */
   const checkServer: Run<void, void> = async (session, calls) => {
     const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
@@ -37,10 +39,10 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
   };
   const pings = new Queue({ ...reads, statement: checkServer });
   return {
-    create: new Queue({ ...writes, newBatch: distinctEmails, statement: createUsers }).call,
+    create: creates.call,
     find: new Queue({ ...reads, statement: findBy('id', 'bigint') }).call,
     findByEmail: new Queue({ ...reads, statement: findBy('email', 'text') }).call,
-    list: new Queue({ ...reads, statement: list, newBatch: samePage, takesTurns: true }).call,
+    list: new Queue({ ...reads, statement: list, pageOf }).call,
     update: (id, set, condition, caller) => updates.call({ id, ...set, condition }, caller),
     delete: (id, condition, caller) => deletes.call({ id, condition }, caller),
     get connections() {
@@ -53,6 +55,12 @@ export function openPostgres(database: PostgresDatabase, options: StoreOptions):
     },
     close: (graceMs) => pool.close(graceMs),
   };
+}
+
+function readAuthorities(path: string): string | string[] {
+  if (path !== 'system') return readFileSync(path, 'utf8');
+  const { getCACertificates } = process.getBuiltinModule('node:tls'); // Other URLs don't need it.
+  return [...getCACertificates('default'), ...getCACertificates('system')];
 }
 
 // Under synchronous replication a session that commits waits for the standby, even after its client
@@ -93,26 +101,27 @@ const list: Run<Page, readonly User[]> = async (session, pages) => {
 // cancel it. An empty result would be ambiguous.
 const BEFORE_DEADLINE = '1 / (statement_timestamp() < to_timestamp($1::float8))::int = 1'; // 4.13
 
-// Users whose email is taken are not returned. All replicas create users in the order of their emails, so
-// creates can't deadlock.
-const CREATED = 'on conflict (email) do nothing returning id, name, email, version';
+// Users whose email is taken are not returned; of several with one email, the first is created. All replicas
+// create users in the order of their emails, so creates can't deadlock.
 const CREATE = `
   insert into users (name, email)
-  select name, email from unnest($2::text[], $3::text[]) as new (name, email)
-  where ${BEFORE_DEADLINE} order by email collate "C" ${CREATED}`;
-// Costs Postgres a seventh less than CREATE with one user.
-const CREATE_ONE = `
-  insert into users (name, email)
-  select ($2::text[])[1], ($3::text[])[1] where ${BEFORE_DEADLINE} ${CREATED}`;
+  select name, email from unnest($2::text[], $3::text[]) with ordinality as new (name, email, n)
+  where ${BEFORE_DEADLINE} order by email collate "C", n
+  on conflict (email) do nothing returning id, name, email, version`;
 
 const createUsers: Run<NewUser, User> = async (session, users, expires) => {
-  const rows = await session.query<User>(users.length === 1 ? CREATE_ONE : CREATE, [
+  const rows = await session.query<User>(CREATE, [
     String(session.serverSeconds(expires)),
     array(users.map(({ name }) => name)),
     array(users.map(({ email }) => email)),
   ]);
   const created = new Map(rows.map((row) => [row.email, row]));
-  return users.map(({ email }) => created.get(email) ?? new EmailTaken());
+  return users.map(({ name, email }) => {
+    const user = created.get(email);
+    if (user?.name !== name) return new EmailTaken();
+    created.delete(email);
+    return user;
+  });
 };
 
 /** One conditional update or delete. */
@@ -134,7 +143,8 @@ const MATCHES = `
   ((one_of = '*' or position(',' || u.version || ',' in one_of) > 0)
   and none_of <> '*' and position(',' || u.version || ',' in none_of) = 0)`;
 // Adds the targets that exist and were not written, each with the reason. 'raced': the target qualified in
-// the snapshot, but another session wrote the user before this statement locked it. The call runs again.
+// the snapshot, but another session wrote the user before this statement locked it, or the email is that of an
+// earlier target. The call runs again.
 const WITH_REFUSED = `
   select id, name, email, version, null as refusal from written
   union all
@@ -143,31 +153,29 @@ const WITH_REFUSED = `
   from input i join users u on u.id = i.id
   where i.id not in (select id from written)`;
 
-// Returns the three forms of a write. `full` checks conditions and taken emails. `simple` checks neither: a
-// user that it doesn't return does not exist. It costs Postgres a quarter less. `single` is `simple` for one
-// target, and costs another tenth less. Their parameters are the deadline, the ids, the fields (null in a
-// delete) and, in `full`, the conditions.
+// Returns the two forms of a write. `full` checks conditions and emails; of several targets with one email,
+// it writes the first. It waits for no email that has an owner: the owner's change, if one runs, could wait
+// for this statement. `simple` checks nothing: a user that it doesn't return does not exist. It costs Postgres
+// a quarter less. Their parameters are the deadline, the ids, the fields (null in a delete) and, in `full`,
+// the conditions.
 const formsOf = (write: string) => ({
   full: `
     with input as (
       select *, exists (
         select from users o where o.email = new.email and o.id <> new.id
-      ) as is_taken
+      ) as is_taken,
+      email is not null and row_number() over (partition by email order by n) > 1 as is_repeated
       from unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])
-        as new (id, name, email, one_of, none_of)
+        with ordinality as new (id, name, email, one_of, none_of, n)
       where ${BEFORE_DEADLINE} order by id
     ), written as (
-      ${write} input i where u.id = i.id and not is_taken and ${MATCHES} ${RETURNED}
+      ${write} input i
+      where u.id = i.id and not is_taken and not is_repeated and ${MATCHES} ${RETURNED}
     ) ${WITH_REFUSED}`,
   simple: `
     ${write} (
       select * from unnest($2::bigint[], $3::text[], $4::text[]) as new (id, name, email)
       where ${BEFORE_DEADLINE} order by id
-    ) i where u.id = i.id ${RETURNED}`,
-  single: `
-    ${write} (
-      select ($2::bigint[])[1] as id, ($3::text[])[1] as name, ($4::text[])[1] as email
-      where ${BEFORE_DEADLINE}
     ) i where u.id = i.id ${RETURNED}`,
 });
 const deleteUsers = writeWith('delete from users u using');
@@ -185,7 +193,7 @@ export const updateUsers: Run<Target, WriteResult> = async (session, targets, ex
 };
 
 function writeWith(write: string): Run<Target, WriteResult> {
-  const { full, simple, single } = formsOf(write);
+  const { full, simple } = formsOf(write);
   return async (session, targets, expires) => {
     const values = [
       String(session.serverSeconds(expires)),
@@ -193,15 +201,12 @@ function writeWith(write: string): Run<Target, WriteResult> {
       array(targets.map(({ name }) => name)),
       array(targets.map(({ email }) => email)),
     ];
-    // A single target has no others to roll back.
-    const canCollide = targets.length > 1 && targets.some(({ email }) => email !== undefined);
-    let text = targets.length === 1 ? single : simple;
-    if (canCollide || targets.some(({ condition }) => condition !== ALWAYS)) {
-      text = full;
+    const isSimple = targets.every((one) => one.email === undefined && one.condition === ALWAYS);
+    if (!isSimple) {
       values.push(array(targets.map(({ condition }) => versionList(condition.oneOf))));
       values.push(array(targets.map(({ condition }) => versionList(condition.noneOf))));
     }
-    const rows = await session.query<Row>(text, values);
+    const rows = await session.query<Row>(isSimple ? simple : full, values);
     const results = new Map(rows.map((row) => [row.id, row]));
     return targets.map(({ id }) => toResult(results.get(id)));
   };
@@ -218,7 +223,7 @@ function toResult(row: Row | undefined): CallResult<WriteResult> {
 /** By SQLSTATE (PostgreSQL manual, appendix A). Any other ERROR has rolled the statement back. */
 const OUTCOMES: Readonly<Record<string, FailedOutcome>> = {
   '22012': 'not started', // division_by_zero, of BEFORE_DEADLINE
-  '40P01': 'conflict', // deadlock_detected (5.6): updates lock by id and by email, so they can deadlock
+  '40P01': 'conflict', // deadlock_detected (5.6): another replica locked the same emails by id
   '40001': 'conflict', // serialization_failure, if the database's default isolation is stricter (5.6)
   '25006': 'unknown', // read_only_sql_transaction: the connection must be replaced
   '57014': 'unknown', // query_canceled: the same

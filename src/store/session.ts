@@ -8,7 +8,7 @@ import type { Notice, Row, Sql } from 'postgres';
 import { clearImmediate, clearTimeout, setImmediate, setTimeout } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './index.ts';
-import { migratePostgres, UnusableDatabase } from './migrate.ts';
+import { migratePostgres, UnusableDatabase } from './schema.ts';
 import { type Host, nameOf, type PostgresDatabase } from './url.ts';
 
 const MIGRATION_TIMEOUT_MS = 60_000; // time for a migration, by this process or another replica
@@ -26,14 +26,14 @@ const PROBE = `
 const SET_PLANNER =
   'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
 
-export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
+export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now' | 'info'> {
   readonly database: PostgresDatabase;
   readonly host: Host;
-  readonly authorities: string | undefined; // PEM of `sslrootcert`
+  readonly authorities: string | readonly string[] | undefined; // PEM of `sslrootcert`
   readonly connectTimeoutMs: number; // time limit of connecting, without the migration
   readonly isSecondPass: boolean; // over all hosts: `prefer-standby` then accepts any server
   readonly signal: AbortSignal; // aborts the attempt
-  readonly isMigrated: boolean; // false: migrates the database before the first use
+  readonly schema: string | undefined; // undefined: migrates the database before the first use
 }
 
 /** The server has lost its synchronous standby: commits wait, or a failover can lose them. */
@@ -43,12 +43,21 @@ export type Session = Awaited<ReturnType<typeof openSession>>;
 
 /** @throws UnusableDatabase, or the fault of this host */
 export async function openSession(options: SessionOptions) {
+  const [password = '', other] = options.database.passwords;
+  return open(options, password).catch((err: { code?: string }) => {
+    const isWrong = err.code === '28P01'; // invalid_password
+    if (isWrong && other !== undefined) return open(options, other);
+    throw err;
+  });
+}
+
+async function open(options: SessionOptions, password: string) {
   const { timeoutMs, signal } = options;
   const socket = singleUseSocket(options.host);
   const notices: Notice[] = [];
   const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();
   const onnotice = (notice: Notice) => notices.push(notice);
-  const sql = createClient(options, { socket: socket.open, onnotice, onclose });
+  const sql = createClient(options, { password, socket: socket.open, onnotice, onclose });
   let cancelTimeout = afterPoll(options.connectTimeoutMs, socket.destroy);
   const prolong = () => {
     cancelTimeout();
@@ -63,16 +72,14 @@ export async function openSession(options: SessionOptions) {
     checkServer(server, options);
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server.pid !== rows.state.pid; // 5.1
+    const schema = options.schema ?? (await migratePostgres(sql, prolong, options.info));
     const set = isPooled ? 'set local' : 'set session';
     // 4.13: the server ends a late statement even if it never learns that we have gone, and warns if a commit
-    // was not replicated.
-    const limits = `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning`;
-    await Promise.all([
-      isPooled ? undefined : sql.unsafe(`${limits}; ${SET_PLANNER}`),
-      // Doesn't wait for the settings: a round trip can take 200 ms.
-      options.isMigrated ? undefined : migratePostgres(sql, prolong),
-    ]);
+    // was not replicated. 5.3: the role's search_path doesn't matter.
+    const settings = `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} search_path = ${schema}`;
+    if (!isPooled) await sql.unsafe(`${settings}; ${SET_PLANNER}`);
     return {
+      schema,
       /**
        * Returns the rows of one statement with the parameters $1 to $9, after its commit.
        * @throws NotReplicated if the server gave up waiting for its synchronous standby
@@ -82,7 +89,7 @@ export async function openSession(options: SessionOptions) {
         // A pooler may run the next statement in another server session, without our prepared statements
         // and settings. So behind it each message uses the simple query protocol and sets its limits.
         const result = isPooled
-          ? (await sql.unsafe(`${limits}; ${withLiterals(text, values)}`)).at(-1)
+          ? (await sql.unsafe(`${settings}; ${withLiterals(text, values)}`)).at(-1)
           : await sql.unsafe(text, [...values], { prepare: true });
         // The server reports that a wait for its synchronous standby was cancelled as a WARNING (4.13).
         // The text can be translated; the name of the routine is stable.
@@ -140,7 +147,6 @@ function createClient({ database, host, authorities }: SessionOptions, handlers:
     return postgres({
       ...host,
       user: database.user,
-      password: database.password,
       database: database.database,
       ssl: tlsOptions(database, host, authorities),
       ...handlers,
@@ -208,7 +214,11 @@ export function afterPoll(ms: number, action: () => void): () => void {
 }
 
 /** `sslmode` in the driver's terms (PostgreSQL manual, libpq, "SSL Support"). */
-function tlsOptions({ sslMode }: PostgresDatabase, { host }: Host, ca: string | undefined) {
+function tlsOptions(
+  { sslMode }: PostgresDatabase,
+  { host }: Host,
+  ca: SessionOptions['authorities'],
+) {
   if (host.startsWith('/') || sslMode === 'disable') return false;
   if (sslMode === 'prefer' || sslMode === 'allow') return 'prefer';
   // An IP address is never sent as a server name (RFC 6066 §3). The certificate must still match it.

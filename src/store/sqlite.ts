@@ -1,18 +1,18 @@
 // Users in a SQLite file or in memory, with WAL and synchronous=FULL: a write resolves only after its
 // commit reaches disk. SQLite is synchronous and blocks the event loop while it works. So writes that
-// arrive in one turn of the event loop share a commit, and calls for the same page share a read. The
-// scheduler of turns.ts reads pages, a few milliseconds at a time. Finding one user takes microseconds, so
-// it happens at once.
+// arrive in one turn of the event loop share a commit, and calls for the same page share a read. A turn
+// reads pages for a few milliseconds. Finding one user takes microseconds, so it happens at once.
 import type { DatabaseSync } from 'node:sqlite';
 import { clearInterval, setImmediate, setInterval } from '../clock.ts';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { EmailTaken, holds, StoreUnavailable } from '../user.ts';
-import { type BatchSource, Queue, samePage } from './batch.ts';
-import { openFile, outcomeAfter, retry, transact } from './file.ts';
 import type { Store, StoreOptions } from './index.ts';
+import { type BatchSource, Queue } from './queue.ts';
+import { openFile, outcomeAfter, retry, transact, watchFiles } from './sqlite-file.ts';
 
 const SQLITE_CONSTRAINT_UNIQUE = 2067; // an extended result code (sqlite.org/rescode.html)
 const TICK_MS = 50; // how often the deadlines of waiting calls are checked
+const TURN_MS = 2; // for batches in one turn of the event loop; the one that has begun runs to its end
 
 type Write = () => WriteResult;
 
@@ -21,8 +21,9 @@ export function openSqlite(path: string, options: StoreOptions): Promise<Store> 
 }
 
 function createStore(path: string, db: DatabaseSync, options: StoreOptions): Store {
-  const { now, timeoutMs, turns } = options;
+  const { now, timeoutMs } = options;
   const statements = prepare(db);
+  const checkFiles = watchFiles(path);
   // The kinds of access that fail now. The store is available again once each of them has succeeded: on a
   // full disk, reads succeed while writes fail.
   const failing = new Set<'read' | 'write'>();
@@ -37,7 +38,7 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
       if (outcomeAfter(err) !== 'rolled back' && db.isOpen) {
         // SQLite has few messages for the many ways in which a disk fails.
         const { message, errcode } = err as Error & { errcode?: number };
-        const fault = `${path}: ${message} (SQLite result code ${errcode})`;
+        const fault = errcode ? `${path}: ${message} (SQLite result code ${errcode})` : message;
         if (failing.size === 0) options.onUnavailable(fault);
         failing.add(kind);
       }
@@ -88,17 +89,20 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
       const users = await access('read', expires, select);
       return pages.map(() => users);
     },
-    newBatch: samePage,
-    takesTurns: true,
+    pageOf: ({ after, limit }) => `${after} ${limit}`,
     outcomeAfter,
-    schedule: runLater((task) => turns.add('', task), now), // 5.2
+    schedule: runLater(now),
   });
   const writes = new Queue<void, Write, WriteResult>({
     ...options,
     statement: (_, items, expires) =>
-      access('write', expires, () => transact(db, () => items.map(unlessTaken))),
+      access('write', expires, () => {
+        const results = transact(db, () => items.map(unlessTaken));
+        checkFiles(); // 5.5: after the commit, because it would be lost
+        return results;
+      }),
     outcomeAfter,
-    schedule: runLater(setImmediate, now),
+    schedule: runLater(now),
   });
 
   return {
@@ -108,26 +112,32 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
     list: (page, caller) => lists.call(page, caller),
     update: (id, set, condition, caller) => writes.call(() => update(id, set, condition), caller),
     delete: (id, condition, caller) => writes.call(() => remove(id, condition), caller),
-    ping: () => read(() => void statements.ping.get()),
+    async ping() {
+      checkFiles(); // 7.2
+      await read(() => void statements.ping.get());
+    },
     close: async () => db.close(),
   };
 }
 
-/** Returns a scheduler for one queue. It runs each batch in a later turn of the event loop. */
-function runLater(later: (task: () => void) => void, now: () => number) {
+/** Returns a scheduler for one queue. It runs batches for TURN_MS in each turn of the event loop (5.2). */
+function runLater(now: () => number) {
   let isRunning = false;
   return (queue: BatchSource<void>) => {
     if (isRunning) return;
     isRunning = true;
     const timer = setInterval(() => queue.expire(now()), TICK_MS).unref(); // 4.13
-    const runNext = async () => {
-      const batch = queue.take(now());
-      isRunning = batch !== undefined;
-      if (batch === undefined) return clearInterval(timer);
-      await batch.run();
-      later(runNext);
+    const runTurn = async () => {
+      const start = now();
+      while (now() - start < TURN_MS) {
+        const batch = queue.take(now());
+        isRunning = batch !== undefined;
+        if (batch === undefined) return clearInterval(timer);
+        await batch.run();
+      }
+      setImmediate(runTurn);
     };
-    later(runNext);
+    setImmediate(runTurn);
   };
 }
 

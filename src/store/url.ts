@@ -13,13 +13,24 @@ export type Host = { readonly host: string; readonly port: number };
 const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 const SERVERS = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const;
 
-// "[2001:db8::1]:5433", "db.example:5433", "/run/postgresql". An `@` in a host is invalid: it comes
-// from an unencoded password, and the text around it is part of that secret.
-const HOST = /^(?:\[([^@\]]+)\](?=:|$)|([^@:[\]]*))(?::([0-9]*))?$/;
+// Before percent-decoding: "[2001:db8::1]:5433", "db.example:5433", "%2Frun%2Fpostgresql". The folder of a
+// socket may contain colons, as Cloud SQL's does.
+const HOST = /^(?:\[([^\]]+)\]|(%2F[^[\]]*?)|([^:[\]]*))(?::([0-9]*))?$/i;
+
+const MALFORMED_HOST = 'malformed host; expected HOST, HOST:PORT or [IPV6]:PORT';
 
 /** The parameters of libpq that are supported. */
 const PARAMETERS =
-  'host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name';
+  'host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name, channel_binding, connect_timeout';
+
+/** Those that are not. Only these names are quoted: any other text can be a part of a password. */
+const UNSUPPORTED = `
+  hostaddr passfile require_auth client_encoding options fallback_application_name keepalives keepalives_idle
+  keepalives_interval keepalives_count tcp_user_timeout replication gssencmode gsslib gssdelegation krbsrvname
+  sslnegotiation sslcompression sslcert sslkey sslkeylogfile sslpassword sslcertmode sslcrl sslcrldir sslsni
+  requirepeer ssl_min_protocol_version ssl_max_protocol_version min_protocol_version max_protocol_version
+  scram_client_key scram_server_key service servicefile load_balance_hosts oauth_issuer oauth_client_id
+  oauth_client_secret oauth_scope oauth_ca_file`.split(/\s+/);
 
 // postgresql://[userspec@][hostspec][/dbname][?paramspec], where hostspec is host[:port][,…] and an
 // IPv6 host is in brackets. An unencoded `/` in a password would leave an `@` in the dbname.
@@ -27,11 +38,12 @@ const POSTGRES_URL =
   /^postgres(?:ql)?:\/\/(?:([^:@/?]*)(?::([^@/?]*))?@)?([^/?]*)(?:\/([^@?]*))?(?:\?(.*))?$/;
 
 /**
- * @returns undefined for any other scheme
+ * @returns undefined for any other scheme, and for a URI of SQLite
  * @throws an Error that says which part of a Postgres URL is invalid, and what is expected
  */
 export function parseDatabaseUrl(url: string): Database | undefined {
-  const sqlite = /^sqlite:([^\0]+)$/.exec(url);
+  // SQLite would open `file:` as a URI (sqlite.org/uri.html). Other programs take `//` and a query.
+  const sqlite = /^sqlite:(?!file:|\/\/)([^\0?]+)$/.exec(url);
   return sqlite ? { engine: 'sqlite', path: sqlite[1]! } : parsePostgres(url);
 }
 
@@ -48,53 +60,89 @@ export function nameOf({ host, port }: Host): string {
 function parsePostgres(url: string) {
   const match = POSTGRES_URL.exec(url);
   if (match === null) return undefined;
-  const [user, password, hostInfo, dbname] = match.slice(1, 5).map((part = '') => decode(part));
-  const given = parseParameters(match[5] ?? '');
-  const parameters: typeof given = { user, password, dbname, ...given };
-  // In a parameter, IPv6 addresses have no brackets.
-  const hostList = parameters.host?.replace(/[^,[\]]*:[^,[\]]*/g, '[$&]') ?? hostInfo!;
-  const hosts = parseHosts(hostList, parameters.port);
+  const [user = '', password = '', hostInfo = '', dbname = '', parameterInfo = ''] = match.slice(1);
+  const parameters: Record<string, string | undefined> = {
+    ...{ user: decode(user), password: decode(password), dbname: decode(dbname) },
+    ...parseParameters(parameterInfo),
+  };
+  // A parameter replaces all hosts or ports of the URL. In it, IPv6 addresses have no brackets.
+  const own = hostInfo.split(',').map(splitHost);
+  const hosts = parseHosts(
+    parameters.host?.split(',') ?? own.map(({ host }) => host),
+    parameters.port?.split(',') ?? own.map(({ port }) => port),
+  );
   const attributes = parameters.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any');
+  const isSystem = parameters.sslrootcert === 'system';
+  const sslMode = parameters.sslmode ?? (isSystem ? 'verify-full' : 'prefer');
+  // The driver's SCRAM can't bind to the TLS connection.
+  oneOf('channel_binding', ['disable', 'prefer'], parameters.channel_binding ?? 'prefer');
+  const seconds = parameters.connect_timeout ?? '0';
+  if (!/^-?[0-9]{1,9}$/.test(seconds)) {
+    throw new Error('connect_timeout invalid; expected an integer, in seconds');
+  }
   return {
     engine: 'postgres' as const,
     hosts, // tried in this order
     user: parameters.user || 'postgres',
-    password: parameters.password!,
+    passwords: passwordsOf(parameters.password!),
     database: parameters.dbname || parameters.user || 'postgres',
-    sslMode: oneOf('sslmode', SSL_MODES, parameters.sslmode ?? 'prefer'),
-    sslRootCert: parameters.sslrootcert, // PEM file of the authorities to trust instead of node's
+    sslMode: oneOf('sslmode', isSystem ? SSL_MODES.slice(-1) : SSL_MODES, sslMode),
+    sslRootCert: parameters.sslrootcert, // PEM file of the authorities to trust instead of node's, or `system`
     sessionAttributes: oneOf('target_session_attrs', SERVERS, attributes), // of the servers to use
     applicationName: parameters.application_name ?? 'notes-users',
+    connectTimeoutMs: Number(seconds) * 1000, // raises the pool's own
   };
 }
 
-function parseParameters(text: string): Record<string, string | undefined> {
+/**
+ * Passwords to try, in this order. SCRAM uses the password in SASLprep, and the other methods use it as it is
+ * (RFC 5802 §5.1, RFC 4013 §2; PostgreSQL, src/common/saslprep.c). SCRAM too if SASLprep refuses it, which
+ * depends on the tables of Unicode 3.2.
+ */
+function passwordsOf(password: string): readonly string[] {
+  const prepared = password
+    .replace(/[\p{Zs}\u200B]/gu, ' ')
+    .replace(/[\u00AD\u1806\u200C\u2060\uFEFF]|\u200D|\u034F|[\u180B-\u180D]|[\uFE00-\uFE0F]/g, '')
+    .normalize('NFKC');
+  return [...new Set([prepared, password])];
+}
+
+function parseParameters(text: string): Record<string, string> {
   const parameters: Record<string, string> = {};
   for (const part of text.split('&').filter(Boolean)) {
-    const [name = '', ...value] = part.split('=');
-    const isKnown = PARAMETERS.split(', ').includes(name);
-    if (!isKnown) throw new Error(`unknown parameter; expected one of ${PARAMETERS}`);
-    parameters[name] = decode(value.join('='));
+    const [name = '', ...rest] = part.split('=').map(decode);
+    const value = rest.join('=');
+    if (PARAMETERS.split(', ').includes(name)) parameters[name] = value;
+    // As JDBC writes it, and libpq reads it.
+    else if (name === 'ssl' && value === 'true') parameters.sslmode = 'require';
+    else {
+      const fault = UNSUPPORTED.includes(name) ? `${name} is not supported` : 'unknown parameter';
+      throw new Error(`${fault}; expected one of ${PARAMETERS}`);
+    }
   }
   return parameters;
 }
 
-/** `portList` has one port for all hosts or one for each. An empty port is the default. */
-function parseHosts(text: string, portList = ''): readonly Host[] {
-  const ports = portList.split(',');
-  const entries = text.split(',');
-  if (ports.length !== 1 && ports.length !== entries.length) {
+function splitHost(text: string) {
+  const match = HOST.exec(text);
+  if (match === null) throw new Error(MALFORMED_HOST);
+  return { host: decode(match[1] ?? match[2] ?? match[3]!), port: match[4] ?? '' };
+}
+
+/** There is one port for all hosts or one for each. An empty port is the default. */
+function parseHosts(hosts: readonly string[], ports: readonly string[]): readonly Host[] {
+  if (ports.length !== 1 && ports.length !== hosts.length) {
     throw new Error(
       'the number of ports differs from the number of hosts; expected one port for all hosts or one for each',
     );
   }
-  return entries.map((entry, i) => {
-    const match = HOST.exec(entry);
-    if (match === null) throw new Error('malformed host; expected HOST, HOST:PORT or [IPV6]:PORT');
-    const port = match[3] || ports[ports.length === 1 ? 0 : i] || '5432';
+  return hosts.map((host, i) => {
+    // It comes from an unencoded password, and the text around it is part of that secret.
+    if (host.includes('@')) throw new Error(MALFORMED_HOST);
+    const port = ports[ports.length === 1 ? 0 : i] || '5432';
     const isPort = /^[0-9]{1,5}$/.test(port) && Number(port) > 0 && Number(port) < 65_536;
     if (!isPort) throw new Error('port invalid; expected an integer from 1 to 65535');
-    return { host: match[1] || match[2] || 'localhost', port: Number(port) };
+    return { host: host || 'localhost', port: Number(port) };
   });
 }
 
@@ -106,8 +154,8 @@ function oneOf<T extends string>(name: string, valid: readonly T[], value: strin
 
 function decode(text: string): string {
   try {
-    return decodeURIComponent(text);
-  } catch {
-    throw new Error('malformed percent-encoding; expected % followed by two hexadecimal digits');
-  }
+    const decoded = decodeURIComponent(text);
+    if (!decoded.includes('\0')) return decoded; // It would end the text in a message to the server.
+  } catch {}
+  throw new Error('malformed percent-encoding; expected % followed by two hexadecimal digits');
 }

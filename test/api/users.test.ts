@@ -92,7 +92,7 @@ test('clients that shared a read get the same bytes, each the whole list', async
   assert.equal(copies.length, 0);
 });
 
-test('6.18 each read of a list names its client', async () => {
+test('5.11 each read of a list names its client', async () => {
   const clients = new Set<string | undefined>();
   const all = sharing();
   const list = (page: Page, caller?: Caller) => {
@@ -118,3 +118,27 @@ test('no text of a list is a rope', async () => {
     assert.ok(Buffer.isBuffer(text) || isFlat(String(text)), query);
   }
 });
+
+for (const { why, pages } of [
+  { why: 'the same page again', pages: (all: readonly User[]) => all.slice(0, 500) },
+  {
+    why: 'ids that JavaScript rounds',
+    pages: () => Array.from({ length: 500 }, (_, i) => ({ ...USERS[i]!, id: 2 ** 53 })),
+  },
+]) {
+  test(`5.10 a list whose store returns ${why} ends with an error`, async () => {
+    let reads = 0;
+    const list = async () => (++reads === 1 ? USERS.slice(0, 500) : pages(USERS));
+    const store = { list } as unknown as UserStore;
+    const { body } = await listUsers({ query: '' } as Context, { store } as Services);
+    const readAll = async () => {
+      for (;;) {
+        const piece = (body as Pieces).next();
+        if (piece === undefined) return;
+        await piece;
+      }
+    };
+    await assert.rejects(readAll(), { name: 'RangeError' });
+    assert.equal(reads, 2);
+  });
+}

@@ -91,7 +91,9 @@ for (const store of STORES) {
         response = await send(`${program.adminUrl}/ready`);
         return response.status !== 200;
       });
-      assert.deepEqual([response.status, response.body], [503, 'not ready: store unavailable\n']);
+      assert.equal(response.status, 503);
+      const reason = store === 'sqlite' ? 'no such table: users' : '[^\n]+';
+      assert.match(response.body, new RegExp(`^not ready: store unavailable: ${reason}\n$`));
       assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
     });
 

@@ -30,6 +30,10 @@ const SPELLINGS = [
   ['application/json; charset=utf-8', 'the charset'],
   ['application/json;charset="UTF-8"', 'the charset in quotes'],
   ['application/json ; Charset=Utf-8', 'spaces and another case'],
+  ['application/json; charset=utf8', 'the common name of the charset'],
+  ['application/json; charset="UTF8"', 'the same in quotes and another case'],
+  ['application/json; charset=US-ASCII', 'a subset of UTF-8'],
+  ['application/json;charset=ascii', 'the common name of the subset'],
   ['application/json; version=1', 'another parameter'],
 ] as const;
 
@@ -44,7 +48,9 @@ const FOREIGN = [
   ['multipart/form-data; boundary=x', 'the other form type'],
   ['application/json; charset=iso-8859-1', 'Latin-1'],
   ['application/json; charset=utf-16', 'UTF-16'],
-  ['application/json; charset=us-ascii', 'ASCII'],
+  ['application/json; charset=utf-16le', 'UTF-16 in one order'],
+  ['application/json; charset=utf-7', 'UTF-7'],
+  ['application/json; charset=ascii2', 'a longer name'],
   ['application/json; charset=utf-8; charset=latin1', 'a second charset'],
 ] as const;
 

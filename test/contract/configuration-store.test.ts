@@ -74,6 +74,10 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       ['verify-full', OTHER_NAME, 'node', 'the name is not the certificate’s', 500],
       ['verify-full', 'localhost', 'sslrootcert', 'the authority is known', 200],
       ['verify-full', OTHER_NAME, 'sslrootcert', 'the name is not the certificate’s', 500],
+      ['verify-full', 'localhost', 'system', 'the authority is known', 200],
+      ['verify-full', '127.0.0.1', 'system', 'the authority is known', 200],
+      ['verify-full', OTHER_NAME, 'system', 'the name is not the certificate’s', 500],
+      ['verify-full', 'localhost', 'another system', 'the authority is not known', 500],
       ['verify-ca', OTHER_NAME, 'node', 'the name does not matter', 200],
       ['verify-ca', OTHER_NAME, 'sslrootcert', 'the name does not matter', 200],
       ['verify-ca', 'localhost', '', 'the authority is not known', 500],
@@ -86,11 +90,13 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
         url.hostname = host;
         // Doesn't escape slashes, because people type paths without escapes.
         const path = authority === 'another sslrootcert' ? certificate().TLS_CERT_FILE : cert;
-        const root = authority.endsWith('sslrootcert') ? `&sslrootcert=${path}` : '';
+        const roots = { sslrootcert: `&sslrootcert=${path}`, system: '&sslrootcert=system' };
+        const root = roots[authority.replace('another ', '') as keyof typeof roots] ?? '';
         await using program = await start({
           DATABASE_URL: `${url}?sslmode=${mode}${root}`,
           DATABASE_TIMEOUT_MS: '2000',
           ...(authority === 'node' && { NODE_EXTRA_CA_CERTS: cert }),
+          ...(authority === 'system' && { SSL_CERT_FILE: cert }),
         });
         if (status === 200) await ready(program);
         assert.equal((await send(`${program.url}/users`)).status, status);

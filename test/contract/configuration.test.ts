@@ -44,9 +44,9 @@ const VARIABLES = [
   'MEMORY_LIMIT_BYTES',
   'CORS_ORIGIN',
   'LOG_LEVEL',
+  'IDLE_TIMEOUT_MS',
   'SHUTDOWN_DELAY_MS',
   'SHUTDOWN_TIMEOUT_MS',
-  'REUSE_PORT',
 ];
 
 const EMOJI = '\u{1F600}';
@@ -63,6 +63,7 @@ const REFUSED: readonly Row[] = [
   ['DATABASE_URL', 'mysql://127.0.0.1/service', 'another engine'],
   ['DATABASE_URL', 'service.db', 'no scheme'],
   ['DATABASE_URL', 'sqlite:', 'no path'],
+  ['DATABASE_URL', 'sqlite:file:data.db?mode=memory', 'a URI of SQLite'],
   ['DATABASE_URL', 'postgres://127.0.0.1:65536/service', 'a port that cannot be'],
   ['DATABASE_URL', 'postgres://127.0.0.1/service?sslmode=maybe', 'an sslmode that libpq lacks'],
   [
@@ -81,8 +82,14 @@ const REFUSED: readonly Row[] = [
   ['DATABASE_TIMEOUT_MS', '-1', 'negative'],
   ['DATABASE_TIMEOUT_MS', '5s', 'a unit'],
   ['AUTH_USER', 'ad:min', 'Basic could never match it'],
+  ['AUTH_USER', 'admin\r', 'the carriage return of a file from Windows'],
+  ['AUTH_PASSWORD', `${PASSWORD}\r`, 'the carriage return of a file from Windows'],
+  ['AUTH_PASSWORD', `\ufeff${PASSWORD}`, 'a byte order mark'],
+  ['AUTH_NAME', 'Ada\n', 'a line end'],
   ['AUTH_PASSWORD', '1234567', '7 code points'],
   ['AUTH_PASSWORD', EMOJI.repeat(7), '7 code points in 14 UTF-16 units'],
+  ['SIGNING_SECRET', `${SECRET}\n${SECRET}`, 'two lines'],
+  ['SIGNING_SECRET_PREVIOUS', `${SECRET}\u2028`, 'a line separator'],
   ['SIGNING_SECRET', 'x'.repeat(31), '31 bytes'],
   ['SIGNING_SECRET', `${'é'.repeat(15)}x`, '31 bytes in 16 characters'],
   ['PROTECT_USERS', 'maybe', 'neither true nor false'],
@@ -98,12 +105,15 @@ const REFUSED: readonly Row[] = [
   ['CORS_ORIGIN', 'app.example', 'no scheme'],
   ['CORS_ORIGIN', 'https://app.example/path', 'a path'],
   ['CORS_ORIGIN', 'https://a.example https://b.example', 'two origins'],
+  ['CORS_ORIGIN', 'capacitor://localhost/', 'a trailing slash in any scheme'],
   ['LOG_LEVEL', 'verbose', 'no such level'],
+  ['IDLE_TIMEOUT_MS', '0', 'no idle connection at all'],
+  ['IDLE_TIMEOUT_MS', '999', 'less than a second'],
+  ['IDLE_TIMEOUT_MS', '65s', 'a unit'],
   ['SHUTDOWN_DELAY_MS', '-1', 'negative'],
   ['SHUTDOWN_DELAY_MS', '5s', 'a unit'],
   ['SHUTDOWN_TIMEOUT_MS', '-1', 'negative'],
   ['SHUTDOWN_TIMEOUT_MS', '5s', 'a unit'],
-  ['REUSE_PORT', 'yes', 'neither true nor false'],
 ];
 
 /** Valid values at the edge of the range. */
@@ -126,11 +136,14 @@ const ACCEPTED: readonly Row[] = [
   ['SIGNING_SECRET', 'é'.repeat(16), '32 bytes in 16 characters'],
   ['PROTECT_USERS', 'true', 'on'],
   ['PROTECT_USERS', 'false', 'off'],
-  ['REUSE_PORT', 'true', 'on'],
   ['TRUST_PROXY', '0', 'no proxy'],
   ['AUTH_FAILURES_PER_MINUTE', '0', 'no limit'],
   ['CORS_ORIGIN', '*', 'every origin'],
   ['CORS_ORIGIN', 'http://localhost:5173', 'an origin with a port'],
+  ['CORS_ORIGIN', 'capacitor://localhost', 'an app'],
+  ['CORS_ORIGIN', 'chrome-extension://abcdefghijklmnopabcdefghijklmnop', 'an extension'],
+  ['IDLE_TIMEOUT_MS', '1000', 'the shortest'],
+  ['IDLE_TIMEOUT_MS', '86400000', 'a day'],
   ['SHUTDOWN_DELAY_MS', '0', 'no delay'],
 ];
 
@@ -139,7 +152,7 @@ describe('1 configuration: values', { concurrency: 2, timeout: 300_000 }, () => 
     // The program reports all problems together, so one run tests many values.
     const ended = once(() => run({ ...COMPLETE, ...Object.fromEntries(batch) }));
     for (const [name, value, why] of batch) {
-      test(`1.6 ${name}: "${value}" is refused (${why})`, async () => {
+      test(`1.6 ${name}: ${JSON.stringify(value)} is refused (${why})`, async () => {
         const { exit, stdout, lines } = await ended();
         assert.deepEqual(exit, { code: 78, signal: null });
         assert.equal(stdout, '');
@@ -245,6 +258,26 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
       title: 'one newline stays\n',
       contents: 'é, as UTF-8',
     });
+  });
+
+  test('1.2 1.8 a secret file with one line end too many is an error that prints no secret', async () => {
+    const values = ['correct horse\n\n', 'correct horse\r', `${SECRET}\r\n\r\n`];
+    const { exit, lines, output } = await run({
+      ...COMPLETE,
+      AUTH_USER_FILE: file(values[0]!),
+      ...{ AUTH_PASSWORD: '', AUTH_PASSWORD_FILE: file(values[1]!) },
+      ...{ SIGNING_SECRET: '', SIGNING_SECRET_FILE: file(values[2]!) },
+    });
+    assert.deepEqual(exit, { code: 78, signal: null });
+    assert.deepEqual(
+      lines.map((line) => line.split(';')[0]),
+      [
+        'AUTH_USER: contains U+000A',
+        'AUTH_PASSWORD: contains U+000D',
+        'SIGNING_SECRET: contains U+000D',
+      ],
+    );
+    assert.ok(!output.includes('horse') && !output.includes(SECRET), output);
   });
 
   test('1.3 TLS_CERT_FILE and TLS_KEY_FILE have no _FILE variant', async () => {

@@ -222,6 +222,25 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     socket.destroy();
   });
 
+  test('1 IDLE_TIMEOUT_MS: an idle connection outlives those with a shorter timeout', async () => {
+    await using short = await start({ IDLE_TIMEOUT_MS: '1000' });
+    await using long = await start({ IDLE_TIMEOUT_MS: '600000' });
+    const [first, second, admin] = await Promise.all(
+      [short.url, long.url, short.adminUrl].map(open),
+    );
+    first!.write(GET);
+    assert.match(await responded(first!), /\r\nKeep-Alive: timeout=1\r\n/);
+    admin!.write(GET);
+    assert.match(await responded(admin!), /\r\nKeep-Alive: timeout=1\r\n/);
+    second!.write(GET);
+    assert.match(await responded(second!), /\r\nKeep-Alive: timeout=600\r\n/);
+    // The service closes them, not we.
+    await Promise.all([once(first!, 'close', soon()), once(admin!, 'close', soon())]);
+    second!.write(GET);
+    assert.match(await responded(second!), /^HTTP\/1\.1 200 /);
+    second!.destroy();
+  });
+
   test('6.15 during a stop, an idle connection may send one more request', async () => {
     await using program = await start();
     const socket = await open(program.url);
@@ -290,7 +309,9 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
       SHUTDOWN_TIMEOUT_MS: '100',
     });
     const socket = await open(program.url);
-    socket.write('POST /users HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n');
+    socket.write(
+      'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n',
+    );
     await send(program.url);
     program.process.kill('SIGUSR2');
     assert.deepEqual(await program.exited, { code: 70, signal: null });
@@ -299,13 +320,14 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   test('6.16 after an error outside a request a second signal exits at once with 1', async () => {
     await using program = await startWith("throw new Error('stray')");
     const socket = await open(program.url);
-    socket.write('POST /users HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n');
+    socket.write(
+      'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n',
+    );
     await send(program.url);
     program.process.kill('SIGUSR2');
     await program.logged('stopping');
-    program.process.kill('SIGTERM');
     program.process.kill('SIGINT');
-    assert.deepEqual(await program.exited, { code: 1, signal: null });
+    assert.deepEqual(await program.insist(), { code: 1, signal: null });
   });
 
   for (const { why, fault, cause } of [

@@ -3,7 +3,18 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -227,7 +238,7 @@ for (const store of STORES) {
         created,
       );
       assert.equal(new Set(users.map(({ email }) => email)).size, users.length);
-      assert.deepEqual(await schemaVersions(url, store), [1]);
+      assert.deepEqual(await schemaVersions(url), [1]);
     });
 
     test('5.3 4.10 ten programs start at once on an empty database and all serve it', async () => {
@@ -249,7 +260,7 @@ for (const store of STORES) {
             [],
           );
         }
-        assert.deepEqual(await schemaVersions(url, store), [1]);
+        assert.deepEqual(await schemaVersions(url), [1]);
         // 4.10 between programs: the store decides which write was first.
         for (let round = 0; round < 5; round++) {
           const body = { name: 'Racer', email: newEmail() };
@@ -270,7 +281,7 @@ for (const store of STORES) {
       await ready(first);
       const ada = await create(first, newEmail());
       // Migrates the database while the service runs.
-      await addMigration(url, store, 2, 1);
+      await addMigration(url, 2, 1);
       const bob = await create(first, newEmail());
       await first.stop();
       await using again = await start({ DATABASE_URL: url });
@@ -286,7 +297,7 @@ for (const store of STORES) {
         { ...bob, name: 'Bob' },
         cy,
       ]);
-      assert.deepEqual((await schemaVersions(url, store)).at(-1), 2);
+      assert.deepEqual((await schemaVersions(url)).at(-1), 2);
     });
 
     test('5.3 a newer database that does not allow this service is refused, unchanged', async () => {
@@ -294,47 +305,28 @@ for (const store of STORES) {
       const first = await start({ DATABASE_URL: url });
       await ready(first);
       await first.stop();
-      await addMigration(url, store, 2, 1);
-      await addMigration(url, store, 3, 2);
+      await addMigration(url, 2, 1);
+      await addMigration(url, 3, 2);
       const refused = newProgram(url);
       const exit = await ended(refused);
       const said = refused.stdout + refused.stderr;
       assert.deepEqual(exit, { code: 1, signal: null }, said);
       assert.match(said, /schema version 3 and needs .* version 2 or later; this service knows 1/);
       assert.doesNotMatch(said, /(?:\n|\\n)\s+at /);
-      assert.deepEqual((await schemaVersions(url, store)).at(-1), 3);
-    });
-
-    test('5.3 a database that service 0.1.0 made is served', async () => {
-      const url = await newDatabase(store);
-      const first = await start({ DATABASE_URL: url });
-      await ready(first);
-      const ada = await create(first, newEmail());
-      await first.stop();
-      // Service 0.1.0 did not record the oldest service.
-      await execute(
-        url,
-        store === 'sqlite'
-          ? 'drop table schema_migrations'
-          : 'alter table schema_migrations drop column oldest_service',
-      );
-      await using again = await start({ DATABASE_URL: url });
-      await ready(again);
-      assert.deepEqual(JSON.parse((await send(`${again.url}/users`)).body), [ada]);
-      assert.deepEqual(await schemaVersions(url, store), [1]);
+      assert.deepEqual((await schemaVersions(url)).at(-1), 3);
     });
 
     test('5.3 a database that is newer than the service is refused, unchanged', async () => {
       const url = await newDatabase(store);
-      await makeNewerSchema(url, store);
+      await makeNewerSchema(url);
       const refused = newProgram(url);
       const exit = await ended(refused);
       const said = refused.stdout + refused.stderr;
       assert.deepEqual(exit, { code: 1, signal: null }, said);
       assert.match(said, new RegExp(`version ${NEWER_VERSION}.*newer`));
       assert.doesNotMatch(said, /(?:\n|\\n)\s+at /);
-      assert.deepEqual(await schemaVersions(url, store), [NEWER_VERSION]);
-      await assert.rejects(select(url, 'select * from users'), /users/);
+      assert.deepEqual(await schemaVersions(url), [NEWER_VERSION]);
+      assert.deepEqual(await select(url, 'select * from users'), []);
     });
 
     test('5.4 ids begin at 1, ascend, and are never reused', async () => {
@@ -746,6 +738,114 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     );
   });
 
+  for (const { place, kind, mode } of [
+    ...['', '-wal', '-shm'].map((place) => ({ place, kind: 'file', mode: 0o644 })),
+    ...['', '-wal', '-shm'].map((place) => ({ place, kind: 'file', mode: 0o600 })),
+    { place: '/', kind: 'folder', mode: 0o755 },
+  ]) {
+    const name = `${kind} service.db${place} of another owner with mode ${mode.toString(8)}`;
+    test(`5.2 the ${name} is named, with a fix`, {
+      skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to become another user',
+    }, async () => {
+      const { url, places } = await databaseOfNobody();
+      const wrong = places[place]!;
+      chownSync(wrong, 0, 0);
+      chmodSync(wrong, mode);
+      const line = await refusal(newProgram(url, { asNobody: true }));
+      assert.ok(
+        line.endsWith(`; ${wrong} is not writable by uid 65534: chown 65534:65534 ${wrong}`),
+        line,
+      );
+      chownSync(wrong, 65534, 65534);
+      const fixed = newProgram(url, { asNobody: true });
+      await fixed.logged('listening');
+      await fixed.stop();
+    });
+  }
+
+  for (const [place, mode] of [
+    ['', 0o440],
+    ['-wal', 0o040],
+    ['-shm', 0o400],
+    ['/', 0o500],
+    ['/', 0o600],
+  ] as const) {
+    test(`5.2 service.db${place} with mode ${mode.toString(8)} is named, with a chmod`, {
+      skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to become another user',
+    }, async () => {
+      const { url, places } = await databaseOfNobody();
+      const wrong = places[place]!;
+      chmodSync(wrong, mode);
+      const line = await refusal(newProgram(url, { asNobody: true }));
+      assert.ok(
+        line.endsWith(`; ${wrong} is not writable by uid 65534: chmod u+rwX ${wrong}`),
+        line,
+      );
+      execFileSync('chmod', ['u+rwX', wrong]);
+      const fixed = newProgram(url, { asNobody: true });
+      await fixed.logged('listening');
+      await fixed.stop();
+    });
+  }
+
+  for (const place of ['', '-wal', '-shm']) {
+    test(`5.2 a folder in the place of service.db${place} is named`, async () => {
+      const file = join(newFolder(), 'service.db');
+      mkdirSync(file + place);
+      const line = await refusal(newProgram(`sqlite:${file}`));
+      assert.ok(line.endsWith(`: ${file}${place} is not a regular file`), line);
+    });
+  }
+
+  for (const place of ['', '-wal', '-shm']) {
+    for (const { why, change, undo } of [
+      { why: 'removed', change: (file: string) => renameSync(file, `${file}.away`), undo: true },
+      {
+        why: 'replaced',
+        change: (file: string) => {
+          copyFileSync(file, `${file}.new`);
+          renameSync(`${file}.new`, file);
+        },
+        undo: false,
+      },
+    ]) {
+      test(`5.2 7.2 if service.db${place} is ${why}, writes and /ready fail with that reason`, async () => {
+        const url = await newDatabase('sqlite');
+        const file = url.slice('sqlite:'.length) + place;
+        await using program = await start({ DATABASE_URL: url });
+        const ada = await create(program, newEmail());
+        await ready(program);
+        change(file);
+        const body = { name: 'Lost', email: newEmail() };
+        const failed = await send(`${program.url}/users`, { method: 'POST', body });
+        assert.deepEqual(summary(failed), FAILED);
+        const { status, body: reason } = await send(`${program.adminUrl}/ready`);
+        const said = `not ready: store unavailable: ${file} was removed or replaced while in use:`;
+        assert.deepEqual([status, reason.slice(0, said.length)], [503, said]);
+        assert.match(String((await program.logged('store unavailable')).cause), /was removed/);
+        assert.equal((await send(`${program.url}/users/${ada.id}`)).status, 200);
+        if (!undo) return;
+        renameSync(`${file}.away`, file);
+        await create(program, newEmail());
+        await ready(program);
+      });
+    }
+  }
+
+  test('5.2 a file that other processes open, change and close stays the same', async () => {
+    const url = await newDatabase('sqlite');
+    await using program = await start({ DATABASE_URL: url });
+    for (let i = 0; i < 3; i++) {
+      await create(program, newEmail());
+      await execute(url, 'pragma wal_checkpoint(truncate)');
+      await execute(url, 'vacuum');
+      await execute(url, `insert into users (name, email) values ('Bob', '${newEmail()}')`);
+    }
+    await ready(program);
+    const users: User[] = JSON.parse((await send(`${program.url}/users`)).body);
+    assert.equal(users.length, 6);
+  });
+
   test('5.2 a read-only file system is named', {
     skip: (!IS_ROOT || process.platform !== 'linux') && 'needs root, to mount a disk',
   }, async () => {
@@ -799,6 +899,19 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     }
   });
 });
+
+/** A database of the user nobody whose service was killed, and the path of each of its files. */
+async function databaseOfNobody() {
+  const folder = newFolder();
+  const file = join(folder, 'service.db');
+  chownSync(folder, 65534, 65534);
+  const program = newProgram(`sqlite:${file}`, { asNobody: true });
+  await program.logged('listening');
+  await program.stop('SIGKILL'); // Otherwise SQLite would remove -wal and -shm.
+  const ends = ['', '-wal', '-shm'].map((end) => [end, file + end]);
+  const places: Record<string, string> = { ...Object.fromEntries(ends), '/': folder };
+  return { url: `sqlite:${file}`, places };
+}
 
 /** Resolves with the one line of a program that exits with status 1. */
 async function refusal(program: Program): Promise<string> {
@@ -1005,37 +1118,23 @@ async function lockWrites(url: string) {
   return { release, [Symbol.asyncDispose]: release };
 }
 
-async function schemaVersions(url: string, store: StoreName): Promise<unknown[]> {
-  const statement = {
-    sqlite: 'pragma user_version',
-    postgres: 'select version as user_version from schema_migrations order by version',
-  }[store];
-  return (await select(url, statement)).map((row) => row.user_version);
+async function schemaVersions(url: string): Promise<unknown[]> {
+  const rows = await select(url, 'select version from notes_users_schema order by version');
+  return rows.map(({ version }) => version);
 }
 
 // Records a schema version that only a newer service knows.
-async function makeNewerSchema(url: string, store: StoreName): Promise<void> {
-  const statements = {
-    sqlite: [`pragma user_version = ${NEWER_VERSION}`],
-    postgres: [
-      'create table schema_migrations (version integer primary key)',
-      `insert into schema_migrations (version) values (${NEWER_VERSION})`,
-    ],
-  }[store];
-  for (const statement of statements) await execute(url, statement);
+async function makeNewerSchema(url: string): Promise<void> {
+  await execute(url, 'create table notes_users_schema (version integer, oldest_service integer)');
+  await execute(url, 'create table users (id integer)');
+  await execute(url, `insert into notes_users_schema values (${NEWER_VERSION}, ${NEWER_VERSION})`);
 }
 
 // Adds a migration, as a newer service does.
-async function addMigration(
-  url: string,
-  store: StoreName,
-  version: number,
-  oldestService: number,
-): Promise<void> {
+async function addMigration(url: string, version: number, oldestService: number): Promise<void> {
   await execute(url, `alter table users add column added_${version} text not null default ''`);
-  const record = `insert into schema_migrations (version, oldest_service) values (${version}, ${oldestService})`;
-  await execute(url, record);
-  if (store === 'sqlite') await execute(url, `pragma user_version = ${version}`);
+  const record = `(version, oldest_service) values (${version}, ${oldestService})`;
+  await execute(url, `insert into notes_users_schema ${record}`);
 }
 
 // Polls until the program has all connections of its pool again, or the test times out.

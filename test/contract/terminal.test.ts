@@ -1,10 +1,16 @@
-// The log on a terminal (contract 6.7), which `script` of util-linux provides.
+// The service on a terminal, which `script` of util-linux provides, and under npm: the log (contract 6.7) and
+// the signals (6.2, 6.9).
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
+import { type SpawnOptions, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
+import { freePort } from '../support/postgres.ts';
+import { newFolder } from '../support/program.ts';
+import { until } from '../support/until.ts';
 
 const HAS_SCRIPT = {
   skip: spawnSync('script', ['--version']).error && 'needs script (util-linux)',
@@ -65,4 +71,107 @@ test('6.10 6.12 a stopped terminal, as after Ctrl-S, blocks neither the service 
     terminal.stdout.resume();
   }
   assert.deepEqual(await once(terminal, 'close'), [0, null]);
+});
+
+const BODY = '{"name":"Ann","email":"ann@example.com"}';
+const POST = `POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${BODY.length}\r\nExpect: 100-continue\r\n\r\n`;
+
+/** True if the port accepts connections. */
+function accepts(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1');
+  return once(socket, 'connect')
+    .then(() => true)
+    .catch(() => false)
+    .finally(() => socket.destroy());
+}
+
+/** Starts a command on a free port, and begins a POST once it listens. */
+async function startPosting(command: string, args: readonly string[], options: SpawnOptions = {}) {
+  const port = await freePort();
+  const env = { ...process.env, PORT: String(port), DATABASE_URL: 'sqlite::memory:' };
+  const child = spawn(command, args, { env, ...options, stdio: 'pipe' });
+  child.stdout.resume();
+  await until(() => accepts(port));
+  const socket = connect(port, '127.0.0.1').setEncoding('latin1');
+  socket.write(POST);
+  await once(socket, 'data');
+  return {
+    child,
+    closed: () => until(async () => !(await accepts(port))),
+    /** Sends the body; resolves with the first line of the response. */
+    async finish(): Promise<string> {
+      socket.write(BODY);
+      const [response] = await once(socket, 'data');
+      socket.destroy();
+      return response.split('\r\n')[0];
+    },
+  };
+}
+
+describe('6.2 one intention, several signals', () => {
+  // The signal that npm relays and that of the terminal race.
+  for (let i = 1; i <= 4; i++) {
+    test(
+      `6.2 Ctrl-C at npm start responds to a POST in flight and exits with 0 (${i})`,
+      HAS_SCRIPT,
+      async () => {
+        const terminal = ['-qec', 'npm start', '/dev/null'];
+        const { child, closed, finish } = await startPosting('script', terminal);
+        child.stdin.write('\x03');
+        await closed();
+        assert.equal(await finish(), 'HTTP/1.1 201 Created');
+        assert.deepEqual(await once(child, 'close'), [0, null]);
+      },
+    );
+
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+      test(`6.2 ${signal} to the process group of npm start does the same (${i})`, async () => {
+        const { child, closed, finish } = await startPosting('npm', ['start'], { detached: true });
+        process.kill(-child.pid!, signal);
+        await closed();
+        assert.equal(await finish(), 'HTTP/1.1 201 Created');
+        assert.deepEqual(await once(child, 'close'), [0, null]);
+      });
+    }
+  }
+});
+
+describe('6.9 SIGHUP and terminals', HAS_SCRIPT, () => {
+  const folder = newFolder();
+  const read = (name: string) => readFileSync(join(folder, name), 'utf8');
+
+  for (const { why, command } of [
+    { why: 'the service', command: start },
+    { why: 'the service without input', command: `${start} < /dev/null` },
+    { why: 'npm start', command: 'npm start' },
+    { why: 'npm start with its log in a file', command: `npm start > ${join(folder, 'log')}` },
+  ]) {
+    test(`6.9 closing the terminal of ${why} stops it like SIGTERM`, async () => {
+      const terminal = ['-qec', command, '/dev/null'];
+      const { child, closed, finish } = await startPosting('script', terminal);
+      child.kill('SIGKILL');
+      await closed();
+      assert.equal(await finish(), 'HTTP/1.1 201 Created');
+      if (command.endsWith('log')) await until(() => read('log').includes('"stopped"'));
+    });
+  }
+
+  test('6.9 SIGHUP changes nothing while the terminal is open', async () => {
+    const line = `echo $$ > ${folder}/open; ${start}`;
+    const { child, finish } = await startPosting('script', ['-qec', line, '/dev/null']);
+    process.kill(Number(read('open')), 'SIGHUP');
+    assert.equal(await finish(), 'HTTP/1.1 201 Created');
+    child.stdin.write('\x03');
+    assert.deepEqual(await once(child, 'close'), [0, null]);
+  });
+
+  test('6.9 under nohup, closing the terminal changes nothing', async () => {
+    const line = `echo $$ > ${folder}/nohup; ${start.replace('exec', 'exec nohup')} > /dev/null`;
+    const { child, closed, finish } = await startPosting('script', ['-qec', line, '/dev/null']);
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    assert.equal(await finish(), 'HTTP/1.1 201 Created');
+    process.kill(Number(read('nohup')), 'SIGTERM');
+    await closed();
+  });
 });

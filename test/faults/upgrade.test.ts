@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import { after, before, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { stablePort } from '../support/daemon.ts';
-import { newFolder, PROGRAM, Program, STORES, type StoreName, start } from '../support/program.ts';
+import { newFolder, PROGRAM, Program, STORES, start } from '../support/program.ts';
 import { until } from '../support/until.ts';
 import { type Ports, startBalancer } from './balancer.ts';
 import { Ledger } from './ledger.ts';
@@ -87,7 +87,6 @@ async function rollBothWays(t: TestContext): Promise<void> {
   let replaced = 0;
   try {
     await using balancer = await startBalancer(ports);
-    await forgetOldestService(DATABASE_URL, 'postgres');
     const writers = new Writers(ledger, `http://127.0.0.1:${balancer.port}`, WRITERS);
     await Promise.all(replicas.map(serves));
     const replace = async (i: 0 | 1, version: number) => {
@@ -154,9 +153,6 @@ async function shareFile(t: TestContext): Promise<void> {
     );
   };
   try {
-    // Creates the file with service 0.1.0.
-    await end(await begin(1));
-    await forgetOldestService(DATABASE_URL, 'sqlite');
     const first = await begin(1);
     await progress(first.writers, 4 * WRITERS);
     const second = await begin(2);
@@ -232,23 +228,9 @@ function copy(built: string, added: readonly string[]): readonly string[] {
   return [...flags, join(folder, 'dist/main.cjs')];
 }
 
-/** Makes the database one of service 0.1.0, which recorded the version only. */
-function forgetOldestService(databaseUrl: string, store: StoreName): Promise<unknown> {
-  return execute(
-    databaseUrl,
-    store === 'sqlite'
-      ? 'drop table schema_migrations'
-      : 'alter table schema_migrations drop column oldest_service',
-  );
-}
-
 async function schemaVersion(databaseUrl: string): Promise<unknown> {
-  const [row] = await execute(
-    databaseUrl,
-    databaseUrl.startsWith('sqlite:')
-      ? 'select user_version as version from pragma_user_version'
-      : 'select max(version) as version from schema_migrations',
-  );
+  const text = 'select max(version) as version from notes_users_schema';
+  const [row] = await execute(databaseUrl, text);
   return row!.version;
 }
 

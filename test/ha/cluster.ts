@@ -1,4 +1,4 @@
-// Runs the Patroni cluster of docs/high-availability.md on 127.0.0.1, from the page's files: three
+// Runs the Patroni cluster of docs/high-availability.md on 127.0.0.1, from deploy/ha: three
 // members (Patroni and its Postgres), three etcd members, and HAProxy in front. Every process has
 // its working folder below the cluster's. Cleanup finds processes by that folder, because Postgres
 // keeps running after its Patroni is killed.
@@ -24,7 +24,6 @@ import {
   databaseUrl,
   FILES,
   fileFor,
-  ROLE_AND_DATABASE,
   replaced,
   settings,
   type Topology,
@@ -270,10 +269,11 @@ export class Cluster {
   /** Creates the page's role and database, both with a new name. @returns the name */
   async createDatabase(leader: Member): Promise<string> {
     const name = `notes_${Math.random().toString(36).slice(2)}`;
-    const statements = replaced(ROLE_AND_DATABASE, { PASSWORD }).replaceAll(/\bnotes\b/g, name);
+    const statements = replaced(FILES.database, { PASSWORD }).replaceAll(/\bnotes\b/g, name);
     const sql = postgres(leader.url, { max: 1, onnotice: () => {} });
     try {
-      for (const text of statements.split(';\n').filter(Boolean)) await sql.unsafe(text);
+      for (const text of statements.split(';\n').filter((part) => part.trim() !== ''))
+        await sql.unsafe(text);
     } finally {
       await sql.end({ timeout: 5 });
     }

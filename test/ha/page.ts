@@ -1,26 +1,31 @@
-// Reads the files and commands of docs/high-availability.md, which the tests run on one machine.
+// Reads deploy/ha and the commands of docs/high-availability.md, which the tests run on one machine.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { block } from '../support/manual.ts';
 import { PASSWORD, SECRET } from '../support/program.ts';
 
 const PAGE = 'high-availability.md';
 
-/** Files for machine a of the cluster, for a replica and for the balancer. */
+const folder = join(import.meta.dirname, '../../deploy/ha');
+const file = (name: string) => readFileSync(join(folder, name), 'utf8');
+
+/** The files of deploy/ha, for machine a of the cluster. */
 export const FILES = {
-  etcd: block('etcd', 'ETCD_NAME=', PAGE),
-  patroni: block('Patroni', 'scope:', PAGE),
-  unit: block('Patroni', 'ExecStart=', PAGE),
-  primary: block('HAProxy on `/primary`', 'GET /primary', PAGE),
-  settings: block('4. Start the replicas', 'SIGNING_SECRET=', PAGE),
-  balancer: block('5. Put a balancer in front', 'GET /ready', PAGE),
+  etcd: file('etcd.env'),
+  patroni: file('patroni.yml'),
+  unit: file('patroni.service'),
+  primary: file('haproxy-primary.cfg'),
+  settings: file('notes-users.env'),
+  balancer: file('haproxy-api.cfg'),
+  database: file('database.sql'),
 } as const;
 
 export const COMMANDS = {
   list: block('Patroni', 'patronictl', PAGE),
   switchover: block('Switchover', 'patronictl', PAGE),
 } as const;
-
-export const ROLE_AND_DATABASE = block('Role and database', 'create role', PAGE);
 
 /** Route from the service to the primary. */
 export type Topology = 'three hosts' | 'HAProxy';
@@ -51,16 +56,11 @@ export function variables(text: string): Record<string, string> {
   );
 }
 
-/**
- * Adapts a file of machine a to another machine. Replaces the name, and the address except in lines
- * that list all machines.
- */
+/** Adapts a file of machine a to another machine, with the page's command. */
 export function fileFor(text: string, name: string, address: string): string {
-  const lines = text.split('\n').map((line) => {
-    if (line.includes('10.0.0.2')) return line;
-    return line.replace(/^(name: |ETCD_NAME=)a$/, `$1${name}`).replaceAll('10.0.0.1', address);
-  });
-  return lines.join('\n');
+  const [, script] = /sed -i (".*")/.exec(block('Install', 'sed -i', PAGE))!;
+  const env = { ...process.env, NAME: name, ADDRESS: address };
+  return execFileSync('sh', ['-c', `sed ${script}`], { input: text, env, encoding: 'utf8' });
 }
 
 /** Replaces each of these parts of the page's text. Fails if one is missing. */

@@ -1,4 +1,4 @@
-// Prints results as rows of the table in docs/high-availability.md.
+// Prints results as rows of the table in docs/results/high-availability.md.
 import type { TestContext } from 'node:test';
 import type { Seen } from './load.ts';
 import type { Topology } from './page.ts';

@@ -1,10 +1,39 @@
 // The address of a client, and the keys of its failure counters.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { clientAddress, counterKeys, plainAddress } from '../../src/http/address.ts';
+import {
+  clientAddress,
+  counterKeys,
+  forwardedPrefix,
+  plainAddress,
+} from '../../src/http/address.ts';
 import { Exchange } from '../../src/server/exchange.ts';
 
 const SOCKET = '203.0.113.9';
+
+describe('2.18 the prefix that a proxy removed', () => {
+  for (const prefix of [
+    ...['/a', '/api/v1', '/a.b/..c/...', '/~x_-', "/!$&'()*+,;=:@", '/%20/%C3%A4%2F', '/.a'],
+    `/${'a/'.repeat(4000)}b`,
+  ]) {
+    test(prefix.slice(0, 40), () => {
+      assert.equal(forwardedPrefix({ 'x-forwarded-prefix': prefix }, 1), prefix);
+      assert.equal(forwardedPrefix({ 'x-forwarded-prefix': `${prefix}/` }, 2), prefix);
+      assert.equal(forwardedPrefix({ 'x-forwarded-prefix': prefix }, 0), '');
+    });
+  }
+
+  for (const prefix of [
+    ...[undefined, '', '/', '//', '//evil.example', '/a//b', '/a//', 'a', 'a/b', 'https://x/a'],
+    ...['/.', '/..', '/a/..', '/a/../b', '/a/.', '/%2e%2E/a', '/.%2e', '/a/%2e/'],
+    ...['/a b', '/a, /b', '/a?b', '/a#b', '/a>', '/a<b', '/a"', '/a\\b', '/a|b', '/ä', '/a\t'],
+    ...['/%', '/%2', '/%zz', '/a%'],
+    `/${'a/'.repeat(4000)}?`,
+  ]) {
+    test(`ignored: ${JSON.stringify(prefix)?.slice(0, 40)}`, () =>
+      assert.equal(forwardedPrefix({ 'x-forwarded-prefix': prefix }, 1), ''));
+  }
+});
 
 describe('the client’s address', () => {
   for (const { why, socket, header, proxies, address } of [
@@ -316,7 +345,7 @@ describe('the keys of counters', () => {
   }
 });
 
-test('6.17 clients of one IPv6 /64 are one network', () => {
+test('5.11 clients of one IPv6 /64 take turns together', () => {
   const networkOf = (client: string) =>
     Object.assign(Object.create(Exchange.prototype) as Exchange, { client }).network;
   assert.equal(networkOf('2001:db8:1:2::3'), networkOf('2001:db8:1:2:ffff::4'));

@@ -5,9 +5,10 @@ import { EventEmitter } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
-import { type Incoming, readBody } from '../../src/http/body.ts';
+import { readBody } from '../../src/http/body.ts';
 import type { MediaType } from '../../src/http/media.ts';
 import { hasBody } from '../../src/http/message.ts';
+import type { Exchange } from '../../src/server/exchange.ts';
 
 type Headers = Record<string, string>;
 
@@ -24,11 +25,18 @@ function parsed(
   limitBytes: number,
   writeContinue = () => {},
 ): Promise<unknown> {
-  const res = Object.assign(new EventEmitter(), { writeContinue });
+  const charges = { hold: () => {}, release: () => {} };
   const connection = { enter: () => {} };
-  const exchange = { req, res, connection, refuseBody: undefined, hold() {}, release() {} };
+  const res = Object.assign(new EventEmitter(), { writeContinue });
+  const exchange = {
+    req,
+    res,
+    connection,
+    refuseBody: undefined,
+    ...charges,
+  } as unknown as Exchange;
   return new Promise((resolve, reject) => {
-    readBody(exchange as unknown as Incoming, accepts, limitBytes, resolve, reject);
+    readBody(exchange, accepts, limitBytes, resolve, reject);
   });
 }
 
@@ -65,6 +73,11 @@ describe('accepted media types', () => {
     'application/json ; charset="utf-8"',
     'application/json; charset="ut\\f-8"',
     'application/json; Charset=utf-8',
+    'application/json; charset=utf8',
+    'application/json; charset="UTF8"',
+    'application/json; charset=us-ascii',
+    'application/json; charset="ASCII"',
+    'application/json; charset=utf8; charset=utf-8',
     'application/json;',
     'application/json;;',
     'application/json; x=y',
@@ -110,7 +123,8 @@ describe('media types that return 415', () => {
     'application/json, text/plain',
     'application/json; charset=latin1',
     'application/json; charset="latin1"',
-    'application/json; charset=utf8',
+    'application/json; charset=utf-8x',
+    'application/json; charset="utf8,ascii"',
     'application/json; charset=utf-16',
     'application/json; charset=',
     'application/json; charset="utf-8',

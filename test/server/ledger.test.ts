@@ -1,183 +1,373 @@
-// The ledger: whom it closes, and that its sums hold.
+// The ledger as a model: random clients come, hold, wait and leave, and an independent statement of rule 6.17
+// says whom the ledger may close. EVENTS sets the number of commands, and FAST_CHECK_SEED repeats a run.
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
-import { type Holder, Ledger, type Network } from '../../src/server/ledger.ts';
-import { adminLimits, apiLimits } from '../../src/server/limits.ts';
+import { describe, mock, test } from 'node:test';
+import fc from 'fast-check';
+import { counterKeys } from '../../src/http/address.ts';
+import { type Holder, Ledger, type LedgerLimits, type Network } from '../../src/server/ledger.ts';
 
-const MEBIBYTE = 1024 * 1024;
-const LIMITS = { budgetBytes: 1_000_000, maxConnections: 64, connectionBytes: 1_000 };
-const NOW_MS = 100_000;
+const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
+const EVENTS = Number(process.env.EVENTS ?? 20_000);
+const COMMANDS = 200; // of one run at most; fast-check makes half as many on average
+const FREE = 1 - 1 / 64; // Closing stops when charges and connections are below this part of their limits.
 
-interface Row {
-  readonly name: string;
-  readonly network: string;
-  readonly site?: string;
-  readonly waitsMs?: number; // for this client; undefined: the client waits for us
-  readonly holds?: number; // bytes in addition to the connection
+// Few addresses, so that they share networks: three of IPv4, three of one /48 in two /64s, and one of another.
+const ADDRESSES = [
+  ...['192.0.2.1', '192.0.2.2', '192.0.2.3'],
+  ...['2001:db8:1:1::1', '2001:db8:1:1::2', '2001:db8:1:2::1', '2001:db8:2::1'],
+];
+
+/** A client as the model knows it. */
+class Client implements Holder {
+  readonly address: string;
+  readonly network: Network;
+  readonly #ledger: Ledger<Client>;
+  heldBytes = 0; // set by the ledger
+  ownBytes = 0; // what the model says
+  waitingSinceMs: number | undefined;
+  isOpen = true;
+
+  constructor(ledger: Ledger<Client>, address: string, nowMs: number) {
+    const { network, site } = counterKeys(address);
+    this.address = address;
+    this.network = ledger.networkOf(network, site);
+    this.#ledger = ledger;
+    this.waitingSinceMs = nowMs;
+  }
+
+  close(): void {
+    assert.ok(this.isOpen, 'a client is closed once');
+    this.isOpen = false;
+    this.#ledger.remove(this);
+  }
+
+  makeRoom(): void {
+    this.close();
+  }
 }
 
-/** Returns the names of the clients that the ledger closes once all are there, in order. */
-async function closedOf(rows: readonly Row[], limits = LIMITS): Promise<string[]> {
-  const ledger = new Ledger<Holder>(limits, () => NOW_MS);
-  const closed: string[] = [];
-  for (const { name, network, site, waitsMs, holds = 0 } of rows) {
-    const client = {
-      network: ledger.networkOf(network, site) satisfies Network,
-      waitingSinceMs: waitsMs === undefined ? undefined : NOW_MS - waitsMs,
-      heldBytes: 0,
-      close() {
-        closed.push(name);
-        ledger.remove(client);
-      },
-    };
-    ledger.add(client);
-    ledger.charge(client, holds);
-  }
-  assert.deepEqual(closed, [], 'nothing is closed inside the stack of the caller');
-  await null;
-  assert.ok(ledger.heldBytes <= limits.budgetBytes);
-  assert.ok(ledger.holders.size <= limits.maxConnections);
-  for (const client of [...ledger.holders]) {
-    ledger.refund(client, client.heldBytes - limits.connectionBytes);
-    ledger.remove(client);
-  }
-  assert.equal(ledger.heldBytes, 0);
-  return closed;
+interface Model {
+  readonly limits: LedgerLimits;
+  nowMs: number;
+  heldBytes: number;
+  clients: Client[]; // in the order of their arrival
 }
 
-const times = (count: number, row: (i: number) => Row) =>
-  Array.from({ length: count }, (_, i) => row(i));
+interface Real {
+  readonly ledger: Ledger<Client>;
+  readonly microtasks: (() => void)[]; // that the ledger has queued
+}
 
-describe('6.17 whom the ledger closes', () => {
-  test('6.17 nobody while everything fits', async () => {
-    assert.deepEqual(await closedOf(times(64, (i) => ({ name: `${i}`, network: 'a' }))), []);
-  });
+type Command = fc.Command<Model, Real>;
 
-  test('6.17 the many connections of one network before the one of another, however old', async () => {
-    const rows = times(64, () => ({ name: 'many', network: 'a', waitsMs: 0 }));
-    const closed = await closedOf([{ name: 'one', network: 'b', waitsMs: 30_000 }, ...rows]);
-    assert.deepEqual(closed, ['many', 'many']);
-  });
+/** A command on one of the clients. Fast-check shows it as `toString` says. */
+class OnClient implements Command {
+  readonly #name: string;
+  readonly #index: number;
+  readonly #act: (client: Client, model: Model, real: Real) => void;
 
-  test('6.17 an older idle connection of the network before a newcomer', async () => {
-    const rows = times(64, (i) => ({ name: `${i}`, network: 'a', waitsMs: 64 - i }));
-    const closed = await closedOf([...rows, { name: 'new', network: 'a', waitsMs: 0 }]);
-    assert.deepEqual(closed, ['0', '1']);
-  });
+  constructor(
+    name: string,
+    index: number,
+    act: (client: Client, model: Model, real: Real) => void,
+  ) {
+    this.#name = name;
+    this.#index = index;
+    this.#act = act;
+  }
 
-  test('6.17 a newcomer, if it has itself the greatest product', async () => {
-    const rows = times(64, (i) => ({ name: `${i}`, network: `${i}`, waitsMs: 0 }));
-    const closed = await closedOf([...rows, { name: 'new', network: '0', waitsMs: 100 }]);
-    assert.deepEqual(closed, ['new', '0']);
-  });
+  check({ clients }: Readonly<Model>): boolean {
+    return clients.length > 0;
+  }
 
-  test('6.17 of one network, those that hold most', async () => {
-    const small = times(20, () => ({ name: 'small', network: 'a', waitsMs: 0, holds: 10_000 }));
-    const large = times(4, () => ({ name: 'large', network: 'a', waitsMs: 0, holds: 200_000 }));
-    assert.deepEqual(await closedOf([...small, ...large]), ['large']);
-  });
+  run(model: Model, real: Real): void {
+    this.#act(model.clients[this.#index % model.clients.length]!, model, real);
+    checkSums(model, real);
+  }
 
-  test('6.17 a client that waits for us does not age', async () => {
-    const waiting = { name: 'honest', network: 'a', holds: 30_000 };
-    const fresh = times(40, (i) => ({
-      name: 'fresh',
-      network: `n${i}`,
-      waitsMs: 500,
-      holds: 30_000,
-    }));
-    assert.ok(!(await closedOf([waiting, ...fresh])).includes('honest'));
-  });
+  toString(): string {
+    return `${this.#name} #${this.#index}`;
+  }
+}
 
-  test('6.17 the networks decide while everything waits for us', async () => {
-    const one = times(8, (i) => ({ name: 'one', network: `n${i}`, holds: 50_000 }));
-    const many = times(16, () => ({ name: 'many', network: 'a', holds: 50_000 }));
-    assert.deepEqual(new Set(await closedOf([...one, ...many])), new Set(['many']));
-  });
+class Accept implements Command {
+  readonly #address: string;
+  constructor(address: string) {
+    this.#address = address;
+  }
 
-  test('6.17 many networks of one /48 count together, like 64 times a network', async () => {
-    const site = '2001:db8:0::/48';
-    const rows = times(32, (i) => ({ name: 'site', network: `s${i}`, site, waitsMs: 0 }));
-    const others = times(32, (i) => ({ name: 'other', network: `n${i}`, waitsMs: 0 }));
-    const last = { name: 'site', network: 's32', site, waitsMs: 0 };
-    assert.equal((await closedOf([...others, ...rows, last])).length, 2);
-    const limits = { ...LIMITS, maxConnections: 512 };
-    const large = times(500, (i) => ({ name: 'site', network: `s${i}`, site, waitsMs: 0 }));
-    const closed = await closedOf([...others, ...large], limits);
-    assert.deepEqual(new Set(closed), new Set(['site']));
-  });
+  check(): boolean {
+    return true;
+  }
 
-  test('6.17 until 1/64 of the maximum is free', async () => {
-    const limits = { ...LIMITS, maxConnections: 640, budgetBytes: 10 ** 9 };
-    const closed = await closedOf(
-      times(641, () => ({ name: 'x', network: 'a' })),
-      limits,
+  run(model: Model, real: Real): void {
+    const client = new Client(real.ledger, this.#address, model.nowMs);
+    real.ledger.add(client);
+    add(model, client, model.limits.connectionBytes);
+    model.clients.push(client);
+    checkSums(model, real);
+  }
+
+  toString(): string {
+    return `accept ${this.#address}`;
+  }
+}
+
+/** Time passes, and the microtasks run: the only moment at which the ledger may close connections. */
+class Turn implements Command {
+  readonly #ms: number;
+  constructor(ms: number) {
+    this.#ms = ms;
+  }
+
+  check(): boolean {
+    return true;
+  }
+
+  run(model: Model, real: Real): void {
+    const ranks = new Map(model.clients.map((client) => [client, rankOf(client, model)]));
+    const wasFull = !fits(model, 1);
+    for (const run of real.microtasks.splice(0)) run();
+    const closed = model.clients.filter(({ isOpen }) => !isOpen);
+    model.clients = model.clients.filter(({ isOpen }) => isOpen);
+    for (const client of closed) model.heldBytes -= client.ownBytes;
+    checkSums(model, real);
+    assert.ok(fits(model, 1), 'the sum is at most the budget, and there are at most the maximum');
+    if (wasFull) checkChoice(closed, model, ranks);
+    else assert.deepEqual(closed, [], 'nothing is closed while all fit');
+    model.nowMs += this.#ms;
+  }
+
+  toString(): string {
+    return `turn, ${this.#ms} ms`;
+  }
+}
+
+function add(model: Model, client: Client, bytes: number): void {
+  client.ownBytes += bytes;
+  model.heldBytes += bytes;
+}
+
+function fits({ limits, heldBytes, clients }: Model, share: number): boolean {
+  const { budgetBytes, maxConnections } = limits;
+  return heldBytes <= share * budgetBytes && clients.length <= share * maxConnections;
+}
+
+/** 6.17, from the addresses and by adding up everything anew. */
+function rankOf(client: Client, { clients, nowMs }: Model): number {
+  const bytesOf = (isIncluded: (address: string) => boolean) =>
+    clients.reduce((sum, { address, ownBytes }) => sum + (isIncluded(address) ? ownBytes : 0), 0);
+  const { network, site } = counterKeys(client.address);
+  const networkBytes = bytesOf((address) => counterKeys(address).network === network);
+  const siteBytes = bytesOf((address) => site !== undefined && counterKeys(address).site === site);
+  const waitedMs = client.waitingSinceMs === undefined ? 0 : nowMs - client.waitingSinceMs;
+  return Math.max(networkBytes, siteBytes / 64) * client.ownBytes * (1_000 + waitedMs);
+}
+
+/** Those with the greatest ranks were closed, and not one more than necessary. */
+function checkChoice(closed: readonly Client[], model: Model, ranks: Map<Client, number>): void {
+  assert.ok(fits(model, FREE), 'a part of both limits is free');
+  const least = closed.reduce((a, b) => (ranks.get(b)! < ranks.get(a)! ? b : a));
+  for (const client of model.clients) {
+    assert.ok(
+      ranks.get(client)! <= ranks.get(least)!,
+      `${client.address} stays before ${least.address}`,
     );
-    assert.equal(closed.length, 11);
+  }
+  const withLeast = {
+    ...model,
+    heldBytes: model.heldBytes + least.ownBytes,
+    clients: [...model.clients, least],
+  };
+  assert.ok(!fits(withLeast, FREE), 'not one is closed more than necessary');
+}
+
+/** The ledger's sums are the model's, and those of the networks are never negative. */
+function checkSums({ heldBytes, clients }: Model, { ledger }: Real): void {
+  assert.equal(ledger.heldBytes, heldBytes);
+  assert.equal(ledger.holders.size, clients.length);
+  for (const { heldBytes: bytes, ownBytes, network, address } of clients) {
+    assert.equal(bytes, ownBytes, address);
+    assert.ok(bytes >= 0 && network.heldBytes >= bytes && network.connections > 0, address);
+    const { site } = network;
+    assert.ok(!site || (site.heldBytes >= network.heldBytes && site.connections > 0), address);
+  }
+}
+
+const index = fc.nat(1_000);
+const commands: fc.Arbitrary<Command>[] = [
+  fc.constantFrom(...ADDRESSES).map((address) => new Accept(address)),
+  fc.constantFrom(...ADDRESSES).map((address) => new Accept(address)),
+  fc.tuple(index, fc.nat(300)).map(
+    ([i, bytes]) =>
+      new OnClient(`charge ${bytes}`, i, (client, model, { ledger }) => {
+        ledger.charge(client, bytes);
+        add(model, client, bytes);
+      }),
+  ),
+  fc.tuple(index, fc.nat(300)).map(
+    ([i, most]) =>
+      new OnClient(`refund ${most}`, i, (client, model, { ledger }) => {
+        const bytes = Math.min(most, client.ownBytes - model.limits.connectionBytes);
+        ledger.refund(client, bytes);
+        add(model, client, -bytes);
+      }),
+  ),
+  index.map(
+    (i) =>
+      new OnClient('progress', i, (client, { nowMs }) => {
+        client.waitingSinceMs = nowMs;
+      }),
+  ),
+  index.map(
+    (i) =>
+      new OnClient('waits for us', i, (client) => {
+        client.waitingSinceMs = undefined;
+      }),
+  ),
+  index.map(
+    (i) =>
+      new OnClient('leave', i, (client, model) => {
+        client.close();
+        model.heldBytes -= client.ownBytes;
+        model.clients = model.clients.filter((other) => other !== client);
+      }),
+  ),
+  fc.nat(5_000).map((ms) => new Turn(ms)),
+];
+
+/** A ledger whose microtasks run when the test says so. */
+function realOf(limits: LedgerLimits, model: { nowMs: number }): Real {
+  const microtasks: (() => void)[] = [];
+  mock.method(globalThis, 'queueMicrotask', (run: () => void) => microtasks.push(run));
+  return { ledger: new Ledger<Client>(limits, () => model.nowMs), microtasks };
+}
+
+const limits = fc.record({
+  budgetBytes: fc.integer({ min: 500, max: 10_000 }),
+  maxConnections: fc.integer({ min: 2, max: 100 }),
+  connectionBytes: fc.integer({ min: 1, max: 200 }),
+});
+
+/** A ledger of one run, for the claims below. */
+function ledgerOf(maxConnections: number, budgetBytes = Number.MAX_SAFE_INTEGER) {
+  const clock = { nowMs: 0 };
+  const { ledger, microtasks } = realOf(
+    { budgetBytes, maxConnections, connectionBytes: 100 },
+    clock,
+  );
+  const accept = (address: string) => {
+    const client = new Client(ledger, address, clock.nowMs);
+    ledger.add(client);
+    return client;
+  };
+  const turn = (ms = 0) => {
+    for (const run of microtasks.splice(0)) run();
+    clock.nowMs += ms;
+  };
+  return { ledger, clock, accept, turn };
+}
+
+/** Checks a claim for random numbers. */
+function claim<T>(arbitrary: fc.Arbitrary<T>, check: (values: T) => void): void {
+  const property = fc.property(arbitrary, (values) => {
+    try {
+      check(values);
+    } finally {
+      mock.restoreAll();
+    }
+  });
+  fc.assert(property, { seed: SEED, numRuns: Math.ceil(EVENTS / 200) });
+}
+
+// A request makes its connection's product twice that of an idle one at most, so this age makes up for it.
+const AGE_MS = 1_500;
+const full = fc.record({
+  size: fc.integer({ min: 64, max: 200 }), // connections that fill the ledger
+  networks: fc.integer({ min: 1, max: 200 }), // from which they come
+  isBytes: fc.boolean(), // whether the budget or the maximum is the limit
+  ms: fc.integer({ min: 1, max: 200 }),
+});
+
+describe('at the limit', () => {
+  test('6.17 a new connection stays while an older idle one of as large a network exists', () => {
+    claim(full, ({ size, networks, isBytes, ms }) => {
+      const { ledger, accept, turn } = isBytes ? ledgerOf(size * 2, size * 100) : ledgerOf(size);
+      for (let i = 0; i < size; i++) accept(`192.0.2.${i % networks}`);
+      assert.equal(ledger.holders.size, size);
+      turn(AGE_MS);
+      for (let i = 0; i < 30; i++) {
+        const newcomer = accept(`198.51.100.${i}`);
+        turn(ms); // its round trip: it waits for its own request
+        ledger.charge(newcomer, 50);
+        newcomer.waitingSinceMs = undefined;
+        turn();
+        assert.ok(newcomer.isOpen, `newcomer ${i}`);
+        newcomer.close();
+        accept(`192.0.2.${i % networks}`); // The attacker takes the place again.
+        turn();
+      }
+    });
+  });
+
+  test('6.17 a slow request outlives the fresh connections of few addresses', () => {
+    claim(full, ({ size, isBytes, ms }) => {
+      const { ledger, accept, turn } = isBytes ? ledgerOf(size * 2, size * 100) : ledgerOf(size);
+      const slow = accept('198.51.100.1');
+      ledger.charge(slow, 80); // the greatest head
+      slow.waitingSinceMs = undefined;
+      for (let i = 0; i < 5 * size; i++) {
+        accept(`192.0.2.${i % Math.floor(size / 16)}`);
+        turn(ms);
+      }
+      assert.ok(slow.isOpen);
+    });
+  });
+
+  test('6.17 behind one address, those that hold the most go first', () => {
+    claim(fc.tuple(full, fc.array(fc.nat(500))), ([{ size, networks }, charges]) => {
+      const { ledger, accept, turn } = ledgerOf(1_000, size * 100);
+      const clients = Array.from({ length: size }, () => accept('192.0.2.1'));
+      clients.forEach((client, i) => void ledger.charge(client, charges[i] ?? networks % 2));
+      turn();
+      const open = clients.filter(({ isOpen }) => isOpen).map(({ heldBytes }) => heldBytes);
+      const closed = clients.filter(({ isOpen }) => !isOpen);
+      const held = clients.map((_, i) => 100 + (charges[i] ?? networks % 2));
+      const most = clients.flatMap((client, i) => (closed.includes(client) ? [held[i]!] : []));
+      assert.ok(Math.max(0, ...open) <= Math.min(...most, Number.POSITIVE_INFINITY));
+    });
+  });
+
+  test('6.17 a /48 gains nothing by its many networks', () => {
+    claim(full, ({ size, isBytes, ms }) => {
+      const { accept, turn } = isBytes ? ledgerOf(size * 2, size * 100) : ledgerOf(size);
+      const other = accept('2001:db8:2:1::1');
+      turn();
+      for (let i = 0; i < 5 * size; i++) accept(`2001:db8:1:${i.toString(16)}::1`);
+      turn(ms);
+      assert.ok(other.isOpen);
+    });
   });
 });
 
-test('6.17 the sums of networks return to 0, so no network is kept without connections', () => {
-  const ledger = new Ledger<Holder>(LIMITS, () => NOW_MS);
-  const make = () => {
-    const network = ledger.networkOf('2001:db8:0:1', '2001:db8:0::/48');
-    return { network, waitingSinceMs: 0, heldBytes: 0, close() {} };
-  };
-  const [a, b] = [make(), make()];
-  ledger.add(a);
-  const c = make();
-  ledger.add(c);
-  ledger.remove(a);
-  ledger.remove(a);
-  assert.equal(c.network.heldBytes, LIMITS.connectionBytes);
-  assert.equal(c.network.site?.heldBytes, LIMITS.connectionBytes);
-  ledger.remove(c);
-  assert.equal(c.network.heldBytes, 0);
-  assert.notEqual(ledger.networkOf('2001:db8:0:1'), b.network);
-});
-
-describe('6.17 the memory limit', () => {
-  for (const { why, setting, constrained, heap, expected } of [
-    {
-      why: '128 MiB with half of it for V8',
-      setting: undefined,
-      constrained: 128,
-      heap: 76,
-      expected: 28,
-    },
-    {
-      why: '256 MiB with half of it for V8',
-      setting: undefined,
-      constrained: 256,
-      heap: 140,
-      expected: 92,
-    },
-    {
-      why: 'a setting below the control group',
-      setting: 128,
-      constrained: 256,
-      heap: 140,
-      expected: 26,
-    },
-    { why: '64 MiB', setting: undefined, constrained: 64, heap: 44, expected: 10 },
-    { why: 'no control group', setting: undefined, constrained: 0, heap: 4096, expected: 122 },
-    {
-      why: 'a control group without limit',
-      setting: undefined,
-      constrained: 2 ** 44,
-      heap: 4096,
-      expected: 122,
-    },
-  ]) {
-    test(`6.17 ${why} leaves ${expected} MiB`, () => {
-      const bytes = setting === undefined ? undefined : setting * MEBIBYTE;
-      const limits = apiLimits(bytes, constrained * MEBIBYTE, 2 ** 34, heap * MEBIBYTE, false);
-      assert.equal(limits.budgetBytes, expected * MEBIBYTE);
+describe('the ledger', () => {
+  test('6.17 keeps its sums, and closes the greatest products only', () => {
+    const all = fc.commands(commands, { maxCommands: COMMANDS, size: 'max' });
+    let events = 0;
+    const property = fc.property(limits, all, (given, run) => {
+      const model: Model = { limits: given, nowMs: 0, heldBytes: 0, clients: [] };
+      const real = realOf(given, model);
+      try {
+        fc.modelRun(() => ({ model, real }), run);
+        new Turn(0).run(model, real);
+        for (const client of model.clients.splice(0)) client.close();
+        assert.equal(real.ledger.heldBytes, 0, 'charges return to 0');
+        events += [...run].length;
+      } finally {
+        mock.restoreAll();
+      }
     });
-  }
-
-  test('6.3 a connection over TLS costs more, and the admin listener has its own slots', () => {
-    const [plain, tls] = [false, true].map((isTls) => apiLimits(undefined, 0, 1, 1, isTls));
-    assert.ok(tls!.connectionBytes > plain!.connectionBytes);
-    assert.equal(adminLimits.maxConnections, 64);
+    fc.assert(property, { seed: SEED, numRuns: Math.ceil(EVENTS / (COMMANDS / 2)) });
+    console.log(`# ledger: ${events} events, seed ${SEED}`);
   });
 });

@@ -1,17 +1,15 @@
 // Changes to taken emails share batches with honest changes and don't slow them down. Counts the
 // statements of Postgres over a connection with a round trip of 10 ms.
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
 import { after, before, describe, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
-import { Turns } from '../../src/turns.ts';
 import { ALWAYS, EmailTaken, StoreUnavailable, type UserStore } from '../../src/user.ts';
 import { TcpProxy } from '../faults/proxy.ts';
 import { createDatabase } from '../support/postgres.ts';
-import { newFolder } from '../support/program.ts';
+import { until } from '../support/until.ts';
 
 const WRITERS = 2000;
 const CALLS = 5000;
@@ -24,50 +22,10 @@ const OPTIONS: StoreOptions = {
   now: () => performance.now(),
   onUnavailable: () => {},
   onAvailable: () => {},
+  info: () => {},
   debug: () => {},
-  turns: new Turns(() => performance.now()),
   onFatal: () => {},
 };
-
-test('6.18 the next page of users waits for its turn, and fails in time if it gets none', async () => {
-  const waiting: (() => void)[] = [];
-  const turns = { add: (_: string, task: () => void) => waiting.push(task) } as unknown as Turns;
-  const url = await createDatabase();
-  const options = { ...OPTIONS, timeoutMs: 2000, turns };
-  const store = await openStore(parseDatabaseUrl(url)!, options);
-  try {
-    const { id } = await store.create({ name: 'a', email: 'a@h' });
-    const done: number[] = [];
-    const list = async (after: number) => {
-      const page = await store.list({ after, limit: 10 });
-      done.push(after);
-      return page;
-    };
-    const [first, second] = [list(0), list(1)];
-    assert.equal((await first).length, 1);
-    assert.equal((await store.find(id))?.name, 'a');
-    assert.deepEqual(done, [0]);
-    for (const task of waiting.splice(0)) task();
-    await second;
-    assert.deepEqual(done, [0, 1]);
-    await assert.rejects(list(2), StoreUnavailable);
-  } finally {
-    await store.close();
-  }
-});
-
-test('4.13 on SQLite a page that gets no turn fails in time', async (t) => {
-  const turns = { add: () => {} } as unknown as Turns;
-  const file = `sqlite:${join(newFolder(), 'users.db')}`;
-  const store = await openStore(parseDatabaseUrl(file)!, { ...OPTIONS, timeoutMs: 200, turns });
-  t.after(() => store.close());
-  const early = new AbortController();
-  const timeout = sleep(10_000, 'pending', { signal: early.signal });
-  const page = store.list({ after: 0, limit: 1 });
-  await assert.rejects(Promise.race([page, timeout]), StoreUnavailable);
-  early.abort();
-  await assert.rejects(timeout);
-});
 
 test('5.9 reads work while a lock stops the writes of more clients than connections', async (t) => {
   const url = await createDatabase();
@@ -91,6 +49,98 @@ test('5.9 reads work while a lock stops the writes of more clients than connecti
   }
   isOver = true;
   for (const refused of await Promise.all(writers)) assert.ok(refused > 0);
+});
+
+for (const limit of [1, 2, 3]) {
+  test(`5.9 ${limit} of 4 connections exist: reads work under a lock if there are two`, async (t) => {
+    const url = new URL(await createDatabase());
+    const direct = postgres(url.href, { max: 1, onnotice: () => {} });
+    const name = url.pathname.slice(1);
+    await direct.unsafe(`
+      create role ${name} login password 'p' connection limit ${limit};
+      alter database ${name} owner to ${name}; grant all on schema public to ${name}`);
+    Object.assign(url, { username: name, password: 'p' });
+    const store = await openStore(parseDatabaseUrl(url.href)!, { ...OPTIONS, timeoutMs: 2000 });
+    t.after(() => Promise.all([direct.end({ timeout: 1 }), store.close()]));
+    const { id } = await store.create({ name: 'a', email: 'a@h' });
+    await until(() => store.connections?.idle === limit);
+    await direct.unsafe('begin; lock table users in share mode');
+    const writes = [
+      store.create({ name: 'b', email: 'b@h' }),
+      store.update(id, { name: 'b' }, ALWAYS),
+      store.delete(id, ALWAYS),
+    ];
+    await until(() => (store.connections?.used ?? 0) >= Math.max(1, limit - 1));
+    const found = await store.find(id).catch((err) => err);
+    if (limit > 1) assert.equal(found.name, 'a');
+    else assert.ok(found instanceof StoreUnavailable);
+    for (const { status } of await Promise.allSettled(writes)) assert.equal(status, 'rejected');
+    await direct.unsafe('rollback');
+    assert.equal((await store.find(id))?.name, 'a');
+  });
+}
+
+test('5.6 batches that give emails to users and to new users in opposite orders do not deadlock', async (t) => {
+  const url = await createDatabase();
+  const store = await openStore(parseDatabaseUrl(url)!, OPTIONS);
+  const direct = postgres(url, { max: 1, onnotice: () => {} });
+  t.after(() => Promise.all([direct.end({ timeout: 1 }), store.close()]));
+  const count = 200;
+  const each = <Result>(make: (n: number) => Promise<Result>) =>
+    Array.from({ length: count }, (_, n) => make(n));
+  const email = (n: number, round: number) => `e${String(n).padStart(3, '0')}.${round}@x`;
+  const users = await Promise.all(each((n) => store.create({ name: 'a', email: `${n}@h` })));
+  const ids = users.map(({ id }) => id).sort((a, b) => a - b);
+  await until(() => store.connections?.idle === OPTIONS.poolSize);
+  let older: number[] = [];
+  for (let round = 0; round < 30; round++) {
+    const settled = await Promise.allSettled([
+      ...each((n) => store.create({ name: 'b', email: email(n, round) })),
+      ...each((n) => store.update(ids[n]!, { email: email(count - 1 - n, round) }, ALWAYS)),
+      ...each((n) => store.update(ids[n]!, { name: `${round}` }, ALWAYS)),
+      ...older.toReversed().map((id) => store.delete(id, ALWAYS)),
+      ...older.map((id, n) => store.update(id, { email: email(n, round - 1) }, ALWAYS)),
+    ]);
+    const reasons = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason] : []));
+    assert.deepEqual(new Set(reasons.map(({ name }) => name)), new Set(['EmailTaken']));
+    assert.equal(reasons.length, count);
+    older = settled
+      .slice(0, count)
+      .flatMap((one) =>
+        one.status === 'fulfilled' && typeof one.value === 'object' ? [one.value.id] : [],
+      );
+  }
+  // A session reports its counts when it has been idle for a second.
+  await sleep(1200);
+  const [row] = await direct`
+    select deadlocks::int from pg_stat_database where datname = current_database()`;
+  assert.equal(row?.deadlocks, 0);
+});
+
+test('4.10 5.11 one client’s calls for one email delay nobody else', async (t) => {
+  const store = await openStore(parseDatabaseUrl(await createDatabase())!, OPTIONS);
+  t.after(() => store.close());
+  const [attacker, honest] = ['a', 'h'].map((network) => ({ network, hasLeft: false }));
+  const emails = Array.from({ length: 500 }, (_, n) => `${n}@h`);
+  const users = await Promise.all(emails.map((email) => store.create({ name: 'a', email })));
+  for (const make of [
+    (n: number) => store.update(users[n % 499]!.id, { email: users[499]!.email }, ALWAYS, attacker),
+    (n: number) => store.update(users[0]!.id, { name: `${n}` }, ALWAYS, attacker),
+    (n: number) => store.create({ name: 'a', email: `${n % 2}@h` }, attacker),
+  ]) {
+    let settled = 0;
+    const attack = Array.from({ length: 4500 }, (_, n) =>
+      make(n)
+        .catch(() => {})
+        .finally(() => settled++),
+    );
+    await Promise.all([
+      ...users.map(({ id }) => store.update(id, { name: 'h' }, ALWAYS, honest)),
+      store.create({ name: 'h', email: `${users.length}.${Math.random()}@h` }, honest),
+    ]);
+    assert.ok(settled < 2500, `${settled} calls of the attacker came first`);
+    await Promise.all(attack);
+  }
 });
 
 for (const level of ['repeatable read', 'serializable']) {

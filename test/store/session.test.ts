@@ -6,9 +6,9 @@ import { describe, type TestContext, test } from 'node:test';
 import { getHeapSpaceStatistics } from 'node:v8';
 import postgres from 'postgres';
 import { openStore, type Store, type StoreOptions } from '../../src/store/index.ts';
+import { type Target, updateUsers } from '../../src/store/postgres.ts';
 import { openSession } from '../../src/store/session.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
-import { Turns } from '../../src/turns.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { collect, collectYoung } from '../support/garbage.ts';
 import { createDatabase, freePort } from '../support/postgres.ts';
@@ -68,9 +68,9 @@ async function open(t: TestContext, url: string, options: Partial<StoreOptions> 
     poolSize: 1,
     timeoutMs: TIMEOUT_MS,
     now: () => performance.now(),
-    turns: new Turns(() => performance.now()),
     onUnavailable: () => {},
     onAvailable: () => {},
+    info: () => {},
     onFatal: (err) => assert.fail(err),
     debug: (message, { host, cause }) => log.push(`${message} ${host} ${cause ?? ''}`.trim()),
     ...options,
@@ -93,6 +93,29 @@ function onPort(url: string, ...ports: number[]): string {
   return `postgres://${username}:${password}@${hosts}${pathname}?target_session_attrs=any`;
 }
 
+for (const { seconds, isOpen } of [
+  { seconds: '0', isOpen: false },
+  { seconds: '1', isOpen: false },
+  { seconds: '30', isOpen: true },
+]) {
+  test(`5.7 connect_timeout=${seconds}: the first attempt ${isOpen ? 'still waits' : 'has ended'} during the third`, async (t) => {
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const sockets: Socket[] = [];
+    const server = createServer((socket) => {
+      sockets.push(socket.on('error', () => {}).resume());
+      if (sockets.length === 3) resolve(!sockets[0]!.closed);
+    });
+    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
+    t.after(() => {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+    });
+    const { port } = server.address() as { port: number };
+    await open(t, `postgres://127.0.0.1:${port}/d?connect_timeout=${seconds}`, { poolSize: 3 });
+    assert.equal(await promise, isOpen);
+  });
+}
+
 test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) => {
   const url = await createDatabase();
   const { port } = await relay(t, url, true);
@@ -112,6 +135,22 @@ test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) 
     const updated = await store.update(user.id, { name: `${name}\\` }, ALWAYS);
     assert.deepEqual(updated, { ...user, name: `${name}\\`, version: 2 });
   }
+});
+
+test('5.1 5.3 behind a pooler the tables are found in their schema, without the search_path', async (t) => {
+  const url = await createDatabase();
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  t.after(() => sql.end({ timeout: 1 }));
+  const database = new URL(url).pathname.slice(1);
+  await sql.unsafe(`create schema a; alter database ${database} set search_path = a`);
+  const { port } = await relay(t, url, true);
+  const { store } = await open(t, onPort(url, port));
+  const ada = await store.create({ name: 'Ada', email: 'ada@x' });
+  await sql.unsafe(`alter database ${database} set search_path = nowhere`);
+  const { store: other } = await open(t, onPort(url, port), { poolSize: 2 });
+  const found = await Promise.all([other.find(ada.id), other.find(ada.id)]);
+  assert.deepEqual(found, [ada, ada]);
+  assert.deepEqual([...(await sql`select id from a.users`)].length, 1);
 });
 
 test('5.1 behind a pooler no statement is prepared and no setting outlives its statement', async (t) => {
@@ -144,7 +183,7 @@ for (const isPooler of [false, true]) {
       database: parseDatabaseUrl(onPort(url, port)) as PostgresDatabase,
       ...{ host: { host: '127.0.0.1', port }, authorities: undefined, isSecondPass: false },
       ...{ timeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS, now: () => performance.now() },
-      ...{ signal: t.signal, isMigrated: true },
+      ...{ signal: t.signal, schema: 'public', info: () => {} },
     });
     t.after(() => session.destroy());
     const rows = await session.query('show client_min_messages', []);
@@ -162,21 +201,43 @@ describe('4.13 the deadline of a write is in the time of the server', () => {
       assert.deepEqual(await store.delete(user.id, ALWAYS), user);
     });
 
-    test(`our clock is ${hours} h off: a write that arrives late is not done`, async (t) => {
-      const { now } = Date;
-      t.mock.method(Date, 'now', () => now() + hours * 3_600_000);
+    test(`a clock steps by ${hours} h: writes run again on connections that measure it anew`, async (t) => {
       const url = await createDatabase();
-      let lateMs = 0;
-      const { store } = await open(t, url, { now: () => performance.now() - lateMs });
-      await store.list({ after: 0, limit: 1 });
-      // The deadline is over for the server, and not yet for us.
-      lateMs = 2 * TIMEOUT_MS;
-      await assert.rejects(store.create({ name: 'Ada', email: 'ada@x' }), {
-        name: 'StoreUnavailable',
+      let stepMs = 0;
+      const { store, log } = await open(t, url, {
+        now: () => performance.now() + stepMs,
+        poolSize: 3,
       });
-      lateMs = 0;
-      assert.equal(await store.findByEmail('ada@x'), undefined);
+      await store.create({ name: 'Ada', email: 'ada@x' });
+      await untilIdle(t, store, 3);
+      // For a server, our deadlines are then an hour early or late.
+      stepMs = -hours * 3_600_000;
+      for (let i = 0; i < 10; i++) {
+        const { id } = await store.create({ name: 'Ada', email: `${i}@x` });
+        assert.notEqual(await store.update(id, { name: 'Bob' }, ALWAYS), undefined);
+      }
+      const lost = log.filter((line) => /^connection lost .* did not start in time$/.test(line));
+      assert.equal(lost.length > 0, hours === 1);
+      await untilIdle(t, store, 3);
     });
+  }
+});
+
+test('4.13 a write that the server gets after its deadline is not done', async (t) => {
+  const url = new URL(await createDatabase());
+  const { store } = await open(t, url.href);
+  await store.list({ after: 0, limit: 1 });
+  const session = await openSession({
+    database: parseDatabaseUrl(url.href) as PostgresDatabase,
+    ...{ host: { host: url.hostname, port: Number(url.port) }, isSecondPass: false },
+    ...{ authorities: undefined, timeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS },
+    ...{ now: () => performance.now(), signal: t.signal, schema: 'public', info: () => {} },
+  });
+  t.after(() => session.destroy());
+  const expires = performance.now() - 1;
+  const target: Target = { id: 1, name: 'Eve', condition: ALWAYS };
+  for (const items of [[target], [{ ...target, email: 'e@x' }]]) {
+    await assert.rejects(updateUsers(session, items, expires), { code: '22012' });
   }
 });
 
@@ -192,6 +253,7 @@ test('5.1 a connection whose server turned read-only is replaced', async (t) => 
     create trigger refuse before insert on users execute function refuse()`);
   const created = store.create({ name: 'Ada', email: 'ada@x' });
   await assert.rejects(created, { name: 'StoreUnavailable' });
+  await new Promise((resolve) => setImmediate(resolve));
   assert.ok(log.some((line) => line.startsWith('connection lost') && /cannot execute/.test(line)));
 });
 
@@ -221,7 +283,7 @@ test('a collection of the young objects frees the rows of a query', async (t) =>
     database: parseDatabaseUrl(url.href) as PostgresDatabase,
     ...{ host: { host: url.hostname, port: Number(url.port) }, isSecondPass: false },
     ...{ authorities: undefined, timeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS },
-    ...{ now: () => performance.now(), signal: t.signal, isMigrated: true },
+    ...{ now: () => performance.now(), signal: t.signal, schema: 'public', info: () => {} },
   });
   t.after(() => session.destroy());
   const text = "select n as id, 'name ' || n as name from generate_series(1, 500) n";
@@ -250,7 +312,8 @@ test('5.7 a start that takes longer than the connect timeout still reports the c
     isSecondPass: false,
     now: () => performance.now(),
     signal: new AbortController().signal,
-    isMigrated: true,
+    schema: 'public',
+    info: () => {},
   });
   // The driver sets its timer for the connect in a microtask.
   for (let i = 0; i < 10; i++) await undefined;

@@ -1,8 +1,8 @@
 // Results of a batch of changes, from the rows that its statement returns.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { NOT_DONE } from '../../src/store/batch.ts';
 import { type Target, updateUsers } from '../../src/store/postgres.ts';
+import { NOT_DONE } from '../../src/store/queue.ts';
 import type { Session } from '../../src/store/session.ts';
 import { ALWAYS, EmailTaken } from '../../src/user.ts';
 
@@ -17,6 +17,7 @@ const refused = (id: number, refusal: string) => ({ id, name: null, email: null,
 function sessionOf(rows: object[] | Error) {
   const statements: string[] = [];
   const session: Session = {
+    schema: 'public',
     query: (text) => {
       statements.push(text);
       return (rows instanceof Error ? Promise.reject(rows) : Promise.resolve(rows)) as never;

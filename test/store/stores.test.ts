@@ -9,11 +9,10 @@ import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import postgres from 'postgres';
-import { openFile } from '../../src/store/file.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
-import { migrations, missing, parseMigration, UnusableDatabase } from '../../src/store/migrate.ts';
+import { migrations, missing, parseMigration, UnusableDatabase } from '../../src/store/schema.ts';
+import { openFile } from '../../src/store/sqlite-file.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
-import { Turns } from '../../src/turns.ts';
 import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
@@ -38,8 +37,8 @@ const QUIET: StoreOptions = {
   now: () => performance.now(),
   onUnavailable: () => {},
   onAvailable: () => {},
+  info: () => {},
   debug: () => {},
-  turns: new Turns(() => performance.now()),
   onFatal: () => {},
 };
 
@@ -486,7 +485,8 @@ for (const engine of ['SQLite in a file', 'Postgres'] as const) {
 test('a SQLite file of a newer service is refused', async () => {
   const path = join(folder, 'newer.db');
   const db = new DatabaseSync(path);
-  db.exec('pragma user_version = 999');
+  db.exec('create table notes_users_schema (version, oldest_service)');
+  db.exec('insert into notes_users_schema values (999, 999)');
   db.close();
   await assert.rejects(open(`sqlite:${path}`), {
     message: `cannot open the database ${path}: the database has schema version 999 and needs a service that knows version 999 or later; this service knows ${migrations('sqlite').length}: run a newer service, or restore a backup from before the upgrade`,
@@ -497,7 +497,7 @@ test('a Postgres database of a newer service is refused, once', async () => {
   const url = await createDatabase();
   await (await ready(url)).close();
   const sql = postgres(url, { max: 1, onnotice: () => {} });
-  await sql`insert into schema_migrations (version) values (999)`;
+  await sql`insert into notes_users_schema values (999, 999)`;
   await sql.end();
   const faults: Error[] = [];
   const fault = Promise.withResolvers<Error>();
@@ -599,7 +599,7 @@ test('a migration that has been applied is not applied again', async () => {
   const url = await createDatabase();
   for (let i = 0; i < 3; i++) await (await ready(url)).close();
   const sql = postgres(url, { max: 1, onnotice: () => {} });
-  const rows = await sql`select version from schema_migrations order by version`;
+  const rows = await sql`select version from notes_users_schema order by version`;
   assert.deepEqual(
     rows.map(({ version }) => version),
     migrations('postgres').map(({ version }) => version),
@@ -630,7 +630,6 @@ test('5.2 a SQLite file has the durable settings', async () => {
   const store = await open(`sqlite:${path}`);
   const db = new DatabaseSync(path);
   assert.equal(db.prepare('pragma journal_mode').get()?.journal_mode, 'wal');
-  assert.equal(db.prepare('pragma user_version').get()?.user_version, migrations('sqlite').length);
   db.close();
   await store.close();
   // This setting belongs to the connection, so other connections can't read it.
@@ -880,7 +879,11 @@ describe('migrations', () => {
     test(`5.3 a third migration with ${JSON.stringify(header)} allows service ${oldestService}`, () => {
       const sql = `${header}select 1`;
       const migration = parseMigration(3, sql);
-      assert.deepEqual(migration, { version: 3, oldestService, sql });
+      const record = `(version, oldest_service) values (3, ${oldestService})`;
+      assert.deepEqual(migration, {
+        ...{ version: 3, oldestService },
+        sql: `${sql}\n; insert into notes_users_schema ${record};`,
+      });
     });
   }
 

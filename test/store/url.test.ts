@@ -11,12 +11,13 @@ const DEFAULTS: PostgresDatabase = {
   engine: 'postgres',
   hosts: [{ host: 'localhost', port: 5432 }],
   user: 'postgres',
-  password: '',
+  passwords: [''],
   database: 'postgres',
   sslMode: 'prefer',
   sslRootCert: undefined,
   sessionAttributes: 'any',
   applicationName: 'notes-users',
+  connectTimeoutMs: 0,
 };
 const one = (host: string, port = 5432) => [{ host, port }];
 
@@ -25,10 +26,19 @@ describe('SQLite', () => {
     { why: 'a relative path', url: 'sqlite:data/service.db', path: 'data/service.db' },
     { why: 'an absolute path', url: 'sqlite:/data/service.db', path: '/data/service.db' },
     { why: 'memory', url: 'sqlite::memory:', path: ':memory:' },
-    { why: 'a path is used unchanged', url: 'sqlite:a b%20?c', path: 'a b%20?c' },
+    { why: 'a path is used unchanged', url: 'sqlite:a b%20#c', path: 'a b%20#c' },
+    { why: 'a name like that of a URI', url: 'sqlite:./file:a', path: './file:a' },
   ]) {
     test(`${why}: ${url}`, () =>
       assert.deepEqual(parseDatabaseUrl(url), { engine: 'sqlite', path }));
+  }
+
+  for (const rest of [
+    ...['file:data.db', 'file:data.db?mode=memory', 'file::memory:', 'file:///data/a.db'],
+    ...['//data.db', '///data/a.db', '//host/a.db', 'data.db?mode=ro', ':memory:?cache=shared'],
+  ]) {
+    test(`1 DATABASE_URL: the URI sqlite:${rest} is refused`, () =>
+      assert.equal(parseDatabaseUrl(`sqlite:${rest}`), undefined));
   }
 });
 
@@ -50,7 +60,7 @@ describe('Postgres', () => {
     {
       why: 'manual 34.1.1.2',
       url: 'postgresql://user:secret@localhost',
-      database: { user: 'user', password: 'secret', database: 'user' },
+      database: { user: 'user', passwords: ['secret'], database: 'user' },
     },
     {
       why: 'manual 34.1.1.2: several hosts',
@@ -132,7 +142,7 @@ describe('Postgres', () => {
       database: {
         hosts: one('host'),
         user: 'us:er',
-        password: 'p@ss/w?rd',
+        passwords: ['p@ss/w?rd'],
         database: 'd b',
         applicationName: 'a&b',
       },
@@ -140,23 +150,23 @@ describe('Postgres', () => {
     {
       why: 'a colon in the password',
       url: 'postgres://u:a:b@h/d',
-      database: { hosts: one('h'), user: 'u', password: 'a:b', database: 'd' },
+      database: { hosts: one('h'), user: 'u', passwords: ['a:b'], database: 'd' },
     },
     {
       why: 'a plus as itself',
       url: 'postgres://u:a+b@h/d',
-      database: { hosts: one('h'), user: 'u', password: 'a+b', database: 'd' },
+      database: { hosts: one('h'), user: 'u', passwords: ['a+b'], database: 'd' },
     },
     {
       why: 'a password without a user',
       url: 'postgres://:p@h/d',
-      database: { hosts: one('h'), password: 'p', database: 'd' },
+      database: { hosts: one('h'), passwords: ['p'], database: 'd' },
     },
     {
       why: 'an encoded @ in a user, a password and parameters',
       url: 'postgres://u%40x:p%40ss@[::1]:1/d?application_name=a%40b',
       database: {
-        ...{ hosts: one('::1', 1), user: 'u@x', password: 'p@ss', database: 'd' },
+        ...{ hosts: one('::1', 1), user: 'u@x', passwords: ['p@ss'], database: 'd' },
         applicationName: 'a@b',
       },
     },
@@ -168,12 +178,26 @@ describe('Postgres', () => {
     {
       why: 'parameters before parts',
       url: 'postgres://u:p@h:1/d?user=v&password=q&dbname=e&host=i&port=2',
-      database: { hosts: one('i', 2), user: 'v', password: 'q', database: 'e' },
+      database: { hosts: one('i', 2), user: 'v', passwords: ['q'], database: 'e' },
+    },
+    {
+      why: 'a host as parameter keeps the port of the URL, as in psql',
+      url: 'postgres://h:1/d?host=i',
+      database: { hosts: one('i', 1), database: 'd' },
+    },
+    {
+      why: 'a port as parameter replaces the ports of the URL, as in psql',
+      url: 'postgres://a:1,b/d?port=9',
+      database: {
+        hosts: [...one('a', 9), ...one('b', 9)],
+        database: 'd',
+        sessionAttributes: 'read-write' as const,
+      },
     },
     {
       why: 'an equals sign in a parameter',
       url: 'postgres:///?password=a=b',
-      database: { password: 'a=b' },
+      database: { passwords: ['a=b'] },
     },
     {
       why: 'empty parameters',
@@ -191,6 +215,100 @@ describe('Postgres', () => {
       url: 'postgres:///?sslmode=verify-full&sslrootcert=/etc/ca.pem',
       database: { sslMode: 'verify-full' as const, sslRootCert: '/etc/ca.pem' },
     },
+    {
+      why: 'Cloud SQL: a socket’s folder with encoded colons as host',
+      url: 'postgres://u:p@%2Fcloudsql%2Fproj%3Aregion%3Ainst/d',
+      database: {
+        hosts: one('/cloudsql/proj:region:inst'),
+        user: 'u',
+        passwords: ['p'],
+        database: 'd',
+      },
+    },
+    {
+      why: 'Cloud SQL: a socket’s folder with colons as host',
+      url: 'postgres://u@%2Fcloudsql%2Fproj:region:inst/d',
+      database: { hosts: one('/cloudsql/proj:region:inst'), user: 'u', database: 'd' },
+    },
+    {
+      why: 'Cloud SQL: a socket’s folder as parameter',
+      url: 'postgres://u@/d?host=/cloudsql/proj:region:inst',
+      database: { hosts: one('/cloudsql/proj:region:inst'), user: 'u', database: 'd' },
+    },
+    {
+      why: 'a socket’s folder with a port',
+      url: 'postgres://%2ftmp%2Fa%3Ab:5433/',
+      database: { hosts: one('/tmp/a:b', 5433) },
+    },
+    {
+      why: 'a socket’s folder beside a host',
+      url: 'postgres://%2Frun,db:5433/',
+      database: {
+        hosts: [...one('/run'), ...one('db', 5433)],
+        sessionAttributes: 'read-write' as const,
+      },
+    },
+    {
+      why: 'an IPv6 zone',
+      url: 'postgres://[fe80::1%25eth0]:5433/',
+      database: { hosts: one('fe80::1%eth0', 5433) },
+    },
+    {
+      why: 'encoded names of parameters',
+      url: 'postgres:///?us%65r=u&db%6eame=d',
+      database: { user: 'u', database: 'd' },
+    },
+    {
+      why: 'the system’s root certificates verify fully by default',
+      url: 'postgres:///?sslrootcert=system',
+      database: { sslMode: 'verify-full' as const, sslRootCert: 'system' },
+    },
+    {
+      why: 'the system’s root certificates',
+      url: 'postgres:///?sslmode=verify-full&sslrootcert=system',
+      database: { sslMode: 'verify-full' as const, sslRootCert: 'system' },
+    },
+    {
+      why: 'JDBC’s way to require TLS',
+      url: 'postgres:///?ssl=true',
+      database: { sslMode: 'require' as const },
+    },
+    ...['disable', 'prefer'].map((binding) => ({
+      why: 'no channel binding',
+      url: `postgres:///?channel_binding=${binding}`,
+      database: {},
+    })),
+    ...[
+      ['0', 0],
+      ['10', 10_000],
+      ['-1', -1000],
+    ].map(([seconds, connectTimeoutMs]) => ({
+      why: 'a time limit of an attempt to connect',
+      url: `postgres:///?connect_timeout=${seconds}`,
+      database: { connectTimeoutMs: Number(connectTimeoutMs) },
+    })),
+    // RFC 4013 3, and what libpq makes of these.
+    ...[
+      ['Sommer%C2%B2024', 'Sommer2024', 'Sommer²024'],
+      ['I%C2%ADX', 'IX', 'I\u00adX'],
+      ['%C2%AA', 'a', 'ª'],
+      ['%E2%85%A8', 'IX', 'Ⅸ'],
+      ['a%C2%A0b', 'a b', 'a\u00a0b'],
+      ['a%E2%80%8Bb', 'a b', 'a\u200bb'],
+      ['%EF%AC%81', 'fi', 'ﬁ'],
+      ['%EF%BD%81', 'a', 'ａ'],
+      ['e%CC%81', '\u00e9', 'e\u0301'],
+      ['a%EF%B8%8F%E1%A0%8B%CD%8F%EF%BB%BF', 'a', 'a\ufe0f\u180b\u034f\ufeff'],
+    ].map(([sent, ...passwords]) => ({
+      why: 'a password in SASLprep, then as it is',
+      url: `postgres://u:${sent}@h/d`,
+      database: { hosts: one('h'), user: 'u', database: 'd', passwords },
+    })),
+    ...[' pass word ', 'pässwörd', '密码', '😀'].map((password) => ({
+      why: 'a password that SASLprep keeps',
+      url: `postgres://u:${encodeURIComponent(password)}@h/d`,
+      database: { hosts: one('h'), user: 'u', database: 'd', passwords: [password] },
+    })),
     ...['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'].map(
       (attributes) => ({
         why: 'manual 34.1.2.35',
@@ -249,6 +367,18 @@ describe('refused URLs', () => {
     { why: 'malformed encoding in the password', url: 'postgres://u:100%@h/d' },
     { why: 'malformed encoding in a parameter', url: 'postgres:///?user=%zz' },
     { why: 'bytes that are not UTF-8', url: 'postgres://u:%FF@h/d' },
+    { why: 'an encoded @ in the folder of a socket', url: 'postgres://u:p@%2Fa%40b/d' },
+    { why: 'a bracket in the folder of a socket', url: 'postgres://%2Fa]/d' },
+    { why: 'a host and two ports', url: 'postgres://h:1:2/d' },
+    { why: 'a NUL in a password', url: 'postgres://u:a%00b@h/d' },
+    { why: 'a NUL in a parameter', url: 'postgres:///?dbname=a%00b' },
+    { why: 'a channel binding that the driver lacks', url: 'postgres:///?channel_binding=require' },
+    { why: 'an unknown channel binding', url: 'postgres:///?channel_binding=on' },
+    { why: 'a connect_timeout with a unit', url: 'postgres:///?connect_timeout=10s' },
+    { why: 'an empty connect_timeout', url: 'postgres:///?connect_timeout=' },
+    { why: 'system with a weak sslmode', url: 'postgres:///?sslrootcert=system&sslmode=require' },
+    { why: 'system with verify-ca', url: 'postgres:///?sslmode=verify-ca&sslrootcert=system' },
+    { why: 'ssl with another value than true', url: 'postgres:///?ssl=on' },
     { why: 'an unknown parameter', url: 'postgres:///?pool=5' },
     { why: 'a name of Object.prototype as parameter', url: 'postgres:///?constructor=x' },
     { why: 'a parameter in another case', url: 'postgres:///?SSLMode=require' },
@@ -263,6 +393,37 @@ describe('refused URLs', () => {
           /^(unknown parameter|malformed [a-z-]+|the number of ports differs from the number of hosts|[a-z_]+ invalid); expected /,
       });
     });
+  }
+});
+
+describe('a parameter of libpq that is not supported is named', () => {
+  for (const name of [
+    ...['hostaddr', 'passfile', 'require_auth', 'client_encoding', 'options', 'replication'],
+    ...['fallback_application_name', 'keepalives', 'keepalives_idle', 'keepalives_interval'],
+    ...['keepalives_count', 'tcp_user_timeout', 'gssencmode', 'krbsrvname', 'gsslib'],
+    ...['gssdelegation', 'sslnegotiation', 'sslcompression', 'sslcert', 'sslkey', 'sslpassword'],
+    ...['sslcertmode', 'sslcrl', 'sslcrldir', 'sslsni', 'sslkeylogfile', 'requirepeer'],
+    ...['ssl_min_protocol_version', 'ssl_max_protocol_version', 'min_protocol_version'],
+    ...['max_protocol_version', 'scram_client_key', 'scram_server_key', 'service', 'servicefile'],
+    ...['load_balance_hosts', 'oauth_issuer', 'oauth_client_id', 'oauth_client_secret'],
+    'oauth_scope',
+  ]) {
+    test(name, () =>
+      assert.throws(
+        () => parseDatabaseUrl(`postgres:///?${name}=hunter2`),
+        ({ message }: Error) =>
+          message.startsWith(`${name} is not supported; expected one of host, port, `),
+      ),
+    );
+  }
+
+  // What follows an unencoded `?` or `&` in a password looks like a parameter.
+  for (const name of ['hunter2', 'sslhunter2', 'optionshunter2', 'OPTIONS', 'ssl']) {
+    test(`but not ${name}`, () =>
+      assert.throws(
+        () => parseDatabaseUrl(`postgres:///?${name}=x`),
+        /^Error: unknown parameter; /,
+      ));
   }
 });
 

@@ -31,8 +31,6 @@ export type Treatment =
   | 'promtool'
   /** nginx, in test/proxies/cache.test.ts. */
   | 'nginx'
-  /** A network namespace, so the machine keeps its setting, in test/manual.test.ts. */
-  | 'namespace'
   /**
    * The service with TLS, and a stand-in for docker, in test/manual.test.ts. Also a container
    * without TLS, in test/image/operations.test.ts.
@@ -51,7 +49,6 @@ export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
   'Signing key, replicas': ['kubectl'],
   'Database password': ['compose', 'postgres', 'postgres'],
   'TLS files': ['tls'],
-  'Several processes on one port': ['namespace'],
   'Backup and restore': ['engine', 'engine', 'compose', 'compose'],
   'Behind a cache or a compressing proxy': ['nginx'],
   Metrics: ['promtool', 'promtool'],

@@ -16,7 +16,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 // The words of `npm start`: exec, node, its flags, the entry file.
 const [, , ...START]: string[] = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
   .scripts.start.split(' ')
-  .map((word: string) => (word.endsWith('.ts') ? join(ROOT, word) : word));
+  .map((word: string) => (word.startsWith('src/') ? join(ROOT, word) : word));
 
 /** The command to start: the source, or TEST_PROGRAM as a JSON array. */
 export const PROGRAM: readonly string[] = process.env.TEST_PROGRAM
@@ -132,6 +132,12 @@ export class Program {
     return this.exited;
   }
 
+  /** Sends a signal ten times a second until the program ends. Repeats within a second count once (6.2). */
+  async insist(signal: NodeJS.Signals = 'SIGTERM'): Promise<Exit> {
+    const timer = setInterval(() => this.process.kill(signal), 100);
+    return this.exited.finally(() => clearInterval(timer));
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     if (NODE_V8_COVERAGE !== undefined) await this.#tellCoverage();
     this.process.kill('SIGKILL');
@@ -140,10 +146,9 @@ export class Program {
 
   /** Stops the program with signals, because a killed process reports no coverage. */
   async #tellCoverage(): Promise<void> {
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) this.process.kill(signal);
     const timer = new AbortController();
     const tooLate = pause(COVERAGE_TIMEOUT_MS, undefined, timer).catch(() => {});
-    await Promise.race([this.exited, tooLate]);
+    await Promise.race([this.insist(), tooLate]);
     timer.abort();
   }
 }

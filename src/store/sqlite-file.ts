@@ -1,13 +1,22 @@
 // Opens the SQLite file and brings its schema up to date. SQLite itself would block the event loop while it
 // waits for a lock, so this is disabled. Instead, an action that finds the file locked is retried after a
 // pause, until its deadline.
-import { accessSync, appendFileSync, chmodSync, constants, existsSync, mkdirSync } from 'node:fs';
+import {
+  accessSync,
+  appendFileSync,
+  chmodSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  statSync,
+} from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import process from 'node:process';
 import type { DatabaseSync } from 'node:sqlite';
 import { sleep } from '../clock.ts';
-import type { FailedOutcome } from './batch.ts';
-import { migrations, missing } from './migrate.ts';
+import { StoreUnavailable } from '../user.ts';
+import type { FailedOutcome } from './queue.ts';
+import { migrations, missing, UnusableDatabase } from './schema.ts';
 
 const FILE_MODE = 0o660; // others have no access (5.2)
 const RETRY_MS = 20; // pause before another attempt on a locked file
@@ -19,6 +28,9 @@ const OUTCOMES: Readonly<Record<number, FailedOutcome>> = {
   6: 'not started', // SQLITE_LOCKED
   19: 'rolled back', // SQLITE_CONSTRAINT
 };
+
+/** The file, its write-ahead log and the shared memory of its readers (sqlite.org/walformat.html). */
+const filesOf = (path: string) => ['', '-wal', '-shm'].map((end) => path + end);
 
 /**
  * Opens the file, migrates it and passes it to `use`. Creates the file and its folder if missing.
@@ -40,12 +52,37 @@ export async function openFile<T>(path: string, now: () => number, use: (db: Dat
 
 /** Creates the file if it is missing. SQLite gives `-wal` and `-shm` its mode (5.2). */
 function prepareFile(path: string): void {
+  const { R_OK, W_OK, X_OK } = constants;
   makeFolder(dirname(path));
+  accessSync(dirname(path), W_OK | X_OK);
   if (!existsSync(path)) {
     appendFileSync(path, '', { mode: FILE_MODE }); // SQLite would make it readable for all.
     chmodSync(path, FILE_MODE); // The umask may have removed the group's permissions.
   }
-  accessSync(path, constants.W_OK); // Without permission SQLite silently opens the file read-only.
+  for (const file of filesOf(path).filter(existsSync)) {
+    if (!statSync(file).isFile()) throw new Error(`${file} is not a regular file`);
+    accessSync(file, R_OK | W_OK); // Without permission SQLite silently opens the file read-only.
+  }
+}
+
+/**
+ * Returns a function that throws if a file is no longer the one that SQLite has open: what is committed to it
+ * would be lost. SQLite itself checks this only without a write-ahead log (SQLITE_READONLY_DBMOVED).
+ */
+export function watchFiles(path: string): () => void {
+  const files = path === ':memory:' ? [] : filesOf(path);
+  const identityOf = (file: string) => {
+    const { dev, ino } = statSync(file, { throwIfNoEntry: false }) ?? {};
+    return `${dev} ${ino}`;
+  };
+  const identities = files.map(identityOf);
+  return () => {
+    const moved = files.find((file, i) => identityOf(file) !== identities[i]);
+    if (moved === undefined) return;
+    throw new StoreUnavailable(
+      `${moved} was removed or replaced while in use: put it back, or stop the service and restore a backup`,
+    );
+  };
 }
 
 /** Makes a folder and its parents (5.2). Node 26's own recursion never ends for /proc/a/b. */
@@ -62,29 +99,31 @@ function makeFolder(path: string): void {
 
 /** Makes commits durable (5.2), and applies the missing migrations in one transaction (5.3). */
 function migrate(db: DatabaseSync): void {
-  db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
   const all = migrations('sqlite');
-  if (missing(all, schemaOf(db)).length === 0) return;
+  missing(all, schemaOf(db)); // Throws before the file is changed.
+  db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
+  if (missing(all, schemaOf(db)).length === 0) return; // This read makes SQLite create `-wal` and `-shm`.
   transact(db, () => {
     // Read again: another process may have migrated the file before we got the lock.
-    for (const { version, oldestService, sql } of missing(all, schemaOf(db))) {
-      db.exec(`${sql};
-        create table if not exists schema_migrations (
-          version integer primary key,
-          oldest_service integer not null
-        ) strict;
-        insert into schema_migrations values (${version}, ${oldestService});
-        pragma user_version = ${version}`);
-    }
+    for (const { sql } of missing(all, schemaOf(db))) db.exec(sql);
   });
 }
 
-/** Returns version 0 for an empty database. Older files have only user_version. */
+/** Returns version 0 for an empty file. @throws UnusableDatabase if its tables are not ours */
 function schemaOf(db: DatabaseSync) {
-  const version = Number(db.prepare('pragma user_version').get()?.user_version);
-  const record = db.prepare('select 1 from sqlite_schema where name = ?').get('schema_migrations');
-  const row = record && db.prepare('select max(oldest_service) as n from schema_migrations').get();
-  return { version, oldestService: Number(row?.n ?? version) };
+  const listed = db.prepare("select name from sqlite_schema where name not glob 'sqlite_*'").all();
+  const names = listed.map(({ name }) => name);
+  if (names.length === 0) return { version: 0, oldestService: 0 };
+  if (!names.includes('notes_users_schema')) {
+    throw new UnusableDatabase(
+      `it has a table ${names[0]} that this service did not create; nothing was changed: use another file`,
+    );
+  }
+  const read = db.prepare(
+    'select max(version) as version, max(oldest_service) as oldestService from notes_users_schema',
+  );
+  const { version, oldestService } = read.get()!;
+  return { version: Number(version), oldestService: Number(oldestService) };
 }
 
 /** Runs the action in a transaction that has the write lock from its beginning. */
@@ -122,20 +161,12 @@ export function outcomeAfter(err: unknown): FailedOutcome {
 /** Returns a line that says why the file can't be opened, and how to fix it (5.2). */
 function explain(path: string, err: NodeJS.ErrnoException): string {
   const fault = `cannot open the database ${path}: ${err.message}`;
-  const owner = `${process.getuid?.()}:${process.getgid?.()}`;
-  const folder = resolve(dirname(path));
-  if (err.code === 'EACCES' && err.syscall === 'mkdir') {
-    return `${fault}; create it: mkdir -p ${folder} && chown ${owner} ${folder}`;
-  }
-  for (const place of [folder, resolve(path)]) {
-    try {
-      accessSync(place, constants.W_OK);
-    } catch (found) {
-      const { code } = found as NodeJS.ErrnoException;
-      if (code === 'EROFS') return `${fault}; the file system of ${place} is read-only`;
-      if (code !== 'EACCES') continue;
-      return `${fault}; ${place} is not writable by uid ${process.getuid?.()}: chown ${owner} ${place}`;
-    }
-  }
-  return fault;
+  const place = resolve(err.syscall === 'mkdir' ? dirname(path) : (err.path ?? path));
+  if (err.code === 'EROFS') return `${fault}; the file system of ${place} is read-only`;
+  if (err.code !== 'EACCES') return fault;
+  const uid = process.getuid?.();
+  const chown = `chown ${uid}:${process.getgid?.()} ${place}`;
+  if (err.syscall === 'mkdir') return `${fault}; create it: mkdir -p ${place} && ${chown}`;
+  const fix = statSync(place).uid === uid ? `chmod u+rwX ${place}` : chown;
+  return `${fault}; ${place} is not writable by uid ${uid}: ${fix}`;
 }

@@ -8,17 +8,9 @@ import { join } from 'node:path';
 import { after, before, describe, type TestContext, test } from 'node:test';
 import fc from 'fast-check';
 import postgres from 'postgres';
-import {
-  distinctKeys,
-  type FailedOutcome,
-  NOT_DONE,
-  Queue,
-  type QueueOptions,
-  samePage,
-} from '../../src/store/batch.ts';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
+import { type FailedOutcome, NOT_DONE, Queue, type QueueOptions } from '../../src/store/queue.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
-import { Turns } from '../../src/turns.ts';
 import {
   ALWAYS,
   type Condition,
@@ -108,20 +100,75 @@ describe('a queue', () => {
     assert.deepEqual(statements[1], ['w500']);
   });
 
-  test('calls of one key never share a statement, and keep their order', async () => {
-    const { call, runAll, statements } = queueOf({ newBatch: distinctKeys((item) => [item[0]!]) });
-    call('a1', 'b1', 'a2', 'a3', 'b2', 'c1');
-    await runAll();
-    assert.deepEqual(statements, [['a1', 'b1', 'c1'], ['a2', 'b2'], ['a3']]);
+  /** Words such as `7a` are changes of user 7, and words such as `7a@x` give it an email. */
+  const keyed = (): Partial<QueueOptions<unknown, string, string>> => ({
+    running: new Map(),
+    keysOf: (word) => ({ id: Number.parseInt(word, 10), email: /\w@\w+/.exec(word)?.[0] }),
   });
 
-  test('calls with any key in common never share a statement, and keep their order', async () => {
-    const { call, runAll, statements } = queueOf({
-      newBatch: distinctKeys((item) => item.split('')),
-    });
-    call('ax', 'bx', 'by', 'cy', 'd');
+  test('5.11 calls for one user never share a statement, and keep their order', async () => {
+    const { call, runAll, statements } = queueOf(keyed());
+    call('1a', '2a', '1b', '1c', '2b', '3a');
     await runAll();
-    assert.deepEqual(statements, [['ax', 'd'], ['bx'], ['by'], ['cy']]);
+    assert.deepEqual(statements, [['1a', '2a', '3a'], ['1b', '2b'], ['1c']]);
+  });
+
+  test('5.6 calls for one email share a statement, but not with one that runs', async () => {
+    const { call, runAll, statements, queue } = queueOf(keyed());
+    call('1a@x', '2a@x', '3b@x', '1a@x');
+    const batch = queue.take(0)!;
+    call('4a@x', '5c@x', '6b@x', '3', '7');
+    await queue.take(0)!.run(undefined);
+    assert.equal(queue.take(0), undefined);
+    assert.equal(queue.size, 4);
+    await batch.run(undefined);
+    await runAll();
+    assert.deepEqual(statements, [
+      ['5c@x', '7'],
+      ['1a@x', '2a@x', '3b@x'],
+      ['1a@x', '4a@x', '6b@x', '3'],
+    ]);
+  });
+
+  test('5.11 a write that waits for another one stops only later calls of its client for its user', async () => {
+    const { call, runAll, statements, queue } = queueOf({
+      ...keyed(),
+      keysOf: (word) => ({ id: Number(word[1]), email: /\w@\w+/.exec(word)?.[0] }),
+    });
+    call('a1x@x');
+    const batch = queue.take(0)!;
+    call('a2x@x', 'a2', 'a3', 'b2');
+    await queue.take(0)!.run(undefined);
+    await batch.run(undefined);
+    await runAll();
+    assert.deepEqual(statements, [['b2', 'a3'], ['a1x@x'], ['a2x@x'], ['a2']]);
+  });
+
+  test('5.6 queues that share their running keys never run one user twice at once', async () => {
+    const options = keyed();
+    const [updates, deletes] = [queueOf(options), queueOf(options)];
+    updates.call('1a', '2a');
+    const batch = updates.queue.take(0)!;
+    deletes.call('2b', '3b');
+    assert.equal(deletes.queue.take(0)?.size, 1);
+    assert.equal(deletes.queue.take(0), undefined);
+    batch.fail(new Error('cut'));
+    assert.equal(deletes.queue.take(0)?.size, 1);
+  });
+
+  test('a batch is chosen among as many calls as it can have', () => {
+    const { call, queue } = queueOf({
+      ...keyed(),
+      keysOf: (word) => ({ id: Number.parseInt(word.slice(1), 10), email: word.split('=')[1] }),
+    });
+    call('n1=a@x');
+    const batch = queue.take(0)!;
+    call(...Array.from({ length: 600 }, (_, i) => `n${i + 2}=a@x`), 'n1000');
+    // 500 calls are blocked and go behind the others.
+    assert.equal(queue.take(0), undefined);
+    assert.equal(queue.take(0)?.size, 1);
+    batch.fail(new Error('cut'));
+    assert.equal(queue.take(0)?.size, 500);
   });
 
   test('4.13 if a statement does not start in time, only its expired calls fail and the others share one', async () => {
@@ -153,9 +200,9 @@ describe('a queue', () => {
     ]);
   });
 
-  test('500 keys share a statement, and the 501st waits for the next', async () => {
-    const { call, runAll, statements } = queueOf({ newBatch: distinctKeys((item) => [item]) });
-    call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
+  test('500 users share a statement, and the 501st waits for the next', async () => {
+    const { call, runAll, statements } = queueOf(keyed());
+    call(...Array.from({ length: 501 }, (_, i) => `${i}`));
     await runAll();
     assert.deepEqual(
       statements.map(({ length }) => length),
@@ -163,23 +210,14 @@ describe('a queue', () => {
     );
   });
 
-  test('only calls of the same key share a statement', async () => {
-    const { call, runAll, statements } = queueOf({
-      newBatch: (first) => (item) => item[0] === first[0],
-    });
+  test('only calls for the same page share a statement', async () => {
+    const { call, runAll, statements } = queueOf({ pageOf: (item) => item[0]! });
     call('a1', 'b1', 'a2', 'b2', 'a3');
     await runAll();
     assert.deepEqual(statements, [
       ['a1', 'a2', 'a3'],
       ['b1', 'b2'],
     ]);
-  });
-
-  test('only calls for the same page share a statement', () => {
-    const joins = samePage({ after: 1, limit: 2 });
-    assert.ok(joins({ after: 1, limit: 2 }));
-    assert.ok(!joins({ after: 1, limit: 12 }));
-    assert.ok(!joins({ after: 2, limit: 2 }));
   });
 
   test('a call that arrives while a statement runs is part of the next statement', async () => {
@@ -202,17 +240,17 @@ describe('a queue', () => {
 
   test('a statement that fails runs again in halves, until only the bad calls fail', async () => {
     const { queue, call, statements, outcomes } = queueOf();
-    call('a', 'b', 'bad', 'c', 'd', 'e');
+    call('a', 'z', 'bad', 'c', 'd', 'e');
     const unknown = await queue.take(0)!.run(undefined);
     assert.equal(unknown, undefined);
     assert.deepEqual(statements, [
-      ['a', 'b', 'bad', 'c', 'd', 'e'],
-      ['a', 'b', 'bad'],
-      ['a', 'b'],
+      ['a', 'z', 'bad', 'c', 'd', 'e'],
+      ['a', 'z', 'bad'],
+      ['a', 'z'],
       ['bad'],
       ['c', 'd', 'e'],
     ]);
-    assert.deepEqual(outcomes, ['A', 'B', 'bad: StoreUnavailable', 'C', 'D', 'E']);
+    assert.deepEqual(outcomes, ['A', 'Z', 'bad: StoreUnavailable', 'C', 'D', 'E']);
   });
 
   test('any 4 bad calls of 500 fail alone, within 63 statements', async () => {
@@ -256,7 +294,7 @@ describe('a queue', () => {
     call('raced1', 'a', 'raced2', 'b');
     assert.equal(await queue.take(0)!.run(undefined), undefined);
     assert.deepEqual(statements, [
-      ['raced1', 'a', 'raced2', 'b'],
+      ['raced1', 'a', 'b', 'raced2'],
       ['raced1', 'raced2'],
     ]);
     assert.deepEqual(outcomes, ['a', 'b', 'raced1', 'raced2']);
@@ -339,21 +377,21 @@ describe('a queue', () => {
 
   test('if the connection is lost while halves run, earlier calls keep their results and later ones never run', async () => {
     const { queue, call, statements, outcomes } = queueOf();
-    call('a', 'bad', 'b', 'lost', 'c');
+    call('a', 'bad', 'z', 'lost', 'c');
     const unknown = await queue.take(0)!.run(undefined);
     assert.match(String(unknown), /lost/);
     assert.deepEqual(statements.slice(1), [
-      ['a', 'bad', 'b'],
+      ['a', 'bad', 'z'],
       ['a', 'bad'],
       ['a'],
       ['bad'],
-      ['b'],
+      ['z'],
       ['lost', 'c'],
     ]);
     assert.deepEqual(outcomes, [
       'A',
       'bad: StoreUnavailable',
-      'B',
+      'Z',
       'lost: StoreUnavailable',
       'c: StoreUnavailable',
     ]);
@@ -389,7 +427,8 @@ describe('a queue', () => {
 
   test('4.13 all calls that have waited too long fail, and nothing is left to take', async () => {
     const { queue, call, clock, statements, outcomes } = queueOf({
-      newBatch: distinctKeys(() => ['one']),
+      ...keyed(),
+      keysOf: () => ({ id: 1 }),
     });
     call('a', 'b', 'c');
     clock.ms = TIMEOUT_MS;
@@ -403,22 +442,41 @@ describe('a queue', () => {
     assert.deepEqual(statements, []);
   });
 
-  test('4.13 a connection whose statement is refused as late before its deadline is dropped', async () => {
-    const { call, queue, outcomes, statements } = queueOf({ outcomeAfter: () => 'not started' });
+  test('4.13 calls that a server refuses as late before their deadline run again in order', async () => {
+    const { call, queue, outcomes, statements, scheduler } = queueOf({
+      statement: async (_connection, items) => {
+        statements.push(items);
+        if (statements.length < 3) throw fault('late', 'not started');
+        return items;
+      },
+    });
+    call('b1', 'a1', 'a2');
+    for (const waiting of [3, 4]) {
+      const replaced = await queue.take(0)!.run(undefined);
+      assert.equal(replaced?.message, 'the statement did not start in time');
+      assert.equal(queue.size, waiting);
+      if (waiting === 3) call('a3');
+    }
+    assert.equal(scheduler.scheduled, 6);
+    assert.deepEqual(outcomes, []);
+    assert.equal(await queue.take(0)!.run(undefined), undefined);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(outcomes, ['a1', 'b1', 'a2', 'a3']);
+  });
+
+  test('4.13 calls that have failed meanwhile do not run again', async () => {
+    const { call, queue, outcomes } = queueOf({ outcomeAfter: () => 'not started' });
     call('lost', 'a');
-    assert.equal(
-      (await queue.take(0)!.run(undefined))?.message,
-      'the statement did not start in time',
-    );
-    assert.deepEqual(statements, [['lost', 'a']]);
+    const batch = queue.take(0)!;
+    const ran = batch.run(undefined);
+    batch.fail(new Error('cut'));
+    assert.equal(await ran, undefined);
+    assert.equal(queue.size, 0);
     assert.deepEqual(outcomes, ['lost: StoreUnavailable', 'a: StoreUnavailable']);
   });
 
-  test('6.18 batches begin with a call of each client in turn', async () => {
-    const { call, runAll, statements } = queueOf({
-      newBatch: (first) => (item) => item === first,
-      takesTurns: true,
-    });
+  test('5.11 pages of each client are read in turn', async () => {
+    const { call, runAll, statements } = queueOf({ pageOf: (item) => item });
     call('a1', 'a2', 'a3', 'a2', 'b1', 'c1', 'b1');
     await runAll();
     const expected = [['a1'], ['b1', 'b1'], ['c1'], ['a2', 'a2'], ['a3']];
@@ -429,11 +487,15 @@ describe('a queue', () => {
     assert.deepEqual(statements, [...expected, ['a1'], ['b1']]);
   });
 
-  test('6.18 new clients do not overtake one that waits', async () => {
-    const { call, queue, statements } = queueOf({
-      newBatch: (first) => (item) => item === first,
-      takesTurns: true,
-    });
+  test('5.11 a client’s page is read in its turn, although others wait for it too', async () => {
+    const { call, runAll, statements } = queueOf({ pageOf: (item) => item.slice(1) });
+    call('a1', 'a2', 'a3', 'b3', 'c2');
+    await runAll();
+    assert.deepEqual(statements, [['a1'], ['a3', 'b3'], ['a2', 'c2']]);
+  });
+
+  test('5.11 new clients do not overtake one that waits', async () => {
+    const { call, queue, statements } = queueOf({ pageOf: (item) => item });
     call('honest');
     await queue.take(0)!.run(undefined);
     call('b', 'c', 'honest');
@@ -443,6 +505,20 @@ describe('a queue', () => {
     }
     const expected = [['honest'], ['b'], ['c'], ['honest']];
     assert.deepEqual(statements, expected);
+  });
+
+  test('5.11 a batch has calls of each client before the second ones', async () => {
+    for (const options of [{}, { ...keyed(), keysOf: (word: string) => ({ email: word }) }]) {
+      const { call, queue, clock, statements, runAll } = queueOf(options);
+      call(...Array.from({ length: 600 }, (_, i) => `a${i}`), 'b1');
+      clock.ms = 1;
+      call('c1');
+      await queue.take(clock.ms)!.run(undefined);
+      assert.equal(statements[0]!.length, 500);
+      assert.ok(statements[0]!.includes('b1') && statements[0]!.includes('c1'));
+      await runAll();
+      assert.equal(statements[1]!.length, 102);
+    }
   });
 
   test('4.17 the calls of clients that have disconnected are dropped and never run', async () => {
@@ -706,8 +782,8 @@ const OPTIONS: StoreOptions = {
   now: () => performance.now(),
   onUnavailable: () => {},
   onAvailable: () => {},
+  info: () => {},
   debug: () => {},
-  turns: new Turns(() => performance.now()),
   onFatal: () => {},
 };
 const open = (url: string) => openStore(parseDatabaseUrl(url)!, OPTIONS);

@@ -1,0 +1,297 @@
+// Batches the calls that arrive in one turn of the event loop into one statement and one commit. Most of
+// the throughput of both stores comes from this. Each call gets the result that it would get if the calls
+// ran one at a time, and only after its statement has committed. If the statement fails, its outcome
+// decides whether calls run again (FailedOutcome).
+//
+// Clients take turns by network. The calls of a network wait in lines: one for each user that they write,
+// or one for all. A line is served in the order of arrival. A write that has to wait for a running one holds
+// up only its own line.
+import { type Caller, CallerLeft, StoreUnavailable } from '../user.ts';
+import type { StoreOptions } from './index.ts';
+
+const MAX_BATCH_SIZE = 500; // calls in one statement
+const MAX_WAITING = 20_000; // calls; further calls fail at once (4.17)
+const QUEUE_TIME = 0.75; // share of its time that a call may queue; the rest is for execution (4.13)
+const MAX_RERUNS = 64; // of one batch; 62 are enough to isolate any 4 failing calls of 500
+
+/** Result of a call that was not done although its statement committed. The call runs again. */
+export const NOT_DONE = Symbol('not done');
+
+/** An Error fails its call alone. */
+export type CallResult<Result> = Result | Error | typeof NOT_DONE;
+
+/** Runs calls in one statement. `expires` is the earliest deadline, that of the first. */
+export type Statement<Session, Item, Result> = (
+  session: Session,
+  items: Item[],
+  expires: number,
+) => Promise<readonly CallResult<Result>[]>;
+
+/**
+ * Outcome of a statement that failed, and what follows:
+ * - `rolled back`: a call made it fail, and all of it was undone. The calls run again in two halves, and
+ *   so on, until each failing call is alone.
+ * - `conflict`: the server undid all of it because of concurrent transactions. All calls run again.
+ * - `not started`: it changed nothing, because its deadline was over or a lock was held. The expired
+ *   calls fail, and the others run again together.
+ * - `unknown`: it may have committed, or may still commit. All calls fail, and none runs again.
+ */
+export type FailedOutcome = 'rolled back' | 'conflict' | 'not started' | 'unknown';
+
+/** The user that a write changes, and the email that it gives to a user. */
+interface Keys {
+  readonly id?: number;
+  readonly email?: string | undefined;
+}
+
+/** The keys of the writes that run, each with its batch. */
+export type RunningKeys = Map<number | string, object>;
+
+export interface QueueOptions<Session, Item, Result>
+  extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
+  readonly statement: Statement<Session, Item, Result>;
+  readonly outcomeAfter: (err: unknown) => FailedOutcome;
+  readonly schedule: (queue: BatchSource<Session>) => void; // at each call; runs batches in a later turn
+  readonly pageOf?: (item: Item) => string; // a batch has the calls for one page
+  readonly keysOf?: (item: Item) => Keys; // a batch has no id twice, and no key of another one that runs (5.6)
+  readonly running?: RunningKeys; // shared by the queues whose writes exclude each other
+  readonly isWrite?: boolean;
+}
+
+interface Call<Item = unknown, Result = never> {
+  readonly item: Item;
+  readonly caller: Caller | undefined;
+  readonly expires: number; // the deadline: a call without a result then fails
+  readonly resolve: (result: Result) => void;
+  readonly reject: (err: unknown) => void;
+}
+
+/** Calls that are served in order. */
+interface Line<Item, Result> {
+  readonly key: string;
+  calls: Call<Item, Result>[];
+}
+
+/** What the scheduler of batches sees of a queue. */
+export type BatchSource<Session> = Omit<Queue<Session, never, unknown>, 'call'>;
+
+/** The calls of one statement. */
+export type Batch<Session> = NonNullable<ReturnType<BatchSource<Session>['take']>>;
+
+/** The waiting calls of one operation. No call has a timer: `expire` checks all of them (6.6). */
+export class Queue<Session, Item, Result> {
+  readonly options: QueueOptions<Session, Item, Result>;
+  readonly #lines = new Map<string, Line<Item, Result>>();
+  readonly #networks = new Map<string, Line<Item, Result>[]>(); // each with its lines; the next ones first
+  #size = 0;
+
+  constructor(options: QueueOptions<Session, Item, Result>) {
+    this.options = options;
+  }
+
+  /** Number of calls that wait. */
+  get size(): number {
+    return this.#size;
+  }
+
+  /** @throws StoreUnavailable, CallerLeft, or the Error that the statement returned for this call */
+  readonly call = (item: Item, caller?: Caller): Promise<Result> =>
+    new Promise((resolve, reject) => {
+      const isFull = this.#size >= MAX_WAITING; // 4.17
+      if (isFull) throw new StoreUnavailable('too many calls are waiting for the store');
+      const expires = this.options.now() + this.options.timeoutMs;
+      this.#add({ item, caller, expires, resolve, reject }, 'push');
+      this.options.schedule(this);
+    });
+
+  #add(call: Call<Item, Result>, place: 'push' | 'unshift'): void {
+    const { pageOf, keysOf } = this.options;
+    const network = call.caller?.network ?? '';
+    let key = pageOf?.(call.item) ?? network;
+    if (keysOf) {
+      const { id, email } = keysOf(call.item);
+      key = `${network} ${id ?? email}`;
+    }
+    const known = this.#lines.get(key);
+    const line = known ?? { key, calls: [] };
+    this.#lines.set(key, line);
+    line.calls[place](call);
+    this.#size++;
+    // The line of a page has calls of several networks, and each of them can be the first to be served.
+    if (known === undefined || pageOf !== undefined) this.#enqueue(network, line);
+  }
+
+  #enqueue(network: string, line: Line<Item, Result>): void {
+    const lines = this.#networks.get(network);
+    if (lines === undefined) this.#networks.set(network, [line]);
+    else lines.push(line);
+  }
+
+  /** Takes the next batch from the queue. Undefined if no calls wait, or all wait for writes that run. */
+  take(now: number) {
+    const calls = this.#select(now);
+    if (calls.length === 0) return undefined;
+    const batch = { calls, hasFailed: false };
+    const release = () => this.#release(calls);
+    return {
+      size: calls.length,
+      isWrite: this.options.isWrite === true,
+      deadline: now + this.options.timeoutMs, // from then on, no call waits for the statement
+      /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
+      run: (session: Session) => this.#run(session, batch).finally(release),
+      /** Fails the calls that have expired. Their outcome is unknown. */
+      expire: (at: number) => void failExpired(calls, at, 'no response in time'),
+      /** Fails all calls that have no result yet. Their outcome is unknown. */
+      fail(cause: unknown) {
+        batch.hasFailed = true;
+        fail(calls, cause);
+        release();
+      },
+    };
+  }
+
+  /** Fails the calls that have too little time left to run, and those whose callers have left. */
+  expire(now: number): void {
+    const isOver = (call: Call) => this.#failIfOver(call, now);
+    for (const line of this.#lines.values()) {
+      const calls = line.calls.filter((call) => !isOver(call));
+      this.#size -= line.calls.length - calls.length;
+      line.calls = calls;
+      if (calls.length === 0) this.#lines.delete(line.key);
+    }
+    for (const [network, lines] of this.#networks) {
+      const rest = lines.filter(({ calls }) => calls.length > 0);
+      if (rest.length > 0) this.#networks.set(network, rest);
+      else this.#networks.delete(network);
+    }
+  }
+
+  #failIfOver({ expires, caller, reject }: Call, now: number): boolean {
+    const reservedMs = (1 - QUEUE_TIME) * this.options.timeoutMs; // 4.13
+    if (expires <= now + reservedMs) {
+      const cause = 'the store was busy or unreachable for too long';
+      reject(new StoreUnavailable('the store failed', { cause }));
+      return true;
+    }
+    if (!caller?.hasLeft) return false;
+    reject(new CallerLeft()); // 4.17: it would keep its request in memory.
+    return true;
+  }
+
+  // Considers no more calls than a batch can have, however many wait. Networks take turns, and so do the
+  // lines of each (5.11).
+  #select(now: number): Call<Item, Result>[] {
+    const isPage = this.options.pageOf !== undefined;
+    const batch: Call<Item, Result>[] = [];
+    const blocked: [network: string, line: Line<Item, Result>][] = [];
+    // The loop returns to a network that is added again.
+    for (const [network, lines] of this.#networks) {
+      const line = lines.shift()!;
+      this.#networks.delete(network);
+      if (lines.length > 0) this.#networks.set(network, lines);
+      const size = batch.length + (isPage ? MAX_BATCH_SIZE : 1);
+      let isBlocked = false;
+      while (line.calls.length > 0 && batch.length < size && !isBlocked) {
+        const call = line.calls[0]!;
+        const isOver = this.#failIfOver(call, now);
+        isBlocked = !isOver && !this.#reserve(call.item, batch);
+        if (isBlocked) break;
+        if (!isOver) batch.push(call);
+        line.calls.shift();
+        this.#size--;
+      }
+      if (isBlocked) blocked.push([network, line]);
+      else if (line.calls.length > 0) this.#enqueue(network, line);
+      else if (this.#lines.get(line.key) === line) this.#lines.delete(line.key);
+      if (batch.length + blocked.length >= MAX_BATCH_SIZE || (isPage && batch.length > 0)) break;
+    }
+    for (const [network, line] of blocked) this.#enqueue(network, line);
+    return batch.sort((a, b) => a.expires - b.expires);
+  }
+
+  /** Reserves the keys of a write for the batch, or returns false: it waits for another one. */
+  #reserve(item: Item, batch: object): boolean {
+    const { keysOf, running } = this.options;
+    if (keysOf === undefined || running === undefined) return true;
+    const { id, email } = keysOf(item);
+    const holder = email === undefined ? undefined : running.get(email);
+    if ((id !== undefined && running.has(id)) || (holder ?? batch) !== batch) return false;
+    if (id !== undefined) running.set(id, batch);
+    if (email !== undefined) running.set(email, batch);
+    return true;
+  }
+
+  #release(batch: readonly Call<Item, Result>[]): void {
+    const { keysOf, running } = this.options;
+    if (keysOf === undefined || running === undefined) return;
+    for (const { item } of batch) {
+      const { id, email } = keysOf(item);
+      for (const key of [id ?? '', email ?? '']) {
+        if (running.get(key) === batch) running.delete(key);
+      }
+    }
+  }
+
+  async #run(
+    session: Session,
+    batch: { readonly calls: Call<Item, Result>[]; readonly hasFailed: boolean },
+  ): Promise<Error | undefined> {
+    // Calls without a result, grouped by the statement that will run them. The last group is next.
+    const groups = [batch.calls];
+    let cause: unknown;
+    for (let reruns = 0; groups.length > 0 && reruns <= MAX_RERUNS; reruns++) {
+      const calls = failExpired(groups.pop()!, this.options.now(), cause ?? 'no response in time');
+      if (calls.length === 0) continue;
+      const { expires } = calls[0]!;
+      try {
+        const items = calls.map(({ item }) => item);
+        const results = await this.options.statement(session, items, expires);
+        const notDone = calls.filter(({ resolve, reject }, i) => {
+          const result = results[i];
+          if (result instanceof Error) reject(result);
+          else if (result !== NOT_DONE) resolve(result as Result); // 5.5
+          return result === NOT_DONE;
+        });
+        if (notDone.length > 0) groups.push(notDone);
+      } catch (err) {
+        const outcome = this.options.outcomeAfter(err);
+        const isLate = outcome === 'not started';
+        const late = 'the statement did not start in time';
+        cause = isLate ? new StoreUnavailable(late, { cause: err }) : err;
+        if (outcome === 'unknown') {
+          fail(batch.calls, cause);
+          return cause as Error;
+        }
+        // A server that rejects calls as late before their deadline has a clock that jumped. They run again
+        // on another session. The one that replaces this one measures the clock again.
+        if (isLate && expires > this.options.now() && !batch.hasFailed) {
+          for (const call of [...groups.flat(), ...calls].toReversed()) this.#add(call, 'unshift');
+          this.options.schedule(this);
+          return cause as Error;
+        }
+        const middle = Math.ceil(calls.length / 2);
+        // 5.6, 4.13: after a conflict or a late start, the calls that have time left run again together.
+        if (outcome !== 'rolled back') groups.push(calls);
+        else if (calls.length === 1) fail(calls, cause);
+        else groups.push(calls.slice(middle), calls.slice(0, middle));
+      }
+    }
+    if (groups.length > 0) {
+      fail(groups.flat(), new StoreUnavailable(`gave up after ${MAX_RERUNS} reruns`, { cause }));
+    }
+    return undefined;
+  }
+}
+
+/** Fails the calls that expire by `now`; returns the others. The calls are in order of their deadlines. */
+function failExpired<T extends Call>(calls: T[], now: number, cause: unknown): T[] {
+  if (calls.length === 0 || calls[0]!.expires > now) return calls;
+  const expired = calls.filter(({ expires }) => expires <= now);
+  fail(expired, cause);
+  return calls.slice(expired.length);
+}
+
+function fail(calls: readonly Call[], cause: unknown): void {
+  const err = new StoreUnavailable('the store failed', { cause });
+  for (const call of calls) call.reject(err);
+}

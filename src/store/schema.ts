@@ -1,0 +1,148 @@
+// The schema: numbered SQL files in db/, one folder per engine, and a record of those that a database has.
+// Published files never change; a new schema is a new file. A file may begin with the line `-- oldest
+// service: N`: the database still works for a service whose own newest migration is N. Such a migration
+// keeps everything that the older service reads and writes: it adds a nullable column or one with a
+// default, a table or an index.
+import { readdirSync, readFileSync } from 'node:fs';
+import type { Sql } from 'postgres';
+import { sleep } from '../clock.ts';
+import { StoreUnavailable } from '../user.ts';
+import type { StoreOptions } from './index.ts';
+
+/** What a database records about its schema. */
+interface Schema {
+  readonly version: number; // of its newest migration, counted from 1 without gaps
+  readonly oldestService: number; // newest migration that a service must know to use the database
+}
+
+type Migration = Schema & { readonly sql: string }; // The SQL also records it.
+
+/** This service can never use the database. The message says what to do. */
+export class UnusableDatabase extends Error {
+  override readonly name = 'UnusableDatabase';
+}
+
+/** Reads all migrations of an engine in order (5.3). */
+export function migrations(engine: 'sqlite' | 'postgres'): readonly Migration[] {
+  const folder = new URL(`../../db/${engine}/`, import.meta.url);
+  const files = readdirSync(folder).filter((name) => name.endsWith('.sql'));
+  const read = (name: string) => readFileSync(new URL(name, folder), 'utf8');
+  return files.sort().map((name, i) => parseMigration(i + 1, read(name)));
+}
+
+/** Without a valid `-- oldest service` line, a migration allows no older service. A test checks the files. */
+export function parseMigration(version: number, sql: string): Migration {
+  const [, declared = version] = /^-- oldest service: ([1-9][0-9]*)$/m.exec(sql) ?? [];
+  const oldestService = Math.min(Number(declared), version);
+  const record = `(version, oldest_service) values (${version}, ${oldestService})`;
+  return { version, oldestService, sql: `${sql}\n; insert into notes_users_schema ${record};` };
+}
+
+/**
+ * Returns the migrations that the database lacks: none if its schema is newer and allows this service.
+ * @throws UnusableDatabase if the schema needs a newer service (5.3)
+ */
+export function missing(all: readonly Migration[], { version, oldestService }: Schema) {
+  const known = all.length;
+  if (version > known && oldestService > known) {
+    throw new UnusableDatabase(
+      `the database has schema version ${version} and needs a service that knows version ${oldestService} or later; this service knows ${known}: run a newer service, or restore a backup from before the upgrade`,
+    );
+  }
+  return all.slice(version);
+}
+
+// A migration waits this long for a lock, for example of a backup, before it tries again. Meanwhile,
+// requests of other replicas queue behind it.
+const LOCK_TIMEOUT_MS = 250; // 5.8
+const LOCK_RETRY_MS = 1_000;
+
+// The number is arbitrary; nothing else locks it in this database. The statements after it must see what the
+// previous holder committed, so they can't share a snapshot with it.
+const BEGIN = `
+  begin isolation level read committed;
+  set local statement_timeout = 0; set local lock_timeout = ${LOCK_TIMEOUT_MS};
+  select pg_advisory_xact_lock(7236128401)`;
+
+// Finds our record in any schema. Every role can read the catalog, so it also finds a schema that the role
+// may not use. Without a record, a new schema would be the current one. One snapshot for all, so that another
+// replica's new tables don't seem foreign.
+const FIND_RECORD = `
+  select count(*) filter (where ours) as count, quote_ident(current_user) as role,
+    coalesce(string_agg(quote_ident(nspname), ', ') filter (where ours), quote_ident(current_schema())) as schema,
+    max(quote_ident(pg_get_userbyid(relowner))) filter (where ours) as owner,
+    coalesce(bool_or(relname = 'users' and nspname = current_schema()), false) as "isTaken"
+  from (
+    select *, relname = 'notes_users_schema' and relkind = 'r' as ours
+    from pg_class join pg_namespace n on n.oid = relnamespace
+    where relname in ('notes_users_schema', 'users') and relpersistence <> 't'
+    order by nspname
+  ) c`;
+
+/**
+ * Finds the schema of our tables, and applies the missing migrations (5.3). If replicas start at once, one of
+ * them applies each.
+ * @returns the schema, as an SQL identifier
+ * @throws UnusableDatabase, or StoreUnavailable with the statement that gives the role what it lacks
+ */
+export async function migratePostgres(sql: Sql, prolong: () => void, info: StoreOptions['info']) {
+  let found = await inspect(sql);
+  if (found.lacking.length > 0) prolong();
+  for (; found.lacking.length > 0; found = await inspect(sql)) {
+    try {
+      await sql.unsafe(BEGIN);
+      const { schema, lacking, grant } = await inspect(sql);
+      const next = lacking[0]?.sql ?? ''; // Another replica may have applied it before we got the lock.
+      await sql.unsafe(`set local search_path = ${schema}; ${next} commit`).catch(advise(grant));
+    } catch (err) {
+      if ((err as { code?: string }).code !== '55P03') throw err; // lock_not_available
+      await sql.unsafe('rollback');
+      // The loop ends with the connection, which is destroyed if the migration takes too long.
+      await sleep(LOCK_RETRY_MS, undefined, { ref: false });
+    }
+  }
+  const { schema, hasRowSecurity } = found;
+  info('using schema', { schema });
+  if (hasRowSecurity) info('row-level security can hide users', { schema });
+  return schema;
+}
+
+/** Finds the schema that is ours, or will be, the migrations that it lacks, and what lets the role use it. */
+async function inspect(sql: Sql) {
+  const all = migrations('postgres');
+  const [place] = await sql.unsafe(FIND_RECORD);
+  const { count, role, owner, isTaken } = place!;
+  const schema: string | null = place!.schema;
+  const own = `create schema ${role} authorization ${role}`;
+  if (schema === null) throw new StoreUnavailable(`no schema for tables; ${ADVICE}: ${own}`);
+  if (count > 1) {
+    throw new UnusableDatabase(
+      `the tables of this service are in several schemas of the database: ${schema}; expected one: drop or move the others`,
+    );
+  }
+  if (count === 0 && isTaken) {
+    throw new UnusableDatabase(
+      `the schema ${schema} has a table users that this service did not create; nothing was changed. Use another database, or give the role a schema: ${own}`,
+    );
+  }
+  const grant = `grant ${count === 0 ? `create on schema ${schema}` : owner} to ${role}`;
+  if (count === 0) return { schema, grant, lacking: all, hasRowSecurity: false };
+  const record = `
+    select max(version) as version, max(oldest_service) as "oldestService",
+      (select row_security_active(u.oid) from pg_class u join pg_class own using (relnamespace)
+       where u.relname = 'users' and own.oid = max(record.tableoid)) as "hasRowSecurity"
+    from ${schema}.notes_users_schema record`;
+  const [row] = await sql.unsafe(record).catch(advise(grant));
+  const { version, oldestService, hasRowSecurity } = row!;
+  return { schema, grant, lacking: missing(all, { version, oldestService }), hasRowSecurity };
+}
+
+const ADVICE = 'an administrator of Postgres can run';
+
+/** Adds to the refusal of a role what allows it. */
+function advise(grant: string) {
+  return (err: Error & { code?: string }): never => {
+    if (err.code !== '42501') throw err; // insufficient_privilege
+    throw new StoreUnavailable(`${err.message}; ${ADVICE}: ${grant}`);
+  };
+}

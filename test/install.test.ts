@@ -1,0 +1,108 @@
+// `npm start` after each install that production makes, and with each node on the path (contract 9.7).
+import assert from 'node:assert/strict';
+import { type ExecFileOptions, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { cpSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
+import { describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { newFolder } from './support/program.ts';
+
+const ROOT = join(import.meta.dirname, '..');
+const TREE = ['src', 'db', 'openapi.json', 'package.json', 'package-lock.json', '.npmrc'];
+const NO_REGISTRY = 'needs the registry of npm';
+const run = promisify(execFile);
+
+/** The path without `node_modules/.bin`, where the tests themselves find their node. */
+const PATH = (process.env.PATH ?? '')
+  .split(delimiter)
+  .filter((folder) => !folder.endsWith('node_modules/.bin'))
+  .join(delimiter);
+
+/** Runs npm; returns false without the registry. */
+async function npm(args: readonly string[], options: ExecFileOptions): Promise<boolean> {
+  try {
+    await run('npm', [...args, '--prefer-offline'], options);
+    return true;
+  } catch (err) {
+    if (/ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT/.test(String(err))) return false;
+    throw err;
+  }
+}
+
+/** Copies what a checkout needs to run, and installs its packages. */
+async function install(args: readonly string[], env: Record<string, string> = {}) {
+  const folder = newFolder();
+  for (const name of [...TREE, 'test/client/package.json']) {
+    cpSync(join(ROOT, name), join(folder, name), { recursive: true });
+  }
+  const options = { cwd: folder, env: { ...process.env, PATH, ...env } };
+  const isInstalled = await npm(['ci', ...args], options);
+  return { folder, skip: isInstalled ? undefined : NO_REGISTRY };
+}
+
+/** Runs `npm start` with the node of a folder until it listens or ends; returns its output and status. */
+async function npmStart(cwd: string, bin: string) {
+  const env = { ...process.env, PATH: bin + delimiter + PATH, PORT: '0' };
+  const options = { cwd, env: { ...env, DATABASE_URL: 'sqlite::memory:' } };
+  const child = spawn('npm', ['start', '--silent'], options);
+  let stdout = '';
+  let stderr = '';
+  child.stdout.setEncoding('utf8').on('data', (text) => {
+    stdout += text;
+    if (text.includes('"listening"')) child.kill();
+  });
+  child.stderr.setEncoding('utf8').on('data', (text) => {
+    stderr += text;
+  });
+  const [status] = await once(child, 'close');
+  return { stdout, stderr, status };
+}
+
+describe('9.7 npm start', { concurrency: 2 }, () => {
+  for (const { args, env } of [
+    { args: ['--omit=dev'], env: {} },
+    { args: [], env: { NODE_ENV: 'production' } },
+    { args: ['--ignore-scripts'], env: {} },
+  ]) {
+    const command = [...Object.entries(env).map((pair) => pair.join('=')), 'npm ci', ...args];
+    test(`9.7 after ${command.join(' ')} the service runs`, async (t) => {
+      const { folder, skip } = await install(args, env);
+      if (skip) return t.skip(skip);
+      const { stdout, status } = await npmStart(folder, dirname(process.execPath));
+      assert.match(stdout, /"listening".*"stopped"/s);
+      assert.equal(status, 0);
+    });
+  }
+
+  for (const version of ['20', '22', '24.0.0']) {
+    test(`9.7 with node ${version} on the path`, async (t) => {
+      const name = `node-${process.platform}-${process.arch}`;
+      const { folder, skip } = await install(['--omit=dev']);
+      const tools = newFolder();
+      const isInstalled = await npm(['install', '--prefix', tools, `${name}@${version}`], {});
+      if (skip || !isInstalled) return t.skip(NO_REGISTRY);
+      const bin = join(tools, 'node_modules', name, 'bin');
+      const { stdout, stderr, status } = await npmStart(folder, bin);
+      if (version.startsWith('24')) {
+        assert.match(stdout, /"listening".*"stopped"/s);
+        assert.equal(status, 0);
+        return;
+      }
+      const line = `notes-users needs Node 24 or newer, and this is Node ${version}\\.\\d+\\.\\d+\\. Install one from https://nodejs\\.org\\.`;
+      assert.match(stderr, new RegExp(`^${line}\n$`));
+      assert.deepEqual([stdout, status], ['', 1]);
+
+      // The same for the files of the package.
+      await run(process.execPath, [join(ROOT, 'scripts/build.ts'), join(folder, 'dist')]);
+      const require = `require('./dist/start.cjs').start().catch((err) => console.log(err.message))`;
+      const node = join(bin, 'node');
+      const started = await run(node, ['--eval', require], { cwd: folder });
+      assert.match(started.stdout, new RegExp(`^${line}\n$`));
+      await assert.rejects(run(node, ['dist/main.cjs'], { cwd: folder }), {
+        code: 1,
+        stderr: started.stdout,
+      });
+    });
+  }
+});

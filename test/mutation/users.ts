@@ -1,0 +1,19 @@
+// The model of section 4 against a service in this process, where `npm run mutate` changes the code. In
+// `npm test` it runs against the program (test/contract/users-model.test.ts).
+import { after, test } from 'node:test';
+import fc from 'fast-check';
+import { start } from '../../src/start.ts';
+import { EDGES, Model, randomSteps } from '../support/users-model.ts';
+
+const service = await start();
+after(() => service.close());
+
+for (const [what, steps] of Object.entries(EDGES)) {
+  test(`every edge of ${what}`, () => Model.run(service.url, steps));
+}
+
+test('random requests', () =>
+  fc.assert(
+    fc.asyncProperty(randomSteps, (steps) => Model.run(service.url, steps)),
+    { numRuns: 30, endOnFailure: true },
+  ));

@@ -1,0 +1,82 @@
+// Passwords that SASLprep changes, against a real server with each method (RFC 4013, RFC 5802 §5.1).
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { openSession } from '../../src/store/session.ts';
+import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
+import { Server } from '../support/server.ts';
+
+// How the server stores a role's password, and what it asks a client for.
+const METHODS = [
+  { stored: 'scram-sha-256', asked: 'scram-sha-256' },
+  { stored: 'scram-sha-256', asked: 'password' },
+  { stored: 'md5', asked: 'md5' },
+  { stored: 'md5', asked: 'password' },
+];
+
+const PASSWORDS = [
+  { why: 'a superscript', set: 'Sommer²024', same: 'Sommer2024' },
+  { why: 'a soft hyphen', set: 'I\u00adX', same: 'IX' },
+  { why: 'a no-break space', set: 'a\u00a0b', same: 'a b' },
+  { why: 'a zero-width space', set: 'a\u200bb', same: 'a b' },
+  { why: 'a zero-width joiner', set: 'a\u200db', same: 'ab' },
+  { why: 'a ligature', set: 'ﬁsch', same: 'fisch' },
+  { why: 'full-width letters', set: 'ｐａｓｓ', same: 'pass' },
+  { why: 'a Roman numeral', set: 'Ⅸ', same: 'IX' },
+  { why: 'a decomposed letter', set: 'pa\u0308ss', same: 'p\u00e4ss' },
+  { why: 'a byte order mark', set: '\ufeffpass', same: 'pass' },
+  // SASLprep refuses these, so they are used as they are.
+  { why: 'a superscript and an emoji, which Unicode 3.2 lacks', set: 'x²😀' },
+  { why: 'a superscript and a control character', set: 'x²\u0007' },
+  { why: 'a superscript, left-to-right and right-to-left text', set: 'x²\u0627' },
+  { why: 'only what SASLprep removes', set: '\u00ad\u00ad' },
+  { why: 'ASCII', set: ' pass "word\\ ' },
+  { why: 'a letter beyond ASCII', set: 'pässwörd' },
+] as const;
+
+describe('a password is the same as for psql', { timeout: 300_000 }, () => {
+  let server: Server;
+  before(async () => {
+    server = await Server.create();
+    for (const [i, { stored, asked }] of METHODS.entries()) {
+      await server.query(`create database db${i}`);
+      const roles = PASSWORDS.map(
+        ({ set }, n) => `create role r${i}_${n} login password E'${set.replace(/['\\]/g, '\\$&')}'`,
+      );
+      await server.query(`set password_encryption = '${stored}'; ${roles.join('; ')}`);
+      const path = join(server.dataDir, 'pg_hba.conf');
+      writeFileSync(path, `host db${i} all 127.0.0.1/32 ${asked}\n${readFileSync(path, 'utf8')}`);
+    }
+    await server.stop();
+    await server.start();
+  });
+  after(() => server?.stop());
+
+  async function connect(i: number, n: number, password: string): Promise<void> {
+    const { port } = server;
+    const url = `postgres://r${i}_${n}:${encodeURIComponent(password)}@127.0.0.1:${port}/db${i}`;
+    const database = parseDatabaseUrl(url) as PostgresDatabase;
+    const session = await openSession({
+      ...{ database, host: database.hosts[0]!, authorities: undefined },
+      ...{ timeoutMs: 10_000, connectTimeoutMs: 10_000, now: () => performance.now() },
+      ...{
+        isSecondPass: false,
+        schema: 'public',
+        info: () => {},
+        signal: new AbortController().signal,
+      },
+    });
+    session.destroy();
+  }
+
+  for (const [i, { stored, asked }] of METHODS.entries()) {
+    for (const [n, { why, set, ...rest }] of PASSWORDS.entries()) {
+      test(`${why}: stored as ${stored}, asked with ${asked}`, async () => {
+        await connect(i, n, set);
+        if (stored !== 'md5' && 'same' in rest) await connect(i, n, rest.same);
+        await assert.rejects(connect(i, n, `${set}x`), { code: '28P01' });
+      });
+    }
+  }
+});

@@ -1,0 +1,418 @@
+// A model of section 4: for each request, the response that it must get. It knows the contract, a URL, and
+// nothing of the code. Of an entity tag it knows only when it must change.
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import * as vectors from '../vectors/users.ts';
+import { type HttpResponse, send } from './client.ts';
+
+const { EMAILS, IDS, NAMES, NOT_OBJECTS, TAG_LISTS } = vectors;
+const NOBODY = 999_999;
+const JSON_TYPE = 'application/json';
+const MERGE_PATCH = 'application/merge-patch+json';
+const HEADERS = ['content-type', 'content-length', 'etag', 'link', 'location', 'content-location'];
+const STRONG_TAG = /^"[\x21\x23-\x7e]+"$/;
+
+/** A list of tags that is made from a user's current tag, or from its first one. */
+type TagList = { readonly form: string; readonly isFirst?: boolean };
+type Conditions = { readonly ifMatch?: TagList; readonly ifNoneMatch?: TagList };
+type Query = {
+  readonly limit?: number | undefined;
+  readonly after?: number | { readonly nth: number; readonly minus: number } | undefined;
+  readonly email?: string | undefined;
+  readonly isEscaped?: boolean;
+  readonly refused?: string | undefined; // makes the query invalid
+  readonly ignored?: string;
+};
+/** `nth` of all ids given so far, also those of deleted users. `body` is JSON. */
+type Step =
+  | { call: 'GET' | 'HEAD' | 'DELETE'; nth: number; spelling?: string; if?: Conditions | undefined }
+  | {
+      call: 'PUT' | 'PATCH';
+      nth: number;
+      spelling?: string;
+      if?: Conditions | undefined;
+      body: string;
+      type?: string;
+    }
+  | { call: 'POST'; body: string }
+  | { call: 'list'; method?: 'GET' | 'HEAD'; query: Query };
+
+type Fields = { readonly name: string; readonly email: string };
+type User = Fields & { readonly id: number; readonly tags: readonly string[] };
+
+/** A response. Headers that it does not name must be absent. */
+interface Wanted {
+  readonly status: number;
+  readonly body: string | RegExp;
+  readonly tag?: string | undefined; // `new`: one that the user never had
+  readonly link?: string | undefined;
+  readonly location?: string;
+  readonly contentLocation?: string;
+}
+
+const NOT_FOUND: Wanted = { status: 404, body: 'No user has this id.' }; // 4.9
+const TAKEN: Wanted = { status: 400, body: 'Another user has this email.' }; // 4.10
+const NO_OBJECT: Wanted = { status: 400, body: 'The body must be a JSON object.' }; // 4.12
+const STALE: Wanted = {
+  status: 412,
+  body: "The user's current version fails If-Match or If-None-Match.", // 4.8
+};
+
+export class Model {
+  readonly #url: string;
+  readonly #users = new Map<number, User>(); // by ascending id
+  readonly #ids: number[] = [];
+
+  constructor(url: string) {
+    this.#url = `${url}/users`;
+  }
+
+  /** Runs the steps on an empty service, then compares all users. */
+  static async run(url: string, steps: readonly Step[]): Promise<void> {
+    const users: User[] = JSON.parse((await send(`${url}/users`)).body);
+    await Promise.all(users.map(({ id }) => send(`${url}/users/${id}`, { method: 'DELETE' })));
+    const model = new Model(url);
+    for (const step of [...steps, { call: 'list', query: {} } as const]) {
+      const error = await model.#take(step).catch((err: Error) => err);
+      if (error) throw new Error(`${JSON.stringify(step)}: ${error.message}`, { cause: error });
+    }
+  }
+
+  /** Sends the request of a step and checks its response. */
+  async #take(step: Step): Promise<void> {
+    if (step.call === 'list') return this.#list(step.method ?? 'GET', step.query);
+    if (step.call === 'POST') return this.#create(step.body);
+    const id = this.#ids[step.nth % this.#ids.length] ?? NOBODY;
+    const spelling = step.spelling ?? 'itself';
+    const user = spelling in IDS.same ? this.#users.get(id) : undefined;
+    const path = `/${SPELLINGS[spelling]!(id)}`;
+    const conditions = step.if ?? {};
+    const headers = headersOf(conditions, user);
+    if (step.call === 'PUT' || step.call === 'PATCH') {
+      const { call, body, type = JSON_TYPE } = step;
+      const response = await this.#send(call, path, { ...headers, 'content-type': type }, body);
+      return this.#update(call, body, user, conditions, response);
+    }
+    const response = await this.#send(step.call, path, headers);
+    const refused = refusal(user, conditions, step.call);
+    if (user === undefined || refused) return check(response, refused!, step.call);
+    const wanted = { status: 200, body: json(user) };
+    if (step.call !== 'DELETE') {
+      return check(response, { ...wanted, tag: user.tags.at(-1) }, step.call); // 4.3
+    }
+    check(response, wanted); // 4.7
+    this.#users.delete(id);
+  }
+
+  async #create(body: string): Promise<void> {
+    const response = await this.#send('POST', '', { 'content-type': JSON_TYPE }, body);
+    const fields = parseBody(body, ['name', 'email']);
+    if ('status' in fields) return check(response, fields);
+    if (this.#ownerOf(fields.email) !== undefined) return check(response, TAKEN);
+    const location = response.headers.get('location') ?? '';
+    const id = Number(location.replace('/users/', ''));
+    const { name = '', email = '' } = fields;
+    check(response, { status: 201, body: json({ id, name, email }), tag: 'new', location }); // 4.4
+    assert.ok(Number.isSafeInteger(id) && id > (this.#ids.at(-1) ?? 0), 'ids ascend'); // 5.4
+    this.#ids.push(id);
+    this.#users.set(id, { id, name, email, tags: [response.headers.get('etag')!] });
+  }
+
+  async #update(
+    method: string,
+    body: string,
+    user: User | undefined,
+    conditions: Conditions,
+    response: HttpResponse,
+  ): Promise<void> {
+    const fields = parseBody(body, method === 'PUT' ? ['name', 'email'] : []); // 4.5, 4.6
+    if ('status' in fields) return check(response, fields); // 2.5: before 404 and 412
+    const refused = refusal(user, conditions, method);
+    if (user === undefined || refused) return check(response, refused!);
+    if (![undefined, user].includes(this.#ownerOf(fields.email))) return check(response, TAKEN);
+    const { id, name, email, tags } = { ...user, ...fields };
+    const isChanged = name !== user.name || email !== user.email;
+    const tag = isChanged ? 'new' : tags.at(-1); // 4.16
+    const contentLocation = `/users/${id}`; // 4.8
+    const wanted = { status: 200, body: json({ id, name, email }), tag, contentLocation };
+    check(response, wanted, method, tags);
+    const newTags = isChanged ? [response.headers.get('etag')!] : [];
+    this.#users.set(id, { id, name, email, tags: [...tags, ...newTags] });
+  }
+
+  async #list(
+    method: 'GET' | 'HEAD',
+    { limit, email, ignored, refused, ...query }: Query,
+  ): Promise<void> {
+    const from = query.after ?? 0;
+    const after =
+      typeof from === 'number' ? from : (this.#ids[from.nth % this.#ids.length] ?? 1) - from.minus;
+    const encode = query.isEscaped
+      ? encodeURIComponent
+      : (text: string) => text.replaceAll('%', '%25');
+    const parts = [
+      query.after === undefined ? undefined : `after=${after}`,
+      limit && `${query.isEscaped ? '%6c' : 'l'}imit=${limit}`,
+      email && `email=${encode(email)}`,
+    ];
+    const text = [ignored, ...parts, refused].filter((part) => part !== undefined).join('&');
+    const response = await this.#send(method, `?${text}`);
+    if (refused !== undefined) {
+      return check(response, { status: 400, body: /^The query [^\p{Cc}]+\.$/u }, method);
+    }
+    const rest = [...this.#users.values()].filter(({ id }) => id > after);
+    const page = rest.filter((user) => !email || user.email === email).slice(0, limit);
+    const isLast = email !== undefined || page.length === rest.length;
+    const next = `</users?limit=${limit}&after=${page.at(-1)?.id}>; rel="next"`;
+    const body = `[${page.map(json)}]`;
+    check(response, { status: 200, body, link: isLast ? undefined : next }, method); // 4.1, 4.2
+  }
+
+  #send(method: string, path: string, headers?: Record<string, string>, body?: string) {
+    const wrong = { authorization: 'Bearer nonsense' }; // 4.15
+    return send(this.#url + path, {
+      method,
+      headers: { ...headers, ...wrong },
+      body,
+      cache: 'no-store',
+    });
+  }
+
+  #ownerOf(email: string | undefined): User | undefined {
+    return [...this.#users.values()].find((user) => user.email === email);
+  }
+}
+
+function check(
+  response: HttpResponse,
+  wanted: Wanted,
+  method = '',
+  oldTags: readonly string[] = [],
+): void {
+  const { status, headers } = response;
+  const isSent = method !== 'HEAD' && wanted.status !== 304;
+  if (isSent && wanted.body instanceof RegExp) assert.match(response.body, wanted.body);
+  const body = wanted.body instanceof RegExp ? response.body : wanted.body;
+  const isNew = wanted.tag === 'new' && !oldTags.includes(headers.get('etag')!);
+  if (isNew) assert.match(headers.get('etag') ?? '', STRONG_TAG);
+  const whole = [
+    wanted.status < 300 ? JSON_TYPE : 'text/plain; charset=utf-8',
+    `${Buffer.byteLength(body)}`,
+  ];
+  const { link = null, location = null, contentLocation = null, tag = null } = wanted;
+  assert.deepEqual(
+    [status, response.body, ...HEADERS.map((name) => headers.get(name))],
+    [
+      ...[wanted.status, isSent ? body : ''],
+      ...(wanted.status === 304 ? [null, null] : whole),
+      ...[isNew ? headers.get('etag') : tag, link, location, contentLocation],
+    ],
+  );
+}
+
+function json({ id, name, email }: Fields & { readonly id: number }): string {
+  return JSON.stringify({ id, name, email });
+}
+
+/** Returns the fields that count, or the refusal. `required` ones must be there. */
+function parseBody(text: string, required: readonly (keyof Fields)[]): Partial<Fields> | Wanted {
+  const body: unknown = text === '' ? undefined : JSON.parse(text);
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) return NO_OBJECT;
+  const values = Object.entries(body).filter(([key]) => key === 'name' || key === 'email');
+  const fields = {
+    ...Object.fromEntries(required.map((field) => [field, undefined])),
+    ...Object.fromEntries(values),
+  };
+  const wrong = (['name', 'email'] as const).filter((f) => f in fields && !isField(f, fields[f]));
+  const sentence = wrong.map((field) => `${field} must be a string of [^;]+`).join('; ');
+  return wrong.length > 0 ? { status: 400, body: new RegExp(`^${sentence}\\.$`) } : fields; // 4.11
+}
+
+function isField(field: keyof Fields, value: unknown): boolean {
+  if (typeof value !== 'string' || /[\0\p{Cs}]/u.test(value)) return false;
+  const isInRange = Array.from(value).length >= 1 && Array.from(value).length <= 100;
+  return (
+    isInRange &&
+    (field === 'name' || /^[^@\p{White_Space}\p{Cc}]+@[^@\p{White_Space}\p{Cc}]+$/u.test(value))
+  );
+}
+
+function headersOf(
+  { ifMatch, ifNoneMatch }: Conditions,
+  user: User | undefined,
+): Record<string, string> {
+  const forms: vectors.Vectors<(tag: string) => string> = Object.assign(
+    {},
+    ...Object.values(TAG_LISTS),
+  );
+  const value = ({ form, isFirst }: TagList) =>
+    forms[form]!(user?.tags.at(isFirst ? 0 : -1)?.slice(1, -1) ?? 'none');
+  return {
+    ...(ifMatch && { 'if-match': value(ifMatch) }),
+    ...(ifNoneMatch && { 'if-none-match': value(ifNoneMatch) }),
+  };
+}
+
+function refusal(
+  user: User | undefined,
+  { ifMatch, ifNoneMatch }: Conditions,
+  method: string,
+): Wanted | undefined {
+  if (user === undefined) return NOT_FOUND;
+  const isMatch = (list: TagList, forms: object) =>
+    list.form in forms && (ANY.includes(list.form) || !list.isFirst || user.tags.length === 1);
+  if (ifMatch && !isMatch(ifMatch, TAG_LISTS.strong)) return STALE; // 4.3, 4.8
+  if (!ifNoneMatch || !isMatch(ifNoneMatch, { ...TAG_LISTS.strong, ...TAG_LISTS.weak }))
+    return undefined;
+  const isRead = method === 'GET' || method === 'HEAD';
+  return isRead ? { status: 304, body: '', tag: user.tags.at(-1) } : STALE;
+}
+
+const SPELLINGS: vectors.Vectors<(id: number) => string> = { ...IDS.same, ...IDS.other };
+const ANY = ['an asterisk', 'an asterisk with space around'];
+const FORMS = Object.values(TAG_LISTS).flatMap((forms) => Object.keys(forms));
+const LIMITS = [1, 2, 3, 5, 6, 7, 999, 1000];
+const FEW_EMAILS = ['a@b', 'A@b', 'a+b@c', '%41@x', 'jörg@x', '"\\"@{x,null}'];
+const ADA = JSON.stringify({ name: 'Ada', email: 'ada@x' });
+const AFTERS = [
+  0,
+  2 ** 31,
+  2 ** 53 - 1,
+  ...[0, 2, 6].flatMap((nth) => [0, 1].map((minus) => ({ nth, minus }))),
+];
+
+const body = (fields: object) => JSON.stringify(fields);
+const post = (fields: object): Step => ({ call: 'POST', body: body(fields) });
+const values = (all: object) => Object.values({ ...all, absent: undefined }) as unknown[];
+
+const NAME_STEPS = values({ ...NAMES.accepted, ...NAMES.refused }).flatMap((name, i): Step[] => [
+  post({ name, email: `${i}@x` }),
+  { call: 'PUT', nth: 0, body: body({ name, email: '0@x' }) },
+  { call: 'PATCH', nth: 0, body: body({ name }), type: MERGE_PATCH },
+]);
+
+const EMAIL_STEPS = [
+  post({ name: 'Ada', email: 'ada@x' }),
+  ...values(EMAILS.accepted).flatMap((email): Step[] => [
+    { call: 'PUT', nth: 0, body: body({ name: 'Ada', email }) },
+    { call: 'PATCH', nth: 0, body: ADA },
+    { call: 'PATCH', nth: 0, body: body({ email }) },
+    { call: 'PATCH', nth: 0, body: ADA },
+    post({ name: 'Ada', email }),
+    { call: 'PATCH', nth: 0, body: body({ email }) },
+  ]),
+  ...values(EMAILS.refused).flatMap((email): Step[] => [
+    post({ name: 'Ada', email }),
+    { call: 'PATCH', nth: 0, body: body({ email }) },
+  ]),
+];
+
+const OTHER_MEMBERS = ['{}', '{"id":7,"version":null}', '{"__proto__":{"name":"A","email":"a@b"}}'];
+const REPEATED = '{"name":"Ada","email":"b@x","name":"Grace","id":1,"version":7}';
+const BODY_STEPS = [...Object.values(NOT_OBJECTS), ...OTHER_MEMBERS, REPEATED].flatMap(
+  (text): Step[] => [
+    post({ name: 'Ada', email: 'ada@x' }),
+    { call: 'POST', body: text },
+    { call: 'PUT', nth: 0, body: text },
+    { call: 'PATCH', nth: 0, body: text },
+    { call: 'PATCH', nth: 0, body: text, type: MERGE_PATCH },
+  ],
+);
+
+const ID_STEPS = Object.keys(SPELLINGS).flatMap((spelling, nth): Step[] => [
+  post({ name: 'Ada', email: `${nth}@x` }),
+  { call: 'GET', nth, spelling },
+  { call: 'HEAD', nth, spelling },
+  { call: 'PUT', nth, spelling, body: body({ name: 'Grace', email: `${nth}@y` }) },
+  { call: 'PATCH', nth, spelling, body: '{}' },
+  { call: 'PATCH', nth, spelling, body: '{"name":""}' }, // 2.5: 400 before 404
+  { call: 'DELETE', nth, spelling, if: { ifMatch: { form: 'an asterisk' } } },
+  { call: 'DELETE', nth, spelling },
+]);
+
+const TAG_STEPS = FORMS.flatMap((form) => [
+  ...(['ifMatch', 'ifNoneMatch'] as const).map((header) => ({ [header]: { form } })),
+  ...(form === 'the tag' ? [{ ifMatch: { form, isFirst: true } }] : []),
+]).flatMap((conditions: Conditions, nth): Step[] => [
+  post({ name: 'Ada', email: `${nth}@x` }),
+  { call: 'PATCH', nth, body: body({ name: 'Grace' }) },
+  { call: 'GET', nth, if: conditions },
+  { call: 'HEAD', nth, if: conditions },
+  { call: 'PUT', nth, if: conditions, body: body({ name: 'Eve', email: `${nth}@y` }) },
+  { call: 'PATCH', nth, if: conditions, body: body({ email: `${nth}@z` }) },
+  { call: 'PATCH', nth, if: conditions, body: '{}' },
+  { call: 'DELETE', nth, if: conditions },
+]);
+
+const QUERY_STEPS: Step[] = [
+  ...[...FEW_EMAILS, 'gone@x'].map((email) => post({ name: 'Ada', email })),
+  { call: 'DELETE', nth: 2 },
+  ...[undefined, ...LIMITS].flatMap((limit) =>
+    [undefined, ...AFTERS].map((after): Step => ({ call: 'list', query: { limit, after } })),
+  ),
+  ...[...FEW_EMAILS, 'nobody@x'].flatMap((email) =>
+    AFTERS.map((after): Step => ({ call: 'list', query: { email, after, isEscaped: true } })),
+  ),
+  ...vectors.REFUSED_QUERIES.map((refused): Step => ({ call: 'list', query: { refused } })),
+  ...vectors.IGNORED_QUERIES.map((ignored): Step => ({ call: 'list', query: { ignored } })),
+];
+
+/** Steps that try every edge. */
+export const EDGES = {
+  names: NAME_STEPS,
+  emails: EMAIL_STEPS,
+  bodies: BODY_STEPS,
+  ids: ID_STEPS,
+  tags: TAG_STEPS,
+  queries: QUERY_STEPS,
+};
+
+/** In half of the cases undefined. */
+const some = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined, freq: 2 });
+const text = fc.string({ unit: 'binary', maxLength: 102, size: 'max' });
+const name = fc.oneof({ weight: 6, arbitrary: fc.constantFrom('Ada', 'Grace') }, text);
+const email = fc.oneof(
+  { weight: 9, arbitrary: fc.constantFrom(...FEW_EMAILS) },
+  fc.tuple(text, text).map((parts) => parts.join('@')),
+);
+const members = fc.oneof(
+  fc.record({ name, email }),
+  fc.record({ name, email, id: fc.nat(9), other: fc.jsonValue() }, { requiredKeys: [] }),
+  fc.record({ name: fc.jsonValue(), email: fc.jsonValue() }, { requiredKeys: [] }),
+);
+const anyBody = fc.oneof({ weight: 9, arbitrary: members.map(body) }, fc.json());
+const nth = fc.nat(9);
+const tagList = fc.record({
+  form: fc.oneof({ weight: 2, arbitrary: fc.constant('the tag') }, fc.constantFrom(...FORMS)),
+  isFirst: fc.boolean(),
+});
+const conditions = some(
+  fc.record({ ifMatch: tagList, ifNoneMatch: tagList }, { requiredKeys: [] }),
+);
+const step: fc.Arbitrary<Step> = fc.oneof(
+  { weight: 3, arbitrary: fc.record({ call: fc.constant('POST'), body: anyBody }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({ call: fc.constantFrom('GET', 'HEAD', 'DELETE'), nth, if: conditions }),
+  },
+  {
+    weight: 5,
+    arbitrary: fc.record({
+      call: fc.constantFrom('PUT', 'PATCH'),
+      nth,
+      if: conditions,
+      body: anyBody,
+    }),
+  },
+  fc.record({
+    call: fc.constant('list'),
+    method: fc.constantFrom('GET', 'HEAD'),
+    query: fc.record({
+      limit: some(fc.constantFrom(...LIMITS)),
+      after: some(fc.constantFrom(...AFTERS)),
+      email: some(fc.constantFrom(...FEW_EMAILS)),
+      isEscaped: fc.boolean(),
+    }),
+  }),
+);
+export const randomSteps = fc.array(step, { maxLength: 40, size: 'max' });

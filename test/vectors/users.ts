@@ -1,0 +1,252 @@
+// Edge values of users, their ids, entity tags and queries (contract 4.2, 4.3, 4.8, 4.9, 4.11, 4.12), by
+// what they are. Read by test/user.test.ts, test/http/conditional.test.ts and the model of section 4.
+
+// White_Space in PropList.txt of Unicode 16. Written out, because the code has ranges.
+export const WHITE_SPACE = [
+  0x9, 0xa, 0xb, 0xc, 0xd, 0x20, 0x85, 0xa0, 0x1680, 0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005,
+  0x2006, 0x2007, 0x2008, 0x2009, 0x200a, 0x2028, 0x2029, 0x202f, 0x205f, 0x3000,
+];
+export const CONTROLS = Array.from({ length: 0xa0 }, (_, i) => i).filter(
+  (i) => i < 0x20 || i >= 0x7f,
+);
+const hex = (code: number) => `U+${code.toString(16).toUpperCase().padStart(4, '0')}`;
+
+export type Vectors<T> = Readonly<Record<string, T>>;
+
+const NOT_STRINGS: Vectors<unknown> = {
+  null: null,
+  'a number': 1,
+  zero: 0,
+  'a fraction': 1.5,
+  true: true,
+  false: false,
+  'an empty list': [],
+  'a list': ['a@b'],
+  'an object': {},
+  'an object with toString': { toString: 'a@b' },
+};
+
+export const NAMES: { readonly accepted: Vectors<string>; readonly refused: Vectors<unknown> } = {
+  accepted: {
+    'one character': 'A',
+    'one character of two UTF-16 units': '😀',
+    '100 characters': 'x'.repeat(100),
+    '100 characters of two UTF-16 units': '😀'.repeat(100),
+    '99 characters and one of two units': `${'x'.repeat(99)}😀`,
+    '100 characters of three UTF-8 bytes': '字'.repeat(100),
+    '50 letters with combining marks': 'e\u0301'.repeat(50),
+    'decomposed letters': 'Jo\u0308rg',
+    'a lone combining mark': '\u0301',
+    'a space': ' ',
+    'spaces around': '  Ada  ',
+    'an at sign': 'a@b',
+    'control characters': '\u0001\t\n\r\u001f\u007f\u0085',
+    'a line feed': 'a\nb',
+    'right-to-left and invisible letters': 'א\u202e\u200d\ufeff\u2028\u2029',
+    'non-characters': '\uffff\ufffe\u{10ffff}',
+    'the replacement character': '\ufffd',
+    'a family, one shape of seven code points': '👨‍👩‍👧‍👦',
+    'quotes, backslashes, SQL and HTML': `'"\\; drop table users; --"<script>\\`,
+    'a Postgres array': '{"a",null}',
+    'the word null': 'null',
+    JSON: '{"name":"x"}',
+    __proto__name: '__proto__',
+  },
+  refused: {
+    ...NOT_STRINGS,
+    empty: '',
+    '101 characters': 'x'.repeat(101),
+    '101 characters of two UTF-16 units': '😀'.repeat(101),
+    '100 characters and one of two units': `${'x'.repeat(100)}😀`,
+    '10,000 characters': 'x'.repeat(10_000),
+    'U+0000': '\0',
+    'U+0000 inside': 'A\0da',
+    'U+0000 at the end': 'Ada\0',
+    'a lone high surrogate': '\ud83d',
+    'a lone low surrogate': '\udfffA',
+    'a high surrogate at the end': 'Ada\udbff',
+    'surrogates in the wrong order': '\ude00\ud83d',
+    'a pair and a half': '😀\ud83d',
+  },
+};
+
+export const EMAILS: { readonly accepted: Vectors<string>; readonly refused: Vectors<unknown> } = {
+  accepted: {
+    'three characters': 'a@b',
+    'three characters of two UTF-16 units': '😀@😀',
+    '100 characters': `${'x'.repeat(98)}@b`,
+    '100 characters of two UTF-16 units': `${'😀'.repeat(98)}@d`,
+    capitals: 'A@b',
+    'capitals after the at sign': 'a@B',
+    'a plus': 'a+b@c',
+    'an escaped plus': 'a%2Bb@c',
+    'percent and underscore': '%_@like.example',
+    'beyond ASCII': 'ådä@exämple.日本',
+    'a composed letter': 'é@b',
+    'a decomposed letter': 'e\u0301@b',
+    'quotes, backslashes and slashes': `"o'r\\"+x.y/z\\@..e`,
+    'no dot': 'root@localhost',
+    'dots at the ends': '.a.@.b.',
+    'a zero width space, which is not White_Space': 'a\u200b@b',
+    'a zero width no-break space, which is not either': 'a@\ufeffb',
+    'a Mongolian vowel separator, which is not either': 'a\u180e@b',
+    'a word joiner, which is not either': 'a\u2060@b',
+    'U+00A1, which follows the last control and space': '\u00a1@b',
+    'a soft hyphen, which is no control': 'a\u00ad@b',
+    'a fullwidth at sign, which is not @': 'a@b＠c',
+  },
+  refused: {
+    ...NOT_STRINGS,
+    empty: '',
+    'two characters': '@b',
+    'one character of two units and an at sign': '😀@',
+    '101 characters': `${'x'.repeat(99)}@b`,
+    '101 characters of two UTF-16 units': `${'😀'.repeat(99)}@b`,
+    'no at sign': 'ada.example.org',
+    'two at signs': 'a@b@c',
+    'two at signs together': 'a@@b',
+    'nothing before the at sign': '@example.org',
+    'nothing after the at sign': 'ada@',
+    'only an at sign': '@',
+    'only a fullwidth at sign': 'a＠b',
+    'a lone high surrogate': 'a\ud83d@b',
+    'a lone low surrogate': 'a@b\ude00',
+    'surrogates around the at sign': 'a\ud83d@\ude00b',
+    ...Object.fromEntries(
+      [...new Set([...WHITE_SPACE, ...CONTROLS])].flatMap((code) => [
+        [`${hex(code)} in the middle`, `a${String.fromCodePoint(code)}a@b`],
+        [`${hex(code)} at the end`, `a@b${String.fromCodePoint(code)}`],
+      ]),
+    ),
+  },
+};
+
+/** JSON of a body that is not an object (4.12). */
+export const NOT_OBJECTS: Vectors<string> = {
+  'an empty array': '[]',
+  'an array of a user': '[{"name":"Ada","email":"a@b"}]',
+  'a string': '"Ada"',
+  'a number': '1',
+  null: 'null',
+  true: 'true',
+  false: 'false',
+  nothing: '',
+};
+
+/** Spellings of an id in a path, by whether they mean that id (2.7, 4.9). */
+export const IDS = {
+  same: {
+    itself: (id) => `${id}`,
+    'with a trailing slash': (id) => `${id}/`,
+    'percent-encoded': (id) => `${id}`.replace(/./g, '%3$&'),
+    'with a query': (id) => `${id}?limit=0&email=x`,
+  },
+  other: {
+    'with a minus': (id) => `-${id}`,
+    'with a plus': (id) => `+${id}`,
+    'with a leading zero': (id) => `0${id}`,
+    'with a fraction': (id) => `${id}.0`,
+    'with an exponent': (id) => `${id}e0`,
+    'in hex': (id) => `0x${id.toString(16)}`,
+    'with a letter after it': (id) => `${id}x`,
+    'with a space before it': (id) => `%20${id}`,
+    'with a space after it': (id) => `${id}%20`,
+    'with a newline after it': (id) => `${id}%0A`,
+    'with a NUL after it': (id) => `${id}%00`,
+    'in fullwidth digits': (id) => `${id}`.replace(/./g, '%EF%BC%9$&'),
+    'in Arabic digits': (id) => `${id}`.replace(/./g, '%D9%A$&'),
+    'with SQL after it': (id) => `${id};drop%20table%20users`,
+    'with a quote': (id) => `${id}'`,
+    'twice with a comma': (id) => `${id},${id}`,
+    'with an escaped slash': (id) => `${id}%2F`,
+    'plus 2^32, which wraps to it': (id) => `${id + 2 ** 32}`,
+    'plus 2^64, which wraps to it': (id) => `${2n ** 64n + BigInt(id)}`,
+    'of letters': () => 'me',
+    zero: () => '0',
+    'that no user has': () => '999999',
+    '2^31 - 1': () => '2147483647',
+    '2^31': () => '2147483648',
+    '2^53 - 1': () => '9007199254740991',
+    '2^53': () => '9007199254740992',
+    '2^53 + 1': () => '9007199254740993',
+    '2^63 - 1': () => '9223372036854775807',
+    '2^63': () => '9223372036854775808',
+    'a thousand digits': () => '1'.repeat(1000),
+  },
+} as const satisfies Vectors<Vectors<(id: number) => string>>;
+
+/**
+ * Values of If-Match and If-None-Match by what they contain, given a tag without its quotes: which of the two
+ * comparisons match that tag (RFC 9110 8.8.3.2, 13.1).
+ */
+export const TAG_LISTS = {
+  strong: {
+    'the tag': (tag) => `"${tag}"`,
+    'an asterisk': () => '*',
+    'an asterisk with space around': () => ' * ',
+    'a list that ends with the tag': (tag) => `"x", "${tag}"`,
+    'a list that begins with the tag': (tag) => `"${tag}", "x"`,
+    'no space': (tag) => `"x","${tag}"`,
+    'tabs and spaces': (tag) => `\t"x" \t, \t"${tag}" `,
+    'RFC 9110 5.6.1: empty elements': (tag) => `, ,"x",, ,"${tag}",`,
+    'a weak tag before it': (tag) => `W/"x", "${tag}"`,
+    'the tag weak and strong': (tag) => `W/"${tag}", "${tag}"`,
+    'a comma in another tag': (tag) => `"x,y", "${tag}"`,
+    'a backslash, which escapes nothing': (tag) => `"\\", "${tag}"`,
+    'characters beyond ASCII': (tag) => `"é", "${tag}"`,
+    'an asterisk after the tag': (tag) => `"${tag}", *`,
+    'a malformed tag after the tag': (tag) => `"${tag}", x`,
+  },
+  weak: {
+    'the tag marked weak': (tag) => `W/"${tag}"`,
+    'a list with the tag marked weak': (tag) => `"x", W/"${tag}"`,
+  },
+  neither: {
+    nothing: () => '',
+    commas: () => ',,',
+    'another tag': () => '"x"',
+    'the empty tag': () => '""',
+    'a list of other tags': () => '"x", "y", W/"z"',
+    'a longer tag': (tag) => `"${tag}0"`,
+    'the tag inside another': (tag) => `"x${tag}"`,
+    'a leading zero': (tag) => `"0${tag}"`,
+    'a minus': (tag) => `"-${tag}"`,
+    'a fraction': (tag) => `"${tag}.0"`,
+    'a number that no user has': () => `"${'9'.repeat(40)}"`,
+    'version 0': () => '"0"',
+    'a space before it in the tag': (tag) => `" ${tag}"`,
+    'a space after it in the tag': (tag) => `"${tag} "`,
+    'a comma after it in the tag': (tag) => `"${tag},"`,
+    'no quotes': (tag) => tag,
+    'no closing quote': (tag) => `"${tag}`,
+    'no opening quote': (tag) => `${tag}"`,
+    'single quotes': (tag) => `'${tag}'`,
+    'a small w': (tag) => `w/"${tag}"`,
+    'a space after W/': (tag) => `W/ "${tag}"`,
+    'two tags without a comma': (tag) => `"${tag}" "${tag}"`,
+    'text after the tag': (tag) => `"${tag}"x`,
+    'a semicolon after the tag': (tag) => `"${tag}";x`,
+    'a malformed tag before the tag': (tag) => `x, "${tag}"`,
+    'a tag with a space before the tag': (tag) => `"x y", "${tag}"`,
+    'an asterisk before the tag': (tag) => `*, "${tag}"`,
+    'a quoted asterisk': () => '"*"',
+    text: () => 'latest',
+  },
+} as const satisfies Vectors<Vectors<(tag: string) => string>>;
+
+/** Queries of `GET /users` with an invalid or repeated parameter (4.2). */
+export const REFUSED_QUERIES = [
+  ...['limit=0', 'limit=1001', 'limit=-1', 'limit=1.5', 'limit=1e2', 'limit=0x10', 'limit=+1'],
+  ...['limit=%201', 'limit=', 'limit', 'limit=all', 'limit=01', 'limit=%EF%BC%91', 'limit=1%0A'],
+  ...[`limit=${'1'.repeat(40)}`, 'limit=1&limit=1', 'limit=1&%6cimit=1', 'limit=1&after=x'],
+  ...['after=-1', 'after=1.5', 'after=', 'after=x', 'after=0%20or%201=1', 'after=0&after=1'],
+  ...['after=9007199254740992', 'email=a@b&email=a@b', 'email=a@b&limit=0', 'email=', 'email'],
+  ...['email=a%20b@x', 'email=%25', 'email=a@b@c', 'email=a%00@b', 'limit=%zz', 'email=%ff@x'],
+  ...['x=%zz', '%'],
+];
+
+/** Queries without a parameter of `GET /users`, which are ignored. */
+export const IGNORED_QUERIES = [
+  ...['', 'x=1', 'x=1&x=2', 'Limit=0', 'offset=3', 'order=name', '=', '&&', 'limits=0'],
+  ...['constructor=1', '__proto__=1', '?limit=0', ';limit=0', 'limit%20=0'],
+];
