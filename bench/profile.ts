@@ -22,7 +22,7 @@ const PARTS = {
   garbage: 'garbage',
   node: "node's JavaScript",
   driver: '`postgres`',
-  http: '`http/`, `app.ts`',
+  http: '`http/`, `server/`, `pipeline.ts`',
   auth: '`auth/`',
   store: '`store/`',
   other: 'own, other',
@@ -123,7 +123,7 @@ function partOf({ functionName, url, lineNumber }: Frame): Part | undefined {
   const source = moduleAt(lineNumber);
   if (source.startsWith('auth/')) return 'auth';
   if (source.startsWith('store/')) return 'store';
-  return source.startsWith('http/') || source === 'app.ts' ? 'http' : 'other';
+  return /^(?:http|server)\/|^pipeline\.ts$/.test(source) ? 'http' : 'other';
 }
 
 let heads: [line: number, source: string][] | undefined;

@@ -90,9 +90,12 @@ const READING_ORDER = [
   {
     title: 'Security core: a morning',
     patterns: [
-      'http/server.ts',
-      'http/connection.ts',
-      'app.ts',
+      'server/listener.ts',
+      'server/connection.ts',
+      'server/exchange.ts',
+      'server/ledger.ts',
+      'server/limits.ts',
+      'pipeline.ts',
       'http/router.ts',
       'auth/*.ts',
       'http/body.ts',
