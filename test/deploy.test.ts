@@ -175,7 +175,7 @@ describe('the dashboard', () => {
 });
 
 describe('the alerts', () => {
-  test('there are six alerts', () => assert.equal(alerts.length, 5));
+  test('there are six alerts', () => assert.equal(alerts.length, 6));
 
   test('every failure rate has a minimum of traffic, so a single failure does not fire it', () => {
     const shares = alerts.filter((expression) => expression.includes(' / '));
