@@ -8,6 +8,7 @@ import { test } from 'node:test';
 import { connect as connectTls } from 'node:tls';
 import { Listener } from '../../src/server/listener.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
+import { until } from '../support/until.ts';
 
 /** HKDF-Expand-Label of one block, with SHA-256 (RFC 8446 §7.1). */
 function expand(secret: Buffer, label: string, length: number): Buffer {
@@ -62,7 +63,9 @@ test('6.3 a flood of TLS records without data closes its connection', {
     if (label === 'CLIENT_TRAFFIC_SECRET_0') secret.resolve(Buffer.from(hex!, 'hex'));
   });
   await once(client, 'secureConnect');
-  transport.write(keyUpdates(await secret.promise, 20_000));
+  const records = keyUpdates(await secret.promise, 20_000);
+  await until(() => listener.usage().states.idle === 1); // It has the client's Finished.
+  transport.write(records);
   await once(transport, 'close');
   assert.equal(listener.usage().closed.records, 1);
 });
