@@ -11,7 +11,7 @@ const BUILT = join(import.meta.dirname, '../dist/main.cjs');
 const INTERVAL_US = 200;
 const PARTS = [
   ...['writes to sockets', "node's C++", 'garbage', "node's JavaScript", '`postgres`'],
-  ...['`http/`, `app.ts`', '`auth/`', '`store/`', 'own, other'],
+  ...['`http/`, `server/`', '`auth/`', '`store/`', 'own, other'],
 ] as const;
 type Part = (typeof PARTS)[number];
 
@@ -77,7 +77,7 @@ function partOf({ functionName, url, lineNumber }: Frame): Part | undefined {
   const source = url.includes(BUILT) ? sourceAt(lineNumber) : '';
   if (source.startsWith('auth/')) return '`auth/`';
   if (source.startsWith('store/')) return '`store/`';
-  return /^(?:http\/|app\.ts)/.test(source) ? '`http/`, `app.ts`' : 'own, other';
+  return /^(?:http|server)\/|^pipeline\.ts$/.test(source) ? '`http/`, `server/`' : 'own, other';
 }
 
 let heads: [line: number, source: string][] | undefined;

@@ -60,7 +60,7 @@ export function routeTable(): string {
 }
 
 function fileTable(): string {
-  const left = new Set(globSync('**/*.{ts,html}', { cwd: SRC }));
+  const left = new Set(globSync('**/*.{js,ts,html}', { cwd: SRC }));
   const rows = READING_ORDER.flatMap((part) => {
     const [title, patterns] = part.split(' | ');
     const files = patterns!.split(' ').flatMap((pattern) => {
@@ -92,7 +92,7 @@ const READING_ORDER = [
   'Security core: a morning | pipeline.ts http/router.ts http/message.ts http/body.ts http/form.ts auth/*.ts',
   'Connections and memory | server/*.ts',
   'Stores: an afternoon | store/*.ts',
-  'The rest, by interest | main.ts config.ts service.ts api/*.ts http/*.ts ops/*.ts **/*.{ts,html}',
+  'The rest, by interest | launch.js main.ts config.ts service.ts api/*.ts http/*.ts ops/*.ts **/*.{js,ts,html}',
 ];
 
 /** Runs the commands of all blocks in one shell and puts each output below its command. */

@@ -150,7 +150,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST), HOST);
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
-    const handler = adminHandler(isStopping, store, metrics);
+    const handler = adminHandler(isStopping, store, metrics, () => api.usage());
     const adminOptions = { limits: adminLimits, ...timeouts };
     const admin = resources.adopt(new Listener(handler, adminOptions), destroy);
     adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);

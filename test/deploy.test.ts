@@ -175,7 +175,7 @@ describe('the dashboard', () => {
 });
 
 describe('the alerts', () => {
-  test('there are five alerts', () => assert.equal(alerts.length, 5));
+  test('there are six alerts', () => assert.equal(alerts.length, 6));
 
   test('every failure rate has a minimum of traffic, so a single failure does not fire it', () => {
     const shares = alerts.filter((expression) => expression.includes(' / '));
@@ -186,7 +186,7 @@ describe('the alerts', () => {
   test('promtool finds no problem', PROMTOOL, () => {
     const { status, output } = promtool(['check', 'rules', ALERTS]);
     assert.equal(status, 0, output);
-    assert.match(output, /SUCCESS: 5 rules found/);
+    assert.match(output, /SUCCESS: 6 rules found/);
   });
 
   test('each alert fires, and not just below its limit: ops/alerts.yaml', PROMTOOL, () => {

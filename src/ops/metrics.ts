@@ -5,6 +5,15 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { CallerLeft, EmailTaken, StoreUnavailable, type UserStore } from '../user.ts';
 import { VERSION } from '../version.js';
 
+/** The connections of the API, as its listener counts them. */
+export interface Usage {
+  readonly maxConnections: number;
+  readonly heldBytes: number;
+  readonly budgetBytes: number;
+  readonly states: Readonly<Record<string, number>>;
+  readonly closed: Readonly<Record<string, number>>; // by reason
+}
+
 type Pool = { readonly connections?: { readonly used: number; readonly idle: number } }; // SQLite has none
 
 // Upper bounds in seconds, as the conventions advise.
@@ -68,7 +77,7 @@ export class Metrics {
   }
 
   /** Returns all metrics. Event loop delays are those since the previous call. */
-  exposition(): string {
+  exposition(api: Usage): string {
     const pool = this.#pool.connections;
     const { user, system } = process.cpuUsage();
     // Node includes the interval in the delay.
@@ -78,6 +87,11 @@ export class Metrics {
       family('http_server_request_duration_seconds', 'histogram', 'Time from the start of the processing of a request to its response.', this.#requests.samples()),
       family('http_server_active_requests',          'gauge',     'Requests without a response yet.', by('http_request_method', Object.fromEntries(this.#active))),
       family('db_client_operation_duration_seconds', 'histogram', 'Duration of a store operation, including the wait for a connection.', this.#operations.samples()),
+      family('http_server_connections',              'gauge',     'Connections of the API.', by('state', api.states)),
+      family('http_server_connections_limit',        'gauge',     'Their maximum, unless the charges reach their limit first.', [['', {}, api.maxConnections]]),
+      family('http_server_connections_closed_total', 'counter',   'Closed connections of the API.', by('reason', api.closed)),
+      family('http_server_charges_bytes',            'gauge',     'What the connections of the API are charged.', [['', {}, api.heldBytes]]),
+      family('http_server_charges_limit_bytes',      'gauge',     'The budget of the charges.', [['', {}, api.budgetBytes]]),
       pool && family('db_client_connections',        'gauge',     'Connections to the store.', by('db_client_connection_state', { idle: pool.idle, used: pool.used }, { db_system_name: this.#system })),
       family('process_memory_usage_bytes',           'gauge',     'Resident memory.', [['', {}, process.memoryUsage.rss()]]),
       family('process_cpu_time_seconds_total',       'counter',   'CPU time of the process.', by('cpu_mode', { user: user / 1e6, system: system / 1e6 })),

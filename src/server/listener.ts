@@ -62,7 +62,7 @@ export class Listener {
     // Loaded on first use: without TLS, the service starts sooner and uses less memory.
     const https = tls && getBuiltinModule('node:https');
     this.#server = https?.createServer(all, receive) ?? http.createServer(all, receive);
-    // 6.3: node silently drops further fields, so checkMessage() refuses a request that has one more.
+    // 6.3: node drops or refuses further fields, by version; checkMessage() refuses a request that has one more.
     this.#server.maxHeadersCount = MAX_FIELDS + 1;
     http.setMaxIdleHTTPParsers(IDLE_PARSERS);
     // 2.16: clients may close their side after the last request. The types of node lack the option.

@@ -10,6 +10,15 @@ import {
   type UserStore,
 } from '../../src/user.ts';
 
+/** The connections of a listener without any. */
+const API = {
+  maxConnections: 10,
+  heldBytes: 0,
+  budgetBytes: 99,
+  states: { idle: 0 },
+  closed: { room: 0 },
+};
+
 const TIMEOUT_MS = 100;
 
 /** Returns a store whose methods all run `call`. The test advances the clock. */
@@ -27,7 +36,7 @@ function measured(t: TestContext, call: (name: string, args: unknown[]) => Promi
   const recorded = () => {
     const sums =
       /^db_client_operation_duration_seconds_sum\{db_system_name="sqlite",(.*)\} (.*)$/gm;
-    return Array.from(metrics.exposition().matchAll(sums), ([, labels, seconds]) => [
+    return Array.from(metrics.exposition(API).matchAll(sums), ([, labels, seconds]) => [
       labels!.replace('db_operation_name=', '').replace('error_type=', ''),
       Number(seconds) * 1000,
     ]);

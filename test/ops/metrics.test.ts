@@ -9,6 +9,15 @@ import type { UserStore } from '../../src/user.ts';
 
 type Pool = ConstructorParameters<typeof Metrics>[2];
 
+/** The connections of a listener without any. */
+const API = {
+  maxConnections: 10,
+  heldBytes: 0,
+  budgetBytes: 99,
+  states: { idle: 0 },
+  closed: { room: 0 },
+};
+
 function metricsOf(t: TestContext, pool: Pool = {}): Metrics {
   const metrics = new Metrics(routes, pool.connections ? 'postgres' : 'sqlite', pool);
   t.after(() => metrics.close());
@@ -18,7 +27,7 @@ function metricsOf(t: TestContext, pool: Pool = {}): Metrics {
 /** Returns the lines that begin with the name. */
 function lines(metrics: Metrics, name: string): string[] {
   return metrics
-    .exposition()
+    .exposition(API)
     .split('\n')
     .filter((line) => line.startsWith(name));
 }
@@ -158,7 +167,7 @@ describe('the process', () => {
     const metrics = metricsOf(t);
     const before = cpuUsage().user / 1e6;
     block(50);
-    const exposition = metrics.exposition();
+    const exposition = metrics.exposition(API);
     const user = value(exposition, 'process_cpu_time_seconds_total\\{cpu_mode="user"\\}');
     assert.ok(user > before && user <= cpuUsage().user / 1e6, `${user}`);
     assert.ok(value(exposition, 'process_cpu_time_seconds_total\\{cpu_mode="system"\\}') > 0);
@@ -168,7 +177,7 @@ describe('the process', () => {
 
   test('a blocked event loop shows in the next page, and not in the one after it', async (t) => {
     const metrics = metricsOf(t);
-    const max = () => value(metrics.exposition(), 'nodejs_eventloop_delay_max_seconds');
+    const max = () => value(metrics.exposition(API), 'nodejs_eventloop_delay_max_seconds');
     max();
     // A delay is measured between two samples, so wait for one.
     await pause(50);
@@ -184,7 +193,7 @@ describe('the process', () => {
   test('before the first sample and in an idle loop a delay is not negative', async (t) => {
     const metrics = metricsOf(t);
     for (let i = 0; i < 2; i++) {
-      const exposition = metrics.exposition();
+      const exposition = metrics.exposition(API);
       for (const which of ['p50', 'p99', 'max']) {
         assert.ok(value(exposition, `nodejs_eventloop_delay_${which}_seconds`) >= 0, which);
       }

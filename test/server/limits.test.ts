@@ -1,0 +1,31 @@
+// The limits that follow from the memory of the process.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { adminLimits, apiLimits } from '../../src/server/limits.ts';
+
+const MEBIBYTE = 1024 * 1024;
+const MACHINE = 16 * 1024; // MiB
+
+describe('6.17 the budget', () => {
+  for (const { why, setting, constrained, heap, budget } of [
+    { why: '128 MiB', constrained: 128, heap: 76, budget: 28 },
+    { why: '256 MiB', constrained: 256, heap: 140, budget: 92 },
+    { why: '64 MiB, a quarter of the rest', constrained: 64, heap: 44, budget: 10 },
+    { why: 'a setting below the group', setting: 128, constrained: 256, heap: 140, budget: 26 },
+    { why: 'no control group', constrained: 0, heap: 4096, budget: 1146 },
+    { why: 'a control group without a limit', constrained: 2 ** 33, heap: 4096, budget: 1146 },
+    { why: 'a setting without a group', setting: 64, constrained: 0, heap: 4096, budget: 10 },
+  ]) {
+    test(`6.17 ${why}: ${budget} MiB`, () => {
+      const bytes = setting === undefined ? undefined : setting * MEBIBYTE;
+      const [group, total, limit] = [constrained, MACHINE, heap].map((size) => size * MEBIBYTE);
+      assert.equal(apiLimits(bytes, group!, total!, limit!, false).budgetBytes, budget * MEBIBYTE);
+    });
+  }
+});
+
+test('6.3 a connection over TLS costs more, and the admin listener has slots of its own', () => {
+  const [plain, tls] = [false, true].map((isTls) => apiLimits(undefined, 0, 1, 1, isTls));
+  assert.ok(tls!.connectionBytes > plain!.connectionBytes);
+  assert.equal(adminLimits.maxConnections, 64);
+});
