@@ -57,13 +57,13 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'a statement of unknown outcome runs again',
     file: 'queue.ts',
-    from: "if (outcome === 'unknown') {",
+    from: "if (outcome === 'unknown' || batch.hasFailed) {",
     to: "if (outcome === 'unknown') for (const call of groups.concat([calls]).flat()) this.#add(call, 'unshift');\n if (outcome === 'unknown') { this.options.schedule(this); return cause as Error;",
   },
   {
     why: 'a clock that steps forward fails the writes of each connection',
     file: 'queue.ts',
-    from: 'if (isLate && expires > this.options.now() && !batch.hasFailed) {',
+    from: 'if (isLate && expires > this.options.now()) {',
     to: 'if (isLate && expires > this.options.now()) { fail(batch.calls, cause); return cause as Error; }\n if (isLate && false) {',
   },
   {
