@@ -3,7 +3,7 @@
 // and an attempt to connect begins. Waiting calls keep waiting. All connections lead to one host. If that
 // host fails, or an attempt does, the next attempt goes to the next host of the URL. A pass tries each host
 // once, and a pause follows it. The first attempt that succeeds moves all connections to its host.
-import { clearTimeout, nextTurn, setImmediate, setTimeout, sleep } from '../clock.ts';
+import { nextTurn, sleep } from '../clock.ts';
 import type { StoreOptions } from './index.ts';
 import type { Batch, BatchSource } from './queue.ts';
 import { UnusableDatabase } from './schema.ts';
@@ -26,7 +26,18 @@ const END_TIMEOUT_MS = 1_000; // for running statements while the pool closes
 
 const MOVED = 'the pool moved to another host';
 
-type PoolOptions = StoreOptions & Pick<SessionOptions, 'database' | 'authorities'>;
+/** What the pool takes from its surroundings. A simulation replaces it. */
+export const SURROUNDINGS = {
+  afterPoll,
+  nextTurn: (): Promise<void> => nextTurn(),
+  sleep: (ms: number): Promise<void> => sleep(ms, undefined, { ref: false }),
+  random: Math.random,
+  openSession,
+};
+
+type PoolOptions = StoreOptions &
+  Pick<SessionOptions, 'database' | 'authorities'> &
+  typeof SURROUNDINGS;
 type Queue = BatchSource<Session>;
 
 interface PooledConnection {
@@ -48,7 +59,7 @@ export class Pool {
   #schema: string | undefined; // of the tables, once the database is migrated
   #isUnavailable = false;
   readonly #closing = new AbortController(); // ends the attempts to connect
-  #assignment: NodeJS.Immediate | undefined;
+  #isAssigning = false; // in a later turn
   #cancelTick: (() => void) | undefined;
 
   /** Starts to connect; the server need not be up (6.1). */
@@ -68,9 +79,11 @@ export class Pool {
   readonly schedule = (queue: Queue) => {
     if (this.#closing.signal.aborted) return queue.expire(Number.POSITIVE_INFINITY);
     this.#queues.add(queue);
-    this.#cancelTick ??= afterPoll(TICK_MS, this.#tick); // 6.6
-    this.#assignment ??= setImmediate(() => {
-      this.#assignment = undefined;
+    this.#cancelTick ??= this.#options.afterPoll(TICK_MS, this.#tick); // 6.6
+    if (this.#isAssigning) return;
+    this.#isAssigning = true;
+    void this.#options.nextTurn().then(() => {
+      this.#isAssigning = false;
       this.#assign();
     });
   };
@@ -79,11 +92,11 @@ export class Pool {
   async close(graceMs = END_TIMEOUT_MS): Promise<void> {
     this.#stop();
     const sessions = this.#connections.map(({ session }) => session);
-    const ended = Promise.all(sessions.map((session) => session.end()));
-    const timer = new AbortController();
-    const timeout = sleep(Math.min(graceMs, END_TIMEOUT_MS), undefined, { signal: timer.signal });
-    await Promise.race([ended, timeout]);
-    timer.abort();
+    const { promise: isOver, resolve } = Promise.withResolvers<void>();
+    const cancel = this.#options.afterPoll(Math.min(graceMs, END_TIMEOUT_MS), resolve);
+    void Promise.allSettled(sessions.map((session) => session.end())).then(() => resolve());
+    await isOver;
+    cancel();
     for (const session of sessions) session.destroy();
   }
 
@@ -132,9 +145,8 @@ export class Pool {
     if (!isPage && size < SHARE.size) return;
     this.#resting.add(queue);
     // A page takes milliseconds, so the next one waits for a later turn of the event loop (4.1).
-    const rest = isPage
-      ? nextTurn()
-      : Promise.race([running, sleep(SHARE.ms, undefined, { ref: false })]);
+    const { nextTurn, sleep } = this.#options;
+    const rest = isPage ? nextTurn() : Promise.race([running, sleep(SHARE.ms)]);
     void rest.then(() => {
       this.#resting.delete(queue);
       this.#assign();
@@ -165,7 +177,7 @@ export class Pool {
     for (const queue of this.#queues) queue.expire(now);
     this.#assign();
     const isBusy = this.#queues.size > 0 || this.connections.used > 0;
-    this.#cancelTick = isBusy ? afterPoll(TICK_MS, this.#tick) : undefined;
+    this.#cancelTick = isBusy ? this.#options.afterPoll(TICK_MS, this.#tick) : undefined;
   };
 
   /** Starts the attempts that are missing: all while the host works, otherwise one at a time (5.1). */
@@ -180,6 +192,7 @@ export class Pool {
   }
 
   async #attempt(): Promise<void> {
+    const { afterPoll, sleep, random } = this.#options;
     const attempt = { isLong: false };
     this.#attempts.add(attempt);
     const failures = this.#failures;
@@ -188,17 +201,17 @@ export class Pool {
     if (passes > 0 && Number.isInteger(passes)) {
       const pauseMs = Math.min(BACKOFF_MS.first * 2 ** (passes - 1), BACKOFF_MS.longest);
       // Jitter keeps replicas from reconnecting all at once.
-      await sleep(pauseMs * (0.5 + Math.random() / 2), undefined, { ref: false }); // 5.7
+      await sleep(pauseMs * (0.5 + random() / 2)); // 5.7
     }
     if (this.#closing.signal.aborted) return;
     // A migration takes up to a minute, and may hang: other attempts don't wait for it.
-    const timer = setTimeout(() => {
+    const cancel = afterPoll(CONNECT_TIMEOUT_MS.max, () => {
       attempt.isLong = true;
       this.#connect();
-    }, CONNECT_TIMEOUT_MS.max);
+    });
     const connection = await this.#open(this.#nextHost);
-    clearTimeout(timer);
-    if (connection && this.#failures > 0) await sleep(MIN_LIFETIME_MS, undefined, { ref: false });
+    cancel();
+    if (connection && this.#failures > 0) await sleep(MIN_LIFETIME_MS);
     if (connection && this.#connections.includes(connection)) this.#failures = 0;
     // Attempts that fail together count once.
     else if (this.#failures === failures) this.#failures++;
@@ -212,7 +225,7 @@ export class Pool {
     const max = Math.max(CONNECT_TIMEOUT_MS.max, this.#options.database.connectTimeoutMs);
     const first = Math.max(min, this.#options.timeoutMs / 2);
     try {
-      const session = await openSession({
+      const session = await this.#options.openSession({
         ...this.#options,
         host,
         connectTimeoutMs: Math.min(max, first * 2 ** this.#failures), // 5.7
@@ -223,7 +236,7 @@ export class Pool {
       this.#schema = session.schema;
       // Others may have moved on from this host during the attempt.
       const isNextUsed = this.#connections.some((other) => other.host === this.#nextHost);
-      if (this.#closing.signal.aborted || (host !== this.#nextHost && isNextUsed)) {
+      if (host !== this.#nextHost && isNextUsed) {
         session.destroy();
         return undefined;
       }

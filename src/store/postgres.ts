@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { ALWAYS, EmailTaken, StoreUnavailable } from '../user.ts';
 import type { Store, StoreOptions } from './index.ts';
-import { Pool } from './pool.ts';
+import { Pool, SURROUNDINGS } from './pool.ts';
 import type { CallResult, FailedOutcome, RunningKeys, Statement } from './queue.ts';
 import { NOT_DONE, Queue } from './queue.ts';
 import { NotReplicated, type Session } from './session.ts';
@@ -15,10 +15,14 @@ import type { PostgresDatabase } from './url.ts';
 
 type Run<Item, Result> = Statement<Session, Item, Result>;
 
-export function openPostgres(database: PostgresDatabase, options: StoreOptions): Store {
+export function openPostgres(
+  database: PostgresDatabase,
+  options: StoreOptions,
+  surroundings = SURROUNDINGS,
+): Store {
   const { sslRootCert } = database;
   const authorities = sslRootCert === undefined ? undefined : readAuthorities(sslRootCert);
-  const pool = new Pool({ ...options, database, authorities });
+  const pool = new Pool({ ...options, ...surroundings, database, authorities });
   const reads = { ...options, outcomeAfter, schedule: pool.schedule };
   const running: RunningKeys = new Map();
   const keysOf = <T>(item: T) => item;

@@ -12,7 +12,6 @@ import type { StoreOptions } from './index.ts';
 const MAX_BATCH_SIZE = 500; // calls in one statement
 const MAX_WAITING = 20_000; // calls; further calls fail at once (4.17)
 const QUEUE_TIME = 0.75; // share of its time that a call may queue; the rest is for execution (4.13)
-const MAX_RERUNS = 64; // of one batch; 62 are enough to isolate any 4 failing calls of 500
 
 /** Result of a call that was not done although its statement committed. The call runs again. */
 export const NOT_DONE = Symbol('not done');
@@ -239,7 +238,7 @@ export class Queue<Session, Item, Result> {
     // Calls without a result, grouped by the statement that will run them. The last group is next.
     const groups = [batch.calls];
     let cause: unknown;
-    for (let reruns = 0; groups.length > 0 && reruns <= MAX_RERUNS; reruns++) {
+    while (groups.length > 0) {
       const calls = failExpired(groups.pop()!, this.options.now(), cause ?? 'no response in time');
       if (calls.length === 0) continue;
       const { expires } = calls[0]!;
@@ -258,13 +257,13 @@ export class Queue<Session, Item, Result> {
         const isLate = outcome === 'not started';
         const late = 'the statement did not start in time';
         cause = isLate ? new StoreUnavailable(late, { cause: err }) : err;
-        if (outcome === 'unknown') {
+        if (outcome === 'unknown' || batch.hasFailed) {
           fail(batch.calls, cause);
           return cause as Error;
         }
         // A server that rejects calls as late before their deadline has a clock that jumped. They run again
         // on another session. The one that replaces this one measures the clock again.
-        if (isLate && expires > this.options.now() && !batch.hasFailed) {
+        if (isLate && expires > this.options.now()) {
           for (const call of [...groups.flat(), ...calls].toReversed()) this.#add(call, 'unshift');
           this.options.schedule(this);
           return cause as Error;
@@ -275,9 +274,6 @@ export class Queue<Session, Item, Result> {
         else if (calls.length === 1) fail(calls, cause);
         else groups.push(calls.slice(middle), calls.slice(0, middle));
       }
-    }
-    if (groups.length > 0) {
-      fail(groups.flat(), new StoreUnavailable(`gave up after ${MAX_RERUNS} reruns`, { cause }));
     }
     return undefined;
   }

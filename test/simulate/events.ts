@@ -1,0 +1,186 @@
+// What can happen in a story: calls, and faults of the server and the network.
+import fc from 'fast-check';
+import type { Action, World } from './world.ts';
+
+type Run = (world: World, faults: Faults) => void;
+type Faults = Pick<World, 'server' | 'time'>;
+
+/** An event of a story, and the time that passes after it. */
+class Event implements fc.AsyncCommand<object, World> {
+  readonly #text: string;
+  readonly #ms: number;
+  readonly #run: Run;
+
+  constructor(text: string, ms: number, run: Run) {
+    this.#text = text;
+    this.#ms = ms;
+    this.#run = run;
+  }
+
+  check(): boolean {
+    return true;
+  }
+
+  async run(_model: object, world: World): Promise<void> {
+    this.#run(world, world);
+    await world.pass(this.#ms);
+  }
+
+  toString(): string {
+    return `${this.#text}; ${this.#ms} ms\n`;
+  }
+}
+
+const id = fc.integer({ min: 1, max: 8 });
+const email = fc.nat(5);
+const version = fc.option(fc.integer({ min: 1, max: 3 }), { nil: undefined, freq: 2 });
+const action: fc.Arbitrary<Action> = fc.oneof(
+  { weight: 3, arbitrary: fc.record({ kind: fc.constant('create'), email }) },
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      ...{ kind: fc.constant('update'), id, version },
+      email: fc.option(email, { nil: undefined }),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('delete'), id, version }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('find'), id }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('findByEmail'), email }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('list'), id: fc.nat(8) }) },
+);
+const network = fc.constantFrom('a', 'b', 'c');
+const soon = fc.constantFrom(0, 0, 0, 1, 3, 10, 30);
+const later = fc.constantFrom(1, 30, 100, 300, 1000);
+
+const call = fc
+  .tuple(action, network, soon)
+  .map(
+    ([what, from, ms]) =>
+      new Event(`${from}: ${JSON.stringify(what)}`, ms, (world) => world.call(what, from)),
+  );
+
+/** A client gives many emails to users and new users, in opposite orders, or one email to many. */
+const burst = fc
+  .tuple(
+    fc.integer({ min: 2, max: 40 }),
+    fc.constantFrom('crossing', 'one email', 'one user'),
+    soon,
+  )
+  .map(
+    ([count, kind, ms]) =>
+      new Event(`a: ${count} calls, ${kind}`, ms, (world) => {
+        for (let n = 0; n < count; n++) {
+          const target = kind === 'one user' ? 1 : n + 1;
+          const wanted = kind === 'crossing' ? 100 + count - n : 0;
+          const given = kind === 'one user' ? undefined : wanted;
+          if (kind === 'crossing') world.call({ kind: 'create', email: 100 + n });
+          world.call({ kind: 'update', id: target, email: given, version: undefined });
+        }
+      }),
+  );
+
+/** A fault, which ends after a time if it returns a function. */
+function fault(text: string, start: (world: World) => (() => void) | undefined) {
+  return fc.tuple(later, fc.constantFrom(0, 1, 20, 100, 600)).map(
+    ([lastsMs, ms]) =>
+      new Event(`${text} (${lastsMs} ms)`, ms, (world) => {
+        world.isCalm = false;
+        const end = start(world);
+        if (end) world.time.after(lastsMs, end);
+      }),
+  );
+}
+
+const backends = ({ server }: World) => server.hosts.flatMap((host) => [...host.backends]);
+const primary = ({ server }: World) => server.hosts.find((host) => !host.isReadOnly)!;
+
+const faults = [
+  fault('all connections are cut', (world) => {
+    for (const backend of backends(world)) backend.cut();
+    return undefined;
+  }),
+  fault('one connection is cut', (world) => {
+    backends(world)[0]?.cut();
+    return undefined;
+  }),
+  fault('all connections become silent', (world) => {
+    for (const backend of backends(world)) backend.silence();
+    return undefined;
+  }),
+  fault('all backends are killed', (world) => {
+    for (const backend of backends(world)) backend.kill();
+    return undefined;
+  }),
+  fault('one backend is killed', (world) => {
+    backends(world).at(-1)?.kill();
+    return undefined;
+  }),
+  fault('the primary refuses connections', (world) => {
+    const host = primary(world);
+    host.isUp = false;
+    for (const backend of host.backends) backend.kill();
+    return () => {
+      host.isUp = true;
+    };
+  }),
+  fault('the primary hangs', (world) => {
+    world.canBeLate = true;
+    primary(world).frozenUntil = world.time.ms + 1500;
+    return undefined;
+  }),
+  fault('the hosts change roles', ({ server }) => {
+    for (const host of server.hosts) host.isReadOnly = !host.isReadOnly;
+    return undefined;
+  }),
+  ...[3_600_000, 400, -400].map((stepMs) =>
+    fault(`the clock of the server steps by ${stepMs} ms`, (world) => {
+      if (stepMs < 0) world.canBeLate = true;
+      world.server.clockMs += stepMs;
+      return undefined;
+    }),
+  ),
+  fault('another session locks user 1', ({ server }) => server.lock(1)),
+  fault('another session locks the table', ({ server }) => server.lock(undefined)),
+  fault('the disk is full', ({ server }) => {
+    server.isDiskFull = true;
+    return () => {
+      server.isDiskFull = false;
+    };
+  }),
+  ...[1, 2].map((count) =>
+    fault(`the server allows ${count} connections`, (world) => {
+      world.server.maxBackends = count;
+      for (const backend of backends(world).slice(count)) backend.kill();
+      return () => {
+        world.server.maxBackends = 100;
+      };
+    }),
+  ),
+  fault('the password is wrong', ({ server }) => {
+    server.isPasswordWrong = true;
+    return () => {
+      server.isPasswordWrong = false;
+    };
+  }),
+  ...[300, 3000].map((latencyMs) =>
+    fault(`each way takes up to ${latencyMs} ms`, ({ server }) => {
+      server.maxLatencyMs = latencyMs;
+      return () => {
+        server.maxLatencyMs = 2;
+      };
+    }),
+  ),
+  fault('the callers of network b leave', ({ left }) => {
+    left.add('b');
+    return () => left.delete('b');
+  }),
+];
+
+/** Stories without faults and with them. */
+export const stories = fc.oneof(
+  { weight: 1, arbitrary: fc.commands([call, burst], { maxCommands: 30, size: 'max' }) },
+  {
+    weight: 3,
+    arbitrary: fc.commands([call, call, burst, ...faults], { maxCommands: 40, size: 'max' }),
+  },
+);

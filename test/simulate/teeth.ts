@@ -1,0 +1,160 @@
+// Plants faults in copies of the store, one at a time, and runs the simulation on each: it must find all.
+// node test/simulate/teeth.ts [number of stories]
+import { spawnSync } from 'node:child_process';
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import process from 'node:process';
+
+const ROOT = join(import.meta.dirname, '../..');
+const [count = '5000', only = ''] = process.argv.slice(2);
+
+const PLANTED: readonly { why: string; file: string; from: string; to: string }[] = [
+  {
+    why: 'writes leave one connection less than the size of the pool (5.9)',
+    file: 'pool.ts',
+    from: 'Math.max(1, this.#connections.length - 1)',
+    to: 'Math.max(1, this.#options.poolSize - 1)',
+  },
+  {
+    why: 'batches that give the same emails run at the same time (deadlocks)',
+    file: 'queue.ts',
+    from: 'const holder = email === undefined ? undefined : running.get(email);',
+    to: 'const holder = undefined;',
+  },
+  {
+    why: 'networks do not take turns',
+    file: 'queue.ts',
+    from: "const network = call.caller?.network ?? '';",
+    to: "const network = '';",
+  },
+  {
+    why: 'an acknowledged write before its commit',
+    file: 'postgres.ts',
+    from: 'const rows = await session.query<User>(CREATE, [',
+    to: `session.query<User>(CREATE, [String(session.serverSeconds(expires)), array(users.map(({ name }) => name)), array(users.map(({ email }) => email))]).catch(() => {});
+    if (expires > 0) return users.map((user) => ({ ...user, id: 1, version: 1 }));
+    const rows = await session.query<User>(CREATE, [`,
+  },
+  {
+    why: 'a deadline that is an hour late for the server',
+    file: 'queue.ts',
+    from: 'await this.options.statement(session, items, expires)',
+    to: 'await this.options.statement(session, items, expires + 3_600_000)',
+  },
+  {
+    why: 'a batch with two changes of one user',
+    file: 'queue.ts',
+    from: '(id !== undefined && running.has(id))',
+    to: '(id !== undefined && (running.get(id) ?? batch) !== batch)',
+  },
+  {
+    why: 'a read-only server is taken for a fault of one call (a lost 25006)',
+    file: 'postgres.ts',
+    from: "  '25006': 'unknown'",
+    to: "  '25006': 'rolled back'",
+  },
+  {
+    why: 'a statement of unknown outcome runs again',
+    file: 'queue.ts',
+    from: "if (outcome === 'unknown' || batch.hasFailed) {",
+    to: "if (outcome === 'unknown') for (const call of groups.concat([calls]).flat()) this.#add(call, 'unshift');\n if (outcome === 'unknown') { this.options.schedule(this); return cause as Error;",
+  },
+  {
+    why: 'a clock that steps forward fails the writes of each connection',
+    file: 'queue.ts',
+    from: 'if (isLate && expires > this.options.now()) {',
+    to: 'if (isLate && expires > this.options.now()) { fail(batch.calls, cause); return cause as Error; }\n if (isLate && false) {',
+  },
+  {
+    why: 'keys of a batch that failed are never released',
+    file: 'queue.ts',
+    from: 'if (running.get(key) === batch) running.delete(key);',
+    to: 'if (running.get(key) === batch && batch.length !== 1) running.delete(key);',
+  },
+  {
+    why: 'calls that wait have no deadline',
+    file: 'pool.ts',
+    from: 'for (const queue of this.#queues) queue.expire(now);',
+    to: '',
+  },
+  {
+    why: 'statements have no deadline',
+    file: 'pool.ts',
+    from: 'connection.batch.deadline > now',
+    to: 'connection.batch.deadline > 0',
+  },
+  {
+    why: 'a lost connection is not replaced',
+    file: 'pool.ts',
+    from: '    session.destroy();\n    this.#connect();',
+    to: '    session.destroy();',
+  },
+  {
+    why: 'an attempt to connect that failed still counts',
+    file: 'pool.ts',
+    from: '    this.#attempts.delete(attempt);\n',
+    to: '    if (connection) this.#attempts.delete(attempt);\n',
+  },
+  {
+    why: 'results of a batch reach the wrong calls',
+    file: 'postgres.ts',
+    from: 'if (user?.name !== name) return new EmailTaken();\n    created.delete(email);',
+    to: 'if (user === undefined) return new EmailTaken();',
+  },
+  {
+    why: 'a caller that has left is still served',
+    file: 'queue.ts',
+    from: 'if (!caller?.hasLeft) return false;\n    reject',
+    to: 'if (!caller?.hasLeft) return false;\n    if (expires > 0) return reject(new CallerLeft()), false;\n    reject',
+  },
+  {
+    why: 'later calls for a user overtake one that waits',
+    file: 'queue.ts',
+    from: '{id ?? email}',
+    to: '{[id, email]}',
+  },
+  {
+    why: 'calls that were refused as raced get no second statement',
+    file: 'queue.ts',
+    from: 'if (notDone.length > 0) groups.push(notDone);',
+    to: '',
+  },
+  {
+    why: 'after a deadlock or a race only half of the calls run again',
+    file: 'queue.ts',
+    from: 'else groups.push(calls.slice(middle), calls.slice(0, middle));',
+    to: 'else groups.push(calls.slice(0, middle));',
+  },
+];
+
+let missed = 0;
+for (const { why, file, from, to } of PLANTED.filter((one) => one.why.includes(only))) {
+  const folder = mkdtempSync(join(tmpdir(), 'notes-users-teeth-'));
+  for (const name of ['src', 'test/simulate', 'package.json', 'db']) {
+    cpSync(join(ROOT, name), join(folder, name), { recursive: true });
+  }
+  symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
+  const path = join(folder, 'src/store', file);
+  const text = readFileSync(path, 'utf8');
+  if (text.split(from).length !== 2) throw new Error(`${file} has not once: ${from}`);
+  writeFileSync(
+    path,
+    text.replace(from, () => to),
+  );
+  const env = { ...process.env, SIMULATE: count, NODE_TEST_CONTEXT: undefined };
+  const { stdout } = spawnSync(
+    process.execPath,
+    ['--test', '--test-timeout=120000', join(folder, 'test/simulate/store.test.ts')],
+    { cwd: folder, env, encoding: 'utf8' },
+  );
+  const [, seed] = /FAST_CHECK_SEED=(\d+)/.exec(stdout) ?? [];
+  const [, rule] = /AssertionError \[ERR_ASSERTION\]: (.*)/.exec(stdout) ?? [];
+  const [, after = '?'] = /Property failed after (\d+)/.exec(stdout) ?? [];
+  const isFound = /^ℹ fail 1$/m.test(stdout);
+  if (!isFound) missed++;
+  const result = isFound ? `story ${after} of seed ${seed}: ${rule?.slice(0, 90)}` : 'NOT FOUND';
+  process.stdout.write(`| ${why} | ${result} |\n`);
+  rmSync(folder, { recursive: true, force: true });
+}
+process.exitCode = missed === 0 ? 0 : 1;

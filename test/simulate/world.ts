@@ -1,0 +1,285 @@
+// A store on a simulated server and in simulated time, the calls that it got, and what must hold for them.
+import { openPostgres } from '../../src/store/postgres.ts';
+import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
+import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
+import { SimulatedServer } from './server.ts';
+import { Time } from './time.ts';
+
+export const TIMEOUT_MS = 1000;
+const CALM_MS = 300; // longest call of a client without bursts, while there are no faults
+const DATABASE = parseDatabaseUrl('postgres://u:p@a:1,b:2/d') as PostgresDatabase;
+
+/** What a call does. A name marks the write, so that its commit can be found. */
+export type Action =
+  | { readonly kind: 'create'; readonly email: number }
+  | {
+      readonly kind: 'update';
+      readonly id: number;
+      readonly email: number | undefined;
+      readonly version: number | undefined;
+    }
+  | { readonly kind: 'delete'; readonly id: number; readonly version: number | undefined }
+  | { readonly kind: 'find'; readonly id: number }
+  | { readonly kind: 'findByEmail'; readonly email: number }
+  | { readonly kind: 'list'; readonly id: number };
+
+interface Call {
+  readonly action: Action;
+  readonly name: string; // of the user, if it is a write
+  readonly network: string;
+  readonly began: number;
+  ended?: number;
+  result?: unknown; // or an error
+}
+
+const emailOf = (n: number) => `e${String(n).padStart(3, '0')}@x`;
+
+export class World {
+  readonly time: Time;
+  readonly server: SimulatedServer;
+  readonly store: ReturnType<typeof openPostgres>;
+  readonly calls: Call[] = [];
+  readonly poolSize: number;
+  readonly left = new Set<string>();
+  isCalm = true;
+  canBeLate = false; // a frozen machine, or a clock that was set back
+  outages = 0;
+  readonly #violations: string[] = [];
+  #closedAt = 0;
+
+  constructor(seed: number, poolSize: number) {
+    const time = new Time(seed);
+    this.time = time;
+    this.poolSize = poolSize;
+    this.server = new SimulatedServer(time);
+    const options = {
+      ...{ poolSize, timeoutMs: TIMEOUT_MS, now: () => time.ms },
+      ...{ info: () => {}, debug: () => {} },
+      onUnavailable: () => this.outages++,
+      onAvailable: () => this.outages--,
+      onFatal: (err: Error) => this.#violations.push(`fatal: ${err}`),
+    };
+    this.store = openPostgres(DATABASE, options, {
+      afterPoll: time.after,
+      nextTurn: () => time.sleep(0),
+      sleep: time.sleep,
+      random: time.random,
+      openSession: this.server.openSession,
+    });
+  }
+
+  call(action: Action, network = 'a'): void {
+    const { left } = this;
+    const caller = {
+      network,
+      get hasLeft() {
+        return left.has(network);
+      },
+    };
+    const name = `n${this.calls.length}`;
+    const call: Call = { action, name, network, began: this.time.ms };
+    this.calls.push(call);
+    const settle = (result: unknown) => {
+      if (call.ended !== undefined) this.#violations.push('a call settled twice');
+      call.ended = this.time.ms;
+      call.result = result;
+    };
+    make(this.store, action, name, caller).then(settle, settle);
+  }
+
+  /** Lets time pass, and checks what must hold at any time. */
+  async pass(ms: number): Promise<void> {
+    await this.time.pass(ms);
+    for (const call of this.calls) {
+      const isLate = call.ended === undefined && call.began + TIMEOUT_MS + 1000 < this.time.ms;
+      if (isLate) this.#fail(call, '4.13 has no result in time');
+    }
+    this.#report();
+  }
+
+  /** Closes the store, and checks all of the story. */
+  async end(): Promise<void> {
+    const { server, time } = this;
+    let isClosed = false;
+    this.#closedAt = time.ms;
+    void this.store.close().then(() => {
+      isClosed = true;
+    });
+    await this.pass(8000);
+    if (!isClosed) this.#violations.push('9.4 close() never ends');
+    if (server.clients.size > 0)
+      this.#violations.push(`9.4 ${server.clients.size} connections leak`);
+    if (time.pending > 0) this.#violations.push(`9.4 ${time.pending} timers leak`);
+    if (server.deadlocks > 0) this.#violations.push(`5.6 ${server.deadlocks} deadlocks`);
+    for (const call of this.calls) this.#check(call);
+    this.#checkOrder();
+    this.#report();
+  }
+
+  /** Ends all faults, and checks that the pool is whole soon. */
+  async heal(): Promise<void> {
+    const { server } = this;
+    for (const host of server.hosts) Object.assign(host, { isUp: true, frozenUntil: 0 });
+    Object.assign(server, { maxBackends: 100, isDiskFull: false, isPasswordWrong: false });
+    server.maxLatencyMs = 2;
+    this.left.clear();
+    await this.pass(5000);
+    const { used, idle } = this.store.connections!;
+    if (used !== 0 || idle !== this.poolSize) {
+      this.#violations.push(`5.7 the pool has ${used} used and ${idle} idle connections`);
+    }
+    if (this.outages !== 0) this.#violations.push(`6.1 ${this.outages} outages have not ended`);
+    // A write can find that its connection leads to a server that has become read-only.
+    for (let n = 0; n <= this.poolSize; n++) {
+      this.call({ kind: 'create', email: 900 + n });
+      await this.pass(1500);
+    }
+    const last = this.calls.at(-1)!;
+    if (last.result instanceof Error) this.#fail(last, '4.13 failed after all faults had ended');
+    this.#report();
+  }
+
+  #report(): void {
+    const [first] = [...this.server.violations, ...this.#violations];
+    if (first !== undefined) throw new Error(first);
+  }
+
+  #fail({ action, name, network, began, ended, result }: Call, rule: string): void {
+    const shown = result instanceof Error ? `${result}: ${result.cause}` : JSON.stringify(result);
+    const times = `${began.toFixed(1)} to ${ended?.toFixed(1)} ms`;
+    this.#violations.push(
+      `${rule}: ${name} of ${network}, ${JSON.stringify(action)}, ${times}, ${shown}`,
+    );
+  }
+
+  #check(call: Call): void {
+    const { name, began, ended, result } = call;
+    if (ended === undefined) {
+      this.#fail(call, '4.13 never settled');
+      return;
+    }
+    const isFault = result instanceof Error && result.name !== 'EmailTaken';
+    // Client a sends bursts, which must not delay the others.
+    const isCalm = this.isCalm && ended < this.#closedAt;
+    if (isCalm && call.network !== 'a' && (isFault || ended - began > CALM_MS))
+      this.#fail(call, '5.10 is slow or failed');
+    const commits = this.server.states.filter(({ user }) => user?.name === name);
+    if (commits.length > 1) this.#fail(call, '4.13 took effect twice');
+    for (const { ms } of commits) {
+      if (ms > began + 2 * TIMEOUT_MS + 100 && !this.canBeLate)
+        this.#fail(call, '4.13 took effect late');
+      if (result instanceof Error && result.name === 'CallerLeft')
+        this.#fail(call, '4.17 was done');
+    }
+    // The call had time left for another try, on a connection that knows the clock of its server.
+    const isEarly =
+      ended < began + 0.7 * TIMEOUT_MS &&
+      `${result}${(result as Error)?.cause}`.includes('did not start');
+    if (isEarly) this.#fail(call, '4.13 was refused as late and did not run again');
+    if (isFault) return;
+    if (!this.#isExplained(call)) this.#fail(call, '5.5 has a result that no commit explains');
+  }
+
+  /** True if the result was right at some time between the call and its end. */
+  #isExplained({ action, name, began, ended, result }: Call): boolean {
+    const { states } = this.server;
+    const inTime = ({ ms }: { ms: number }) => ms >= began && ms <= ended!;
+    const isTaken = (email: string, id?: number) =>
+      this.#during(began, ended!, (users) => users.some((u) => u.email === email && u.id !== id));
+    if (result instanceof Error) {
+      if (action.kind === 'create') return isTaken(emailOf(action.email));
+      return action.kind === 'update' && isTaken(emailOf(action.email!), action.id);
+    }
+    const same = (user: User | undefined) => JSON.stringify(user) === JSON.stringify(result);
+    switch (action.kind) {
+      case 'create':
+        return states.some((one) => inTime(one) && same(one.user) && one.user!.name === name);
+      case 'find':
+        return this.#during(began, ended!, (users) =>
+          same(users.find(({ id }) => id === action.id)),
+        );
+      case 'findByEmail':
+        return this.#during(began, ended!, (users) =>
+          same(users.find(({ email }) => email === emailOf(action.email))),
+        );
+      case 'list':
+        return this.#during(
+          began,
+          ended!,
+          (users) =>
+            JSON.stringify(users.filter(({ id }) => id > action.id)) === JSON.stringify(result),
+        );
+    }
+    const { id, version } = action;
+    const seen = (holds: (user: User | undefined) => boolean) =>
+      this.#during(began, ended!, (users) => holds(users.find((user) => user.id === id)));
+    if (result === undefined) return seen((user) => user === undefined);
+    if (result === 'stale') return seen((user) => user !== undefined && user.version !== version);
+    if (action.kind === 'update') {
+      return states.some((one) => inTime(one) && same(one.user) && one.user!.name === name);
+    }
+    return states.some((one, i) => {
+      const before = states.slice(0, i).findLast((other) => other.id === id);
+      return inTime(one) && one.id === id && one.user === undefined && same(before?.user);
+    });
+  }
+
+  /** True if it held for the users at some time. */
+  #during(began: number, ended: number, holds: (users: User[]) => boolean): boolean {
+    const users = new Map<number, User>();
+    const now = () => holds([...users.values()].sort((a, b) => a.id - b.id));
+    let isNow = false;
+    for (const [i, { ms, id, user }] of this.server.states.entries()) {
+      if (ms > ended) break;
+      if (ms >= began && !isNow) {
+        isNow = true;
+        if (now()) return true;
+      }
+      if (user) users.set(id, user);
+      else users.delete(id);
+      const isLast = this.server.states[i + 1]?.ms !== ms; // of its commit
+      if (ms >= began && isLast && now()) return true;
+    }
+    return now();
+  }
+
+  /** 5.10: updates of one user by one client take effect in the order of their calls. */
+  #checkOrder(): void {
+    const latest = new Map<string, number>();
+    for (const { id, user } of this.server.states) {
+      const index = Number(user?.name.slice(1));
+      const call = this.calls[index];
+      // One that failed can take effect later.
+      if (call?.action.kind !== 'update' || call.result instanceof Error) continue;
+      const key = `${call.network} ${id}`;
+      if ((latest.get(key) ?? -1) > index) this.#fail(call, '5.10 overtook an earlier call');
+      latest.set(key, index);
+    }
+  }
+}
+
+function make(
+  store: UserStore,
+  action: Action,
+  name: string,
+  caller: Parameters<UserStore['find']>[1],
+) {
+  const conditionOf = (version: number | undefined): Condition =>
+    version === undefined ? ALWAYS : { oneOf: [version], noneOf: [] };
+  switch (action.kind) {
+    case 'create':
+      return store.create({ name, email: emailOf(action.email) }, caller);
+    case 'update': {
+      const email = action.email === undefined ? {} : { email: emailOf(action.email) };
+      return store.update(action.id, { name, ...email }, conditionOf(action.version), caller);
+    }
+    case 'delete':
+      return store.delete(action.id, conditionOf(action.version), caller);
+    case 'find':
+      return store.find(action.id, caller);
+    case 'findByEmail':
+      return store.findByEmail(emailOf(action.email), caller);
+    case 'list':
+      return store.list({ after: action.id, limit: 1000 }, caller);
+  }
+}
