@@ -1,86 +1,50 @@
 // Compares two checkouts: the CPU cost of a request before and after a change, with the defaults of
 // `npm start`.
 import { shipped } from './contestants.ts';
-import { measure, type Setup } from './measure.ts';
-import { median, quantile, table } from './report.ts';
+import { measure, type Plan } from './measure.ts';
 import { SCENARIOS } from './scenarios.ts';
+import { median, quantile, table } from './table.ts';
 
-/** Scenario and store of each row. */
-const ROWS: readonly (readonly [id: string, store: 'none' | 'postgres' | 'sqlite'])[] = [
-  ['greeting', 'none'],
-  ['protected', 'none'],
-  ['notes', 'none'],
-  ['token', 'none'],
-  ['user-by-id', 'postgres'],
-  ['list-100', 'postgres'],
-  ['create', 'postgres'],
-  ['patch', 'postgres'],
-  ['user-by-id', 'sqlite'],
-  ['list-100', 'sqlite'],
-  ['create', 'sqlite'],
-  ['patch', 'sqlite'],
-];
-
-/** Fresh processes per row, because two processes of one program differ by 1 to 2 % permanently. */
+const COMPARED = ['greeting', 'notes', 'token', 'user-by-id', 'list-100', 'create', 'patch'];
+/** Fresh processes, because two processes of one program differ by 1 to 2 % for as long as they run. */
 const STARTS = 4;
 
-/** Ids of the scenarios that `compare` runs. */
-export const COMPARED: readonly string[] = [...new Set(ROWS.map(([id]) => id))];
-
-/** Approximate CPU time of the rows with this setup, in seconds. */
-export function compareSeconds(isWanted: (id: string) => boolean, setup: Setup): number {
-  const rows = ROWS.filter(([id]) => isWanted(id)).length;
-  return rows * STARTS * 2 * ((setup.rounds + 1) * (setup.seconds + 0.2) + 0.5);
-}
-
-/**
- * Prints one row per scenario: CPU per request of the checkout `before`, of `after`, and the ratio.
- * @returns the number of failed rows
- */
+/** Prints one row per scenario and store: CPU per request of both checkouts, and the ratio. */
 export async function compare(
   before: string,
   after: string,
   isWanted: (id: string) => boolean,
-  setup: Setup,
-): Promise<number> {
+  plan: Plan,
+): Promise<void> {
   const rows: string[][] = [];
   const logs: number[] = [];
-  let failures = 0;
-  for (const [id, store] of ROWS.filter(([name]) => isWanted(name))) {
-    const scenario = SCENARIOS[id]!; // ROWS names only scenarios.
-    const title = store === 'sqlite' ? `${scenario.title}, SQLite` : scenario.title;
-    const of = (checkout: string) => ({
-      ...shipped(checkout),
-      ...(store === 'sqlite' && { store }),
-    });
-    const pairs: [before: number, after: number][] = [];
-    for (let i = 0; i < STARTS; i++) {
-      const contestants = { before: of(before), after: of(after) };
-      const [a, b] = await measure(`${id}_${store}_${i}`, scenario, contestants, setup);
-      const failure = a?.failure ?? b?.failure;
-      if (failure !== undefined) {
-        console.log(`${title}: ${failure}`);
-        failures++;
-        break;
-      }
-      a?.samples.forEach((sample, j) => {
-        pairs.push([sample.cpuUs, b?.samples[j]?.cpuUs ?? Number.NaN]);
+  for (const id of COMPARED.filter(isWanted)) {
+    const scenario = SCENARIOS[id]!; // COMPARED names only scenarios.
+    for (const store of scenario.rows ? (['postgres', 'sqlite'] as const) : (['none'] as const)) {
+      const of = (checkout: string) => ({
+        ...shipped(checkout),
+        ...(store === 'sqlite' && { store }),
       });
+      const costs: [before: number, after: number][] = [];
+      for (let i = 0; i < STARTS; i++) {
+        const samples = await measure(scenario, { before: of(before), after: of(after) }, plan);
+        samples.before!.forEach(({ cpuUs }, j) => {
+          costs.push([cpuUs, samples.after![j]!.cpuUs]);
+        });
+      }
+      const ratios = costs.map(([a, b]) => b / a);
+      logs.push(Math.log(median(ratios)));
+      const [low, high] = [0.25, 0.75].map((part) => quantile(ratios, part).toFixed(3));
+      rows.push([
+        store === 'sqlite' ? `${scenario.title}, SQLite` : scenario.title,
+        median(costs.map(([a]) => a)).toFixed(1),
+        median(costs.map(([, b]) => b)).toFixed(1),
+        `${median(ratios).toFixed(3)} (${low}–${high})`,
+      ]);
+      console.log(rows.at(-1)!.join('  '));
     }
-    if (pairs.length === 0) continue;
-    const ratios = pairs.map(([a, b]) => b / a);
-    const [low, high] = [quantile(ratios, 0.25), quantile(ratios, 0.75)];
-    logs.push(Math.log(median(ratios)));
-    rows.push([
-      title,
-      median(pairs.map(([a]) => a)).toFixed(1),
-      median(pairs.map(([, b]) => b)).toFixed(1),
-      `${median(ratios).toFixed(3)} (${low.toFixed(3)}–${high.toFixed(3)})`,
-    ]);
-    console.log(`${title}: ${rows.at(-1)?.at(-1)}`);
   }
   console.log(`\n${table(['CPU µs/request', 'before', 'after', 'after / before'], rows)}`);
   const mean = Math.exp(logs.reduce((sum, each) => sum + each, 0) / logs.length);
   console.log(`\nGeometric mean of the ratios: ${mean.toFixed(3)}`);
-  return failures;
 }

@@ -1,28 +1,24 @@
-// The contestants and their commands. Each is one process on the server's core by default, with the
-// same settings in environment variables.
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+// The contestants and their commands. Each is one process on its own core, with the same settings in
+// environment variables.
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort } from '../test/support/postgres.ts';
-import { has, on } from './machine.ts';
-import { killAtExit } from './temp.ts';
+import { has, killAtExit, onServerCore } from './machine.ts';
 
 const HERE = import.meta.dirname;
 const ROOT = join(HERE, '..');
-const BUN = join(HERE, 'node_modules/.bin/bun');
 const PEERS = join(HERE, 'peers');
-/** Folder in node_modules, so that the peers' imports resolve and other tools ignore the files. */
-const BUILD = join(HERE, 'node_modules/.peers');
-/** Output of compilers, kept between runs. */
+/** In node_modules, so that the peers' imports resolve and other tools ignore the files. */
+const STRIPPED = join(HERE, 'node_modules/.peers');
+/** Output of the compilers, kept between runs. */
 const COMPILED = join(HERE, 'dist');
 const COMPILERS: Readonly<Record<string, readonly [compiler: string, ...args: string[]]>> = {
   go: ['go', 'build', '-o', join(COMPILED, 'go'), '.'],
   axum: ['cargo', 'build', '--release', '--quiet', '--target-dir', join(COMPILED, 'axum')],
-  pocketbase: ['go', 'build', '-o', join(COMPILED, 'pocketbase'), '.'],
 };
 const START_TIMEOUT_MS = 20_000;
 
@@ -36,83 +32,53 @@ export const SETTINGS = {
   NOTE_CONTENTS: 'This note is what a valid token opens.',
 } as const;
 
-/** The variables that the image sets, with a free port instead of 3001. */
-function imageEnvironment(): Record<string, string> {
-  const text = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').replaceAll(/\\\n\s*/g, '');
-  const lines = [...text.matchAll(/^ENV (.*)$/gm)].map(([, line]) => line!);
-  const pairs = lines.flatMap((line) => line.match(/\w+=\S+/g) ?? []);
-  const { DATABASE_URL: _, ...env } = Object.fromEntries(pairs.map((pair) => pair.split('=', 2)));
-  return { ...env, ADMIN_PORT: '0' };
-}
-
 /** One program to measure. */
 export interface Contestant {
   readonly command: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** Number of processes on the port. Default: one. */
-  readonly processes?: number;
   /** Its store. Default: Postgres. */
   readonly store?: 'sqlite';
-  /** True if the contestant creates its table. Otherwise the benchmark does. */
+  /** True if it creates its table. Otherwise the benchmark does. */
   readonly createsTable?: boolean;
-  /** Name of its table in SQLite, if not `users`. */
-  readonly table?: string;
   /** True to stop it with SIGTERM instead of SIGKILL, so that it can write its profile. */
   readonly isGraceful?: boolean;
-  /** The checks that it makes of a request: none, only those of its statement, or all. */
-  readonly checks?: 'nothing' | 'statement' | 'all';
+  /** The checks that it makes of a request. Default: all. */
+  readonly checks?: 'nothing' | 'statement';
 }
 
 /** A running contestant. */
 export interface Running {
   readonly url: string;
-  /** Its processes, mostly one. */
-  readonly pids: readonly number[];
-  /** Time from the spawn to the first 200. */
-  readonly startMs: number;
+  readonly pid: number;
   readonly stop: () => Promise<void>;
 }
 
+const SILENT = { LOG_LEVEL: 'silent' };
+const sql = { ...peer('raw-sql'), checks: 'statement' } as const;
+
 /** All contestants by name. */
-export const CONTESTANTS: Readonly<Record<string, Contestant>> = {
+export const CONTESTANTS = {
   raw: { ...peer('raw'), checks: 'nothing' },
-  'raw-pg': { ...peer('raw-pg'), checks: 'statement' },
-  'raw-sqlite': {
-    ...{ ...peer('raw-sqlite'), checks: 'statement' },
-    ...{ store: 'sqlite', createsTable: true },
-  },
-  bare: { command: [process.execPath, join(PEERS, 'bare.cjs')] },
-  express: peer('express'),
+  'raw-pg': sql,
+  'raw-sqlite': { ...sql, store: 'sqlite', createsTable: true },
   fastify: peer('fastify'),
-  hono: peer('hono'),
-  elysia: { command: [BUN, join(PEERS, 'elysia.ts')] },
-  go: { command: [compiled('go')], env: { POOL_SIZE: '16' } },
-  axum: { command: [compiled('axum')], env: { POOL_SIZE: '8' } },
-  pocketbase: {
-    command: [compiled('pocketbase')],
-    ...{ store: 'sqlite', createsTable: true, table: 'people' },
-  },
-  ours: { ...built(), env: { LOG_LEVEL: 'silent' } },
-  'ours-sqlite': { ...built(), env: { LOG_LEVEL: 'silent' }, store: 'sqlite' },
+  go: { command: [join(COMPILED, 'go')] },
+  axum: { command: [join(COMPILED, 'axum/release/axum')] },
+  ours: { ...built(), env: SILENT },
   'ours-log': built(),
-  'ours-sqlite-log': { ...built(), store: 'sqlite' },
-  'ours-pool-1': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '1' } },
-  'ours-pool-2': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '2' } },
-  'ours-pool-8': { ...built(), env: { LOG_LEVEL: 'silent', DATABASE_POOL_SIZE: '8' } },
-  'ours-2': { ...built(), processes: 2, env: { LOG_LEVEL: 'silent', REUSE_PORT: 'true' } },
-  source: { ...shipped(ROOT), env: { LOG_LEVEL: 'silent' } },
-  'source-log': shipped(ROOT),
-  image: { ...image(), env: { ...imageEnvironment(), LOG_LEVEL: 'silent' }, store: 'sqlite' },
-  'image-log': { ...image(), env: imageEnvironment(), store: 'sqlite' },
-};
+  'ours-sqlite': { ...built(), env: SILENT, store: 'sqlite' },
+} as const satisfies Readonly<Record<string, Contestant>>;
+
+export type Name = keyof typeof CONTESTANTS;
 
 /** Returns the command of `npm start` in that checkout, with its defaults. */
 export function shipped(checkout: string): Contestant {
   const { scripts } = JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8'));
   // "exec node --flag … src/main.ts"
-  const [, , ...words]: string[] = scripts.start.split(' ');
-  const args = words.map((word) => (word.startsWith('-') ? word : join(checkout, word)));
-  return { command: [process.execPath, ...args], createsTable: true };
+  const words: string[] = scripts.start.split(' ');
+  const args = words.slice(words.indexOf('node') + 1);
+  const paths = args.map((word) => (word.startsWith('-') ? word : join(checkout, word)));
+  return { command: [process.execPath, ...paths], createsTable: true };
 }
 
 /** Returns the command for the output of `npm run build`, with the flags of `npm start`. */
@@ -122,116 +88,67 @@ function built(): Contestant {
   return { command: [node, ...flags, join(ROOT, 'dist/main.cjs')], createsTable: true };
 }
 
-/** Returns the contestants that can't run on this machine, by name, with the reason. */
-export function unavailable(): Record<string, string> {
-  const missing = { ...notBuilt };
-  if (!existsSync(BUN)) missing.elysia = 'skipped: bun is not installed';
-  return missing;
+function peer(name: string): Contestant {
+  return { command: [process.execPath, join(STRIPPED, `${name}.mjs`)] };
 }
 
-const notBuilt: Record<string, string> = {};
-
-/** Strips the types of the peers once, so that no contestant does that at its start. */
+/** Strips the types of the peers once, so that none does that at its start. */
 export function stripPeers(): void {
-  mkdirSync(BUILD, { recursive: true });
+  mkdirSync(STRIPPED, { recursive: true });
   for (const file of readdirSync(PEERS).filter((name) => name.endsWith('.ts'))) {
     const code = stripTypeScriptTypes(readFileSync(join(PEERS, file), 'utf8'));
-    writeFileSync(join(BUILD, file.replace(/ts$/, 'mjs')), code);
+    writeFileSync(join(STRIPPED, file.replace(/ts$/, 'mjs')), code);
   }
 }
 
-/** Builds all peers that this machine can build. Those in Go and Rust need their compilers. */
-export function buildPeers(): void {
-  stripPeers();
-  for (const [name, [compiler, ...args]] of Object.entries(COMPILERS)) {
-    if (!has(compiler)) {
-      notBuilt[name] = `skipped: ${compiler} is not installed`;
-      continue;
-    }
-    try {
-      execFileSync(compiler, args, { cwd: join(PEERS, name), stdio: 'pipe' });
-    } catch (err) {
-      const said = String((err as { stderr?: Buffer }).stderr ?? err);
-      notBuilt[name] = `skipped: not built: ${said.trim().split('\n').at(-1)}`;
-    }
-  }
+/** Compiles the wanted peers. @returns those without a compiler */
+export function compilePeers(isWanted: (name: string) => boolean): string[] {
+  return Object.entries(COMPILERS).flatMap(([name, [compiler, ...args]]) => {
+    if (!isWanted(name)) return [];
+    if (!has(compiler)) return [name];
+    execFileSync(compiler, args, { cwd: join(PEERS, name), stdio: 'inherit' });
+    return [];
+  });
 }
 
-/** Starts the contestant on those cores and waits for the first 200 of `GET /`. */
+/** Starts the contestant and waits for the first 200 of `GET /`. */
 export async function start(
-  { command, env = {}, processes = 1, isGraceful = false }: Contestant,
-  cores: string,
-  extra: Readonly<Record<string, string>>,
+  { command, env, isGraceful = false }: Contestant,
+  databaseUrl: string,
 ): Promise<Running> {
   const port = await freePort();
-  const [file, ...args] = on(cores, command);
-  const startedAt = performance.now();
-  const errors: string[] = [];
-  const children = Array.from({ length: processes }, () => {
-    const child = spawn(file, args, {
-      env: {
-        PATH: process.env.PATH,
-        NODE_ENV: 'production',
-        PORT: String(port),
-        ...SETTINGS,
-        ...env,
-        ...extra,
-      },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    killAtExit(child);
-    child.stdout.resume();
-    child.stderr.on('data', (chunk) => errors.push(String(chunk)));
-    return child;
+  const [file, ...args] = onServerCore(command);
+  const child = spawn(file, args, {
+    env: {
+      ...{ PATH: process.env.PATH, NODE_ENV: 'production', PORT: String(port) },
+      ...{ ...SETTINGS, ...env, DATABASE_URL: databaseUrl },
+    },
+    stdio: ['ignore', 'pipe', 'inherit'],
   });
-  const stop = async () => {
-    for (const child of children) {
-      if (child.exitCode !== null || child.signalCode !== null) continue;
+  killAtExit(child);
+  child.stdout.resume();
+  const url = `http://127.0.0.1:${port}`;
+  const end = performance.now() + START_TIMEOUT_MS;
+  while (!(await isUp(url))) {
+    const hasEnded = child.exitCode !== null || performance.now() > end;
+    if (hasEnded) throw new Error(`${command.join(' ')} did not start`);
+    await sleep(5);
+  }
+  return {
+    url,
+    pid: Number(child.pid),
+    async stop() {
+      if (child.exitCode !== null || child.signalCode !== null) return;
       child.kill(isGraceful ? 'SIGTERM' : 'SIGKILL');
       await once(child, 'exit');
-    }
+    },
   };
-  const url = `http://127.0.0.1:${port}`;
+}
+
+async function isUp(url: string): Promise<boolean> {
   try {
-    await firstAnswer(`${url}/`, children);
-  } catch (err) {
-    await stop();
-    throw new Error(`${command.join(' ')} did not start: ${err}\n${errors.join('')}`);
+    return (await fetch(`${url}/`, { headers: { connection: 'close' } })).ok;
+  } catch {
+    return false; // Not listening yet.
   }
-  const pids = children.map(({ pid }) => Number(pid));
-  return { url, pids, startMs: performance.now() - startedAt, stop };
-}
-
-async function firstAnswer(url: string, children: readonly ChildProcess[]): Promise<void> {
-  const end = performance.now() + START_TIMEOUT_MS;
-  while (performance.now() < end) {
-    const ended = children.find(({ exitCode }) => exitCode !== null);
-    if (ended) throw new Error(`exit status ${ended.exitCode}`);
-    try {
-      const res = await fetch(url, { headers: { connection: 'close' } });
-      await res.text();
-      if (res.status === 200) return;
-    } catch {
-      // Not listening yet.
-    }
-    await sleep(1);
-  }
-  throw new Error(`no 200 within ${START_TIMEOUT_MS} ms`);
-}
-
-function peer(name: string): Contestant {
-  return { command: [process.execPath, join(BUILD, `${name}.mjs`)] };
-}
-
-function compiled(name: string): string {
-  return join(COMPILED, name === 'axum' ? 'axum/release/axum' : name);
-}
-
-/** Returns the image's command, with this machine's folders. */
-function image(): Contestant {
-  const file = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
-  const text = /^ENTRYPOINT (\[.*?\])/ms.exec(file)?.[1]?.replaceAll('\\\n', '') ?? '[]';
-  const [, ...args]: string[] = JSON.parse(text);
-  const here = (arg: string) => arg.replace('/app/', `${ROOT}/`).replace('/data/', `${tmpdir()}/`);
-  return { command: [process.execPath, ...args.map(here)], createsTable: true };
 }

@@ -1,25 +1,16 @@
-// The databases of the benchmark. All contestants use one durable Postgres with a database each,
-// refilled before every run. Also emulates a slow fsync.
-import { execFileSync } from 'node:child_process';
-import { chmodSync, readFileSync } from 'node:fs';
+// The databases of the benchmark. Each contestant has its own, in one durable Postgres or in a SQLite
+// file, refilled before every run that changes it.
+import { rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { startPostgres } from '../test/support/postgres.ts';
-import { has, move } from './machine.ts';
-import { newFolder, removeAtExit } from './temp.ts';
+import { newFolder, removeAtExit } from './machine.ts';
 
-const FSYNC_DELAY_US = '2000';
 /** Time for our service to create its table after it listens. */
 const SCHEMA_TIMEOUT_MS = 10_000;
-
-/** A running Postgres with default durability (`fsync` and `synchronous_commit` on). */
-export interface Server {
-  readonly version: string;
-  /** Creates an empty database. `withTable` also creates the table of the peers. */
-  readonly create: (name: string, withTable: boolean) => Promise<Database>;
-  readonly stop: () => Promise<void>;
-}
+const BUSY_TIMEOUT_MS = 10_000;
 
 /** One contestant's database. */
 export interface Database {
@@ -30,35 +21,23 @@ export interface Database {
   readonly drop: () => Promise<void>;
 }
 
-/** Returns an environment that makes each fsync take 2 ms longer; undefined without gcc. */
-export function slowFsync(): Record<string, string> | undefined {
-  if (!has('gcc')) return undefined;
-  const folder = newFolder();
-  chmodSync(folder, 0o755); // Postgres runs as another user.
-  const library = join(folder, 'fsync.so');
-  const source = join(import.meta.dirname, 'fsync.c');
-  execFileSync('gcc', ['-shared', '-fPIC', '-O2', '-o', library, source, '-ldl']);
-  return { LD_PRELOAD: library, FSYNC_DELAY_US };
+/** A running Postgres with default durability (`fsync` and `synchronous_commit` on). */
+export interface Server {
+  readonly version: string;
+  /** Creates an empty database. `hasTable` also creates the table of the peers. */
+  readonly create: (hasTable: boolean) => Promise<Database>;
+  readonly stop: () => Promise<void>;
 }
 
-/** Starts a new Postgres on those cores, with `env` added to its environment. */
-export async function startServer(
-  cores: string,
-  env: Record<string, string> = {},
-): Promise<Server> {
-  // The server inherits this process's environment, because its helper can't pass another.
-  Object.assign(process.env, env);
-  const server = await startPostgres().finally(() => {
-    for (const name of Object.keys(env)) delete process.env[name];
-  });
+export async function startServer(): Promise<Server> {
+  const server = await startPostgres();
   removeAtExit(server.dataDir);
-  const pid = Number(readFileSync(join(server.dataDir, 'postmaster.pid'), 'utf8').split('\n')[0]);
-  move(pid, cores); // Later backends inherit the cores.
   const admin = postgres(server.url, { max: 1, onnotice: () => {} });
   const [row] = await admin`show server_version`;
+  let count = 0;
   return {
     version: String(row?.server_version),
-    create: (name, withTable) => createDatabase(admin, server.url, name, withTable),
+    create: (hasTable) => createDatabase(admin, server.url, `bench_${++count}`, hasTable),
     async stop() {
       await admin.end({ timeout: 5 });
       await server.stop();
@@ -70,13 +49,13 @@ async function createDatabase(
   admin: postgres.Sql,
   serverUrl: string,
   name: string,
-  withTable: boolean,
+  hasTable: boolean,
 ): Promise<Database> {
   await admin.unsafe(`create database ${name}`);
   const url = new URL(serverUrl);
   url.pathname = `/${name}`;
   const sql = postgres(url.href, { max: 1, onnotice: () => {} });
-  if (withTable) {
+  if (hasTable) {
     await sql`create table users (
       id integer generated always as identity primary key,
       name varchar(100) not null,
@@ -113,3 +92,44 @@ async function tableExists(sql: postgres.Sql): Promise<void> {
   }
   throw new Error('no table users in the database');
 }
+
+/** Returns a database in a new file. The contestant creates the table. */
+export function sqliteFile(): Database {
+  const folder = newFolder();
+  const path = join(folder, 'data.db');
+  const using = <T>(action: (db: DatabaseSync) => T) => {
+    const db = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS });
+    try {
+      return action(db);
+    } finally {
+      db.close();
+    }
+  };
+  return {
+    url: `sqlite:${path}`,
+    async reset(rows) {
+      using((db) => {
+        db.exec(`
+          begin immediate;
+          delete from users;
+          delete from sqlite_sequence;
+          with recursive n (i) as (select 1 where ${rows} > 0 union all select i + 1 from n where i < ${rows})
+          insert into users (id, name, email)
+          select i, 'Name of user ' || i, 'user-' || i || '@bench.example.org' from n;
+          commit;
+          pragma wal_checkpoint(truncate);
+        `);
+      });
+    },
+    count: async () => using((db) => Number(db.prepare('select count(*) n from users').get()?.n)),
+    drop: async () => rmSync(folder, { recursive: true }),
+  };
+}
+
+/** A store for a contestant that requires one, in a scenario without users. */
+export const NO_DATABASE: Database = {
+  url: 'sqlite::memory:',
+  reset: async () => {},
+  count: async () => 0,
+  drop: async () => {},
+};

@@ -1,12 +1,9 @@
-// The load: closed-loop connections from a separate core. Uses wrk if it is installed, otherwise
-// autocannon. A request is a template; `{id}`, `{n}`, `{run}` and `{token}` in it vary.
+// The load: wrk in a closed loop. A request is a template; `{id}`, `{n}`, `{run}` and `{token}` vary.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { has, on } from './machine.ts';
-import { killAtExit, newFolder, remove } from './temp.ts';
-import { script } from './wrk.ts';
+import { killAtExit, newFolder } from './machine.ts';
 
 /**
  * A request template. `{id}`: a random user; `{n}`: 1, 2, 3 … within a run; `{run}`: differs from
@@ -31,81 +28,92 @@ export interface Job {
   readonly run: string;
 }
 
-/** The figures of the load generator. Errors are responses from 400 on, resets and timeouts. */
+/** The figures of wrk. Errors are responses from 400 on, resets and timeouts. */
 export interface Seen {
   readonly requests: number;
   readonly seconds: number;
   readonly errors: number;
-  readonly p50Ms: number;
-  readonly p99Ms: number;
 }
 
-/** The two generators. `wrk` takes much less CPU time of the core that it shares with Postgres. */
-export type Generator = 'wrk' | 'autocannon';
-
-/** The generator that this machine has. */
-export const GENERATOR: Generator = has('wrk') ? 'wrk' : 'autocannon';
 /** Time beyond its duration after which a run is killed. */
 const GRACE_MS = 20_000;
 
-/** Runs the job on those cores. An aborted `signal` ends it early, with the figures so far. */
-export async function load(
-  job: Job,
-  generator: Generator,
-  cores: string,
-  signal?: AbortSignal,
-): Promise<Seen> {
+export async function load(job: Job): Promise<Seen> {
   const folder = newFolder();
-  try {
-    const command = generator === 'wrk' ? wrk(job, folder) : autocannon(job, folder);
-    return JSON.parse(await run(on(cores, command), job.seconds * 1000, signal));
-  } finally {
-    remove(folder);
-  }
-}
-
-function wrk(job: Job, folder: string): string[] {
   const file = join(folder, 'job.lua');
-  writeFileSync(join(folder, 'tokens'), (job.traffic.tokens ?? []).join('\n'));
-  writeFileSync(file, script(job, join(folder, 'tokens')));
-  // One second more than needed. `run` ends the load after exactly the right time.
+  const tokens = join(folder, 'tokens');
+  writeFileSync(tokens, (job.traffic.tokens ?? []).join('\n'));
+  writeFileSync(file, script(job, tokens));
+  // One second more than needed. SIGINT ends the run, because wrk's own clock has only whole seconds.
   const duration = `-d${Math.ceil(job.seconds) + 1}s`;
-  return ['wrk', '-t1', `-c${job.connections}`, duration, '--timeout=10s', '-s', file, job.url];
-}
-
-function autocannon(job: Job, folder: string): string[] {
-  const file = join(folder, 'job.json');
-  writeFileSync(file, JSON.stringify(job));
-  return [process.execPath, join(import.meta.dirname, 'autocannon.ts'), file];
-}
-
-/** Ends the program by SIGINT after `ms`, because wrk's own clock has only whole seconds. */
-async function run(
-  [file, ...args]: readonly [string, ...string[]],
-  ms: number,
-  signal?: AbortSignal,
-): Promise<string> {
-  const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const args = ['-t1', `-c${job.connections}`, duration, '--timeout=10s', '-s', file, job.url];
+  const child = spawn('wrk', args, { stdio: ['ignore', 'pipe', 'pipe'] });
   killAtExit(child);
   let output = '';
-  child.stdout.on('data', (chunk) => {
-    output += chunk;
-  });
-  child.stderr.on('data', (chunk) => {
-    output += chunk;
-  });
-  const stop = () => child.kill('SIGINT');
-  signal?.addEventListener('abort', stop, { once: true });
-  const stopTimer = setTimeout(stop, ms);
-  const killTimer = setTimeout(() => child.kill('SIGKILL'), ms + GRACE_MS);
-  try {
-    await once(child, 'close');
-  } finally {
-    clearTimeout(stopTimer);
-    clearTimeout(killTimer);
-    signal?.removeEventListener('abort', stop);
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on('data', (chunk) => {
+      output += chunk;
+    });
   }
+  const stopTimer = setTimeout(() => child.kill('SIGINT'), job.seconds * 1000);
+  const killTimer = setTimeout(() => child.kill('SIGKILL'), job.seconds * 1000 + GRACE_MS);
+  await once(child, 'close');
+  clearTimeout(stopTimer);
+  clearTimeout(killTimer);
+  rmSync(folder, { recursive: true });
   const result = /^RESULT (.*)$/m.exec(output)?.[1];
-  if (result === undefined) throw new Error(`${file} ${args.join(' ')} printed:\n${output}`);
-  return result;
+  if (result === undefined) throw new Error(`wrk ${args.join(' ')} printed:\n${output}`);
+  return JSON.parse(result);
+}
+
+/** Prints the figures of wrk 4, which are in microseconds. */
+const DONE = `
+function done(summary)
+  local e = summary.errors
+  print(string.format('RESULT {"requests":%d,"seconds":%f,"errors":%d}',
+    summary.requests, summary.duration / 1e6, e.connect + e.read + e.write + e.status + e.timeout))
+end
+`;
+
+/** Returns the Lua script for this job. */
+function script({ url, traffic, rows, run }: Job, tokensFile: string): string {
+  const { method, path, headers, body } = traffic;
+  const fields = Object.entries(headers);
+  if (!/\{(id|n|token)\}/.test(path + (body ?? '') + Object.values(headers).join())) {
+    const lines = [`wrk.method = ${quote(method)}`, `wrk.path = ${quote(path)}`];
+    if (body !== undefined) lines.push(`wrk.body = ${quote(body)}`);
+    for (const [name, value] of fields) lines.push(`wrk.headers[${quote(name)}] = ${quote(value)}`);
+    return lines.join('\n') + DONE;
+  }
+  // The script assembles the bytes, because wrk.format takes four times as much CPU time.
+  const head = [`${method} ${path} HTTP/1.1`, `Host: ${new URL(url).host}`];
+  for (const [name, value] of fields) head.push(`${name}: ${value}`);
+  const length = body === undefined ? "''" : "'Content-Length: ' .. #body .. '\\r\\n'";
+  return `
+math.randomseed(1)
+local n = 0
+local tokens = {}
+for line in io.lines(${quote(tokensFile)}) do tokens[#tokens + 1] = line end
+function request()
+  n = n + 1
+  local id = math.random(1, ${Math.max(1, rows)})
+  local token = tokens[n % math.max(1, #tokens) + 1]
+  local body = ${concat(body ?? '', run)}
+  return ${concat(`${head.join('\r\n')}\r\n`, run)} .. ${length} .. '\\r\\n' .. body
+end
+${DONE}`;
+}
+
+/** Converts the template to a Lua expression such as `'/users/' .. id`. */
+function concat(template: string, run: string): string {
+  return template
+    .replaceAll('{run}', run)
+    .split(/\{(id|n|token)\}/)
+    .map((part, i) => (i % 2 === 1 ? part : quote(part)))
+    .join(' .. ');
+}
+
+function quote(text: string): string {
+  const escaped = text.replaceAll('\\', '\\\\').replaceAll("'", "\\'");
+  return `'${escaped.replaceAll('\r', '\\r').replaceAll('\n', '\\n')}'`;
 }

@@ -1,193 +1,127 @@
-// Runs one scenario. Checks all its contestants first, then measures them side by side: each once
-// per round, and every round starts with another contestant.
-import { availableParallelism } from 'node:os';
+// Runs one scenario: checks all its contestants, then measures them side by side, each once per round.
+import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { check } from './check.ts';
 import { type Contestant, type Running, start } from './contestants.ts';
-import type { Database, Server } from './database.ts';
-import { type Generator, load } from './load.ts';
-import { ALL_CORES, type Cores, cpuSeconds, memoryMb, stolenSeconds } from './machine.ts';
+import { type Database, NO_DATABASE, type Server, sqliteFile } from './database.ts';
+import { load, type Traffic } from './load.ts';
+import { cpuSeconds } from './machine.ts';
 import type { Scenario } from './scenarios.ts';
-import { NO_DATABASE, sqliteFile } from './sqlite.ts';
 
-/** Settings of the whole benchmark. */
-export interface Setup {
+/** How long to measure, and where. */
+export interface Plan {
   readonly rounds: number;
   readonly seconds: number;
-  readonly isSmoke: boolean;
-  readonly generator: Generator;
-  readonly cores: Cores;
-  /** A durable server, as fast as the disk. */
   readonly postgres: Server;
-  /** A server with slow fsyncs, and the environment that slows a process's fsyncs. */
-  readonly slow?: { readonly postgres: Server; readonly env: Readonly<Record<string, string>> };
 }
 
-/** One run of one contestant. The load measures times. CPU and memory are the contestant's. */
+/** One run of one contestant. */
 export interface Sample {
   /** Requests per second. */
   readonly rate: number;
-  readonly p50Ms: number;
-  readonly p99Ms: number;
-  /** Microseconds of CPU time per request. */
+  /** Microseconds of CPU time per request, of all threads of the server. */
   readonly cpuUs: number;
-  /** CPU time divided by elapsed time: 1 is a whole core. */
-  readonly busy: number;
-  /** Share of the time of all cores that the hypervisor gave to other machines. */
-  readonly stolen: number;
-  readonly rssMb: number;
-}
-
-/** The samples of a contestant, one per round, or the reason why there are none. */
-export interface Result {
-  readonly name: string;
-  readonly samples: readonly Sample[];
-  readonly failure?: string;
 }
 
 interface Entry {
-  readonly name: string;
-  readonly scenario: Scenario;
   readonly running: Running;
   readonly database: Database;
   readonly samples: Sample[];
 }
 
-/** A run is repeated if the hypervisor took more than this share of the CPU time. */
-const MAX_STOLEN = 0.02;
-const MAX_ATTEMPTS = 2;
-
+const CHECK_TIMEOUT_MS = 10_000;
 let runs = 0;
 
-/** Measures these contestants. One that fails skips the later rounds; its result has the reason. */
+/**
+ * Returns the samples of each contestant, one per round.
+ * @throws if one of them returns a wrong response or loses an acknowledged write
+ */
 export async function measure(
-  id: string,
   scenario: Scenario,
   contestants: Readonly<Record<string, Contestant>>,
-  setup: Setup,
-): Promise<Result[]> {
-  const names = Object.keys(contestants);
-  const entries: Entry[] = [];
-  const failures = new Map<string, string>();
+  plan: Plan,
+): Promise<Record<string, readonly Sample[]>> {
+  const entries: Record<string, Entry> = {};
+  let name = '';
   try {
-    for (const [name, contestant] of Object.entries(contestants)) {
-      try {
-        entries.push(await begin(id, name, contestant, scenario, setup));
-      } catch (err) {
-        failures.set(name, String(err));
+    for (name of Object.keys(contestants)) {
+      entries[name] = await begin(scenario, contestants[name]!, plan);
+    }
+    const names = Object.keys(entries);
+    // Round 0 warms up and is not counted. Each round starts with another contestant.
+    for (let round = 0; round <= plan.rounds; round++) {
+      const first = round % names.length;
+      for (name of [...names.slice(first), ...names.slice(0, first)]) {
+        const sample = await run(scenario, entries[name]!, plan.seconds);
+        if (round > 0) entries[name]!.samples.push(sample);
       }
     }
-    // Round 0 warms up and is not counted.
-    for (let round = setup.isSmoke ? 1 : 0; round <= setup.rounds; round++) {
-      for (const entry of rotated(entries, round)) {
-        if (failures.has(entry.name)) continue;
-        try {
-          const sample = await quietRun(entry, setup);
-          if (round > 0) entry.samples.push(sample);
-        } catch (err) {
-          failures.set(entry.name, String(err));
-        }
-      }
-    }
+    return Object.fromEntries(names.map((each) => [each, entries[each]!.samples]));
+  } catch (cause) {
+    throw new Error(`${scenario.title}: ${name} failed`, { cause });
   } finally {
-    for (const { running, database } of entries) {
+    for (const { running, database } of Object.values(entries)) {
       await running.stop();
       await database.drop();
     }
   }
-  return names.map((name) => {
-    const failure = failures.get(name);
-    if (failure !== undefined) return { name, samples: [], failure };
-    return { name, samples: entries.find((entry) => entry.name === name)?.samples ?? [] };
+}
+
+async function begin(scenario: Scenario, contestant: Contestant, plan: Plan): Promise<Entry> {
+  const { store, createsTable = false, checks } = contestant;
+  const create = () => (store ? sqliteFile() : plan.postgres.create(!createsTable));
+  const database = scenario.rows ? await create() : NO_DATABASE;
+  const running = await start(contestant, database.url);
+  await database.reset(scenario.rows?.(plan.seconds) ?? 0);
+  await check(running.url, scenario, checks);
+  return { running, database, samples: [] };
+}
+
+/** Sends the scenario's request, and requests that the contestant must refuse. */
+async function check(
+  url: string,
+  { traffic, status, type, body, refused = [] }: Scenario,
+  checks: Contestant['checks'],
+): Promise<void> {
+  const good = await send(url, traffic);
+  assert.equal(good.status, status);
+  if (checks === 'nothing') return;
+  assert.equal(good.headers.get('content-type')?.split(';')[0], type);
+  body(await good.text());
+  for (const { isByStatement, status: expected, ...change } of refused) {
+    if (checks === 'statement' && !isByStatement) continue;
+    const bad = await send(url, { ...traffic, ...change });
+    assert.equal(bad.status, expected, JSON.stringify(change));
+  }
+}
+
+function send(url: string, { method, path, headers, body, tokens }: Traffic): Promise<Response> {
+  const fill = (template: string) =>
+    template
+      .replace('{run}', 'check')
+      .replace('{token}', tokens?.[0] ?? '')
+      .replace(/\{(?:id|n)\}/g, '1');
+  return fetch(url + fill(path), {
+    method,
+    headers: Object.entries(headers).map(([name, value]): [string, string] => [name, fill(value)]),
+    ...(body !== undefined && { body: fill(body) }),
+    signal: AbortSignal.timeout(CHECK_TIMEOUT_MS),
   });
 }
 
-/** Creates the contestant's own empty database. */
-export async function newDatabase(
-  scenario: string,
-  name: string,
-  { store, table, createsTable = false }: Contestant,
-  postgres: Server,
-): Promise<Database> {
-  if (store === 'sqlite') return sqliteFile(table);
-  return postgres.create(`${scenario}_${name}`.replaceAll('-', '_'), !createsTable);
-}
-
-async function begin(
-  id: string,
-  name: string,
-  contestant: Contestant,
-  scenario: Scenario,
-  setup: Setup,
-): Promise<Entry> {
-  const { postgres, env } = (scenario.slowFsync && setup.slow) || { ...setup, env: {} };
-  const database = scenario.hasUsers
-    ? await newDatabase(id, name, contestant, postgres)
-    : NO_DATABASE;
-  let running: Running | undefined;
-  try {
-    const extra = { DATABASE_URL: database.url, ...(contestant.store === 'sqlite' && env) };
-    const { server } = scenario.isOnAllCores ? { server: ALL_CORES } : setup.cores;
-    running = await start(contestant, server, extra);
-    await database.reset(rowsOf(scenario, setup));
-    await check(running.url, scenario, contestant.checks ?? 'all');
-    return { name, scenario, running, database, samples: [] };
-  } catch (err) {
-    await running?.stop();
-    await database.drop();
-    throw err;
-  }
-}
-
-/** Repeats a run that others disturbed. Returns the one with the least stolen time. */
-async function quietRun(entry: Entry, setup: Setup): Promise<Sample> {
-  let best = await run(entry, setup);
-  for (let i = 1; i < MAX_ATTEMPTS && best.stolen > MAX_STOLEN && !setup.isSmoke; i++) {
-    const sample = await run(entry, setup);
-    if (sample.stolen < best.stolen) best = sample;
-  }
-  return best;
-}
-
-async function run({ scenario, running, database }: Entry, setup: Setup): Promise<Sample> {
+async function run(scenario: Scenario, entry: Entry, seconds: number): Promise<Sample> {
   const { traffic, connections, effect, writes } = scenario;
-  const { seconds, generator, cores } = setup;
-  const rows = rowsOf(scenario, setup);
-  if (writes) await database.reset(rows);
-  const countBefore = effect ? await database.count() : 0;
-  const job = { url: running.url, traffic, connections, seconds, rows, run: String(++runs) };
-  const cpuBefore = cpuOf(running);
-  const stolenBefore = stolenSeconds();
-  const seen = await load(job, generator, scenario.isOnAllCores ? ALL_CORES : cores.load);
-  const cpu = cpuOf(running) - cpuBefore;
-  const stolen = (stolenSeconds() - stolenBefore) / (seen.seconds * availableParallelism());
-  if (seen.errors > 0) throw new Error(`${seen.errors} errors in ${seen.requests} requests`);
-  if (seen.requests === 0) throw new Error('no request got a response');
-  await sleep(50); // Until the requests in flight at the end of the load are done.
-  const changed = effect ? ((await database.count()) - countBefore) * effect : 0;
-  if (effect && changed < seen.requests) {
-    throw new Error(`${seen.requests} writes acknowledged, ${changed} in the table`);
+  const { url, pid } = entry.running;
+  const rows = scenario.rows?.(seconds) ?? 0;
+  if (writes) await entry.database.reset(rows);
+  const cpuBefore = cpuSeconds(pid);
+  const seen = await load({ url, traffic, connections, seconds, rows, run: String(++runs) });
+  const cpu = cpuSeconds(pid) - cpuBefore;
+  assert.equal(seen.errors, 0, `${seen.errors} errors in ${seen.requests} requests`);
+  assert(seen.requests > 0, 'no request got a response');
+  if (effect) {
+    await sleep(50); // Until the requests in flight at the end of the load are done.
+    const changed = ((await entry.database.count()) - rows) * effect;
+    assert(changed >= seen.requests, `${seen.requests} writes acknowledged, ${changed} made`);
   }
-  return {
-    rate: seen.requests / seen.seconds,
-    p50Ms: seen.p50Ms,
-    p99Ms: seen.p99Ms,
-    cpuUs: (cpu / seen.requests) * 1e6,
-    busy: cpu / seen.seconds,
-    stolen,
-    rssMb: running.pids.reduce((sum, pid) => sum + memoryMb(pid, 'VmRSS'), 0),
-  };
-}
-
-function cpuOf({ pids }: Running): number {
-  return pids.reduce((sum, pid) => sum + cpuSeconds(pid), 0);
-}
-
-function rowsOf({ rows = 0 }: Scenario, { seconds }: Setup): number {
-  return typeof rows === 'number' ? rows : Math.ceil(rows.perSecond * seconds);
-}
-
-function rotated<T>(list: readonly T[], by: number): T[] {
-  const shift = by % Math.max(1, list.length);
-  return [...list.slice(shift), ...list.slice(0, shift)];
+  return { rate: seen.requests / seen.seconds, cpuUs: (cpu / seen.requests) * 1e6 };
 }

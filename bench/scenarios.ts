@@ -1,26 +1,19 @@
-// The scenarios: request, contestants, data, and expected response. measure.ts runs them. `million`
-// and `start` work differently and have their own files.
+// The scenarios: request, contestants, data, and expected response. measure.ts runs them.
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
-import { SETTINGS } from './contestants.ts';
+import { type Name, SETTINGS } from './contestants.ts';
 import type { Traffic } from './load.ts';
 
-/** One line of the result tables. */
+/** One row of the table. */
 export interface Scenario {
   readonly title: string;
-  readonly contestants: readonly string[];
+  readonly contestants: readonly Name[];
   /** Ratios are relative to this contestant's rate in the same round. */
-  readonly baseline: string;
-  /** True if the scenario needs a store. */
-  readonly hasUsers?: boolean;
-  /** True to emulate a disk whose fsync takes 2 ms. */
-  readonly slowFsync?: boolean;
+  readonly baseline: Name;
   readonly connections: number;
-  /** True if contestants and load share all cores. */
-  readonly isOnAllCores?: boolean;
-  /** Users in the table before a run; with `perSecond`, that many for each second of the run. */
-  readonly rows?: number | { readonly perSecond: number };
-  /** Number of users that a request adds or removes; checked against the table after the run. */
+  /** Users in the table before a run of that many seconds; undefined without a store. */
+  readonly rows?: (seconds: number) => number;
+  /** Users that a request adds or removes. The table is counted after a run. */
   readonly effect?: 1 | -1;
   /** True if the table is refilled before every run. */
   readonly writes?: boolean;
@@ -39,97 +32,61 @@ type Refused = Partial<Pick<Traffic, 'path' | 'headers' | 'body'>> & {
   readonly isByStatement?: boolean;
 };
 
-const PLAIN = ['raw', 'express', 'fastify', 'hono', 'elysia', 'go', 'axum', 'ours'];
-const USERS = [
-  ...['raw-pg', 'raw-sqlite', 'express', 'fastify', 'hono', 'elysia', 'go', 'axum'],
-  ...['pocketbase', 'ours', 'ours-sqlite'],
-];
-/** PocketBase makes system calls without libc, so its fsyncs can't be slowed. */
-const SLOW_FSYNC = USERS.filter((name) => name !== 'pocketbase');
-const AS_SHIPPED = ['ours', 'ours-log', 'source', 'source-log', 'image', 'image-log'];
-const POOL_SIZES = ['ours', 'ours-pool-1', 'ours-pool-2', 'ours-pool-8'];
 const ROWS = 10_000;
 const JSON_BODY = { 'Content-Type': 'application/json' };
-const NEW_USER = '{"name":"Name of user {n}","email":"user-{run}-{n}@bench.example.org"}';
 
-const plain = { contestants: PLAIN, baseline: 'raw', connections: 64 } as const;
-const users = {
-  contestants: USERS,
-  baseline: 'raw-pg',
-  hasUsers: true,
+const plain = {
+  contestants: ['raw', 'fastify', 'go', 'axum', 'ours', 'ours-log'],
+  baseline: 'raw',
   connections: 64,
   status: 200,
   type: 'application/json',
 } as const;
-const text = { status: 200, type: 'text/plain', body: (body: string) => assert(body) } as const;
-const json = { status: 200, type: 'application/json' } as const;
+const users = {
+  ...plain,
+  contestants: ['raw-pg', 'raw-sqlite', 'fastify', 'go', 'axum', 'ours', 'ours-log', 'ours-sqlite'],
+  baseline: 'raw-pg',
+  rows: () => ROWS,
+} as const;
+const unknownUser: Refused = { path: '/users/2000000000', isByStatement: true, status: 404 };
 
-const greeting: Scenario = {
-  ...plain,
-  ...text,
-  title: 'GET /',
-  traffic: { method: 'GET', path: '/', headers: {} },
-};
-const notes: Scenario = {
-  ...plain,
-  ...json,
-  title: 'GET /notes, one token',
-  traffic: { method: 'GET', path: '/notes', headers: { Authorization: `Bearer ${token(0)}` } },
-  body: isJson({ title: SETTINGS.NOTE_TITLE, contents: SETTINGS.NOTE_CONTENTS }),
-  refused: [
-    { headers: { Authorization: `Bearer ${token(0).slice(0, -6)}AAAAAA` }, status: 401 },
-    { headers: { Authorization: `Bearer ${token(100_000)}` }, status: 401 }, // It has expired.
-  ],
-};
-const notes20k: Scenario = {
-  ...notes,
-  title: 'GET /notes, 20,000 tokens',
-  traffic: {
-    ...notes.traffic,
-    headers: { Authorization: 'Bearer {token}' },
-    tokens: Array.from({ length: 20_000 }, (_, i) => token(i)),
-  },
-};
 const userById: Scenario = {
   ...users,
   title: 'GET /users/{id}',
-  rows: ROWS,
   traffic: { method: 'GET', path: '/users/{id}', headers: {} },
   body: isUser('Name of user 1', 'user-1@bench.example.org'),
-  refused: [{ path: '/users/2000000000', isByStatement: true, status: 404 }],
+  refused: [unknownUser],
 };
-const create: Scenario = {
-  ...users,
-  title: 'POST /users',
-  status: 201,
-  rows: 0,
-  effect: 1,
-  writes: true,
-  traffic: { method: 'POST', path: '/users', headers: JSON_BODY, body: NEW_USER },
-  body: isUser('Name of user 1', 'user-check-1@bench.example.org'),
-  refused: [
-    { isByStatement: true, status: 400 }, // The email is taken by now.
-    { body: '{"name":"Nobody","email":"nowhere"}', status: 400 },
-    { body: '{"name":"","email":"nobody@bench.example.org"}', status: 400 },
-    { body: '{"name":"Nobody"', status: 400 },
-  ],
-};
-const basic = Buffer.from(`${SETTINGS.AUTH_USER}:${SETTINGS.AUTH_PASSWORD}`).toString('base64');
 
-/** All scenarios by their name for `--scenario`, in the order of the report. */
+/** All scenarios by their name for `--scenario`, in the order of the table. */
 export const SCENARIOS: Readonly<Record<string, Scenario>> = {
-  greeting,
-  protected: {
-    ...greeting,
-    title: 'GET /protected',
-    traffic: { method: 'GET', path: '/protected', headers: { Authorization: `Basic ${basic}` } },
-    refused: [{ headers: { Authorization: `Basic ${btoa('admin:wrong password')}` }, status: 401 }],
+  greeting: {
+    ...plain,
+    type: 'text/plain',
+    title: 'GET /',
+    traffic: { method: 'GET', path: '/', headers: {} },
+    body: (body) => assert(body),
   },
-  notes,
-  'notes-20k': notes20k,
+  notes: {
+    ...plain,
+    title: 'GET /notes, 20,000 tokens',
+    traffic: {
+      method: 'GET',
+      path: '/notes',
+      headers: { Authorization: 'Bearer {token}' },
+      tokens: Array.from({ length: 20_000 }, (_, i) => token(i)),
+    },
+    body(body) {
+      const note = { title: SETTINGS.NOTE_TITLE, contents: SETTINGS.NOTE_CONTENTS };
+      assert.deepEqual(JSON.parse(body), note);
+    },
+    refused: [
+      { headers: { Authorization: `Bearer ${token(0).slice(0, -6)}AAAAAA` }, status: 401 },
+      { headers: { Authorization: `Bearer ${token(100_000)}` }, status: 401 }, // It has expired.
+    ],
+  },
   token: {
     ...plain,
-    ...json,
     title: 'POST /token',
     traffic: {
       method: 'POST',
@@ -143,39 +100,35 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
   'user-by-id': userById,
   'user-by-id-1': { ...userById, title: 'GET /users/{id}, 1 connection', connections: 1 },
   'list-100': {
-    ...userById,
+    ...users,
     title: 'GET /users, 100 rows',
-    rows: 100,
+    rows: () => 100,
     traffic: { method: 'GET', path: '/users', headers: {} },
-    body: isList(100),
-    refused: [],
+    body(body) {
+      const list: { id: number }[] = JSON.parse(body);
+      assert.deepEqual([list.length, list[0]?.id, list[99]?.id], [100, 1, 100]);
+      assert.deepEqual(Object.keys(list[0] ?? {}), ['id', 'name', 'email']);
+    },
   },
-  create,
-  'create-2ms': {
-    ...create,
-    title: 'POST /users, fsync of 2 ms',
-    contestants: SLOW_FSYNC,
-    slowFsync: true,
-  },
-  put: {
-    ...userById,
-    title: 'PUT /users/{id}',
+  create: {
+    ...users,
+    title: 'POST /users',
+    status: 201,
+    rows: () => 0,
+    effect: 1,
     writes: true,
     traffic: {
-      method: 'PUT',
-      path: '/users/{id}',
+      method: 'POST',
+      path: '/users',
       headers: JSON_BODY,
-      body: '{"name":"New name {n}","email":"put-{run}-{n}@bench.example.org"}',
+      body: '{"name":"Name of user {n}","email":"user-{run}-{n}@bench.example.org"}',
     },
-    body: isUser('New name 1', 'put-check-1@bench.example.org'),
+    body: isUser('Name of user 1', 'user-check-1@bench.example.org'),
     refused: [
-      { path: '/users/2000000000', isByStatement: true, status: 404 },
-      {
-        body: '{"name":"Name","email":"user-2@bench.example.org"}',
-        isByStatement: true,
-        status: 400,
-      },
-      { body: '{"name":"Name","email":"nowhere"}', status: 400 },
+      { isByStatement: true, status: 400 }, // The email is taken by now.
+      { body: '{"name":"Nobody","email":"nowhere"}', status: 400 },
+      { body: '{"name":"","email":"nobody@bench.example.org"}', status: 400 },
+      { body: '{"name":"Nobody"', status: 400 },
     ],
   },
   patch: {
@@ -190,7 +143,7 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
     },
     body: isUser('New name 1', 'user-1@bench.example.org'),
     refused: [
-      { path: '/users/2000000000', isByStatement: true, status: 404 },
+      unknownUser,
       { body: '{"email":"user-2@bench.example.org"}', isByStatement: true, status: 400 },
       { body: '{"name":""}', status: 400 },
     ],
@@ -198,37 +151,10 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
   delete: {
     ...userById,
     title: 'DELETE /users/{id}',
-    rows: { perSecond: 60_000 },
+    rows: (seconds) => Math.ceil(60_000 * seconds),
     effect: -1,
     writes: true,
     traffic: { method: 'DELETE', path: '/users/{n}', headers: {} },
-  },
-  shipped: { ...greeting, title: 'GET /, as shipped', contestants: AS_SHIPPED, baseline: 'ours' },
-  'two-processes': {
-    ...greeting,
-    title: 'GET /, all cores shared with the load',
-    ...{ contestants: ['ours', 'ours-2'], baseline: 'ours', isOnAllCores: true },
-  },
-  'two-processes-token': {
-    ...notes20k,
-    title: 'GET /notes, 20,000 tokens, all cores shared with the load',
-    ...{ contestants: ['ours', 'ours-2'], baseline: 'ours', isOnAllCores: true },
-  },
-  'shipped-user': {
-    ...userById,
-    title: 'GET /users/{id}, as shipped',
-    contestants: [...AS_SHIPPED, 'ours-sqlite', 'ours-sqlite-log'],
-    baseline: 'ours',
-  },
-  'pool-user': {
-    ...userById,
-    title: 'GET /users/{id}, by pool size',
-    ...{ contestants: POOL_SIZES, baseline: 'ours' },
-  },
-  'pool-create': {
-    ...create,
-    title: 'POST /users, by pool size',
-    ...{ contestants: POOL_SIZES, baseline: 'ours' },
   },
 };
 
@@ -242,25 +168,10 @@ function token(i: number): string {
   return `${signed}.${hmac.digest('base64url')}`;
 }
 
-function isJson(expected: unknown): (body: string) => void {
-  return (body) => assert.deepEqual(JSON.parse(body), expected);
-}
-
 function isUser(name: string, email: string): (body: string) => void {
   return (body) => {
     const { id, ...rest } = JSON.parse(body);
     assert(Number.isInteger(id));
     assert.deepEqual(rest, { name, email });
-  };
-}
-
-function isList(length: number): (body: string) => void {
-  return (body) => {
-    const users: { id: number }[] = JSON.parse(body);
-    assert.deepEqual(
-      users.map((user) => user.id),
-      Array.from({ length }, (_, i) => i + 1),
-    );
-    assert.deepEqual(Object.keys(users[0] ?? {}), ['id', 'name', 'email']);
   };
 }

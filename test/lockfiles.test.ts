@@ -19,7 +19,7 @@ for (const file of ['package-lock.json', 'bench/package-lock.json']) {
   );
 
   test(`every package in ${file} has an integrity hash`, () => {
-    assert.ok(installed.length > 100);
+    assert.ok(installed.length > 50);
     const without = installed.filter(
       ([, { integrity }]) => !/^sha512-[A-Za-z0-9+/]{86}==$/.test(integrity ?? ''),
     );

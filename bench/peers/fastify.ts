@@ -1,5 +1,4 @@
-// fastify 5 with @fastify/jwt, @fastify/basic-auth, JSON schemas and postgres, as in their manuals.
-import basicAuth from '@fastify/basic-auth';
+// fastify 5 with @fastify/jwt, JSON schemas and postgres, as in their manuals.
 import jwt from '@fastify/jwt';
 import Fastify from 'fastify';
 import postgres from 'postgres';
@@ -31,12 +30,6 @@ await app.register(jwt, {
   sign: { algorithm: 'HS256', expiresIn: '1h' },
   verify: { algorithms: ['HS256'] },
 });
-await app.register(basicAuth, {
-  authenticate: true,
-  async validate(name, password) {
-    if (name !== AUTH_USER || password !== AUTH_PASSWORD) throw new Error('Unauthorized');
-  },
-});
 
 app.setErrorHandler((err: Error & { code?: string; statusCode?: number }, _request, reply) => {
   const status = err.code === '23505' ? 400 : (err.statusCode ?? 500);
@@ -66,10 +59,6 @@ app.get('/notes', { schema: { response: noteResponse as object } }, async (reque
   return reply.code(401).type('text/plain').send('Unauthorized');
 });
 
-app.get('/protected', { onRequest: app.basicAuth }, (_request, reply) => {
-  reply.type('text/plain').send('You are authorized.\n');
-});
-
 app.get('/users', { schema: { response: { 200: { type: 'array', items: user } } } }, () =>
   query('select id, name, email from users order by id', []),
 );
@@ -87,19 +76,6 @@ app.get<ById>('/users/:id', { schema: { params, response } }, async (request, re
   const [row] = await query('select id, name, email from users where id = $1', [request.params.id]);
   return row ?? reply.code(404).type('text/plain').send('no such user');
 });
-
-app.put<ById & WithUser>(
-  '/users/:id',
-  { schema: { params, body: newUser, response } },
-  async (request, reply) => {
-    const { name, email } = request.body;
-    const [row] = await query(
-      'update users set name = $2, email = $3 where id = $1 returning id, name, email',
-      [request.params.id, name, email],
-    );
-    return row ?? reply.code(404).type('text/plain').send('no such user');
-  },
-);
 
 app.patch<ById & WithChange>(
   '/users/:id',

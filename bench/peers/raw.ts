@@ -21,7 +21,6 @@ createServer(async (req, res) => {
 
 function answer(method: string, url: string): [status: number, type: string, body: string] {
   if (url === '/') return [200, 'text/plain', 'Hello, World!\n'];
-  if (url === '/protected') return [200, 'text/plain', 'You are authorized.\n'];
   if (url === '/notes') return [200, JSON_TYPE, note];
   if (url === '/token') return [200, JSON_TYPE, token];
   if (url === '/users' && method === 'GET') return [200, JSON_TYPE, list];
