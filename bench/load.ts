@@ -22,6 +22,7 @@ export interface Job {
   readonly url: string;
   readonly traffic: Traffic;
   readonly connections: number;
+  /** A whole number, because wrk takes no other. */
   readonly seconds: number;
   /** `{id}` is a number from 1 to this. */
   readonly rows: number;
@@ -35,18 +36,14 @@ export interface Seen {
   readonly errors: number;
 }
 
-/** Time beyond its duration after which a run is killed. */
-const GRACE_MS = 20_000;
-
 export async function load(job: Job): Promise<Seen> {
   const folder = newFolder();
   const file = join(folder, 'job.lua');
   const tokens = join(folder, 'tokens');
   writeFileSync(tokens, (job.traffic.tokens ?? []).join('\n'));
   writeFileSync(file, script(job, tokens));
-  // One second more than needed. SIGINT ends the run, because wrk's own clock has only whole seconds.
-  const duration = `-d${Math.ceil(job.seconds) + 1}s`;
-  const args = ['-t1', `-c${job.connections}`, duration, '--timeout=10s', '-s', file, job.url];
+  const shape = ['-t1', `-c${job.connections}`, `-d${job.seconds}s`, '--timeout=10s'];
+  const args = [...shape, '-s', file, job.url];
   const child = spawn('wrk', args, { stdio: ['ignore', 'pipe', 'pipe'] });
   killAtExit(child);
   let output = '';
@@ -55,11 +52,7 @@ export async function load(job: Job): Promise<Seen> {
       output += chunk;
     });
   }
-  const stopTimer = setTimeout(() => child.kill('SIGINT'), job.seconds * 1000);
-  const killTimer = setTimeout(() => child.kill('SIGKILL'), job.seconds * 1000 + GRACE_MS);
   await once(child, 'close');
-  clearTimeout(stopTimer);
-  clearTimeout(killTimer);
   rmSync(folder, { recursive: true });
   const result = /^RESULT (.*)$/m.exec(output)?.[1];
   if (result === undefined) throw new Error(`wrk ${args.join(' ')} printed:\n${output}`);

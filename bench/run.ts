@@ -25,7 +25,7 @@ const USAGE = `Usage: npm run bench -- [options]
   --scenario a,b    only these: ${Object.keys(SCENARIOS).join(', ')}
   --only a,b        only these, and the baseline: ${Object.keys(CONTESTANTS).join(', ')}
   --rounds N        counted rounds (7)
-  --seconds N       of load a run (1)
+  --seconds N       of load a run, a whole number (1)
   --publish         writes the table to docs/results/ and docs/performance.md
   --smoke           one short round: does it work?
   --compare DIR     instead: CPU per request of this checkout against the one in DIR
@@ -62,21 +62,21 @@ async function main(): Promise<void> {
   leaveServerCore();
   stripPeers();
   const postgres = await startServer();
-  const plan = (rounds: number, seconds: number): Plan => ({
+  const plan = (rounds: number): Plan => ({
     rounds: Number(options.rounds ?? (options.smoke ? 1 : rounds)),
-    seconds: Number(options.seconds ?? (options.smoke ? 0.5 : seconds)),
+    seconds: Number(options.seconds ?? 1),
     postgres,
   });
   try {
     if (options.compare !== undefined) {
-      await compare(resolve(options.compare), ROOT, isWanted, plan(8, 0.5));
+      await compare(resolve(options.compare), ROOT, isWanted, plan(4));
     } else if (options.guard) {
-      process.exitCode = (await guard(options.write, plan(5, 0.4))) > 0 ? 1 : 0;
+      process.exitCode = (await guard(options.write, plan(3))) > 0 ? 1 : 0;
     } else if (options.profile) {
-      await profile(isWanted, plan(3, 1));
+      await profile(isWanted, plan(3));
     } else {
       const machine = describeMachine(postgres.version);
-      await measureAll(machine, plan(7, 1));
+      await measureAll(machine, plan(7));
     }
   } finally {
     await postgres.stop();
