@@ -9,14 +9,16 @@ import { now, setTimeout, sleep } from './clock.ts';
 import { type Config, InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log, type Sink } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
+import { backup } from './store/backup.ts';
 import { nodeProblem, VERSION } from './version.js';
 
 const EXIT = { ok: 0, failed: 1, software: 70, config: 78 } as const; // 6.11, sysexits.h
-const USAGE = 'usage: notes-users [--json | --live | --ready | --help | --version]';
+const USAGE = 'usage: notes-users [--json | --backup FILE | --live | --ready | --help | --version]';
 
 const HELP = `${USAGE}
 
   --json     log JSON lines on a terminal too
+  --backup   copy the configured SQLite database to the new FILE, also while the service runs
   --live     exit with 0 if the running service responds, else with 1
   --ready    exit with 0 if the running service takes requests, else with 1
   --help     print this text
@@ -55,9 +57,17 @@ async function main(): Promise<void> {
     case '':
     case '--json':
       return serve(argument === '--json');
-    default:
-      return fail(EXIT.failed, USAGE); // 6.11
   }
+  const [option, target, ...rest] = process.argv.slice(2);
+  if (option === '--backup' && target && rest.length === 0) return copyTo(target); // 6.19
+  fail(EXIT.failed, USAGE); // 6.11
+}
+
+/** Copies the configured SQLite database (6.19). */
+async function copyTo(target: string): Promise<void> {
+  const { DATABASE_URL } = readConfig(process.env);
+  if (DATABASE_URL.engine === 'sqlite') return backup(DATABASE_URL.path, target);
+  throw new Error('--backup copies SQLite databases only; use pg_dump for Postgres');
 }
 
 /** Requests `/live` or `/ready` from the admin listener of a running service (6.5). */

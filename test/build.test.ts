@@ -88,10 +88,7 @@ describe('dist/main.cjs and dist/start.cjs', () => {
       assert.ok(text.includes(`\n${head}\n`), path);
     }
     for (const text of [readFileSync(file, 'utf8'), readFileSync(library, 'utf8')]) {
-      assert.match(
-        text,
-        /\n \* @throws HttpError 413 beyond 1,000 [^/]+\*\/\nfunction parseForm\(/,
-      );
+      assert.match(text, /\n \* @throws HttpError 413 beyond 200 [^/]+\*\/\nfunction parseForm\(/);
       assert.doesNotMatch(text, /^ *(?:\/\/!|\/\*!)/m);
     }
   });

@@ -62,7 +62,7 @@ test('without variables every setting has its default', () => {
     TLS_KEY_FILE: undefined,
     TRUST_PROXY: 0,
     AUTH_FAILURES_PER_MINUTE: 60,
-    BODY_LIMIT_BYTES: 102_400,
+    BODY_LIMIT_BYTES: 16_384,
     MEMORY_LIMIT_BYTES: undefined,
     CORS_ORIGIN: undefined,
     LOG_LEVEL: 'info',

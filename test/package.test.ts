@@ -207,7 +207,7 @@ describe('the package', { timeout: 120_000 }, () => {
     const usage = npx('--no-such');
     assert.match(
       usage.stderr,
-      /^usage: notes-users \[--json \| --live \| --ready \| --help \| --version\]$/m,
+      /^usage: notes-users \[--json \| --backup FILE \| --live \| --ready \| --help \| --version\]$/m,
     );
     assert.equal(usage.status, 1);
     const invalid = npx();

@@ -1,4 +1,4 @@
-// Copies the SQLite file while the service runs (contract 5.10).
+// Copies the SQLite file while the service runs (contract 6.19).
 import { chmodSync, closeSync, fsyncSync, openSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
 import process from 'node:process';

@@ -21,7 +21,7 @@ import { basic, send } from '../support/client.ts';
 import { newFolder, PASSWORD, Program, start, USER } from '../support/program.ts';
 
 const ENTRY = join(import.meta.dirname, '../../src/main.ts');
-const USAGE = 'usage: notes-users [--json | --live | --ready | --help | --version]';
+const USAGE = 'usage: notes-users [--json | --backup FILE | --live | --ready | --help | --version]';
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 /** Time after which a test concludes that an event won't happen. */
 const soon = () => ({ signal: AbortSignal.timeout(20_000) });

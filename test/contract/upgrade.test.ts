@@ -154,9 +154,10 @@ for (const [transport, env, skip] of [
     test('2.12 an offer after another request in one read loses no byte silently', async () => {
       using client = new Client(program.url);
       client.send(get('/') + get('/', OFFER) + get('/'));
-      // It doesn't wait: the connection ends after the response before it (2.11).
-      assert.match(await client.response(), /^200 (?:keep|close)$/);
-      assert.equal(await client.response(), 'end');
+      // An offer doesn't wait for a response that is still to be written: the connection ends after it (2.11).
+      const responses = [];
+      while (responses.at(-1) !== 'end') responses.push(await client.response());
+      assert.match(responses.join(), /^200 (?:keep,200 close|keep|close),end$/);
     });
   });
 }
