@@ -56,12 +56,15 @@ export function missing(all: readonly Migration[], { version, oldestService }: S
 // requests of other replicas queue behind it.
 const LOCK_TIMEOUT_MS = 250; // 5.8
 const LOCK_RETRY_MS = 1_000;
+const IDLE_TIMEOUT_MS = 1_000;
 
 // The number is arbitrary; nothing else locks it in this database. The statements after it must see what the
-// previous holder committed, so they can't share a snapshot with it.
+// previous holder committed, so they can't share a snapshot with it. If this client is lost between two
+// statements, the server ends the transaction, so that others get the lock.
 const BEGIN = `
   begin isolation level read committed;
   set local statement_timeout = 0; set local lock_timeout = ${LOCK_TIMEOUT_MS};
+  set local idle_in_transaction_session_timeout = ${IDLE_TIMEOUT_MS};
   select pg_advisory_xact_lock(7236128401)`;
 
 // Finds our record in any schema. Every role can read the catalog, so it also finds a schema that the role
