@@ -40,10 +40,6 @@ class Client implements Holder {
     this.isOpen = false;
     this.#ledger.remove(this);
   }
-
-  makeRoom(): void {
-    this.close();
-  }
 }
 
 interface Model {

@@ -1,0 +1,433 @@
+// Connections over fake sockets: random requests in random pieces, slow readers, late responses, resets and
+// stops. EVENTS sets the number of events, and FAST_CHECK_SEED repeats a run. The clock is the test's, so
+// nothing waits for a time; node's own timeouts arrive as the events that node documents.
+import assert from 'node:assert/strict';
+import http from 'node:http';
+import { after, describe, mock, test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import fc from 'fast-check';
+import { Peer, readResponses } from './peer.ts';
+
+const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
+const EVENTS = Number(process.env.EVENTS ?? 20_000);
+const MAX_EVENTS = 80; // of one run; fast-check makes half as many on average
+
+// clock.ts takes both when it is loaded, so the service is loaded after this.
+const clock = { ms: 1_000 };
+mock.method(performance, 'now', () => clock.ms);
+mock.timers.enable({ apis: ['setInterval'] });
+const { Listener } = await import('../../src/server/listener.ts');
+const { REASONS } = await import('../../src/server/connection.ts');
+const { Pipeline } = await import('../../src/pipeline.ts');
+const { Credential } = await import('../../src/auth/credential.ts');
+const { Tokens } = await import('../../src/auth/jwt.ts');
+const { FailureLimiter } = await import('../../src/auth/limiter.ts');
+const { compress } = await import('../../src/http/static.ts');
+const { text } = await import('../../src/http/reply.ts');
+const { openStore } = await import('../../src/store/index.ts');
+after(() => mock.reset());
+
+const UNREAD_MS = 60_000;
+const SWEEP_MS = 500;
+const LARGE = 'x'.repeat(60_000);
+const LINGER_MS = 2_000;
+const CONNECTION_BYTES = 32 * 1024;
+const ALL = Number.MAX_SAFE_INTEGER / 4;
+
+type Reason = (typeof REASONS)[number];
+
+/** A kind of request: its text, its method, and why the connection may end after it. */
+interface Kind {
+  readonly head: string; // without Host and X-Request-Id
+  readonly body?: string;
+  readonly ends?: readonly Reason[];
+}
+
+const post = 'POST /body HTTP/1.1\r\nContent-Type: application/json\r\n';
+const KINDS: Readonly<Record<string, Kind>> = {
+  now: { head: 'GET /now HTTP/1.1\r\n' },
+  head: { head: 'HEAD /now HTTP/1.1\r\n' },
+  options: { head: 'OPTIONS /now HTTP/1.1\r\n' },
+  late: { head: 'GET /late HTTP/1.1\r\n' },
+  large: { head: 'GET /large HTTP/1.1\r\n' },
+  pieces: { head: 'GET /pieces HTTP/1.1\r\n' },
+  unknown: { head: 'GET /unknown HTTP/1.1\r\n' },
+  broken: { head: 'GET /broken HTTP/1.1\r\n', ends: ['failed'] },
+  // Node refuses input that follows a request with `Connection: close`.
+  close: { head: 'GET /now HTTP/1.1\r\nConnection: close\r\n', ends: ['last', 'refused'] },
+  old: { head: 'GET /now HTTP/1.0\r\n', ends: ['last', 'refused'] },
+  oldPieces: { head: 'GET /pieces HTTP/1.0\r\n', ends: ['last', 'refused'] },
+  upgrade: { head: 'GET /now HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n', ends: ['last'] },
+  upgradeBody: {
+    head: `${post}Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n`,
+    body: '[12]',
+    ends: ['last', 'refused'],
+  },
+  // A body that follows a request in progress ends the connection (2.11).
+  post: { head: `${post}Content-Length: 6\r\n`, body: '[1234]', ends: ['last'] },
+  chunks: {
+    head: `${post}Transfer-Encoding: chunked\r\n`,
+    body: '1\r\n[\r\n2\r\n1]\r\n0\r\n\r\n',
+    ends: ['last'],
+  },
+  expect: {
+    head: `${post}Expect: 100-continue\r\nContent-Length: 4\r\n`,
+    body: '[12]',
+    ends: ['last'],
+  },
+  early: {
+    head: 'POST /late HTTP/1.1\r\nContent-Length: 9\r\n',
+    body: '[1234567]',
+    ends: ['last'],
+  },
+  tooLarge: { head: `${post}Content-Length: 999999\r\n`, body: 'x'.repeat(99), ends: ['last'] },
+  garbage: { head: 'NONSENSE\r\n', ends: ['refused', 'last'] },
+  badLength: { head: `${post}Content-Length: 1, 2\r\n`, ends: ['refused', 'last'] },
+  badChunk: {
+    head: `${post}Transfer-Encoding: chunked\r\n`,
+    body: 'zz\r\n',
+    ends: ['last', 'refused'],
+  },
+  twoHosts: { head: 'GET /now HTTP/1.1\r\nHost: b\r\n', ends: ['last'] },
+  connect: { head: 'CONNECT a:1 HTTP/1.1\r\n', ends: ['refused', 'last'] },
+  overflow: {
+    head: `GET /now HTTP/1.1\r\nX: ${'x'.repeat(17_000)}\r\n`,
+    ends: ['refused', 'last'],
+  },
+};
+
+/** Replies that wait for the test. */
+const late: (() => void)[] = [];
+let isStopping = false;
+const lately = () => new Promise<void>((resolve) => void late.push(resolve));
+const pieces = (hasEnd: boolean) => {
+  let next = 0;
+  return {
+    next() {
+      if (++next === 2) {
+        return lately().then(() => {
+          if (!hasEnd) throw new Error('broken');
+        });
+      }
+      return next < 5 ? Buffer.from(`piece ${next}`) : undefined;
+    },
+  };
+};
+const common = { access: 'none', accepts: [], returns: [], summary: '' } as const;
+const now = () => clock.ms;
+const store = await openStore(
+  { engine: 'sqlite', path: ':memory:' },
+  {
+    ...{ poolSize: 1, timeoutMs: 1_000, now, debug: () => {}, info: () => {} },
+    ...{ onUnavailable: () => {}, onAvailable: () => {}, onFatal: () => {} },
+  },
+);
+after(() => store.close());
+const document = await compress(Buffer.from('{}'), 'application/json');
+const pipeline = new Pipeline({
+  routes: {
+    'GET /now': { ...common, handle: () => text(200, 'now') },
+    'GET /late': { ...common, handle: () => lately().then(() => text(200, 'late')) },
+    'GET /large': { ...common, handle: () => text(200, LARGE) },
+    'GET /pieces': { ...common, handle: () => ({ status: 200, type: 'a/b', body: pieces(true) }) },
+    'GET /broken': { ...common, handle: () => ({ status: 200, type: 'a/b', body: pieces(false) }) },
+    'POST /body': { ...common, accepts: ['json'], handle: ({ body }) => text(200, `${body}`) },
+  },
+  services: {
+    ...{ store, note: '', openapi: document, docs: document, protectUsers: false, trustProxy: 0 },
+    credential: new Credential({ user: 'a', password: 'b', name: 'c' }),
+    tokens: new Tokens({ id: 'a', name: 'c' }, ['d'], now),
+    limiter: new FailureLimiter(60, now),
+  },
+  ...{ bodyLimitBytes: 1_000, corsOrigin: undefined, now },
+  isStopping: () => isStopping,
+  begin: () => {},
+  record: () => {},
+});
+
+/** A client, with what it has sent and why its connection may end. */
+class Client {
+  readonly peer: Peer;
+  readonly excuses = new Set<Reason>();
+  readonly #ids: string[] = []; // of its requests, in their order
+  readonly #kinds: Kind[] = []; // of the same requests
+  readonly #ends: number[] = []; // where each ends in what the client writes
+  readonly #heads = new Set<string>(); // the requests whose response has no body
+  #text = ''; // all requests
+  #sentLength = 0;
+  #limit = 33; // requests that must get a response at most: one in progress and 32 that wait
+  #isFinSent = false;
+  readonly #listeners = new Map<string | symbol, number>();
+
+  constructor(peer: Peer) {
+    this.peer = peer;
+    for (const name of peer.eventNames()) this.#listeners.set(name, peer.listenerCount(name));
+  }
+
+  write(kind: Kind, id: string): void {
+    if (kind.head.startsWith('HEAD')) this.#heads.add(id);
+    this.#ids.push(id);
+    this.#kinds.push(kind);
+    for (const reason of kind.ends ?? []) this.excuses.add(reason);
+    if (this.#ids.length > 33) this.excuses.add('last'); // 2.11
+    this.#text += `${kind.head}Host: a\r\nX-Request-Id: ${id}\r\n\r\n${kind.body ?? ''}`;
+    this.#ends.push(this.#text.length);
+  }
+
+  /** Sends a part of what has been written. */
+  send(share: number): void {
+    if (this.#isFinSent) return;
+    const rest = this.#text.length - this.#sentLength;
+    const end = this.#sentLength + Math.ceil(rest * share);
+    const text = this.#text.slice(this.#sentLength, end);
+    this.#sentLength = end;
+    if (text !== '') this.peer.send(text);
+  }
+
+  sendFin(): void {
+    if (this.#isFinSent) return;
+    this.#isFinSent = true;
+    this.endAfterSent('client', 'last', 'refused'); // Half a request is malformed.
+    this.peer.sendFin();
+  }
+
+  reset(): void {
+    this.fail('client');
+    this.peer.destroy(Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' }));
+  }
+
+  /** From now on the connection may close at once. */
+  fail(...reasons: readonly Reason[]): void {
+    for (const reason of reasons) this.excuses.add(reason);
+    this.#limit = 0;
+  }
+
+  /** From now on the connection may end after the responses to what has been sent. */
+  endAfterSent(...reasons: readonly Reason[]): void {
+    this.#endAfter(this.#sentLength, reasons);
+  }
+
+  /** The same, for a server that has yet to read some of it. */
+  endAfterRead(...reasons: readonly Reason[]): void {
+    this.#endAfter(this.#sentLength - this.peer.readableLength, reasons);
+  }
+
+  #endAfter(length: number, reasons: readonly Reason[]): void {
+    for (const reason of reasons) this.excuses.add(reason);
+    const requests = this.#ends.filter((end) => end <= length).length;
+    this.#limit = Math.min(this.#limit, requests);
+  }
+
+  /** Checks what the client has received so far. */
+  check(): void {
+    const { responses, rest } = this.#read();
+    const answered = responses.filter(({ id }) => this.#ids.includes(id)).map(({ id }) => id);
+    assert.deepEqual(answered, this.#ids.slice(0, answered.length), '2.11 in order, each once');
+    responses.forEach(({ id, status, isLast, isComplete }, i) => {
+      const isFinal = i === responses.length - 1;
+      const isRefusal = !this.#ids.includes(id);
+      assert.ok(isFinal || !isRefusal, `2.3 nothing follows a refusal: ${status}`);
+      assert.ok(isFinal || !isLast, '2.3 nothing follows the last response');
+      if (isRefusal && isComplete) assert.ok(isLast, 'a refusal is the last');
+    });
+    if (responses.at(-1)?.isLast) assert.equal(rest, '', 'nothing follows the last response');
+  }
+
+  /** Checks that nothing is missing. Call it when all has been sent, processed and taken. */
+  checkAll(): void {
+    const { responses } = this.#read();
+    const first = this.#kinds.findIndex(({ ends }) => ends !== undefined);
+    const kind = this.#kinds[first];
+    const before = first < 0 ? this.#ids.length : first;
+    // The first request of a connection gets a response, whatever the connection ends for.
+    const hasOwn = first === 0 && !kind?.ends?.includes('failed');
+    const count = Math.min(before + (hasOwn ? 1 : 0), this.#limit);
+    const complete = responses.filter(({ isComplete }) => isComplete);
+    assert.ok(complete.length >= count, `${count} responses, not ${complete.length}`);
+    if (this.excuses.size > 0) return;
+    assert.equal(complete.length, this.#ids.length, 'every request has a response');
+    assert.ok(!this.peer.hasFin && !this.peer.destroyed, 'the connection is kept');
+  }
+
+  /** Checks that requests have left no listeners on the socket. */
+  checkClosed(): void {
+    const { peer } = this;
+    assert.ok(peer.isClosed);
+    const most = (name: string | symbol) => Math.max(this.#listeners.get(name) ?? 0, 1);
+    const added = peer.eventNames().filter((name) => peer.listenerCount(name) > most(name));
+    assert.deepEqual(added, []);
+  }
+
+  #read() {
+    const { output, hasFin } = this.peer;
+    return readResponses(output, hasFin, (id) => this.#heads.has(id));
+  }
+}
+
+interface Event {
+  readonly name: string;
+  readonly client: number;
+  readonly kind: string;
+  readonly share: number; // of what could be sent or taken
+}
+
+const EVENT_NAMES = [
+  ...['write', 'write', 'write', 'send', 'send', 'send', 'sendAll', 'sendAll'],
+  ...['turn', 'turn', 'turn', 'take', 'take', 'takeAll', 'reply', 'reply', 'pass', 'connect'],
+  ...['fin', 'reset', 'timeout', 'idle', 'age', 'stop'],
+];
+// Most runs are of friendly requests, so that long sequences have no excuse.
+const FRIENDLY = Object.keys(KINDS).filter((name) => KINDS[name]!.ends === undefined);
+const eventOf = (kinds: readonly string[], names: readonly string[]) =>
+  fc.record<Event>({
+    name: fc.constantFrom(...names),
+    client: fc.nat(3),
+    kind: fc.constantFrom(...kinds),
+    share: fc.double({ min: 0.01, max: 1, noNaN: true }),
+  });
+const friendly = EVENT_NAMES.slice(0, EVENT_NAMES.indexOf('fin'));
+const options = { maxLength: MAX_EVENTS, size: 'max' } as const;
+const run = fc.record({
+  events: fc.oneof(
+    fc.array(eventOf(FRIENDLY, friendly), options),
+    fc.array(eventOf(Object.keys(KINDS), EVENT_NAMES), options),
+    fc.array(eventOf(Object.keys(KINDS), [...friendly, ...friendly, ...EVENT_NAMES]), options),
+  ),
+  maxConnections: fc.constantFrom(2, 3, 10_000, 10_000),
+  windowBytes: fc.constantFrom(0, 500, Number.MAX_SAFE_INTEGER),
+});
+type Run = typeof run extends fc.Arbitrary<infer T> ? T : never;
+
+async function play({ events, maxConnections, windowBytes }: Run): Promise<void> {
+  const created = mock.method(http, 'createServer');
+  const limits = { budgetBytes: 1e9, maxConnections, connectionBytes: CONNECTION_BYTES };
+  const timeouts = { idleTimeoutMs: 65_000, unreadTimeoutMs: UNREAD_MS };
+  const listener = new Listener(pipeline, { limits, ...timeouts });
+  const server = created.mock.calls[0]!.result!;
+  created.mock.restore();
+  const clients: Client[] = [];
+  isStopping = false;
+  let requests = 0;
+  let stopped: Promise<void> | undefined;
+  const connect = () => {
+    const isFull = clients.filter(({ peer }) => !peer.isClosed).length >= maxConnections;
+    const peer = new Peer(`192.0.2.${clients.length}`, windowBytes);
+    peer.on('error', () => {});
+    server.emit('connection', peer);
+    clients.push(new Client(peer));
+    if (isFull) for (const client of clients) client.fail('room');
+  };
+  const pass = (ms: number) => {
+    clock.ms += ms;
+    mock.timers.tick(SWEEP_MS);
+  };
+  const actions: Readonly<Record<string, (client: Client, event: Event) => void | Promise<void>>> =
+    {
+      connect: () => void (clients.length < 5 && !isStopping && connect()),
+      write: (client, { kind }) => client.write(KINDS[kind]!, `r${++requests}`),
+      send: (client, { share }) => client.send(share),
+      sendAll: (client) => client.send(1),
+      take: ({ peer }, { share }) => peer.receive(Math.ceil(share * 20_000)),
+      takeAll: ({ peer }) => peer.receive(ALL),
+      reply: (_client, { share }) => late.splice(Math.floor(share * late.length), 1)[0]?.(),
+      turn: () => turn(),
+      pass: (_client, { share }) => pass(share * 1_000),
+      fin: (client) => client.sendFin(),
+      reset: (client) => client.reset(),
+      timeout: (client) => {
+        if (client.peer.destroyed) return;
+        client.endAfterRead('timeout', 'last');
+        const error = Object.assign(new Error(), { code: 'ERR_HTTP_REQUEST_TIMEOUT' });
+        server.emit('clientError', error, client.peer);
+      },
+      idle: (client) => {
+        if (client.peer.destroyed) return;
+        client.fail('idle');
+        server.emit('timeout', client.peer);
+      },
+      age: () => {
+        for (const client of clients) client.fail('unread', 'last');
+        pass(UNREAD_MS + 1);
+      },
+      stop: () => {
+        if (isStopping) return;
+        for (const client of clients) client.endAfterSent('stopped', 'last');
+        isStopping = true;
+        stopped = listener.stop(SWEEP_MS, 0);
+      },
+    };
+  connect();
+  for (const event of events) {
+    await actions[event.name]!(clients[event.client % clients.length]!, event);
+    for (const client of clients) client.check();
+  }
+
+  // All is sent, taken and answered.
+  for (const { peer } of clients) peer.receive(ALL);
+  for (const client of clients) client.send(1);
+  await quiet(clients);
+  for (const client of clients) {
+    client.check();
+    client.checkAll();
+  }
+  const open = clients.filter(({ peer }) => !peer.destroyed);
+  const { heldBytes, states } = listener.usage();
+  if (states.idle === open.length) {
+    assert.equal(heldBytes, open.length * CONNECTION_BYTES, 'idle connections hold nothing else');
+  }
+  const kept = open.filter(({ excuses }) => excuses.size === 0);
+  for (const client of kept) client.sendFin();
+  await quiet(clients);
+  assert.ok(
+    kept.every(({ peer }) => peer.destroyed),
+    'a client that closes its side ends its connection',
+  );
+  pass(LINGER_MS + 1);
+  await quiet(clients);
+  assert.ok(
+    clients.every(({ peer }) => peer.destroyed || !peer.hasFin),
+    'lingering ends',
+  );
+  for (const client of clients) if (!client.peer.destroyed) client.fail('stopped');
+  listener.destroy();
+  await stopped;
+  await quiet(clients);
+
+  const { closed, ...rest } = listener.usage();
+  assert.equal(rest.heldBytes, 0, 'charges return to 0');
+  assert.ok(Object.values(rest.states).every((count) => count === 0));
+  const total = Object.values(closed).reduce((sum, count) => sum + count, 0);
+  assert.equal(total, clients.length, 'each connection is counted once');
+  for (const reason of REASONS) {
+    const excused = clients.filter(({ excuses }) => excuses.has(reason)).length;
+    assert.ok(closed[reason] <= excused, `${closed[reason]} closed: ${reason}; causes: ${excused}`);
+  }
+  for (const client of clients) client.checkClosed();
+}
+
+/** Resolves once replies and turns change nothing more. */
+async function quiet(clients: readonly Client[]): Promise<void> {
+  let before = '';
+  for (let same = 0; same < 4; ) {
+    for (const reply of late.splice(0)) reply();
+    await turn();
+    const state = clients.map(({ peer }) => `${peer.output.length} ${peer.destroyed}`).join();
+    same = state === before && late.length === 0 ? same + 1 : 0;
+    before = state;
+  }
+}
+
+describe('connections', () => {
+  test('2.3 2.11 6.3 answer in order, end for a named reason, and leave nothing behind', async () => {
+    let events = 0;
+    const property = fc.asyncProperty(run, async (given) => {
+      events += given.events.length;
+      await play(given);
+    });
+    const timers = process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+    await fc.assert(property, { seed: SEED, numRuns: Math.ceil(EVENTS / (MAX_EVENTS / 2)) });
+    const left = process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+    assert.equal(left, timers, 'no timer is left');
+    console.log(`# connections: ${events} events, seed ${SEED}`);
+  });
+});
