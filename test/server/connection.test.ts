@@ -53,9 +53,10 @@ const KINDS: Readonly<Record<string, Kind>> = {
   pieces: { head: 'GET /pieces HTTP/1.1\r\n' },
   unknown: { head: 'GET /unknown HTTP/1.1\r\n' },
   broken: { head: 'GET /broken HTTP/1.1\r\n', ends: ['failed'] },
-  close: { head: 'GET /now HTTP/1.1\r\nConnection: close\r\n', ends: ['last'] },
-  old: { head: 'GET /now HTTP/1.0\r\n', ends: ['last'] },
-  oldPieces: { head: 'GET /pieces HTTP/1.0\r\n', ends: ['last'] },
+  // Node refuses input that follows a request with `Connection: close`.
+  close: { head: 'GET /now HTTP/1.1\r\nConnection: close\r\n', ends: ['last', 'refused'] },
+  old: { head: 'GET /now HTTP/1.0\r\n', ends: ['last', 'refused'] },
+  oldPieces: { head: 'GET /pieces HTTP/1.0\r\n', ends: ['last', 'refused'] },
   upgrade: { head: 'GET /now HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n', ends: ['last'] },
   upgradeBody: {
     head: `${post}Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n`,
@@ -203,9 +204,18 @@ class Client {
 
   /** From now on the connection may end after the responses to what has been sent. */
   endAfterSent(...reasons: readonly Reason[]): void {
+    this.#endAfter(this.#sentLength, reasons);
+  }
+
+  /** The same, for a server that has yet to read some of it. */
+  endAfterRead(...reasons: readonly Reason[]): void {
+    this.#endAfter(this.#sentLength - this.peer.readableLength, reasons);
+  }
+
+  #endAfter(length: number, reasons: readonly Reason[]): void {
     for (const reason of reasons) this.excuses.add(reason);
-    const sent = this.#ends.filter((end) => end <= this.#sentLength).length;
-    this.#limit = Math.min(this.#limit, sent);
+    const requests = this.#ends.filter((end) => end <= length).length;
+    this.#limit = Math.min(this.#limit, requests);
   }
 
   /** Checks what the client has received so far. */
@@ -326,7 +336,7 @@ async function play({ events, maxConnections, windowBytes }: Run): Promise<void>
       reset: (client) => client.reset(),
       timeout: (client) => {
         if (client.peer.destroyed) return;
-        client.endAfterSent('timeout', 'last');
+        client.endAfterRead('timeout', 'last');
         const error = Object.assign(new Error(), { code: 'ERR_HTTP_REQUEST_TIMEOUT' });
         server.emit('clientError', error, client.peer);
       },
