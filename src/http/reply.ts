@@ -15,7 +15,7 @@ export interface Reply {
 
 /** A body of unknown length that is produced while the client reads it. */
 export interface Pieces {
-  /** Returns the next piece, undefined after the last, or a promise: call again once it has resolved. */
+  /** The next piece, undefined after the last, or a promise: call again once it has resolved. Never throws. */
   next(): Buffer | undefined | Promise<void>;
 }
 
