@@ -53,6 +53,8 @@ const { outputFiles } = await build({
   target: 'node18',
   charset: 'utf8',
   legalComments: 'inline',
+  // The build of the image has no tsconfig.json, and must give the same bytes.
+  tsconfigRaw: { compilerOptions: { alwaysStrict: true } },
   plugins: [modules],
   write: false,
   logLevel: 'warning',
