@@ -1,11 +1,11 @@
 // Node's timers and clocks, taken when this module is loaded. Fake timers that a test suite installs later
-// don't reach the service.
+// don't reach the service (9.9).
 import timers from 'node:timers/promises';
 
 const RealDate = Date;
 
 export const { setTimeout, clearTimeout, setInterval, clearInterval } = globalThis;
-export const { setImmediate, clearImmediate } = globalThis;
+export const { setImmediate, clearImmediate, queueMicrotask } = globalThis;
 export const sleep = timers.setTimeout;
 export const nextTurn = timers.setImmediate;
 

@@ -3,8 +3,10 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, globSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { stripTypeScriptTypes } from 'node:module';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
+import { STATUSES } from './support/every-route.ts';
 import { newFolder } from './support/program.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -20,7 +22,11 @@ const HOSTILE = {
   TLS_CERT_FILE: '/nowhere',
 };
 
-describe('the package', { timeout: 120_000 }, () => {
+/** Timers, clocks and queues that a test suite can fake. Node has fakes of the first four and of two more. */
+const TIMERS = ['setTimeout', 'setInterval', 'setImmediate', 'Date'];
+const OTHERS = ['performance', 'hrtime', 'queueMicrotask'];
+
+describe('the package', { timeout: 300_000 }, () => {
   let folder = '';
   let tarball = '';
   let packed: readonly string[] = [];
@@ -37,7 +43,25 @@ describe('the package', { timeout: 120_000 }, () => {
     tarball = filename;
     packed = files.map(({ path }) => path);
     npm(folder, 'install', '--no-audit', '--no-fund', '--prefer-offline', join(folder, filename));
+    const source = readFileSync(join(ROOT, 'test/support/every-route.ts'), 'utf8');
+    const script = stripTypeScriptTypes(source).replaceAll(/^export /gm, '');
+    writeFileSync(
+      join(folder, 'every-route.cjs'),
+      `${script}\nmodule.exports = { everyRoute, STATUSES };`,
+    );
   });
+
+  /** Installs packages and runs one of their programs; returns undefined without the registry. */
+  function runTool(packages: readonly string[], ...command: readonly string[]) {
+    const options = { cwd: folder, encoding: 'utf8', timeout: 240_000 } as const;
+    const flags = ['--no-audit', '--no-fund', '--no-save', '--prefer-offline'];
+    const install = spawnSync('npm', ['install', ...flags, tarball, ...packages], options);
+    if (/ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT/.test(install.stderr)) return undefined;
+    assert.equal(install.status, 0, install.stderr);
+    const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+    const { status, stdout, stderr } = spawnSync('npx', command, { ...options, env });
+    return { status, output: stdout + stderr };
+  }
 
   /** Runs node in the folder, with a hostile environment, until it exits. */
   function run(...args: readonly string[]) {
@@ -196,6 +220,71 @@ describe('the package', { timeout: 120_000 }, () => {
         await close();
       });`;
     assert.equal(evaluate(code, 'commonjs'), 200);
+  });
+
+  for (const [name, ...command] of [
+    ['publint@0.3.25', 'publint'],
+    ['@arethetypeswrong/cli@0.18.5', 'attw', '--no-color'],
+  ]) {
+    test(`9.6 ${command[0]} finds no problem for any resolver`, (t) => {
+      const result = runTool([String(name)], ...command, tarball);
+      if (result === undefined) return t.skip('needs the registry of npm');
+      assert.equal(result.status, 0, result.output);
+    });
+  }
+
+  for (const apis of [...TIMERS, 'scheduler.wait', 'AbortSignal.timeout', TIMERS.join()]) {
+    test(`9.9 node:test fakes ${apis}: every request is served, and close() ends`, () => {
+      const code = `
+        import { mock } from 'node:test';
+        import { start } from 'notes-users';
+        import { everyRoute } from './every-route.cjs';
+        mock.timers.enable({ apis: ${JSON.stringify(apis.split(','))} });
+        console.log(JSON.stringify(await everyRoute(start)));`;
+      assert.equal(evaluate(code), STATUSES);
+    });
+  }
+
+  for (const pool of ['forks', 'threads', 'vmForks', 'vmThreads']) {
+    test(`9.6 9.9 vitest in ${pool} fakes each timer alone, and all together`, (t) => {
+      const all = [...TIMERS, ...OTHERS];
+      const code = `
+        import { afterEach, expect, test, vi } from 'vitest';
+        import { start } from 'notes-users';
+        import { everyRoute, STATUSES } from './every-route.cjs';
+        afterEach(() => vi.useRealTimers());
+        test.each(${JSON.stringify([...all.map((name) => [name]), all].map((toFake) => ({ toFake })))})(
+          'fakes $toFake', async (options) => {
+            vi.useFakeTimers(options);
+            expect(await everyRoute(start)).toBe(STATUSES);
+          });`;
+      writeFileSync(join(folder, 'fake.vitest.mjs'), code);
+      writeFileSync(
+        join(folder, 'vitest.config.mjs'),
+        `export default { test: { include: ['fake.vitest.mjs'] } };`,
+      );
+      const result = runTool(['vitest@5.1.1'], 'vitest', 'run', '--pool', pool);
+      if (result === undefined) return t.skip('needs the registry of npm');
+      assert.equal(result.status, 0, result.output);
+    });
+  }
+
+  test('9.6 9.9 jest fakes each timer alone, and all together', (t) => {
+    const all = [...TIMERS, ...OTHERS, 'nextTick'];
+    const code = `
+      const { start } = require('notes-users');
+      const { everyRoute, STATUSES } = require('./every-route.cjs');
+      const all = ${JSON.stringify(all)};
+      afterEach(() => jest.useRealTimers());
+      test.each([...all.map((name) => [name]), all].map((faked) => ({ faked })))(
+        'fakes $faked', async ({ faked }) => {
+          jest.useFakeTimers({ doNotFake: all.filter((name) => !faked.includes(name)) });
+          expect(await everyRoute(start)).toBe(STATUSES);
+        });`;
+    writeFileSync(join(folder, 'fake.jest.cjs'), code);
+    const result = runTool(['jest@30.5.2'], 'jest', '--testRegex', 'fake.jest.cjs');
+    if (result === undefined) return t.skip('needs the registry of npm');
+    assert.equal(result.status, 0, result.output);
   });
 
   test('9.7 npx notes-users runs the program', () => {

@@ -2,6 +2,7 @@
 // can hold, before it holds it. If the charges of all exceed the budget, or there are too many connections, the
 // ledger closes some. One rule chooses them: those with the greatest product of what their network holds, what
 // they hold themselves, and the time for which we have waited for them. A client that waits for us doesn't age.
+import { queueMicrotask } from '../clock.ts';
 
 /** One connection, as the ledger sees it. */
 export interface Holder {
