@@ -190,6 +190,36 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
     }
   });
 
+  test('5.3 while another replica makes the tables in its schema, the service waits and then uses them', async () => {
+    const url = await createDatabase();
+    const role = await newRole(url, 'superuser');
+    await execute(url, `create schema ${role} authorization ${role}`);
+    const tables = readFileSync(
+      join(import.meta.dirname, '../../db/postgres/0001_users.sql'),
+      'utf8',
+    );
+    const sql = postgres(url, { max: 1, onnotice: () => {} });
+    try {
+      await sql.unsafe('begin; select pg_advisory_xact_lock(7236128401)'); // as in src/store/schema.ts
+      await sql.unsafe(`${tables}; insert into notes_users_schema values (1, 1)`);
+      await using program = await start({ DATABASE_URL: as(role, url) });
+      await until(async () => {
+        const waiting = await sql`select from pg_locks where locktype = 'advisory' and not granted`;
+        return waiting.length > 0;
+      });
+      await sql.unsafe('commit');
+      await ready(program);
+      assert.equal((await program.logged('using schema')).schema, 'public');
+      const names = await relations(url);
+      assert.deepEqual(
+        names.filter((name) => name.includes(role)),
+        [],
+      );
+    } finally {
+      await sql.end({ timeout: 5 });
+    }
+  });
+
   test('5.3 the log says that row-level security can hide users', async () => {
     const url = await createDatabase();
     const role = await newRole(url);

@@ -655,6 +655,16 @@ describe('5.2 SQLite', { timeout: 300_000 }, () => {
     assert.deepEqual(modesOf(file), { '': '600', '-wal': '600', '-shm': '600' });
   });
 
+  test('5.2 a lock of another process does not delay the start on a migrated file', async () => {
+    const url = await newDatabase('sqlite');
+    await (await start({ DATABASE_URL: url })).stop();
+    await using lock = await lockWrites(url);
+    await using program = await start({ DATABASE_URL: url });
+    assert.equal((await send(`${program.url}/users`)).body, '[]');
+    await lock.release();
+    await create(program, newEmail());
+  });
+
   test('5.2 a lock of another process does not block other requests', async () => {
     const url = await newDatabase('sqlite');
     await using program = await start({ DATABASE_URL: url });
