@@ -135,8 +135,13 @@ async function inspect(sql: Sql) {
       (select row_security_active(u.oid) from pg_class u join pg_class own using (relnamespace)
        where u.relname = 'users' and own.oid = max(record.tableoid)) as "hasRowSecurity"
     from ${schema}.notes_users_schema record`;
-  const [row] = await sql.unsafe(record).catch(advise(grant));
+  const foreign = `the table ${schema}.notes_users_schema is not a record of this service; nothing was changed. Drop it, or use another database`;
+  const [row] = await sql.unsafe(record).catch((err) => {
+    if (err.code === '42703') throw new UnusableDatabase(foreign); // undefined_column
+    return advise(grant)(err);
+  });
   const { version, oldestService, hasRowSecurity } = row!;
+  if (version === null) throw new UnusableDatabase(foreign);
   return { schema, grant, lacking: missing(all, { version, oldestService }), hasRowSecurity };
 }
 

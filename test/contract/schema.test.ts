@@ -115,6 +115,19 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
     assert.equal((await program.logged('using schema')).schema, `"My ""Note's"`);
   });
 
+  for (const columns of ['x int', 'version int, oldest_service int']) {
+    test(`5.3 a table of the record's name with (${columns}) is refused, and stays`, async () => {
+      const url = await createDatabase();
+      await execute(url, `create table notes_users_schema (${columns})`);
+      const before = await relations(url);
+      assert.match(
+        await refusal(url),
+        /public\.notes_users_schema is not a record of this service/,
+      );
+      assert.deepEqual(await relations(url), before);
+    });
+  }
+
   for (const copies of [['copy'], ['copy', 'other']]) {
     test(`5.3 with tables in ${copies.length + 1} schemas the service exits and names them`, async () => {
       const url = await createDatabase();
