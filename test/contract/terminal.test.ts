@@ -115,7 +115,8 @@ describe('6.2 one intention, several signals', () => {
       `6.2 Ctrl-C at npm start responds to a POST in flight and exits with 0 (${i})`,
       HAS_SCRIPT,
       async () => {
-        const terminal = ['-qec', 'npm start', '/dev/null'];
+        // With exec, because dash gets the signal too and would end with its own 130.
+        const terminal = ['-qec', 'exec npm start', '/dev/null'];
         const { child, closed, finish } = await startPosting('script', terminal);
         child.stdin.write('\x03');
         await closed();
