@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { SETTINGS, VARIABLES } from '../src/config.ts';
 import { stablePort } from '../test/support/daemon.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -13,7 +14,7 @@ const SRC = join(ROOT, 'src');
 
 /** Returns the README with every generated part up to date. */
 export async function renew(readme: string): Promise<string> {
-  const withTables = replace(replace(readme, 'routes', routeTable()), 'files', fileTable());
+  const withTables = replace(replace(readme, 'routes', routeTable()), 'settings', settingTable());
   const [session = ''] = /<!-- session -->.*<!-- \/session -->/s.exec(withTables) ?? [];
   const played = await replay(Array.from(session.matchAll(BLOCK), ([, block]) => block!));
   const replayed = session.replace(BLOCK, () => `\`\`\`console\n${played.shift()}\`\`\``);
@@ -59,7 +60,16 @@ export function routeTable(): string {
   return ['| Route | Credentials | Body | |', '|---|---|---|---|', ...rows].join('\n');
 }
 
-function fileTable(): string {
+function settingTable(): string {
+  const rows = VARIABLES.map((name) => {
+    const setting: { expected: string; meaning: string; default?: string } = SETTINGS[name];
+    const preset = setting.default === undefined ? '' : `\`${setting.default}\``;
+    return `| \`${name}\` | ${setting.meaning} | ${setting.expected} | ${preset} |`;
+  });
+  return ['| Variable | Meaning | Expected | Default |', '|---|---|---|---|', ...rows].join('\n');
+}
+
+export function fileTable(): string {
   const left = new Set(globSync('**/*.{js,ts,html}', { cwd: SRC }));
   const rows = READING_ORDER.flatMap((part) => {
     const [title, patterns] = part.split(' | ');
