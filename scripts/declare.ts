@@ -1,10 +1,10 @@
 // Writes dist/start.d.cts, the types of the package: the types of src/start.ts, with every setting
-// written out. The comment of a setting comes from its row in the README.
+// written out.
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { START_DEFAULTS, VARIABLES } from '../src/config.ts';
+import { SETTINGS, START_DEFAULTS, VARIABLES } from '../src/config.ts';
 import type { Settings } from '../src/start.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -18,25 +18,19 @@ function typesOf(declaration: string): ReadonlyMap<string, string> {
   return new Map(Array.from(found, ([, name, type]) => [name!, type!]));
 }
 
-/** Returns the comment of a setting: meaning, type with unit, and default of `start`. */
-function commentOf(readme: string, name: string): string {
-  const row = new RegExp(`^\\| \`${name}\` \\| (.+?) \\| (.+?) \\| (.+) \\|$`, 'm').exec(readme);
-  if (row === null) throw new Error(`README.md has no row for ${name}`);
-  // Removes links, because an editor can't follow the README's relative ones.
-  const [type, preset, meaning] = row
-    .slice(1)
-    .map((cell) => cell.replace(/ \(\[.*?\]\(.*?\)\)/g, ''));
-  const own = (START_DEFAULTS as Readonly<Record<string, string>>)[name];
-  const value = own === undefined ? preset : `\`${own}\``;
-  return `${meaning!.replace(/^[a-z]/, (letter) => letter.toUpperCase())}. Type: ${type}. Default: ${value}.`;
+/** Returns the comment of a setting: its meaning, valid values, and default of `start`. */
+function commentOf(name: keyof typeof SETTINGS): string {
+  const setting: { expected: string; meaning: string; default?: string } = SETTINGS[name];
+  const own = (START_DEFAULTS as Readonly<Record<string, string>>)[name] ?? setting.default;
+  const meaning = setting.meaning.replace(/^[a-z]/, (letter) => letter.toUpperCase());
+  return `${meaning}. Expects ${setting.expected}.${own === undefined ? '' : ` Default: \`${own}\`.`}`;
 }
 
 function settingsOf(types: ReadonlyMap<string, string>): string {
-  const readme = readFileSync(join(ROOT, 'README.md'), 'utf8');
   const fields = VARIABLES.filter((name) => name !== 'LOG_LEVEL').map((name) => {
     const type = types.get(name);
     if (type === undefined) throw new Error(`no type of ${name} in the declaration`);
-    return `    /** ${commentOf(readme, name)} */\n    readonly ${name}?: ${type} | undefined;\n`;
+    return `    /** ${commentOf(name)} */\n    readonly ${name}?: ${type} | undefined;\n`;
   });
   return `export interface Settings {\n${fields.join('')}}\n`;
 }

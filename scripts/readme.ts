@@ -1,19 +1,21 @@
-// Keeps README.md up to date: `node scripts/readme.ts` generates its tables from openapi.json and
-// src, and replays its console session. The tests compare the result of `renew` with the file.
+// `node scripts/readme.ts` generates the tables of README.md and docs/design.md from openapi.json and src, and
+// replays the console session of README.md. The tests compare the results of `renew` and `withFiles` with the pages.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { SETTINGS, VARIABLES } from '../src/config.ts';
 import { stablePort } from '../test/support/daemon.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const README = join(ROOT, 'README.md');
+const DESIGN = join(ROOT, 'docs/design.md');
 const SRC = join(ROOT, 'src');
 
 /** Returns the README with every generated part up to date. */
 export async function renew(readme: string): Promise<string> {
-  const withTables = replace(replace(readme, 'routes', routeTable()), 'files', fileTable());
+  const withTables = replace(replace(readme, 'routes', routeTable()), 'settings', settingTable());
   const [session = ''] = /<!-- session -->.*<!-- \/session -->/s.exec(withTables) ?? [];
   const played = await replay(Array.from(session.matchAll(BLOCK), ([, block]) => block!));
   const replayed = session.replace(BLOCK, () => `\`\`\`console\n${played.shift()}\`\`\``);
@@ -59,24 +61,42 @@ export function routeTable(): string {
   return ['| Route | Credentials | Body | |', '|---|---|---|---|', ...rows].join('\n');
 }
 
-function fileTable(): string {
-  const left = new Set(globSync('**/*.{js,ts,html}', { cwd: SRC }));
-  const rows = READING_ORDER.flatMap((part) => {
-    const [title, patterns] = part.split(' | ');
-    const files = patterns!.split(' ').flatMap((pattern) => {
+function settingTable(): string {
+  const rows = VARIABLES.map((name) => {
+    const setting: { expected: string; meaning: string; default?: string } = SETTINGS[name];
+    const preset = setting.default === undefined ? '' : `\`${setting.default}\``;
+    return `| \`${name}\` | ${setting.meaning} | ${setting.expected} | ${preset} |`;
+  });
+  return ['| Variable | Meaning | Expected | Default |', '|---|---|---|---|', ...rows].join('\n');
+}
+
+/** Returns docs/design.md with the files of each claim up to date. */
+export function withFiles(design: string): string {
+  const described = new Set<string>();
+  const rows = CLAIMS.flatMap(([claim, patterns]) => {
+    const files = patterns.split(' ').flatMap((pattern) => {
       const found = globSync(pattern, { cwd: SRC }).sort();
       if (found.length === 0) throw new Error(`src has no file ${pattern}`);
-      return found.filter((file) => left.delete(file));
+      return claim === 'The rest' ? found.filter((file) => !described.has(file)) : found;
     });
     const texts = files.map((file) => readFileSync(join(SRC, file), 'utf8'));
-    const lineCount = texts.reduce((sum, text) => sum + text.split('\n').length - 1, 0);
-    const rounded = Math.round(lineCount / 100) * 100;
+    const counts = texts.map((text) => text.split('\n').length - 1);
+    const sum = counts.reduce((total, count) => total + count, 0);
     return [
-      `| **${title}** | about ${rounded.toLocaleString('en')} lines |`,
-      ...files.map((file, i) => `| [\`${file}\`](src/${file}) | ${firstSentence(texts[i]!)} |`),
+      `| **${claim}** | **${rounded(sum, 50).toLocaleString('en')}** | |`,
+      ...files.map((file, i) => {
+        const text = described.has(file) ? '' : firstSentence(texts[i]!);
+        described.add(file);
+        return `| [\`${file}\`](../src/${file}) | ${rounded(counts[i]!, 10)} | ${text} |`;
+      }),
     ];
   });
-  return ['| File | |', '|---|---|', ...rows].join('\n');
+  return replace(design, 'files', ['| File | Lines | |', '|---|--:|---|', ...rows].join('\n'));
+}
+
+/** Up to the next step, so that not every change of src changes the page. */
+function rounded(lines: number, step: number): number {
+  return Math.ceil(lines / step) * step;
 }
 
 /** Returns the first sentence of the comment at the top of a file. */
@@ -86,14 +106,26 @@ function firstSentence(text: string): string {
   return sentence.replace(/:$/, '.');
 }
 
-/** The files in the order of an audit, by part. A file belongs to the first part that has it. */
-const READING_ORDER = [
-  'The API on one page | routes.ts route.ts user.ts',
-  'Security core: a morning | pipeline.ts http/router.ts http/message.ts http/body.ts http/form.ts auth/*.ts',
-  'Connections and memory | server/*.ts',
-  'Stores: an afternoon | store/*.ts',
-  'The rest, by interest | launch.js main.ts config.ts service.ts api/*.ts http/*.ts ops/*.ts **/*.{js,ts,html}',
-];
+/** The files that a reader must trust for each claim, in the order of reading. */
+const CLAIMS = [
+  [
+    'Who gets in',
+    'routes.ts route.ts pipeline.ts http/router.ts http/message.ts auth/*.ts api/access.ts http/body.ts http/media.ts http/form.ts',
+  ],
+  [
+    'No acknowledged write is lost, no update overwrites another',
+    'user.ts api/users.ts http/conditional.ts api/failures.ts store/*.ts',
+  ],
+  [
+    'Nobody is locked out, and no client ends the process',
+    'server/*.ts auth/limiter.ts http/address.ts http/form.ts http/body.ts',
+  ],
+  [
+    'Nothing leaks',
+    'http/errors.ts api/failures.ts http/reply.ts ops/*.ts docs.ts docs.html config.ts',
+  ],
+  ['The rest', '**/*.{js,ts,html}'],
+] as const;
 
 /** Runs the commands of all blocks in one shell and puts each output below its command. */
 async function replay(blocks: readonly string[]): Promise<string[]> {
@@ -143,4 +175,7 @@ function commandOf(block: string): string {
   return lines.slice(0, lines.findIndex((line) => !line.endsWith('\\')) + 1).join('\n');
 }
 
-if (import.meta.main) writeFileSync(README, await renew(readFileSync(README, 'utf8')));
+if (import.meta.main) {
+  writeFileSync(README, await renew(readFileSync(README, 'utf8')));
+  writeFileSync(DESIGN, withFiles(readFileSync(DESIGN, 'utf8')));
+}

@@ -19,10 +19,11 @@ export class InvalidConfig extends Error {
 }
 
 interface Setting<T> {
-  readonly expected: string; // the valid values, for error messages
+  readonly expected: string; // the valid values
+  readonly meaning?: string;
   // Returns undefined if the value is invalid, or throws an Error with the reason and what is expected.
   readonly parse: (value: string) => T | undefined;
-  readonly default?: T;
+  readonly default?: string;
   readonly isProse?: true; // may contain UNTYPABLE characters
 }
 
@@ -57,55 +58,106 @@ const port = integer(0, 65_535);
 const milliseconds = integer(0, 3_600_000);
 const boolean = oneOf([true, false]);
 const secret = string('a key of at least 32 bytes of UTF-8', (key) => Buffer.byteLength(key) >= 32);
+const login = string('a name without ":"', (value) => !value.includes(':'));
+const password = string('at least 8 characters', (value) => [...value.normalize()].length >= 8);
+const origin = string(
+  'an origin such as https://app.example, or *',
+  (value) => value === '*' || isOrigin(value),
+);
 const pemFile: Setting<string> = {
   expected: 'the path of a PEM file',
   parse: (path) => readPem(path) && path,
 };
+const database = {
+  expected: 'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE',
+  parse(url: string) {
+    const found = parseDatabaseUrl(url);
+    const rootCert = found?.engine === 'postgres' ? found.sslRootCert : undefined;
+    if (rootCert !== undefined && rootCert !== 'system')
+      readPem(rootCert, 'sslrootcert to be the path of a PEM file');
+    return found;
+  },
+};
 
-const SETTINGS = {
-  PORT: { ...port, default: 3000 },
-  HOST: text,
-  ADMIN_PORT: port,
-  ADMIN_HOST: text,
+/** By variable. The README's table and the types of the package have these texts (scripts). */
+export const SETTINGS = {
+  PORT: { ...port, default: '3000', meaning: 'port of the API; 0 picks a free one' },
+  HOST: { ...text, meaning: 'address that the API binds to; unset: all interfaces' },
+  ADMIN_PORT: { ...port, meaning: 'port of /live, /ready and /metrics; unset: none' },
+  ADMIN_HOST: { ...text, meaning: 'address that the admin listener binds to; unset: HOST' },
   DATABASE_URL: {
-    expected: 'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE',
-    parse(url) {
-      const database = parseDatabaseUrl(url);
-      const rootCert = database?.engine === 'postgres' ? database.sslRootCert : undefined;
-      if (rootCert !== undefined && rootCert !== 'system')
-        readPem(rootCert, 'sslrootcert to be the path of a PEM file');
-      return database;
-    },
-    default: parseDatabaseUrl('sqlite:data/service.db')!,
+    ...database,
+    default: 'sqlite:data/service.db',
+    meaning: 'database of the users; a URL of Postgres works as in libpq',
   },
-  DATABASE_POOL_SIZE: { ...integer(1, 100), default: 4 },
-  DATABASE_TIMEOUT_MS: { ...integer(100, 600_000), default: 5000 },
-  AUTH_USER: {
-    ...string('a name without ":"', (value) => !value.includes(':')),
-    default: 'admin',
+  DATABASE_POOL_SIZE: {
+    ...integer(1, 100),
+    default: '4',
+    meaning: 'maximum number of Postgres connections of this process',
   },
-  AUTH_PASSWORD: string('at least 8 characters', (value) => [...value.normalize()].length >= 8),
-  AUTH_NAME: { ...text, default: 'Administrator' },
-  SIGNING_SECRET: secret,
-  SIGNING_SECRET_PREVIOUS: secret,
-  NOTE_TITLE: { ...prose, default: 'Welcome' },
-  NOTE_CONTENTS: { ...prose, default: 'This note is kept by the service and read with a token.' },
-  PROTECT_USERS: { ...boolean, default: false },
-  TLS_CERT_FILE: pemFile,
-  TLS_KEY_FILE: pemFile,
-  TRUST_PROXY: { ...integer(0, 100), default: 0 },
-  AUTH_FAILURES_PER_MINUTE: { ...integer(0, 1000), default: 60 },
-  BODY_LIMIT_BYTES: { ...integer(1, 16 * 1024 * 1024), default: 16 * 1024 },
-  MEMORY_LIMIT_BYTES: integer(64 * 1024 * 1024, 9_999_999_999),
-  CORS_ORIGIN: string(
-    'an origin such as https://app.example, or *',
-    (value) => value === '*' || isOrigin(value),
-  ),
-  LOG_LEVEL: { ...oneOf(LEVELS), default: 'info' },
+  DATABASE_TIMEOUT_MS: {
+    ...integer(100, 600_000),
+    default: '5000',
+    meaning: 'maximum time a request waits for the store',
+  },
+  AUTH_USER: { ...login, default: 'admin', meaning: 'login of the credential user' },
+  AUTH_PASSWORD: { ...password, meaning: 'its password; unset: generated at each start' },
+  AUTH_NAME: { ...text, default: 'Administrator', meaning: 'its display name' },
+  SIGNING_SECRET: {
+    ...secret,
+    meaning:
+      'HS256 key of the tokens; unset: generated at each start, which invalidates all tokens',
+  },
+  SIGNING_SECRET_PREVIOUS: {
+    ...secret,
+    meaning: 'second key that only verifies, for a rotation',
+  },
+  NOTE_TITLE: { ...prose, default: 'Welcome', meaning: 'title of the note' },
+  NOTE_CONTENTS: {
+    ...prose,
+    default: 'This note is kept by the service and read with a token.',
+    meaning: 'contents of the note',
+  },
+  PROTECT_USERS: { ...boolean, default: 'false', meaning: '/users requires the token' },
+  TLS_CERT_FILE: { ...pemFile, meaning: 'certificate chain; with the key, the API uses HTTPS' },
+  TLS_KEY_FILE: { ...pemFile, meaning: 'private key of the certificate' },
+  TRUST_PROXY: {
+    ...integer(0, 100),
+    default: '0',
+    meaning: 'number of proxies in front, which add to X-Forwarded-For',
+  },
+  AUTH_FAILURES_PER_MINUTE: {
+    ...integer(0, 1000),
+    default: '60',
+    meaning: 'maximum number of wrong credentials of one address; 0: no limit',
+  },
+  BODY_LIMIT_BYTES: {
+    ...integer(1, 16 * 1024 * 1024),
+    default: '16384',
+    meaning: 'maximum size of a request body',
+  },
+  MEMORY_LIMIT_BYTES: {
+    ...integer(64 * 1024 * 1024, 9_999_999_999),
+    meaning: 'memory of the process; unset: the limit of the control group',
+  },
+  CORS_ORIGIN: { ...origin, meaning: 'origin from which browsers may call the API' },
+  LOG_LEVEL: { ...oneOf(LEVELS), default: 'info', meaning: 'info also logs each request' },
   // `Keep-Alive` announces whole seconds.
-  IDLE_TIMEOUT_MS: { ...integer(1000, 86_400_000), default: 65_000 },
-  SHUTDOWN_DELAY_MS: { ...milliseconds, default: 0 },
-  SHUTDOWN_TIMEOUT_MS: { ...milliseconds, default: 8000 },
+  IDLE_TIMEOUT_MS: {
+    ...integer(1000, 86_400_000),
+    default: '65000',
+    meaning: 'how long an idle connection is kept; longer than your load balancer keeps one',
+  },
+  SHUTDOWN_DELAY_MS: {
+    ...milliseconds,
+    default: '0',
+    meaning: 'how long a stopping process accepts connections while /ready fails',
+  },
+  SHUTDOWN_TIMEOUT_MS: {
+    ...milliseconds,
+    default: '8000',
+    meaning: 'maximum time a stop waits for requests in flight',
+  },
 } as const satisfies Record<string, Setting<unknown>>;
 
 type Name = keyof typeof SETTINGS;
@@ -114,7 +166,7 @@ type Name = keyof typeof SETTINGS;
 export type Config = {
   readonly [N in Name]:
     | Exclude<ReturnType<(typeof SETTINGS)[N]['parse']>, undefined>
-    | ((typeof SETTINGS)[N] extends { default: unknown } ? never : undefined);
+    | ((typeof SETTINGS)[N] extends { default: string } ? never : undefined);
 };
 
 export const VARIABLES = Object.keys(SETTINGS) as readonly Name[];
@@ -186,8 +238,9 @@ function readPem(path: string, expected = pemFile.expected): string {
 /** Returns the value or the default. Adds a problem if the value is invalid. */
 function read<N extends Name>(env: Environment, name: N, problems: string[]): Config[N] {
   const setting: Setting<unknown> = SETTINGS[name];
-  const value = setting === pemFile ? env[name] : valueOrFile(env, name, problems); // 1.3
-  if (!value) return setting.default as Config[N]; // 1.5
+  const isPath = setting.parse === pemFile.parse; // 1.3
+  const value = (isPath ? env[name] : valueOrFile(env, name, problems)) || setting.default; // 1.5
+  if (value === undefined) return undefined as Config[N];
   try {
     const [found] = (!setting.isProse && UNTYPABLE.exec(value)) || [];
     if (found !== undefined) {

@@ -9,7 +9,7 @@ import { nodeProblem } from './version.js';
  * Settings by the names of the environment variables. An undefined or empty one has its default.
  * There is no `LOG_LEVEL`, because nothing is printed.
  */
-// In the types of the package, scripts/declare.ts writes out each setting and its row of the README.
+// In the types of the package, scripts/declare.ts writes out each setting with its text.
 export type Settings = {
   readonly [N in Exclude<keyof Config, 'LOG_LEVEL'>]?:
     | (N extends 'DATABASE_URL' ? string : Config[N])
