@@ -114,7 +114,7 @@ const CLAIMS = [
   ],
   [
     'No acknowledged write is lost, no update overwrites another',
-    'user.ts api/users.ts http/conditional.ts api/failures.ts store/*.ts',
+    'user.ts api/users.ts api/preconditions.ts api/failures.ts store/*.ts',
   ],
   [
     'Nobody is locked out, and no client ends the process',

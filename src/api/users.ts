@@ -1,12 +1,12 @@
 // The six operations on users (contract section 4).
 import { forwardedPrefix } from '../http/address.ts';
-import { condition, entityTag } from '../http/conditional.ts';
 import { HttpError } from '../http/errors.ts';
 import { parseQuery } from '../http/query.ts';
 import { empty, json, type Pieces, type Reply } from '../http/reply.ts';
 import type { Context, RouteHandler, Services } from '../route.ts';
 import type { Page, User, UserChange, UserStore, WriteResult } from '../user.ts';
 import { FIELDS, isValid, matches, parseChange, parseNewUser } from '../user.ts';
+import { condition, entityTag } from './preconditions.ts';
 
 // Lists of at least this many users are streamed. Each read after the first takes at most this many (4.1).
 const PAGE_SIZE = 500;

@@ -59,13 +59,13 @@ export function expectsContinue({ headers, httpVersionMinor }: IncomingMessage):
   return httpVersionMinor === 1 && CONTINUE.test(headers.expect ?? ''); // 2.14
 }
 
-/** An error of node's parser, with the reason from llhttp. */
+/** An error of node's parser, with the reason from llhttp, or of a TLS handshake. */
 export type ParseError = Error & { readonly code?: string; readonly reason?: string };
 
 export function statusOfParseError({ code, reason }: ParseError): number {
   if (code === 'HPE_HEADER_OVERFLOW') return 431;
   if (code === 'HPE_CHUNK_EXTENSIONS_OVERFLOW') return 413;
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return 408;
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT' || code === 'ERR_TLS_HANDSHAKE_TIMEOUT') return 408;
   // 2.4: llhttp reports garbage after a supported version with the same code.
   if (code === 'HPE_INVALID_VERSION') return reason === 'Expected CRLF after version' ? 400 : 505;
   if (code === 'HPE_PAUSED_H2_UPGRADE') return 505; // the preface of HTTP/2, "PRI * HTTP/2.0"

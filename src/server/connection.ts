@@ -219,7 +219,9 @@ export class Connection implements Holder, Carrier {
     const reason = refusal.status === 408 ? 'timeout' : 'refused';
     const latest = this.#waiting.at(-1) ?? this.#current;
     const req = latest?.req ?? this.#unread;
-    if (req === undefined || req.complete) {
+    if (this.#state === 'handshake') {
+      this.close(reason);
+    } else if (req === undefined || req.complete) {
       this.#end({ reason, refusal });
     } else if (latest?.refuseBody !== undefined) {
       // The rest of a body is malformed or late. The refusal is that request's response.
@@ -257,7 +259,7 @@ export class Connection implements Holder, Carrier {
     if (this.#state === 'sending' && waitedMs > unreadTimeoutMs)
       this.close('unread'); // 6.3
     else if (this.#state === 'lingering' && waitedMs > LINGER_MS)
-      this.close('last'); // 2.13
+      this.close(); // 2.13
     else if (recordBytes > MAX_RECORD_BYTES) this.close('records'); // 6.3
   }
 
@@ -265,7 +267,7 @@ export class Connection implements Holder, Carrier {
    * Closes at once. RST tells the client that a response is incomplete, and frees the data that the
    * kernel has not sent yet. A TLS socket can't be reset; there the missing last chunk tells the client.
    */
-  close(reason: Reason): void {
+  close(reason?: Reason): void {
     const hasRequest = this.#current !== undefined;
     const socket = this.#socket;
     this.onClose(reason);

@@ -76,7 +76,9 @@ export class Listener {
       .on('timeout', (socket: OwnedSocket) => of(socket)?.close('idle'))
       .on('connect', (_req, socket: OwnedSocket) => of(socket)?.refuseTunnel())
       .on('clientError', (err: ParseError, socket: OwnedSocket) => {
-        if (of(socket)) of(socket)?.reject(err);
+        // Before the end of a handshake, only the TCP socket is ours.
+        const connection = of(socket) ?? (socket._parent && of(socket._parent));
+        if (connection) connection.reject(err);
         else socket.destroy();
       });
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();

@@ -1,23 +1,10 @@
 // Opens the store of DATABASE_URL. Each engine loads its driver on first use.
-import type { UserStore } from '../user.ts';
+import type { Store, StoreOptions } from './options.ts';
 import { openPostgres } from './postgres.ts';
 import { openSqlite } from './sqlite.ts';
 import type { Database } from './url.ts';
 
-export interface Store extends UserStore {
-  readonly connections?: { readonly used: number; readonly idle: number }; // to Postgres (7.3)
-}
-
-export interface StoreOptions {
-  readonly poolSize: number; // number of Postgres connections
-  readonly timeoutMs: number; // time limit of each call, queueing included
-  readonly now: () => number; // a monotonic clock in milliseconds
-  readonly onUnavailable: (cause: unknown) => void; // called once per outage, when it begins
-  readonly onAvailable: () => void; // called when the outage ends
-  readonly info: (message: string, fields: Readonly<Record<string, string>>) => void; // logs
-  readonly debug: StoreOptions['info'];
-  readonly onFatal: (err: Error) => void; // called if this version can never use the database
-}
+export type { Store, StoreOptions };
 
 /**
  * Opens one of the two stores (5.0). Postgres keeps connecting in the background.

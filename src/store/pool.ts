@@ -4,7 +4,7 @@
 // host fails, or an attempt does, the next attempt goes to the next host of the URL. A pass tries each host
 // once, and a pause follows it. The first attempt that succeeds moves all connections to its host.
 import { nextTurn, sleep } from '../clock.ts';
-import type { StoreOptions } from './index.ts';
+import type { StoreOptions } from './options.ts';
 import type { Batch, BatchSource } from './queue.ts';
 import { UnusableDatabase } from './schema.ts';
 import type { Session, SessionOptions } from './session.ts';

@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { ALWAYS, EmailTaken, StoreUnavailable } from '../user.ts';
-import type { Store, StoreOptions } from './index.ts';
+import type { Store, StoreOptions } from './options.ts';
 import { Pool, SURROUNDINGS } from './pool.ts';
 import type { CallResult, FailedOutcome, RunningKeys, Statement } from './queue.ts';
 import { NOT_DONE, Queue } from './queue.ts';

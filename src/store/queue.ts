@@ -7,7 +7,7 @@
 // or one for all. A line is served in the order of arrival. A write that has to wait for a running one holds
 // up only its own line.
 import { type Caller, CallerLeft, StoreUnavailable } from '../user.ts';
-import type { StoreOptions } from './index.ts';
+import type { StoreOptions } from './options.ts';
 
 const MAX_BATCH_SIZE = 500; // calls in one statement
 const MAX_WAITING = 20_000; // calls; further calls fail at once (4.17)

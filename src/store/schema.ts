@@ -7,7 +7,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import type { Sql } from 'postgres';
 import { sleep } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
-import type { StoreOptions } from './index.ts';
+import type { StoreOptions } from './options.ts';
 
 /** What a database records about its schema. */
 interface Schema {

@@ -7,7 +7,7 @@ import process from 'node:process';
 import type { Notice, Row, Sql } from 'postgres';
 import { clearImmediate, clearTimeout, setImmediate, setTimeout } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
-import type { StoreOptions } from './index.ts';
+import type { StoreOptions } from './options.ts';
 import { migratePostgres, UnusableDatabase } from './schema.ts';
 import { type Host, nameOf, type PostgresDatabase } from './url.ts';
 

@@ -6,7 +6,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { clearInterval, setImmediate, setInterval } from '../clock.ts';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { EmailTaken, holds, StoreUnavailable } from '../user.ts';
-import type { Store, StoreOptions } from './index.ts';
+import type { Store, StoreOptions } from './options.ts';
 import { type BatchSource, Queue } from './queue.ts';
 import { openFile, outcomeAfter, retry, transact, watchFiles } from './sqlite-file.ts';
 

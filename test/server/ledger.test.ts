@@ -163,8 +163,8 @@ function rankOf(client: Client, { clients, nowMs }: Model): number {
   const { network, site } = counterKeys(client.address);
   const networkBytes = bytesOf((address) => counterKeys(address).network === network);
   const siteBytes = bytesOf((address) => site !== undefined && counterKeys(address).site === site);
-  const waitedMs = client.waitingSinceMs === undefined ? 0 : nowMs - client.waitingSinceMs;
-  return Math.max(networkBytes, siteBytes / 64) * client.ownBytes * (1_000 + waitedMs);
+  const ms = client.waitingSinceMs === undefined ? 250 : 1_000 + nowMs - client.waitingSinceMs;
+  return Math.max(networkBytes, siteBytes / 64) * client.ownBytes * ms;
 }
 
 /** Those with the greatest ranks were closed, and not one more than necessary. */
@@ -306,17 +306,34 @@ describe('at the limit', () => {
     });
   });
 
-  test('6.17 a slow request outlives the fresh connections of few addresses', () => {
-    claim(full, ({ size, isBytes, ms }) => {
+  test('6.17 a slow request outlives fresh connections, also one from each of many addresses', () => {
+    claim(full, ({ size, networks, isBytes, ms }) => {
       const { ledger, accept, turn } = isBytes ? ledgerOf(size * 2, size * 100) : ledgerOf(size);
       const slow = accept('198.51.100.1');
       ledger.charge(slow, 80); // the greatest head
       slow.waitingSinceMs = undefined;
       for (let i = 0; i < 5 * size; i++) {
-        accept(`192.0.2.${i % Math.floor(size / 16)}`);
-        turn(ms);
+        accept(`192.0.2.${i % (10 * networks)}`);
+        if (i % 10 === 0) turn(ms % 10); // at least 1,000 a second
       }
+      turn();
       assert.ok(slow.isOpen);
+    });
+  });
+
+  test('6.17 a new connection outlives the slow requests of few addresses', () => {
+    claim(full, ({ size, isBytes, ms }) => {
+      const { ledger, accept, turn } = isBytes ? ledgerOf(size * 2, size * 150) : ledgerOf(size);
+      for (let i = 0; i < size; i++) {
+        const slow = accept(`192.0.2.${i % Math.floor(size / 4)}`);
+        ledger.charge(slow, 50);
+        slow.waitingSinceMs = undefined;
+      }
+      const newcomer = accept('198.51.100.1');
+      turn(ms); // its round trip
+      ledger.charge(newcomer, 50);
+      turn();
+      assert.ok(newcomer.isOpen);
     });
   });
 

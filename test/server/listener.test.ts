@@ -100,7 +100,7 @@ function serve(
 }
 
 describe('6.3 readers', { concurrency: true, timeout: 300_000 }, () => {
-  test('6.3 a reader that stops is disconnected after the inactivity timeout', async () => {
+  test('6.3, 7.3 a reader that stops is disconnected after the inactivity timeout', async () => {
     const accepted = Promise.withResolvers<Socket>();
     await using server = await serve([LARGE], accepted.resolve);
     const client = connect(server.port, '127.0.0.1').pause();
@@ -110,6 +110,7 @@ describe('6.3 readers', { concurrency: true, timeout: 300_000 }, () => {
     const took = performance.now() - began;
     client.destroy();
     assert.ok(took >= INACTIVITY_MS && took < 5 * INACTIVITY_MS, `after ${took} ms`);
+    assert.equal(server.server.usage().closed.unread, 1);
   });
 
   for (const { why, pieces, isTls, skip } of [
@@ -306,6 +307,21 @@ test('6.2 a stop serves a connection with a late TLS handshake, and closes one w
   assert.match(String(bytes), /^HTTP\/1\.1 200 /);
   await Promise.all([stopped, once(silent.resume(), 'close')]);
   assert.deepEqual(order, ['responded', 'stopped']);
+});
+
+test('4.14, 6.15, 7.3 a response that fails and an idle connection at a stop are counted', async () => {
+  const { server, port } = await listen((exchange) => {
+    response(exchange, { next: () => Promise.reject(new Error('no page')) });
+  });
+  const failing = connect(port, '127.0.0.1').on('error', () => {});
+  failing.write(GET);
+  const idle = connect(port, '127.0.0.1');
+  await once(idle, 'connect');
+  await until(() => failing.closed && server.usage().states.idle === 1);
+  await server.stop(1, 0);
+  const { failed, stopped, ...others } = server.usage().closed;
+  assert.deepEqual([failed, stopped], [1, 1]);
+  assert.ok(Object.values(others).every((count) => count === 0));
 });
 
 test('6.2 a stop without grace serves all requests of a pipeline', LIMITED, async () => {

@@ -29,8 +29,21 @@ const PLANTS: readonly Plant[] = [
   {
     claim: 'the time of our wait for a client counts for nothing',
     file: 'ledger',
-    text: '* (AGE_MS + waitedMs)',
-    replacement: '* (AGE_MS + 0 * waitedMs)',
+    text: 'FRESH_MS + now - waitingSinceMs',
+    replacement: 'FRESH_MS + 0 * waitingSinceMs',
+  },
+  {
+    // The rule before the model had claims about requests: fresh connections of many networks closed slow ones.
+    claim: 'a client that waits for us counts like one that has just connected',
+    file: 'ledger',
+    text: 'const WORKING_MS = FRESH_MS / 4;',
+    replacement: 'const WORKING_MS = FRESH_MS;',
+  },
+  {
+    claim: 'a client that waits for us is never closed while another can be',
+    file: 'ledger',
+    text: 'const WORKING_MS = FRESH_MS / 4;',
+    replacement: 'const WORKING_MS = 0;',
   },
   {
     claim: 'a /48 is as many networks as it has /64s',

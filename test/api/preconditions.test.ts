@@ -1,7 +1,7 @@
-// Entity tags and conditional requests (RFC 9110 8.8.3, 13.1). The lists are in vectors/users.ts.
+// The entity tags of users and conditional requests (RFC 9110 8.8.3, 13.1). The lists are in vectors/users.ts.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { condition, entityTag } from '../../src/http/conditional.ts';
+import { condition, entityTag } from '../../src/api/preconditions.ts';
 import { matches } from '../../src/user.ts';
 import { TAG_LISTS } from '../vectors/users.ts';
 

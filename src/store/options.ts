@@ -1,0 +1,17 @@
+// What both stores have in common: the options, and what the metrics read.
+import type { UserStore } from '../user.ts';
+
+export interface Store extends UserStore {
+  readonly connections?: { readonly used: number; readonly idle: number }; // to Postgres (7.3)
+}
+
+export interface StoreOptions {
+  readonly poolSize: number; // number of Postgres connections
+  readonly timeoutMs: number; // time limit of each call, queueing included
+  readonly now: () => number; // a monotonic clock in milliseconds
+  readonly onUnavailable: (cause: unknown) => void; // called once per outage, when it begins
+  readonly onAvailable: () => void; // called when the outage ends
+  readonly info: (message: string, fields: Readonly<Record<string, string>>) => void; // logs
+  readonly debug: StoreOptions['info'];
+  readonly onFatal: (err: Error) => void; // called if this version can never use the database
+}

@@ -1,0 +1,132 @@
+// 7.3 of the contract: what an operator sees of the connections, and of their ends (6.3, 6.17).
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { describe, test } from 'node:test';
+import { certificate, NO_OPENSSL } from '../support/certificate.ts';
+import { Page } from '../support/metrics.ts';
+import { type Program, start } from '../support/program.ts';
+import { until } from '../support/until.ts';
+
+const GET = 'GET / HTTP/1.1\r\nHost: x\r\n';
+const LAST = `${GET}Connection: close\r\n\r\n`;
+const HALF_BODY =
+  'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{';
+const NO_STATES = { handshake: 0, idle: 0, receiving: 0, working: 0, sending: 0, lingering: 0 };
+const KIBIBYTE = 1024;
+
+/** Opens a connection that reads everything and doesn't close its side by itself. */
+async function open(program: Program, text = ''): Promise<Socket> {
+  const { port } = new URL(program.url);
+  const socket = connect({ port: Number(port), host: '127.0.0.1', allowHalfOpen: true });
+  await once(socket.on('error', () => {}).resume(), 'connect');
+  socket.write(text);
+  return socket;
+}
+
+/** Returns the values of a family by its one label. */
+async function series(program: Program, name: string): Promise<Record<string, number>> {
+  const found = (await Page.of(program.adminUrl)).series(`http_server_${name}`);
+  return Object.fromEntries(
+    Object.entries(found).map(([label, value]) => [/"(.*)"/.exec(label)?.[1] ?? '', value]),
+  );
+}
+
+async function hasStates(program: Program, expected: Record<string, number>): Promise<void> {
+  const all = JSON.stringify({ ...NO_STATES, ...expected });
+  await until(async () => JSON.stringify(await series(program, 'connections')) === all);
+}
+
+async function hasClosed(program: Program, reason: string): Promise<void> {
+  await until(async () => (await series(program, 'connections_closed_total'))[reason] === 1);
+  const counts = Object.values(await series(program, 'connections_closed_total'));
+  assert.equal(
+    counts.reduce((sum, count) => sum + count, 0),
+    1,
+    `only ${reason}`,
+  );
+}
+
+describe('7.3 the connections of the API', { concurrency: true, timeout: 300_000 }, () => {
+  test('7.3, 6.17 are shown by state, with their charges, the maximum and the budget', async () => {
+    await using program = await start({ MEMORY_LIMIT_BYTES: '67108864' });
+    assert.deepEqual(await series(program, 'connections_limit'), { '': 10_000 });
+    // A quarter of 64 MiB minus 24 MiB: V8's limit leaves less.
+    assert.deepEqual(await series(program, 'charges_limit_bytes'), { '': 10 * KIBIBYTE ** 2 });
+    const charges = async () => (await series(program, 'charges_bytes'))[''];
+    assert.equal(await charges(), 0);
+
+    const idle = await open(program);
+    await open(program, `${GET}\r\n`);
+    await hasStates(program, { idle: 2 });
+    assert.equal(await charges(), 2 * 40 * KIBIBYTE);
+
+    const receiving = await open(program, HALF_BODY);
+    await hasStates(program, { idle: 2, receiving: 1 });
+    const head = HALF_BODY.split('\r\n').slice(1, -2).join('\r\n').length + 2;
+    assert.equal(await charges(), (3 * 40 + 16) * KIBIBYTE + head + 8, 'its head and one byte');
+
+    await open(program, LAST);
+    await hasStates(program, { idle: 2, receiving: 1, lingering: 1 });
+    await hasStates(program, { idle: 2, receiving: 1 });
+    for (const socket of [idle, receiving]) socket.destroy();
+    await hasStates(program, { idle: 1 });
+    assert.equal(await charges(), 40 * KIBIBYTE);
+  });
+
+  const TLS = 'over TLS';
+  const CLOSES = 'the client closes too';
+  const LEAVES = 'the client closes first';
+  for (const [reason, text, ...how] of [
+    ['client', `${GET}\r\n`, LEAVES],
+    ['client', '', LEAVES, TLS],
+    ['last', LAST, CLOSES],
+    ['last', LAST], // after 2 s
+    // Node doesn't see that the body is incomplete: the socket would stay in CLOSE-WAIT for 30 s.
+    ['last', HALF_BODY.replace('Host', 'Connection: upgrade\r\nUpgrade: h2c\r\nHost'), LEAVES],
+    ['refused', 'NONSENSE\r\n\r\n', CLOSES],
+    ['refused', 'NONSENSE\r\n\r\n'],
+    ['refused', 'NONSENSE\r\n\r\n', TLS],
+    ['timeout', GET, CLOSES],
+    ['timeout', GET],
+    ['timeout', '', TLS],
+    ['idle', `${GET}\r\n`, 'after IDLE_TIMEOUT_MS'],
+  ] as const) {
+    const words = [text.split('\r\n', 1)[0] || 'no byte', ...how].join(', ');
+    const isTls = how.some((word) => word === TLS);
+    test(`7.3 closed for the reason ${reason}: ${words}`, {
+      skip: isTls && NO_OPENSSL,
+    }, async () => {
+      const idle: Record<string, string> = reason === 'idle' ? { IDLE_TIMEOUT_MS: '1000' } : {};
+      await using program = await start(isTls ? certificate() : idle);
+      const socket = await open(program, text);
+      let received = '';
+      socket.on('data', (bytes) => {
+        received += bytes;
+      });
+      if (how.some((word) => word === LEAVES)) socket.end();
+      if (how.some((word) => word === CLOSES)) socket.on('end', () => socket.end());
+      await hasClosed(program, reason);
+      if (reason !== 'timeout') assert.doesNotMatch(received, /408/, 'no timeout was needed');
+    });
+  }
+
+  test('7.3, 6.17 closed for the reason room, with one log line a second and one at the end', async () => {
+    await using program = await start({ MEMORY_LIMIT_BYTES: '67108864' }); // 256 connections
+    const sockets = await Promise.all(Array.from({ length: 400 }, () => open(program)));
+    const lines = () => program.log.filter(({ message }) => /^connections /.test(message));
+    await until(() => lines().at(-1)?.message === 'connections have room');
+    const { room } = await series(program, 'connections_closed_total');
+    assert.ok(room! >= 400 - 256 && room! < 400 - 256 + 8, `${room}`);
+    const ends = lines().filter(({ message }) => message === 'connections have room');
+    assert.equal(ends.length, 1);
+    const made = lines().filter(({ message }) => message === 'connections closed to make room');
+    assert.equal(
+      made.reduce((sum, { count }) => sum + Number(count), 0),
+      room,
+    );
+    const times = lines().map(({ time }) => Date.parse(String(time)));
+    times.slice(1).forEach((time, i) => void assert.ok(time - times[i]! >= 990, `${times}`));
+    for (const socket of sockets) socket.destroy();
+  });
+});
