@@ -87,8 +87,9 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
       const ms = now() - exchange.startMs;
       metrics?.end(exchange, ms);
       log.request(exchange, ms);
-      const { fault, requestId } = exchange;
-      if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
+      const { fault, requestId, traceId } = exchange;
+      if (fault === undefined) return;
+      log.error('request failed', { requestId, traceId, cause: causeOf(fault) }); // 2.9
     },
   });
   const constrained = process.constrainedMemory();

@@ -10,7 +10,7 @@ export type Format = 'json' | 'text';
 /** Writes a text. Resolves when it can take more, and never rejects. */
 export type Sink = (text: string) => Promise<void>;
 
-type RequestField = 'requestId' | 'method' | 'route' | 'status' | 'bytes' | 'client';
+type RequestField = 'requestId' | 'traceId' | 'method' | 'route' | 'status' | 'bytes' | 'client';
 type Fields = Readonly<Record<string, string | number | undefined>>;
 
 const MAX_PENDING_CHARACTERS = 4 * 1024 * 1024; // Later lines are dropped and counted.
@@ -41,13 +41,14 @@ export class Log {
   /** Logs a request that took `ms` milliseconds, and its response (6.8). */
   request(exchange: Pick<Exchange, RequestField>, ms: number): void {
     if (this.#level < LEVELS.indexOf('info')) return;
-    const { requestId, method, route, status, bytes, client } = exchange;
+    const { requestId, traceId, method, route, status, bytes, client } = exchange;
     const time = this.#time();
+    const trace = traceId === undefined ? '' : `,"traceId":"${traceId}"`;
     // None of these values can contain a quote or a backslash, so JSON.stringify is not needed.
     this.#write(
       this.#format === 'text'
         ? `${time.slice(11, 23)} ${status} ${method} ${route} ${ms.toFixed(1)} ms ${bytes} B ${client} ${requestId}\n`
-        : `{"time":"${time}","level":"info","message":"request","requestId":"${requestId}","method":"${method}","route":"${route}","status":${status},"ms":${ms.toFixed(3)},"bytes":${bytes},"client":"${client}"}\n`,
+        : `{"time":"${time}","level":"info","message":"request","requestId":"${requestId}"${trace},"method":"${method}","route":"${route}","status":${status},"ms":${ms.toFixed(3)},"bytes":${bytes},"client":"${client}"}\n`,
     );
   }
 
