@@ -209,13 +209,13 @@ export class Connection implements Holder, Carrier {
   }
 
   /** Handles input that node's parser rejected, and requests that took too long to arrive. */
-  reject(err: ParseError): void {
+  reject(err: ParseError, message?: string): void {
     if (this.#ending !== undefined) return;
     if (!this.#socket.writable || err.code === 'ECONNRESET') {
       this.#socket.destroy();
       return;
     }
-    const refusal = new HttpError(statusOfParseError(err));
+    const refusal = new HttpError(statusOfParseError(err), message);
     const reason = refusal.status === 408 ? 'timeout' : 'refused';
     const latest = this.#waiting.at(-1) ?? this.#current;
     const req = latest?.req ?? this.#unread;

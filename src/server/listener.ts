@@ -77,7 +77,8 @@ export class Listener {
       .on('connect', (_req, socket: OwnedSocket) => of(socket)?.refuseTunnel())
       .on('clientError', (err: ParseError, socket: OwnedSocket) => {
         if (of(socket)) of(socket)?.reject(err);
-        else socket.destroy();
+        else if (err.code !== 'ERR_SSL_HTTP_REQUEST') socket.destroy();
+        else of(socket._parent!)?.reject(err, 'This port takes HTTPS; the request was plain HTTP.');
       });
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();
   }
