@@ -11,6 +11,7 @@ import { checkMessage, hasBody } from './http/message.ts';
 import { percentDecode } from './http/query.ts';
 import { empty, type Reply, rawReply, send } from './http/reply.ts';
 import { type Resource, Router } from './http/router.ts';
+import type { RequestField } from './ops/log.ts';
 import type { Route, RouteTable, Services } from './route.ts';
 import type { Handler } from './server/connection.ts';
 import type { Exchange } from './server/exchange.ts';
@@ -27,10 +28,7 @@ interface PipelineOptions {
 }
 
 /** A request and its response, as the log and the metrics see them. */
-type CompletedExchange = Pick<
-  Exchange,
-  'requestId' | 'traceId' | 'method' | 'client' | 'startMs' | 'route' | 'status' | 'bytes' | 'fault'
->;
+type CompletedExchange = Pick<Exchange, RequestField | 'startMs' | 'fault'>;
 
 const NO_REQUEST = { method: '', route: '', traceId: undefined, fault: undefined }; // input that is not a request
 

@@ -43,9 +43,11 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
   const { SIGNING_SECRET: secret = randomText(32), SIGNING_SECRET_PREVIOUS: previous } = config;
   const tls = readTls(config);
+  let notAfterMs: number | undefined; // of the certificate
   const checkValidity = ({ cert }: KeyPair) => {
     const { validFromDate, validToDate } = new X509Certificate(cert);
-    if (unixMs() >= validFromDate.getTime() && unixMs() <= validToDate.getTime()) return;
+    notAfterMs = validToDate.getTime();
+    if (unixMs() >= validFromDate.getTime() && unixMs() <= notAfterMs) return;
     const fields = { from: validFromDate.toISOString(), to: validToDate.toISOString() };
     log.error('TLS certificate is not valid now; replace it and send SIGHUP', fields);
   };
@@ -159,7 +161,8 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST), HOST);
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
-    const handler = adminHandler(isStopping, store, metrics, () => api.usage());
+    const exposition = () => metrics.exposition(api.usage(), log.droppedCount, notAfterMs);
+    const handler = adminHandler(isStopping, store, exposition);
     const adminOptions = { limits: adminLimits, ...timeouts };
     const admin = resources.adopt(new Listener(handler, adminOptions), destroy);
     adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);

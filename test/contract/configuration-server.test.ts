@@ -461,6 +461,11 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
       warnings().map(({ from, to }) => `${from} ${to}`),
       ['2020-01-01T00:00:00.000Z 2020-01-02T00:00:00.000Z'],
     );
+    const notAfter = async () => {
+      const { values } = await Page.of(program.adminUrl);
+      return values.get('tls_certificate_not_after_timestamp_seconds'); // 7.3
+    };
+    assert.equal(await notAfter(), Date.UTC(2020, 0, 2) / 1000);
     assert.match(String(warnings()[0]!.message), /^TLS certificate is not valid now; replace it/);
     for (const [i, pairUsed] of [expired, early, certificate()].entries()) {
       use(pairUsed);
@@ -471,6 +476,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
       warnings().map(({ from }) => String(from).slice(0, 4)),
       ['2020', '2020', '2050'],
     );
+    assert.ok((await notAfter())! > Date.now() / 1000);
   });
 
   for (const { kind, taken, refused } of [

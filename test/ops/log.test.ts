@@ -223,6 +223,10 @@ describe('writing to the sink', () => {
     const reports = lines.map((line) => JSON.parse(line));
     const dropped = reports.filter(({ message }) => message === 'log lines dropped');
     const counts = dropped.map(({ count }) => count);
+    assert.equal(
+      log.droppedCount,
+      counts.reduce((sum, count) => sum + count, 0),
+    );
     const logged = [kept.length, ...counts, reports.length - dropped.length];
     assert.equal(
       logged.reduce((sum, count) => sum + count, 0),
