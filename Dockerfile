@@ -47,5 +47,7 @@ ENTRYPOINT ["/usr/local/bin/node", \
   "--allow-fs-read=/app/", \
   "--allow-fs-read=/data/", \
   "--allow-fs-read=/run/secrets/", \
+  "--allow-fs-read=/proc/self/fd", \
+  "--allow-fs-read=/proc/self/limits", \
   "--allow-fs-write=/data/", \
   "/app/dist/main.cjs"]

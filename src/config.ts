@@ -1,5 +1,6 @@
 // Reads the settings from environment variables (contract section 1) and reports all problems at once.
 import { isUtf8 } from 'node:buffer';
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { LEVELS } from './ops/log.ts';
 import type { KeyPair } from './server/listener.ts';
@@ -191,8 +192,7 @@ export function readConfig(env: Environment, problems: string[] = []): Config {
   try {
     readTls(config);
   } catch (err) {
-    const expected = 'expected a PEM certificate chain, and in TLS_KEY_FILE its private key';
-    problems.push(`TLS_CERT_FILE: ${(err as Error).message}; ${expected}`);
+    problems.push((err as Error).message);
   }
   if (problems.length > 0) throw new InvalidConfig(problems);
   return config;
@@ -212,9 +212,31 @@ export function readAdminAddress(env: Environment): { host: string; port: number
 export function readTls({ TLS_CERT_FILE, TLS_KEY_FILE }: Config): KeyPair | undefined {
   if (TLS_CERT_FILE === undefined || TLS_KEY_FILE === undefined) return undefined;
   const pair = { cert: readPem(TLS_CERT_FILE), key: readPem(TLS_KEY_FILE) };
+  const chain = 'a PEM certificate chain';
+  const certificate = parsePem('TLS_CERT_FILE', chain, () => new X509Certificate(pair.cert));
+  const decrypted = `a PEM private key without a passphrase; to make one: openssl pkey -in ${TLS_KEY_FILE} -out NEW_FILE`;
+  const key = parsePem('TLS_KEY_FILE', decrypted, () => {
+    if (/[ ,]ENCRYPTED/.test(pair.key)) throw new Error(`${TLS_KEY_FILE} is encrypted`);
+    return createPrivateKey(pair.key);
+  });
+  // node:tls accepts an EC key with an RSA certificate, and then every handshake fails.
+  if (!certificate.checkPrivateKey(key)) {
+    const expected = `expected the key of the first certificate in ${TLS_CERT_FILE}`;
+    throw new Error(`TLS_KEY_FILE: ${TLS_KEY_FILE} has another key; ${expected}`);
+  }
   // Loading it only for TLS saves time and memory at startup.
-  process.getBuiltinModule('node:tls').createSecureContext(pair);
+  const { createSecureContext } = process.getBuiltinModule('node:tls');
+  parsePem('TLS_CERT_FILE', chain, () => createSecureContext(pair));
   return pair;
+}
+
+/** Adds the variable and what is expected to an error. */
+function parsePem<T>(name: Name, expected: string, parse: () => T): T {
+  try {
+    return parse();
+  } catch (err) {
+    throw new Error(`${name}: ${(err as Error).message}; expected ${expected}`);
+  }
 }
 
 /** serialized-origin = scheme "://" host [ ":" port ], in any scheme (RFC 6454 §7.1), as browsers send it. */

@@ -11,6 +11,7 @@ import { checkMessage, hasBody } from './http/message.ts';
 import { percentDecode } from './http/query.ts';
 import { empty, type Reply, rawReply, send } from './http/reply.ts';
 import { type Resource, Router } from './http/router.ts';
+import type { RequestField } from './ops/log.ts';
 import type { Route, RouteTable, Services } from './route.ts';
 import type { Handler } from './server/connection.ts';
 import type { Exchange } from './server/exchange.ts';
@@ -27,14 +28,16 @@ interface PipelineOptions {
 }
 
 /** A request and its response, as the log and the metrics see them. */
-type CompletedExchange = Pick<
-  Exchange,
-  'requestId' | 'method' | 'client' | 'startMs' | 'route' | 'status' | 'bytes' | 'fault'
->;
+type CompletedExchange = Pick<Exchange, RequestField | 'startMs' | 'fault'>;
 
-const NO_REQUEST = { method: '', route: '', fault: undefined }; // input that is not a request
+const NO_REQUEST = { method: '', route: '', traceId: undefined, fault: undefined }; // input that is not a request
 
 const REQUEST_ID = /^[A-Za-z0-9._-]{1,128}$/; // 2.2: harmless in a log line
+
+// 6.8, W3C Trace Context §3.2: a later version may append fields; neither id is zero. Node joins several
+// headers with a comma.
+const TRACEPARENT =
+  /^(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[^,]*)?$/;
 
 const CORS_EXPOSED = 'ETag, Link, Location, Retry-After, X-Request-Id';
 const CORS_ALLOWED = 'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id';
@@ -65,6 +68,8 @@ export class Pipeline implements Handler {
     const id = headers['x-request-id'];
     const isKept = typeof id === 'string' && REQUEST_ID.test(id);
     exchange.requestId = isKept ? id : this.#newRequestId(); // 2.2
+    const parent = headers.traceparent as string | undefined;
+    if (parent !== undefined) exchange.traceId = TRACEPARENT.exec(parent)?.[1];
     const forwardedFor = headers['x-forwarded-for'] as string | undefined;
     exchange.client = clientAddress(connection.address, forwardedFor, services.trustProxy);
     begin(method);

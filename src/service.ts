@@ -1,5 +1,5 @@
 // Wires the parts together: settings in, a running service out. Used by main.ts and start.ts.
-import { randomBytes } from 'node:crypto';
+import { randomBytes, X509Certificate } from 'node:crypto';
 import { totalmem } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
 import { Credential } from './auth/credential.ts';
@@ -14,7 +14,7 @@ import { Metrics } from './ops/metrics.ts';
 import { Pipeline } from './pipeline.ts';
 import { routes } from './routes.ts';
 import { adminLimits, apiLimits, STOP_GRACE_MS } from './server/limits.ts';
-import { Listener } from './server/listener.ts';
+import { type KeyPair, Listener } from './server/listener.ts';
 import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
 import { StoreUnavailable } from './user.ts';
@@ -43,6 +43,15 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
   const { SIGNING_SECRET: secret = randomText(32), SIGNING_SECRET_PREVIOUS: previous } = config;
   const tls = readTls(config);
+  let notAfterMs: number | undefined; // of the certificate
+  const checkValidity = ({ cert }: KeyPair) => {
+    const { validFromDate, validToDate } = new X509Certificate(cert);
+    notAfterMs = validToDate.getTime();
+    if (unixMs() >= validFromDate.getTime() && unixMs() <= notAfterMs) return;
+    const fields = { from: validFromDate.toISOString(), to: validToDate.toISOString() };
+    log.error('TLS certificate is not valid now; replace it and send SIGHUP', fields);
+  };
+  if (tls) checkValidity(tls);
   const [openapi, docs] = await readDocuments();
   const opened = await openStore(DATABASE_URL, {
     poolSize: config.DATABASE_POOL_SIZE,
@@ -87,8 +96,9 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
       const ms = now() - exchange.startMs;
       metrics?.end(exchange, ms);
       log.request(exchange, ms);
-      const { fault, requestId } = exchange;
-      if (fault !== undefined) log.error('request failed', { requestId, cause: causeOf(fault) }); // 2.9
+      const { fault, requestId, traceId } = exchange;
+      if (fault === undefined) return;
+      log.error('request failed', { requestId, traceId, cause: causeOf(fault) }); // 2.9
     },
   });
   const constrained = process.constrainedMemory();
@@ -142,6 +152,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
       if (pair === undefined) return; // 6.9
       api.reloadTls(pair);
       log.info('TLS certificate reloaded');
+      checkValidity(pair);
     } catch (err) {
       log.error('TLS certificate not reloaded', { cause: (err as Error).message });
     }
@@ -150,7 +161,8 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST), HOST);
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
-    const handler = adminHandler(isStopping, store, metrics, () => api.usage());
+    const exposition = () => metrics.exposition(api.usage(), log.droppedCount, notAfterMs);
+    const handler = adminHandler(isStopping, store, exposition);
     const adminOptions = { limits: adminLimits, ...timeouts };
     const admin = resources.adopt(new Listener(handler, adminOptions), destroy);
     adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);

@@ -451,9 +451,38 @@ describe('TLS', () => {
 
   test('a key of another certificate is a problem', () => {
     const [problem, ...rest] = problems({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: otherKeyFile });
-    assert.match(problem!, /^TLS_CERT_FILE: .*; expected .*TLS_KEY_FILE/);
+    assert.equal(
+      problem,
+      `TLS_KEY_FILE: ${otherKeyFile} has another key; expected the key of the first certificate in ${certFile}`,
+    );
     assert.deepEqual(rest, []);
   });
+
+  // OpenSSL compares the key only with a certificate of the same kind.
+  test('a key of another kind is a problem', () => {
+    const rsa = join(folder, 'rsa.pem');
+    execFileSync('openssl', ['genrsa', '-out', rsa, '2048'], { stdio: 'pipe' });
+    const [problem, ...rest] = problems({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: rsa });
+    assert.match(problem!, /^TLS_KEY_FILE: .*rsa\.pem has another key; expected /);
+    assert.deepEqual(rest, []);
+  });
+
+  for (const command of ['pkey', 'ec']) {
+    test(`a key that openssl ${command} encrypted is a problem, and the line has the command that decrypts it`, () => {
+      const encrypted = join(folder, `${command}.pem`);
+      const options = ['-aes256', '-passout', 'pass:secret', '-in', keyFile, '-out', encrypted];
+      execFileSync('openssl', [command, ...options], { stdio: 'pipe' });
+      const [problem, ...rest] = problems({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: encrypted });
+      assert.deepEqual(rest, []);
+      const line = /^TLS_KEY_FILE: (.*) is encrypted; expected .*: openssl (.*) NEW_FILE$/;
+      const [, file, found] = line.exec(problem!)!;
+      assert.equal(file, encrypted);
+      const decrypted = join(folder, 'decrypted.pem');
+      const args = [...found!.split(' '), decrypted, '-passin', 'pass:secret'];
+      execFileSync('openssl', args, { stdio: 'pipe' });
+      assert.deepEqual(problems({ TLS_CERT_FILE: certFile, TLS_KEY_FILE: decrypted }), []);
+    });
+  }
 
   test('a certificate that is not PEM is a problem', () => {
     const env = { TLS_CERT_FILE: file('no.pem', 'secret'), TLS_KEY_FILE: keyFile };

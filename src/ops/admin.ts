@@ -4,7 +4,6 @@ import { errorReply, type Reply, rawReply, send, text } from '../http/reply.ts';
 import type { Handler } from '../server/connection.ts';
 import type { Exchange } from '../server/exchange.ts';
 import type { UserStore } from '../user.ts';
-import type { Metrics, Usage } from './metrics.ts';
 
 const COMMON = ['X-Content-Type-Options', 'nosniff'];
 const ALLOW = 'GET, HEAD';
@@ -13,8 +12,7 @@ const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 export function adminHandler(
   isStopping: () => boolean,
   store: UserStore,
-  metrics: Metrics,
-  usage: () => Usage,
+  exposition: () => string,
 ): Handler {
   const replyTo = async ({ req }: Exchange): Promise<Reply> => {
     const [path] = req.url!.split('?', 1);
@@ -22,8 +20,7 @@ export function adminHandler(
     const isAllowed = req.method === 'GET' || req.method === 'HEAD';
     if (!isAllowed) throw new HttpError(405, undefined, ['Allow', ALLOW]);
     if (path === '/live') return text(200, 'live\n'); // 7.1
-    if (path === '/metrics')
-      return { status: 200, type: METRICS_TYPE, body: metrics.exposition(usage()) }; // 7.3
+    if (path === '/metrics') return { status: 200, type: METRICS_TYPE, body: exposition() }; // 7.3
     if (isStopping()) return text(503, 'not ready: stopping\n'); // 6.2
     const unavailable = (err: unknown) =>
       text(503, `not ready: store unavailable: ${firstCauseOf(err)}\n`); // 7.2

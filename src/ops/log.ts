@@ -10,7 +10,14 @@ export type Format = 'json' | 'text';
 /** Writes a text. Resolves when it can take more, and never rejects. */
 export type Sink = (text: string) => Promise<void>;
 
-type RequestField = 'requestId' | 'method' | 'route' | 'status' | 'bytes' | 'client';
+export type RequestField =
+  | 'requestId'
+  | 'traceId'
+  | 'method'
+  | 'route'
+  | 'status'
+  | 'bytes'
+  | 'client';
 type Fields = Readonly<Record<string, string | number | undefined>>;
 
 const MAX_PENDING_CHARACTERS = 4 * 1024 * 1024; // Later lines are dropped and counted.
@@ -20,8 +27,9 @@ export class Log {
   readonly #format: Format;
   readonly #sink: Sink;
   readonly #now: () => number;
+  droppedCount = 0; // lines, since the start (7.3)
   #pending = '';
-  #dropped = 0;
+  #reportedCount = 0; // of those
   #writing: Promise<void> | undefined; // until the sink has taken everything
   #nowMs = 0;
   #nowText = '';
@@ -41,13 +49,14 @@ export class Log {
   /** Logs a request that took `ms` milliseconds, and its response (6.8). */
   request(exchange: Pick<Exchange, RequestField>, ms: number): void {
     if (this.#level < LEVELS.indexOf('info')) return;
-    const { requestId, method, route, status, bytes, client } = exchange;
+    const { requestId, traceId, method, route, status, bytes, client } = exchange;
     const time = this.#time();
+    const trace = traceId === undefined ? '' : `,"traceId":"${traceId}"`;
     // None of these values can contain a quote or a backslash, so JSON.stringify is not needed.
     this.#write(
       this.#format === 'text'
         ? `${time.slice(11, 23)} ${status} ${method} ${route} ${ms.toFixed(1)} ms ${bytes} B ${client} ${requestId}\n`
-        : `{"time":"${time}","level":"info","message":"request","requestId":"${requestId}","method":"${method}","route":"${route}","status":${status},"ms":${ms.toFixed(3)},"bytes":${bytes},"client":"${client}"}\n`,
+        : `{"time":"${time}","level":"info","message":"request","requestId":"${requestId}"${trace},"method":"${method}","route":"${route}","status":${status},"ms":${ms.toFixed(3)},"bytes":${bytes},"client":"${client}"}\n`,
     );
   }
 
@@ -81,7 +90,7 @@ export class Log {
 
   #write(line: string): void {
     if (this.#pending.length > MAX_PENDING_CHARACTERS) {
-      this.#dropped++; // 6.10
+      this.droppedCount++; // 6.10
       return;
     }
     this.#pending += line;
@@ -94,8 +103,9 @@ export class Log {
     while (this.#pending !== '') {
       const text = this.#pending;
       this.#pending = '';
-      if (this.#dropped > 0) this.error('log lines dropped', { count: this.#dropped });
-      this.#dropped = 0;
+      const count = this.droppedCount - this.#reportedCount;
+      this.#reportedCount += count;
+      if (count > 0) this.error('log lines dropped', { count });
       await this.#sink(text);
     }
     this.#writing = undefined;

@@ -209,18 +209,18 @@ export class Connection implements Holder, Carrier {
   }
 
   /** Handles input that node's parser rejected, and requests that took too long to arrive. */
-  reject(err: ParseError): void {
+  reject(err: ParseError, message?: string): void {
     if (this.#ending !== undefined) return;
     if (!this.#socket.writable || err.code === 'ECONNRESET') {
       this.#socket.destroy();
       return;
     }
-    const refusal = new HttpError(statusOfParseError(err));
+    const refusal = new HttpError(statusOfParseError(err), message);
     const reason = refusal.status === 408 ? 'timeout' : 'refused';
     const latest = this.#waiting.at(-1) ?? this.#current;
     const req = latest?.req ?? this.#unread;
-    if (this.#state === 'handshake') {
-      this.close(reason);
+    if (this.#state === 'handshake' && message === undefined) {
+      this.close(reason); // a response could not be encrypted
     } else if (req === undefined || req.complete) {
       this.#end({ reason, refusal });
     } else if (latest?.refuseBody !== undefined) {

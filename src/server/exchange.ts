@@ -27,6 +27,7 @@ export class Exchange implements Incoming, Outgoing {
   isLast: boolean; // The connection closes after this response.
   refuseBody: ((err: HttpError) => void) | undefined; // while the body is read: ends the request
   requestId = '';
+  traceId: string | undefined; // from a valid `traceparent`
   client = ''; // the client's address; behind trusted proxies, from X-Forwarded-For
   startMs = 0;
   route = ''; // the route's pattern; empty if no route matched

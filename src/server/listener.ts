@@ -78,8 +78,9 @@ export class Listener {
       .on('clientError', (err: ParseError, socket: OwnedSocket) => {
         // Before the end of a handshake, only the TCP socket is ours.
         const connection = of(socket) ?? (socket._parent && of(socket._parent));
-        if (connection) connection.reject(err);
-        else socket.destroy();
+        if (connection === undefined) socket.destroy();
+        else if (err.code !== 'ERR_SSL_HTTP_REQUEST') connection.reject(err);
+        else connection.reject(err, 'This port takes HTTPS; the request was plain HTTP.');
       });
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();
   }

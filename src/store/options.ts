@@ -2,7 +2,9 @@
 import type { UserStore } from '../user.ts';
 
 export interface Store extends UserStore {
-  readonly connections?: { readonly used: number; readonly idle: number }; // to Postgres (7.3)
+  // To Postgres; `waiting` are calls that wait for one (7.3).
+  readonly connections?: Readonly<Record<'used' | 'idle' | 'limit' | 'waiting', number>>;
+  readonly walBytes?: number | undefined; // size of SQLite's write-ahead log (7.3)
 }
 
 export interface StoreOptions {

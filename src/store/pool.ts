@@ -69,10 +69,11 @@ export class Pool {
     this.#connect();
   }
 
-  /** Number of connections in use, and idle (7.3). */
-  get connections(): { readonly used: number; readonly idle: number } {
+  get connections() {
     const used = this.#connections.filter(({ batch }) => batch).length;
-    return { used, idle: this.#connections.length - used };
+    const waiting = [...this.#queues].reduce((sum, { size }) => sum + size, 0);
+    const { poolSize: limit } = this.#options;
+    return { used, idle: this.#connections.length - used, limit, waiting };
   }
 
   /** Runs the calls of the queue once all requests of this turn of the event loop have arrived. */

@@ -2,6 +2,7 @@
 // commit reaches disk. SQLite is synchronous and blocks the event loop while it works. So writes that
 // arrive in one turn of the event loop share a commit, and calls for the same page share a read. A turn
 // reads pages for a few milliseconds. Finding one user takes microseconds, so it happens at once.
+import { statSync } from 'node:fs';
 import type { DatabaseSync } from 'node:sqlite';
 import { clearInterval, setImmediate, setInterval } from '../clock.ts';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
@@ -112,6 +113,9 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
     list: (page, caller) => lists.call(page, caller),
     update: (id, set, condition, caller) => writes.call(() => update(id, set, condition), caller),
     delete: (id, condition, caller) => writes.call(() => remove(id, condition), caller),
+    get walBytes() {
+      return statSync(`${path}-wal`, { throwIfNoEntry: false })?.size;
+    },
     async ping() {
       checkFiles(); // 7.2
       await read(() => void statements.ping.get());

@@ -1,6 +1,6 @@
 // Section 7 of the contract: the admin listener.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { connect } from 'node:net';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
@@ -308,6 +308,63 @@ for (const store of STORES) {
         const [delay] = Object.values(page.series(`nodejs_eventloop_delay_${which}_seconds`));
         assert.ok(delay! >= 0 && delay! < 10, `${which} ${delay}`);
       }
+      const age = Date.now() / 1000 - page.values.get('process_start_time_seconds')!;
+      assert.ok(age > 0 && age < 300, `${age}`);
+      const used = page.values.get('nodejs_heap_size_used_bytes')!;
+      const all = page.values.get('nodejs_heap_size_total_bytes')!;
+      assert.ok(1e6 < used && used <= all && all < memory!, `${used} of ${all}`);
+      assert.equal(page.values.get('log_dropped_lines_total'), 0);
+      assert.equal(page.names.has('process_open_fds'), process.platform === 'linux');
+    });
+
+    test('7.3 each store has metrics of its own', async () => {
+      const url = await newDatabase(store);
+      await using program = await start({ DATABASE_URL: url, DATABASE_POOL_SIZE: '3' });
+      await ready(program);
+      const body = { name: 'Ada', email: 'ada@example.com' };
+      await send(`${program.url}/users`, { method: 'POST', body });
+      const { values } = await Page.of(program.adminUrl);
+      const walBytes =
+        store === 'sqlite' ? statSync(`${url.slice('sqlite:'.length)}-wal`).size : undefined;
+      assert.notEqual(walBytes, 0);
+      assert.equal(values.get('sqlite_wal_size_bytes'), walBytes);
+      const limit = { sqlite: undefined, postgres: 3 }[store];
+      assert.equal(values.get('db_client_connection_max'), limit);
+    });
+
+    test('7.3 calls that wait for a connection are counted', {
+      skip: store === 'sqlite',
+    }, async () => {
+      const url = await newDatabase(store);
+      const settings = { DATABASE_POOL_SIZE: '1', DATABASE_TIMEOUT_MS: '60000' };
+      await using program = await start({ DATABASE_URL: url, ...settings });
+      await ready(program);
+      const waiting = async () => {
+        const { values } = await Page.of(program.adminUrl);
+        return values.get('db_client_connection_pending_requests');
+      };
+      assert.equal(await waiting(), 0);
+      const unlock = await lock(url, store);
+      const requests = [send(`${program.url}/users/1`)];
+      const used =
+        'db_client_connections{db_system_name="postgresql",db_client_connection_state="used"}';
+      await until(async () => (await Page.of(program.adminUrl)).values.get(used) === 1);
+      for (let id = 2; id < 6; id++) requests.push(send(`${program.url}/users/${id}`));
+      await until(async () => (await waiting()) === 4);
+      await unlock();
+      await Promise.all(requests);
+      assert.equal(await waiting(), 0);
+    });
+
+    test('7.3 garbage collections are counted by kind', async () => {
+      await using program = await start({ DATABASE_URL: await newDatabase(store) });
+      const count = async () => {
+        const series = (await Page.of(program.adminUrl)).series('nodejs_gc_duration_seconds_count');
+        return series['kind="minor"'] ?? 0;
+      };
+      const isMore = (before: number) => until(async () => (await count()) > before);
+      await isMore(0);
+      await isMore(await count());
     });
 
     test('7.3 no label has a value from a request, except those of the route table', async () => {

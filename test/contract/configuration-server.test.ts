@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:https';
 import { connect, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
@@ -15,6 +15,7 @@ import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 import postgres from 'postgres';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { type HttpResponse, raw, send } from '../support/client.ts';
+import { Page } from '../support/metrics.ts';
 import { createDatabase, freePort } from '../support/postgres.ts';
 import { newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/program.ts';
 import { until } from '../support/until.ts';
@@ -363,8 +364,18 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     const response = await askTls(program.url, first);
     assert.deepEqual([response.status, response.fingerprint], [200, first.fingerprint]);
     assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
-    const plain = await raw(program.url, 'GET / HTTP/1.1\r\nHost: x\r\n\r\n').catch(() => '');
-    assert.doesNotMatch(plain, /^HTTP\/1\.1 200/);
+    for (const method of ['GET', 'DELETE']) {
+      const plain = await raw(program.url, `${method} / HTTP/1.1\r\nHost: x\r\n\r\n`);
+      assert.match(
+        plain,
+        /^HTTP\/1\.1 400 [\s\S]*\r\n\r\nThis port takes HTTPS; the request was plain/,
+      );
+    }
+    await program.until(({ log }) => log.filter(({ status }) => status === 400).length === 2);
+    assert.equal(await raw(program.url, 'no TLS either\r\n\r\n').catch(() => ''), '');
+    const { values } = await Page.of(program.adminUrl);
+    assert.equal(values.get('http_server_connections_closed_total{reason="refused"}'), 2);
+    assert.equal(values.get('http_server_connections{state="lingering"}'), 0);
   });
 
   test('1 TLS_CERT_FILE, TLS_KEY_FILE: a wrong pair exits with 78 and names its variable', async () => {
@@ -377,7 +388,15 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
       [{ TLS_CERT_FILE: file('no PEM'), TLS_KEY_FILE: first.key }, /^TLS_(CERT|KEY)_FILE: /],
       [{ TLS_CERT_FILE: file(''), TLS_KEY_FILE: first.key }, /^TLS_CERT_FILE: .* is empty;/],
       [{ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: file('') }, /^TLS_(CERT|KEY)_FILE: .* is empty;/],
-      [{ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: second.key }, /^TLS_(CERT|KEY)_FILE: /],
+      [{ TLS_CERT_FILE: first.cert, TLS_KEY_FILE: second.key }, /^TLS_KEY_FILE: .* another key;/],
+      [
+        { TLS_CERT_FILE: first.cert, TLS_KEY_FILE: certificate('rsa').TLS_KEY_FILE },
+        /another key;/,
+      ],
+      [
+        { TLS_CERT_FILE: first.cert, TLS_KEY_FILE: file('-----BEGIN ENCRYPTED PRIVATE KEY-----') },
+        /^TLS_KEY_FILE: .* is encrypted; expected .*: openssl pkey -in /,
+      ],
     ] as const;
     for (const [env, line] of rows) {
       const { exit, stdout, lines } = await run({ ...COMPLETE, ...env });
@@ -423,6 +442,41 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
       .filter(({ level }) => level === 'error')
       .map(({ message }) => message);
     assert.deepEqual(lines, Array(4).fill('TLS certificate not reloaded'));
+  });
+
+  test('1 TLS_CERT_FILE: one that is not valid now is used, with an error line at startup and at each reload', async () => {
+    const expired = certificate('ec', ['20200101000000Z', '20200102000000Z']);
+    const early = certificate('ec', ['20500101000000Z', '20510101000000Z']);
+    const used = { cert: join(newFolder(), 'cert'), key: join(newFolder(), 'key') };
+    const use = ({ TLS_CERT_FILE: cert, TLS_KEY_FILE: key }: typeof expired) => {
+      copyFileSync(cert, used.cert);
+      copyFileSync(key, used.key);
+    };
+    use(expired);
+    await using program = await start({ TLS_CERT_FILE: used.cert, TLS_KEY_FILE: used.key });
+    const warnings = () => program.log.filter(({ level }) => level === 'error');
+    const reloads = () =>
+      program.log.filter(({ message }) => message === 'TLS certificate reloaded');
+    assert.deepEqual(
+      warnings().map(({ from, to }) => `${from} ${to}`),
+      ['2020-01-01T00:00:00.000Z 2020-01-02T00:00:00.000Z'],
+    );
+    const notAfter = async () => {
+      const { values } = await Page.of(program.adminUrl);
+      return values.get('tls_certificate_not_after_timestamp_seconds'); // 7.3
+    };
+    assert.equal(await notAfter(), Date.UTC(2020, 0, 2) / 1000);
+    assert.match(String(warnings()[0]!.message), /^TLS certificate is not valid now; replace it/);
+    for (const [i, pairUsed] of [expired, early, certificate()].entries()) {
+      use(pairUsed);
+      program.process.kill('SIGHUP');
+      await program.until(() => reloads().length === i + 1);
+    }
+    assert.deepEqual(
+      warnings().map(({ from }) => String(from).slice(0, 4)),
+      ['2020', '2020', '2050'],
+    );
+    assert.ok((await notAfter())! > Date.now() / 1000);
   });
 
   for (const { kind, taken, refused } of [

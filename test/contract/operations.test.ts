@@ -17,7 +17,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
-import { basic, send } from '../support/client.ts';
+import { basic, raw, send } from '../support/client.ts';
 import { newFolder, PASSWORD, Program, start, USER } from '../support/program.ts';
 
 const ENTRY = join(import.meta.dirname, '../../src/main.ts');
@@ -48,6 +48,51 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
       client: '127.0.0.1',
     });
     assert.equal(lost?.route, '');
+  });
+
+  const traceId = '4bf92f3577b34da6a3ce929d0e0e4736';
+  const valid = `00-${traceId}-00f067aa0ba902b7-01`;
+  const heads: string[] = [];
+  const expected: string[] = [];
+  for (const [why, isValid, ...values] of [
+    ['version 00', true, valid],
+    ['version 00 between blanks', true, ` ${valid} `],
+    ['flags that are unknown', true, valid.replace(/..$/, 'ff')],
+    ['a later version', true, valid.replace('00-', 'cc-')],
+    ['a later version with more fields', true, `${valid.replace('00-', 'fe-')}-what-ever`],
+    ['a later version with an empty field', true, `${valid.replace('00-', '01-')}-`],
+    ['version ff', false, valid.replace('00-', 'ff-')],
+    ['version 00 with more fields', false, `${valid}-01`],
+    ['version 00 and a trailing dash', false, `${valid}-`],
+    ['a later version that continues without a dash', false, `${valid.replace('00-', 'cc-')}.x`],
+    ['a trace id of zeros', false, valid.replace(traceId, '0'.repeat(32))],
+    ['a parent id of zeros', false, valid.replace(/-[0-9a-f]{16}-/, `-${'0'.repeat(16)}-`)],
+    ['upper case', false, valid.toUpperCase()],
+    ['letters that are not hexadecimal', false, valid.replace('4bf9', '4bg9')],
+    ['a short trace id', false, valid.replace('4bf9', '4bf')],
+    ['no flags', false, valid.slice(0, -3)],
+    ['a quote', false, `${valid.replace('00-', 'cc-')}"`],
+    ['an empty value', false, ''],
+    ['two headers', false, valid, valid],
+    ['two headers of a later version', false, ...Array(2).fill(`cc${valid.slice(2)}-x`)],
+  ] as const) {
+    const id = why.replaceAll(' ', '-');
+    const lines = values.map((value) => `traceparent: ${value}\r\n`);
+    heads.push(`GET / HTTP/1.1\r\nHost: x\r\nX-Request-Id: ${id}\r\n${lines.join('')}\r\n`);
+    if (isValid) expected.push(id);
+  }
+  test('6.8 a valid traceparent puts traceId into the line, any other does not', async () => {
+    await using program = await start();
+    const end = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
+    for (const head of heads) await raw(program.url, head + end);
+    const lines = () => program.log.filter(({ message }) => message === 'request');
+    await program.until(() => lines().length === 2 * heads.length);
+    const traced = lines().filter((line) => 'traceId' in line);
+    assert.deepEqual(
+      traced.map(({ requestId }) => requestId),
+      expected,
+    );
+    for (const line of traced) assert.equal(line.traceId, traceId);
   });
 
   test('6.8 the bytes of a HEAD response are 0', async () => {

@@ -13,6 +13,11 @@ describe('a family', () => {
       '# HELP a_bytes Some bytes.\n# TYPE a_bytes gauge\na_bytes{b="x",c="y"} 1.5\na_bytes{b="z",c="y"} 1e+21\n',
     ));
 
+  test('can be one value without labels, or absent', () => {
+    assert.match(family('a', 'gauge', 'A.', 0), /\na 0\n$/);
+    assert.equal(family('a', 'gauge', 'A.', undefined), '');
+  });
+
   for (const { why, labels, text } of [
     { why: 'without labels there are no braces', labels: {}, text: 'a 1' },
     { why: 'an empty label is left out', labels: { b: '', c: 'd' }, text: 'a{c="d"} 1' },

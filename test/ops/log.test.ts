@@ -5,6 +5,7 @@ import { type Format, LEVELS, type Level, Log } from '../../src/ops/log.ts';
 
 const REQUEST = {
   requestId: 'r-1',
+  traceId: undefined,
   method: 'GET',
   route: '/users/{id}',
   status: 200,
@@ -75,6 +76,13 @@ describe('lines as JSON', () => {
     assert.deepEqual(texts, [
       '{"time":"2026-01-02T03:04:05.006Z","level":"info","message":"request","requestId":"r-1","method":"GET","route":"/users/{id}","status":200,"ms":1.235,"bytes":61,"client":"192.0.2.1"}\n',
     ]);
+  });
+
+  test('6.8 with a trace id, it follows the request id', async () => {
+    const { log, texts } = kept();
+    log.request({ ...REQUEST, traceId: 'abc' }, 1);
+    await log.flush();
+    assert.match(texts[0]!, /"requestId":"r-1","traceId":"abc","method":/);
   });
 
   test('a request without a route has a JSON line too', async () => {
@@ -215,6 +223,10 @@ describe('writing to the sink', () => {
     const reports = lines.map((line) => JSON.parse(line));
     const dropped = reports.filter(({ message }) => message === 'log lines dropped');
     const counts = dropped.map(({ count }) => count);
+    assert.equal(
+      log.droppedCount,
+      counts.reduce((sum, count) => sum + count, 0),
+    );
     const logged = [kept.length, ...counts, reports.length - dropped.length];
     assert.equal(
       logged.reduce((sum, count) => sum + count, 0),

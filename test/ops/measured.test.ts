@@ -36,7 +36,7 @@ function measured(t: TestContext, call: (name: string, args: unknown[]) => Promi
   const recorded = () => {
     const sums =
       /^db_client_operation_duration_seconds_sum\{db_system_name="sqlite",(.*)\} (.*)$/gm;
-    return Array.from(metrics.exposition(API).matchAll(sums), ([, labels, seconds]) => [
+    return Array.from(metrics.exposition(API, 0).matchAll(sums), ([, labels, seconds]) => [
       labels!.replace('db_operation_name=', '').replace('error_type=', ''),
       Number(seconds) * 1000,
     ]);

@@ -1,6 +1,8 @@
 // The metrics of requests, store operations and the process.
 import assert from 'node:assert/strict';
-import { cpuUsage, memoryUsage } from 'node:process';
+import { execFileSync } from 'node:child_process';
+import { closeSync, openSync } from 'node:fs';
+import { cpuUsage, memoryUsage, uptime } from 'node:process';
 import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { Metrics } from '../../src/ops/metrics.ts';
@@ -27,7 +29,7 @@ function metricsOf(t: TestContext, pool: Pool = {}): Metrics {
 /** Returns the lines that begin with the name. */
 function lines(metrics: Metrics, name: string): string[] {
   return metrics
-    .exposition(API)
+    .exposition(API, 0)
     .split('\n')
     .filter((line) => line.startsWith(name));
 }
@@ -120,7 +122,7 @@ describe('requests', () => {
 
 describe('the store', () => {
   test('an operation has its engine, its name and, if it failed, its error type', async (t) => {
-    const metrics = metricsOf(t, { connections: { used: 0, idle: 0 } });
+    const metrics = metricsOf(t, { connections: { used: 0, idle: 0, limit: 4, waiting: 0 } });
     const find = async (id: number) => {
       if (id === 0) throw new TypeError();
     };
@@ -137,18 +139,34 @@ describe('the store', () => {
   });
 
   test('each page counts connections by state', (t) => {
-    const pool = { connections: { used: 1, idle: 3 } };
+    const pool = { connections: { used: 1, idle: 3, limit: 5, waiting: 7 } };
     const metrics = metricsOf(t, pool);
     const state = (name: string) =>
       `db_client_connections{db_system_name="postgresql",db_client_connection_state="${name}"}`;
     const connections = () => lines(metrics, 'db_client_connections');
     assert.deepEqual(connections(), [`${state('idle')} 3`, `${state('used')} 1`]);
-    pool.connections = { used: 4, idle: 0 };
+    pool.connections = { used: 4, idle: 0, limit: 5, waiting: 8 };
     assert.deepEqual(connections(), [`${state('idle')} 0`, `${state('used')} 4`]);
+    assert.deepEqual(lines(metrics, 'db_client_connection_'), [
+      'db_client_connection_max 5',
+      'db_client_connection_pending_requests 8',
+    ]);
   });
 
-  test('a store without connections has no connection lines', (t) =>
-    assert.deepEqual(lines(metricsOf(t), 'db_client_connections'), []));
+  test('a file that can no longer be read only leaves its size out', (t) => {
+    const state = {
+      get walBytes(): number {
+        throw new Error('EIO');
+      },
+    };
+    assert.deepEqual(lines(metricsOf(t, state), 'sqlite_wal_size_bytes'), []);
+    assert.deepEqual(lines(metricsOf(t, { walBytes: 0 }), 'sqlite_'), ['sqlite_wal_size_bytes 0']);
+  });
+
+  test('a store without connections and without a file has no lines for them', (t) => {
+    assert.deepEqual(lines(metricsOf(t), 'db_client_connection'), []);
+    assert.deepEqual(lines(metricsOf(t), 'sqlite_'), []);
+  });
 });
 
 describe('the process', () => {
@@ -167,7 +185,7 @@ describe('the process', () => {
     const metrics = metricsOf(t);
     const before = cpuUsage().user / 1e6;
     block(50);
-    const exposition = metrics.exposition(API);
+    const exposition = metrics.exposition(API, 0);
     const user = value(exposition, 'process_cpu_time_seconds_total\\{cpu_mode="user"\\}');
     assert.ok(user > before && user <= cpuUsage().user / 1e6, `${user}`);
     assert.ok(value(exposition, 'process_cpu_time_seconds_total\\{cpu_mode="system"\\}') > 0);
@@ -175,9 +193,48 @@ describe('the process', () => {
     assert.ok(share > 0.5 && share < 2, `${share}`);
   });
 
+  test('a certificate, dropped lines and the start have their own values', (t) => {
+    const page = metricsOf(t).exposition(API, 3, 1_500);
+    assert.equal(value(page, 'tls_certificate_not_after_timestamp_seconds'), 1.5);
+    assert.equal(value(page, 'log_dropped_lines_total'), 3);
+    const startedMs = Date.now() - uptime() * 1000;
+    const difference = value(page, 'process_start_time_seconds') * 1000 - startedMs;
+    assert.ok(Math.abs(difference) < 2_000, `${difference}`);
+    assert.doesNotMatch(metricsOf(t).exposition(API, 3), /tls_/);
+  });
+
+  test('open files are counted', { skip: process.platform !== 'linux' && 'needs /proc' }, (t) => {
+    const metrics = metricsOf(t);
+    const open = () => value(metrics.exposition(API, 0), 'process_open_fds');
+    const before = open();
+    const files = Array.from({ length: 50 }, () => openSync(import.meta.filename, 'r'));
+    const after = open();
+    for (const file of files) closeSync(file);
+    assert.equal(after - before, 50);
+    const max = execFileSync('/bin/sh', ['-c', 'ulimit -n'], { encoding: 'utf8' });
+    assert.ok(value(metrics.exposition(API, 0), 'process_max_fds') >= Number(max));
+  });
+
+  test('collections are counted by kind until the metrics are closed', async (t) => {
+    const metrics = metricsOf(t);
+    const count = () => {
+      const name = 'nodejs_gc_duration_seconds_count{kind="minor"}';
+      return Number(lines(metrics, name)[0]?.slice(name.length) ?? 0);
+    };
+    const collect = async () => {
+      for (let i = 0; i < 100; i++) Array.from({ length: 100_000 }, (_, n) => ({ n }));
+      await pause(20); // for the observer
+    };
+    while (count() === 0) await collect();
+    metrics.close();
+    const last = count();
+    await collect();
+    assert.equal(count(), last);
+  });
+
   test('a blocked event loop shows in the next page, and not in the one after it', async (t) => {
     const metrics = metricsOf(t);
-    const max = () => value(metrics.exposition(API), 'nodejs_eventloop_delay_max_seconds');
+    const max = () => value(metrics.exposition(API, 0), 'nodejs_eventloop_delay_max_seconds');
     max();
     // A delay is measured between two samples, so wait for one.
     await pause(50);
@@ -193,7 +250,7 @@ describe('the process', () => {
   test('before the first sample and in an idle loop a delay is not negative', async (t) => {
     const metrics = metricsOf(t);
     for (let i = 0; i < 2; i++) {
-      const exposition = metrics.exposition(API);
+      const exposition = metrics.exposition(API, 0);
       for (const which of ['p50', 'p99', 'max']) {
         assert.ok(value(exposition, `nodejs_eventloop_delay_${which}_seconds`) >= 0, which);
       }
