@@ -8,6 +8,12 @@ export interface User {
   readonly version: number; // starts at 1 and grows by one with every change of name or email
 }
 
+/**
+ * Number of the form in which clients see a user. Raise it with every change of that form, and never use a
+ * number again: an entity tag has one body, whichever version of the service returns it (4.16).
+ */
+export const REPRESENTATION = 1;
+
 export type NewUser = Pick<User, 'name' | 'email'>;
 /** The fields to set; absent ones stay as they are. */
 export type UserChange = Partial<NewUser>;

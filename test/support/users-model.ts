@@ -259,11 +259,11 @@ function refusal(
   method: string,
 ): Wanted | undefined {
   if (user === undefined) return NOT_FOUND;
-  const isMatch = (list: TagList, forms: object) =>
-    list.form in forms && (ANY.includes(list.form) || !list.isFirst || user.tags.length === 1);
-  if (ifMatch && !isMatch(ifMatch, TAG_LISTS.strong)) return STALE; // 4.3, 4.8
-  if (!ifNoneMatch || !isMatch(ifNoneMatch, { ...TAG_LISTS.strong, ...TAG_LISTS.weak }))
-    return undefined;
+  const isMatch = (list: TagList, ...tables: readonly object[]) =>
+    tables.some((forms) => list.form in forms) &&
+    (ANY.includes(list.form) || !list.isFirst || user.tags.length === 1);
+  if (ifMatch && !isMatch(ifMatch, TAG_LISTS.strong, TAG_LISTS.version)) return STALE; // 4.3, 4.8, 4.16
+  if (!ifNoneMatch || !isMatch(ifNoneMatch, TAG_LISTS.strong, TAG_LISTS.weak)) return undefined;
   const isRead = method === 'GET' || method === 'HEAD';
   return isRead ? { status: 304, body: '', tag: user.tags.at(-1) } : STALE;
 }

@@ -175,9 +175,12 @@ export const IDS = {
   },
 } as const satisfies Vectors<Vectors<(id: number) => string>>;
 
+const next = (tag: string) => tag.replace(/^\d+/, (number) => `${Number(number) + 1}`);
+
 /**
  * Values of If-Match and If-None-Match by what they contain, given a tag without its quotes: which of the two
- * comparisons match that tag (RFC 9110 8.8.3.2, 13.1).
+ * comparisons match that tag (RFC 9110 8.8.3.2, 13.1). `version` ones name its version in another
+ * representation, which only If-Match accepts (4.16).
  */
 export const TAG_LISTS = {
   strong: {
@@ -201,8 +204,18 @@ export const TAG_LISTS = {
     'the tag marked weak': (tag) => `W/"${tag}"`,
     'a list with the tag marked weak': (tag) => `"x", W/"${tag}"`,
   },
+  version: {
+    'the tag of the next representation': (tag) => `"${next(tag)}"`,
+    'a list with the tag of the next representation': (tag) => `"x", "${next(tag)}"`,
+    'the version alone': (tag) => `"${tag.replace(/^.*-/, '')}"`,
+  },
   neither: {
     nothing: () => '',
+    'no version': (tag) => `"${tag.replace(/-.*$/, '-')}"`,
+    'no representation': (tag) => `"${tag.replace(/^.*-/, '-')}"`,
+    'representation 0': (tag) => `"${tag.replace(/^.*-/, '0-')}"`,
+    'two representations': (tag) => `"1-${tag}"`,
+    'the next representation, weak': (tag) => `W/"${next(tag)}"`,
     commas: () => ',,',
     'another tag': () => '"x"',
     'the empty tag': () => '""',
