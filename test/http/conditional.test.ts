@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { condition, entityTag } from '../../src/http/conditional.ts';
 import { matches, REPRESENTATION } from '../../src/user.ts';
+import { storedUser } from '../support/users.ts';
 import { TAG_LISTS } from '../vectors/users.ts';
 
-const tagOf = (version: number) =>
-  entityTag({ id: 1, name: 'Ada', email: 'a@b', version }).slice(1, -1);
+const tagOf = (version: number) => entityTag(storedUser({ version })).slice(1, -1);
 
 test('4.16 a tag is the number of the representation and the version', () => {
   assert.equal(tagOf(1), `${REPRESENTATION}-1`);

@@ -26,7 +26,7 @@ const NOT_STRINGS: Vectors<unknown> = {
   'an object with toString': { toString: 'a@b' },
 };
 
-export const NAMES: { readonly accepted: Vectors<string>; readonly refused: Vectors<unknown> } = {
+export const NAMES: Field = {
   accepted: {
     'one character': 'A',
     'one character of two UTF-16 units': '😀',
@@ -70,7 +70,7 @@ export const NAMES: { readonly accepted: Vectors<string>; readonly refused: Vect
   },
 };
 
-export const EMAILS: { readonly accepted: Vectors<string>; readonly refused: Vectors<unknown> } = {
+export const EMAILS: Field = {
   accepted: {
     'three characters': 'a@b',
     'three characters of two UTF-16 units': '😀@😀',
@@ -119,6 +119,20 @@ export const EMAILS: { readonly accepted: Vectors<string>; readonly refused: Vec
       ]),
     ),
   },
+};
+
+interface Field {
+  readonly accepted: Vectors<string>;
+  readonly refused: Vectors<unknown>;
+  readonly default?: string | null; // of an absent field; without it, the field is required
+}
+
+/** The fields of a user in the order of its JSON. */
+export const FIELDS: Vectors<Field> = { name: NAMES, email: EMAILS };
+
+/** The members of a user's JSON by the number of the representation (4.16). A published line never changes. */
+export const REPRESENTATIONS: Readonly<Record<number, readonly string[]>> = {
+  1: ['id', 'name', 'email'],
 };
 
 /** JSON of a body that is not an object (4.12). */
