@@ -3,13 +3,11 @@ import type { NewUser, User } from '../../src/user.ts';
 import { FIELDS } from '../vectors/users.ts';
 
 const DEFAULTS = Object.fromEntries(
-  Object.entries(FIELDS).flatMap(([field, vectors]) =>
-    vectors.default === undefined ? [] : [[field, vectors.default]],
-  ),
-);
+  Object.entries(FIELDS).map(([field, vectors]) => [field, vectors.default]),
+) as unknown as NewUser;
 
 export function newUser(fields: Partial<NewUser> = {}): NewUser {
-  return { name: 'Ada', email: 'ada@example.org', ...DEFAULTS, ...fields };
+  return { ...DEFAULTS, name: 'Ada', email: 'ada@example.org', ...fields };
 }
 
 export function storedUser({ id = 1, version = 1, ...fields }: Partial<User>): User {
