@@ -1,14 +1,17 @@
 // The domain: users, their valid values, and the interface of a store. Imports nothing.
 
-/** A user as stored. `FIELDS` has the valid values of name and email. */
-export interface User {
-  readonly id: number; // assigned by the store: ascending, never reused, 1 to 2^53 - 1
+/** The fields that clients give. `FIELDS` has their valid values. */
+export interface NewUser {
   readonly name: string;
   readonly email: string; // unique, compared exactly
-  readonly version: number; // starts at 1 and grows by one with every change of name or email
 }
 
-export type NewUser = Pick<User, 'name' | 'email'>;
+/** A user as stored. */
+export interface User extends NewUser {
+  readonly id: number; // assigned by the store: ascending, never reused, 1 to 2^53 - 1
+  readonly version: number; // starts at 1 and grows by one with every change of a field
+}
+
 /** The fields to set; absent ones stay as they are. */
 export type UserChange = Partial<NewUser>;
 export type Versions = readonly number[] | 'any';
@@ -79,40 +82,65 @@ export class InvalidUser extends NamedError {} // names every invalid field and 
 const NOT_IN_EMAIL = '@\\x00-\\x20\\x7f-\\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000';
 
 /**
- * The fields of a user as JSON Schema (2020-12), where lengths count code points (4.11). Stores can't keep
- * U+0000 or lone surrogates. No portable pattern rejects lone surrogates, so `isValid` does.
+ * A field as JSON Schema (2020-12), where lengths count code points (4.11). Stores can't keep U+0000 or lone
+ * surrogates. No portable pattern rejects lone surrogates, so `isValid` does.
  */
-export const FIELDS = {
-  name: {
-    type: 'string',
-    minLength: 1,
-    maxLength: 100,
-    pattern: '^[^\\x00]*$',
-    description: 'a string of 1 to 100 characters without U+0000 or lone surrogates',
-  },
-  email: {
-    type: 'string',
-    minLength: 3,
-    maxLength: 100,
-    pattern: `^[^${NOT_IN_EMAIL}]+@[^${NOT_IN_EMAIL}]+$`,
-    description:
-      'a string of 3 to 100 characters with one @ that has text on both sides, without white space, control characters or lone surrogates',
-  },
-} as const;
+interface FieldSchema {
+  readonly type: 'string' | readonly ['string', 'null'];
+  readonly minLength: number; // at least 1
+  readonly maxLength: number;
+  readonly pattern: string;
+  readonly description: string;
+  readonly default?: string | null; // null if the field can be null; without a default it is required
+}
 
-type Field = keyof typeof FIELDS;
-const FIELD_NAMES = Object.keys(FIELDS) as readonly Field[];
-const PATTERNS = {
-  name: new RegExp(FIELDS.name.pattern),
-  email: new RegExp(FIELDS.email.pattern),
+const NAME: FieldSchema = {
+  type: 'string',
+  minLength: 1,
+  maxLength: 100,
+  pattern: '^[^\\x00]*$',
+  description: 'a string of 1 to 100 characters without U+0000 or lone surrogates',
 };
 
-/** Requires both fields. @throws InvalidUser */
+const EMAIL: FieldSchema = {
+  type: 'string',
+  minLength: 3,
+  maxLength: 100,
+  pattern: `^[^${NOT_IN_EMAIL}]+@[^${NOT_IN_EMAIL}]+$`,
+  description:
+    'a string of 3 to 100 characters with one @ that has text on both sides, without white space, control characters or lone surrogates',
+};
+
+export type Field = keyof NewUser;
+/** In the order of the JSON. The stores make their SQL from the names. */
+export const FIELDS: Readonly<Record<Field, FieldSchema>> = { name: NAME, email: EMAIL };
+export const FIELD_NAMES = Object.keys(FIELDS) as readonly Field[];
+const PATTERNS = new Map(FIELD_NAMES.map((field) => [field, new RegExp(FIELDS[field].pattern)]));
+
+/** Returns the user of a row: its id, the fields and its version. Arrays cost half as much as objects. */
+export function toUser(row: unknown): User | undefined {
+  if (row === undefined) return undefined;
+  const [id, name, email, version] = row as readonly [number, string, string, number];
+  return { id, name, email, version };
+}
+
+/** Returns what clients see. A member without a value is undefined, so that JSON leaves it out. */
+export function toPublic({ id, name, email }: User): Record<'id' | Field, unknown> {
+  return { id, name, email };
+}
+
+/**
+ * Number of the form of `toPublic`. Raise it with every change of that form, and never use a number again:
+ * an entity tag has one body, whichever version of the service returns it (4.16).
+ */
+export const REPRESENTATION = 1;
+
+/** Requires each field that has no default. @throws InvalidUser */
 export function parseNewUser(body: unknown): NewUser {
   return parse(body, false) as NewUser;
 }
 
-/** Reads a JSON Merge Patch (4.6). @throws InvalidUser, also for null, which would remove a field */
+/** Reads a JSON Merge Patch (4.6). @throws InvalidUser, also for null if the field can't be null */
 export function parseChange(body: unknown): UserChange {
   return parse(body, true);
 }
@@ -124,18 +152,23 @@ function parse(body: unknown, isPartial: boolean): UserChange {
   }
   const values = body as Readonly<Record<string, unknown>>;
   const fields = FIELD_NAMES.filter((field) => !isPartial || Object.hasOwn(values, field));
-  const faults = fields
-    .filter((field) => !isValid(field, values[field]))
-    .map((field) => `${field} must be ${FIELDS[field].description}`);
+  const given = fields.map((field) => {
+    const { [field]: value = FIELDS[field].default } = values;
+    return [field, value] as const;
+  });
+  const faults = given
+    .filter(([field, value]) => !isValid(field, value))
+    .map(([field]) => `${field} must be ${FIELDS[field].description}`);
   if (faults.length > 0) throw new InvalidUser(`${faults.join('; ')}.`);
-  return Object.fromEntries(fields.map((field) => [field, values[field]])); // 4.12
+  return Object.fromEntries(given); // 4.12
 }
 
 export function isValid(field: Field, value: unknown): boolean {
   const { minLength, maxLength } = FIELDS[field];
+  if (value === null) return FIELDS[field].default === null;
   // A code point has one or two UTF-16 units, so longer values need not be counted.
   if (typeof value !== 'string' || value.length > 2 * maxLength) return false; // 4.6, 4.11
   const { length } = [...value];
   const isInRange = length >= minLength && length <= maxLength;
-  return isInRange && value.isWellFormed() && PATTERNS[field].test(value); // 4.11
+  return isInRange && value.isWellFormed() && PATTERNS.get(field)!.test(value); // 4.11
 }

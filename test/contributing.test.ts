@@ -1,12 +1,13 @@
-// CONTRIBUTING.md adds a route step by step. This test follows the page in a copy of the tree.
+// CONTRIBUTING.md adds a route and a column step by step. These tests follow the page in copies of the tree.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { cpSync, globSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { routeTable } from '../scripts/readme.ts';
-import { newFolder } from './support/program.ts';
+import { newDatabase, newFolder, PROGRAM, type Program, STORES, start } from './support/program.ts';
+import { until } from './support/until.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const PARTS = ['src', 'scripts', 'db', 'docs', 'test', 'image'];
@@ -19,6 +20,8 @@ const FILES = [
   'SECURITY.md',
 ];
 const MOST_FILES = 6;
+const TSC = join(ROOT, 'node_modules/typescript/bin/tsc');
+const BIOME = join(ROOT, 'node_modules/@biomejs/biome/bin/biome');
 
 /** A code block of the page, and its place: a new file, or next to the line with this start. */
 interface Step {
@@ -30,10 +33,13 @@ interface Step {
 
 const STEP = /`([\w./]+)`(?:, (after|before) `([^\n]+)`)?:\n\n```(?:json|md|ts)\n(.*?)```/gs;
 
-function steps(): readonly Step[] {
+function section(title: string): string {
   const page = readFileSync(join(ROOT, 'CONTRIBUTING.md'), 'utf8');
-  const section = /^## Add a route\n(.*?)^## /ms.exec(page)![1]!;
-  return Array.from(section.matchAll(STEP), ([, file, side, anchor = '', code]) => {
+  return new RegExp(`^## ${title}\n(.*?)^## `, 'ms').exec(page)![1]!;
+}
+
+function steps(): readonly Step[] {
+  return Array.from(section('Add a route').matchAll(STEP), ([, file, side, anchor = '', code]) => {
     return { file: file!, side: side as Step['side'], anchor, code: code! };
   });
 }
@@ -52,6 +58,12 @@ function apply(folder: string, { file, side, anchor, code }: Step): void {
 }
 
 /** Copies the tree and adds the new route. */
+function copyWithRoute(): string {
+  const folder = copy();
+  for (const step of steps()) apply(folder, step);
+  return folder;
+}
+
 function copy(): string {
   const folder = newFolder();
   const filter = (path: string) => !path.endsWith('/node_modules');
@@ -61,7 +73,6 @@ function copy(): string {
   for (const modules of ['node_modules', 'test/client/node_modules']) {
     symlinkSync(join(ROOT, modules), join(folder, modules));
   }
-  for (const step of steps()) apply(folder, step);
   return folder;
 }
 
@@ -83,16 +94,10 @@ function edit(folder: string, file: string, from: string | RegExp, to: string): 
 
 describe('the new route of CONTRIBUTING.md', { concurrency: 2, timeout: 300_000 }, () => {
   test('it type-checks, is in the rule map and passes its test and those of the description', async () => {
-    const folder = copy();
+    const folder = copyWithRoute();
     await Promise.all([
-      run(folder, join(ROOT, 'node_modules/typescript/bin/tsc')),
-      run(
-        folder,
-        join(ROOT, 'node_modules/@biomejs/biome/bin/biome'),
-        'ci',
-        'src',
-        'test/contract',
-      ),
+      run(folder, TSC),
+      run(folder, BIOME, 'ci', 'src', 'test/contract'),
       run(folder, '--test', 'test/contract.test.ts'),
       run(folder, '--test', 'test/contract/audit.test.ts'),
       run(
@@ -108,17 +113,14 @@ describe('the new route of CONTRIBUTING.md', { concurrency: 2, timeout: 300_000 
   });
 
   test('it changes at most six files', () => {
-    const folder = copy();
-    const changed = globSync([...FILES, ...PARTS.map((part) => `${part}/**/*.*`)], { cwd: folder })
-      .filter((file) => !file.includes('node_modules'))
-      .filter((file) => contents(join(folder, file)) !== contents(join(ROOT, file)));
-    const all = [...changed, 'README.md']; // The output of step 6.
+    const folder = copyWithRoute();
+    const all = [...changed(folder), 'README.md']; // The output of step 6.
     assert.ok(all.length <= MOST_FILES, `${all.length}: ${all}`);
     assert.ok(!routeTable().includes('audit'));
   });
 
   test('a route without a rule fails', async () => {
-    const folder = copy();
+    const folder = copyWithRoute();
     edit(folder, 'docs/contract.md', /^- \*\*4\.99\*\* .*\n/m, '');
     await assert.rejects(
       run(folder, '--test', 'test/contract.test.ts'),
@@ -126,6 +128,179 @@ describe('the new route of CONTRIBUTING.md', { concurrency: 2, timeout: 300_000 
     );
   });
 });
+
+/** Returns the files that differ from those of the tree. */
+function changed(folder: string): readonly string[] {
+  return globSync([...FILES, ...PARTS.map((part) => `${part}/**/*.*`)], { cwd: folder })
+    .filter((file) => !file.includes('node_modules'))
+    .filter((file) => contents(join(folder, file)) !== contents(join(ROOT, file)));
+}
+
+/** Copies the tree and adds the new column, after these replacements in the steps. */
+function copyWithColumn(replacements: readonly (readonly [string, string])[]): string {
+  const folder = copy();
+  let text = section('Add a column').replace(/^\|.*\n/gm, '');
+  for (const [from, to] of replacements) {
+    assert.ok(text.includes(from), from);
+    text = text.replaceAll(from, to);
+  }
+  let path = '';
+  for (const [, file, language, code] of text.matchAll(
+    /`([\w./]+)`:$|^```(diff|sql)\n(.*?)^```$/gms,
+  )) {
+    if (file !== undefined) path = join(folder, file);
+    else if (language === 'sql') writeFileSync(path, code!, { flag: 'wx' });
+    else writeFileSync(path, patched(readFileSync(path, 'utf8'), code!));
+  }
+  return folder;
+}
+
+/** Applies a diff without line numbers. What it replaces occurs once. */
+function patched(text: string, diff: string): string {
+  const side = (sign: string) =>
+    diff
+      .split('\n')
+      .slice(0, -1)
+      .filter((line) => !line.startsWith(sign))
+      .map((line) => line.slice(1))
+      .join('\n');
+  const parts = text.split(side('+'));
+  assert.equal(parts.length, 2, `found ${parts.length - 1} times:\n${diff}`);
+  return parts.join(side('-'));
+}
+
+/** The rows of the table of "Add a column". */
+function neverNull(): readonly (readonly [string, string])[] {
+  const rows = section('Add a column').matchAll(/^\| `(.*)` \| `(.*)` \|$/gm);
+  return Array.from(rows, ([, from, to]) =>
+    [from!, to!].map((cell) => cell.replaceAll('\\|', '|')),
+  ).map(([from, to]) => [from!, to!] as const);
+}
+
+for (const { what, replacements, absent } of [
+  { what: 'that may be null', replacements: [], absent: undefined },
+  { what: 'that is never null', replacements: neverNull(), absent: 'en' },
+]) {
+  describe(`the new column of CONTRIBUTING.md ${what}`, { timeout: 600_000 }, () => {
+    let folder = '';
+    before(async () => {
+      folder = copyWithColumn(replacements);
+      await run(folder, BIOME, 'check', '--write', 'src', 'test');
+    });
+
+    test('it type-checks and changes at most eight files', async () => {
+      await run(folder, TSC);
+      const all = [...changed(folder), 'README.md', 'CHANGELOG.md']; // The output of step 6.
+      assert.ok(all.length <= 8, `${all.length}: ${all}`);
+    });
+
+    test('the tests of users, of the stores and of the description pass', async () => {
+      await run(
+        folder,
+        '--test',
+        'test/contract.test.ts',
+        'test/user.test.ts',
+        'test/openapi.test.ts',
+      );
+      await run(
+        folder,
+        '--test',
+        'test/contract/users-model.test.ts',
+        'test/store/statement.test.ts',
+      );
+      await run(folder, '--test', 'test/store/stores.test.ts');
+    });
+
+    for (const store of STORES) {
+      test(`4.16 5.8 an upgrade of two services, one by one, and back (${store})`, async () => {
+        const newer = PROGRAM.map((word) => word.replace(ROOT, folder));
+        const DATABASE_URL = await newDatabase(store);
+        const services = [await start({ DATABASE_URL }), await start({ DATABASE_URL })];
+        try {
+          const client = new Client();
+          await client.visit(services);
+          for (const [i, command] of [
+            [0, newer],
+            [1, newer],
+            [0, PROGRAM],
+            [1, PROGRAM],
+          ] as const) {
+            assert.deepEqual(await services[i]!.stop(), { code: 0, signal: null });
+            services[i] = await start({ DATABASE_URL }, command);
+            await client.visit(services);
+          }
+          // The same version of the user had a body of each version of the service.
+          const bodies = [...client.bodies.values()].map((body) => JSON.parse(body));
+          assert.ok(bodies.some(({ locale }) => locale === 'pt-BR'));
+          assert.ok(bodies.some(({ locale }) => locale === absent));
+          assert.deepEqual([...client.representations].sort(), ['1', '2']);
+        } finally {
+          await Promise.all(services.map((service) => service[Symbol.asyncDispose]()));
+        }
+      });
+    }
+  });
+}
+
+/** A client of several services that share a database. No request may fail, and a tag has one body. */
+class Client {
+  readonly bodies = new Map<string, string>(); // of user 1 by entity tag
+  readonly representations = new Set<string>();
+  #count = 0;
+  #tag = '*'; // the last one, from whichever service
+
+  async visit(services: readonly Program[]): Promise<void> {
+    for (const { url, adminUrl } of services) {
+      await until(async () => (await fetch(`${adminUrl}/ready`)).ok);
+      await this.#send(201, `${url}/users`, 'POST', { email: `${this.#count++}@x`, name: 'Ada' });
+      const path = `${url}/users/1`;
+      for (const locale of ['pt-BR', 'en']) {
+        const body = { name: `Ada ${this.#count++}`, locale };
+        await this.#send(200, path, 'PATCH', body, { 'if-match': this.#tag });
+        await this.#read(path);
+      }
+      const body = { name: `Ada ${this.#count++}`, email: '0@x' };
+      await this.#send(200, path, 'PUT', body, { 'if-match': this.#tag });
+      await this.#read(path);
+    }
+    for (const { url } of services) await this.#read(`${url}/users/1`);
+  }
+
+  /** A 304 to all tags so far confirms the body that the service has now. */
+  async #read(path: string): Promise<void> {
+    const current = await this.#send(200, path, 'GET');
+    const tags = [...this.bodies.keys()].join();
+    const cached = await fetch(path, { headers: { 'if-none-match': tags } });
+    const tag = cached.headers.get('etag')!;
+    assert.equal(cached.status, 304);
+    assert.equal(this.bodies.get(tag), current);
+    this.representations.add(tag.replace(/^"|-.*/g, ''));
+    const others = [...this.bodies.keys()].filter((other) => other !== tag).join();
+    assert.equal((await fetch(path, { headers: { 'if-none-match': others } })).status, 200);
+  }
+
+  /** Returns the body. A tag must always come with the same one. */
+  async #send(
+    status: number,
+    url: string,
+    method: string,
+    body?: object,
+    headers = {},
+  ): Promise<string> {
+    const response = await fetch(url, {
+      method,
+      ...(body && { body: JSON.stringify(body) }),
+      headers: { 'content-type': 'application/json', ...headers },
+    });
+    const text = await response.text();
+    assert.equal(response.status, status, `${method} ${url}: ${text}`);
+    if (status === 201) return text;
+    this.#tag = response.headers.get('etag')!;
+    assert.equal(this.bodies.get(this.#tag) ?? text, text);
+    this.bodies.set(this.#tag, text);
+    return text;
+  }
+}
 
 function contents(path: string): string {
   try {

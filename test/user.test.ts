@@ -1,29 +1,58 @@
 // Valid values of a user (contract 4.6, 4.11, 4.12). The edges are in vectors/users.ts.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { FIELDS, isValid, parseChange, parseNewUser } from '../src/user.ts';
-import { CONTROLS, EMAILS, NAMES, NOT_OBJECTS, WHITE_SPACE } from './vectors/users.ts';
+import {
+  FIELD_NAMES,
+  FIELDS,
+  isValid,
+  parseChange,
+  parseNewUser,
+  REPRESENTATION,
+  toPublic,
+  toUser,
+} from '../src/user.ts';
+import { newUser } from './support/users.ts';
+import * as vectors from './vectors/users.ts';
+
+const { CONTROLS, NOT_OBJECTS, WHITE_SPACE } = vectors;
 
 const NAME = `name must be ${FIELDS.name.description}`;
 const EMAIL = `email must be ${FIELDS.email.description}`;
-const user = { name: 'Ada', email: 'ada@example.org' };
+const user = newUser();
 
 function invalid(message: string) {
   return { name: 'InvalidUser', message };
 }
 
-for (const [field, { accepted, refused }] of Object.entries({ name: NAMES, email: EMAILS })) {
-  describe(`${field}s`, () => {
+test('4.16 a row and the JSON have the members of the representation, in this order', () => {
+  const members = vectors.REPRESENTATIONS[REPRESENTATION]!;
+  assert.deepEqual(['id', ...FIELD_NAMES], members);
+  const stored = toUser([...members, 'version'])!;
+  const all = [...members, 'version'].map((member) => [member, member]);
+  assert.deepEqual(Object.entries(stored), all);
+  assert.deepEqual(Object.entries(toPublic(stored)), all.slice(0, -1));
+});
+
+for (const [i, [field, values]] of Object.entries(vectors.FIELDS).entries()) {
+  const { accepted, refused, default: absent } = values;
+  const { description } = FIELDS[FIELD_NAMES[i]!];
+  describe(`the field ${field}`, () => {
     for (const [why, value] of Object.entries(accepted)) {
       test(`${why}: accepted unchanged`, () =>
         assert.deepEqual(parseNewUser({ ...user, [field]: value }), { ...user, [field]: value }));
     }
-    for (const [why, value] of Object.entries({ ...refused, absent: undefined })) {
+    for (const [why, value] of Object.entries(refused)) {
       test(`${why}: refused`, () => {
-        const message = field === 'name' ? `${NAME}.` : `${EMAIL}.`;
+        const message = `${field} must be ${description}.`;
         assert.throws(() => parseNewUser({ ...user, [field]: value }), invalid(message));
       });
     }
+    test(`absent: ${absent === undefined ? 'refused' : absent}`, () => {
+      const body = { ...user, [field]: undefined };
+      if (absent === undefined) return assert.throws(() => parseNewUser(body), /InvalidUser/);
+      assert.deepEqual(parseNewUser(body), { ...user, [field]: absent });
+      assert.deepEqual(parseChange(body), { ...user, [field]: absent });
+    });
   });
 }
 

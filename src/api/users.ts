@@ -5,7 +5,7 @@ import { parseQuery } from '../http/query.ts';
 import { empty, json, type Pieces, type Reply } from '../http/reply.ts';
 import type { Context, RouteHandler, Services } from '../route.ts';
 import type { Page, User, UserChange, UserStore, WriteResult } from '../user.ts';
-import { FIELDS, isValid, matches, parseChange, parseNewUser } from '../user.ts';
+import { FIELDS, isValid, matches, parseChange, parseNewUser, toPublic } from '../user.ts';
 import { condition, entityTag } from './preconditions.ts';
 
 // Lists of at least this many users are streamed. Each read after the first takes at most this many (4.1).
@@ -173,9 +173,9 @@ function shared<T>(users: SharedUsers, key: string, make: (users: readonly User[
  */
 type SharedUsers = readonly User[] & { [MADE]?: readonly [key: string, value: unknown] };
 
-function publicFields({ id, name, email }: User) {
-  checkId(id);
-  return { id, name, email };
+function publicFields(user: User) {
+  checkId(user.id);
+  return toPublic(user);
 }
 
 const representation = (user: User) => JSON.stringify(publicFields(user));

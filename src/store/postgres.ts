@@ -4,8 +4,8 @@
 // that run one at a time: first the skipped ones, then the others, of which no two have an id in common, and
 // of those with the same new email only the first is done.
 import { readFileSync } from 'node:fs';
-import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
-import { ALWAYS, EmailTaken, StoreUnavailable } from '../user.ts';
+import type { Condition, Field, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
+import { ALWAYS, EmailTaken, FIELD_NAMES, FIELDS, StoreUnavailable } from '../user.ts';
 import type { Store, StoreOptions } from './options.ts';
 import { Pool, SURROUNDINGS } from './pool.ts';
 import type { CallResult, FailedOutcome, RunningKeys, Statement } from './queue.ts';
@@ -79,7 +79,16 @@ const PING = `
     ) as "isStuck"
   from (select from users limit 1) u`;
 
-const SELECT = 'select id, name, email, version from users';
+// Lists with a part for each field, such as `name, email`. Values are arrays of texts, one array for each
+// field, from the parameter `$first` on. There null keeps a field, and '' makes it null.
+const each = (write: (field: Field, i: number) => string) => FIELD_NAMES.map(write).join(', ');
+const NAMES = each((field) => field);
+const COLUMNS = `id, ${NAMES}, version`;
+const arraysFrom = (first: number) => each((_, i) => `$${first + i}::text[]`);
+const orNull = (field: Field, text: string) =>
+  FIELDS[field].default === null ? `nullif(${text}, '')` : text;
+
+const SELECT = `select ${COLUMNS} from users`;
 
 /** Returns a statement that finds users by a unique column. */
 function findBy<K extends 'id' | 'email'>(key: K, type: string): Run<User[K], User | undefined> {
@@ -108,16 +117,16 @@ const BEFORE_DEADLINE = '1 / (statement_timestamp() < to_timestamp($1::float8)):
 // Users whose email is taken are not returned; of several with one email, the first is created. All replicas
 // create users in the order of their emails, so creates can't deadlock.
 const CREATE = `
-  insert into users (name, email)
-  select name, email from unnest($2::text[], $3::text[]) with ordinality as new (name, email, n)
+  insert into users (${NAMES})
+  select ${each((field) => orNull(field, field))}
+  from unnest(${arraysFrom(2)}) with ordinality as new (${NAMES}, n)
   where ${BEFORE_DEADLINE} order by email collate "C", n
-  on conflict (email) do nothing returning id, name, email, version`;
+  on conflict (email) do nothing returning ${COLUMNS}`;
 
 const createUsers: Run<NewUser, User> = async (session, users, expires) => {
   const rows = await session.query<User>(CREATE, [
     String(session.serverSeconds(expires)),
-    array(users.map(({ name }) => name)),
-    array(users.map(({ email }) => email)),
+    ...FIELD_NAMES.map((field) => array(users.map((user) => user[field]))),
   ]);
   const created = new Map(rows.map((row) => [row.email, row]));
   return users.map(({ name, email }) => {
@@ -134,13 +143,13 @@ export type Target = UserChange & { readonly id: number; readonly condition: Con
 /** A written user. With a `refusal`, the id of a user that was not written; the rest is null. */
 type Row = User & { readonly refusal?: 'stale' | 'taken' | 'raced' | null };
 
+const OLD = each((field) => `u.${field}`);
+const nextOf = (field: Field) => orNull(field, `coalesce(i.${field}, u.${field})`);
 // 4.16: the version grows only if a field changes.
 const SET_FIELDS = `
-  name = coalesce(i.name, u.name),
-  email = coalesce(i.email, u.email),
-  version = u.version
-    + ((coalesce(i.name, u.name), coalesce(i.email, u.email)) <> (u.name, u.email))::int`;
-const RETURNED = 'returning u.id, u.name, u.email, u.version';
+  ${each((field) => `${field} = ${nextOf(field)}`)},
+  version = u.version + ((${each(nextOf)}) is distinct from (${OLD}))::int`;
+const RETURNED = `returning u.id, ${OLD}, u.version`;
 
 // 4.8: one_of and none_of are texts of versionList().
 const MATCHES = `
@@ -150,9 +159,9 @@ const MATCHES = `
 // the snapshot, but another session wrote the user before this statement locked it, or the email is that of an
 // earlier target. The call runs again.
 const WITH_REFUSED = `
-  select id, name, email, version, null as refusal from written
+  select ${COLUMNS}, null as refusal from written
   union all
-  select u.id, null, null, null,
+  select u.id, ${each(() => 'null')}, null,
     case when not ${MATCHES} then 'stale' when is_taken then 'taken' else 'raced' end
   from input i join users u on u.id = i.id
   where i.id not in (select id from written)`;
@@ -160,8 +169,8 @@ const WITH_REFUSED = `
 // Returns the two forms of a write. `full` checks conditions and emails; of several targets with one email,
 // it writes the first. It waits for no email that has an owner: the owner's change, if one runs, could wait
 // for this statement. `simple` checks nothing: a user that it doesn't return does not exist. It costs Postgres
-// a quarter less. Their parameters are the deadline, the ids, the fields (null in a delete) and, in `full`,
-// the conditions.
+// a quarter less. Their parameters are the deadline, the ids, in `full` the conditions, and the fields (null in
+// a delete).
 const formsOf = (write: string) => ({
   full: `
     with input as (
@@ -169,8 +178,8 @@ const formsOf = (write: string) => ({
         select from users o where o.email = new.email and o.id <> new.id
       ) as is_taken,
       email is not null and row_number() over (partition by email order by n) > 1 as is_repeated
-      from unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])
-        with ordinality as new (id, name, email, one_of, none_of, n)
+      from unnest($2::bigint[], $3::text[], $4::text[], ${arraysFrom(5)})
+        with ordinality as new (id, one_of, none_of, ${NAMES}, n)
       where ${BEFORE_DEADLINE} order by id
     ), written as (
       ${write} input i
@@ -178,7 +187,7 @@ const formsOf = (write: string) => ({
     ) ${WITH_REFUSED}`,
   simple: `
     ${write} (
-      select * from unnest($2::bigint[], $3::text[], $4::text[]) as new (id, name, email)
+      select * from unnest($2::bigint[], ${arraysFrom(3)}) as new (id, ${NAMES})
       where ${BEFORE_DEADLINE} order by id
     ) i where u.id = i.id ${RETURNED}`,
 });
@@ -199,17 +208,13 @@ export const updateUsers: Run<Target, WriteResult> = async (session, targets, ex
 function writeWith(write: string): Run<Target, WriteResult> {
   const { full, simple } = formsOf(write);
   return async (session, targets, expires) => {
-    const values = [
-      String(session.serverSeconds(expires)),
-      array(targets.map(({ id }) => id)),
-      array(targets.map(({ name }) => name)),
-      array(targets.map(({ email }) => email)),
-    ];
+    const values = [String(session.serverSeconds(expires)), array(targets.map(({ id }) => id))];
     const isSimple = targets.every((one) => one.email === undefined && one.condition === ALWAYS);
     if (!isSimple) {
       values.push(array(targets.map(({ condition }) => versionList(condition.oneOf))));
       values.push(array(targets.map(({ condition }) => versionList(condition.noneOf))));
     }
+    values.push(...FIELD_NAMES.map((field) => array(targets.map((target) => target[field]))));
     const rows = await session.query<Row>(isSimple ? simple : full, values);
     const results = new Map(rows.map((row) => [row.id, row]));
     return targets.map(({ id }) => toResult(results.get(id)));
@@ -221,7 +226,8 @@ function toResult(row: Row | undefined): CallResult<WriteResult> {
   if (row.refusal === 'stale') return 'stale';
   if (row.refusal === 'taken') return new EmailTaken();
   if (row.refusal === 'raced') return NOT_DONE;
-  return { id: row.id, name: row.name, email: row.email, version: row.version };
+  const { refusal, ...user } = row;
+  return user;
 }
 
 /** By SQLSTATE (PostgreSQL manual, appendix A). Any other ERROR has rolled the statement back. */
@@ -240,10 +246,11 @@ function outcomeAfter(err: unknown): FailedOutcome {
   return OUTCOMES[code] ?? 'rolled back';
 }
 
-/** Returns an array literal (PostgreSQL manual, section 8.15.2). */
-function array(values: readonly (string | number | undefined)[]): string {
+/** Returns an array literal (PostgreSQL manual, section 8.15.2), with null for undefined and '' for null. */
+function array(values: readonly (string | number | null | undefined)[]): string {
   const elements = values.map((value) => {
     if (value === undefined) return 'null';
+    if (value === null) return '""';
     return typeof value === 'number' ? value : `"${value.replace(/["\\]/g, '\\$&')}"`;
   });
   return `{${elements.join(',')}}`;

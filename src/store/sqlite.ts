@@ -6,7 +6,7 @@ import { statSync } from 'node:fs';
 import type { DatabaseSync } from 'node:sqlite';
 import { clearInterval, setImmediate, setInterval } from '../clock.ts';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
-import { EmailTaken, holds, StoreUnavailable } from '../user.ts';
+import { EmailTaken, FIELD_NAMES, holds, StoreUnavailable, toUser } from '../user.ts';
 import type { Store, StoreOptions } from './options.ts';
 import { type BatchSource, Queue } from './queue.ts';
 import { openFile, outcomeAfter, retry, transact, watchFiles } from './sqlite-file.ts';
@@ -14,6 +14,8 @@ import { openFile, outcomeAfter, retry, transact, watchFiles } from './sqlite-fi
 const SQLITE_CONSTRAINT_UNIQUE = 2067; // an extended result code (sqlite.org/rescode.html)
 const TICK_MS = 50; // how often the deadlines of waiting calls are checked
 const TURN_MS = 2; // for batches in one turn of the event loop; the one that has begun runs to its end
+
+const OTHER_FIELDS = FIELD_NAMES.filter((field) => field !== 'email');
 
 type Write = () => WriteResult;
 
@@ -57,21 +59,21 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
 
   const find = (id: number) => toUser(statements.find.get(id));
 
-  function create({ name, email }: NewUser): User {
-    const { lastInsertRowid } = statements.create.run(name, email);
-    return { id: Number(lastInsertRowid), name, email, version: 1 };
+  function create(user: NewUser): User {
+    const { lastInsertRowid } = statements.create.run(...FIELD_NAMES.map((field) => user[field]));
+    return { id: Number(lastInsertRowid), ...user, version: 1 };
   }
 
   function update(id: number, set: UserChange, condition: Condition): WriteResult {
     const user = find(id);
     if (user === undefined || !holds(condition, user.version)) return user && 'stale'; // 4.8
-    const { name = user.name, email = user.email } = set;
-    if (name === user.name && email === user.email) return user; // 4.16
-    const version = user.version + 1;
+    const next = { ...user, ...set, version: user.version + 1 };
+    if (FIELD_NAMES.every((field) => next[field] === user[field])) return user; // 4.16
     // Setting the email writes its index too.
-    if (email === user.email) statements.rename.run(name, version, id);
-    else statements.update.run(name, email, version, id);
-    return { id, name, email, version };
+    const isMoved = next.email !== user.email;
+    const values = (isMoved ? FIELD_NAMES : OTHER_FIELDS).map((field) => next[field]);
+    (isMoved ? statements.update : statements.updateOthers).run(...values, next.version, id);
+    return next;
   }
 
   function remove(id: number, condition: Condition): WriteResult {
@@ -146,15 +148,18 @@ function runLater(now: () => number) {
 }
 
 function prepare(db: DatabaseSync) {
-  const select = 'select id, name, email, version from users';
+  const fields = FIELD_NAMES.join(', ');
+  const select = `select id, ${fields}, version from users`;
+  const update = (names: readonly string[]) =>
+    db.prepare(`update users set ${names.map((name) => `${name} = ?`)}, version = ? where id = ?`);
   const statements = {
     ping: db.prepare('select 1 from users limit 1'),
     find: db.prepare(`${select} where id = ?`),
     findByEmail: db.prepare(`${select} where email = ?`),
     list: db.prepare(`${select} where id > ? order by id limit ?`),
-    create: db.prepare('insert into users (name, email) values (?, ?)'),
-    rename: db.prepare('update users set name = ?, version = ? where id = ?'),
-    update: db.prepare('update users set name = ?, email = ?, version = ? where id = ?'),
+    create: db.prepare(`insert into users (${fields}) values (${FIELD_NAMES.map(() => '?')})`),
+    update: update(FIELD_NAMES),
+    updateOthers: update(OTHER_FIELDS),
     delete: db.prepare('delete from users where id = ?'),
   };
   for (const statement of Object.values(statements)) statement.setReturnArrays(true);
@@ -169,11 +174,4 @@ function unlessTaken(write: Write): WriteResult | EmailTaken {
     if ((err as { errcode?: number }).errcode === SQLITE_CONSTRAINT_UNIQUE) return new EmailTaken();
     throw err;
   }
-}
-
-/** Rows are arrays, which cost half as much as objects. */
-function toUser(row: unknown): User | undefined {
-  if (row === undefined) return undefined;
-  const [id, name, email, version] = row as readonly [number, string, string, number];
-  return { id, name, email, version };
 }

@@ -1,15 +1,18 @@
 // The entity tags of users and conditional requests (RFC 9110 8.8.3, 13.1). The lists are in vectors/users.ts.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+
 import { condition, entityTag } from '../../src/api/preconditions.ts';
-import { matches } from '../../src/user.ts';
+import { matches, REPRESENTATION } from '../../src/user.ts';
+import { storedUser } from '../support/users.ts';
+
 import { TAG_LISTS } from '../vectors/users.ts';
 
-const user = (version: number) => ({ id: 1, name: 'Ada', email: 'a@b', version });
+const tagOf = (version: number) => entityTag(storedUser({ version })).slice(1, -1);
 
-test('a tag is the version in quotes', () => {
-  assert.equal(entityTag(user(1)), '"1"');
-  assert.equal(entityTag(user(Number.MAX_SAFE_INTEGER)), '"9007199254740991"');
+test('4.16 a tag is the number of the representation and the version', () => {
+  assert.equal(tagOf(1), `${REPRESENTATION}-1`);
+  assert.equal(tagOf(Number.MAX_SAFE_INTEGER), `${REPRESENTATION}-9007199254740991`);
 });
 
 test('without headers every user satisfies the condition', () =>
@@ -18,18 +21,20 @@ test('without headers every user satisfies the condition', () =>
 for (const [comparison, forms] of Object.entries(TAG_LISTS)) {
   describe(`lists of tags with ${comparison} matches`, () => {
     for (const [why, form] of Object.entries(forms)) {
-      test(`${why}: ${form('3') || '(empty)'}`, () => {
-        const { oneOf } = condition({ 'if-match': form('3') });
-        const { noneOf } = condition({ 'if-none-match': form('3') });
-        assert.equal(matches(oneOf, 3), comparison === 'strong');
-        assert.equal(matches(noneOf, 3), comparison !== 'neither');
+      const list = form(tagOf(3));
+      test(`${why}: ${list || '(empty)'}`, () => {
+        const { oneOf } = condition({ 'if-match': list });
+        const { noneOf } = condition({ 'if-none-match': list });
+        assert.equal(matches(oneOf, 3), ['strong', 'version'].includes(comparison));
+        assert.equal(matches(noneOf, 3), ['strong', 'weak'].includes(comparison));
       });
     }
   });
 }
 
 test('both headers together give both lists', () => {
-  const headers = { 'if-match': '"1", W/"3", "4", "x"', 'if-none-match': '"2", W/"5"' };
+  const noneMatch = `"${tagOf(2)}", W/"${tagOf(5)}", "6"`;
+  const headers = { 'if-match': '"1", W/"3", "4", "x"', 'if-none-match': noneMatch };
   assert.deepEqual(condition(headers), { oneOf: [1, 4], noneOf: [2, 5] });
 });
 

@@ -7,7 +7,8 @@ import { runInNewContext } from 'node:vm';
 import { list as listUsers } from '../../src/api/users.ts';
 import type { Pieces } from '../../src/http/reply.ts';
 import type { Context, Services } from '../../src/route.ts';
-import type { Caller, Page, User, UserStore } from '../../src/user.ts';
+import { type Caller, type Page, toPublic, type User, type UserStore } from '../../src/user.ts';
+import { storedUser } from '../support/users.ts';
 
 /** Returns the list of these users as text, and the number of users read from the store. */
 async function list(all: readonly User[], query: string): Promise<{ text: string; read: number }> {
@@ -43,19 +44,19 @@ for (const { why, lengths } of [
     test(`4.1 a list of users with ${why} is complete, read once (${query || 'no limit'})`, async () => {
       const all = Array.from({ length: 3000 }, (_, i): User => {
         const name = 'ü'.repeat(lengths[Math.floor((i * lengths.length) / 3000)]!);
-        return { id: 2 * i + 1, name, email: `${i}@example.com`, version: 1 };
+        return storedUser({ id: 2 * i + 1, name, email: `${i}@example.com` });
       });
       const { text, read } = await list(all, query);
-      const expected = all.slice(0, count).map(({ id, name, email }) => ({ id, name, email }));
+      const expected = all.slice(0, count).map(toPublic);
       assert.deepEqual(JSON.parse(text), expected);
       assert.ok(read < 2 * count + 500, `${read} were read`);
     });
   }
 }
 
-const USERS = Array.from({ length: 2000 }, (_, i): User => {
-  return { id: i + 1, name: 'ü'.repeat(100), email: `${i}@example.com`, version: 1 };
-});
+const USERS = Array.from({ length: 2000 }, (_, i) =>
+  storedUser({ id: i + 1, name: 'ü'.repeat(100), email: `${i}@example.com` }),
+);
 
 /** Returns a store whose reads of a page share one array, as batched reads do. */
 function sharing(): UserStore {
@@ -82,7 +83,7 @@ test('clients that shared a read get the same bytes, each the whole list', async
       }
     }),
   );
-  const expected = USERS.map(({ id, name, email }) => ({ id, name, email }));
+  const expected = USERS.map(toPublic);
   for (const texts of clients) {
     assert.deepEqual(JSON.parse(texts.map(String).join('')), expected);
     assert.ok(texts.length > 5, `${texts.length} pieces`);

@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import { after, before, type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { stablePort } from '../support/daemon.ts';
-import { newFolder, PROGRAM, Program, STORES, start } from '../support/program.ts';
+import { newFolder, PROGRAM, Program, SCHEMA_VERSION, STORES, start } from '../support/program.ts';
 import { until } from '../support/until.ts';
 import { type Ports, startBalancer } from './balancer.ts';
 import { Ledger } from './ledger.ts';
@@ -24,8 +24,8 @@ const SHUTDOWN_DELAY_MS = '1500';
 
 /** The schema change of each version, and the oldest service that it allows. */
 const ADDED = [
-  { column: 'nickname', oldestService: 1 },
-  { column: 'country', oldestService: 2 },
+  { column: 'added_first', oldestService: SCHEMA_VERSION },
+  { column: 'added_second', oldestService: SCHEMA_VERSION + 1 },
 ] as const;
 
 /** The command of each version: the service unchanged, with one more migration, and with two. */
@@ -66,7 +66,7 @@ for (const store of STORES) {
     if (store === 'sqlite') assert.deepEqual(await broken.exited, { code: 1, signal: null });
     else await broken.until(({ stdout }) => stdout.includes('store unavailable'));
     assert.match(broken.stdout + broken.stderr, /no_such_table/);
-    assert.equal(await schemaVersion(DATABASE_URL), 1);
+    assert.equal(await schemaVersion(DATABASE_URL), SCHEMA_VERSION);
     await assert.rejects(execute(DATABASE_URL, 'select half from users'), /half/);
     // The running service keeps working.
     const writers = new Writers(new Ledger(), first.url, 1);
@@ -99,10 +99,10 @@ async function rollBothWays(t: TestContext): Promise<void> {
     await whileLocked(DATABASE_URL, 'lock table users in access share mode', async () => {
       await replace(0, 2);
       await progress(writers, 20 * WRITERS);
-      assert.equal(await schemaVersion(DATABASE_URL), 1);
+      assert.equal(await schemaVersion(DATABASE_URL), SCHEMA_VERSION);
     });
     await serves(replicas[0]!);
-    assert.equal(await schemaVersion(DATABASE_URL), 2);
+    assert.equal(await schemaVersion(DATABASE_URL), SCHEMA_VERSION + 1);
     // The old version restarts on the new schema. Then the rollout completes, and is rolled back.
     for (const [i, version] of [
       [1, 1],
@@ -193,16 +193,15 @@ async function assertThirdVersion(DATABASE_URL: string): Promise<void> {
   for (const version of [3, 2]) {
     await using program = await startVersion(version, { DATABASE_URL });
     await isReady(program);
-    assert.equal(await schemaVersion(DATABASE_URL), 3);
+    assert.equal(await schemaVersion(DATABASE_URL), SCHEMA_VERSION + 2);
   }
   const refused = new Program({ PORT: '0', HOST: '127.0.0.1', DATABASE_URL }, [], versions[0]);
   await using _ = refused;
   assert.deepEqual(await refused.exited, { code: 1, signal: null });
-  assert.match(
-    refused.stdout + refused.stderr,
-    /schema version 3 and needs a service that knows version 2 or later; this service knows 1: /,
-  );
-  assert.equal(await schemaVersion(DATABASE_URL), 3);
+  const [first, second, third] = [0, 1, 2].map((count) => SCHEMA_VERSION + count);
+  const message = `schema version ${third} and needs a service that knows version ${second} or later; this service knows ${first}: `;
+  assert.ok((refused.stdout + refused.stderr).includes(message));
+  assert.equal(await schemaVersion(DATABASE_URL), SCHEMA_VERSION + 2);
 }
 
 function startVersion(version: number, env: Record<string, string>): Promise<Program> {
@@ -221,7 +220,8 @@ function copy(built: string, added: readonly string[]): readonly string[] {
   symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
   for (const [i, sql] of added.entries()) {
     for (const engine of ['sqlite', 'postgres']) {
-      writeFileSync(join(folder, `db/${engine}/000${i + 2}_added.sql`), sql);
+      const number = String(SCHEMA_VERSION + 1 + i).padStart(4, '0');
+      writeFileSync(join(folder, `db/${engine}/${number}_added.sql`), sql);
     }
   }
   const flags = PROGRAM.slice(0, -1);

@@ -8,6 +8,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { Metrics } from '../../src/ops/metrics.ts';
 import { routes } from '../../src/routes.ts';
 import type { UserStore } from '../../src/user.ts';
+import { newUser } from '../support/users.ts';
 
 type Pool = ConstructorParameters<typeof Metrics>[2];
 
@@ -129,7 +130,7 @@ describe('the store', () => {
     const store = metrics.measure({ find, create: find } as unknown as UserStore, 100, () => 0);
     await store.find(1);
     await assert.rejects(store.find(0), TypeError);
-    await store.create({ name: 'Ada', email: 'a@b' });
+    await store.create(newUser({ name: 'Ada', email: 'a@b' }));
     const label = (text: string) => `${DURATION}_count{db_system_name="postgresql",${text}} 1`;
     assert.deepEqual(lines(metrics, `${DURATION}_count`), [
       label('db_operation_name="find"'),

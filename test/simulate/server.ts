@@ -4,7 +4,8 @@
 // limits of connections. Statements are recognised by their text; their SQL is tested on the real Postgres.
 import type { SURROUNDINGS } from '../../src/store/pool.ts';
 import type { Session } from '../../src/store/session.ts';
-import { StoreUnavailable, type User } from '../../src/user.ts';
+import { FIELD_NAMES, StoreUnavailable, type User, type UserChange } from '../../src/user.ts';
+import { newUser } from '../support/users.ts';
 import type { Time } from './time.ts';
 
 type SessionOptions = Parameters<(typeof SURROUNDINGS)['openSession']>[0];
@@ -256,27 +257,27 @@ export class SimulatedServer {
     const result: object[] = [];
     await this.#acquire(own, isTable);
     if (text.includes('insert into users')) {
-      const names = list<string>(values[1]);
-      const items = list<string>(values[2]).map((email, n) => ({ email, name: names[n]! }));
-      for (const { email, name } of items.toSorted((a, b) => (a.email < b.email ? -1 : 1))) {
+      const items = list<string>(values[1]).map((_, n) => newUser(fieldsOf(values.slice(1), n)));
+      for (const item of items.toSorted((a, b) => (a.email < b.email ? -1 : 1))) {
+        const { email } = item;
         await step();
         await this.#acquire(own, (other) => other.emails.has(email));
         if (own.emails.has(email) || owner(email, this.users)) continue;
         own.emails.add(email);
-        const user = { id: ++this.#newestId, name, email, version: 1 };
+        const user = { id: ++this.#newestId, ...item, version: 1 };
         own.writes.set(user.id, user);
         result.push(user);
       }
       return result;
     }
-    const [names, emails, oneOf, noneOf] = values
-      .slice(2)
-      .map((value) => list<string | null>(value));
     const isFull = text.includes('is_taken');
+    const [oneOf, noneOf] = isFull ? values.slice(2, 4).map((value) => list<string>(value)) : [];
+    const fields = values.slice(isFull ? 4 : 2);
+    const emails = list<string | null>(fields[FIELD_NAMES.indexOf('email')]!);
     const targets = list<number>(values[1])
       .map((id, n) => {
-        const [name = null, email = null] = [names?.[n], emails?.[n]];
-        const isRepeated = email !== null && emails!.indexOf(email) < n;
+        const email = emails[n] ?? null;
+        const isRepeated = email !== null && emails.indexOf(email) < n;
         const taken = email === null ? undefined : owner(email, snapshot);
         const isTaken = taken !== undefined && taken.id !== id;
         const matches = ({ version }: User) =>
@@ -284,10 +285,10 @@ export class SimulatedServer {
           ((oneOf![n] === '*' || oneOf![n]!.includes(`,${version},`)) &&
             noneOf![n] !== '*' &&
             !noneOf![n]!.includes(`,${version},`));
-        return { id, name, email, isRepeated, isTaken, matches };
+        return { id, set: fieldsOf(fields, n), isRepeated, isTaken, matches };
       })
       .sort((a, b) => a.id - b.id);
-    for (const { id, name, email, isRepeated, isTaken, matches } of targets) {
+    for (const { id, set, isRepeated, isTaken, matches } of targets) {
       const seen = snapshot.get(id);
       if (seen === undefined) continue;
       if (isFull && (isTaken || isRepeated || !matches(seen))) continue;
@@ -302,13 +303,13 @@ export class SimulatedServer {
         result.push(user);
         continue;
       }
-      const next = { ...user, name: name ?? user.name, email: email ?? user.email };
+      const next = { ...user, ...set };
       if (next.email !== user.email) {
         await this.#acquire(own, (other) => other.emails.has(next.email));
         if (owner(next.email, this.users)) throw refusal('23505');
         own.emails.add(next.email);
       }
-      const isSame = next.name === user.name && next.email === user.email;
+      const isSame = FIELD_NAMES.every((field) => next[field] === user[field]);
       const written = { ...next, version: user.version + (isSame ? 0 : 1) };
       own.writes.set(id, written);
       result.push(written);
@@ -381,4 +382,11 @@ export class SimulatedServer {
       await this.#time.sleep(host.frozenUntil - this.#time.ms);
     }
   }
+}
+
+/** Returns the fields of the n-th item, from parameters with an array for each field. */
+function fieldsOf(arrays: readonly string[], n: number): UserChange {
+  const values = arrays.map((array) => list<string | null>(array)[n]);
+  const entries = FIELD_NAMES.map((field, i) => [field, values[i] === '' ? null : values[i]]);
+  return Object.fromEntries(entries.filter((_, i) => values[i] !== null));
 }

@@ -2,6 +2,7 @@
 import { openPostgres } from '../../src/store/postgres.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
+import { newUser } from '../support/users.ts';
 import { SimulatedServer } from './server.ts';
 import { Time } from './time.ts';
 
@@ -268,7 +269,7 @@ function make(
     version === undefined ? ALWAYS : { oneOf: [version], noneOf: [] };
   switch (action.kind) {
     case 'create':
-      return store.create({ name, email: emailOf(action.email) }, caller);
+      return store.create(newUser({ name, email: emailOf(action.email) }), caller);
     case 'update': {
       const email = action.email === undefined ? {} : { email: emailOf(action.email) };
       return store.update(action.id, { name, ...email }, conditionOf(action.version), caller);

@@ -10,6 +10,7 @@ import { ALWAYS, EmailTaken, StoreUnavailable, type UserStore } from '../../src/
 import { TcpProxy } from '../faults/proxy.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
+import { newUser } from '../support/users.ts';
 
 const WRITERS = 2000;
 const CALLS = 5000;
@@ -31,7 +32,7 @@ test('5.9 reads work while a lock stops the writes of more clients than connecti
   const url = await createDatabase();
   const store = await openStore(parseDatabaseUrl(url)!, { ...OPTIONS, timeoutMs: 1000 });
   t.after(() => store.close());
-  const { id } = await store.create({ name: 'a', email: 'a@h' });
+  const { id } = await store.create(newUser({ name: 'a', email: 'a@h' }));
   const direct = postgres(url, { max: 1, onnotice: () => {} });
   t.after(() => direct.end({ timeout: 1 }));
   await direct.unsafe('begin; select from users for update');
@@ -62,11 +63,11 @@ for (const limit of [1, 2, 3]) {
     Object.assign(url, { username: name, password: 'p' });
     const store = await openStore(parseDatabaseUrl(url.href)!, { ...OPTIONS, timeoutMs: 2000 });
     t.after(() => Promise.all([direct.end({ timeout: 1 }), store.close()]));
-    const { id } = await store.create({ name: 'a', email: 'a@h' });
+    const { id } = await store.create(newUser({ name: 'a', email: 'a@h' }));
     await until(() => store.connections?.idle === limit);
     await direct.unsafe('begin; lock table users in share mode');
     const writes = [
-      store.create({ name: 'b', email: 'b@h' }),
+      store.create(newUser({ name: 'b', email: 'b@h' })),
       store.update(id, { name: 'b' }, ALWAYS),
       store.delete(id, ALWAYS),
     ];
@@ -89,13 +90,15 @@ test('5.6 batches that give emails to users and to new users in opposite orders 
   const each = <Result>(make: (n: number) => Promise<Result>) =>
     Array.from({ length: count }, (_, n) => make(n));
   const email = (n: number, round: number) => `e${String(n).padStart(3, '0')}.${round}@x`;
-  const users = await Promise.all(each((n) => store.create({ name: 'a', email: `${n}@h` })));
+  const users = await Promise.all(
+    each((n) => store.create(newUser({ name: 'a', email: `${n}@h` }))),
+  );
   const ids = users.map(({ id }) => id).sort((a, b) => a - b);
   await until(() => store.connections?.idle === OPTIONS.poolSize);
   let older: number[] = [];
   for (let round = 0; round < 30; round++) {
     const settled = await Promise.allSettled([
-      ...each((n) => store.create({ name: 'b', email: email(n, round) })),
+      ...each((n) => store.create(newUser({ name: 'b', email: email(n, round) }))),
       ...each((n) => store.update(ids[n]!, { email: email(count - 1 - n, round) }, ALWAYS)),
       ...each((n) => store.update(ids[n]!, { name: `${round}` }, ALWAYS)),
       ...older.toReversed().map((id) => store.delete(id, ALWAYS)),
@@ -122,11 +125,13 @@ test('4.10 5.11 one client’s calls for one email delay nobody else', async (t)
   t.after(() => store.close());
   const [attacker, honest] = ['a', 'h'].map((network) => ({ network, hasLeft: false }));
   const emails = Array.from({ length: 500 }, (_, n) => `${n}@h`);
-  const users = await Promise.all(emails.map((email) => store.create({ name: 'a', email })));
+  const users = await Promise.all(
+    emails.map((email) => store.create(newUser({ name: 'a', email }))),
+  );
   for (const make of [
     (n: number) => store.update(users[n % 499]!.id, { email: users[499]!.email }, ALWAYS, attacker),
     (n: number) => store.update(users[0]!.id, { name: `${n}` }, ALWAYS, attacker),
-    (n: number) => store.create({ name: 'a', email: `${n % 2}@h` }, attacker),
+    (n: number) => store.create(newUser({ name: 'a', email: `${n % 2}@h` }), attacker),
   ]) {
     let settled = 0;
     const attack = Array.from({ length: 4500 }, (_, n) =>
@@ -136,7 +141,7 @@ test('4.10 5.11 one client’s calls for one email delay nobody else', async (t)
     );
     await Promise.all([
       ...users.map(({ id }) => store.update(id, { name: 'h' }, ALWAYS, honest)),
-      store.create({ name: 'h', email: `${users.length}.${Math.random()}@h` }, honest),
+      store.create(newUser({ name: 'h', email: `${users.length}.${Math.random()}@h` }), honest),
     ]);
     assert.ok(settled < 2500, `${settled} calls of the attacker came first`);
     await Promise.all(attack);
@@ -156,7 +161,7 @@ for (const level of ['repeatable read', 'serializable']) {
     for (let i = 0; i < 20; i++) {
       const email = `${i}@h`;
       const results = await Promise.allSettled(
-        stores.map((store) => store.create({ name: 'a', email })),
+        stores.map((store) => store.create(newUser({ name: 'a', email }))),
       );
       const created = results.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
       const refused = results.flatMap((one) => (one.status === 'rejected' ? [one.reason] : []));
@@ -173,14 +178,14 @@ test('4.13 a response that arrived while the event loop was blocked is received'
   const url = await createDatabase();
   const store = await openStore(parseDatabaseUrl(url)!, { ...OPTIONS, timeoutMs: 300 });
   t.after(() => store.close());
-  await store.create({ name: 'a', email: 'a@h' });
+  await store.create(newUser({ name: 'a', email: 'a@h' }));
   const direct = postgres(url, { max: 1, onnotice: () => {} });
   t.after(() => direct.end({ timeout: 1 }));
   await direct.unsafe(`
     create function wait() returns trigger language plpgsql as
       $$ begin perform pg_sleep(0.1); return new; end $$;
     create trigger wait before insert on users for each row execute function wait()`);
-  const created = store.create({ name: 'b', email: 'b@h' });
+  const created = store.create(newUser({ name: 'b', email: 'b@h' }));
   await sleep(20); // Until the statement is sent.
   // After this, node checks its timers before its sockets.
   await new Promise((resolve) => setImmediate(resolve));
@@ -207,10 +212,12 @@ describe('changes to taken emails', () => {
     url.port = String(proxy.port);
     store = await openStore(parseDatabaseUrl(url.href)!, OPTIONS);
     await Promise.all(
-      Array.from({ length: WRITERS }, (_, i) => store.create({ name: 'a', email: `${i}@h` })),
+      Array.from({ length: WRITERS }, (_, i) =>
+        store.create(newUser({ name: 'a', email: `${i}@h` })),
+      ),
     );
-    await store.create({ name: 'taken', email: 'taken@x' });
-    victim = (await store.create({ name: 'attacker', email: 'attacker@x' })).id;
+    await store.create(newUser({ name: 'taken', email: 'taken@x' }));
+    victim = (await store.create(newUser({ name: 'attacker', email: 'attacker@x' }))).id;
   });
   after(async () => {
     await store?.close();

@@ -20,6 +20,7 @@ import {
   type UserStore,
 } from '../../src/user.ts';
 import { createDatabase } from '../support/postgres.ts';
+import { newUser, storedUser } from '../support/users.ts';
 
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
 const TIMEOUT_MS = 1000;
@@ -648,7 +649,7 @@ function runAlone(
       const id = Number(/"id":(\d+)/.exec(result)?.[1]);
       // Ids ascend and are never reused.
       if (!(id > newestId) || table.has(id)) return { table, result: 'a new id' };
-      const user = { id, name: call.user.name, email: call.user.email, version: 1 };
+      const user = storedUser({ ...call.user, id });
       return { table: new Map(table).set(id, user), result: shown(user) };
     }
   }
@@ -665,11 +666,10 @@ function runAlone(
     rest.delete(call.id);
     return { table: rest, result: shown(user) };
   }
-  const { name = user.name, email = user.email } = call.change;
-  const other = owner(email);
+  const next = { ...user, ...call.change };
+  const other = owner(next.email);
   if (other !== undefined && other.id !== call.id) return { table, result: 'EmailTaken' };
-  const isNew = name !== user.name || email !== user.email;
-  const changed = { id: user.id, name, email, version: user.version + (isNew ? 1 : 0) };
+  const changed = { ...next, version: user.version + (shown(next) === shown(user) ? 0 : 1) };
   return { table: rest.set(call.id, changed), result: shown(changed) };
 }
 
@@ -728,7 +728,7 @@ const recipe = fc.oneof(
     weight: 4,
     arbitrary: fc.record({ name, email }).map(
       (user): Recipe =>
-        () => ({ kind: 'create', user }),
+        () => ({ kind: 'create', user: newUser(user) }),
     ),
   },
   {
@@ -853,11 +853,11 @@ describe('calls that run together give the results of some serial order', () => 
   }
 
   test('the checker accepts results that a serial order explains, and no others', () => {
-    const ada: User = { id: 1, name: 'A', email: 'a@x', version: 1 };
+    const ada = storedUser({ name: 'A', email: 'a@x' });
     const table = new Map([[1, ada]]);
     const remove = { kind: 'remove', id: 1, condition: ALWAYS } as const;
-    const create = { kind: 'create', user: { name: 'B', email: 'a@x' } } as const;
-    const bob = { id: 2, name: 'B', email: 'a@x', version: 1 };
+    const create = { kind: 'create', user: newUser({ name: 'B', email: 'a@x' }) } as const;
+    const bob = storedUser({ id: 2, name: 'B', email: 'a@x' });
     const made = (call: Call, result: unknown, began = 0, ended = 9): Made => ({
       call,
       result: shown(result),
@@ -941,7 +941,7 @@ describe('two stores of one Postgres that write at once', () => {
   test('creating the same users in different orders: each is created once, without a deadlock', async () => {
     for (let round = 0; round < 10; round++) {
       const counts = await race(numbers, (store, n) =>
-        store.create({ name: 'A', email: `${round}.${n}@x` }),
+        store.create(newUser({ name: 'A', email: `${round}.${n}@x` })),
       );
       assert.deepEqual(counts, { done: 200, failed: 200 });
     }
@@ -983,7 +983,7 @@ describe('two stores of one Postgres that write at once', () => {
 
   test('5.6 a call that the server rolled back to resolve a deadlock is retried', async (t: TestContext) => {
     const store = stores[0]!;
-    const user = await store.create({ name: 'Ada', email: 'before@z' });
+    const user = await store.create(newUser({ name: 'Ada', email: 'before@z' }));
     const sql = postgres(url, { max: 1, onnotice: () => {} });
     t.after(() => sql.end({ timeout: 1 }));
     await sql.unsafe(`set deadlock_timeout = '60s'`);

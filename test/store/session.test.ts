@@ -12,6 +12,7 @@ import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts'
 import { ALWAYS } from '../../src/user.ts';
 import { collect, collectYoung } from '../support/garbage.ts';
 import { createDatabase, freePort } from '../support/postgres.ts';
+import { newUser, storedUser } from '../support/users.ts';
 
 const TIMEOUT_MS = 10_000;
 const BACKEND_KEY_DATA = Buffer.from([0x4b, 0, 0, 0, 12]);
@@ -129,8 +130,8 @@ test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) 
     '\\u0041',
   ].entries()) {
     const email = `o'${name.replaceAll(' ', '')}\\${i}@x`;
-    const user = await store.create({ name, email });
-    assert.deepEqual(await store.find(user.id), { id: user.id, name, email, version: 1 });
+    const user = await store.create(newUser({ name, email }));
+    assert.deepEqual(await store.find(user.id), storedUser({ id: user.id, name, email }));
     assert.deepEqual(await store.findByEmail(email), user);
     const updated = await store.update(user.id, { name: `${name}\\` }, ALWAYS);
     assert.deepEqual(updated, { ...user, name: `${name}\\`, version: 2 });
@@ -145,7 +146,7 @@ test('5.1 5.3 behind a pooler the tables are found in their schema, without the 
   await sql.unsafe(`create schema a; alter database ${database} set search_path = a`);
   const { port } = await relay(t, url, true);
   const { store } = await open(t, onPort(url, port));
-  const ada = await store.create({ name: 'Ada', email: 'ada@x' });
+  const ada = await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
   await sql.unsafe(`alter database ${database} set search_path = nowhere`);
   const { store: other } = await open(t, onPort(url, port), { poolSize: 2 });
   const found = await Promise.all([other.find(ada.id), other.find(ada.id)]);
@@ -197,7 +198,7 @@ describe('4.13 the deadline of a write is in the time of the server', () => {
       const { now } = Date;
       t.mock.method(Date, 'now', () => now() + hours * 3_600_000);
       const { store } = await open(t, await createDatabase());
-      const user = await store.create({ name: 'Ada', email: 'ada@x' });
+      const user = await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
       assert.deepEqual(await store.delete(user.id, ALWAYS), user);
     });
 
@@ -208,12 +209,12 @@ describe('4.13 the deadline of a write is in the time of the server', () => {
         now: () => performance.now() + stepMs,
         poolSize: 3,
       });
-      await store.create({ name: 'Ada', email: 'ada@x' });
+      await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
       await untilIdle(t, store, 3);
       // For a server, our deadlines are then an hour early or late.
       stepMs = -hours * 3_600_000;
       for (let i = 0; i < 10; i++) {
-        const { id } = await store.create({ name: 'Ada', email: `${i}@x` });
+        const { id } = await store.create(newUser({ name: 'Ada', email: `${i}@x` }));
         assert.notEqual(await store.update(id, { name: 'Bob' }, ALWAYS), undefined);
       }
       const lost = log.filter((line) => /^connection lost .* did not start in time$/.test(line));
@@ -251,7 +252,7 @@ test('5.1 a connection whose server turned read-only is replaced', async (t) => 
     create function refuse() returns trigger language plpgsql as
       $$ begin raise exception 'cannot execute INSERT' using errcode = '25006'; end $$;
     create trigger refuse before insert on users execute function refuse()`);
-  const created = store.create({ name: 'Ada', email: 'ada@x' });
+  const created = store.create(newUser({ name: 'Ada', email: 'ada@x' }));
   await assert.rejects(created, { name: 'StoreUnavailable' });
   await new Promise((resolve) => setImmediate(resolve));
   assert.ok(log.some((line) => line.startsWith('connection lost') && /cannot execute/.test(line)));

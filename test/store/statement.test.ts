@@ -5,12 +5,13 @@ import { type Target, updateUsers } from '../../src/store/postgres.ts';
 import { NOT_DONE } from '../../src/store/queue.ts';
 import type { Session } from '../../src/store/session.ts';
 import { ALWAYS, EmailTaken } from '../../src/user.ts';
+import { storedUser } from '../support/users.ts';
 
 const target = (id: number, email?: string): Target => ({
   ...{ id, name: `n${id}`, condition: ALWAYS },
   ...(email === undefined ? {} : { email }),
 });
-const user = (id: number) => ({ id, name: `n${id}`, email: `${id}@b`, version: 2 });
+const user = (id: number) => storedUser({ id, name: `n${id}`, email: `${id}@b`, version: 2 });
 const refused = (id: number, refusal: string) => ({ id, name: null, email: null, refusal });
 
 /** A session whose statements return these rows, or fail with this error. */

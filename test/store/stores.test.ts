@@ -13,9 +13,10 @@ import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { migrations, missing, parseMigration, UnusableDatabase } from '../../src/store/schema.ts';
 import { openFile } from '../../src/store/sqlite-file.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
-import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
+import { ALWAYS, type Condition, FIELD_NAMES, type User, type UserStore } from '../../src/user.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
+import { newUser, storedUser } from '../support/users.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'notes-users-stores-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -74,11 +75,11 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
     });
     after(() => store.close());
 
-    const create = (email = newEmail(), name = 'Ada') => store.create({ name, email });
+    const create = (email = newEmail(), name = 'Ada') => store.create(newUser({ name, email }));
 
     test('the first user has id 1, and a created user is at version 1', async () => {
       const email = newEmail();
-      assert.deepEqual(await create(email), { id: 1, name: 'Ada', email, version: 1 });
+      assert.deepEqual(await create(email), storedUser({ id: 1, name: 'Ada', email }));
     });
 
     test('a user has exactly these members in this order', async () => {
@@ -92,7 +93,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         await store.delete(user.id, ALWAYS),
       ];
       for (const result of results) {
-        assert.deepEqual(Object.keys(result as User), ['id', 'name', 'email', 'version']);
+        assert.deepEqual(Object.keys(result as User), ['id', ...FIELD_NAMES, 'version']);
       }
     });
 
@@ -144,7 +145,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         test(why, async () => {
           const email = `${name.replace(/[\s\p{Cc}@]/gu, '').slice(0, 20)}${newEmail()}`;
           const user = await create(email, name);
-          assert.deepEqual(user, { id: user.id, name, email, version: 1 });
+          assert.deepEqual(user, storedUser({ id: user.id, name, email }));
           assert.deepEqual(await store.find(user.id), user);
           assert.deepEqual(await store.findByEmail(email), user);
           const other = `${[...name].slice(1).join('')}x`;
@@ -203,7 +204,9 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
 
       test('of ten concurrent creations with one email, one succeeds', async () => {
         const email = newEmail();
-        const racers = Array.from({ length: 10 }, (_, i) => store.create({ name: `${i}`, email }));
+        const racers = Array.from({ length: 10 }, (_, i) =>
+          store.create(newUser({ name: `${i}`, email })),
+        );
         const settled = await Promise.allSettled(racers);
         const won = settled.filter((result) => result.status === 'fulfilled');
         const lost = settled.filter((result) => result.status === 'rejected');
@@ -270,7 +273,7 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
         const one = await store.update(user.id, { email: first }, ALWAYS);
         assert.deepEqual(one, { ...user, email: first, version: 2 });
         const both = await store.update(user.id, { name: 'B', email: second }, ALWAYS);
-        assert.deepEqual(both, { id: user.id, name: 'B', email: second, version: 3 });
+        assert.deepEqual(both, storedUser({ id: user.id, name: 'B', email: second, version: 3 }));
       });
 
       test('concurrent changes of two users each reach their own user', async () => {
@@ -424,9 +427,9 @@ for (const [engine, newDatabase] of Object.entries(ENGINES)) {
     test('a call that violates a constraint fails no other call of its turn', async () => {
       const [one, two] = [newEmail(), newEmail()];
       const settled = await Promise.allSettled([
-        store.create({ name: 'Ada', email: one }),
-        store.create({ name: 'x'.repeat(101), email: newEmail() }),
-        store.create({ name: 'Bob', email: two }),
+        store.create(newUser({ name: 'Ada', email: one })),
+        store.create(newUser({ name: 'x'.repeat(101), email: newEmail() })),
+        store.create(newUser({ name: 'Bob', email: two })),
       ]);
       assert.deepEqual(
         settled.map(({ status }) => status),
@@ -446,7 +449,7 @@ for (const engine of ['SQLite in a file', 'Postgres'] as const) {
     test('a reopened store has the written users', async () => {
       const url = await ENGINES[engine]();
       const first = await open(url);
-      const user = await first.create({ name: 'Ada', email: newEmail() });
+      const user = await first.create(newUser({ email: newEmail() }));
       await first.close();
       const second = await open(url);
       assert.deepEqual(await second.find(user.id), user);
@@ -459,7 +462,7 @@ for (const engine of ['SQLite in a file', 'Postgres'] as const) {
         Array.from({ length: 10 }, () => open(url, { poolSize: 2 })),
       );
       const users = await Promise.all(
-        stores.map((store) => store.create({ name: 'Ada', email: newEmail() })),
+        stores.map((store) => store.create(newUser({ email: newEmail() }))),
       );
       assert.equal(new Set(users.map(({ id }) => id)).size, 10);
       const lists = await Promise.all(stores.map((store) => store.list({ after: 0, limit: 100 })));
@@ -473,7 +476,7 @@ for (const engine of ['SQLite in a file', 'Postgres'] as const) {
       for (let i = 0; i < 20; i++) {
         const email = newEmail();
         const settled = await Promise.allSettled(
-          [...stores, ...stores].map((store) => store.create({ name: 'Ada', email })),
+          [...stores, ...stores].map((store) => store.create(newUser({ name: 'Ada', email }))),
         );
         assert.equal(settled.filter(({ status }) => status === 'fulfilled').length, 1);
       }
@@ -524,7 +527,7 @@ test('Postgres calls that arrive while a large batch runs share the next one', a
   const store = await open(url);
   const sql = postgres(url, { max: 1 });
   t.after(() => Promise.all([sql.end(), store.close()]));
-  const create = () => store.create({ name: 'Ada', email: newEmail() });
+  const create = () => store.create(newUser({ email: newEmail() }));
   // Waits until the pool is complete. With one connection, calls would always share.
   await until(async () => {
     await create();
@@ -553,7 +556,7 @@ test('a Postgres batch that waits for a lock does not delay others for long', as
   const store = await open(url);
   const sql = postgres(url, { max: 1 });
   t.after(() => Promise.all([sql.end(), store.close()]));
-  const create = () => store.create({ name: 'Ada', email: newEmail() });
+  const create = () => store.create(newUser({ email: newEmail() }));
   const other = await create();
   const locked = await Promise.all(Array.from({ length: 8 }, create));
   let isDone = false;
@@ -644,7 +647,7 @@ test('another process’s lock on a SQLite file does not block the event loop', 
   const store = await open(`sqlite:${path}`);
   const other = new DatabaseSync(path);
   other.exec('begin immediate');
-  const created = store.create({ name: 'Ada', email: newEmail() });
+  const created = store.create(newUser({ email: newEmail() }));
   let turns = 0;
   while (turns < 50) {
     await new Promise((resolve) => setImmediate(resolve));
@@ -672,7 +675,7 @@ test('a write that finds a SQLite file locked for too long fails and is not done
   const other = new DatabaseSync(path);
   other.exec('begin immediate');
   const email = newEmail();
-  const stuck = store.create({ name: 'Ada', email });
+  const stuck = store.create(newUser({ name: 'Ada', email }));
   // It was tried and waits.
   await new Promise((resolve) => setImmediate(resolve));
   clock.ms = 100;
@@ -683,7 +686,7 @@ test('a write that finds a SQLite file locked for too long fails and is not done
   assert.deepEqual([gone, back], [1, 0]);
   other.exec('commit');
   other.close();
-  assert.equal((await store.create({ name: 'Bob', email })).name, 'Bob');
+  assert.equal((await store.create(newUser({ name: 'Bob', email }))).name, 'Bob');
   assert.equal((await store.list({ after: 0, limit: 10 })).length, 1);
   assert.deepEqual([gone, back], [1, 1]);
   await store.close();
@@ -691,7 +694,7 @@ test('a write that finds a SQLite file locked for too long fails and is not done
 
 test('5.2 calls for one page in one turn share a SQLite read, calls for others do not', async () => {
   const store = await openStore(parseDatabaseUrl('sqlite::memory:')!, QUIET);
-  await store.create({ name: 'Ada', email: newEmail() });
+  await store.create(newUser({ email: newEmail() }));
   const page = { after: 0, limit: 10 };
   const [one, same, other] = await Promise.all([
     store.list(page),
@@ -716,7 +719,7 @@ test('5.5 a SQLite read after an acknowledged write sees it', async () => {
   for (let count = 1; count <= 100; count++) {
     // A later read must not share the result of a queued read that has already run.
     reads.push(reader(count - 1));
-    const write = store.create({ name: 'Ada', email: newEmail() });
+    const write = store.create(newUser({ email: newEmail() }));
     if (count % 2 === 0) await reader(count - 1);
     const user = await write;
     reads.push(reader(count));
@@ -736,7 +739,7 @@ test('5.2 while 1,000 pages wait for SQLite, other work runs after each millisec
   const timeoutMs = 1_000_000;
   const store = await openStore(parseDatabaseUrl('sqlite::memory:')!, { ...QUIET, now, timeoutMs });
   await Promise.all(
-    Array.from({ length: 1000 }, () => store.create({ name: 'Ada', email: newEmail() })),
+    Array.from({ length: 1000 }, () => store.create(newUser({ email: newEmail() }))),
   );
   let done = 0;
   const pages = Array.from({ length: 1000 }, async (_, after) => {
@@ -751,7 +754,7 @@ test('5.2 while 1,000 pages wait for SQLite, other work runs after each millisec
     assert.ok(done > 0 && done <= 4 * turn, `${done} pages in ${turn} turns`);
     assert.equal((await store.find(turn))?.id, turn);
   }
-  const writing = store.create({ name: 'Bob', email: newEmail() });
+  const writing = store.create(newUser({ name: 'Bob', email: newEmail() }));
   assert.equal((await writing).id, 1001);
   assert.ok(done < 1000, 'a write waited for all pages');
   await Promise.all(pages);
@@ -763,7 +766,7 @@ test('5.2 each read sees what another process has committed before it', async ()
   const path = join(folder, 'turns.db');
   const store = await open(`sqlite:${path}`);
   const other = new DatabaseSync(path);
-  const { id } = await store.create({ name: 'Ada', email: newEmail() });
+  const { id } = await store.create(newUser({ email: newEmail() }));
   for (const name of ['Bob', 'Cy']) {
     other.prepare('update users set name = ? where id = ?').run(name, id);
     // In the same turn of the event loop.
@@ -786,9 +789,9 @@ test('4.13 5.2 under a lock each call has its own deadline, not that of the firs
   });
   const other = new DatabaseSync(path);
   other.exec('begin immediate');
-  const first = store.create({ name: 'Ada', email: newEmail() });
+  const first = store.create(newUser({ email: newEmail() }));
   clock.ms = 200;
-  const later = ['Bob', 'Cy'].map((name) => store.create({ name, email: newEmail() }));
+  const later = ['Bob', 'Cy'].map((name) => store.create(newUser({ name, email: newEmail() })));
   // The batch has started before the first call expires.
   await new Promise((resolve) => setImmediate(resolve));
   clock.ms = 300;
@@ -812,7 +815,7 @@ test('4.13 a call that waited for a lock is not done late after the process was 
   const store = await open(`sqlite:${path}`, { timeoutMs: 300, now: () => clock.ms });
   const other = new DatabaseSync(path);
   other.exec('begin immediate');
-  const call = store.create({ name: 'Ada', email: newEmail() });
+  const call = store.create(newUser({ email: newEmail() }));
   // It was tried and waits.
   await new Promise((resolve) => setImmediate(resolve));
   other.exec('rollback');

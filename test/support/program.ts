@@ -2,7 +2,7 @@
 // not import src.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
@@ -22,6 +22,9 @@ const [, , ...START]: string[] = JSON.parse(readFileSync(join(ROOT, 'package.jso
 export const PROGRAM: readonly string[] = process.env.TEST_PROGRAM
   ? JSON.parse(process.env.TEST_PROGRAM)
   : [process.execPath, ...START];
+
+/** The schema version that this service knows: the number of its migrations. */
+export const SCHEMA_VERSION = readdirSync(join(ROOT, 'db/sqlite')).length;
 
 /** Names of the stores that every contract test runs against. */
 export const STORES = ['sqlite', 'postgres'] as const;

@@ -5,7 +5,9 @@ import fc from 'fast-check';
 import * as vectors from '../vectors/users.ts';
 import { type HttpResponse, send } from './client.ts';
 
-const { EMAILS, IDS, NAMES, NOT_OBJECTS, TAG_LISTS } = vectors;
+const { EMAILS, FIELDS, IDS, NOT_OBJECTS, TAG_LISTS } = vectors;
+const FIELD_NAMES = Object.keys(FIELDS);
+const OTHERS = FIELD_NAMES.filter((field) => field !== 'name' && field !== 'email');
 const NOBODY = 999_999;
 const JSON_TYPE = 'application/json';
 const MERGE_PATCH = 'application/merge-patch+json';
@@ -37,8 +39,12 @@ type Step =
   | { call: 'POST'; body: string }
   | { call: 'list'; method?: 'GET' | 'HEAD'; query: Query };
 
-type Fields = { readonly name: string; readonly email: string };
-type User = Fields & { readonly id: number; readonly tags: readonly string[] };
+type Fields = Readonly<Record<string, unknown>>;
+interface User {
+  readonly id: number;
+  readonly fields: Fields;
+  readonly tags: readonly string[];
+}
 
 /** A response. Headers that it does not name must be absent. */
 interface Wanted {
@@ -106,16 +112,15 @@ export class Model {
 
   async #create(body: string): Promise<void> {
     const response = await this.#send('POST', '', { 'content-type': JSON_TYPE }, body);
-    const fields = parseBody(body, ['name', 'email']);
-    if ('status' in fields) return check(response, fields);
+    const fields = parseBody(body, true);
+    if (isRefusal(fields)) return check(response, fields);
     if (this.#ownerOf(fields.email) !== undefined) return check(response, TAKEN);
     const location = response.headers.get('location') ?? '';
     const id = Number(location.replace('/users/', ''));
-    const { name = '', email = '' } = fields;
-    check(response, { status: 201, body: json({ id, name, email }), tag: 'new', location }); // 4.4
+    check(response, { status: 201, body: json({ id, fields }), tag: 'new', location }); // 4.4
     assert.ok(Number.isSafeInteger(id) && id > (this.#ids.at(-1) ?? 0), 'ids ascend'); // 5.4
     this.#ids.push(id);
-    this.#users.set(id, { id, name, email, tags: [response.headers.get('etag')!] });
+    this.#users.set(id, { id, fields, tags: [response.headers.get('etag')!] });
   }
 
   async #update(
@@ -125,19 +130,20 @@ export class Model {
     conditions: Conditions,
     response: HttpResponse,
   ): Promise<void> {
-    const fields = parseBody(body, method === 'PUT' ? ['name', 'email'] : []); // 4.5, 4.6
-    if ('status' in fields) return check(response, fields); // 2.5: before 404 and 412
+    const given = parseBody(body, method === 'PUT'); // 4.5, 4.6
+    if (isRefusal(given)) return check(response, given); // 2.5: before 404 and 412
     const refused = refusal(user, conditions, method);
     if (user === undefined || refused) return check(response, refused!);
-    if (![undefined, user].includes(this.#ownerOf(fields.email))) return check(response, TAKEN);
-    const { id, name, email, tags } = { ...user, ...fields };
-    const isChanged = name !== user.name || email !== user.email;
+    if (![undefined, user].includes(this.#ownerOf(given.email))) return check(response, TAKEN);
+    const { id, tags } = user;
+    const fields = { ...user.fields, ...given };
+    const isChanged = FIELD_NAMES.some((field) => fields[field] !== user.fields[field]);
     const tag = isChanged ? 'new' : tags.at(-1); // 4.16
     const contentLocation = `/users/${id}`; // 4.8
-    const wanted = { status: 200, body: json({ id, name, email }), tag, contentLocation };
+    const wanted = { status: 200, body: json({ id, fields }), tag, contentLocation };
     check(response, wanted, method, tags);
     const newTags = isChanged ? [response.headers.get('etag')!] : [];
-    this.#users.set(id, { id, name, email, tags: [...tags, ...newTags] });
+    this.#users.set(id, { id, fields, tags: [...tags, ...newTags] });
   }
 
   async #list(
@@ -161,7 +167,7 @@ export class Model {
       return check(response, { status: 400, body: /^The query [^\p{Cc}]+\.$/u }, method);
     }
     const rest = [...this.#users.values()].filter(({ id }) => id > after);
-    const page = rest.filter((user) => !email || user.email === email).slice(0, limit);
+    const page = rest.filter(({ fields }) => !email || fields.email === email).slice(0, limit);
     const isLast = email !== undefined || page.length === rest.length;
     const next = `</users?limit=${limit}&after=${page.at(-1)?.id}>; rel="next"`;
     const body = `[${page.map(json)}]`;
@@ -178,8 +184,8 @@ export class Model {
     });
   }
 
-  #ownerOf(email: string | undefined): User | undefined {
-    return [...this.#users.values()].find((user) => user.email === email);
+  #ownerOf(email: unknown): User | undefined {
+    return [...this.#users.values()].find(({ fields }) => fields.email === email);
   }
 }
 
@@ -210,31 +216,46 @@ function check(
   );
 }
 
-function json({ id, name, email }: Fields & { readonly id: number }): string {
-  return JSON.stringify({ id, name, email });
+/** A field that is null has no member. */
+function json({ id, fields }: Pick<User, 'id' | 'fields'>): string {
+  const members = FIELD_NAMES.map((field) => [field, fields[field] ?? undefined]);
+  return JSON.stringify({ id, ...Object.fromEntries(members) });
 }
 
-/** Returns the fields that count, or the refusal. `required` ones must be there. */
-function parseBody(text: string, required: readonly (keyof Fields)[]): Partial<Fields> | Wanted {
+/** Returns the fields that count, or the refusal. A whole user has all fields, some by default. */
+function parseBody(text: string, isWhole: boolean): Fields | Wanted {
   const body: unknown = text === '' ? undefined : JSON.parse(text);
   if (typeof body !== 'object' || body === null || Array.isArray(body)) return NO_OBJECT;
-  const values = Object.entries(body).filter(([key]) => key === 'name' || key === 'email');
-  const fields = {
-    ...Object.fromEntries(required.map((field) => [field, undefined])),
-    ...Object.fromEntries(values),
-  };
-  const wrong = (['name', 'email'] as const).filter((f) => f in fields && !isField(f, fields[f]));
+  const values = new Map<string, unknown>(Object.entries(body));
+  const fields = Object.fromEntries(
+    FIELD_NAMES.filter((field) => isWhole || values.has(field)).map((field) => [
+      field,
+      values.has(field) ? values.get(field) : FIELDS[field]!.default,
+    ]),
+  );
+  const wrong = Object.keys(fields).filter((field) => !isField(field, fields[field]));
   const sentence = wrong.map((field) => `${field} must be a string of [^;]+`).join('; ');
   return wrong.length > 0 ? { status: 400, body: new RegExp(`^${sentence}\\.$`) } : fields; // 4.11
 }
 
-function isField(field: keyof Fields, value: unknown): boolean {
+function isRefusal(parsed: Fields | Wanted): parsed is Wanted {
+  return 'status' in parsed;
+}
+
+function isField(field: string, value: unknown): boolean {
+  if (OTHERS.includes(field)) return isOther(field, value);
   if (typeof value !== 'string' || /[\0\p{Cs}]/u.test(value)) return false;
   const isInRange = Array.from(value).length >= 1 && Array.from(value).length <= 100;
   return (
     isInRange &&
     (field === 'name' || /^[^@\p{White_Space}\p{Cc}]+@[^@\p{White_Space}\p{Cc}]+$/u.test(value))
   );
+}
+
+/** True for the accepted values in the vectors. */
+function isOther(field: string, value: unknown): boolean {
+  const { accepted, default: absent } = FIELDS[field]!;
+  return [...Object.values(accepted), absent].some((one) => one === value && one !== undefined);
 }
 
 function headersOf(
@@ -259,11 +280,11 @@ function refusal(
   method: string,
 ): Wanted | undefined {
   if (user === undefined) return NOT_FOUND;
-  const isMatch = (list: TagList, forms: object) =>
-    list.form in forms && (ANY.includes(list.form) || !list.isFirst || user.tags.length === 1);
-  if (ifMatch && !isMatch(ifMatch, TAG_LISTS.strong)) return STALE; // 4.3, 4.8
-  if (!ifNoneMatch || !isMatch(ifNoneMatch, { ...TAG_LISTS.strong, ...TAG_LISTS.weak }))
-    return undefined;
+  const isMatch = (list: TagList, ...tables: readonly object[]) =>
+    tables.some((forms) => list.form in forms) &&
+    (ANY.includes(list.form) || !list.isFirst || user.tags.length === 1);
+  if (ifMatch && !isMatch(ifMatch, TAG_LISTS.strong, TAG_LISTS.version)) return STALE; // 4.3, 4.8, 4.16
+  if (!ifNoneMatch || !isMatch(ifNoneMatch, TAG_LISTS.strong, TAG_LISTS.weak)) return undefined;
   const isRead = method === 'GET' || method === 'HEAD';
   return isRead ? { status: 304, body: '', tag: user.tags.at(-1) } : STALE;
 }
@@ -285,11 +306,13 @@ const body = (fields: object) => JSON.stringify(fields);
 const post = (fields: object): Step => ({ call: 'POST', body: body(fields) });
 const values = (all: object) => Object.values({ ...all, absent: undefined }) as unknown[];
 
-const NAME_STEPS = values({ ...NAMES.accepted, ...NAMES.refused }).flatMap((name, i): Step[] => [
-  post({ name, email: `${i}@x` }),
-  { call: 'PUT', nth: 0, body: body({ name, email: '0@x' }) },
-  { call: 'PATCH', nth: 0, body: body({ name }), type: MERGE_PATCH },
-]);
+const FIELD_STEPS = ['name', ...OTHERS].flatMap((field) =>
+  values({ ...FIELDS[field]!.accepted, ...FIELDS[field]!.refused }).flatMap((value, i): Step[] => [
+    post({ name: 'Ada', email: `${field}${i}@x`, [field]: value }),
+    { call: 'PUT', nth: 0, body: body({ name: 'Ada', email: 'first@x', [field]: value }) },
+    { call: 'PATCH', nth: 0, body: body({ [field]: value }), type: MERGE_PATCH },
+  ]),
+);
 
 const EMAIL_STEPS = [
   post({ name: 'Ada', email: 'ada@x' }),
@@ -359,7 +382,7 @@ const QUERY_STEPS: Step[] = [
 
 /** Steps that try every edge. */
 export const EDGES = {
-  names: NAME_STEPS,
+  fields: FIELD_STEPS,
   emails: EMAIL_STEPS,
   bodies: BODY_STEPS,
   ids: ID_STEPS,
@@ -375,8 +398,20 @@ const email = fc.oneof(
   { weight: 9, arbitrary: fc.constantFrom(...FEW_EMAILS) },
   fc.tuple(text, text).map((parts) => parts.join('@')),
 );
+const others = fc.record(
+  Object.fromEntries(
+    OTHERS.map((field) => [
+      field,
+      fc.constantFrom(
+        null,
+        ...Object.values({ ...FIELDS[field]!.accepted, ...FIELDS[field]!.refused }),
+      ),
+    ]),
+  ),
+  { requiredKeys: [] },
+);
 const members = fc.oneof(
-  fc.record({ name, email }),
+  fc.tuple(fc.record({ name, email }), others).map(([one, more]) => ({ ...one, ...more })),
   fc.record({ name, email, id: fc.nat(9), other: fc.jsonValue() }, { requiredKeys: [] }),
   fc.record({ name: fc.jsonValue(), email: fc.jsonValue() }, { requiredKeys: [] }),
 );

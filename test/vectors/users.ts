@@ -26,7 +26,7 @@ const NOT_STRINGS: Vectors<unknown> = {
   'an object with toString': { toString: 'a@b' },
 };
 
-export const NAMES: { readonly accepted: Vectors<string>; readonly refused: Vectors<unknown> } = {
+export const NAMES: Field = {
   accepted: {
     'one character': 'A',
     'one character of two UTF-16 units': '😀',
@@ -70,7 +70,7 @@ export const NAMES: { readonly accepted: Vectors<string>; readonly refused: Vect
   },
 };
 
-export const EMAILS: { readonly accepted: Vectors<string>; readonly refused: Vectors<unknown> } = {
+export const EMAILS: Field = {
   accepted: {
     'three characters': 'a@b',
     'three characters of two UTF-16 units': '😀@😀',
@@ -119,6 +119,20 @@ export const EMAILS: { readonly accepted: Vectors<string>; readonly refused: Vec
       ]),
     ),
   },
+};
+
+interface Field {
+  readonly accepted: Vectors<string>;
+  readonly refused: Vectors<unknown>;
+  readonly default?: string | null; // of an absent field; without it, the field is required
+}
+
+/** The fields of a user in the order of its JSON. */
+export const FIELDS: Vectors<Field> = { name: NAMES, email: EMAILS };
+
+/** The members of a user's JSON by the number of the representation (4.16). A published line never changes. */
+export const REPRESENTATIONS: Readonly<Record<number, readonly string[]>> = {
+  1: ['id', 'name', 'email'],
 };
 
 /** JSON of a body that is not an object (4.12). */
@@ -175,9 +189,12 @@ export const IDS = {
   },
 } as const satisfies Vectors<Vectors<(id: number) => string>>;
 
+const next = (tag: string) => tag.replace(/^\d+/, (number) => `${Number(number) + 1}`);
+
 /**
  * Values of If-Match and If-None-Match by what they contain, given a tag without its quotes: which of the two
- * comparisons match that tag (RFC 9110 8.8.3.2, 13.1).
+ * comparisons match that tag (RFC 9110 8.8.3.2, 13.1). `version` ones name its version in another
+ * representation, which only If-Match accepts (4.16).
  */
 export const TAG_LISTS = {
   strong: {
@@ -201,8 +218,18 @@ export const TAG_LISTS = {
     'the tag marked weak': (tag) => `W/"${tag}"`,
     'a list with the tag marked weak': (tag) => `"x", W/"${tag}"`,
   },
+  version: {
+    'the tag of the next representation': (tag) => `"${next(tag)}"`,
+    'a list with the tag of the next representation': (tag) => `"x", "${next(tag)}"`,
+    'the version alone': (tag) => `"${tag.replace(/^.*-/, '')}"`,
+  },
   neither: {
     nothing: () => '',
+    'no version': (tag) => `"${tag.replace(/-.*$/, '-')}"`,
+    'no representation': (tag) => `"${tag.replace(/^.*-/, '-')}"`,
+    'representation 0': (tag) => `"${tag.replace(/^.*-/, '0-')}"`,
+    'two representations': (tag) => `"1-${tag}"`,
+    'the next representation, weak': (tag) => `W/"${next(tag)}"`,
     commas: () => ',,',
     'another tag': () => '"x"',
     'the empty tag': () => '""',
