@@ -105,6 +105,7 @@ export class SimulatedServer {
       split.toMs = this.#time.ms;
       Object.assign(old, { old: undefined, isReadOnly: true });
       for (const backend of old.backends) backend.kill();
+      for (const one of this.#transactions) if (one.isOld) one.abort(new Error('fenced'));
     };
   }
 
@@ -186,8 +187,9 @@ export class SimulatedServer {
     };
     host.backends.add(backend);
     const run = async (text: string, values: readonly string[]) => {
-      if (isKilled || isSilent || !host.isUp) throw new Error('connection lost');
+      if (isSilent || !host.isUp) throw new Error('connection lost');
       await this.#whileFrozen(host);
+      if (isKilled) throw new Error('connection lost');
       const isWrite = text.includes('to_timestamp');
       if (!isWrite) return this.#read(text, values, host);
       if (host.isReadOnly) throw refusal('25006');
@@ -204,7 +206,7 @@ export class SimulatedServer {
         await this.#time.sleep(this.#time.random() * 10); // fsync
         await this.#whileFrozen(host);
         own.stuckAt = this.#time.ms;
-        if (own.isOld && own.writes.size > 0) await own.aborted; // by the kill when it is fenced
+        if (own.isOld && own.writes.size > 0) await own.aborted; // when it is fenced
         if (isKilled) throw new Error('connection lost');
         if (host.isReadOnly) throw refusal('25006');
         this.#commit(own);
@@ -292,17 +294,21 @@ export class SimulatedServer {
     const owner = (email: string | null, users: ReadonlyMap<number, User>) =>
       [...users.values()].find((user) => user.email === email);
     const hasRow = (id: number) => (other: Transaction) => other.rows.has(id) || other.rows.has(0);
+    const hasEmail = (email: string) => (other: Transaction) => other.emails.has(email);
     const isTable = (other: Transaction) => other.rows.has(0);
+    // No other one may take the lock between the last look and what follows it, so the loops are here.
+    const holder = (isHeld: (other: Transaction) => boolean) => this.#holder(own, isHeld);
     const users = host.old ?? this.users;
     const snapshot = new Map(users);
     const result: object[] = [];
-    await this.#acquire(own, isTable);
+    for (let other = holder(isTable); other; other = holder(isTable)) await this.#wait(own, other);
     if (text.includes('insert into users')) {
       const names = list<string>(values[1]);
       const items = list<string>(values[2]).map((email, n) => ({ email, name: names[n]! }));
       for (const { email, name } of items.toSorted((a, b) => (a.email < b.email ? -1 : 1))) {
         await step();
-        await this.#acquire(own, (other) => other.emails.has(email));
+        const has = hasEmail(email);
+        for (let other = holder(has); other; other = holder(has)) await this.#wait(own, other);
         if (own.emails.has(email) || owner(email, users)) continue;
         own.emails.add(email);
         const user = { id: ++this.#newestId, name, email, version: 1 };
@@ -334,7 +340,8 @@ export class SimulatedServer {
       if (seen === undefined) continue;
       if (isFull && (isTaken || isRepeated || !matches(seen))) continue;
       await step();
-      await this.#acquire(own, hasRow(id));
+      const has = hasRow(id);
+      for (let other = holder(has); other; other = holder(has)) await this.#wait(own, other);
       const user = users.get(id);
       if (user === undefined || !matches(user)) continue;
       own.rows.add(id);
@@ -346,7 +353,9 @@ export class SimulatedServer {
       }
       const next = { ...user, name: name ?? user.name, email: email ?? user.email };
       if (next.email !== user.email) {
-        await this.#acquire(own, (other) => other.emails.has(next.email));
+        const isGiven = hasEmail(next.email);
+        for (let other = holder(isGiven); other; other = holder(isGiven))
+          await this.#wait(own, other);
         if (owner(next.email, users)) throw refusal('23505');
         own.emails.add(next.email);
       }
@@ -364,32 +373,33 @@ export class SimulatedServer {
     return result;
   }
 
-  /** Waits until no other transaction holds the lock. Looks for a deadlock after a while. */
-  async #acquire(own: Transaction, isHeld: (other: Transaction) => boolean): Promise<void> {
-    for (;;) {
-      const holder = [...this.#transactions].find(
-        (other) => other !== own && other.isOld === own.isOld && isHeld(other),
-      );
-      if (holder === undefined) return;
-      own.waitsFor = holder;
-      const cancel = this.#time.after(DEADLOCK_TIMEOUT_MS, () => {
-        const seen = new Set<Transaction>();
-        let next: Transaction | undefined = own;
-        while (next !== undefined && !seen.has(next)) {
-          seen.add(next);
-          next = next.waitsFor;
-        }
-        if (next !== own) return;
-        const owners = new Set([...seen].map(({ owner }) => owner() ?? {}));
-        if (owners.size === 1) this.deadlocks++;
-        own.abort(refusal('40P01'));
-      });
-      try {
-        await Promise.race([own.aborted, holder.ended]);
-      } finally {
-        own.waitsFor = undefined;
-        cancel();
+  /** Returns the transaction that another one must wait for. */
+  #holder(own: Transaction, isHeld: (other: Transaction) => boolean): Transaction | undefined {
+    return [...this.#transactions].find(
+      (other) => other !== own && other.isOld === own.isOld && isHeld(other),
+    );
+  }
+
+  /** Waits until the holder of a lock has ended. Looks for a deadlock after a while. */
+  async #wait(own: Transaction, holder: Transaction): Promise<void> {
+    own.waitsFor = holder;
+    const cancel = this.#time.after(DEADLOCK_TIMEOUT_MS, () => {
+      const seen = new Set<Transaction>();
+      let next: Transaction | undefined = own;
+      while (next !== undefined && !seen.has(next)) {
+        seen.add(next);
+        next = next.waitsFor;
       }
+      if (next !== own) return;
+      const owners = new Set([...seen].map(({ owner }) => owner() ?? {}));
+      if (owners.size === 1) this.deadlocks++;
+      own.abort(refusal('40P01'));
+    });
+    try {
+      await Promise.race([own.aborted, holder.ended]);
+    } finally {
+      own.waitsFor = undefined;
+      cancel();
     }
   }
 
