@@ -22,7 +22,10 @@ test('actionlint finds no problem in the workflows, and finds an added one', {
 }, () => {
   const lint = (paths: readonly string[]) =>
     spawnSync(program, ['-no-color', ...paths], { cwd: ROOT, encoding: 'utf8' });
-  assert.deepEqual(files, ['.github/workflows/ci.yml', '.github/workflows/release.yml']);
+  assert.deepEqual(
+    files,
+    ['ci', 'nightly', 'release'].map((name) => `.github/workflows/${name}.yml`),
+  );
   const { status, stdout } = lint(files);
   assert.equal(status, 0, stdout);
   const wrong = join(newFolder(), 'wrong.yml');

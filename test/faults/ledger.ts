@@ -66,11 +66,6 @@ export class Ledger {
     this.acknowledged++;
   }
 
-  /** Emails whose creation was neither acknowledged nor refused. */
-  get unknownCreations(): string[] {
-    return [...this.entries.values()].filter(({ id }) => id === undefined).map((e) => e.email);
-  }
-
   /** Maximum number of times that the user's row can have been written. */
   most(email: string): number {
     const { changes, unknownName, removal } = this.entries.get(email)!;

@@ -95,23 +95,6 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       t.diagnostic(`${passed} tests passed through PgBouncer`);
     });
 
-    test(`storms behind PgBouncer lose no write, ${why}`, async (t) => {
-      await using bouncer = await startBouncer(PATH!, server, settings);
-      const directUrl = await createDatabase(server.url);
-      const database = new URL(directUrl).pathname.slice(1);
-      const ours = `from pg_stat_activity where datname = '${database}' and pid <> pg_backend_pid()`;
-      await run(t, {
-        fault: `PgBouncer ${why}: connections terminated`,
-        ...{ times: TIMES.storms * 5, refuses: true, directUrl, isPooled: true },
-        databaseUrl: through(bouncer.port, directUrl),
-        async inject(writers) {
-          const rows = await server.query(`select pg_terminate_backend(pid) as "isEnded" ${ours}`);
-          assert.ok(rows.some(({ isEnded }) => isEnded));
-          await writers.progress(WRITERS);
-        },
-      });
-    });
-
     test(`a restart of PgBouncer loses no write, ${why}`, async (t) => {
       let bouncer = await startBouncer(PATH!, server, settings);
       const directUrl = await createDatabase(server.url);

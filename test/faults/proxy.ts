@@ -1,6 +1,6 @@
-// A TCP proxy between the service and Postgres that simulates network faults. It delays, stalls
-// like a black hole, cuts with FIN or RST, refuses, or drops only the responses. It counts its
-// actions, so a test can check that its fault hit something.
+// A TCP proxy between the service and Postgres that simulates network faults. It delays, stalls like a black
+// hole, and cuts with FIN or RST. It counts its actions, so a test can check that its fault hit something.
+import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { stablePort } from '../support/daemon.ts';
 
@@ -11,30 +11,25 @@ export type Cut = 'fin' | 'rst';
 export class TcpProxy {
   /** One-way delay in milliseconds. */
   delayMs = 0;
-  /** True while the server's responses are dropped. */
-  dropsResponses = false;
   /** Cuts a new connection at this response (the first is 0), or drops everything from it on. */
   failure: { readonly how: Cut | 'silence'; readonly response: number } | undefined;
-  /** True if the next connection on which the client sends is to go silent in both directions. */
-  silencesNext = false;
-  readonly counts = {
-    ...{ accepted: 0, cut: 0, silenced: 0 },
-    ...{ heldBytes: 0, droppedBytes: 0, delayedBytes: 0 },
-  };
+  readonly counts = { cut: 0, silenced: 0, heldBytes: 0 };
   readonly port: number;
   readonly #target: number;
   readonly #links = new Set<readonly Pipe[]>();
-  #server: Server | undefined;
+  readonly #server: Server;
   #isStalled = false;
 
   private constructor(port: number, target: number) {
     this.port = port;
     this.#target = target;
+    this.#server = createServer({ allowHalfOpen: true }, (client) => this.#connected(client));
   }
 
   static async listen(target: number): Promise<TcpProxy> {
     const proxy = new TcpProxy(await stablePort(), target);
-    await proxy.accept();
+    proxy.#server.listen(proxy.port, '127.0.0.1');
+    await once(proxy.#server, 'listening');
     return proxy;
   }
 
@@ -63,28 +58,16 @@ export class TcpProxy {
   }
 
   /** Makes the port refuse connections. Open ones stay. */
-  async refuse(): Promise<void> {
-    this.#server?.close();
-    this.#server = undefined;
-  }
-
-  /** Accepts connections (again). */
-  async accept(): Promise<void> {
-    const server = createServer({ allowHalfOpen: true }, (client) => this.#connected(client));
-    this.#server = server;
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', reject);
-      server.listen(this.port, '127.0.0.1', resolve);
-    });
+  refuse(): void {
+    this.#server.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#server?.close();
+    this.#server.close();
     for (const pipe of [...this.#links].flat()) pipe.cut('rst');
   }
 
   #connected(client: Socket): void {
-    this.counts.accepted++;
     const server = connect({ port: this.#target, host: '127.0.0.1', allowHalfOpen: true });
     const { failure } = this;
     let responses = 0;
@@ -100,20 +83,14 @@ export class TcpProxy {
       forth.onData = back.onData = () => false;
       return false;
     };
-    forth.onData = () => {
-      if (!this.silencesNext) return true;
-      this.silencesNext = false;
-      return silence();
-    };
-    back.onData = (bytes) => {
+    back.onData = () => {
       if (failure !== undefined && responses++ === failure.response) {
         if (failure.how === 'silence') return silence();
         this.counts.cut++;
         for (const pipe of ways) pipe.cut(failure.how);
         return false;
       }
-      if (this.dropsResponses) this.counts.droppedBytes += bytes;
-      return !this.dropsResponses;
+      return true;
     };
   }
 }
@@ -121,8 +98,8 @@ export class TcpProxy {
 /** One direction of a connection. Forwards data in order, when the proxy allows it. */
 class Pipe {
   readonly from: Socket;
-  /** True if these bytes are forwarded. */
-  onData: (bytes: number) => boolean = () => true;
+  /** True if what has arrived is forwarded. */
+  onData: () => boolean = () => true;
   readonly #proxy: TcpProxy;
   #queue: { readonly due: number; readonly act: () => void }[] = [];
   #timer: NodeJS.Timeout | undefined;
@@ -132,9 +109,8 @@ class Pipe {
     this.from = from;
     from.setNoDelay(true);
     from.on('data', (chunk: Buffer) => {
-      if (!this.onData(chunk.length)) return;
+      if (!this.onData()) return;
       if (proxy.isStalled) proxy.counts.heldBytes += chunk.length;
-      if (proxy.delayMs > 0) proxy.counts.delayedBytes += chunk.length;
       this.#push(() => to.write(chunk));
     });
     from.on('end', () => this.#push(() => to.end()));

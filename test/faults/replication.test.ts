@@ -18,7 +18,7 @@ describe('synchronous replication', { timeout: 300_000 }, () => {
     const direct = await createDatabase(primary.url);
     await using standby = await primary.synchronousStandby();
     await using away = await TcpProxy.listen(primary.port);
-    await away.refuse();
+    away.refuse();
     await using program = await startOn(direct, [primary.port, away.port, standby.port]);
     assert.equal((await create(program, 'before')).status, 201);
     assert.equal(await ready(program), 200);

@@ -9,7 +9,6 @@ const IS_FULL = process.env.FAULTS === 'full';
 export const TIMES = {
   serviceKills: IS_FULL ? 1000 : 200,
   postgresKills: IS_FULL ? 50 : 10,
-  storms: IS_FULL ? 20 : 5,
   network: IS_FULL ? 10 : 3,
   failovers: IS_FULL ? 5 : 1,
   locks: IS_FULL ? 5 : 1,

@@ -50,24 +50,6 @@ export async function connectionsOf(databaseUrl: string): Promise<readonly unkno
   return rows.map(({ state }) => state);
 }
 
-/** Adds users whose emails begin with `listed`. */
-export async function addUsers(databaseUrl: string, count: number): Promise<void> {
-  if (databaseUrl.startsWith('sqlite:')) {
-    const db = new DatabaseSync(databaseUrl.slice('sqlite:'.length), { timeout: 5000 });
-    db.exec(
-      `with recursive n (i) as (select 1 union all select i + 1 from n where i < ${count})
-       insert into users (name, email) select 'listed', 'listed-' || i || '@example.com' from n`,
-    );
-    db.close();
-    return;
-  }
-  await query(
-    databaseUrl,
-    `insert into users (name, email)
-     select 'listed', 'listed-' || i || '@example.com' from generate_series(1, ${count}) i`,
-  );
-}
-
 /** Runs the action inside a transaction that holds the locks of this SQL. */
 export async function whileLocked(
   databaseUrl: string,

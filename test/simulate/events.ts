@@ -47,10 +47,11 @@ const action: fc.Arbitrary<Action> = fc.oneof(
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('find'), id }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('findByEmail'), email }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('list'), id: fc.nat(8) }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('ping') }) },
 );
 const network = fc.constantFrom('a', 'b', 'c');
 const soon = fc.constantFrom(0, 0, 0, 1, 3, 10, 30);
-const later = fc.constantFrom(1, 30, 100, 300, 1000);
+const later = fc.constantFrom(1, 30, 100, 300, 1000, 3000);
 
 const call = fc
   .tuple(action, network, soon)
@@ -129,8 +130,18 @@ const faults = [
     return undefined;
   }),
   fault('the hosts change roles', ({ server }) => {
+    if (server.hosts.some(({ old }) => old)) return undefined;
     for (const host of server.hosts) host.isReadOnly = !host.isReadOnly;
     return undefined;
+  }),
+  fault('the other host is promoted, and the old primary is not fenced', ({ server }) =>
+    server.split(),
+  ),
+  fault('a third of the writes get a serialization failure', ({ server }) => {
+    server.isStrict = true;
+    return () => {
+      server.isStrict = false;
+    };
   }),
   ...[3_600_000, 400, -400].map((stepMs) =>
     fault(`the clock of the server steps by ${stepMs} ms`, (world) => {

@@ -1,7 +1,8 @@
-// A simulated Postgres on two hosts with synchronous replication. It keeps users in memory and behaves like
-// Postgres at `read committed` where the store depends on it: snapshots, locks of rows and unique emails in
-// the order of a statement, deadlocks, statement timeouts, commits that take time, read-only standbys,
-// limits of connections. Statements are recognised by their text; their SQL is tested on the real Postgres.
+// A simulated Postgres on two hosts with synchronous replication, and the poolers before them. It keeps users
+// in memory and behaves like Postgres at `read committed` where the store depends on it: snapshots, locks of
+// rows and unique emails in the order of a statement, deadlocks, statement timeouts, commits that take time,
+// read-only standbys, an old primary that nobody has fenced, limits of connections. Statements are recognised
+// by their text; their SQL is tested on the real Postgres.
 import type { SURROUNDINGS } from '../../src/store/pool.ts';
 import type { Session } from '../../src/store/session.ts';
 import { FIELD_NAMES, StoreUnavailable, type User, type UserChange } from '../../src/user.ts';
@@ -21,12 +22,15 @@ export interface Host {
   isUp: boolean;
   isReadOnly: boolean;
   frozenUntil: number;
+  old?: Map<number, User> | undefined; // its users, if it is an old primary: no commit of it ends
+  leased: number; // server sessions of its pooler that run a statement
   readonly backends: Set<Backend>;
+  readonly waiting: (() => void)[]; // statements in its pooler
 }
 
 /** What a session is on its host. It can live on after its client has gone. */
 interface Backend {
-  readonly host: Host;
+  readonly owner: object;
   readonly isWriting: boolean;
   kill(): void;
   cut(): void;
@@ -34,6 +38,10 @@ interface Backend {
 }
 
 interface Transaction {
+  readonly host: Host | undefined;
+  readonly owner: () => object | undefined; // the replica of the service, while it is connected
+  readonly isOld: boolean;
+  stuckAt?: number; // since then the commit has waited for a standby
   readonly rows: Set<number>;
   readonly emails: Set<string>; // inserted, or of a locked row
   readonly writes: Map<number, User | undefined>;
@@ -44,7 +52,7 @@ interface Transaction {
   readonly abort: (err: Error) => void;
 }
 
-const DEADLOCK_TIMEOUT_MS = 1000;
+const DEADLOCK_TIMEOUT_MS = 200;
 const EPOCH_SECONDS = 1_700_000_000;
 
 const refusal = (code: string) => Object.assign(new Error(code), { code, severity: 'ERROR' });
@@ -52,21 +60,22 @@ const list = <T>(text: string | undefined): T[] => JSON.parse(`[${text?.slice(1,
 
 export class SimulatedServer {
   readonly hosts: readonly Host[] = [0, 1].map((i) => ({
-    isUp: true,
-    isReadOnly: i === 1,
-    frozenUntil: 0,
-    backends: new Set<Backend>(),
+    ...{ isUp: true, isReadOnly: i === 1, frozenUntil: 0, leased: 0 },
+    ...{ backends: new Set<Backend>(), waiting: [] },
   }));
   readonly users = new Map<number, User>();
   readonly states: State[] = [];
   readonly violations: string[] = [];
-  readonly clients = new Set<Promise<void>>(); // the sessions that are open for the pool
+  readonly clients = new Map<Promise<void>, object>(); // the open sessions, each with its pool
+  readonly splits: { readonly fromMs: number; toMs: number }[] = []; // when there were two primaries
   deadlocks = 0;
   maxLatencyMs = 2;
   maxBackends = 100;
+  poolerSize = 0; // server sessions of the pooler of each host; 0: no pooler
   clockMs = 0; // of the servers, relative to ours
   isDiskFull = false;
   isPasswordWrong = false;
+  isStrict = false; // the default isolation is serializable
   #newestId = 0;
   readonly #time: Time;
   readonly #transactions = new Set<Transaction>();
@@ -77,13 +86,35 @@ export class SimulatedServer {
 
   /** Locks a user, or the table, until the returned function is called. */
   lock(id: number | undefined): () => void {
-    const transaction = this.#begin();
+    const transaction = this.#begin(undefined, () => undefined);
     transaction.rows.add(id ?? 0);
     return transaction.end;
   }
 
+  /** Makes the other host the primary too. Returns a function that fences the old one. */
+  split(): () => void {
+    const old = this.hosts.find((host) => !host.isReadOnly)!;
+    const other = this.hosts.find((host) => host !== old)!;
+    const split = { fromMs: this.#time.ms, toMs: Number.POSITIVE_INFINITY };
+    if (this.hosts.some((host) => host.old)) return () => {};
+    this.splits.push(split);
+    old.old = new Map(this.users);
+    for (const one of this.#transactions) if (one.host === old) Object.assign(one, { isOld: true });
+    other.isReadOnly = false;
+    return () => {
+      if (split.toMs < this.#time.ms) return;
+      split.toMs = this.#time.ms;
+      Object.assign(old, { old: undefined, isReadOnly: true });
+      for (const backend of old.backends) backend.kill();
+      for (const one of this.#transactions) if (one.isOld) one.abort(new Error('fenced'));
+    };
+  }
+
+  /** Returns what opens the sessions of a replica of the service. */
+  readonly opener = (owner: object) => (options: SessionOptions) => this.#open(owner, options);
+
   /** @throws what a pool gets from a host that can't be used */
-  readonly openSession = async (options: SessionOptions): Promise<Session> => {
+  async #open(owner: object, options: SessionOptions): Promise<Session> {
     const time = this.#time;
     const host = this.hosts[options.host.port - 1]!;
     const { promise: tooLate, reject } = Promise.withResolvers<never>();
@@ -98,25 +129,25 @@ export class SimulatedServer {
       if (this.isPasswordWrong) throw new StoreUnavailable('28P01');
       if (host.backends.size >= this.maxBackends) throw new StoreUnavailable('53300');
       if (host.isReadOnly) throw new StoreUnavailable('does not match target_session_attrs');
-      const session = this.#session(host, options);
+      const session = this.#session(host, owner, options);
       try {
         const cut = session.closed.then(() => {
           throw new Error('connection lost');
         });
-        await Promise.race([tooLate, cut, this.#travel()]);
+        await Promise.race([tooLate, cut, this.#lease(host, () => this.#travel())]);
       } catch (err) {
         session.destroy();
         throw err;
       }
-      this.clients.add(session.closed);
+      this.clients.set(session.closed, owner);
       return session;
     } finally {
       cancel();
       options.signal.removeEventListener('abort', fail);
     }
-  };
+  }
 
-  #session(host: Host, { timeoutMs, now }: SessionOptions): Session {
+  #session(host: Host, owner: object, { timeoutMs, now }: SessionOptions): Session {
     const seconds = () => EPOCH_SECONDS + (this.#time.ms + this.clockMs) / 1000;
     const epoch = seconds() - now() / 1000;
     const { promise: closed, resolve } = Promise.withResolvers<void>();
@@ -141,9 +172,10 @@ export class SimulatedServer {
       if (running === undefined) host.backends.delete(backend);
     };
     const backend = {
-      host,
+      owner,
       isWriting: false,
       kill: () => {
+        if (this.poolerSize > 0 && running === undefined) return; // The pooler keeps its client.
         isKilled = true;
         transaction?.abort(new Error('killed'));
         host.backends.delete(backend);
@@ -156,29 +188,33 @@ export class SimulatedServer {
     };
     host.backends.add(backend);
     const run = async (text: string, values: readonly string[]) => {
-      await this.#travel();
-      if (isKilled || isSilent || !host.isUp) throw new Error('connection lost');
+      if (isSilent || !host.isUp) throw new Error('connection lost');
       await this.#whileFrozen(host);
+      if (isKilled) throw new Error('connection lost');
       const isWrite = text.includes('to_timestamp');
       if (!isWrite) return this.#read(text, values, host);
       if (host.isReadOnly) throw refusal('25006');
       if (seconds() >= Number(values[0])) throw refusal('22012');
-      transaction = this.#begin();
-      const { abort } = transaction;
+      transaction = this.#begin(host, () => (isOpen ? owner : undefined));
+      const own = transaction;
+      const { abort } = own;
       const cancel = this.#time.after(timeoutMs, () => abort(refusal('57014')));
       try {
-        const rows = await this.#write(transaction, text, values, host);
+        const rows = await this.#write(own, text, values, host);
         cancel();
         if (this.isDiskFull) throw refusal('53100');
+        if (this.isStrict && this.#time.random() < 0.3) throw refusal('40001');
         await this.#time.sleep(this.#time.random() * 10); // fsync
         await this.#whileFrozen(host);
+        own.stuckAt = this.#time.ms;
+        if (own.isOld && own.writes.size > 0) await own.aborted; // when it is fenced
         if (isKilled) throw new Error('connection lost');
         if (host.isReadOnly) throw refusal('25006');
-        this.#commit(transaction);
+        this.#commit(own);
         return rows;
       } finally {
         cancel();
-        transaction.end();
+        own.end();
       }
     };
     return {
@@ -190,11 +226,13 @@ export class SimulatedServer {
         backend.isWriting = isWrite;
         // 5.9. A batch may run again on its connection although others were lost meanwhile.
         const isRerun = answeredAt === this.#time.ms;
-        const writing = this.hosts.flatMap((one) => [...one.backends].filter((b) => b.isWriting));
-        const isWritten =
-          isWrite && !isRerun && writing.length > Math.max(1, this.clients.size - 1);
+        const writing = this.hosts
+          .flatMap((one) => [...one.backends])
+          .filter((one) => one.owner === owner && one.isWriting).length;
+        const open = [...this.clients.values()].filter((one) => one === owner).length;
+        const isWritten = isWrite && !isRerun && writing > Math.max(1, open - 1);
         if (isWritten) this.violations.push('5.9 no connection is free of writes');
-        const ran = run(text, values);
+        const ran = this.#travel().then(() => this.#lease(host, () => run(text, values)));
         running = ran.finally(() => {
           running = undefined;
           if (!isOpen) host.backends.delete(backend);
@@ -233,8 +271,13 @@ export class SimulatedServer {
   }
 
   #read(text: string, values: readonly string[], host: Host): object[] {
-    if (text.includes('pg_stat_activity')) return [{ isReadOnly: host.isReadOnly, isStuck: false }];
-    const users = [...this.users.values()].sort((a, b) => a.id - b.id);
+    if (text.includes('pg_stat_activity')) {
+      const isStuck = [...this.#transactions].some(
+        ({ isOld, stuckAt }) => isOld && host.old && stuckAt! < this.#time.ms - 2000,
+      );
+      return [{ isReadOnly: host.isReadOnly, isStuck }];
+    }
+    const users = [...(host.old ?? this.users).values()].sort((a, b) => a.id - b.id);
     const [first = '', limit] = values;
     if (text.includes('order by id')) {
       return users.filter(({ id }) => id > Number(first)).slice(0, Number(limit));
@@ -252,17 +295,22 @@ export class SimulatedServer {
     const owner = (email: string | null, users: ReadonlyMap<number, User>) =>
       [...users.values()].find((user) => user.email === email);
     const hasRow = (id: number) => (other: Transaction) => other.rows.has(id) || other.rows.has(0);
+    const hasEmail = (email: string) => (other: Transaction) => other.emails.has(email);
     const isTable = (other: Transaction) => other.rows.has(0);
-    const snapshot = new Map(this.users);
+    // No other one may take the lock between the last look and what follows it, so the loops are here.
+    const holder = (isHeld: (other: Transaction) => boolean) => this.#holder(own, isHeld);
+    const users = host.old ?? this.users;
+    const snapshot = new Map(users);
     const result: object[] = [];
-    await this.#acquire(own, isTable);
+    for (let other = holder(isTable); other; other = holder(isTable)) await this.#wait(own, other);
     if (text.includes('insert into users')) {
       const items = list<string>(values[1]).map((_, n) => newUser(fieldsOf(values.slice(1), n)));
       for (const item of items.toSorted((a, b) => (a.email < b.email ? -1 : 1))) {
         const { email } = item;
         await step();
-        await this.#acquire(own, (other) => other.emails.has(email));
-        if (own.emails.has(email) || owner(email, this.users)) continue;
+        const has = hasEmail(email);
+        for (let other = holder(has); other; other = holder(has)) await this.#wait(own, other);
+        if (own.emails.has(email) || owner(email, users)) continue;
         own.emails.add(email);
         const user = { id: ++this.#newestId, ...item, version: 1 };
         own.writes.set(user.id, user);
@@ -293,8 +341,9 @@ export class SimulatedServer {
       if (seen === undefined) continue;
       if (isFull && (isTaken || isRepeated || !matches(seen))) continue;
       await step();
-      await this.#acquire(own, hasRow(id));
-      const user = this.users.get(id);
+      const has = hasRow(id);
+      for (let other = holder(has); other; other = holder(has)) await this.#wait(own, other);
+      const user = users.get(id);
       if (user === undefined || !matches(user)) continue;
       own.rows.add(id);
       own.emails.add(user.email);
@@ -305,8 +354,10 @@ export class SimulatedServer {
       }
       const next = { ...user, ...set };
       if (next.email !== user.email) {
-        await this.#acquire(own, (other) => other.emails.has(next.email));
-        if (owner(next.email, this.users)) throw refusal('23505');
+        const isGiven = hasEmail(next.email);
+        for (let other = holder(isGiven); other; other = holder(isGiven))
+          await this.#wait(own, other);
+        if (owner(next.email, users)) throw refusal('23505');
         own.emails.add(next.email);
       }
       const isSame = FIELD_NAMES.every((field) => next[field] === user[field]);
@@ -323,33 +374,49 @@ export class SimulatedServer {
     return result;
   }
 
-  /** Waits until no other transaction holds the lock. Looks for a deadlock after a second. */
-  async #acquire(own: Transaction, isHeld: (other: Transaction) => boolean): Promise<void> {
-    for (;;) {
-      const holder = [...this.#transactions].find((other) => other !== own && isHeld(other));
-      if (holder === undefined) return;
-      own.waitsFor = holder;
-      const cancel = this.#time.after(DEADLOCK_TIMEOUT_MS, () => {
-        const seen = new Set<Transaction>();
-        let next: Transaction | undefined = own;
-        while (next !== undefined && !seen.has(next)) {
-          seen.add(next);
-          next = next.waitsFor;
-        }
-        if (next !== own) return;
-        this.deadlocks++;
-        own.abort(refusal('40P01'));
-      });
-      try {
-        await Promise.race([own.aborted, holder.ended]);
-      } finally {
-        own.waitsFor = undefined;
-        cancel();
+  /** Returns the transaction that another one must wait for. */
+  #holder(own: Transaction, isHeld: (other: Transaction) => boolean): Transaction | undefined {
+    return [...this.#transactions].find(
+      (other) => other !== own && other.isOld === own.isOld && isHeld(other),
+    );
+  }
+
+  /** Waits until the holder of a lock has ended. Looks for a deadlock after a while. */
+  async #wait(own: Transaction, holder: Transaction): Promise<void> {
+    own.waitsFor = holder;
+    const cancel = this.#time.after(DEADLOCK_TIMEOUT_MS, () => {
+      const seen = new Set<Transaction>();
+      let next: Transaction | undefined = own;
+      while (next !== undefined && !seen.has(next)) {
+        seen.add(next);
+        next = next.waitsFor;
       }
+      if (next !== own) return;
+      const owners = new Set([...seen].map(({ owner }) => owner() ?? {}));
+      if (owners.size === 1) this.deadlocks++;
+      own.abort(refusal('40P01'));
+    });
+    try {
+      await Promise.race([own.aborted, holder.ended]);
+    } finally {
+      own.waitsFor = undefined;
+      cancel();
     }
   }
 
-  #begin(): Transaction {
+  /** Waits for a server session of the host's pooler, if there is one. */
+  async #lease<T>(host: Host, work: () => Promise<T>): Promise<T> {
+    if (this.poolerSize === 0) return work();
+    if (host.leased < this.poolerSize) host.leased++;
+    else await new Promise<void>((resolve) => host.waiting.push(resolve));
+    return work().finally(() => {
+      const next = host.waiting.shift();
+      if (next) next();
+      else host.leased--;
+    });
+  }
+
+  #begin(host: Host | undefined, owner: Transaction['owner']): Transaction {
     const { promise: ended, resolve } = Promise.withResolvers<void>();
     const { promise: aborted, reject: abort } = Promise.withResolvers<never>();
     aborted.catch(() => {});
@@ -358,6 +425,7 @@ export class SimulatedServer {
       resolve();
     };
     const transaction: Transaction = {
+      ...{ host, owner, isOld: host?.old !== undefined },
       ...{ rows: new Set<number>(), emails: new Set<string>(), writes: new Map() },
       ...{ ended, end, aborted, abort },
     };

@@ -55,6 +55,18 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
     to: "  '25006': 'rolled back'",
   },
   {
+    why: 'a deadlock with another replica fails calls (5.6)',
+    file: 'postgres.ts',
+    from: "  '40P01': 'conflict'",
+    to: "  '40P01': 'rolled back'",
+  },
+  {
+    why: 'a serialization failure fails calls (5.6)',
+    file: 'postgres.ts',
+    from: "  '40001': 'conflict'",
+    to: "  '40001': 'rolled back'",
+  },
+  {
     why: 'a statement of unknown outcome runs again',
     file: 'queue.ts',
     from: "if (outcome === 'unknown' || batch.hasFailed) {",

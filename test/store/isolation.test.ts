@@ -1,21 +1,14 @@
-// Changes to taken emails share batches with honest changes and don't slow them down. Counts the
-// statements of Postgres over a connection with a round trip of 10 ms.
+// Writes that wait for each other on a real Postgres, which decides what the simulation assumes.
 import assert from 'node:assert/strict';
-import { after, before, describe, type TestContext, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS, EmailTaken, StoreUnavailable, type UserStore } from '../../src/user.ts';
-import { TcpProxy } from '../faults/proxy.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { newUser } from '../support/users.ts';
-
-const WRITERS = 2000;
-const CALLS = 5000;
-const ATTACK_EVERY_MS = 100;
-const ROUND_TRIP_MS = 10;
 
 const OPTIONS: StoreOptions = {
   poolSize: 4,
@@ -27,30 +20,6 @@ const OPTIONS: StoreOptions = {
   debug: () => {},
   onFatal: () => {},
 };
-
-test('5.9 reads work while a lock stops the writes of more clients than connections', async (t) => {
-  const url = await createDatabase();
-  const store = await openStore(parseDatabaseUrl(url)!, { ...OPTIONS, timeoutMs: 1000 });
-  t.after(() => store.close());
-  const { id } = await store.create(newUser({ name: 'a', email: 'a@h' }));
-  const direct = postgres(url, { max: 1, onnotice: () => {} });
-  t.after(() => direct.end({ timeout: 1 }));
-  await direct.unsafe('begin; select from users for update');
-  let isOver = false;
-  const writers = Array.from({ length: 6 }, async () => {
-    let refused = 0;
-    while (!isOver) {
-      await store.update(id, { name: 'b' }, ALWAYS).catch(() => refused++);
-    }
-    return refused;
-  });
-  for (let i = 0; i < 60; i++) {
-    assert.equal((await store.find(id))?.name, 'a');
-    await sleep(50);
-  }
-  isOver = true;
-  for (const refused of await Promise.all(writers)) assert.ok(refused > 0);
-});
 
 for (const limit of [1, 2, 3]) {
   test(`5.9 ${limit} of 4 connections exist: reads work under a lock if there are two`, async (t) => {
@@ -120,34 +89,6 @@ test('5.6 batches that give emails to users and to new users in opposite orders 
   assert.equal(row?.deadlocks, 0);
 });
 
-test('4.10 5.11 one client’s calls for one email delay nobody else', async (t) => {
-  const store = await openStore(parseDatabaseUrl(await createDatabase())!, OPTIONS);
-  t.after(() => store.close());
-  const [attacker, honest] = ['a', 'h'].map((network) => ({ network, hasLeft: false }));
-  const emails = Array.from({ length: 500 }, (_, n) => `${n}@h`);
-  const users = await Promise.all(
-    emails.map((email) => store.create(newUser({ name: 'a', email }))),
-  );
-  for (const make of [
-    (n: number) => store.update(users[n % 499]!.id, { email: users[499]!.email }, ALWAYS, attacker),
-    (n: number) => store.update(users[0]!.id, { name: `${n}` }, ALWAYS, attacker),
-    (n: number) => store.create(newUser({ name: 'a', email: `${n % 2}@h` }), attacker),
-  ]) {
-    let settled = 0;
-    const attack = Array.from({ length: 4500 }, (_, n) =>
-      make(n)
-        .catch(() => {})
-        .finally(() => settled++),
-    );
-    await Promise.all([
-      ...users.map(({ id }) => store.update(id, { name: 'h' }, ALWAYS, honest)),
-      store.create(newUser({ name: 'h', email: `${users.length}.${Math.random()}@h` }), honest),
-    ]);
-    assert.ok(settled < 2500, `${settled} calls of the attacker came first`);
-    await Promise.all(attack);
-  }
-});
-
 for (const level of ['repeatable read', 'serializable']) {
   test(`5.6 a database whose default isolation is ${level}: no race of two writers fails`, async (t) => {
     const url = await createDatabase();
@@ -196,32 +137,19 @@ test('4.13 a response that arrived while the event loop was blocked is received'
 
 describe('changes to taken emails', () => {
   let direct: postgres.Sql;
-  let proxy: TcpProxy;
   let store: UserStore;
-  let victim: number;
 
   before(async () => {
     const url = new URL(await createDatabase());
     direct = postgres(url.href, { max: 1, onnotice: () => {} });
-    // Creates the schema, so the store under test finds it.
-    const first = await openStore(parseDatabaseUrl(url.href)!, OPTIONS);
-    await first.list({ after: 0, limit: 1 });
-    await first.close();
-    proxy = await TcpProxy.listen(Number(url.port));
-    proxy.delayMs = ROUND_TRIP_MS / 2;
-    url.port = String(proxy.port);
     store = await openStore(parseDatabaseUrl(url.href)!, OPTIONS);
     await Promise.all(
-      Array.from({ length: WRITERS }, (_, i) =>
-        store.create(newUser({ name: 'a', email: `${i}@h` })),
-      ),
+      Array.from({ length: 500 }, (_, i) => store.create({ name: 'a', email: `${i}@h` })),
     );
     await store.create(newUser({ name: 'taken', email: 'taken@x' }));
-    victim = (await store.create(newUser({ name: 'attacker', email: 'attacker@x' }))).id;
   });
   after(async () => {
     await store?.close();
-    await proxy?.[Symbol.asyncDispose]();
     await direct?.end();
   });
 
@@ -235,51 +163,14 @@ describe('changes to taken emails', () => {
     return row as unknown as { committed: number; rolledBack: number };
   }
 
-  /** 2,000 writers make 5,000 honest calls; `attack` runs every 100 ms meanwhile. */
-  async function campaign(t: TestContext, attack: (n: number) => void) {
-    const start = await counts();
-    const users = await store.list({ after: 0, limit: WRITERS });
-    let calls = 0;
-    let failures = 0;
-    let attacks = 0;
-    const timer = setInterval(() => attack(attacks++), ATTACK_EVERY_MS);
-    attack(attacks++);
-    const began = performance.now();
-    await Promise.all(
-      users.map(async ({ id }) => {
-        while (calls < CALLS) {
-          const name = `n${calls++}`;
-          await store.update(id, { name }, ALWAYS).catch(() => failures++);
-        }
-      }),
-    );
-    clearInterval(timer);
-    const ms = performance.now() - began;
-    const end = await counts();
-    const statements = end.committed - start.committed + end.rolledBack - start.rolledBack;
-    const rolledBack = end.rolledBack - start.rolledBack;
-    t.diagnostic(JSON.stringify({ calls, failures, attacks, statements, rolledBack, ms }));
-    return { failures, statements, rolledBack };
-  }
-
-  test('4.10 one taken email every 100 ms fails no honest call and causes no rollback', async (t) => {
-    const normal = await campaign(t, () => {});
-    const attacked = await campaign(t, (n) => {
-      store.update(victim, { name: `${n}`, email: 'taken@x' }, ALWAYS).catch(() => {});
-    });
-    assert.deepEqual([normal.failures, normal.rolledBack], [0, 0]);
-    assert.deepEqual([attacked.failures, attacked.rolledBack], [0, 0]);
-    // 10 full batches and some partial ones. One call at a time would be 500 for each attack.
-    assert.ok(attacked.statements < 100, `${attacked.statements} statements`);
-  });
-
-  test('4.10 an email that another session takes meanwhile rolls its batch back once', async () => {
+  test('4.10 a taken email rolls no batch back, and one that another session takes meanwhile does once', async () => {
     const users = await store.list({ after: 0, limit: 500 });
+    const emails: Record<number, object> = { 100: { email: 'taken@x' }, 250: { email: 'raced@x' } };
     const start = await counts();
     const changed = await direct.begin(async (transaction) => {
       await transaction`insert into users (name, email) values ('other', 'raced@x')`;
       const calls = users.map(({ id }, i) =>
-        store.update(id, i === 250 ? { email: 'raced@x' } : { name: 'honest' }, ALWAYS).then(
+        store.update(id, { name: 'honest', ...emails[i] }, ALWAYS).then(
           () => 'done',
           (err: Error) => err.name,
         ),
@@ -291,7 +182,7 @@ describe('changes to taken emails', () => {
     const end = await counts();
     assert.deepEqual(
       outcomes,
-      users.map((_, i) => (i === 250 ? 'EmailTaken' : 'done')),
+      users.map((_, i) => (emails[i] ? 'EmailTaken' : 'done')),
     );
     assert.equal(end.rolledBack - start.rolledBack, 1);
   });

@@ -9,7 +9,7 @@ import { after, before, describe, type TestContext, test } from 'node:test';
 import fc from 'fast-check';
 import postgres from 'postgres';
 import { openStore, type StoreOptions } from '../../src/store/index.ts';
-import { type FailedOutcome, NOT_DONE, Queue, type QueueOptions } from '../../src/store/queue.ts';
+import { type FailedOutcome, Queue, type QueueOptions } from '../../src/store/queue.ts';
 import { parseDatabaseUrl } from '../../src/store/url.ts';
 import {
   ALWAYS,
@@ -78,18 +78,6 @@ describe('a queue', () => {
     return { queue, scheduler, clock, statements, outcomes, call, runAll, left };
   }
 
-  test('calls share one statement in the order of their arrival', async () => {
-    const { call, runAll, statements, outcomes, scheduler } = queueOf();
-    call('a', 'b', 'a');
-    assert.equal(scheduler.scheduled, 3);
-    assert.deepEqual(statements, []);
-    await runAll();
-    assert.deepEqual(statements, [['a', 'b', 'a']]);
-    assert.deepEqual(outcomes, ['A', 'B', 'A']);
-  });
-
-  test('without calls there is no batch', () => assert.equal(queueOf().queue.take(0), undefined));
-
   test('500 calls share a statement, and the 501st waits for the next', async () => {
     const { call, runAll, statements } = queueOf();
     call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
@@ -105,56 +93,6 @@ describe('a queue', () => {
   const keyed = (): Partial<QueueOptions<unknown, string, string>> => ({
     running: new Map(),
     keysOf: (word) => ({ id: Number.parseInt(word, 10), email: /\w@\w+/.exec(word)?.[0] }),
-  });
-
-  test('5.11 calls for one user never share a statement, and keep their order', async () => {
-    const { call, runAll, statements } = queueOf(keyed());
-    call('1a', '2a', '1b', '1c', '2b', '3a');
-    await runAll();
-    assert.deepEqual(statements, [['1a', '2a', '3a'], ['1b', '2b'], ['1c']]);
-  });
-
-  test('5.6 calls for one email share a statement, but not with one that runs', async () => {
-    const { call, runAll, statements, queue } = queueOf(keyed());
-    call('1a@x', '2a@x', '3b@x', '1a@x');
-    const batch = queue.take(0)!;
-    call('4a@x', '5c@x', '6b@x', '3', '7');
-    await queue.take(0)!.run(undefined);
-    assert.equal(queue.take(0), undefined);
-    assert.equal(queue.size, 4);
-    await batch.run(undefined);
-    await runAll();
-    assert.deepEqual(statements, [
-      ['5c@x', '7'],
-      ['1a@x', '2a@x', '3b@x'],
-      ['1a@x', '4a@x', '6b@x', '3'],
-    ]);
-  });
-
-  test('5.11 a write that waits for another one stops only later calls of its client for its user', async () => {
-    const { call, runAll, statements, queue } = queueOf({
-      ...keyed(),
-      keysOf: (word) => ({ id: Number(word[1]), email: /\w@\w+/.exec(word)?.[0] }),
-    });
-    call('a1x@x');
-    const batch = queue.take(0)!;
-    call('a2x@x', 'a2', 'a3', 'b2');
-    await queue.take(0)!.run(undefined);
-    await batch.run(undefined);
-    await runAll();
-    assert.deepEqual(statements, [['b2', 'a3'], ['a1x@x'], ['a2x@x'], ['a2']]);
-  });
-
-  test('5.6 queues that share their running keys never run one user twice at once', async () => {
-    const options = keyed();
-    const [updates, deletes] = [queueOf(options), queueOf(options)];
-    updates.call('1a', '2a');
-    const batch = updates.queue.take(0)!;
-    deletes.call('2b', '3b');
-    assert.equal(deletes.queue.take(0)?.size, 1);
-    assert.equal(deletes.queue.take(0), undefined);
-    batch.fail(new Error('cut'));
-    assert.equal(deletes.queue.take(0)?.size, 1);
   });
 
   test('a batch is chosen among as many calls as it can have', () => {
@@ -221,16 +159,6 @@ describe('a queue', () => {
     ]);
   });
 
-  test('a call that arrives while a statement runs is part of the next statement', async () => {
-    const { queue, call, runAll, statements } = queueOf();
-    call('a');
-    const batch = queue.take(0)!;
-    call('b');
-    await batch.run(undefined);
-    await runAll();
-    assert.deepEqual(statements, [['a'], ['b']]);
-  });
-
   test('an error instead of a result fails only that call, unchanged', async () => {
     const { call, runAll, statements, outcomes } = queueOf();
     call('a', 'refused', 'b');
@@ -284,71 +212,6 @@ describe('a queue', () => {
     assert.equal(outcomes.length, 500);
   });
 
-  test('calls that a statement skipped run again together, after the others got their results', async () => {
-    const { queue, call, statements, outcomes } = queueOf({
-      statement: async (_connection, items) => {
-        statements.push(items);
-        const isFirst = statements.length === 1;
-        return items.map((item) => (isFirst && item.startsWith('raced') ? NOT_DONE : item));
-      },
-    });
-    call('raced1', 'a', 'raced2', 'b');
-    assert.equal(await queue.take(0)!.run(undefined), undefined);
-    assert.deepEqual(statements, [
-      ['raced1', 'a', 'b', 'raced2'],
-      ['raced1', 'raced2'],
-    ]);
-    assert.deepEqual(outcomes, ['a', 'b', 'raced1', 'raced2']);
-  });
-
-  test('4.13 calls that a statement skipped can fail later without the others', async () => {
-    for (const outcome of ['rolled back', 'unknown'] as const) {
-      const { queue, call, statements, outcomes } = queueOf({
-        statement: async (_connection, items) => {
-          statements.push(items);
-          if (statements.length > 1) throw fault('later', outcome);
-          return items.map((item) => (item === 'raced' ? NOT_DONE : item));
-        },
-      });
-      call('raced', 'a');
-      const unknown = await queue.take(0)!.run(undefined);
-      assert.equal(unknown === undefined, outcome === 'rolled back');
-      await new Promise((resolve) => setImmediate(resolve));
-      assert.deepEqual(outcomes, ['a', 'raced: StoreUnavailable']);
-      assert.deepEqual(statements, [['raced', 'a'], ['raced']]);
-    }
-  });
-
-  test('4.13 a call that every statement skips fails at its deadline', async () => {
-    const { queue, call, clock, statements, outcomes } = queueOf({
-      statement: async (_connection, items) => {
-        statements.push(items);
-        clock.ms += TIMEOUT_MS / 10;
-        return items.map(() => NOT_DONE);
-      },
-    });
-    call('raced');
-    assert.equal(await queue.take(0)!.run(undefined), undefined);
-    await new Promise((resolve) => setImmediate(resolve));
-    assert.equal(statements.length, 10);
-    assert.deepEqual(outcomes, ['raced: StoreUnavailable']);
-  });
-
-  test('4.13 calls that expire while halves run fail, and do not run again', async () => {
-    const { queue, call, clock, statements, outcomes } = queueOf({
-      statement: async (_connection, items) => {
-        statements.push(items);
-        clock.ms = TIMEOUT_MS;
-        throw fault('bad', 'rolled back');
-      },
-    });
-    call('a', 'b');
-    assert.equal(await queue.take(0)!.run(undefined), undefined);
-    await new Promise((resolve) => setImmediate(resolve));
-    assert.deepEqual(statements, [['a', 'b']]);
-    assert.deepEqual(outcomes, ['a: StoreUnavailable', 'b: StoreUnavailable']);
-  });
-
   test('a call that fails alone does not run again, and its cause is reported', async () => {
     const { queue, statements } = queueOf();
     const called = queue.call('bad');
@@ -361,20 +224,6 @@ describe('a queue', () => {
       return true;
     });
     assert.deepEqual(statements, [['bad']]);
-  });
-
-  test('if the outcome is unknown, all calls fail and none runs again', async () => {
-    const { queue, call, statements, outcomes } = queueOf();
-    call('a', 'lost', 'b');
-    const lost = await queue.take(0)!.run(undefined);
-    assert.match(String(lost), /lost/);
-    assert.deepEqual(statements, [['a', 'lost', 'b']]);
-    assert.deepEqual(outcomes, [
-      'a: StoreUnavailable',
-      'lost: StoreUnavailable',
-      'b: StoreUnavailable',
-    ]);
-    assert.equal(queue.take(0), undefined);
   });
 
   test('if the connection is lost while halves run, earlier calls keep their results and later ones never run', async () => {
@@ -399,20 +248,6 @@ describe('a queue', () => {
     ]);
   });
 
-  test('after fail() a late result changes nothing, and settled calls keep their results', async () => {
-    const late = Promise.withResolvers<string[]>();
-    const { queue, call, outcomes } = queueOf({ statement: () => late.promise });
-    call('a');
-    const batch = queue.take(0)!;
-    const ran = batch.run(undefined);
-    batch.fail(new Error('cut'));
-    late.resolve(['A']);
-    await ran;
-    batch.fail(new Error('again'));
-    await new Promise((resolve) => setImmediate(resolve));
-    assert.deepEqual(outcomes, ['a: StoreUnavailable']);
-  });
-
   test('4.13 a call that has waited for three quarters of its time never runs', async () => {
     const { queue, call, clock, statements, outcomes, runAll } = queueOf();
     call('a');
@@ -425,56 +260,6 @@ describe('a queue', () => {
     await runAll();
     assert.deepEqual(statements, [['b']]);
     assert.deepEqual(outcomes.toSorted(), ['B', 'a: StoreUnavailable']);
-  });
-
-  test('4.13 all calls that have waited too long fail, and nothing is left to take', async () => {
-    const { queue, call, clock, statements, outcomes } = queueOf({
-      ...keyed(),
-      keysOf: () => ({ id: 1 }),
-    });
-    call('a', 'b', 'c');
-    clock.ms = TIMEOUT_MS;
-    assert.equal(queue.take(clock.ms), undefined);
-    await new Promise((resolve) => setImmediate(resolve));
-    assert.deepEqual(outcomes, [
-      'a: StoreUnavailable',
-      'b: StoreUnavailable',
-      'c: StoreUnavailable',
-    ]);
-    assert.deepEqual(statements, []);
-  });
-
-  test('4.13 calls that a server refuses as late before their deadline run again in order', async () => {
-    const { call, queue, outcomes, statements, scheduler } = queueOf({
-      statement: async (_connection, items) => {
-        statements.push(items);
-        if (statements.length < 3) throw fault('late', 'not started');
-        return items;
-      },
-    });
-    call('b1', 'a1', 'a2');
-    for (const waiting of [3, 4]) {
-      const replaced = await queue.take(0)!.run(undefined);
-      assert.equal(replaced?.message, 'the statement did not start in time');
-      assert.equal(queue.size, waiting);
-      if (waiting === 3) call('a3');
-    }
-    assert.equal(scheduler.scheduled, 6);
-    assert.deepEqual(outcomes, []);
-    assert.equal(await queue.take(0)!.run(undefined), undefined);
-    await new Promise((resolve) => setImmediate(resolve));
-    assert.deepEqual(outcomes, ['a1', 'b1', 'a2', 'a3']);
-  });
-
-  test('4.13 calls that have failed meanwhile do not run again', async () => {
-    const { call, queue, outcomes } = queueOf({ outcomeAfter: () => 'not started' });
-    call('lost', 'a');
-    const batch = queue.take(0)!;
-    const ran = batch.run(undefined);
-    batch.fail(new Error('cut'));
-    assert.match(String(await ran), /did not start in time/);
-    assert.equal(queue.size, 0);
-    assert.deepEqual(outcomes, ['lost: StoreUnavailable', 'a: StoreUnavailable']);
   });
 
   test('5.11 pages of each client are read in turn', async () => {
@@ -494,85 +279,6 @@ describe('a queue', () => {
     call('a1', 'a2', 'a3', 'b3', 'c2');
     await runAll();
     assert.deepEqual(statements, [['a1'], ['a3', 'b3'], ['a2', 'c2']]);
-  });
-
-  test('5.11 new clients do not overtake one that waits', async () => {
-    const { call, queue, statements } = queueOf({ pageOf: (item) => item });
-    call('honest');
-    await queue.take(0)!.run(undefined);
-    call('b', 'c', 'honest');
-    for (const next of ['d', 'e', 'f']) {
-      await queue.take(0)!.run(undefined);
-      call(next);
-    }
-    const expected = [['honest'], ['b'], ['c'], ['honest']];
-    assert.deepEqual(statements, expected);
-  });
-
-  test('5.11 a batch has calls of each client before the second ones', async () => {
-    for (const options of [{}, { ...keyed(), keysOf: (word: string) => ({ email: word }) }]) {
-      const { call, queue, clock, statements, runAll } = queueOf(options);
-      call(...Array.from({ length: 600 }, (_, i) => `a${i}`), 'b1');
-      clock.ms = 1;
-      call('c1');
-      await queue.take(clock.ms)!.run(undefined);
-      assert.equal(statements[0]!.length, 500);
-      assert.ok(statements[0]!.includes('b1') && statements[0]!.includes('c1'));
-      await runAll();
-      assert.equal(statements[1]!.length, 102);
-    }
-  });
-
-  test('4.17 the calls of clients that have disconnected are dropped and never run', async () => {
-    const { call, runAll, statements, outcomes, left } = queueOf();
-    call('a1', 'b1', 'a2');
-    left.add('a');
-    await runAll();
-    assert.deepEqual(statements, [['b1']]);
-    assert.deepEqual(outcomes.sort(), ['B1', 'a1: CallerLeft', 'a2: CallerLeft']);
-  });
-
-  test('4.17 while the store is frozen, calls of clients that have disconnected are dropped too', async () => {
-    const { queue, clock, call, outcomes, left } = queueOf();
-    call(...Array<string>(200).fill('a'), ...Array<string>(50).fill('b'));
-    left.add('a');
-    queue.expire(clock.ms);
-    await new Promise((resolve) => setImmediate(resolve));
-    assert.deepEqual(outcomes, Array(200).fill('a: CallerLeft'));
-  });
-
-  test('4.13 while a statement runs, each of its calls fails at its own deadline', async () => {
-    const results = Promise.withResolvers<string[]>();
-    const { queue, call, clock, outcomes } = queueOf({ statement: () => results.promise });
-    call('a');
-    clock.ms = 500;
-    call('b');
-    const batch = queue.take(clock.ms)!;
-    const ran = batch.run(undefined);
-    batch.expire(TIMEOUT_MS - 1);
-    await new Promise((resolve) => setImmediate(resolve));
-    assert.deepEqual(outcomes, []);
-    batch.expire(TIMEOUT_MS);
-    await new Promise((resolve) => setImmediate(resolve));
-    assert.deepEqual(outcomes, ['a: StoreUnavailable']);
-    results.resolve(['A', 'B']);
-    assert.equal(await ran, undefined);
-    assert.deepEqual(outcomes, ['a: StoreUnavailable', 'B']);
-  });
-
-  test('a statement gets the deadline of its first call', async () => {
-    const due: number[] = [];
-    const { queue, call, clock } = queueOf({
-      statement: async (_connection, _items, expires) => {
-        due.push(expires);
-        throw fault('bad', 'rolled back');
-      },
-    });
-    call('a');
-    clock.ms = 500;
-    call('b');
-    await queue.take(clock.ms)!.run(undefined);
-    assert.deepEqual(due, [TIMEOUT_MS, TIMEOUT_MS, TIMEOUT_MS + 500]);
   });
 
   test('4.17 20,000 calls can wait, and the 20,001st fails at once', async () => {
@@ -946,39 +652,6 @@ describe('two stores of one Postgres that write at once', () => {
       assert.deepEqual(counts, { done: 200, failed: 200 });
     }
     assert.equal(await deadlocks(), 0);
-  });
-
-  test('changing and removing the same users in different orders: no call fails', async (t: TestContext) => {
-    const found = await deadlocks();
-    for (let round = 0; round < 10; round++) {
-      const users = await stores[0]!.list({ after: 0, limit: 1000 });
-      await race(shuffled(users).slice(0, 200), (store, { id }, i) =>
-        store.update(id, { name: `${round} ${i}` }, ALWAYS),
-      );
-      await race(shuffled(users).slice(0, 50), (store, { id }, i) =>
-        i === 0 ? store.delete(id, ALWAYS) : store.update(id, { name: 'x' }, ALWAYS),
-      );
-    }
-    // The planner can lock rows in the table's order or by id, so the server resolves deadlocks.
-    t.diagnostic(`${(await deadlocks()) - found} deadlocks, resolved`);
-  });
-
-  test('giving the same emails to different users in different orders: one user gets each', async (t: TestContext) => {
-    const found = await deadlocks();
-    for (let round = 0; round < 3; round++) {
-      const users = await stores[0]!.list({ after: 0, limit: 200 });
-      const [ours, theirs] = [users.slice(0, 100), users.slice(100, 200)];
-      const { done } = await race(numbers.slice(0, 100), (store, n, i) =>
-        store.update(
-          (i === 0 ? ours[n] : theirs[99 - n])!.id,
-          { email: `${round}.${n}@y` },
-          ALWAYS,
-        ),
-      );
-      assert.equal(done, 100);
-    }
-    // Rows and emails have no common order, so the server can have to resolve a deadlock.
-    t.diagnostic(`${(await deadlocks()) - found} deadlocks, resolved`);
   });
 
   test('5.6 a call that the server rolled back to resolve a deadlock is retried', async (t: TestContext) => {

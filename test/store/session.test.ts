@@ -80,14 +80,6 @@ async function open(t: TestContext, url: string, options: Partial<StoreOptions> 
   return { store, log };
 }
 
-/** Resolves when all connections of the pool are idle. */
-async function untilIdle(t: TestContext, store: Store, count: number): Promise<void> {
-  while (store.connections?.idle !== count) {
-    t.signal.throwIfAborted();
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-}
-
 function onPort(url: string, ...ports: number[]): string {
   const { username, password, pathname } = new URL(url);
   const hosts = ports.map((port) => `127.0.0.1:${port}`).join(',');
@@ -201,26 +193,6 @@ describe('4.13 the deadline of a write is in the time of the server', () => {
       const user = await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
       assert.deepEqual(await store.delete(user.id, ALWAYS), user);
     });
-
-    test(`a clock steps by ${hours} h: writes run again on connections that measure it anew`, async (t) => {
-      const url = await createDatabase();
-      let stepMs = 0;
-      const { store, log } = await open(t, url, {
-        now: () => performance.now() + stepMs,
-        poolSize: 3,
-      });
-      await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
-      await untilIdle(t, store, 3);
-      // For a server, our deadlines are then an hour early or late.
-      stepMs = -hours * 3_600_000;
-      for (let i = 0; i < 10; i++) {
-        const { id } = await store.create(newUser({ name: 'Ada', email: `${i}@x` }));
-        assert.notEqual(await store.update(id, { name: 'Bob' }, ALWAYS), undefined);
-      }
-      const lost = log.filter((line) => /^connection lost .* did not start in time$/.test(line));
-      assert.equal(lost.length > 0, hours === 1);
-      await untilIdle(t, store, 3);
-    });
   }
 });
 
@@ -240,42 +212,6 @@ test('4.13 a write that the server gets after its deadline is not done', async (
   for (const items of [[target], [{ ...target, email: 'e@x' }]]) {
     await assert.rejects(updateUsers(session, items, expires), { code: '22012' });
   }
-});
-
-test('5.1 a connection whose server turned read-only is replaced', async (t) => {
-  const url = await createDatabase();
-  const { store, log } = await open(t, url);
-  await store.list({ after: 0, limit: 1 });
-  const sql = postgres(url, { max: 1, onnotice: () => {} });
-  t.after(() => sql.end({ timeout: 1 }));
-  await sql.unsafe(`
-    create function refuse() returns trigger language plpgsql as
-      $$ begin raise exception 'cannot execute INSERT' using errcode = '25006'; end $$;
-    create trigger refuse before insert on users execute function refuse()`);
-  const created = store.create(newUser({ name: 'Ada', email: 'ada@x' }));
-  await assert.rejects(created, { name: 'StoreUnavailable' });
-  await new Promise((resolve) => setImmediate(resolve));
-  assert.ok(log.some((line) => line.startsWith('connection lost') && /cannot execute/.test(line)));
-});
-
-test('5.1 two connections to one host that time out together advance the pool by one host', async (t) => {
-  const url = await createDatabase();
-  const first = await relay(t, url);
-  const second = await relay(t, url);
-  const { store, log } = await open(t, onPort(url, first.port, second.port), {
-    poolSize: 2,
-    timeoutMs: 3000,
-  });
-  await store.list({ after: 0, limit: 1 });
-  await untilIdle(t, store, 2);
-  const logged = log.length;
-  first.freeze();
-  await Promise.allSettled([store.find(1), store.findByEmail('ada@x')]);
-  await store.list({ after: 0, limit: 1 });
-  await untilIdle(t, store, 2);
-  const lost = `connection lost 127.0.0.1:${first.port} no response within 3000 ms`;
-  const connected = `connected 127.0.0.1:${second.port}`;
-  assert.deepEqual(log.slice(logged).sort(), [connected, connected, lost, lost]);
 });
 
 test('a collection of the young objects frees the rows of a query', async (t) => {

@@ -1,0 +1,167 @@
+// SQLite's file as a power loss leaves it: a library logs each write and sync of the store, and each point of
+// that log is a crash. It keeps what was synced, and any of the later writes, the last of them torn. After each
+// crash all acknowledged writes must be there (5.2, 5.5). CRASHES sets the number of crashes.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { test } from 'node:test';
+import { find } from '../support/daemon.ts';
+import { newFolder } from '../support/program.ts';
+import { Time } from './time.ts';
+
+const CRASHES = Number(process.env.CRASHES ?? 400);
+const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
+const STEPS = CRASHES > 1000 ? '600' : '60';
+const COMPILER = find('cc');
+
+interface Operation {
+  readonly kind: string;
+  readonly name: string;
+  readonly offset: number; // or the length that is left
+  readonly data: Buffer;
+}
+
+/** A file as it is on the disk, and what was done to it since its last sync. */
+interface Inode {
+  synced: Buffer;
+  pending: Operation[];
+}
+
+/** A folder: names that survive a crash, and creations and removals since its last sync. */
+class Disk {
+  readonly inodes = new Map<string, Inode>(); // by the name in use
+  readonly #random: () => number;
+  #synced: readonly (readonly [string, Inode])[] = [];
+  #pending: (readonly (readonly [string, Inode])[])[] = []; // the names after each change
+
+  constructor(random: () => number) {
+    this.#random = random;
+  }
+
+  apply(operation: Operation): void {
+    const { kind, name } = operation;
+    if (kind === 'create') this.inodes.set(name, { synced: Buffer.alloc(0), pending: [] });
+    if (kind === 'unlink') this.inodes.delete(name);
+    if (kind === 'create' || kind === 'unlink') this.#pending.push([...this.inodes]);
+    const inode = this.inodes.get(name);
+    if (kind === 'sync' && name === '.') {
+      this.#synced = this.#pending.at(-1) ?? this.#synced;
+      this.#pending = [];
+    } else if (kind === 'sync' && inode) {
+      inode.synced = inode.pending.reduce(change, inode.synced);
+      inode.pending = [];
+    } else inode?.pending.push(operation);
+  }
+
+  /** The files after a crash at this point. */
+  crash(): Map<string, Buffer> {
+    const changes = Math.floor(this.#random() * (this.#pending.length + 1));
+    const names = changes === 0 ? this.#synced : this.#pending[changes - 1]!;
+    const kept = this.#random(); // the share of the unsynced writes that the disk has done
+    return new Map(
+      names.map(([name, { synced, pending }]) => {
+        const done = pending.filter(() => this.#random() < kept);
+        const last = done.pop();
+        const torn = last && {
+          ...last,
+          data: last.data.subarray(0, this.#random() * 2 * last.data.length),
+        };
+        return [name, [...done, ...(torn ? [torn] : [])].reduce(change, synced)];
+      }),
+    );
+  }
+}
+
+function change(file: Buffer, { kind, offset, data }: Operation): Buffer {
+  const length = kind === 'truncate' ? offset : Math.max(file.length, offset + data.length);
+  if (kind !== 'write' && kind !== 'truncate') return file;
+  const changed = Buffer.alloc(length);
+  file.copy(changed);
+  data.copy(changed, offset);
+  return changed;
+}
+
+/** Returns what a writer did to its disk. */
+function record(synchronous: string): Operation[] {
+  const [folder, tools] = [newFolder(), newFolder()];
+  const [library, log] = [join(tools, 'disk-log.so'), join(tools, 'log')];
+  const source = join(import.meta.dirname, 'disk-log.c');
+  const built = spawnSync(COMPILER!, ['-shared', '-fPIC', source, '-o', library, '-ldl']);
+  assert.equal(built.status, 0, String(built.stderr));
+  const { status, stderr } = spawnSync(
+    process.execPath,
+    [join(import.meta.dirname, 'disk-writer.ts'), folder, STEPS, synchronous],
+    { env: { LD_PRELOAD: library, DISK_FOLDER: folder, DISK_LOG: log }, encoding: 'utf8' },
+  );
+  assert.equal(status, 0, stderr);
+  const bytes = readFileSync(log);
+  const operations: Operation[] = [];
+  for (let at = 0; at < bytes.length; ) {
+    const end = bytes.indexOf('\n', at);
+    const [kind = '', name = '', offset, length] = bytes.toString('utf8', at, end).split(' ');
+    const data = bytes.subarray(end + 1, end + 1 + Number(length));
+    operations.push({ kind, name, offset: Number(offset), data });
+    at = end + 1 + data.length;
+  }
+  return operations;
+}
+
+/** Crashes at each point of the log. Returns what was lost. */
+function replay(operations: readonly Operation[], crashes: number): string[] {
+  const time = new Time(SEED);
+  const disk = new Disk(time.random);
+  const acks = operations.filter(({ name, kind }) => name === 'acks' && kind === 'write');
+  const states = ['[]', ...acks.map(({ data }) => data.toString().trim())];
+  const folder = newFolder();
+  const lost: string[] = [];
+  let acknowledged = 0;
+  let done = 0;
+  for (const [i, operation] of operations.entries()) {
+    if (operation === acks[acknowledged]) acknowledged++;
+    if (operation.name !== 'acks' && !operation.name.endsWith('-shm')) disk.apply(operation);
+    for (; done < (crashes * (i + 1)) / operations.length; done++) {
+      rmSync(folder, { recursive: true, force: true });
+      mkdirSync(folder);
+      for (const [name, bytes] of disk.crash()) writeFileSync(join(folder, name), bytes);
+      const garbage = Buffer.alloc(32_768, Math.floor(time.random() * 256));
+      if (time.random() < 0.5) writeFileSync(join(folder, 'service.db-shm'), garbage);
+      const found = read(join(folder, 'service.db'));
+      // The one that runs is whole or absent.
+      if (states.slice(acknowledged, acknowledged + 2).includes(found)) continue;
+      lost.push(`operation ${i}, ${acknowledged} acknowledged: ${found.slice(0, 200)}`);
+    }
+  }
+  return lost;
+}
+
+function read(path: string): string {
+  try {
+    using db = new DatabaseSync(path);
+    db.exec('pragma synchronous = off');
+    const { integrity_check: check } = db.prepare('pragma integrity_check').get()!;
+    if (check !== 'ok') return String(check);
+    if (!db.prepare("select 1 from sqlite_schema where name = 'users'").get()) return '[]';
+    return JSON.stringify(
+      db.prepare('select id, name, email, version from users order by id').all(),
+    );
+  } catch (err) {
+    return String(err);
+  }
+}
+
+const skip = COMPILER === undefined && 'cc is not installed';
+
+test(`5.5 a power loss at ${CRASHES} points loses no acknowledged write`, { skip }, (t) => {
+  t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
+  const operations = record('full');
+  t.diagnostic(`${operations.length} operations`);
+  assert.deepEqual(replay(operations, CRASHES), []);
+});
+
+for (const synchronous of ['normal', 'off']) {
+  test(`the crashes find what synchronous=${synchronous} loses`, { skip }, () => {
+    assert.notDeepEqual(replay(record(synchronous), 100), []);
+  });
+}
