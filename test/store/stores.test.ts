@@ -1,7 +1,7 @@
 // The guarantees of a UserStore on both engines, and the creation of each engine's schema.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import fs, { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import fs, { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -770,6 +770,45 @@ test('5.2 each read sees what another process has committed before it', async ()
     assert.equal((await store.find(id))?.name, name);
   }
   other.close();
+  await store.close();
+});
+
+test('5.2 a change by another program that leaves version alone raises it', async () => {
+  const path = join(folder, 'outside.db');
+  const store = await open(`sqlite:${path}`);
+  const { id } = await store.create({ name: 'Ada', email: newEmail() });
+  using other = new DatabaseSync(path);
+  const versionAfter = async (set: string) => {
+    other.exec(`update users set ${set} where id = ${id}`);
+    return (await store.find(id))?.version;
+  };
+  assert.equal(await versionAfter("name = 'Bob'"), 2);
+  assert.equal(await versionAfter("email = 'bob@example.com'"), 3);
+  assert.equal(await versionAfter("name = 'Cy', version = version + 1"), 4);
+  const changed = await store.update(id, { name: 'Dan' }, ALWAYS);
+  assert.deepEqual(changed, { id, name: 'Dan', email: 'bob@example.com', version: 5 });
+  assert.deepEqual(await store.find(id), changed);
+  await store.close();
+});
+
+test('5.2 the write-ahead log shrinks once no reader keeps it', async () => {
+  const path = join(folder, 'log.db');
+  const store = await open(`sqlite:${path}`);
+  const megabytes = () => statSync(`${path}-wal`).size / 2 ** 20;
+  const write = () =>
+    Promise.all(
+      Array.from({ length: 4000 }, () =>
+        store.create({ name: 'A'.repeat(100), email: newEmail() }),
+      ),
+    );
+  using reader = new DatabaseSync(path);
+  await write();
+  reader.exec('begin; select count(*) from users');
+  while (megabytes() <= 12) await write();
+  reader.exec('commit');
+  // One turn of writes fills the log's part that is written back, another one reuses the log.
+  for (let turn = 0; turn < 3; turn++) await write();
+  assert.ok(megabytes() <= 8, `${megabytes()} MiB`);
   await store.close();
 });
 
