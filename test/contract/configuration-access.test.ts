@@ -1,9 +1,9 @@
 // Section 1 of the contract: access (AUTH_*, SIGNING_SECRET*, PROTECT_USERS, TRUST_PROXY),
 // and the note.
 import assert from 'node:assert/strict';
-import { createHmac } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
-import { basic, type HttpResponse, raw, send } from '../support/client.ts';
+import { basic, raw, send } from '../support/client.ts';
+import { claims, login, resign, token } from '../support/login.ts';
 import { PASSWORD, type Program, SECRET, start, USER } from '../support/program.ts';
 
 const EMOJI = '\u{1F600}';
@@ -204,23 +204,3 @@ describe('1 configuration: proxies', { concurrency: 2, timeout: 300_000 }, () =>
     assert.deepEqual(statuses, [401, 429, 401, 429]);
   });
 });
-
-function login(program: Program, pw = PASSWORD, id = USER, headers = {}): Promise<HttpResponse> {
-  return send(`${program.url}/token`, { method: 'POST', body: { id, pw }, headers });
-}
-
-async function token(program: Program, pw = PASSWORD, id = USER): Promise<string> {
-  const response = await login(program, pw, id);
-  assert.equal(response.status, 200, response.body);
-  return JSON.parse(response.body).token;
-}
-
-function claims(jwt: string): Record<string, unknown> {
-  return JSON.parse(Buffer.from(jwt.split('.')[1]!, 'base64url').toString());
-}
-
-/** Signs the claims of the token with another secret. */
-function resign(jwt: string, secret: string): string {
-  const signed = jwt.slice(0, jwt.lastIndexOf('.'));
-  return `${signed}.${createHmac('sha256', secret).update(signed).digest('base64url')}`;
-}

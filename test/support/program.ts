@@ -2,7 +2,7 @@
 // not import src.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
@@ -179,6 +179,31 @@ export async function start(
   program.url = String(line.url);
   program.adminUrl = String(line.adminUrl ?? '');
   return program;
+}
+
+/** With these settings, a start generates no secret and leaves no file. */
+export const COMPLETE = {
+  PORT: '0',
+  HOST: '127.0.0.1',
+  DATABASE_URL: 'sqlite::memory:',
+  AUTH_PASSWORD: PASSWORD,
+  SIGNING_SECRET: SECRET,
+};
+
+/** Runs the program until it exits. @throws if it listens instead */
+export async function run(env: Record<string, string>, args: readonly string[] = []) {
+  await using program = new Program(env, args);
+  const listens = program.logged('listening').then(() => Promise.reject(new Error('it listens')));
+  const exit = await Promise.race([program.exited, listens]);
+  const { stdout, stderr } = program;
+  return { exit, stdout, output: stdout + stderr, lines: stderr.split('\n').filter(Boolean) };
+}
+
+/** Returns the path of a new file with that text. */
+export function fileOf(text: string): string {
+  const path = join(newFolder(), 'value');
+  writeFileSync(path, text);
+  return path;
 }
 
 /** Returns the DATABASE_URL of a new, empty database. A SQLite file has its own folder. */
