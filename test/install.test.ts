@@ -33,7 +33,7 @@ async function npm(args: readonly string[], options: ExecFileOptions): Promise<b
 /** Copies what a checkout needs to run, and installs its packages. */
 async function install(args: readonly string[], env: Record<string, string> = {}) {
   const folder = newFolder();
-  for (const name of [...TREE, 'test/client/package.json']) {
+  for (const name of [...TREE, 'test/client/package.json', 'scripts/node/package.json']) {
     cpSync(join(ROOT, name), join(folder, name), { recursive: true });
   }
   const options = { cwd: folder, env: { ...process.env, PATH, ...env } };
