@@ -111,8 +111,8 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'later calls for a user overtake one that waits',
     file: 'queue.ts',
-    from: '{id ?? email}',
-    to: '{[id, email]}',
+    from: 'return id === undefined ? undefined',
+    to: 'return id !== undefined ? undefined',
   },
   {
     why: 'calls that were refused as raced get no second statement',
