@@ -43,8 +43,11 @@ interface Keys {
   readonly email?: string | undefined;
 }
 
-/** The keys of the writes that run, each with its batch. */
-export type RunningKeys = Map<number | string, object>;
+/**
+ * The keys of the writes that run, each with the symbol of its batch. The calls themselves would stay in memory:
+ * V8 keeps the earlier tables of a map until it collects the old generation.
+ */
+export type RunningKeys = Map<number | string, symbol>;
 
 export interface QueueOptions<Session, Item, Result>
   extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
@@ -130,10 +133,11 @@ export class Queue<Session, Item, Result> {
 
   /** Takes the next batch from the queue. Undefined if no calls wait, or all wait for writes that run. */
   take(now: number) {
-    const calls = this.#select(now);
+    const key = Symbol('batch');
+    const calls = this.#select(now, key);
     if (calls.length === 0) return undefined;
     const batch = { calls, hasFailed: false };
-    const release = () => this.#release(calls);
+    const release = () => this.#release(calls, key);
     return {
       size: calls.length,
       isWrite: this.options.isWrite === true,
@@ -181,7 +185,7 @@ export class Queue<Session, Item, Result> {
 
   // Considers no more calls than a batch can have, however many wait. Networks take turns, and so do the
   // lines of each (5.11).
-  #select(now: number): Call<Item, Result>[] {
+  #select(now: number, key: symbol): Call<Item, Result>[] {
     const isPage = this.options.pageOf !== undefined;
     const batch: Call<Item, Result>[] = [];
     const blocked: [network: string, line: Line<Item, Result>][] = [];
@@ -195,7 +199,7 @@ export class Queue<Session, Item, Result> {
       while (line.calls.length > 0 && batch.length < size && !isBlocked) {
         const call = line.calls[0]!;
         const isOver = this.#failIfOver(call, now);
-        isBlocked = !isOver && !this.#reserve(call.item, batch);
+        isBlocked = !isOver && !this.#reserve(call.item, key);
         if (isBlocked) break;
         if (!isOver) batch.push(call);
         line.calls.shift();
@@ -216,7 +220,7 @@ export class Queue<Session, Item, Result> {
   }
 
   /** Reserves the keys of a write for the batch, or returns false: it waits for another one. */
-  #reserve(item: Item, batch: object): boolean {
+  #reserve(item: Item, batch: symbol): boolean {
     const { keysOf, running } = this.options;
     if (keysOf === undefined || running === undefined) return true;
     const { id, email } = keysOf(item);
@@ -227,10 +231,10 @@ export class Queue<Session, Item, Result> {
     return true;
   }
 
-  #release(batch: readonly Call<Item, Result>[]): void {
+  #release(calls: readonly Call<Item, Result>[], batch: symbol): void {
     const { keysOf, running } = this.options;
     if (keysOf === undefined || running === undefined) return;
-    for (const { item } of batch) {
+    for (const { item } of calls) {
       const { id, email } = keysOf(item);
       if (id !== undefined && running.get(id) === batch) running.delete(id);
       if (email !== undefined && running.get(email) === batch) running.delete(email);

@@ -69,8 +69,8 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'keys of a batch that failed are never released',
     file: 'queue.ts',
-    from: 'if (running.get(key) === batch) running.delete(key);',
-    to: 'if (running.get(key) === batch && batch.length !== 1) running.delete(key);',
+    from: 'if (email !== undefined && running.get(email) === batch)',
+    to: 'if (email !== undefined && running.get(email) === batch && calls.length !== 1)',
   },
   {
     why: 'calls that wait have no deadline',
