@@ -10,7 +10,6 @@ import { expectsContinue } from './message.ts';
 export interface Incoming {
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
-  refuseBody: ((err: HttpError) => void) | undefined; // while the body is read: ends the request
   hold(bytes: number): void; // charges the client for memory
   release(bytes: number): void;
   readonly connection: { enter(state: 'receiving' | 'working'): void };
@@ -24,6 +23,7 @@ const EMPTY = Buffer.alloc(0);
 /**
  * Reads and parses the body, then calls `done`. An empty body is undefined. On a route that takes none, the
  * body is dropped as it arrives and is undefined too (2.15). The order of checks is fixed (2.5).
+ * The request's event `error` ends the reading: with an HttpError from the server, otherwise with 400.
  * @throws HttpError 413 or 415 before the body is read; later errors, also of `done`, go to `fail`
  */
 export function readBody(
@@ -44,21 +44,22 @@ export function readBody(
   connection.enter('receiving');
   let buffer: Buffer = EMPTY;
   let length = 0;
+  let isFinished = false;
   /** Ends the reading, once, and frees the body. Node keeps the request and its listeners. */
   const finish = (call: () => void) => {
-    if (exchange.refuseBody === undefined) return;
-    exchange.refuseBody = undefined;
+    if (isFinished) return;
+    isFinished = true;
     exchange.release(BODY_FACTOR * buffer.length);
     connection.enter('working');
     call();
     free(buffer);
     buffer = EMPTY;
   };
-  exchange.refuseBody = (err) => finish(() => fail(err));
+  const refuse = (err: HttpError) => finish(() => fail(err));
   req.on('data', (chunk: Buffer) => {
     length += chunk.length;
-    if (length > limitBytes) return exchange.refuseBody?.(tooLarge(limitBytes)); // 2.8
-    if (accepts.length === 0 || exchange.refuseBody === undefined) return; // 2.15
+    if (length > limitBytes) return refuse(tooLarge(limitBytes)); // 2.8
+    if (accepts.length === 0 || isFinished) return; // 2.15
     const larger = append(buffer, length, chunk, Number(declared ?? limitBytes));
     exchange.hold(BODY_FACTOR * (larger.length - buffer.length));
     if (larger !== buffer) free(buffer);
@@ -75,7 +76,7 @@ export function readBody(
   };
   req.on('end', () => finish(complete));
   // The client has gone, or node's parser rejected the rest of the body.
-  req.on('error', () => exchange.refuseBody?.(new HttpError(400)));
+  req.on('error', (err) => refuse(err instanceof HttpError ? err : new HttpError(400)));
 }
 
 function parse(bytes: Buffer, type: MediaType | undefined): unknown {

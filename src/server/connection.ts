@@ -223,10 +223,8 @@ export class Connection implements Holder, Carrier {
       this.close(reason); // a response could not be encrypted
     } else if (req === undefined || req.complete) {
       this.#end({ reason, refusal });
-    } else if (latest?.refuseBody !== undefined) {
-      // The rest of a body is malformed or late. The refusal is that request's response.
-      latest.isLast = true;
-      latest.refuseBody(refusal);
+    } else if (this.#state === 'receiving') {
+      this.#refuseBody(refusal); // The rest of a body is malformed or late.
     } else {
       this.#end({ reason }); // That request has its response, or can get none (2.3).
     }
@@ -234,10 +232,15 @@ export class Connection implements Holder, Carrier {
 
   /** The client has closed its side. Node doesn't see that a body with an offer to upgrade is incomplete. */
   onEnd(): void {
-    const exchange = this.#current;
-    if (exchange?.refuseBody === undefined || exchange.req.complete) return;
-    exchange.isLast = true;
-    exchange.refuseBody(new HttpError(400));
+    if (this.#state === 'receiving' && !this.#current!.req.complete) {
+      this.#refuseBody(new HttpError(400));
+    }
+  }
+
+  /** Ends the request whose body is read. The refusal is its response. */
+  #refuseBody(refusal: HttpError): void {
+    this.#current!.isLast = true;
+    this.#current!.req.emit('error', refusal); // readBody listens to it.
   }
 
   /** Refuses `CONNECT`. Node has already removed its own listeners from the socket. */

@@ -2,7 +2,6 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { counterKeys } from '../http/address.ts';
 import type { Incoming } from '../http/body.ts';
-import type { HttpError } from '../http/errors.ts';
 import type { Outgoing } from '../http/reply.ts';
 
 /** What an exchange needs of its connection. */
@@ -25,7 +24,6 @@ export class Exchange implements Incoming, Outgoing {
   readonly headers: IncomingHttpHeaders;
   heldBytes = 0; // charged to the connection until the client has the response
   isLast: boolean; // The connection closes after this response.
-  refuseBody: ((err: HttpError) => void) | undefined; // while the body is read: ends the request
   requestId = '';
   traceId: string | undefined; // from a valid `traceparent`
   client = ''; // the client's address; behind trusted proxies, from X-Forwarded-For

@@ -3,9 +3,9 @@
 // ran one at a time, and only after its statement has committed. If the statement fails, its outcome
 // decides whether calls run again (FailedOutcome).
 //
-// Clients take turns by network. The calls of a network wait in lines: one for each user that they write,
-// or one for all. A line is served in the order of arrival. A write that has to wait for a running one holds
-// up only its own line.
+// Clients take turns by network. The calls of a network wait in lines: one for each user that they change,
+// one for each user that they create, or one for all. A line is served in the order of arrival. A write that
+// has to wait for a running one holds up only its own line.
 import { type Caller, CallerLeft, StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
 
@@ -43,8 +43,11 @@ interface Keys {
   readonly email?: string | undefined;
 }
 
-/** The keys of the writes that run, each with its batch. */
-export type RunningKeys = Map<number | string, object>;
+/**
+ * The keys of the writes that run, each with the symbol of its batch. The calls themselves would stay in memory:
+ * V8 keeps the earlier tables of a map until it collects the old generation.
+ */
+export type RunningKeys = Map<number | string, symbol>;
 
 export interface QueueOptions<Session, Item, Result>
   extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
@@ -67,7 +70,7 @@ interface Call<Item = unknown, Result = never> {
 
 /** Calls that are served in order. */
 interface Line<Item, Result> {
-  readonly key: string;
+  readonly key: string | undefined; // undefined: no later call joins it
   calls: Call<Item, Result>[];
 }
 
@@ -104,20 +107,22 @@ export class Queue<Session, Item, Result> {
     });
 
   #add(call: Call<Item, Result>, place: 'push' | 'unshift'): void {
-    const { pageOf, keysOf } = this.options;
     const network = call.caller?.network ?? '';
-    let key = pageOf?.(call.item) ?? network;
-    if (keysOf) {
-      const { id, email } = keysOf(call.item);
-      key = `${network} ${id ?? email}`;
-    }
-    const known = this.#lines.get(key);
+    const key = this.#lineOf(call.item, network);
+    const known = key === undefined ? undefined : this.#lines.get(key);
     const line = known ?? { key, calls: [] };
-    this.#lines.set(key, line);
     line.calls[place](call);
     this.#size++;
+    if (known === undefined && key !== undefined) this.#lines.set(key, line);
     // The line of a page has calls of several networks, and each of them can be the first to be served.
-    if (known === undefined || pageOf !== undefined) this.#enqueue(network, line);
+    if (known === undefined || this.options.pageOf !== undefined) this.#enqueue(network, line);
+  }
+
+  #lineOf(item: Item, network: string): string | undefined {
+    const { pageOf, keysOf } = this.options;
+    if (keysOf === undefined) return pageOf?.(item) ?? network;
+    const { id } = keysOf(item);
+    return id === undefined ? undefined : `${network} ${id}`;
   }
 
   #enqueue(network: string, line: Line<Item, Result>): void {
@@ -128,10 +133,11 @@ export class Queue<Session, Item, Result> {
 
   /** Takes the next batch from the queue. Undefined if no calls wait, or all wait for writes that run. */
   take(now: number) {
-    const calls = this.#select(now);
+    const key = Symbol('batch');
+    const calls = this.#select(now, key);
     if (calls.length === 0) return undefined;
     const batch = { calls, hasFailed: false };
-    const release = () => this.#release(calls);
+    const release = () => this.#release(calls, key);
     return {
       size: calls.length,
       isWrite: this.options.isWrite === true,
@@ -152,14 +158,14 @@ export class Queue<Session, Item, Result> {
   /** Fails the calls that have too little time left to run, and those whose callers have left. */
   expire(now: number): void {
     const isOver = (call: Call) => this.#failIfOver(call, now);
-    for (const line of this.#lines.values()) {
-      const calls = line.calls.filter((call) => !isOver(call));
-      this.#size -= line.calls.length - calls.length;
-      line.calls = calls;
-      if (calls.length === 0) this.#lines.delete(line.key);
-    }
     for (const [network, lines] of this.#networks) {
-      const rest = lines.filter(({ calls }) => calls.length > 0);
+      const rest = lines.filter((line) => {
+        const calls = line.calls.filter((call) => !isOver(call));
+        this.#size -= line.calls.length - calls.length;
+        line.calls = calls;
+        if (calls.length === 0) this.#remove(line);
+        return calls.length > 0;
+      });
       if (rest.length > 0) this.#networks.set(network, rest);
       else this.#networks.delete(network);
     }
@@ -179,7 +185,7 @@ export class Queue<Session, Item, Result> {
 
   // Considers no more calls than a batch can have, however many wait. Networks take turns, and so do the
   // lines of each (5.11).
-  #select(now: number): Call<Item, Result>[] {
+  #select(now: number, key: symbol): Call<Item, Result>[] {
     const isPage = this.options.pageOf !== undefined;
     const batch: Call<Item, Result>[] = [];
     const blocked: [network: string, line: Line<Item, Result>][] = [];
@@ -193,7 +199,7 @@ export class Queue<Session, Item, Result> {
       while (line.calls.length > 0 && batch.length < size && !isBlocked) {
         const call = line.calls[0]!;
         const isOver = this.#failIfOver(call, now);
-        isBlocked = !isOver && !this.#reserve(call.item, batch);
+        isBlocked = !isOver && !this.#reserve(call.item, key);
         if (isBlocked) break;
         if (!isOver) batch.push(call);
         line.calls.shift();
@@ -201,15 +207,20 @@ export class Queue<Session, Item, Result> {
       }
       if (isBlocked) blocked.push([network, line]);
       else if (line.calls.length > 0) this.#enqueue(network, line);
-      else if (this.#lines.get(line.key) === line) this.#lines.delete(line.key);
+      else this.#remove(line);
       if (batch.length + blocked.length >= MAX_BATCH_SIZE || (isPage && batch.length > 0)) break;
     }
     for (const [network, line] of blocked) this.#enqueue(network, line);
     return batch.sort((a, b) => a.expires - b.expires);
   }
 
+  #remove(line: Line<Item, Result>): void {
+    const { key } = line;
+    if (key !== undefined && this.#lines.get(key) === line) this.#lines.delete(key);
+  }
+
   /** Reserves the keys of a write for the batch, or returns false: it waits for another one. */
-  #reserve(item: Item, batch: object): boolean {
+  #reserve(item: Item, batch: symbol): boolean {
     const { keysOf, running } = this.options;
     if (keysOf === undefined || running === undefined) return true;
     const { id, email } = keysOf(item);
@@ -220,14 +231,13 @@ export class Queue<Session, Item, Result> {
     return true;
   }
 
-  #release(batch: readonly Call<Item, Result>[]): void {
+  #release(calls: readonly Call<Item, Result>[], batch: symbol): void {
     const { keysOf, running } = this.options;
     if (keysOf === undefined || running === undefined) return;
-    for (const { item } of batch) {
+    for (const { item } of calls) {
       const { id, email } = keysOf(item);
-      for (const key of [id ?? '', email ?? '']) {
-        if (running.get(key) === batch) running.delete(key);
-      }
+      if (id !== undefined && running.get(id) === batch) running.delete(id);
+      if (email !== undefined && running.get(email) === batch) running.delete(email);
     }
   }
 

@@ -28,13 +28,7 @@ function parsed(
   const charges = { hold: () => {}, release: () => {} };
   const connection = { enter: () => {} };
   const res = Object.assign(new EventEmitter(), { writeContinue });
-  const exchange = {
-    req,
-    res,
-    connection,
-    refuseBody: undefined,
-    ...charges,
-  } as unknown as Exchange;
+  const exchange = { req, res, connection, ...charges } as unknown as Exchange;
   return new Promise((resolve, reject) => {
     readBody(exchange, accepts, limitBytes, resolve, reject);
   });

@@ -90,7 +90,7 @@ const PLANTS: readonly Plant[] = [
   {
     claim: 'a body that is malformed gets no response',
     file: 'connection',
-    text: 'latest.refuseBody(refusal);',
+    text: 'this.#refuseBody(refusal); // The rest of a body is malformed or late.',
     replacement: '',
   },
 ];

@@ -81,8 +81,8 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'keys of a batch that failed are never released',
     file: 'queue.ts',
-    from: 'if (running.get(key) === batch) running.delete(key);',
-    to: 'if (running.get(key) === batch && batch.length !== 1) running.delete(key);',
+    from: 'if (email !== undefined && running.get(email) === batch)',
+    to: 'if (email !== undefined && running.get(email) === batch && calls.length !== 1)',
   },
   {
     why: 'calls that wait have no deadline',
@@ -123,8 +123,8 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'later calls for a user overtake one that waits',
     file: 'queue.ts',
-    from: '{id ?? email}',
-    to: '{[id, email]}',
+    from: 'return id === undefined ? undefined',
+    to: 'return id !== undefined ? undefined',
   },
   {
     why: 'calls that were refused as raced get no second statement',
