@@ -6,6 +6,7 @@ import process from 'node:process';
 import { DatabaseSync } from 'node:sqlite';
 import { openSqlite } from '../../src/store/sqlite.ts';
 import { ALWAYS } from '../../src/user.ts';
+import { newUser } from '../support/users.ts';
 import { Time } from './time.ts';
 
 const [folder = '', steps = '', synchronous = 'full'] = process.argv.slice(2);
@@ -35,7 +36,9 @@ for (let step = 0; step < Number(steps); step++) {
     const email = `${below(60)}@${'y'.repeat(1 + below(90))}`;
     const id = 1 + below(60);
     if (below(4) === 0) return store.delete(id, ALWAYS);
-    return below(2) ? store.create({ name, email }) : store.update(id, { name, email }, ALWAYS);
+    return below(2)
+      ? store.create(newUser({ name, email }))
+      : store.update(id, { name, email }, ALWAYS);
   });
   await Promise.allSettled(calls);
   writeSync(acks, `${JSON.stringify(await store.list({ after: 0, limit: 1000 }))}\n`);

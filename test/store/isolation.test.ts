@@ -144,7 +144,7 @@ describe('changes to taken emails', () => {
     direct = postgres(url.href, { max: 1, onnotice: () => {} });
     store = await openStore(parseDatabaseUrl(url.href)!, OPTIONS);
     await Promise.all(
-      Array.from({ length: 500 }, (_, i) => store.create({ name: 'a', email: `${i}@h` })),
+      Array.from({ length: 500 }, (_, i) => store.create(newUser({ email: `${i}@h` }))),
     );
     await store.create(newUser({ name: 'taken', email: 'taken@x' }));
   });
