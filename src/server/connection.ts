@@ -16,13 +16,7 @@ import {
 } from '../http/message.ts';
 import { type Carrier, Exchange } from './exchange.ts';
 import type { Holder, Ledger, Network } from './ledger.ts';
-import {
-  HANDSHAKE_BYTES,
-  LINGER_MS,
-  MAX_RECORD_BYTES,
-  MAX_WAITING,
-  REQUEST_BYTES,
-} from './limits.ts';
+import { LINGER_MS, MAX_RECORD_BYTES, MAX_WAITING, REQUEST_BYTES } from './limits.ts';
 
 export interface Handler {
   handle(exchange: Exchange): void; // processes one request; never throws
@@ -112,7 +106,7 @@ export class Connection implements Holder, Carrier {
   /** Continues on the TLS socket after the handshake. */
   secure(socket: Socket): void {
     this.#socket = socket;
-    this.refund(HANDSHAKE_BYTES);
+    this.refund(this.#context.ledger.limits.connectionBytes);
     this.enter('idle');
   }
 

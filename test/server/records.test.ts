@@ -63,7 +63,7 @@ test('6.3 a flood of TLS records without data closes its connection', {
     if (label === 'CLIENT_TRAFFIC_SECRET_0') secret.resolve(Buffer.from(hex!, 'hex'));
   });
   await once(client, 'secureConnect');
-  const records = keyUpdates(await secret.promise, 6_000);
+  const records = keyUpdates(await secret.promise, 20_000);
   await until(() => listener.usage().states.idle === 1); // It has the client's Finished.
   transport.write(records);
   await once(transport, 'close');
