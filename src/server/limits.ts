@@ -22,7 +22,7 @@ export const BACKLOG = 4096; // connections that the kernel queues before we acc
 // head that it did not finish, which no ledger sees.
 export const IDLE_PARSERS = 64;
 
-// TLS records without data between two sweeps, such as updates of keys. A handshake needs a tenth.
+// Of TLS records without data, such as updates of keys, between two sweeps. A byte of data makes up for 32.
 export const MAX_RECORD_BYTES = 64 * KIBIBYTE;
 
 export const SWEEP_MS = 500; // One timer checks all connections of a listener.
