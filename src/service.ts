@@ -13,7 +13,7 @@ import type { Log } from './ops/log.ts';
 import { Metrics } from './ops/metrics.ts';
 import { Pipeline } from './pipeline.ts';
 import { routes } from './routes.ts';
-import { adminLimits, apiLimits, STOP_GRACE_MS } from './server/limits.ts';
+import { adminLimits, apiLimits } from './server/limits.ts';
 import { type KeyPair, Listener } from './server/listener.ts';
 import { openStore } from './store/index.ts';
 import { describe } from './store/url.ts';
@@ -22,6 +22,7 @@ import { StoreUnavailable } from './user.ts';
 // A client that reads nothing of a response for this long plus DATABASE_TIMEOUT_MS is disconnected. While
 // its request waits for the store, there is nothing to read.
 const UNREAD_TIMEOUT_MS = 60_000;
+const STOP_GRACE_MS = 500; // how long an idle connection may still send a request during a stop (6.15)
 
 export type Service = Awaited<ReturnType<typeof startService>>;
 type OnFatal = (err: Error) => void; // called if the service can never use its database

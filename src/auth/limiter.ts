@@ -1,10 +1,9 @@
 // Limits failed credential checks (contract 3.13). Counts them by IPv4 address and IPv6 /64, and with a
 // higher limit by IPv6 /48, because one client can own a whole /48.
-import { counterKeys } from '../http/address.ts';
+import { counterKeys, SITE_NETWORKS } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 
 const WINDOW_MS = 60_000; // A window begins with a failure. Reaching the limit starts it anew, as a lock.
-const SITE_LIMIT_FACTOR = 64; // The limit of a /48, as a multiple of an address's limit.
 // A full table forgets its oldest window, even a lock: it takes 10,000 addresses to get there, and each of
 // them has the whole limit anyway.
 const MAX_WINDOWS = 10_000;
@@ -29,7 +28,7 @@ export class FailureLimiter {
     if (this.#limit === 0) return check();
     const nowMs = this.#now();
     const { network, site } = counterKeys(client);
-    const siteLimit = SITE_LIMIT_FACTOR * this.#limit;
+    const siteLimit = SITE_NETWORKS * this.#limit;
     const endMs = Math.max(this.#lockEndMs(network, this.#limit), this.#lockEndMs(site, siteLimit));
     if (endMs > nowMs) {
       const seconds = Math.ceil((endMs - nowMs) / 1000);

@@ -16,13 +16,7 @@ import {
 } from '../http/message.ts';
 import { type Carrier, Exchange } from './exchange.ts';
 import type { Holder, Ledger, Network } from './ledger.ts';
-import {
-  HANDSHAKE_BYTES,
-  LINGER_MS,
-  MAX_RECORD_BYTES,
-  MAX_WAITING,
-  REQUEST_BYTES,
-} from './limits.ts';
+import { LINGER_MS, MAX_RECORD_BYTES, MAX_WAITING, REQUEST_BYTES } from './limits.ts';
 
 export interface Handler {
   handle(exchange: Exchange): void; // processes one request; never throws
@@ -60,7 +54,7 @@ export const REASONS = [
   'idle', // No request came in time.
   'unread', // The client took nothing of a response in time.
   'room', // to make room for others
-  'records', // TLS records without data
+  'records', // TLS records with too little data
   'failed', // The response could not be completed.
   'stopped', // The service stops.
 ] as const;
@@ -86,7 +80,7 @@ export class Connection implements Holder, Carrier {
   #unread: IncomingMessage | undefined; // a request that got its response before its body had arrived
   #requestBytes = 0; // of all requests, as clients write them
   #ending: Ending | undefined; // set once no further request is accepted
-  #sweptBytes = { transport: 0, plain: 0 }; // read until the last sweep
+  #sweptRecordBytes = 0; // at the last sweep
 
   constructor(socket: Socket, address: string, isTls: boolean, context: Context) {
     this.#socket = socket;
@@ -112,7 +106,8 @@ export class Connection implements Holder, Carrier {
   /** Continues on the TLS socket after the handshake. */
   secure(socket: Socket): void {
     this.#socket = socket;
-    this.refund(HANDSHAKE_BYTES);
+    this.#sweptRecordBytes = this.#recordBytes; // without those of the handshake
+    this.refund(this.#context.ledger.limits.connectionBytes);
     this.enter('idle');
   }
 
@@ -251,14 +246,17 @@ export class Connection implements Holder, Carrier {
     this.#end({ reason: 'refused', refusal });
   }
 
+  /** What TLS records have brought beyond their data: a record with one byte of data has 23. */
+  get #recordBytes(): number {
+    return this.#transport.bytesRead - 32 * this.#socket.bytesRead;
+  }
+
   /** Closes the connection if its client keeps it without a reason. Call it every SWEEP_MS. */
   sweep(): void {
     const { now, unreadTimeoutMs } = this.#context;
     const waitedMs = now() - (this.waitingSinceMs ?? now());
-    const before = this.#sweptBytes;
-    const read = { transport: this.#transport.bytesRead, plain: this.#socket.bytesRead };
-    this.#sweptBytes = read;
-    const recordBytes = read.plain === before.plain ? read.transport - before.transport : 0;
+    const recordBytes = this.#recordBytes - this.#sweptRecordBytes;
+    this.#sweptRecordBytes += recordBytes;
     if (this.#state === 'sending' && waitedMs > unreadTimeoutMs)
       this.close('unread'); // 6.3
     else if (this.#state === 'lingering' && waitedMs > LINGER_MS)

@@ -3,6 +3,7 @@
 // ledger closes some. One rule chooses them: those with the greatest product of what their network holds, what
 // they hold themselves, and the time for which we have waited for them.
 import { queueMicrotask } from '../clock.ts';
+import { SITE_NETWORKS } from '../http/address.ts';
 
 /** One connection, as the ledger sees it. */
 export interface Holder {
@@ -16,20 +17,17 @@ export interface Holder {
 export interface Network {
   readonly key: string;
   readonly site: Network | undefined; // the /48 of a /64
-  connections: number;
-  heldBytes: number;
+  heldBytes: number; // 0 once it has no connections
 }
 
 export interface LedgerLimits {
   readonly budgetBytes: number;
   readonly maxConnections: number;
-  readonly connectionBytes: number; // charged for each connection while it exists
+  readonly connectionBytes: number; // charged for each connection while it exists; more than 0
 }
 
 // Choosing visits all connections, so it frees this part of both limits: 1 ms for each 50 of 3,000 connections.
 const SPARE = 1 / 64;
-// A /48 counts like so many networks (3.13). It has 65,536 of them, and one client can own it.
-const SITE_NETWORKS = 64;
 // The time of a connection that has just been accepted: a network with many new connections counts too.
 const FRESH_MS = 1_000;
 // The time of a client that waits for us. The greatest head makes the two charges of a connection 72 KiB instead of
@@ -60,14 +58,13 @@ export class Ledger<T extends Holder> {
     const known = this.#networks.get(key);
     if (known !== undefined) return known;
     const parent = site === undefined ? undefined : this.networkOf(site);
-    return { key, site: parent, connections: 0, heldBytes: 0 };
+    const network = { key, site: parent, heldBytes: 0 };
+    this.#networks.set(key, network);
+    return network;
   }
 
   add(holder: T): void {
     this.holders.add(holder);
-    for (let at: Network | undefined = holder.network; at; at = at.site) {
-      if (++at.connections === 1) this.#networks.set(at.key, at);
-    }
     this.charge(holder, this.limits.connectionBytes);
   }
 
@@ -76,7 +73,7 @@ export class Ledger<T extends Holder> {
     if (!this.holders.delete(holder)) return;
     this.refund(holder, holder.heldBytes);
     for (let at: Network | undefined = holder.network; at; at = at.site) {
-      if (--at.connections === 0) this.#networks.delete(at.key);
+      if (at.heldBytes === 0) this.#networks.delete(at.key);
     }
   }
 

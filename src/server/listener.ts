@@ -10,14 +10,7 @@ import { plainAddress } from '../http/address.ts';
 import { MAX_FIELDS, type ParseError } from '../http/message.ts';
 import { Connection, type Context, type Handler, REASONS, STATES } from './connection.ts';
 import { Ledger, type LedgerLimits } from './ledger.ts';
-import {
-  BACKLOG,
-  HANDSHAKE_BYTES,
-  HTTP_OPTIONS,
-  IDLE_PARSERS,
-  SWEEP_MS,
-  TLS_OPTIONS,
-} from './limits.ts';
+import { BACKLOG, HTTP_OPTIONS, IDLE_PARSERS, SWEEP_MS, TLS_OPTIONS } from './limits.ts';
 
 /** A certificate chain and its private key, as PEM. */
 export interface KeyPair {
@@ -112,13 +105,12 @@ export class Listener {
   async stop(graceMs: number, acceptMs: number): Promise<void> {
     // Node accepts one connection per turn of the event loop, so after a turn without one the queue
     // is empty. Clients that keep reconnecting extend the loop by at most `acceptMs` (6.2).
-    const limit = this.#accepted + BACKLOG;
     const deadline = now() + acceptMs;
     let accepted: number;
     do {
       accepted = this.#accepted;
       await nextTurn();
-    } while (this.#accepted > accepted && this.#accepted < limit && now() < deadline);
+    } while (this.#accepted > accepted && now() < deadline);
     const closed = new Promise<void>((resolve) => {
       this.#onEmpty = resolve;
       // http.Server's own close() would close idle connections at once.
@@ -146,7 +138,7 @@ export class Listener {
       if (this.#ledger.holders.size === 0) this.#onEmpty?.();
     });
     this.#ledger.add(connection);
-    if (this.#options.tls) connection.charge(HANDSHAKE_BYTES);
+    if (this.#options.tls) connection.charge(this.#options.limits.connectionBytes); // its handshake
   }
 
   #secure(socket: OwnedSocket): void {

@@ -21,51 +21,63 @@ function expand(secret: Buffer, label: string, length: number): Buffer {
     .subarray(0, length);
 }
 
-/** Returns records with `update_requested`, each of which changes the key of the next. */
-function keyUpdates(secret: Buffer, count: number): Buffer {
+/**
+ * Returns records with `update_requested`, each of which changes the key of the next. Of each 50, one follows a
+ * record with a byte of the text.
+ */
+function keyUpdates(secret: Buffer, count: number, text = ''): Buffer {
   const records: Buffer[] = [];
-  const header = Buffer.from('170303' + '0016', 'hex'); // 5 bytes, their type, and a tag of 16
   let current = secret;
   for (let i = 0; i < count; i++) {
     const [key, iv] = [expand(current, 'key', 16), expand(current, 'iv', 12)];
-    const cipher = createCipheriv('aes-128-gcm', key, iv).setAAD(header); // The sequence number is 0.
-    const sealed = cipher.update(Buffer.from('1800000101' + '16', 'hex'));
-    cipher.final();
-    records.push(header, sealed, cipher.getAuthTag());
+    const seal = (content: string, type: string) => {
+      const plain = Buffer.from(content + type, 'hex');
+      const header = Buffer.of(0x17, 3, 3, 0, plain.length + 16); // with a tag of 16
+      const cipher = createCipheriv('aes-128-gcm', key, iv).setAAD(header);
+      const sealed = cipher.update(plain);
+      cipher.final();
+      records.push(header, sealed, cipher.getAuthTag());
+      iv[11]! ^= 1; // The sequence number is 0 for the first record of a key, and 1 for the second.
+    };
+    const byte = i % 50 === 0 ? text.charCodeAt(i / 50) : Number.NaN;
+    if (byte > 0) seal(byte.toString(16), '17');
+    seal('1800000101', '16');
     current = expand(current, 'traffic upd', 32);
   }
   return Buffer.concat(records);
 }
 
-test('6.3 a flood of TLS records without data closes its connection', {
-  skip: NO_OPENSSL,
-}, async (t) => {
-  const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
-  const listener = new Listener(
-    { handle: () => {}, refusal: () => '', allow: '' },
-    {
-      limits: { budgetBytes: 2 ** 30, maxConnections: 10, connectionBytes: 1 },
-      idleTimeoutMs: 65_000,
-      unreadTimeoutMs: 65_000,
-      tls: { cert: readFileSync(TLS_CERT_FILE, 'utf8'), key: readFileSync(TLS_KEY_FILE, 'utf8') },
-    },
-  );
-  t.after(() => listener.destroy());
-  const transport = connect(await listener.listen(0, '127.0.0.1'), '127.0.0.1');
-  transport.on('error', () => {});
-  const client = connectTls({
-    ...{ socket: transport, rejectUnauthorized: false },
-    ...{ minVersion: 'TLSv1.3', ciphers: 'TLS_AES_128_GCM_SHA256' },
-  }).on('error', () => {});
-  const secret = Promise.withResolvers<Buffer>();
-  client.on('keylog', (line: Buffer) => {
-    const [label, , hex] = String(line).trim().split(' ');
-    if (label === 'CLIENT_TRAFFIC_SECRET_0') secret.resolve(Buffer.from(hex!, 'hex'));
+for (const text of ['', `GET /${'a'.repeat(1_000)}`]) {
+  test(`6.3, 7.3 a flood of TLS records closes its connection, with ${text.length} bytes of data`, {
+    skip: NO_OPENSSL,
+  }, async (t) => {
+    const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
+    const listener = new Listener(
+      { handle: () => {}, refusal: () => '', allow: '' },
+      {
+        limits: { budgetBytes: 2 ** 30, maxConnections: 10, connectionBytes: 1 },
+        idleTimeoutMs: 65_000,
+        unreadTimeoutMs: 65_000,
+        tls: { cert: readFileSync(TLS_CERT_FILE, 'utf8'), key: readFileSync(TLS_KEY_FILE, 'utf8') },
+      },
+    );
+    t.after(() => listener.destroy());
+    const transport = connect(await listener.listen(0, '127.0.0.1'), '127.0.0.1');
+    transport.on('error', () => {});
+    const client = connectTls({
+      ...{ socket: transport, rejectUnauthorized: false },
+      ...{ minVersion: 'TLSv1.3', ciphers: 'TLS_AES_128_GCM_SHA256' },
+    }).on('error', () => {});
+    const secret = Promise.withResolvers<Buffer>();
+    client.on('keylog', (line: Buffer) => {
+      const [label, , hex] = String(line).trim().split(' ');
+      if (label === 'CLIENT_TRAFFIC_SECRET_0') secret.resolve(Buffer.from(hex!, 'hex'));
+    });
+    await once(client, 'secureConnect');
+    const records = keyUpdates(await secret.promise, 20_000, text);
+    await until(() => listener.usage().states.idle === 1); // It has the client's Finished.
+    transport.write(records);
+    await once(transport, 'close');
+    assert.equal(listener.usage().closed.records, 1);
   });
-  await once(client, 'secureConnect');
-  const records = keyUpdates(await secret.promise, 6_000);
-  await until(() => listener.usage().states.idle === 1); // It has the client's Finished.
-  transport.write(records);
-  await once(transport, 'close');
-  assert.equal(listener.usage().closed.records, 1);
-});
+}
