@@ -79,6 +79,12 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
     to: 'if (isLate && expires > this.options.now()) { fail(batch.calls, cause); return cause as Error; }\n if (isLate && false) {',
   },
   {
+    why: 'calls that a server refuses as late lose their place',
+    file: 'queue.ts',
+    from: ".toReversed()) this.#add(call, 'unshift');",
+    to: ") this.#add(call, 'push');",
+  },
+  {
     why: 'keys of a batch that failed are never released',
     file: 'queue.ts',
     from: 'if (running.get(key) === batch) running.delete(key);',
