@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import process from 'node:process';
 
 const ROOT = join(import.meta.dirname, '../..');
-const [count = '5000', only = ''] = process.argv.slice(2);
+const [count = '30000', only = ''] = process.argv.slice(2);
 
 const PLANTED: readonly { why: string; file: string; from: string; to: string }[] = [
   {
