@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import process from 'node:process';
 
 const ROOT = join(import.meta.dirname, '../..');
-const [count = '5000', only = ''] = process.argv.slice(2);
+const [count = '30000', only = ''] = process.argv.slice(2);
 
 const PLANTED: readonly { why: string; file: string; from: string; to: string }[] = [
   {
@@ -77,6 +77,12 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
     file: 'queue.ts',
     from: 'if (isLate && expires > this.options.now()) {',
     to: 'if (isLate && expires > this.options.now()) { fail(batch.calls, cause); return cause as Error; }\n if (isLate && false) {',
+  },
+  {
+    why: 'calls that a server refuses as late lose their place',
+    file: 'queue.ts',
+    from: ".toReversed()) this.#add(call, 'unshift');",
+    to: ") this.#add(call, 'push');",
   },
   {
     why: 'keys of a batch that failed are never released',

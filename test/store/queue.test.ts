@@ -281,6 +281,81 @@ describe('a queue', () => {
     assert.deepEqual(statements, [['a1'], ['a3', 'b3'], ['a2', 'c2']]);
   });
 
+  test('5.6 queues that share their running keys never run one user twice at once', async () => {
+    const options = keyed();
+    const [updates, deletes] = [queueOf(options), queueOf(options)];
+    updates.call('1a', '2a');
+    const batch = updates.queue.take(0)!;
+    deletes.call('2b', '3b');
+    assert.equal(deletes.queue.take(0)?.size, 1);
+    assert.equal(deletes.queue.take(0), undefined);
+    batch.fail(new Error('cut'));
+    assert.equal(deletes.queue.take(0)?.size, 1);
+  });
+
+  test('4.13 calls that expire while halves run fail, and do not run again', async () => {
+    const { queue, call, clock, statements, outcomes } = queueOf({
+      statement: async (_connection, items) => {
+        statements.push(items);
+        clock.ms = TIMEOUT_MS;
+        throw fault('bad', 'rolled back');
+      },
+    });
+    call('a', 'b');
+    assert.equal(await queue.take(0)!.run(undefined), undefined);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(statements, [['a', 'b']]);
+    assert.deepEqual(outcomes, ['a: StoreUnavailable', 'b: StoreUnavailable']);
+  });
+
+  test('after fail() a late result changes nothing, and settled calls keep their results', async () => {
+    const late = Promise.withResolvers<string[]>();
+    const { queue, call, outcomes } = queueOf({ statement: () => late.promise });
+    call('a');
+    const batch = queue.take(0)!;
+    const ran = batch.run(undefined);
+    batch.fail(new Error('cut'));
+    late.resolve(['A']);
+    await ran;
+    batch.fail(new Error('again'));
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(outcomes, ['a: StoreUnavailable']);
+  });
+
+  test('4.13 while a statement runs, each of its calls fails at its own deadline', async () => {
+    const results = Promise.withResolvers<string[]>();
+    const { queue, call, clock, outcomes } = queueOf({ statement: () => results.promise });
+    call('a');
+    clock.ms = 500;
+    call('b');
+    const batch = queue.take(clock.ms)!;
+    const ran = batch.run(undefined);
+    batch.expire(TIMEOUT_MS - 1);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(outcomes, []);
+    batch.expire(TIMEOUT_MS);
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(outcomes, ['a: StoreUnavailable']);
+    results.resolve(['A', 'B']);
+    assert.equal(await ran, undefined);
+    assert.deepEqual(outcomes, ['a: StoreUnavailable', 'B']);
+  });
+
+  test('a statement gets the deadline of its first call', async () => {
+    const due: number[] = [];
+    const { queue, call, clock } = queueOf({
+      statement: async (_connection, _items, expires) => {
+        due.push(expires);
+        throw fault('bad', 'rolled back');
+      },
+    });
+    call('a');
+    clock.ms = 500;
+    call('b');
+    await queue.take(clock.ms)!.run(undefined);
+    assert.deepEqual(due, [TIMEOUT_MS, TIMEOUT_MS, TIMEOUT_MS + 500]);
+  });
+
   test('4.17 20,000 calls can wait, and the 20,001st fails at once', async () => {
     const { queue, call, outcomes } = queueOf();
     call(...Array.from({ length: 20_000 }, () => 'a'));

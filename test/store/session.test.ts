@@ -80,6 +80,14 @@ async function open(t: TestContext, url: string, options: Partial<StoreOptions> 
   return { store, log };
 }
 
+/** Resolves when all connections of the pool are idle. */
+async function untilIdle(t: TestContext, store: Store, count: number): Promise<void> {
+  while (store.connections?.idle !== count) {
+    t.signal.throwIfAborted();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
 function onPort(url: string, ...ports: number[]): string {
   const { username, password, pathname } = new URL(url);
   const hosts = ports.map((port) => `127.0.0.1:${port}`).join(',');
@@ -212,6 +220,42 @@ test('4.13 a write that the server gets after its deadline is not done', async (
   for (const items of [[target], [{ ...target, email: 'e@x' }]]) {
     await assert.rejects(updateUsers(session, items, expires), { code: '22012' });
   }
+});
+
+test('5.1 a connection whose server turned read-only is replaced', async (t) => {
+  const url = await createDatabase();
+  const { store, log } = await open(t, url);
+  await store.list({ after: 0, limit: 1 });
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  t.after(() => sql.end({ timeout: 1 }));
+  await sql.unsafe(`
+    create function refuse() returns trigger language plpgsql as
+      $$ begin raise exception 'cannot execute INSERT' using errcode = '25006'; end $$;
+    create trigger refuse before insert on users execute function refuse()`);
+  const created = store.create({ name: 'Ada', email: 'ada@x' });
+  await assert.rejects(created, { name: 'StoreUnavailable' });
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.ok(log.some((line) => line.startsWith('connection lost') && /cannot execute/.test(line)));
+});
+
+test('5.1 two connections to one host that time out together advance the pool by one host', async (t) => {
+  const url = await createDatabase();
+  const first = await relay(t, url);
+  const second = await relay(t, url);
+  const { store, log } = await open(t, onPort(url, first.port, second.port), {
+    poolSize: 2,
+    timeoutMs: 3000,
+  });
+  await store.list({ after: 0, limit: 1 });
+  await untilIdle(t, store, 2);
+  const logged = log.length;
+  first.freeze();
+  await Promise.allSettled([store.find(1), store.findByEmail('ada@x')]);
+  await store.list({ after: 0, limit: 1 });
+  await untilIdle(t, store, 2);
+  const lost = `connection lost 127.0.0.1:${first.port} no response within 3000 ms`;
+  const connected = `connected 127.0.0.1:${second.port}`;
+  assert.deepEqual(log.slice(logged).sort(), [connected, connected, lost, lost]);
 });
 
 test('a collection of the young objects frees the rows of a query', async (t) => {
