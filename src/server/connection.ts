@@ -20,6 +20,7 @@ import {
   HANDSHAKE_BYTES,
   LINGER_MS,
   MAX_RECORD_BYTES,
+  MAX_RECORD_FACTOR,
   MAX_WAITING,
   REQUEST_BYTES,
 } from './limits.ts';
@@ -112,6 +113,7 @@ export class Connection implements Holder, Carrier {
   /** Continues on the TLS socket after the handshake. */
   secure(socket: Socket): void {
     this.#socket = socket;
+    this.#sweptBytes.plain = 0;
     this.refund(HANDSHAKE_BYTES);
     this.enter('idle');
   }
@@ -253,7 +255,8 @@ export class Connection implements Holder, Carrier {
     const before = this.#sweptBytes;
     const read = { transport: this.#transport.bytesRead, plain: this.#socket.bytesRead };
     this.#sweptBytes = read;
-    const recordBytes = read.plain === before.plain ? read.transport - before.transport : 0;
+    const dataBytes = read.plain - before.plain;
+    const recordBytes = read.transport - before.transport - MAX_RECORD_FACTOR * dataBytes;
     if (this.#state === 'sending' && waitedMs > unreadTimeoutMs)
       this.close('unread'); // 6.3
     else if (this.#state === 'lingering' && waitedMs > LINGER_MS)
