@@ -23,8 +23,8 @@ import { IS_FULL, publishResults, report } from './results.ts';
 import { Service, type Settings } from './service.ts';
 
 const MIB = 2 ** 20;
-const PEACE_MS = 1_000; // before the attack
-const ATTACK_MS = IS_FULL ? 12_000 : 4_000;
+const PEACE_MS = 500; // before the attack
+const ATTACK_MS = IS_FULL ? 12_000 : 3_000;
 const LEAVE_MS = 20_000; // in which sockets leave CLOSE-WAIT; a body may take 30 s
 const SLOW_MS = 1_000; // one way to Postgres
 const UNLIMITED_MIB = 2_048;
