@@ -7,10 +7,10 @@ import { join } from 'node:path';
 const ROOT = join(import.meta.dirname, '..');
 const FOLDER = join(ROOT, 'docs/results');
 
-/** One measurement: docs/results/NAME.md, and the same in the page, after `<!-- results NAME -->`. */
+/** One measurement: docs/results/NAME.md, and the same in the page if there is one, after `<!-- results NAME -->`. */
 export interface Measurement {
   readonly name: string;
-  readonly page: string;
+  readonly page?: string;
   readonly command: string;
   readonly conditions: string; // rounds, machine and versions, in one line
   readonly text: string; // the table
@@ -22,14 +22,18 @@ export function publish({ name, page, command, conditions, text }: Measurement):
   const date = new Date().toISOString().slice(0, 10);
   const facts = `\`${command}\` on commit ${git('rev-parse', '--short=7', 'HEAD')}, ${date}`;
   const result = `${facts}: ${conditions}.\n\n${text}\n`;
+  if (page !== undefined) putInto(page, name, result);
+  mkdirSync(FOLDER, { recursive: true });
+  writeFileSync(join(FOLDER, `${name}.md`), result);
+}
+
+function putInto(page: string, name: string, result: string): void {
   const path = join(ROOT, page);
   const old = readFileSync(path, 'utf8');
   const place = new RegExp(`(<!-- results ${name} -->\n).*?(<!-- /results -->)`, 's');
   if (!place.test(old)) throw new Error(`${page} has no place for ${name}`);
   const put = (_all: string, start: string, end: string) => `${start}\n${result}\n${end}`;
   writeFileSync(path, old.replace(place, put));
-  mkdirSync(FOLDER, { recursive: true });
-  writeFileSync(join(FOLDER, `${name}.md`), result);
 }
 
 function git(...args: string[]): string {

@@ -30,10 +30,12 @@ export interface LedgerLimits {
 const SPARE = 1 / 64;
 // The time of a connection that has just been accepted: a network with many new connections counts too.
 const FRESH_MS = 1_000;
-// The time of a client that waits for us. The greatest head makes the two charges of a connection 72 KiB instead of
-// 40, and their product 3.24 times as large. A quarter makes up for that, so a slow request outlives fresh
-// connections of as many networks. With 0, few networks could keep everyone out while the store is stuck.
-const WORKING_MS = FRESH_MS / 4;
+// The time of a client that waits for us, so that a slow request outlives fresh connections of as many networks. With
+// 0, few networks could keep everyone out while the store is stuck.
+const WORKING_MS = FRESH_MS / 2;
+// A connection and a network count as at least so many idle connections: as much as a request with the greatest head,
+// or a handshake, holds. Otherwise clients that work are closed before idle ones that came at the same time.
+const MODEST_CONNECTIONS = 2;
 
 export class Ledger<T extends Holder> {
   readonly limits: LedgerLimits;
@@ -100,7 +102,10 @@ export class Ledger<T extends Holder> {
     this.#isScheduled = false;
     if (this.#fits(1)) return;
     const now = this.#now();
-    const ranked = Array.from(this.holders, (holder) => ({ holder, rank: rankOf(holder, now) }));
+    const least = MODEST_CONNECTIONS * this.limits.connectionBytes;
+    const ranked = Array.from(this.holders, (holder) => {
+      return { holder, rank: rankOf(holder, now, least) };
+    });
     ranked.sort((a, b) => b.rank - a.rank);
     for (const { holder } of ranked) {
       if (this.#fits(1 - SPARE)) return;
@@ -109,8 +114,13 @@ export class Ledger<T extends Holder> {
   }
 }
 
-function rankOf({ network, heldBytes, waitingSinceMs }: Holder, now: number): number {
+function rankOf(
+  { network, heldBytes, waitingSinceMs }: Holder,
+  now: number,
+  least: number,
+): number {
   const siteBytes = (network.site?.heldBytes ?? 0) / SITE_NETWORKS;
+  const networkBytes = Math.max(network.heldBytes, siteBytes, least);
   const ms = waitingSinceMs === undefined ? WORKING_MS : FRESH_MS + now - waitingSinceMs;
-  return Math.max(network.heldBytes, siteBytes) * heldBytes * ms;
+  return networkBytes * Math.max(heldBytes, least) * ms;
 }

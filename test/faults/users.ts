@@ -97,3 +97,21 @@ export async function query(databaseUrl: string, text: string): Promise<Record<s
     await sql.end({ timeout: 1 });
   }
 }
+
+/** Adds users whose emails begin with `listed`. */
+export async function addUsers(databaseUrl: string, count: number): Promise<void> {
+  if (databaseUrl.startsWith('sqlite:')) {
+    const db = new DatabaseSync(databaseUrl.slice('sqlite:'.length), { timeout: 5000 });
+    db.exec(
+      `with recursive n (i) as (select 1 union all select i + 1 from n where i < ${count})
+       insert into users (name, email) select 'listed', 'listed-' || i || '@example.com' from n`,
+    );
+    db.close();
+    return;
+  }
+  await query(
+    databaseUrl,
+    `insert into users (name, email)
+     select 'listed', 'listed-' || i || '@example.com' from generate_series(1, ${count}) i`,
+  );
+}

@@ -1,68 +1,52 @@
-// The attacks. Each is a function that runs until its process ends.
+// The attacks, as one table. Each runs until its process ends.
 import { createHmac, randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import type { Connections } from './connections.ts';
-import type { HonestRequest } from './honest.ts';
-import { LONG_NAME } from './users.ts';
+import type { Act, Attacker } from './attacker.ts';
 
-/** An attack and its requirements. */
-export interface Attack {
-  /** Runs the attack. */
-  readonly name: string;
-  readonly run: (connections: Connections) => void;
-  /** True if it uses users. It then runs on both stores, and honest clients read a user too. */
-  readonly hasUsers?: boolean;
-  /** The only useful transport. */
-  readonly transport?: 'plain' | 'tls';
-  /** Its transport if each attack runs once; plain by default. */
-  readonly shortTransport?: 'tls';
-  /** The only useful store. */
-  readonly store?: 'sqlite' | 'postgres';
+interface Needs {
+  readonly addresses: number; // of the attacker, each in a network of its own
   readonly settings?: Readonly<Record<string, string>>;
-  /** The request of honest clients instead of `GET /`. */
-  readonly honest?: readonly HonestRequest[];
-  /** Time until it has an effect. */
-  readonly lastsMs?: number;
-  /** Number of its connections that must stay open, because they do no harm. */
-  readonly keeps?: number;
-  /** True if Postgres is frozen meanwhile. */
-  readonly freezesStore?: boolean;
-  /** True if nobody reads the log. */
+  readonly form?: 'npm start'; // without a memory group of its own
+  readonly transport?: 'plain' | 'tls'; // the only useful one
+  readonly store?: 'sqlite' | 'postgres'; // the only useful one
+  readonly delay?: 'slow' | 'frozen'; // of the way to Postgres
+  readonly users?: number; // in the store; honest clients read one, too
   readonly leavesLogUnread?: boolean;
 }
 
+export interface Attack extends Needs {
+  readonly name: string;
+  readonly does: 'holds' | 'computes'; // What computes is compared with bare node:http.
+  readonly run: (a: Attacker) => void;
+}
+
+const attack = (does: Attack['does']) => (name: string, needs: Needs, run: Attack['run']) => {
+  return { name, does, run, ...needs };
+};
+const holds = attack('holds');
+const computes = attack('computes');
+
 const JSON_TYPE = 'application/json';
 const FORM_TYPE = 'application/x-www-form-urlencoded';
-
-/** Just below the default limit of a body. */
-const BODY_BYTES = 99_000;
-
-/** Just below the limit of a head. */
-const HEAD_BYTES = 15_000;
-
-/** Time after which an unread connection is replaced. */
-const UNREAD_MS = 4_000;
-
-/** A chunked request whose header and trailer have a field of HEAD_BYTES each. The trailer has no end. */
-const UNFINISHED_TRAILER =
-  `POST /token HTTP/1.1\r\nHost: localhost\r\nContent-Type: ${JSON_TYPE}\r\n` +
-  `Transfer-Encoding: chunked\r\nX: ${'x'.repeat(HEAD_BYTES)}\r\n\r\n0\r\nX: ${'x'.repeat(HEAD_BYTES)}`;
+const BODY_BYTES = 16_000; // just below the default limit
+const HEAD_BYTES = 15_000; // just below the limit
+const UNREAD = { isUnread: true, lifeMs: 4_000 } as const;
+const FAILURES = 5; // that lock an address, where they are limited
+const SLOW = { store: 'postgres', delay: 'slow', settings: { DATABASE_POOL_SIZE: '2' } } as const;
 
 function get(path: string, headers = '', method = 'GET'): string {
   return `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n${headers}\r\n`;
 }
 
-function post(path: string, type: string, body: string, headers = ''): string {
-  const length = Buffer.byteLength(body);
-  const head = `Content-Type: ${type}\r\nContent-Length: ${length}\r\n${headers}`;
+function post(type: string, body: string, headers = '', path = '/token'): string {
+  const head = `Content-Type: ${type}\r\nContent-Length: ${Buffer.byteLength(body)}\r\n${headers}`;
   return get(path, head, 'POST') + body;
 }
 
-/** A request whose body never ends. */
-function unfinished(method: string, path: string, body: string): string {
-  const head = `Content-Type: ${JSON_TYPE}\r\nContent-Length: ${body.length + 1}\r\n`;
-  return get(path, head, method) + body;
+/** A login whose body lacks a byte. */
+function unfinished(body: string, headers = ''): string {
+  return post(JSON_TYPE, `${body}x`, headers).slice(0, -1);
 }
 
 /** Text repeated up to a length. */
@@ -71,469 +55,266 @@ function fill(bytes: number, text = 'x'): string {
 }
 
 /** Writes once, then nothing. */
-function say(text: string): (socket: Socket) => void {
+function say(text: string): Act {
   const bytes = Buffer.from(text, 'latin1');
   return (socket) => socket.write(bytes);
 }
 
-/** Unread requests of one connection: more responses than the kernel buffers. */
-function unread(text: string, times: number): (socket: Socket) => void {
-  return say(text.repeat(times));
-}
-
-/** Writes one piece at a time, after the previous one was sent. */
-function drip(start: string, piece: () => string, everyMs: number): (socket: Socket) => void {
+/** Writes one piece after the other. */
+function drip(start: string, piece: string, everyMs: number): Act {
   return (socket) => {
     socket.write(start);
-    const timer = setInterval(() => {
-      if (socket.writableLength === 0) socket.write(piece());
-    }, everyMs);
-    socket.once('close', () => clearInterval(timer));
+    every(socket, everyMs, () => socket.writableLength === 0 && socket.write(piece));
   };
 }
 
-/** As many names as fit into a form of this size, each at the deepest level. */
-function nestedForm(): string {
-  const names: string[] = [];
-  for (let i = 0, bytes = 0; bytes < BODY_BYTES - 200; i++) {
-    const name = `a${i.toString(36)}${'[999]'.repeat(31)}=`;
-    names.push(name);
-    bytes += name.length + 1;
-  }
-  return names.join('&');
+function every(socket: Socket, ms: number, act: () => void): void {
+  const timer = setInterval(act, ms);
+  socket.once('close', () => clearInterval(timer));
 }
 
-const FORM = post('/token', FORM_TYPE, nestedForm());
-const PARAMETERS = Array.from({ length: 1000 }, (_, i) => `${fill(90)}${i}=1`).join('&');
+const chunked = (path: string) =>
+  get(path, `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`, 'POST');
+const ONE_BYTE_CHUNKS = fill(60_000, '1\r\nx\r\n');
+const HALF_HEAD = 'GET / HTTP/1.1\r\nHost: loc';
+const MANY_FIELDS = Array.from({ length: 98 }, (_, i) => `x${i}: ${fill(120)}\r\n`).join('');
 
-/** A head with a chunked body. */
-const CHUNKED = get(
-  '/token',
-  `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`,
-  'POST',
-);
+const list = (count: number, item: (i: number) => string) =>
+  Array.from({ length: count }, (_, i) => item(i));
+/** A valid login of 12 kB with as many parameters as are allowed. */
+const VALID_FORM = `id=admin&pw=correct+horse${list(198, (i) => `&${fill(55, 'k')}${i}=v`).join('')}`;
+/** As many segments as are allowed, each index as sparse as possible. */
+const NESTED_FORM = list(15, (i) => `a${i}${fill(155, '[999]')}=`).join('&');
 
-/** As many chunks as one read of the service holds. */
-const ONE_BYTE_CHUNKS = fill(64_000, '1\r\nx\r\n');
+const FLOODS = {
+  'forms that nest indices of 999': post(FORM_TYPE, NESTED_FORM),
+  'JSON that only nests': post(JSON_TYPE, fill(BODY_BYTES / 2, '[') + fill(BODY_BYTES / 2, ']')),
+  'JSON of empty objects': post(JSON_TYPE, `[${fill(BODY_BYTES, '{},')}0]`),
+  'JSON of 1,400 keys': post(JSON_TYPE, `{${list(1_400, (i) => `"k${i}":0`)}}`),
+  'queries of 15 kB': get(`/users?${fill(5000, '%41=%42&')}email=${fill(9000, '%61')}`),
+  'unknown paths': get(`/${fill(5000, 'a/')}`).repeat(3),
+  'X-Forwarded-For of 15 kB': get('/', `X-Forwarded-For: ${fill(HEAD_BYTES, '1,')}1::1\r\n`),
+};
 
-/** A token with the service's key, different each time. */
-function token(secret: string, claims: object): string {
+/** A token of 10 kB with the service's key, different each time, or a forged one. */
+function token(secret: string, number: number): string {
   const encode = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url');
   const iat = Math.floor(Date.now() / 1000);
-  const user = { id: 'admin', name: 'Administrator', iat, exp: iat + 3600 };
-  const text = `${encode({ alg: 'HS256', typ: 'JWT' })}.${encode({ ...user, ...claims })}`;
+  const claims = { id: 'admin', name: 'Administrator', iat, exp: iat + 3600, jti: number };
+  const text = `${encode({ alg: 'HS256', typ: 'JWT' })}.${encode({ ...claims, text: fill(7000) })}`;
   return `${text}.${createHmac('sha256', secret).update(text).digest('base64url')}`;
 }
 
-function bearer(text: string): string {
-  return `Authorization: Bearer ${text}\r\n`;
+let sent = 0;
+function newUser(): string {
+  const email = `${process.pid}-${sent++}@example.com`;
+  const user = { name: 'new', email, extra: fill(15_000) };
+  return post(JSON_TYPE, JSON.stringify(user), '', '/users');
 }
 
-function newUser(run: string, i: number, extra = ''): string {
-  const email = `${run}-${process.pid}-${i}@example.com`;
-  return JSON.stringify({ name: LONG_NAME, email, extra });
+/** A failed login of the next /64 of one /48. Each gets as many turns as lock it. */
+function failedLogin(): string {
+  const from = `2001:db8:1:${(Math.floor(sent++ / FAILURES) % 65_536).toString(16)}::1`;
+  return post(JSON_TYPE, '{"id":"admin","pw":"wrong"}', `X-Forwarded-For: ${from}\r\n`);
 }
 
-/** Starts TLS and goes silent after the first bytes of the ClientHello. */
+// The first bytes of a ClientHello, and one of 128 KiB that lacks its end, in records of 16 KiB.
 const HALF_HELLO = '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03';
+const RECORD = '\x16\x03\x01\x40\x00';
+const LONG_HELLO = `${RECORD}\x01\x01\xff\xf0\x03\x03${fill(16_378, '\0')}${(RECORD + fill(16_384, '\0')).repeat(6)}`;
 
-/** Failures that lock an address in these attacks. */
-const FAILURES = 5;
-
-/** An address of one /48. Each /64 gets as many turns as lock it. */
-function nextAddress(i: number): string {
-  return `2001:db8:1:${(Math.floor(i / FAILURES) % 65_536).toString(16)}::1`;
+/** Idle connections: all but the last few at once, then one every 250 ms. */
+function fillSlowly(a: Attacker, count: number, last: number): void {
+  a.hold(count - last, say(get('/')), { isOnce: true });
+  a.hold(last, say(get('/')), { isOnce: true, perSecond: 4 });
 }
 
-/** All attacks. */
 export const ATTACKS: readonly Attack[] = [
-  {
-    name: 'forms of 99 kB that nest indices of 999',
-    run: (c) => setInterval(() => c.open(say(FORM)), 250),
-  },
-  {
-    name: '1,000 clients that never read pages of 1,000 users',
-    shortTransport: 'tls',
-    hasUsers: true,
-    run: (c) =>
-      c.hold(1000, unread(get('/users?limit=1000'), 20), { isRead: false, lifeMs: UNREAD_MS }),
-  },
-  {
-    name: '1,000 clients that never read a list of all users',
-    hasUsers: true,
-    run: (c) => c.hold(1000, unread(get('/users'), 1), { isRead: false, lifeMs: UNREAD_MS }),
-  },
-  {
-    name: '1,000 clients that never read different pages of 499 users',
-    hasUsers: true,
-    shortTransport: 'tls',
-    run: (c) => {
-      let after = 0;
-      c.hold(1000, (socket) => socket.write(get(`/users?limit=499&after=${after++ % 19_000}`)), {
-        ...{ isRead: false, lifeMs: UNREAD_MS },
-      });
+  // Connections.
+  ...['− 2', '+ 0', '+ 2'].map((more) =>
+    holds(`idle connections, slowly up to the maximum ${more}`, { addresses: 1000 }, (a) =>
+      fillSlowly(a, a.slots + Number(more.replace('− ', '-').replace('+ ', '')), 8),
+    ),
+  ),
+  holds(
+    '64 MiB without a group: idle connections, then one every 250 ms',
+    {
+      ...{ addresses: 1, transport: 'plain', store: 'sqlite', form: 'npm start' },
+      settings: { MEMORY_LIMIT_BYTES: '67108864' },
     },
-  },
-  {
-    name: 'clients that request a page of users and reset',
-    hasUsers: true,
-    run: (c) => {
-      let after = 0;
-      const headers = `X: ${fill(HEAD_BYTES)}\r\n`;
-      c.hold(300, (socket) => {
-        socket.write(get(`/users?limit=499&after=${after++ % 19_000}`, headers));
-        setTimeout(() => (c.target.isTls ? socket.destroy() : socket.resetAndDestroy()), 30);
-      });
-    },
-  },
-  {
-    name: '1,000 clients that leave one response unread',
-    shortTransport: 'tls',
-    run: (c) =>
-      c.hold(
-        1000,
-        drip(get('/openapi.json'), () => get('/openapi.json'), 20),
-        { isRead: false },
-      ),
-  },
-  {
-    name: '1,200 clients that never read /openapi.json',
-    shortTransport: 'tls',
-    settings: { PROTECT_USERS: 'true' },
-    run: (c) =>
-      c.hold(1200, unread(get('/openapi.json'), 60), { isRead: false, lifeMs: UNREAD_MS }),
-  },
-  {
-    name: '900 bodies of 100 kB for /token that lack a byte',
-    run: (c) => c.hold(900, say(unfinished('POST', '/token', fill(BODY_BYTES)))),
-  },
-  {
-    name: '900 bodies of 100 kB for GET / that lack a byte',
-    shortTransport: 'tls',
-    run: (c) => c.hold(900, say(unfinished('GET', '/', fill(BODY_BYTES)))),
-  },
-  {
-    name: '3,000 unfinished heads of 12 kB',
-    run: (c) => c.hold(3000, say(get('/', `X: ${fill(12_000)}\r\n`).slice(0, -2))),
-  },
-  {
-    name: '4,000 requests with 2,400 headers each',
-    run: (c) =>
-      c.hold(
-        4000,
-        say(
-          unfinished('POST', '/token', '').replace('\r\n\r\n', `\r\n${fill(9600, 'a:\r\n')}\r\n`),
-        ),
-      ),
-  },
-  {
-    name: '6,100 requests with headers of 15 kB and unfinished trailers of 15 kB',
-    run: (c) => c.hold(6_100, say(UNFINISHED_TRAILER), { isOnce: true }),
-  },
-  {
-    name: 'new connections from 8 addresses that begin with 2,600 requests',
-    run: (c) => c.hold(8, say(get('/').repeat(1300)), { addresses: 8, lifeMs: 200 }),
-  },
-  {
-    name: '200 connections with 1,500 pipelined requests, never read',
-    shortTransport: 'tls',
-    run: (c) => c.hold(200, unread(get('/'), 1500), { isRead: false, lifeMs: UNREAD_MS }),
-  },
-  {
-    name: '10,050 connections that send half a head',
-    run: (c) => c.hold(10_050, say('GET / HTTP/1.1\r\nHost: loc')),
-  },
-  {
-    name: '10,050 connections that stall in a body',
-    run: (c) => c.hold(10_050, say(unfinished('POST', '/token', '{'))),
-  },
-  {
-    name: '10,050 connections that stay open after a refusal',
-    run: (c) => c.hold(10_050, say('no request\r\n\r\n'), { allowHalfOpen: true, lifeMs: 2_100 }),
-  },
-  {
-    name: '10,050 silent connections',
-    shortTransport: 'tls',
-    run: (c) => c.hold(10_050, () => {}, { isRaw: true }),
-  },
-  {
-    name: 'failed logins from the /64s of one /48',
-    settings: { TRUST_PROXY: '1', AUTH_FAILURES_PER_MINUTE: String(FAILURES) },
-    // Time for 50,000 failures, which lock 10,000 addresses.
-    lastsMs: 17_000,
-    honest: [loginFrom('192.0.2.9'), loginFrom('2001:db8:2::9')],
-    run: (c) => {
-      let sent = 0;
-      const requests = () =>
-        Array.from({ length: 50 }, () =>
-          post(
-            '/token',
-            JSON_TYPE,
-            '{"id":"admin","pw":"wrong"}',
-            `X-Forwarded-For: ${nextAddress(sent++)}\r\n`,
-          ),
-        ).join('');
-      c.flood(20, requests, 100);
-    },
-  },
-  // Attacks that we added.
-  {
-    name: '200 bodies in chunks of one byte',
-    shortTransport: 'tls',
-    run: (c) =>
-      c.hold(
-        200,
-        drip(CHUNKED, () => fill(60_000, '1\r\nx\r\n'), 1000),
-      ),
-  },
-  {
-    name: '200 bodies in chunks of one byte that nobody reads',
-    run: (c) => {
-      const refused = CHUNKED.replace('/token', '/none');
-      c.hold(100, say(`${refused}0\r\n\r\n${refused}${ONE_BYTE_CHUNKS}`), { isRead: false });
-      c.hold(100, say(`${get('/')}${CHUNKED}${ONE_BYTE_CHUNKS}`), { isRead: false });
-    },
-  },
-  {
-    name: '500 chunked bodies with extensions of 15 kB',
-    run: (c) =>
-      c.hold(
-        500,
-        drip(CHUNKED, () => `1;${fill(HEAD_BYTES)}\r\nx\r\n`, 200),
-      ),
-  },
-  {
-    name: 'pipelines of 1,000 requests that end with FIN',
-    run: (c) =>
-      c.hold(100, (socket) => socket.end(get('/').repeat(1000)), {
-        isRead: false,
-        allowHalfOpen: true,
-        lifeMs: UNREAD_MS,
-      }),
-  },
-  {
-    name: '5,000 clients that wait for 100 Continue and send nothing',
-    run: (c) =>
-      c.hold(
-        5000,
-        say(
-          get(
-            '/token',
-            `Content-Type: ${JSON_TYPE}\r\nContent-Length: ${BODY_BYTES}\r\nExpect: 100-continue\r\n`,
-            'POST',
-          ),
-        ),
-      ),
-  },
-  {
-    name: 'a flood of HEAD, OPTIONS and unknown paths',
-    hasUsers: true,
-    run: (c) => {
-      const requests = Buffer.from(
-        [
-          get('/users', '', 'HEAD'),
-          get('/openapi.json', '', 'HEAD'),
-          get('/users/1', '', 'OPTIONS'),
-          get(`/${fill(5000, 'a/')}`),
-        ].join(''),
-      );
-      c.flood(50, () => requests, 20);
-    },
-  },
-  {
-    name: '500 clients that never read /metrics',
-    run: (c) =>
-      c.hold(500, unread(get('/metrics'), 500), {
-        isRead: false,
-        isAdmin: true,
-        lifeMs: UNREAD_MS,
-      }),
-  },
-  {
-    name: 'handshakes that are ended once they are done',
-    transport: 'tls',
-    run: (c) => c.hold(100, (socket) => socket.destroy()),
-  },
-  {
-    name: '5,000 handshakes that stop half-way',
-    transport: 'tls',
-    run: (c) => c.hold(5000, say(HALF_HELLO), { isRaw: true }),
-  },
-  {
-    name: 'renegotiation without an end',
-    transport: 'tls',
-    run: (c) =>
-      c.hold(
-        50,
-        (socket) => {
-          const again = () => {
-            if (socket.destroyed) return;
-            (socket as TLSSocket).renegotiate({ rejectUnauthorized: false }, (err) =>
-              err ? socket.destroy() : again(),
-            );
-          };
-          again();
-        },
-        { tlsVersion: 'TLSv1.2' },
-      ),
-  },
-  {
-    name: '20,000 forged tokens of 10 kB',
-    run: (c) => {
-      const head = Buffer.from('{"alg":"HS256","typ":"JWT"}').toString('base64url');
-      const forged = () => `${head}.${fill(10_000)}.${randomBytes(32).toString('base64url')}`;
-      c.flood(50, () => get('/notes', bearer(forged())).repeat(10), 100);
-    },
-  },
-  {
-    name: '20,000 different valid tokens of 10 kB',
-    run: (c) => {
-      let sent = 0;
-      const next = () => token(c.target.secret, { jti: sent++, text: fill(7000) });
-      c.flood(50, () => get('/notes', bearer(next())), 20);
-    },
-  },
-  {
-    name: 'a flood of requests with an unread log',
-    leavesLogUnread: true,
-    run: (c) => {
-      const requests = Buffer.from(
-        get(`/${fill(100)}`, `X-Request-Id: ${fill(128)}\r\n`).repeat(20),
-      );
-      c.flood(20, () => requests, 20);
-    },
-  },
-  {
-    name: '500 clients with JSON of 99 kB that only nests',
-    run: (c) => {
-      const request = Buffer.from(post('/token', JSON_TYPE, fill(BODY_BYTES, '[')));
-      const closed = Buffer.from(
-        post('/token', JSON_TYPE, fill(BODY_BYTES / 2, '[') + fill(BODY_BYTES / 2, ']')),
-      );
-      c.flood(250, () => request, 500);
-      c.flood(250, () => closed, 500);
-    },
-  },
-  {
-    name: '500 clients with JSON of 99 kB of empty objects',
-    shortTransport: 'tls',
-    run: (c) => {
-      const items = fill(BODY_BYTES, '{},').slice(0, -1);
-      const request = Buffer.from(post('/token', JSON_TYPE, `[${items}]`));
-      c.flood(500, () => request, 500);
-    },
-  },
-  {
-    name: '500 clients with forms of 1,000 parameters',
-    run: (c) => {
-      const request = Buffer.from(post('/token', FORM_TYPE, PARAMETERS));
-      c.flood(500, () => request, 500);
-    },
-  },
-  {
-    name: 'queries of 15 kB',
-    hasUsers: true,
-    run: (c) => {
-      const query = `${fill(5000, '%41=%42&')}email=${fill(HEAD_BYTES - 6000, '%61')}`;
-      const request = Buffer.from(get(`/users?${query}`).repeat(4));
-      c.flood(50, () => request, 50);
-    },
-  },
-  {
-    name: 'X-Forwarded-For of 15 kB',
-    settings: { TRUST_PROXY: '1' },
-    run: (c) => {
-      const request = Buffer.from(
-        get('/', `X-Forwarded-For: ${fill(HEAD_BYTES, '1,')}2001:db8::1\r\n`).repeat(4),
-      );
-      c.flood(50, () => request, 50);
-    },
-  },
-  {
-    name: 'connections that send a request and reset',
-    run: (c) =>
-      c.hold(50, (socket) => {
-        socket.write(get('/'));
-        socket.once('data', () => (c.target.isTls ? socket.destroy() : socket.resetAndDestroy()));
-      }),
-  },
-  {
-    name: '600 clients that never read /docs',
-    run: (c) => c.hold(600, unread(get('/docs'), 60), { isRead: false, lifeMs: UNREAD_MS }),
-  },
-  {
-    name: '500 clients that never read 304s',
-    hasUsers: true,
-    run: (c) =>
-      c.hold(500, unread(get('/users/1', 'If-None-Match: *\r\n'), 2000), {
-        isRead: false,
-        lifeMs: UNREAD_MS,
-      }),
-  },
-  {
-    name: '500 clients that read a list of all users a little at a time',
-    hasUsers: true,
-    run: (c) =>
-      c.hold(
-        500,
-        (socket) => {
-          socket.write(get('/users'));
-          // One piece of the received data per turn.
-          const timer = setInterval(() => socket.read(), 500);
-          socket.once('close', () => clearInterval(timer));
-        },
-        { isRead: false },
-      ),
-  },
-  {
-    name: '2,000 heads that come a byte at a time',
-    run: (c) =>
-      c.hold(
-        2000,
-        drip('GET / HTTP/1.1\r\nX: ', () => 'x', 500),
-      ),
-  },
-  {
-    name: 'half heads from 1,000 addresses',
-    run: (c) => c.hold(10_050, say('GET / HTTP/1.1\r\nHost: loc'), { addresses: 1000 }),
-  },
-  {
-    name: '6,000 idle connections, all of which are kept',
-    transport: 'plain',
-    keeps: 6000,
-    run: (c) => c.hold(6000, say(get('/')), { isOnce: true }),
-  },
-  {
-    name: '10,050 idle connections that have had a response',
-    run: (c) => c.hold(10_050, say(get('/'))),
-  },
-  {
-    name: 'a flood of new users with bodies of 99 kB',
-    hasUsers: true,
-    run: (c) => {
-      let sent = 0;
-      const extra = fill(BODY_BYTES - 1000);
-      c.flood(200, () => post('/users', JSON_TYPE, newUser(c.target.run, sent++, extra)), 200);
-    },
-  },
-  {
-    name: 'a flood of new users while Postgres is frozen',
-    store: 'postgres',
-    freezesStore: true,
-    run: (c) => {
-      let sent = 0;
-      const extra = fill(BODY_BYTES - 1000);
-      c.hold(5000, (socket) =>
-        socket.write(post('/users', JSON_TYPE, newUser(c.target.run, sent++, extra))),
-      );
-    },
-  },
+    (a) => fillSlowly(a, a.slots + 100, 100),
+  ),
+  holds('three addresses: idle, then 20 a second that wait 100 ms', { addresses: 3 }, (a) => {
+    const wait: Act = (socket) => setTimeout(() => socket.write(get('/')), 100);
+    a.hold(a.slots, say(get('/')), { isOnce: true });
+    a.hold(a.slots, wait, { isOnce: true, perSecond: 20 });
+  }),
+  holds('half heads', { addresses: 250 }, (a) => a.hold(a.slots + 50, say(HALF_HEAD))),
+  holds('heads a byte at a time', { addresses: 250 }, (a) =>
+    a.hold(a.slots, drip('GET / HTTP/1.1\r\nX: ', 'x', 500)),
+  ),
+  holds('unfinished heads of 12 kB with 98 fields', { addresses: 250 }, (a) =>
+    a.hold(a.slots, say(get('/', MANY_FIELDS).slice(0, -2))),
+  ),
+  holds('refused connections that the client keeps half-open', { addresses: 500 }, (a) =>
+    a.hold(2 * a.slots, say('no request\r\n\r\n'), { isHalfOpen: true, lifeMs: 2_100 }),
+  ),
+  holds('1,000 replaced a second, a slow store', { addresses: 400, ...SLOW }, (a) =>
+    a.hold(a.slots, say(get('/users/1')), { perSecond: 1000, lifeMs: 500 }),
+  ),
+  // Bodies.
+  holds('bodies of 16 kB that lack a byte', { addresses: 100 }, (a) =>
+    a.hold(900, say(unfinished(fill(BODY_BYTES)))),
+  ),
+  holds('bodies a byte at a time', { addresses: 250 }, (a) =>
+    a.hold(a.slots, drip(unfinished(fill(BODY_BYTES)).slice(0, -8_000), 'x', 200)),
+  ),
+  computes('bodies in chunks of one byte', { addresses: 50 }, (a) =>
+    a.hold(200, drip(chunked('/token'), ONE_BYTE_CHUNKS, 1_000)),
+  ),
+  computes('bodies in chunks of one byte that no route reads', { addresses: 50 }, (a) => {
+    const refused = chunked('/none');
+    a.hold(100, say(`${refused}0\r\n\r\n${refused}${ONE_BYTE_CHUNKS}`), UNREAD);
+    a.hold(100, say(`${get('/')}${chunked('/token')}${ONE_BYTE_CHUNKS}`), UNREAD);
+  }),
+  holds('chunks with extensions of 15 kB', { addresses: 100 }, (a) =>
+    a.hold(500, drip(chunked('/token'), `1;${fill(HEAD_BYTES)}\r\nx\r\n`, 200)),
+  ),
+  holds('heads of 15 kB with unfinished trailers of 15 kB', { addresses: 250 }, (a) => {
+    const field = `X: ${fill(HEAD_BYTES)}`;
+    a.hold(a.slots, say(`${chunked('/token').slice(0, -2)}${field}\r\n\r\n0\r\n${field}`));
+  }),
+  holds('clients that wait for 100 Continue and send nothing', { addresses: 500 }, (a) =>
+    a.hold(a.slots, say(unfinished('', 'Expect: 100-continue\r\n'))),
+  ),
+  holds('Upgrade with an unfinished body, then FIN', { addresses: 100 }, (a) => {
+    const offer = 'Connection: Upgrade\r\nUpgrade: h2c\r\n';
+    a.hold(500, (socket) => socket.end(unfinished('{', offer)), { isHalfOpen: true });
+  }),
+  // Responses.
+  holds('pipelines of /openapi.json that nobody reads', { addresses: 100 }, (a) =>
+    a.hold(1_200, say(get('/openapi.json').repeat(60)), UNREAD),
+  ),
+  holds('one response unread, and a request every 20 ms', { addresses: 100 }, (a) =>
+    a.hold(1_000, drip(get('/openapi.json'), get('/openapi.json'), 20), { isUnread: true }),
+  ),
+  holds('pipelines of 1,500 requests that nobody reads', { addresses: 50 }, (a) =>
+    a.hold(200, say(get('/').repeat(1500)), UNREAD),
+  ),
+  holds('pipelines of 1,000 requests that end with FIN', { addresses: 50 }, (a) =>
+    a.hold(100, (socket) => socket.end(get('/').repeat(1000)), { ...UNREAD, isHalfOpen: true }),
+  ),
+  holds('/metrics that nobody reads', { addresses: 50, transport: 'plain' }, (a) =>
+    a.hold(500, say(get('/metrics').repeat(500)), { ...UNREAD, isAdmin: true }),
+  ),
+  holds('lists of all users that nobody reads', { addresses: 100, users: 20_000 }, (a) =>
+    a.hold(1_000, say(get('/users')), UNREAD),
+  ),
+  holds('lists of all users, read slowly', { addresses: 100, users: 20_000 }, (a) => {
+    const act: Act = (socket) => {
+      socket.write(get('/users'));
+      every(socket, 500, () => socket.read());
+    };
+    a.hold(500, act, { isUnread: true });
+  }),
+  // The store.
+  holds('pages of users whose clients reset', { addresses: 100, users: 20_000 }, (a) => {
+    const reset = (socket: Socket) =>
+      a.target.isTls ? socket.destroy() : socket.resetAndDestroy();
+    a.hold(300, (socket, i) => {
+      socket.write(get(`/users?limit=499&after=${i % 19_000}`, `X: ${fill(HEAD_BYTES)}\r\n`));
+      setTimeout(reset, 30, socket);
+    });
+  }),
+  holds('new users, a frozen store', { addresses: 500, store: 'postgres', delay: 'frozen' }, (a) =>
+    a.hold(5_000, (socket) => socket.write(newUser())),
+  ),
+  computes('a flood of new users', { addresses: 100, users: 1 }, (a) => a.flood(200, newUser, 200)),
+  // TLS.
+  holds('endless updates of keys', { addresses: 2, transport: 'tls' }, (a) =>
+    a.records(2, (records) => records.keyUpdates(2_000), 5),
+  ),
+  holds('silent connections to TLS', { addresses: 500, transport: 'tls' }, (a) =>
+    a.hold(2 * a.slots, () => {}, { isRaw: true }),
+  ),
+  holds('half a ClientHello, or one of 128 KiB', { addresses: 250, transport: 'tls' }, (a) => {
+    a.hold(a.slots, say(HALF_HELLO), { isRaw: true });
+    a.hold(a.slots, say(LONG_HELLO), { isRaw: true });
+  }),
+  computes('renegotiation without an end', { addresses: 50, transport: 'tls' }, (a) => {
+    const again = (socket: TLSSocket) => {
+      const next = (err: Error | null) => (err ? socket.destroy() : again(socket));
+      if (!socket.destroyed) socket.renegotiate({ rejectUnauthorized: false }, next);
+    };
+    a.hold(50, (socket) => again(socket as TLSSocket), { isTls12: true });
+  }),
+  computes('handshakes that end once they are done', { addresses: 100, transport: 'tls' }, (a) =>
+    a.hold(100, (socket) => socket.destroy()),
+  ),
+  // CPU.
+  ...[64, 256, 900].map((addresses) =>
+    computes(`${addresses} networks repeat a valid form of 12 kB`, { addresses }, (a) =>
+      a.repeat(Buffer.from(post(FORM_TYPE, VALID_FORM))),
+    ),
+  ),
+  ...Object.entries(FLOODS).map(([what, request]) =>
+    computes(`a flood of ${what}`, { addresses: 50, settings: { TRUST_PROXY: '1' } }, (a) =>
+      a.flood(250, () => request, 100),
+    ),
+  ),
+  computes('forged and valid tokens of 10 kB', { addresses: 50 }, (a) => {
+    const bearer = (text: string) => get('/notes', `Authorization: Bearer ${text}\r\n`);
+    const forged = () => bearer(token(randomBytes(32).toString('hex'), 0));
+    a.flood(25, () => forged().repeat(10), 100);
+    a.flood(25, () => bearer(token(a.target.secret, sent++)), 20);
+  }),
+  computes(
+    'failed logins of the /64s of one /48',
+    { addresses: 20, settings: { TRUST_PROXY: '1', AUTH_FAILURES_PER_MINUTE: `${FAILURES}` } },
+    (a) => a.flood(20, () => list(30, failedLogin).join(''), 100),
+  ),
+  computes('requests whose log nobody reads', { addresses: 20, leavesLogUnread: true }, (a) =>
+    a.flood(20, () => get(`/${fill(100)}`, `X-Request-Id: ${fill(128)}\r\n`).repeat(20), 20),
+  ),
+  // Ten that the next attacker would try against one ledger and one rule.
+  holds('more networks than slots, replaced at once', { addresses: 2000 }, (a) =>
+    a.hold(a.slots + 50, say(HALF_HEAD)),
+  ),
+  holds('a request every 500 ms resets the age', { addresses: 1000 }, (a) =>
+    a.hold(a.slots, drip(get('/'), get('/'), 500)),
+  ),
+  holds('requests that wait for the store do not age', { addresses: 1000, ...SLOW }, (a) =>
+    a.hold(a.slots, drip(get('/users/1'), get('/users/1'), 100)),
+  ),
+  holds('pipelines of 32 that wait for the store', { addresses: 250, ...SLOW }, (a) =>
+    a.hold(a.slots, say(get('/users?limit=1000').repeat(32)), UNREAD),
+  ),
+  holds('a slice of a response every 200 ms resets the age', { addresses: 500 }, (a) => {
+    const act: Act = (socket) => {
+      socket.write(get('/openapi.json').repeat(32));
+      every(socket, 200, () => socket.read(15 * 1024));
+    };
+    a.hold(a.slots, act, { isUnread: true });
+  }),
+  holds('bodies that grow until they are evicted, and come again', { addresses: 1000 }, (a) =>
+    a.hold(a.slots, drip(chunked('/token'), `400\r\n${fill(1024)}\r\n`, 100)),
+  ),
+  holds('connections that change between all states', { addresses: 1000 }, (a) => {
+    const last = [unfinished('{'), get('/docs').repeat(32), 'no\r\n\r\n'];
+    const states = [get('/'), HALF_HEAD, ...last];
+    a.hold(a.slots, (socket, i) => socket.write(states[i % states.length]!), { lifeMs: 700 });
+  }),
+  computes(
+    'updates of keys below the limit of the sweep',
+    { addresses: 60, transport: 'tls' },
+    (a) => a.records(60, (records) => records.keyUpdates(1_000), 500),
+  ),
+  computes('updates of keys and empty lines', { addresses: 4, transport: 'tls' }, (a) => {
+    const blank = Buffer.from('\r\n'); // before a request, as RFC 9112 §2.2 allows
+    a.records(4, (records) => Buffer.concat([records.keyUpdates(1_000), records.seal(blank)]), 5);
+  }),
+  holds('bodies of 16 kB in a network with honest clients', { addresses: 1 }, (a) => {
+    a.hold(a.slots, say(get('/')));
+    a.hold(100, say(unfinished(fill(BODY_BYTES))));
+  }),
 ];
-
-/** A correct login from behind a proxy. */
-function loginFrom(address: string): HonestRequest {
-  return {
-    ...{ path: '/token', method: 'POST', body: '{"id":"admin","pw":"correct horse"}' },
-    headers: { 'content-type': JSON_TYPE, 'x-forwarded-for': address },
-  };
-}

@@ -3,15 +3,13 @@ import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'n
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 
-/** The files of each version, and the names of their counters. */
+// The files of each version, and the names of their counters.
 const VERSIONS = {
   1: {
     limit: 'memory.limit_in_bytes',
-    // Memory and swap together.
-    swap: 'memory.memsw.limit_in_bytes',
-    // Everything except page cache. The kernel's memory for the group has its own file.
-    used: ['rss', 'shmem'],
-    kernel: 'memory.kmem.usage_in_bytes',
+    swap: 'memory.memsw.limit_in_bytes', // memory and swap together
+    used: ['rss', 'shmem'], // everything except page cache
+    kernel: 'memory.kmem.usage_in_bytes', // The kernel's memory for the group has its own file.
     events: 'memory.oom_control',
   },
   2: {
@@ -23,15 +21,8 @@ const VERSIONS = {
   },
 } as const;
 
-interface Hierarchy {
-  readonly version: 1 | 2;
-  readonly root: string;
-}
+const REMOVE_ATTEMPTS = 100; // after its last process has ended
 
-/** Attempts to remove a group whose last process has just ended. */
-const REMOVE_ATTEMPTS = 100;
-
-/** A memory control group. */
 export class MemoryGroup {
   static #count = 0;
   readonly #folder: string;
@@ -51,22 +42,15 @@ export class MemoryGroup {
     if (version === 2) writeFileSync(join(root, 'cgroup.subtree_control'), '+memory');
     mkdirSync(group.#folder);
     try {
-      group.#write(limit, limitBytes);
+      writeFileSync(join(group.#folder, limit), String(limitBytes));
       // Absent where the kernel does not account for swap.
-      if (existsSync(join(group.#folder, swap))) group.#write(swap, version === 1 ? limitBytes : 0);
+      const file = join(group.#folder, swap);
+      if (existsSync(file)) writeFileSync(file, String(version === 1 ? limitBytes : 0));
+      return group;
     } catch (err) {
       rmdirSync(group.#folder);
       throw err;
     }
-    return group;
-  }
-
-  /** The group of a running process, such as a container's. */
-  static of(pid: number): MemoryGroup {
-    const { version, root } = hierarchy();
-    const lines = readFileSync(`/proc/${pid}/cgroup`, 'utf8').split('\n');
-    const line = lines.find((text) => /^\d+:(?:[^:]*,)?memory[,:]/.test(text) || version === 2)!;
-    return new MemoryGroup(join(root, line.split(':').slice(2).join(':')), version);
   }
 
   /** The command that enters the group and becomes this command, so that all its memory counts. */
@@ -80,8 +64,7 @@ export class MemoryGroup {
     const { used, kernel } = VERSIONS[this.#version];
     const stat = this.#read('memory.stat');
     const of = (key: string) => Number(new RegExp(`^${key} (\\d+)$`, 'm').exec(stat)?.[1] ?? 0);
-    const kernelBytes = kernel === undefined ? 0 : Number(this.#read(kernel));
-    return used.reduce((sum, key) => sum + of(key), kernelBytes);
+    return used.reduce((sum, key) => sum + of(key), kernel ? Number(this.#read(kernel)) : 0);
   }
 
   /** Number of processes that the kernel has killed here at the memory limit. */
@@ -94,8 +77,7 @@ export class MemoryGroup {
   async [Symbol.asyncDispose](): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
-        rmdirSync(this.#folder);
-        return;
+        return rmdirSync(this.#folder);
       } catch (err) {
         if (attempt === REMOVE_ATTEMPTS) throw err;
         await pause(10);
@@ -103,38 +85,21 @@ export class MemoryGroup {
     }
   }
 
-  /** Empty once the group is gone, as a container's is with it. */
   #read(name: string): string {
-    const path = join(this.#folder, name);
-    return existsSync(path) ? readFileSync(path, 'utf8') : '';
-  }
-
-  #write(name: string, value: number): void {
-    writeFileSync(join(this.#folder, name), String(value));
-  }
-}
-
-/** Reason why no group can be created here; undefined if one can. */
-export async function reasonWithoutGroups(): Promise<string | undefined> {
-  try {
-    await using group = MemoryGroup.create(2 ** 27);
-    group.kills;
-    return undefined;
-  } catch (err) {
-    return (err as Error).message;
+    return readFileSync(join(this.#folder, name), 'utf8');
   }
 }
 
 /** The kernel's memory groups: version 1 if its controller is mounted, else 2. */
-function hierarchy(): Hierarchy {
+function hierarchy(): { readonly version: 1 | 2; readonly root: string } {
   const mounts = readFileSync('/proc/self/mounts', 'utf8')
     .split('\n')
     .map((line) => line.split(' '));
   const first = mounts.find(
     ([, , type, options]) => type === 'cgroup' && options?.split(',').includes('memory'),
   );
-  if (first) return { version: 1, root: first[1]! };
   const second = mounts.find(([, , type]) => type === 'cgroup2');
+  if (first) return { version: 1, root: first[1]! };
   if (second) return { version: 2, root: second[1]! };
   throw new Error('no memory controller is mounted');
 }

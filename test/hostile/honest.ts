@@ -1,172 +1,241 @@
-// Modest clients, each from its own address. One sends requests at a fixed rate, alternating between
-// kept and new connections. The other keeps an idle connection.
+// Honest clients with round trips of 0, 50 and 150 ms. Each waits as long as its network would delay it, and checks
+// that each response belongs to its request.
 import { once } from 'node:events';
-import { Agent, type ClientRequest, request } from 'node:http';
-import { Agent as TlsAgent, request as tlsRequest } from 'node:https';
-import { createSecureContext } from 'node:tls';
+import { connect, type Socket } from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
+import { connect as connectTls, createSecureContext } from 'node:tls';
+import { PASSWORD, USER } from '../support/program.ts';
+import { attackerAddress } from './attacker.ts';
 
-/** A request that must return 200. */
-export interface HonestRequest {
-  readonly path: string;
-  readonly method?: string;
-  readonly headers?: Record<string, string>;
-  readonly body?: string;
-}
-
-/** The target of requests. */
 export interface Endpoint {
   readonly port: number;
+  readonly adminPort: number; // 0: none
   readonly isTls: boolean;
 }
 
-const ADDRESS = '127.0.0.9';
-const IDLE_ADDRESS = '127.0.0.10';
-const EVERY_MS = 100;
-/** A request without a response after this time has failed. */
-const PATIENCE_MS = 5_000;
+export const ROUND_TRIPS = [0, 50, 150] as const; // milliseconds
+const PATIENCE_MS = 5_000; // without the round trips
+const PROBE_MS = 250;
+const CONTEXT = createSecureContext();
 
-/** Shared, because each connection would load the certificates of all authorities again. */
-const TRUST = { secureContext: createSecureContext(), rejectUnauthorized: false };
+// Clients with one connection at a time, and those of one network that overlap. Each address but the last is their own.
+const KINDS = [
+  { name: 'new', everyMs: 200, isKept: false, isInside: false },
+  { name: 'kept', everyMs: 200, isKept: true, isInside: false },
+  { name: 'several', everyMs: 100, isKept: false, isInside: false },
+  { name: 'inside', everyMs: 300, isKept: false, isInside: true }, // in the attacker's network
+  { name: 'inside, kept', everyMs: 300, isKept: true, isInside: true },
+] as const;
 
-/** Sends each request ten times a second until it is stopped. */
-export class HonestClient {
-  readonly #endpoint: Endpoint;
-  readonly #requests: readonly HonestRequest[];
-  readonly #kept: Agent;
-  readonly #timer: NodeJS.Timeout;
-  readonly #pending = new Set<Promise<void>>();
-  readonly #durations: number[] = [];
-  readonly #failures = new Map<string, number>();
+/** What a client sends: text, then perhaps more after a round trip; and what each response must be. */
+interface Exchange {
+  readonly parts: readonly string[]; // with ID for the request's own
+  readonly bodies: readonly RegExp[];
+}
+
+const LOGIN = JSON.stringify({ id: USER, pw: PASSWORD });
+const TOKEN = /^\{"token":"[\w-]+\.[\w-]+\.[\w-]+"\}\s*$/;
+const HELLO = /^Hello[^\n]*\n$/;
+const head = (line: string, i = 0) =>
+  `${line} HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: ID.${i}\r\n`;
+const greeting = (i = 0) => `${head('GET /', i)}\r\n`;
+const login = `${head('POST /token')}Content-Type: application/json\r\nContent-Length: ${LOGIN.length}\r\n\r\n`;
+const EXCHANGES: readonly Exchange[] = [
+  { parts: [greeting()], bodies: [HELLO] },
+  { parts: [login + LOGIN], bodies: [TOKEN] },
+  { parts: [greeting(0) + greeting(1) + greeting(2)], bodies: [HELLO, HELLO, HELLO] },
+  { parts: [login, LOGIN], bodies: [TOKEN] },
+];
+const READ = { parts: [`${head('GET /users/1')}\r\n`], bodies: [/^\{"id":1,"name":.*\}\s*$/] };
+
+interface Sample {
+  readonly kind: string;
+  readonly isInside: boolean;
+  readonly roundTripMs: number;
+  readonly ms: number; // above the round trips
+  readonly failure: string | undefined;
+}
+
+export class Crowd {
+  readonly broken: string[] = []; // responses that are not what their request asked for
+  readonly live = { sent: 0, failed: 0 };
+  readonly #samples: Sample[] = [];
+  readonly #timers: NodeJS.Timeout[] = [];
+  readonly #pending = new Set<Promise<unknown>>();
+  readonly #clients: readonly Client[];
   #turns = 0;
 
-  constructor(endpoint: Endpoint, requests: readonly HonestRequest[]) {
-    this.#endpoint = endpoint;
-    this.#requests = requests;
-    this.#kept = keepingAgent(endpoint);
-    this.#timer = setInterval(() => this.#turn(), EVERY_MS);
+  constructor(endpoint: Endpoint, hasUsers: boolean) {
+    const exchanges = hasUsers ? [...EXCHANGES, READ] : EXCHANGES;
+    this.#clients = ROUND_TRIPS.flatMap((roundTripMs, i) =>
+      KINDS.map((kind, j) => {
+        const address = kind.isInside ? attackerAddress(0) : `127.0.${i + 1}.${j + 1}`;
+        const client = new Client(endpoint, address, roundTripMs, kind.isKept);
+        const turn = () => {
+          const id = ++this.#turns;
+          const sent = client.ask(exchanges[id % exchanges.length]!, `h${id}`, this.broken);
+          const { name, isInside } = kind;
+          this.#track(
+            sent.then((result) => {
+              this.#samples.push({ kind: name, isInside, roundTripMs, ...result });
+            }),
+          );
+        };
+        this.#timers.push(setInterval(turn, kind.everyMs));
+        return client;
+      }),
+    );
+    const { adminPort } = endpoint;
+    if (adminPort === 0) return;
+    this.#timers.push(setInterval(() => this.#track(this.#probe(adminPort)), PROBE_MS));
   }
 
-  /** Stops sending; resolves when the last request has its response or has failed. */
+  /** Resolves once every request has its response or has failed. */
   async stop(): Promise<void> {
-    clearInterval(this.#timer);
+    this.#timers.forEach(clearInterval);
     await Promise.all(this.#pending);
-    this.#kept.destroy();
+    for (const client of this.#clients) client.close();
   }
 
-  /** Resolves when that many more requests have ended. */
-  async ended(count: number): Promise<void> {
-    const goal = this.#durations.length + count;
-    while (this.#durations.length < goal) {
-      await Promise.race([...this.#pending, new Promise((done) => setTimeout(done, EVERY_MS))]);
-    }
-  }
-
-  /** Resets the counts. */
-  reset(): void {
-    this.#durations.length = 0;
-    this.#failures.clear();
-  }
-
-  /** Requests that have ended, successful or not. */
-  get total(): number {
-    return this.#durations.length;
-  }
-
-  /** Failures with their counts. */
-  get failures(): Readonly<Record<string, number>> {
-    return Object.fromEntries(this.#failures);
-  }
-
-  /** Share of the requests that got 200, from 0 to 1. */
-  get successRate(): number {
-    const failed = [...this.#failures.values()].reduce((sum, count) => sum + count, 0);
-    return this.total === 0 ? 0 : 1 - failed / this.total;
-  }
-
-  /** The time within which 99 % of the requests ended. */
-  get p99Ms(): number {
-    const sorted = this.#durations.toSorted((a, b) => a - b);
-    return sorted[Math.ceil(sorted.length * 0.99) - 1] ?? 0;
-  }
-
-  #turn(): void {
-    const isKept = this.#turns++ % 2 === 0;
-    for (const each of this.#requests) {
-      const began = performance.now();
-      const pending = this.#send(each, isKept).then((failure) => {
-        this.#pending.delete(pending);
-        this.#durations.push(performance.now() - began);
-        if (failure !== undefined) {
-          this.#failures.set(failure, (this.#failures.get(failure) ?? 0) + 1);
-        }
-      });
-      this.#pending.add(pending);
-    }
-  }
-
-  /** Resolves with the failure, if any. */
-  #send(
-    { path, method = 'GET', headers = {}, body }: HonestRequest,
-    isKept: boolean,
-  ): Promise<string | undefined> {
-    const { port, isTls } = this.#endpoint;
-    return new Promise((resolve) => {
-      const options = {
-        ...{ host: '127.0.0.1', port, localAddress: ADDRESS, path, method, headers },
-        ...{ agent: isKept ? this.#kept : false, ...(isTls ? TRUST : {}) },
-      };
-      const req: ClientRequest = (isTls ? tlsRequest : request)(options);
-      const timer = setTimeout(() => {
-        resolve('timeout');
-        req.destroy();
-      }, PATIENCE_MS);
-      const end = (failure?: string) => {
-        clearTimeout(timer);
-        resolve(failure);
-      };
-      req.on('error', (err: NodeJS.ErrnoException) => end(err.code ?? err.message));
-      req.on('response', (res) => {
-        res.on('error', (err: NodeJS.ErrnoException) => end(err.code ?? err.message));
-        res.on('end', () => end(res.statusCode === 200 ? undefined : String(res.statusCode)));
-        res.resume();
-      });
-      req.end(body);
+  /** Share of successful requests. */
+  share(isInside: boolean, roundTripMs?: number): number {
+    const of = this.#samples.filter((one) => {
+      return one.isInside === isInside && (roundTripMs ?? one.roundTripMs) === one.roundTripMs;
     });
+    return of.filter(({ failure }) => failure === undefined).length / of.length;
+  }
+
+  /** Time within which 99 % of the requests of clients outside ended, above their round trips. */
+  get p99Ms(): number {
+    const outside = this.#samples.filter(({ isInside }) => !isInside).map(({ ms }) => ms);
+    return outside.sort((a, b) => a - b)[Math.ceil(outside.length * 0.99) - 1] ?? 0;
+  }
+
+  get failures(): Record<string, number> {
+    const counts: Record<string, number> = {};
+    for (const { kind, roundTripMs, failure } of this.#samples) {
+      const key = `${kind} ${roundTripMs} ${failure}`;
+      if (failure !== undefined) counts[key] = (counts[key] ?? 0) + 1;
+    }
+    return counts;
+  }
+
+  #track(work: Promise<unknown>): void {
+    this.#pending.add(work);
+    work.finally(() => this.#pending.delete(work));
+  }
+
+  async #probe(adminPort: number): Promise<void> {
+    this.live.sent++;
+    const signal = AbortSignal.timeout(PATIENCE_MS);
+    const options = { headers: { connection: 'close' }, signal };
+    const response = fetch(`http://127.0.0.1:${adminPort}/live`, options);
+    if (!(await response.then(({ ok }) => ok).catch(() => false))) this.live.failed++;
   }
 }
 
-/** A client whose connection is idle after its first response. */
-export class IdleClient {
-  readonly #agent: Agent;
+/** One client. A kept connection that was closed while it was idle is replaced, as clients do. */
+class Client {
+  readonly #endpoint: Endpoint;
+  readonly #address: string;
+  readonly #roundTripMs: number;
+  readonly #isKept: boolean;
+  #kept: Socket | undefined;
 
-  private constructor(agent: Agent) {
-    this.#agent = agent;
+  constructor(endpoint: Endpoint, address: string, roundTripMs: number, isKept: boolean) {
+    this.#endpoint = endpoint;
+    this.#address = address;
+    this.#roundTripMs = roundTripMs;
+    this.#isKept = isKept;
   }
 
-  /** Resolves when the connection is idle. */
-  static async connect(endpoint: Endpoint): Promise<IdleClient> {
-    const agent = keepingAgent(endpoint);
-    const options = { host: '127.0.0.1', port: endpoint.port, localAddress: IDLE_ADDRESS, agent };
-    const [response] = await once(
-      (endpoint.isTls ? tlsRequest : request)(options).end(),
-      'response',
-    );
-    const isIdle = once(agent, 'free');
-    response.resume();
-    await isIdle;
-    return new IdleClient(agent);
-  }
-
-  /** False once the service has closed the connection. */
-  get isConnected(): boolean {
-    return Object.keys(this.#agent.freeSockets).length > 0;
+  /** Sends a request. Resolves with the time that it took and what failed; adds to `broken` what is wrong. */
+  async ask({ parts, bodies }: Exchange, id: string, broken: string[]) {
+    const began = performance.now();
+    const sockets: Socket[] = [];
+    let tripsMs = 0;
+    const trip = async () => {
+      const start = performance.now();
+      if (this.#roundTripMs > 0) await pause(this.#roundTripMs);
+      tripsMs += performance.now() - start;
+    };
+    const late = new Error('timeout');
+    const fail = () => sockets.at(-1)?.destroy(late);
+    const timer = setTimeout(fail, PATIENCE_MS + 4 * this.#roundTripMs);
+    let failure: string | undefined;
+    try {
+      const socket = this.#take() ?? (await this.#open(sockets, trip));
+      sockets.push(socket);
+      const reading = read(socket, id, bodies, broken);
+      reading.catch(() => {}); // It is awaited below.
+      for (const [i, part] of parts.entries()) {
+        if (i > 0) await trip();
+        socket.write(part.replaceAll('ID', id));
+      }
+      await reading;
+      await trip();
+      if (this.#isKept && this.#kept === undefined) this.#kept = socket.resume();
+      else socket.destroy();
+    } catch (err) {
+      const { code, message } = err as NodeJS.ErrnoException;
+      failure = code ?? message;
+      for (const socket of sockets) socket.destroy();
+    }
+    clearTimeout(timer);
+    return { ms: performance.now() - began - tripsMs, failure };
   }
 
   close(): void {
-    this.#agent.destroy();
+    this.#take()?.destroy();
+  }
+
+  #take(): Socket | undefined {
+    const kept = this.#kept;
+    this.#kept = undefined;
+    return kept?.readyState === 'open' ? kept : undefined;
+  }
+
+  /** Connects. The request, and over TLS the handshake too, comes a round trip later. */
+  async #open(sockets: Socket[], trip: () => Promise<void>): Promise<Socket> {
+    const { port, isTls } = this.#endpoint;
+    const plain = connect({ host: '127.0.0.1', port, localAddress: this.#address });
+    sockets.push(plain.on('error', () => {}));
+    await once(plain, 'connect');
+    plain.once('end', () => plain.destroy()).resume(); // It may be closed before it is used.
+    await trip();
+    if (!isTls) return plain;
+    if (plain.destroyed) throw new Error('ended');
+    const tls = connectTls({ socket: plain, secureContext: CONTEXT, rejectUnauthorized: false });
+    sockets.push(tls.on('error', () => {}));
+    await once(tls, 'secureConnect');
+    await trip();
+    return tls;
   }
 }
 
-function keepingAgent({ isTls }: Endpoint): Agent {
-  return isTls ? new TlsAgent({ keepAlive: true, ...TRUST }) : new Agent({ keepAlive: true });
+const endOf = (text: string, head: number) =>
+  head + 4 + Number(/\r\ncontent-length: (\d+)/i.exec(text.slice(0, head))?.[1] ?? 0);
+
+/** Resolves with the last response. @throws the first status but 200; adds to `broken` what is wrong */
+async function read(socket: Socket, id: string, bodies: readonly RegExp[], broken: string[]) {
+  const chunks = socket.iterator({ destroyOnReturn: false });
+  let text = '';
+  for (const [i, expected] of bodies.entries()) {
+    let end = text.indexOf('\r\n\r\n');
+    while (end === -1 || text.length < endOf(text, end)) {
+      const { value, done } = await chunks.next();
+      if (done) throw new Error('ended');
+      text += value.toString('latin1');
+      end = text.indexOf('\r\n\r\n');
+    }
+    const bodyEnd = endOf(text, end);
+    const [fields, body] = [text.slice(0, end), text.slice(end + 4, bodyEnd)];
+    const status = fields.slice(9, 12);
+    if (status !== '200') throw new Error(status);
+    const isOwn = new RegExp(`\r\nx-request-id: ${id}\\.${i}(\r|$)`, 'i').test(fields);
+    if (!isOwn || !expected.test(body)) broken.push(`${id}.${i} got ${fields}\n${body}`);
+    text = text.slice(bodyEnd);
+  }
+  if (text !== '') broken.push(`after ${id} came ${text}`);
+  await chunks.return?.();
 }

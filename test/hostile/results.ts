@@ -1,104 +1,74 @@
-// Results of the attacks.
-import { appendFileSync, mkdirSync } from 'node:fs';
-import { join } from 'node:path';
+// What the attacks did, as a table with the worst of each attack's cases.
+import { cpus, release } from 'node:os';
+import { publish } from '../../scripts/results.ts';
+import { ROUND_TRIPS } from './honest.ts';
 
-/** HOSTILE=full runs every attack on each transport, store and limit. */
+/** HOSTILE=full runs each attack longer, at both limits, on both transports and, if it needs users, both stores. */
 export const IS_FULL = process.env.HOSTILE === 'full';
 
-/** The effect of one attack on the service. */
 export interface Result {
   readonly attack: string;
-  /** The form of the service. */
-  readonly form: string;
-  readonly transport: string;
-  readonly store: string;
-  readonly limitBytes: number;
-  readonly isAlive: boolean;
-  /** Connections that the attacker opened, and how many it tried to hold at once. */
-  readonly opened?: number | undefined;
-  readonly goal?: number | undefined;
-  /** Memory without page cache: idle, at its peak, and after the attack. */
-  readonly restBytes: number;
-  readonly peakBytes: number;
-  readonly afterBytes: number;
-  readonly requests: number;
-  /** Share of the honest requests that got 200. */
-  readonly successRate: number;
+  readonly limitMiB: number;
+  readonly hasEnded: boolean; // by itself, or killed
+  readonly shares: readonly number[]; // of successful requests outside the attacker's network, by round trip
+  readonly insideShare: number; // inside it
+  readonly liveShare: number; // of /live on the admin port
   readonly p99Ms: number;
+  readonly peakBytes: number;
+  readonly bareShare: number | undefined; // of bare node:http, outside; 0 if it ended
 }
-
-const SMALL_BYTES = 128 * 2 ** 20;
-const LARGE_BYTES = 256 * 2 ** 20;
 
 const results: Result[] = [];
 
-/** Records a result for the table, and writes it to the folder HOSTILE_RESULTS. */
 export function report(result: Result): void {
   results.push(result);
-  const folder = process.env.HOSTILE_RESULTS;
-  if (!folder) return;
-  mkdirSync(folder, { recursive: true });
-  appendFileSync(join(folder, 'results.jsonl'), `${JSON.stringify(result)}\n`);
 }
 
-/** The results of this process. */
-export function reported(): readonly Result[] {
-  return results;
-}
+const COLUMNS = ['attack', 'cases', 'ended', ...ROUND_TRIPS.map((ms) => `${ms} ms`)];
+const REST = [
+  'p99',
+  'attacker’s network',
+  '`/live`',
+  'bare `node:http`',
+  'peak MiB at 128',
+  'at 256',
+];
 
-/** A Markdown table, one row for each result. */
-export function table(of: readonly Result[]): string {
-  const rows = of.map((result) => {
-    const { attack, form, transport, store, isAlive, limitBytes } = result;
-    const columns = [
-      attack,
-      [form, transport, store].join(', '),
-      mebibytes(limitBytes),
-      isAlive ? 'yes' : '**no**',
-      result.opened === undefined ? '' : `${result.opened} for ${result.goal}`,
-      mebibytes(result.restBytes),
-      mebibytes(result.peakBytes),
-      mebibytes(result.afterBytes),
-      `${(100 * result.successRate).toFixed(1)} %`,
-      `${result.p99Ms.toFixed(0)} ms`,
-    ];
-    return `| ${columns.join(' | ')} |\n`;
-  });
-  return `| attack | | limit, MiB | alive | connections | at rest | peak | after | honest 200s | p99 |
-|---|---|--:|---|--:|--:|--:|--:|--:|--:|
-${rows.join('')}`;
-}
-
-/** A Markdown table, one row for each attack: the worst of its cases. */
-export function summary(of: readonly Result[]): string {
-  const rows = Object.entries(Object.groupBy(of, ({ attack }) => attack)).map(([attack, cases]) => {
-    const most = (pick: (result: Result) => number, limit?: number) => {
-      const found = cases!.filter(({ limitBytes }) => (limit ?? limitBytes) === limitBytes);
-      return found.length === 0 ? undefined : Math.max(...found.map(pick));
-    };
-    const memory = (limit: number) => {
-      const [peak, after] = [
-        most((one) => one.peakBytes, limit),
-        most((one) => one.afterBytes, limit),
+/** Writes the table, and with HOSTILE=full also docs/results/survival.md. */
+export function publishResults(): void {
+  const rows = Object.entries(Object.groupBy(results, ({ attack }) => attack)).map(
+    ([attack, found = []]) => {
+      const least = (of: (result: Result) => number | undefined) => {
+        const values = found.map(of).filter((value) => value !== undefined);
+        return values.length === 0 ? '' : `${Math.floor(100 * Math.min(...values))} %`;
+      };
+      const peak = (limit: number) => {
+        const peaks = found
+          .filter(({ limitMiB }) => limitMiB === limit)
+          .map((one) => one.peakBytes);
+        return peaks.length === 0 ? '' : Math.round(Math.max(...peaks) / 2 ** 20);
+      };
+      return [
+        ...[attack, found.length, found.filter(({ hasEnded }) => hasEnded).length],
+        ...ROUND_TRIPS.map((_, i) => least(({ shares }) => shares[i])),
+        `${Math.max(...found.map(({ p99Ms }) => Math.round(p99Ms)))} ms`,
+        least((one) => one.insideShare),
+        least((one) => one.liveShare),
+        least((one) => one.bareShare),
+        ...[128, 256].map(peak),
       ];
-      return peak === undefined ? '' : `${mebibytes(peak)}, ${mebibytes(after!)}`;
-    };
-    const columns = [
-      attack,
-      cases!.length,
-      cases!.filter(({ isAlive }) => !isAlive).length,
-      `${Math.floor(1000 * Math.min(...cases!.map(({ successRate }) => successRate))) / 10} %`,
-      `${most((one) => one.p99Ms)!.toFixed(0)} ms`,
-      memory(SMALL_BYTES),
-      memory(LARGE_BYTES),
-    ];
-    return `| ${columns.join(' | ')} |\n`;
+    },
+  );
+  const lines = [[...COLUMNS, ...REST], ['---', ...Array(11).fill('--:')], ...rows];
+  const text = lines.map((cells) => `| ${cells.join(' | ')} |`).join('\n');
+  process.stdout.write(`\n${text}\n`);
+  if (!IS_FULL) return;
+  publish({
+    name: 'survival',
+    command: 'HOSTILE=full npm run test:hostile',
+    conditions:
+      `the worst of each attack's cases, as shares of honest requests at three round trips and p99 above them; ` +
+      `${cpus().length} cores of ${cpus()[0]!.model.trim()}, Linux ${release()}, node ${process.version}`,
+    text,
   });
-  return `| attack | cases | ended | honest 200s, at least | p99, at most | MiB of 128: peak, after | MiB of 256: peak, after |
-|---|--:|--:|--:|--:|--:|--:|
-${rows.join('')}`;
-}
-
-function mebibytes(bytes: number): string {
-  return (bytes / 2 ** 20).toFixed(0);
 }

@@ -157,20 +157,21 @@ function fits({ limits, heldBytes, clients }: Model, share: number): boolean {
 }
 
 /** 6.17, from the addresses and by adding up everything anew. */
-function rankOf(client: Client, { clients, nowMs }: Model): number {
+function rankOf(client: Client, { clients, nowMs, limits }: Model): number {
+  const least = 2 * limits.connectionBytes;
   const bytesOf = (isIncluded: (address: string) => boolean) =>
     clients.reduce((sum, { address, ownBytes }) => sum + (isIncluded(address) ? ownBytes : 0), 0);
   const { network, site } = counterKeys(client.address);
   const networkBytes = bytesOf((address) => counterKeys(address).network === network);
   const siteBytes = bytesOf((address) => site !== undefined && counterKeys(address).site === site);
-  const ms = client.waitingSinceMs === undefined ? 250 : 1_000 + nowMs - client.waitingSinceMs;
-  return Math.max(networkBytes, siteBytes / 64) * client.ownBytes * ms;
+  const ms = client.waitingSinceMs === undefined ? 500 : 1_000 + nowMs - client.waitingSinceMs;
+  return Math.max(networkBytes, siteBytes / 64, least) * Math.max(client.ownBytes, least) * ms;
 }
 
 /** Those with the greatest ranks were closed, and not one more than necessary. */
 function checkChoice(closed: readonly Client[], model: Model, ranks: Map<Client, number>): void {
   assert.ok(fits(model, FREE), 'a part of both limits is free');
-  const least = closed.reduce((a, b) => (ranks.get(b)! < ranks.get(a)! ? b : a));
+  const least = closed.reduce((a, b) => (ranks.get(b)! <= ranks.get(a)! ? b : a));
   for (const client of model.clients) {
     assert.ok(
       ranks.get(client)! <= ranks.get(least)!,
@@ -343,9 +344,11 @@ describe('at the limit', () => {
       const clients = Array.from({ length: size }, () => accept('192.0.2.1'));
       clients.forEach((client, i) => void ledger.charge(client, charges[i] ?? networks % 2));
       turn();
-      const open = clients.filter(({ isOpen }) => isOpen).map(({ heldBytes }) => heldBytes);
+      // Whoever holds less than two connections of 100 counts as two.
+      const counted = (bytes: number) => Math.max(bytes, 200);
+      const open = clients.filter(({ isOpen }) => isOpen).map((one) => counted(one.heldBytes));
       const closed = clients.filter(({ isOpen }) => !isOpen);
-      const held = clients.map((_, i) => 100 + (charges[i] ?? networks % 2));
+      const held = clients.map((_, i) => counted(100 + (charges[i] ?? networks % 2)));
       const most = clients.flatMap((client, i) => (closed.includes(client) ? [held[i]!] : []));
       assert.ok(Math.max(0, ...open) <= Math.min(...most, Number.POSITIVE_INFINITY));
     });

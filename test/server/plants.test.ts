@@ -36,20 +36,20 @@ const PLANTS: readonly Plant[] = [
     // The rule before the model had claims about requests: fresh connections of many networks closed slow ones.
     claim: 'a client that waits for us counts like one that has just connected',
     file: 'ledger',
-    text: 'const WORKING_MS = FRESH_MS / 4;',
+    text: 'const WORKING_MS = FRESH_MS / 2;',
     replacement: 'const WORKING_MS = FRESH_MS;',
   },
   {
     claim: 'a client that waits for us is never closed while another can be',
     file: 'ledger',
-    text: 'const WORKING_MS = FRESH_MS / 4;',
+    text: 'const WORKING_MS = FRESH_MS / 2;',
     replacement: 'const WORKING_MS = 0;',
   },
   {
     claim: 'a /48 is as many networks as it has /64s',
     file: 'ledger',
-    text: 'Math.max(network.heldBytes, siteBytes)',
-    replacement: 'Math.max(network.heldBytes, 0 * siteBytes)',
+    text: 'Math.max(network.heldBytes, siteBytes, least)',
+    replacement: 'Math.max(network.heldBytes, 0 * siteBytes, least)',
   },
   {
     claim: 'closing stops one connection too early',

@@ -1,0 +1,145 @@
+// Attacks on the service as it ships, in a memory control group, next to honest clients. The service must not end, and
+// each response must be the one of its request. What share of honest clients gets one is reported.
+import assert from 'node:assert/strict';
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { connect as connectTls } from 'node:tls';
+import { TcpProxy } from '../faults/proxy.ts';
+import { addUsers, through } from '../faults/users.ts';
+import { certificate } from '../support/certificate.ts';
+import { createDatabase } from '../support/postgres.ts';
+import { newDatabase, SECRET } from '../support/program.ts';
+import { Server } from '../support/server.ts';
+import { until } from '../support/until.ts';
+import type { Counts, Target } from './attacker.ts';
+import { ATTACKS, type Attack } from './attacks.ts';
+import { Crowd, ROUND_TRIPS } from './honest.ts';
+import { IS_FULL, publishResults, report } from './results.ts';
+import { Service, type Settings } from './service.ts';
+
+const MIB = 2 ** 20;
+const PEACE_MS = 500; // before the attack
+const ATTACK_MS = IS_FULL ? 12_000 : 3_000;
+const LEAVE_MS = 20_000; // in which sockets leave CLOSE-WAIT; a body may take 30 s
+const SLOW_MS = 1_000; // one way to Postgres
+const UNLIMITED_MIB = 2_048;
+const SLOT_SAMPLE = 8;
+
+interface Case {
+  readonly attack: Attack;
+  readonly transport: 'plain' | 'tls';
+  readonly store: 'sqlite' | 'postgres';
+  readonly limitMiB: number;
+}
+
+const CASES: readonly Case[] = ATTACKS.flatMap((attack) => {
+  const transports = attack.transport ? [attack.transport] : (['plain', 'tls'] as const);
+  return transports.flatMap((transport) =>
+    storesOf(attack, transport).flatMap((store) =>
+      limitsOf(attack).map((limitMiB): Case => ({ attack, transport, store, limitMiB })),
+    ),
+  );
+});
+
+function storesOf({ store, users }: Attack, transport: Case['transport']): Case['store'][] {
+  if (store !== undefined) return [store];
+  if (users === undefined) return ['sqlite'];
+  return IS_FULL ? ['sqlite', 'postgres'] : [transport === 'tls' ? 'postgres' : 'sqlite'];
+}
+
+function limitsOf({ form }: Attack): number[] {
+  if (form === 'npm start') return [UNLIMITED_MIB];
+  return IS_FULL ? [128, 256] : [128];
+}
+
+const postgres = await Server.create('-c', 'fsync=off');
+after(async () => {
+  publishResults();
+  await postgres[Symbol.asyncDispose]();
+});
+
+for (const { attack, transport, store, limitMiB } of CASES) {
+  test(`${attack.name} (${transport}, ${store}, ${limitMiB} MiB)`, async (t) => {
+    const tls = transport === 'tls' ? certificate() : {};
+    const url = store === 'sqlite' ? await newDatabase(store) : await createDatabase(postgres.url);
+    await using proxy = await TcpProxy.listen(postgres.port);
+    const settings = {
+      DATABASE_URL: attack.delay === undefined ? url : through(proxy.port, url),
+      ...{ ...tls, ...attack.settings },
+    };
+    await using service = await Service.start(attack.form ?? 'image', limitMiB * MIB, settings);
+    if (attack.users !== undefined) await addUsers(url, attack.users);
+    if (attack.leavesLogUnread) service.ignoreLog();
+    const slots = await slotsOf(service);
+    if (attack.delay === 'slow') proxy.delayMs = SLOW_MS;
+    if (attack.delay === 'frozen') proxy.stall();
+    const { crowd, counts } = await besiege(service, attack, slots);
+    const isCompared = attack.does === 'computes' && store === 'sqlite' && !attack.users;
+    const bareShare =
+      isCompared && (IS_FULL || transport === 'plain' || attack.transport === 'tls')
+        ? await shareOfBare(attack, slots, limitMiB, tls)
+        : undefined;
+    report({
+      ...{ attack: attack.name, limitMiB, hasEnded: service.end !== undefined, bareShare },
+      shares: ROUND_TRIPS.map((ms) => crowd.share(false, ms)),
+      ...{ insideShare: crowd.share(true), p99Ms: crowd.p99Ms, peakBytes: service.peakBytes },
+      liveShare: 1 - crowd.live.failed / crowd.live.sent,
+    });
+    t.diagnostic(JSON.stringify({ slots, ...counts, ...crowd.failures, bareShare }));
+    assert.equal(service.end, undefined);
+    assert.deepEqual(crowd.broken, []);
+    if (counts.opened === 0) throw new Error('the attacker had no connection');
+    await until(() => service.closeWaiting === 0, LEAVE_MS).catch(() => {});
+    assert.equal(service.closeWaiting, 0, 'sockets that the client has closed');
+    proxy.resume();
+    proxy.delayMs = 0;
+    await until(() => service.isReady());
+  });
+}
+
+/** Attacks for a time. Then every connection of the attacker ends. */
+async function besiege(service: Service, attack: Attack, slots: number) {
+  const crowd = new Crowd(service, attack.users !== undefined);
+  await pause(PEACE_MS);
+  const { port, adminPort, isTls } = service;
+  const target: Target = { attack: attack.name, port, adminPort, isTls, slots, secret: SECRET };
+  const child = fork(join(import.meta.dirname, 'attacker.ts'), [JSON.stringify(target)]);
+  let counts: Counts = { opened: 0, failed: 0 };
+  child.on('message', (message: Counts) => {
+    counts = message;
+  });
+  const exit = once(child, 'exit');
+  await Promise.race([exit, pause(ATTACK_MS)]);
+  if (child.exitCode !== null) throw new Error('the attacker ended by itself');
+  await crowd.stop();
+  child.kill('SIGKILL');
+  await exit;
+  return { crowd, counts };
+}
+
+async function shareOfBare(attack: Attack, slots: number, limitMiB: number, tls: Settings) {
+  await using bare = await Service.start('bare', limitMiB * MIB, tls);
+  const { crowd } = await besiege(bare, attack, slots);
+  return bare.end === undefined ? crowd.share(false) : 0;
+}
+
+/** Idle connections that fit, as the service reports it: the maximum, or the budget by the charge of one. */
+async function slotsOf(service: Service): Promise<number> {
+  const sockets = Array.from({ length: SLOT_SAMPLE }, () => {
+    const { port } = service;
+    const socket = service.isTls ? connectTls({ port, rejectUnauthorized: false }) : connect(port);
+    return socket.once('data', () => {}).on('error', () => {});
+  });
+  for (const socket of sockets) socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n');
+  await Promise.all(sockets.map((socket) => once(socket, 'data')));
+  const value = async (name: string) => Object.values((await service.metrics()).series(name))[0]!;
+  const limit = await value('http_server_connections_limit');
+  const budget = await value('http_server_charges_limit_bytes');
+  const charge = (await value('http_server_charges_bytes')) / SLOT_SAMPLE;
+  for (const socket of sockets) socket.destroy();
+  return Math.min(limit, Math.floor(budget / charge));
+}
