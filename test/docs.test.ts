@@ -24,26 +24,11 @@ import { find } from './support/daemon.ts';
 const CHROMIUM = process.env.CHROMIUM ?? find('chromium');
 const PASSWORD = 'correct: hörse';
 
-const HTML = readFileSync(new URL('../src/docs.html', import.meta.url), 'utf8');
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 /** A part of the OpenAPI document. */
 // biome-ignore lint/suspicious/noExplicitAny: other tests check the document's shape
 type Part = any;
-
-describe('the file of the page', () => {
-  test('it contains no route except that of its document', () => {
-    const script = /<script.*<\/script>/s.exec(HTML)?.[0] ?? '';
-    assert.match(script, /openapi\.json/);
-    assert.doesNotMatch(script, /\/(?:users|notes|protected|token)\b/);
-  });
-
-  test('it stores nothing and creates no markup from strings', () =>
-    assert.doesNotMatch(
-      HTML,
-      /Storage|cookie|indexedDB|innerHTML|outerHTML|insertAdjacent|write\(/,
-    ));
-});
 
 const skip = CHROMIUM === undefined && 'no chromium is installed, and CHROMIUM names none';
 

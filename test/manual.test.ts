@@ -17,7 +17,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { connect } from 'node:tls';
 import postgres from 'postgres';
-import { databaseUrl, FILES, settings, variables } from './ha/page.ts';
+import { databaseUrl, settings } from './ha/page.ts';
 import { certificate, NO_OPENSSL } from './support/certificate.ts';
 import { send } from './support/client.ts';
 import { find } from './support/daemon.ts';
@@ -66,29 +66,6 @@ describe('the manual', () => {
 describe('the page on high availability', () => {
   const page = 'high-availability.md';
 
-  test('the list below has every block of the page, and where it is tested', () => {
-    const found = blocks(page).map(({ heading, language }) => `${heading}: ${language}`);
-    assert.deepEqual(found, [
-      'Install: sh', // installs packages; its versions are checked here
-      'Install: sh', // test/ha/cluster.ts
-      'etcd: sh', // systemd
-      'Patroni: sh', // systemd
-      'Patroni: sh', // test/ha/cluster.ts
-      'Role and database: sh', // a connection to those machines
-      'Switchover: sh', // test/ha/cluster.ts
-      'All hosts in the URL: text', // test/ha/cluster.ts
-      'HAProxy on `/primary`: sh', // systemd
-      'HAProxy on `/primary`: text', // test/ha/cluster.ts
-      '3. Count the connections: text', // a formula
-      '4. Start the replicas: sh', // needs its own machine
-    ]);
-  });
-
-  test('every file of deploy/ha is named on the page', () => {
-    const text = readFileSync(join(ROOT, 'docs/high-availability.md'), 'utf8');
-    for (const name of readdirSync(join(ROOT, 'deploy/ha'))) assert.ok(text.includes(name), name);
-  });
-
   test('it installs the versions that test:ha runs', () => {
     const file = readFileSync(join(import.meta.dirname, 'ha/requirements.txt'), 'utf8');
     const command = block('Install', 'pip install', page);
@@ -105,10 +82,6 @@ describe('the page on high availability', () => {
       assert.equal((await program.logged('listening')).store, store);
     });
   }
-
-  test('the settings of a replica have the first URL of the page', () => {
-    assert.equal(variables(FILES.settings).DATABASE_URL, databaseUrl('three hosts'));
-  });
 
   test('the second Service is the first with another name, for pods that are not ready too', () => {
     const service = readFileSync(MANIFEST, 'utf8')

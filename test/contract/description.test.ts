@@ -14,7 +14,7 @@ import {
   TRANSPORT_STATUSES,
 } from '../support/openapi.ts';
 import { freePort } from '../support/postgres.ts';
-import { newDatabase, PASSWORD, type Program, STORES, start, USER } from '../support/program.ts';
+import { PASSWORD, type Program, start, USER } from '../support/program.ts';
 
 const COMMITTED = readFileSync(new URL('../../openapi.json', import.meta.url), 'utf8');
 
@@ -28,84 +28,84 @@ const operations: Operation[] = Object.entries(DOCUMENT.paths!).flatMap(([path, 
   Object.entries(methods).map(([method, part]) => ({ method: method.toUpperCase(), path, part })),
 );
 
-for (const store of STORES) {
-  describe(`8 the description (${store})`, () => {
-    test('8.1 GET /openapi.json returns the committed document, with any host and settings', async () => {
-      const settings = [{}, { PROTECT_USERS: 'true', CORS_ORIGIN: '*', BODY_LIMIT_BYTES: '9' }];
-      for (const env of settings) {
-        await using program = await start({ DATABASE_URL: await newDatabase(store), ...env });
-        const response = await send(`${program.url}/openapi.json`);
-        assert.deepEqual(
-          [response.status, response.headers.get('content-type'), response.body],
-          [200, 'application/json', COMMITTED],
-        );
-        const head = 'GET /openapi.json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n';
-        const other = firstExchange(Buffer.from(head), await raw(program.url, head));
-        assert.equal(other?.body, COMMITTED);
-      }
-    });
-
-    test('3.19 the realm of a challenge is the last fixed part of the path', async () => {
-      const env = { DATABASE_URL: await newDatabase(store), PROTECT_USERS: 'true' };
+describe('8 the description', () => {
+  test('8.1 GET /openapi.json returns the committed document, with any host and settings', async () => {
+    const settings: Record<string, string>[] = [
+      {},
+      { PROTECT_USERS: 'true', CORS_ORIGIN: '*', BODY_LIMIT_BYTES: '9' },
+    ];
+    for (const env of settings) {
       await using program = await start(env);
-      const challenged = operations.filter(({ part }) => part.responses![401]);
-      assert.ok(challenged.length > 5);
-      for (const { method, path } of challenged) {
-        const response = await send(program.url + path.replace('{id}', '1'), { method });
-        const realm = path.split('/').findLast((segment) => !segment.startsWith('{'));
-        assert.equal(response.status, 401);
-        assert.match(
-          response.headers.get('www-authenticate')!,
-          new RegExp(` realm="${realm}"`),
-          path,
-        );
-      }
-    });
-
-    for (const { method, path, part } of operations) {
-      test(`8.1 the example of ${method} ${path} works on a fresh service`, async () => {
-        const pair = exampleOf(DOCUMENT.paths!['/token']!.post!.requestBody!) as Credentials;
-        await using program = await start({
-          DATABASE_URL: await newDatabase(store),
-          AUTH_USER: pair.id,
-          AUTH_PASSWORD: pair.pw,
-          AUTH_NAME: 'Administrator',
-        });
-        if (path !== '/users' || method !== 'POST') {
-          const { post } = DOCUMENT.paths!['/users'] as { post: JsonObject };
-          await send(`${program.url}/users`, {
-            method: 'POST',
-            body: exampleOf(post.requestBody!),
-          });
-        }
-        const headers: Record<string, string> = {};
-        const scheme = JSON.stringify(part.security).includes('basic') ? 'basic' : 'bearer';
-        headers.authorization =
-          scheme === 'basic' ? basic(pair.id, pair.pw) : `Bearer ${await newToken(program, pair)}`;
-        let target = path;
-        const query = new URLSearchParams();
-        for (const parameter of Object.values(part.parameters!).map(resolve)) {
-          const { name, in: place, example } = parameter as unknown as Record<string, string>;
-          if (example === undefined) continue;
-          if (place === 'path') target = target.replace(`{${name}}`, String(example));
-          if (place === 'query') query.set(name!, String(example));
-          if (place === 'header') headers[name!] = String(example);
-        }
-        const response = await send(`${program.url}${target}?${query}`, {
-          method,
-          headers,
-          ...(part.requestBody && { body: exampleOf(part.requestBody) }),
-        });
-        const [status, declared] = Object.entries(part.responses!)[0]!;
-        assert.equal(String(response.status), status);
-        if (VARYING.includes(path)) return;
-        const example = exampleOf(declared);
-        const isText = typeof example === 'string';
-        assert.deepEqual(isText ? response.body : JSON.parse(response.body), example);
-      });
+      const response = await send(`${program.url}/openapi.json`);
+      assert.deepEqual(
+        [response.status, response.headers.get('content-type'), response.body],
+        [200, 'application/json', COMMITTED],
+      );
+      const head = 'GET /openapi.json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n';
+      const other = firstExchange(Buffer.from(head), await raw(program.url, head));
+      assert.equal(other?.body, COMMITTED);
     }
   });
-}
+
+  test('3.19 the realm of a challenge is the last fixed part of the path', async () => {
+    const env = { PROTECT_USERS: 'true' };
+    await using program = await start(env);
+    const challenged = operations.filter(({ part }) => part.responses![401]);
+    assert.ok(challenged.length > 5);
+    for (const { method, path } of challenged) {
+      const response = await send(program.url + path.replace('{id}', '1'), { method });
+      const realm = path.split('/').findLast((segment) => !segment.startsWith('{'));
+      assert.equal(response.status, 401);
+      assert.match(
+        response.headers.get('www-authenticate')!,
+        new RegExp(` realm="${realm}"`),
+        path,
+      );
+    }
+  });
+
+  for (const { method, path, part } of operations) {
+    test(`8.1 the example of ${method} ${path} works on a fresh service`, async () => {
+      const pair = exampleOf(DOCUMENT.paths!['/token']!.post!.requestBody!) as Credentials;
+      await using program = await start({
+        AUTH_USER: pair.id,
+        AUTH_PASSWORD: pair.pw,
+        AUTH_NAME: 'Administrator',
+      });
+      if (path !== '/users' || method !== 'POST') {
+        const { post } = DOCUMENT.paths!['/users'] as { post: JsonObject };
+        await send(`${program.url}/users`, {
+          method: 'POST',
+          body: exampleOf(post.requestBody!),
+        });
+      }
+      const headers: Record<string, string> = {};
+      const scheme = JSON.stringify(part.security).includes('basic') ? 'basic' : 'bearer';
+      headers.authorization =
+        scheme === 'basic' ? basic(pair.id, pair.pw) : `Bearer ${await newToken(program, pair)}`;
+      let target = path;
+      const query = new URLSearchParams();
+      for (const parameter of Object.values(part.parameters!).map(resolve)) {
+        const { name, in: place, example } = parameter as unknown as Record<string, string>;
+        if (example === undefined) continue;
+        if (place === 'path') target = target.replace(`{${name}}`, String(example));
+        if (place === 'query') query.set(name!, String(example));
+        if (place === 'header') headers[name!] = String(example);
+      }
+      const response = await send(`${program.url}${target}?${query}`, {
+        method,
+        headers,
+        ...(part.requestBody && { body: exampleOf(part.requestBody) }),
+      });
+      const [status, declared] = Object.entries(part.responses!)[0]!;
+      assert.equal(String(response.status), status);
+      if (VARYING.includes(path)) return;
+      const example = exampleOf(declared);
+      const isText = typeof example === 'string';
+      assert.deepEqual(isText ? response.body : JSON.parse(response.body), example);
+    });
+  }
+});
 
 /** Routes whose response differs between services or calls. */
 const VARYING = ['/token', '/openapi.json', '/docs'];

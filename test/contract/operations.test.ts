@@ -12,17 +12,17 @@ import {
   truncateSync,
   writeSync,
 } from 'node:fs';
-import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
+import { GET, open, request } from '../support/bytes.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { basic, raw, send } from '../support/client.ts';
 import { newFolder, PASSWORD, Program, start, USER } from '../support/program.ts';
 
 const ENTRY = join(import.meta.dirname, '../../src/main.ts');
-const USAGE = 'usage: notes-users [--json | --backup FILE | --live | --ready | --help | --version]';
-const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
+const USAGE =
+  'usage: notes-users [--json | --backup FILE | --live | --ready | --help | --version]\n';
 /** Time after which a test concludes that an event won't happen. */
 const soon = () => ({ signal: AbortSignal.timeout(20_000) });
 
@@ -165,30 +165,22 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     assert.doesNotMatch(logging.stderr(), /writeSync/);
   });
 
-  test('6.10 logging to a full disk resumes when there is room', async () => {
-    await using logging = await intoFile(8 * 512);
-    for (let i = 0; i < 50; i++) assert.equal((await send(logging.url)).status, 200);
-    assert.ok(logging.messages().length < 50);
-    truncateSync(logging.file);
-    assert.equal((await send(logging.url)).status, 200);
-    assert.deepEqual(await logging.stop(), [0, null]);
-    // The line of an earlier request can follow.
-    assert.deepEqual(logging.messages().slice(-3), ['request', 'stopping', 'stopped']);
-  });
-
-  test('6.7 6.10 after a line cut by a full disk, the next lines are complete', async () => {
-    await using logging = await intoFile(8 * 512);
-    for (let i = 0; i < 50; i++) assert.equal((await send(logging.url)).status, 200);
-    const [first = ''] = logging.lines();
-    // Makes room again. The last line stays cut.
-    truncateSync(logging.file, first.length + '\n{"time":'.length);
-    assert.equal((await send(logging.url)).status, 200);
-    assert.deepEqual(await logging.stop(), [0, null]);
-    const [, torn, ...others] = logging.lines();
-    assert.equal(torn, '{"time":');
-    const messages = others.map((line) => JSON.parse(line).message);
-    assert.deepEqual(messages.slice(-3), ['request', 'stopping', 'stopped']);
-  });
+  for (const isCut of [false, true]) {
+    test(`6.7 6.10 logging to a full disk resumes when there is room${isCut ? ', after a line that was cut' : ''}`, async () => {
+      await using logging = await intoFile(8 * 512);
+      for (let i = 0; i < 50; i++) assert.equal((await send(logging.url)).status, 200);
+      const [first = ''] = logging.lines();
+      assert.ok(logging.lines().length < 50);
+      truncateSync(logging.file, isCut ? first.length + '\n{"time":'.length : 0);
+      assert.equal((await send(logging.url)).status, 200);
+      assert.deepEqual(await logging.stop(), [0, null]);
+      const lines = logging.lines();
+      if (isCut) assert.equal(lines.splice(0, 2)[1], '{"time":');
+      const messages = lines.filter(Boolean).map((line) => JSON.parse(line).message);
+      // The line of an earlier request can follow.
+      assert.deepEqual(messages.slice(-3), ['request', 'stopping', 'stopped']);
+    });
+  }
 
   test('6.12 a log reader that stops reading does not block a stop', async () => {
     await using program = await start();
@@ -222,94 +214,69 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     });
   }
 
-  for (const { why, args } of [
-    { why: 'an unknown argument', args: ['--verbose'] },
-    { why: 'a port as an argument', args: ['3000'] },
-    { why: 'two arguments', args: ['--json', '--live'] },
-  ]) {
-    test(`6.11 ${why} is one line of usage and exit 1`, async () => {
-      await using program = new Program({ PORT: '0', DATABASE_URL: 'sqlite::memory:' }, args);
-      assert.deepEqual(await program.exited, { code: 1, signal: null });
-      assert.equal(program.stdout, '');
-      assert.equal(program.stderr, `${USAGE}\n`);
+  for (const [args, code, stdout, stderr] of [
+    [['--verbose'], 1, /^$/, USAGE],
+    [['3000'], 1, /^$/, USAGE],
+    [['--json', '--live'], 1, /^$/, USAGE],
+    [['--help'], 0, /^usage: .+\n\n( {2}--\w+ {2,}\S.+\n){5}/, ''],
+    [['--version'], 0, /^notes-users \d+\.\d+\.\d+\n$/, ''],
+  ] as const) {
+    test(`6.11 ${args.join(' ')} exits with ${code}, and reads no setting`, async () => {
+      await using program = new Program({ PORT: 'not a port' }, args);
+      assert.deepEqual(await program.exited, { code, signal: null });
+      assert.match(program.stdout, stdout);
+      assert.equal(program.stderr, stderr);
     });
   }
 
-  for (const { argument, expected } of [
-    { argument: '--help', expected: /^usage: .+\n\n( {2}--\w+ {2,}\S.+\n){5}/ },
-    { argument: '--version', expected: /^notes-users \d+\.\d+\.\d+\n$/ },
-  ]) {
-    test(`6.11 ${argument} writes to stdout, reads no setting and exits with 0`, async () => {
-      await using program = new Program({ PORT: 'not a port' }, [argument]);
-      assert.deepEqual(await program.exited, { code: 0, signal: null });
-      assert.match(program.stdout, expected);
-      assert.equal(program.stderr, '');
-    });
-  }
-
-  test('6.13 a stalled TLS handshake is closed after 10 s', {
-    skip: NO_OPENSSL,
-  }, async () => {
+  test('6.13 a stalled TLS handshake is closed after 10 s', { skip: NO_OPENSSL }, async () => {
     await using program = await start(certificate());
-    const socket = await open(program.url);
+    await using client = await open(program.url);
     const began = performance.now();
-    await once(socket, 'close', soon());
+    await client.closed;
     const took = performance.now() - began;
     assert.ok(took > 9_000 && took < 13_000, `after ${took} ms`);
   });
 
   test('6.14 responses on a kept connection announce the idle timeout of 65 s', async () => {
     await using program = await start();
-    const socket = await open(program.url);
-    socket.write(GET);
-    const response = await responded(socket);
+    await using client = await open(program.url);
+    const response = await responded(client);
     assert.match(response, /\r\nConnection: keep-alive\r\nKeep-Alive: timeout=65\r\n/);
-    socket.destroy();
   });
 
   test('1 IDLE_TIMEOUT_MS: an idle connection outlives those with a shorter timeout', async () => {
     await using short = await start({ IDLE_TIMEOUT_MS: '1000' });
     await using long = await start({ IDLE_TIMEOUT_MS: '600000' });
-    const [first, second, admin] = await Promise.all(
-      [short.url, long.url, short.adminUrl].map(open),
+    const clients = await Promise.all(
+      [long.url, short.url, short.adminUrl].map((url) => open(url)),
     );
-    first!.write(GET);
-    assert.match(await responded(first!), /\r\nKeep-Alive: timeout=1\r\n/);
-    admin!.write(GET);
-    assert.match(await responded(admin!), /\r\nKeep-Alive: timeout=1\r\n/);
-    second!.write(GET);
-    assert.match(await responded(second!), /\r\nKeep-Alive: timeout=600\r\n/);
+    const [kept, ...idle] = clients as [Client, Client, Client];
+    assert.match(await responded(kept), /\r\nKeep-Alive: timeout=600\r\n/);
+    for (const client of idle) {
+      assert.match(await responded(client), /\r\nKeep-Alive: timeout=1\r\n/);
+    }
     // The service closes them, not we.
-    await Promise.all([once(first!, 'close', soon()), once(admin!, 'close', soon())]);
-    second!.write(GET);
-    assert.match(await responded(second!), /^HTTP\/1\.1 200 /);
-    second!.destroy();
+    await Promise.all(idle.map(({ closed }) => closed));
+    assert.match(await responded(kept), /^HTTP\/1\.1 200 /);
+    kept.socket.destroy();
   });
 
-  test('6.15 during a stop, an idle connection may send one more request', async () => {
+  test('6.15 during a stop, an idle connection may send one more request within half a second', async () => {
     await using program = await start();
-    const socket = await open(program.url);
-    socket.write(GET);
-    assert.match(await responded(socket), /^HTTP\/1\.1 200 /);
-    program.process.kill('SIGTERM');
-    await program.logged('stopping');
-    socket.write(GET);
-    const last = await responded(socket);
-    assert.match(last, /^HTTP\/1\.1 200 /);
-    assert.match(last, /\r\nConnection: close\r\n/);
-    assert.deepEqual(await program.exited, { code: 0, signal: null });
-  });
-
-  test('6.15 during a stop, an idle connection is closed after half a second', async () => {
-    await using program = await start();
-    const socket = await open(program.url);
-    socket.write(GET);
-    await responded(socket);
+    await using client = await open(program.url);
+    await using idle = await open(program.url);
+    for (const each of [client, idle]) assert.match(await responded(each), /^HTTP\/1\.1 200 /);
     const began = performance.now();
     program.process.kill('SIGTERM');
-    await once(socket, 'close', soon());
+    await program.logged('stopping');
+    const last = await responded(client);
+    assert.match(last, /^HTTP\/1\.1 200 /);
+    assert.match(last, /\r\nConnection: close\r\n/);
+    await idle.closed;
     const took = performance.now() - began;
     assert.ok(took > 490 && took < 5_000, `after ${took} ms`);
+    assert.deepEqual(await program.exited, { code: 0, signal: null });
   });
 
   for (const { why, fault, name } of [
@@ -327,10 +294,9 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   ]) {
     test(`6.16 after an error outside a request, ${why}, the process stops gracefully with 70`, async () => {
       await using program = await startWith(fault);
-      const body = '{"name":"Ann","email":"ann@example.com"}';
-      const fields = `Content-Type: application/json\r\nContent-Length: ${body.length}`;
-      const socket = await open(program.url);
-      socket.write(`POST /users HTTP/1.1\r\nHost: x\r\n${fields}\r\n\r\n${body.slice(0, 9)}`);
+      const post = request('POST /users', '{"name":"Ann","email":"ann@example.com"}');
+      await using client = await open(program.url);
+      await client.write(post.slice(0, -9));
       await send(program.url);
       program.process.kill('SIGUSR2');
       await program.logged('stopping');
@@ -340,8 +306,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
       if (name.startsWith('Error')) assert.match(String(cause), /\n +at /);
       // The process is already stopping, so an operator's first signal changes nothing.
       program.process.kill('SIGTERM');
-      socket.write(body.slice(9));
-      const response = await responded(socket);
+      const response = await responded(client, post.slice(-9));
       assert.match(response, /^HTTP\/1\.1 201 /);
       assert.match(response, /\r\nConnection: close\r\n/);
       assert.deepEqual(await program.exited, { code: 70, signal: null });
@@ -349,31 +314,22 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     });
   }
 
-  test('6.16 after an error outside a request a stop that times out exits with 70 too', async () => {
-    await using program = await startWith("throw new Error('stray')", {
-      SHUTDOWN_TIMEOUT_MS: '100',
+  for (const [why, env, signal, code] of [
+    ['a stop that times out exits with 70 too', { SHUTDOWN_TIMEOUT_MS: '100' }, undefined, 70],
+    ['a second signal exits at once with 1', {}, 'SIGINT', 1],
+  ] as const) {
+    test(`6.16 after an error outside a request ${why}`, async () => {
+      await using program = await startWith("throw new Error('stray')", env);
+      await using client = await open(program.url);
+      await client.write(request('POST /users', '{"name":1}').slice(0, -1));
+      await send(program.url);
+      program.process.kill('SIGUSR2');
+      await program.logged('stopping');
+      if (signal) program.process.kill(signal);
+      const exit = signal ? await program.insist() : await program.exited;
+      assert.deepEqual(exit, { code, signal: null });
     });
-    const socket = await open(program.url);
-    socket.write(
-      'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n',
-    );
-    await send(program.url);
-    program.process.kill('SIGUSR2');
-    assert.deepEqual(await program.exited, { code: 70, signal: null });
-  });
-
-  test('6.16 after an error outside a request a second signal exits at once with 1', async () => {
-    await using program = await startWith("throw new Error('stray')");
-    const socket = await open(program.url);
-    socket.write(
-      'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n',
-    );
-    await send(program.url);
-    program.process.kill('SIGUSR2');
-    await program.logged('stopping');
-    program.process.kill('SIGINT');
-    assert.deepEqual(await program.insist(), { code: 1, signal: null });
-  });
+  }
 
   for (const { why, fault, cause } of [
     {
@@ -431,20 +387,15 @@ async function fill(program: Program, bytes: number): Promise<void> {
   }
 }
 
-async function open(url: string): Promise<Socket> {
-  const { hostname, port } = new URL(url);
-  const socket = connect(Number(port), hostname).setEncoding('latin1');
-  socket.on('error', () => {});
-  await once(socket, 'connect');
-  return socket;
+/** Sends `GET /`, or the rest of a request; resolves with the response. */
+async function responded(client: Client, bytes = GET): Promise<string> {
+  const before = client.text().length;
+  await client.write(bytes);
+  await client.received(RegExp(`^.{${before}}.*\r\n\r\n.`, 's'));
+  return client.text().slice(before);
 }
 
-/** Resolves with the next response and its body, which `GET /` sends in one piece. */
-async function responded(socket: Socket): Promise<string> {
-  let text = '';
-  while (!/\r\n\r\n./.test(text)) text += (await once(socket, 'data'))[0];
-  return text;
-}
+type Client = Awaited<ReturnType<typeof open>>;
 
 /** Returns a named pipe to which nothing more can be written. */
 function fullPipe(): number {

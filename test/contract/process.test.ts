@@ -12,27 +12,30 @@ import {
 } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer, type Socket } from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import postgres from 'postgres';
+import { accepts, GET, halfSent, open, responsesIn, TEXT } from '../support/bytes.ts';
 import { basic, raw, send } from '../support/client.ts';
+import { token } from '../support/login.ts';
 import { createDatabase, freePort } from '../support/postgres.ts';
 import {
+  COMPLETE,
+  fileOf,
   newDatabase,
   newFolder,
   PASSWORD,
   Program,
-  SECRET,
+  run,
   STORES,
-  type StoreName,
   start,
   USER,
 } from '../support/program.ts';
+import { until } from '../support/until.ts';
 
-const TEXT = 'text/plain; charset=utf-8';
-const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
+const DONE = { code: 0, signal: null };
+const FAILED = { code: 1, signal: null };
 
 // Parallel groups: tests that wait for real seconds, tests that wait for the store, and the others.
 describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
@@ -127,7 +130,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       await using own = await start();
       await using held = await halfSent(own.url);
       const began = performance.now();
-      assert.deepEqual(await own.stop(), { code: 1, signal: null });
+      assert.deepEqual(await own.stop(), FAILED);
       const took = performance.now() - began;
       assert.ok(took > 7500 && took < 11_000, `after ${took} ms`);
       await held.closed;
@@ -178,7 +181,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       await program.logged('store unavailable');
       assert.equal((await send(`${program.adminUrl}/ready`)).status, 503);
       assert.deepEqual(storeLines(program), ['store unavailable']);
-      assert.deepEqual(await program.stop(), { code: 0, signal: null });
+      assert.deepEqual(await program.stop(), DONE);
     });
 
     test('6.1 it keeps trying, logs no line per attempt, works once Postgres is back, and logs each change once', async () => {
@@ -215,198 +218,198 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
     test('6.1 a stop while the store is down exits with 0', async () => {
       const url = `postgres://127.0.0.1:${await freePort()}/none`;
       await using program = await start({ DATABASE_URL: url });
-      assert.deepEqual(await program.stop(), { code: 0, signal: null });
+      assert.deepEqual(await program.stop(), DONE);
     });
   });
 
   describe('6 without waiting', { concurrency: 1 }, () => {
-    for (const store of STORES) {
-      describe(`6.2 stopping, ${store}`, { concurrency: 3 }, () => {
-        for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-          test(`6.2 ${signal} with no request in flight exits with 0 and logs it`, async () => {
-            await using program = await start({ DATABASE_URL: await newDatabase(store) });
-            assert.equal((await send(`${program.url}/users`)).status, 200);
-            assert.deepEqual(await program.stop(signal), { code: 0, signal: null });
-            const lines = program.log.map(({ level, message }) => [level, message]);
-            assert.deepEqual(lines.slice(-2), [
-              ['info', 'stopping'],
-              ['info', 'stopped'],
-            ]);
-          });
+    describe('6.2 stopping', { concurrency: 3 }, () => {
+      for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+        test(`6.2 ${signal} with no request in flight exits with 0 and logs it`, async () => {
+          await using program = await start();
+          assert.equal((await send(`${program.url}/users`)).status, 200);
+          assert.deepEqual(await program.stop(signal), DONE);
+          const lines = program.log.map(({ level, message }) => [level, message]);
+          assert.deepEqual(lines.slice(-2), [
+            ['info', 'stopping'],
+            ['info', 'stopped'],
+          ]);
+        });
 
-          test(`6.2 ${signal} during startup ends it at once`, {
-            skip:
-              (store !== 'sqlite' || process.platform !== 'linux') &&
-              'waits for a lock, seen in /proc',
-          }, async () => {
-            const path = join(newFolder(), 'service.db');
-            using _locker = locked(path);
-            await using program = await waiting(path);
-            assert.deepEqual(await program.stop(signal), { code: 0, signal: null });
-            assert.equal(program.stdout, '');
-          });
+        test(`6.2 ${signal} during startup ends it at once`, {
+          skip: process.platform !== 'linux' && 'a lock that is waited for is seen in /proc',
+        }, async () => {
+          const path = join(newFolder(), 'service.db');
+          using _locker = locked(path);
+          await using program = await waiting(path);
+          assert.deepEqual(await program.stop(signal), DONE);
+          assert.equal(program.stdout, '');
+        });
 
-          test(`6.2 ${signal}: a request in flight finishes with Connection: close, then exit 0`, async () => {
-            const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '60000' };
-            await using program = await start(env);
-            await using held = await halfSent(program.url);
-            program.process.kill(signal);
-            await program.logged('stopping');
-            const ready = await send(`${program.adminUrl}/ready`);
-            assert.equal(ready.status, 503);
-            assert.match(ready.body, /stopping/i);
-            assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
-            await refuses(program.url);
-            held.finish();
-            await held.closed;
-            assert.match(held.text(), /^HTTP\/1\.1 201 /);
-            assert.match(held.text(), /\r\nconnection: close\r\n/i);
-            assert.match(held.text(), /\r\n\r\n\{"id":1,"name":"Ann","email":"[^"]*"\}$/);
-            assert.deepEqual(await program.exited, { code: 0, signal: null });
-          });
-
-          test(`6.2 a second ${signal} after a second ends it at once with 1`, async () => {
-            const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '600000' };
-            await using program = await start(env);
-            await using _held = await halfSent(program.url);
-            program.process.kill('SIGTERM');
-            assert.deepEqual(await program.insist(signal), { code: 1, signal: null });
-          });
-        }
-
-        test('6.2 a second signal within SHUTDOWN_DELAY_MS ends it at once with 1', async () => {
-          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_DELAY_MS: '600000' };
+        test(`6.2 ${signal}: a request in flight finishes with Connection: close, then exit 0`, async () => {
+          const env = { SHUTDOWN_TIMEOUT_MS: '60000' };
           await using program = await start(env);
-          program.process.kill('SIGINT');
-          assert.deepEqual(await program.insist(), { code: 1, signal: null });
+          await using held = await halfSent(program.url);
+          program.process.kill(signal);
+          await program.logged('stopping');
+          const ready = await send(`${program.adminUrl}/ready`);
+          assert.equal(ready.status, 503);
+          assert.match(ready.body, /stopping/i);
+          assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+          await until(async () => !(await accepts(program.url)));
+          held.finish();
+          await held.closed;
+          assert.match(held.text(), /^HTTP\/1\.1 201 /);
+          assert.match(held.text(), /\r\nconnection: close\r\n/i);
+          assert.match(held.text(), /\r\n\r\n\{"id":1,"name":"Ann","email":"[^"]*"\}$/);
+          assert.deepEqual(await program.exited, DONE);
         });
 
-        for (const repeats of [
-          ['SIGTERM', 'SIGTERM'],
-          ['SIGINT', 'SIGINT'],
-          ['SIGINT', 'SIGTERM', 'SIGINT'],
-        ] as const) {
-          test(`6.2 ${repeats.join(', ')} within a second are one request`, async () => {
-            await using program = await start({ DATABASE_URL: await newDatabase(store) });
-            await using held = await halfSent(program.url);
-            for (const signal of repeats) {
-              program.process.kill(signal);
-              // The program handles each before the next.
-              await send(`${program.adminUrl}/ready`);
-            }
-            held.finish();
-            await held.closed;
-            assert.match(held.text(), /^HTTP\/1\.1 201 /);
-            assert.deepEqual(await program.exited, { code: 0, signal: null });
-          });
-        }
-
-        test('6.2 a SHUTDOWN_TIMEOUT_MS below the grace time of idle connections exits with 0', async () => {
-          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '400' };
-          const codes: (number | null)[] = [];
-          // If the machine hangs for 200 ms meanwhile, the status is 1.
-          while (codes.at(-1) !== 0 && codes.length < 3) {
-            await using program = await start(env);
-            const { hostname, port } = new URL(program.url);
-            const idle = connect(Number(port), hostname);
-            idle.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
-            await once(idle, 'data');
-            codes.push((await program.stop()).code);
-          }
-          assert.equal(codes.at(-1), 0);
-        });
-
-        test('6.2 SHUTDOWN_TIMEOUT_MS with a request still in flight exits with 1', async () => {
-          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '300' };
+        test(`6.2 a second ${signal} after a second ends it at once with 1`, async () => {
+          const env = { SHUTDOWN_TIMEOUT_MS: '600000' };
           await using program = await start(env);
           await using _held = await halfSent(program.url);
-          assert.deepEqual(await program.stop(), { code: 1, signal: null });
-        });
-
-        test('6.2 idle connections do not delay it, used or never used', async () => {
-          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_TIMEOUT_MS: '600000' };
-          await using program = await start(env);
-          await using used = await open(program.url);
-          used.socket.write(GET);
-          await used.received(/\r\n\r\n.+$/s);
-          await using fresh = await open(program.url);
-          assert.deepEqual(await program.stop(), { code: 0, signal: null });
-          await Promise.all([used.closed, fresh.closed]);
-          assert.equal(fresh.text(), '');
-        });
-
-        test('6.2 within SHUTDOWN_DELAY_MS /ready fails, new and old connections are served', async () => {
-          const env = { DATABASE_URL: await newDatabase(store), SHUTDOWN_DELAY_MS: '5000' };
-          await using program = await start(env);
-          assert.equal((await send(`${program.url}/users`)).status, 200);
-          await using old = await open(program.url);
-          old.socket.write(GET);
-          await old.received(/\r\n\r\n.+$/s);
-          assert.equal((await send(`${program.adminUrl}/ready`)).status, 200);
           program.process.kill('SIGTERM');
-          await program.logged('stopping');
-          assert.equal((await send(`${program.adminUrl}/ready`)).status, 503);
-          await using fresh = await open(program.url);
-          for (const client of [old, fresh]) {
-            const earlier = client.text().length;
-            client.socket.write('GET /users HTTP/1.1\r\nHost: x\r\n\r\n');
-            await client.closed;
-            assert.match(client.text().slice(earlier), /^HTTP\/1\.1 200 /);
-            assert.match(client.text().slice(earlier), /\r\nconnection: close\r\n/i);
-            assert.match(client.text(), /\[\]/);
-          }
-          assert.deepEqual(await program.exited, { code: 0, signal: null });
+          assert.deepEqual(await program.insist(signal), FAILED);
         });
+      }
 
-        test('6.2 connections that the kernel has already queued are served', async () => {
-          await using program = await start({ DATABASE_URL: await newDatabase(store) });
-          await using used = await open(program.url);
-          used.socket.write(GET);
-          await used.received(/\r\n\r\n.+$/s);
-          // While the process is frozen, the kernel queues the connections and their requests.
-          program.process.kill('SIGSTOP');
-          const waiting = await Promise.all(Array.from({ length: 50 }, () => open(program.url)));
-          for (const { socket } of [used, ...waiting]) {
-            await new Promise((resolve) =>
-              socket.write('GET /users HTTP/1.1\r\nHost: x\r\n\r\n', resolve),
-            );
-          }
-          program.process.kill('SIGTERM');
-          program.process.kill('SIGCONT');
-          await Promise.all(waiting.map(({ closed }) => closed));
-          for (const { text } of waiting) {
-            assert.match(text(), /^HTTP\/1\.1 200 /);
-            assert.match(text(), /\[\]/);
-          }
-          await used.closed;
-          assert.equal(
-            used.text().split('HTTP/1.1 200 ').length,
-            3,
-            'the old connection gets a response too',
-          );
-          assert.deepEqual(await program.exited, { code: 0, signal: null });
-        });
-
-        test('6.2 a streamed list in progress is sent to its end', async () => {
-          const url = await newDatabase(store);
-          await using program = await start({ DATABASE_URL: url, SHUTDOWN_TIMEOUT_MS: '60000' });
-          assert.equal((await send(`${program.url}/users`)).status, 200);
-          await insertMany(store, url, 30_000);
-          await using client = await open(program.url);
-          client.socket.write('GET /users HTTP/1.0\r\n\r\n');
-          await once(client.socket, 'data');
-          client.socket.pause();
-          program.process.kill('SIGTERM');
-          await program.logged('stopping');
-          await refuses(program.url);
-          assert.equal(program.process.exitCode, null);
-          client.socket.resume();
-          await client.closed;
-          assert.equal(JSON.parse(client.text().split('\r\n\r\n')[1]!).length, 30_000);
-          assert.deepEqual(await program.exited, { code: 0, signal: null });
-        });
+      test('6.2 a second signal within SHUTDOWN_DELAY_MS ends it at once with 1', async () => {
+        const env = { SHUTDOWN_DELAY_MS: '600000' };
+        await using program = await start(env);
+        program.process.kill('SIGINT');
+        assert.deepEqual(await program.insist(), FAILED);
       });
-    }
+
+      for (const repeats of [
+        ['SIGTERM', 'SIGTERM'],
+        ['SIGINT', 'SIGINT'],
+        ['SIGINT', 'SIGTERM', 'SIGINT'],
+      ] as const) {
+        test(`6.2 ${repeats.join(', ')} within a second are one request`, async () => {
+          await using program = await start();
+          await using held = await halfSent(program.url);
+          for (const signal of repeats) {
+            program.process.kill(signal);
+            // The program handles each before the next.
+            await send(`${program.adminUrl}/ready`);
+          }
+          held.finish();
+          await held.closed;
+          assert.match(held.text(), /^HTTP\/1\.1 201 /);
+          assert.deepEqual(await program.exited, DONE);
+        });
+      }
+
+      test('6.2 a SHUTDOWN_TIMEOUT_MS below the grace time of idle connections exits with 0', async () => {
+        const env = { SHUTDOWN_TIMEOUT_MS: '400' };
+        const codes: (number | null)[] = [];
+        // If the machine hangs for 200 ms meanwhile, the status is 1.
+        while (codes.at(-1) !== 0 && codes.length < 3) {
+          await using program = await start(env);
+          const { hostname, port } = new URL(program.url);
+          const idle = connect(Number(port), hostname);
+          idle.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+          await once(idle, 'data');
+          codes.push((await program.stop()).code);
+        }
+        assert.equal(codes.at(-1), 0);
+      });
+
+      test('1 SHUTDOWN_TIMEOUT_MS: a stop waits this long for a request in flight, then exits with 1 (6.2)', async () => {
+        const env = { SHUTDOWN_TIMEOUT_MS: '300' };
+        await using program = await start(env);
+        await using _held = await halfSent(program.url);
+        const began = performance.now();
+        assert.deepEqual(await program.stop(), FAILED);
+        assert.ok(performance.now() - began >= 290);
+      });
+
+      test('6.2 idle connections do not delay it, used or never used', async () => {
+        const env = { SHUTDOWN_TIMEOUT_MS: '600000' };
+        await using program = await start(env);
+        await using used = await open(program.url);
+        used.socket.write(GET);
+        await used.received(/\r\n\r\n.+$/s);
+        await using fresh = await open(program.url);
+        assert.deepEqual(await program.stop(), DONE);
+        await Promise.all([used.closed, fresh.closed]);
+        assert.equal(fresh.text(), '');
+      });
+
+      test('1 SHUTDOWN_DELAY_MS: meanwhile /ready fails, and new and old connections are served', async () => {
+        const env = { SHUTDOWN_DELAY_MS: '5000' };
+        await using program = await start(env);
+        assert.equal((await send(`${program.url}/users`)).status, 200);
+        await using old = await open(program.url);
+        old.socket.write(GET);
+        await old.received(/\r\n\r\n.+$/s);
+        assert.equal((await send(`${program.adminUrl}/ready`)).status, 200);
+        const began = performance.now();
+        program.process.kill('SIGTERM');
+        await program.logged('stopping');
+        assert.equal((await send(`${program.adminUrl}/ready`)).status, 503);
+        await using fresh = await open(program.url);
+        for (const client of [old, fresh]) {
+          const earlier = client.text().length;
+          client.socket.write('GET /users HTTP/1.1\r\nHost: x\r\n\r\n');
+          await client.closed;
+          assert.match(client.text().slice(earlier), /^HTTP\/1\.1 200 /);
+          assert.match(client.text().slice(earlier), /\r\nconnection: close\r\n/i);
+          assert.match(client.text(), /\[\]/);
+        }
+        assert.deepEqual(await program.exited, DONE);
+        assert.ok(performance.now() - began >= 4_990);
+      });
+
+      test('6.2 connections that the kernel has already queued are served', async () => {
+        await using program = await start();
+        await using used = await open(program.url);
+        used.socket.write(GET);
+        await used.received(/\r\n\r\n.+$/s);
+        // While the process is frozen, the kernel queues the connections and their requests.
+        program.process.kill('SIGSTOP');
+        const waiting = await Promise.all(Array.from({ length: 50 }, () => open(program.url)));
+        for (const { socket } of [used, ...waiting]) {
+          await new Promise((resolve) =>
+            socket.write('GET /users HTTP/1.1\r\nHost: x\r\n\r\n', resolve),
+          );
+        }
+        program.process.kill('SIGTERM');
+        program.process.kill('SIGCONT');
+        await Promise.all(waiting.map(({ closed }) => closed));
+        for (const { text } of waiting) {
+          assert.match(text(), /^HTTP\/1\.1 200 /);
+          assert.match(text(), /\[\]/);
+        }
+        await used.closed;
+        assert.equal(
+          used.text().split('HTTP/1.1 200 ').length,
+          3,
+          'the old connection gets a response too',
+        );
+        assert.deepEqual(await program.exited, DONE);
+      });
+
+      test('6.2 a streamed list in progress is sent to its end', async () => {
+        const url = await newDatabase('sqlite');
+        await using program = await start({ DATABASE_URL: url, SHUTDOWN_TIMEOUT_MS: '60000' });
+        assert.equal((await send(`${program.url}/users`)).status, 200);
+        insertMany(url, 30_000);
+        await using client = await open(program.url);
+        client.socket.write('GET /users HTTP/1.0\r\n\r\n');
+        await once(client.socket, 'data');
+        client.socket.pause();
+        program.process.kill('SIGTERM');
+        await program.logged('stopping');
+        await until(async () => !(await accepts(program.url)));
+        assert.equal(program.process.exitCode, null);
+        client.socket.resume();
+        await client.closed;
+        assert.equal(JSON.parse(client.text().split('\r\n\r\n')[1]!).length, 30_000);
+        assert.deepEqual(await program.exited, DONE);
+      });
+    });
 
     test('6.9 SIGHUP during startup changes nothing', {
       skip: process.platform !== 'linux' && 'a lock that is waited for is seen in /proc',
@@ -417,49 +420,31 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       program.process.kill('SIGHUP');
       locker.exec('rollback');
       await program.logged('listening');
-      assert.deepEqual(await program.stop(), { code: 0, signal: null });
+      assert.deepEqual(await program.stop(), DONE);
     });
 
-    describe('6.4 a failed start', { concurrency: 1 }, () => {
-      for (const name of ['PORT', 'ADMIN_PORT']) {
-        test(`6.4 an address in use (${name}) is one clear line and exit 1`, async () => {
-          await using busy = await listener();
-          const port = String(busy.port);
-          const { exit, lines } = await run({ PORT: '0', ADMIN_PORT: '0', [name]: port });
-          assert.deepEqual(exit, { code: 1, signal: null });
-          assert.equal(lines.length, 1, lines.join('\n'));
-          assert.ok(lines[0]!.includes(port), lines[0]!);
-          assert.match(lines[0]!, /in use/i);
-        });
-      }
-
-      const files = [
-        ['a folder', (path: string) => mkdirSync(path)],
-        [
-          'a file that is no database',
-          (path: string) => writeFileSync(path, 'no database '.repeat(1000)),
-        ],
-      ] as const;
-      for (const [why, make] of files) {
-        test(`6.4 ${why} as the database is one clear line and exit 1`, async () => {
-          const path = join(newFolder(), 'service.db');
-          make(path);
-          const { exit, lines } = await run({ DATABASE_URL: `sqlite:${path}` });
-          assert.deepEqual(exit, { code: 1, signal: null });
-          assert.equal(lines.length, 1, lines.join('\n'));
-          assert.ok(lines[0]!.includes(path), lines[0]!);
-        });
-      }
-
-      test('6.4 a database below a file, not a folder, is one clear line and exit 1', async () => {
-        const folder = join(newFolder(), 'a-file');
-        writeFileSync(folder, '');
-        const { exit, lines } = await run({ DATABASE_URL: `sqlite:${folder}/service.db` });
-        assert.deepEqual(exit, { code: 1, signal: null });
-        assert.equal(lines.length, 1, lines.join('\n'));
-        assert.ok(lines[0]!.includes(folder), lines[0]!);
+    for (const [why, settings] of [
+      ['the PORT in use', (port: string) => ({ PORT: port })],
+      ['the ADMIN_PORT in use', (port: string) => ({ ADMIN_PORT: port })],
+      ['a folder as the database', (_: string, path: string) => mkdirSync(path)],
+      [
+        'a database that is none',
+        (_: string, path: string) => writeFileSync(path, 'no database '.repeat(1000)),
+      ],
+      ['a database below a file', (_: string, path: string) => writeFileSync(dirname(path), '')],
+    ] as const) {
+      test(`6.4 ${why} is one clear line and exit 1`, async () => {
+        await using busy = await listener();
+        const port = String(busy.port);
+        const folder = why.endsWith('below a file') ? join(newFolder(), 'file') : newFolder();
+        const path = join(folder, 'service.db');
+        const env = settings(port, path) ?? { DATABASE_URL: `sqlite:${path}` };
+        const { exit, stdout, lines } = await run({ ...COMPLETE, ADMIN_PORT: '0', ...env });
+        assert.deepEqual([exit, stdout, lines.length], [FAILED, '', 1], lines.join('\n'));
+        const expected = why.endsWith('in use') ? RegExp(`in use.*:${port}$`) : RegExp(folder);
+        assert.match(lines[0]!, expected);
       });
-    });
+    }
 
     describe('6.5 --live and --ready', { concurrency: 2 }, () => {
       test('6.5 both exit with 0 for a working service, and print no error', async () => {
@@ -467,60 +452,40 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         const ADMIN_PORT = new URL(program.adminUrl).port;
         for (const argument of ['--live', '--ready']) {
           const asking = new Program({ ADMIN_PORT }, [argument]);
-          assert.deepEqual(await asking.exited, { code: 0, signal: null }, asking.stderr);
+          assert.deepEqual(await asking.exited, DONE, asking.stderr);
           assert.equal(asking.stderr, '');
         }
       });
 
-      test('6.5 both find a service with HOST set to one address', async () => {
-        const HOST = '127.0.0.2';
-        await using program = await start({ HOST });
-        const ADMIN_PORT = new URL(program.adminUrl).port;
-        assert.deepEqual(await ask('--live', { HOST, ADMIN_PORT }), { code: 0, signal: null });
-        assert.deepEqual(await ask('--ready', { HOST, ADMIN_PORT }), { code: 0, signal: null });
-      });
-
-      test('6.5 both use ADMIN_HOST if it differs from HOST', async () => {
-        const hosts = { HOST: '127.0.0.2', ADMIN_HOST: '127.0.0.3' };
-        await using program = await start(hosts);
-        const ADMIN_PORT = new URL(program.adminUrl).port;
-        for (const argument of ['--live', '--ready'] as const) {
-          assert.deepEqual(await ask(argument, { ...hosts, ADMIN_PORT }), {
-            code: 0,
-            signal: null,
-          });
+      test('6.5 both find the service at ADMIN_HOST, HOST and ADMIN_PORT, also in a file', async () => {
+        for (const hosts of [
+          { HOST: '127.0.0.2' },
+          { HOST: '127.0.0.2', ADMIN_HOST: '127.0.0.3' },
+        ]) {
+          await using program = await start(hosts);
+          const { port } = new URL(program.adminUrl);
+          for (const env of [{ ADMIN_PORT: port }, { ADMIN_PORT_FILE: fileOf(`${port}\n`) }]) {
+            assert.deepEqual(await checks({ ...hosts, ...env }), [DONE, DONE]);
+          }
         }
       });
 
-      test('6.5 ADMIN_PORT_FILE sets the port too', async () => {
-        await using program = await start();
-        const path = join(newFolder(), 'port');
-        writeFileSync(path, `${new URL(program.adminUrl).port}\n`);
-        assert.deepEqual(await ask('--live', { ADMIN_PORT_FILE: path }), { code: 0, signal: null });
-      });
-
-      test('6.5 without the store --live exits with 0 and --ready with 1', async () => {
+      test('6.5 without the store, and during a stop, --live exits with 0 and --ready with 1', async () => {
         const url = `postgres://127.0.0.1:${await freePort()}/none`;
-        await using program = await start({ DATABASE_URL: url });
+        await using program = await start({ DATABASE_URL: url, SHUTDOWN_DELAY_MS: '60000' });
         await program.logged('store unavailable');
         const ADMIN_PORT = new URL(program.adminUrl).port;
-        assert.deepEqual(await ask('--live', { ADMIN_PORT }), { code: 0, signal: null });
-        assert.deepEqual(await ask('--ready', { ADMIN_PORT }), { code: 1, signal: null });
-      });
-
-      test('6.5 during a stop --live exits with 0 and --ready with 1', async () => {
-        await using program = await start({ SHUTDOWN_DELAY_MS: '60000' });
-        program.process.kill('SIGTERM');
-        await program.logged('stopping');
-        const ADMIN_PORT = new URL(program.adminUrl).port;
-        assert.deepEqual(await ask('--live', { ADMIN_PORT }), { code: 0, signal: null });
-        assert.deepEqual(await ask('--ready', { ADMIN_PORT }), { code: 1, signal: null });
+        assert.deepEqual(await checks({ ADMIN_PORT }), [DONE, FAILED]);
+        await using other = await start({ SHUTDOWN_DELAY_MS: '60000' });
+        other.process.kill('SIGTERM');
+        await other.logged('stopping');
+        const port = new URL(other.adminUrl).port;
+        assert.deepEqual(await checks({ ADMIN_PORT: port }), [DONE, FAILED]);
       });
 
       test('6.5 both exit with 1 if nothing listens', async () => {
         const ADMIN_PORT = String(await freePort());
-        assert.deepEqual(await ask('--live', { ADMIN_PORT }), { code: 1, signal: null });
-        assert.deepEqual(await ask('--ready', { ADMIN_PORT }), { code: 1, signal: null });
+        assert.deepEqual(await checks({ ADMIN_PORT }), [FAILED, FAILED]);
       });
 
       test('6.5 a service that hangs makes both exit with 1', async () => {
@@ -528,11 +493,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         const ADMIN_PORT = new URL(program.adminUrl).port;
         program.process.kill('SIGSTOP');
         const began = performance.now();
-        const exits = await Promise.all([
-          ask('--live', { ADMIN_PORT }),
-          ask('--ready', { ADMIN_PORT }),
-        ]);
-        assert.deepEqual(exits, Array(2).fill({ code: 1, signal: null }));
+        assert.deepEqual(await checks({ ADMIN_PORT }), [FAILED, FAILED]);
         // The timeout of 2.5 s, and the start of two processes.
         assert.ok(performance.now() - began < 10_000);
       });
@@ -552,10 +513,10 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           t.skip('port 3001 is taken by another process');
           return;
         }
-        const exits = [await ask('--live', {}), await ask('--ready', {})];
+        const exits = await checks({});
         server.close();
-        assert.deepEqual(exits, Array(2).fill({ code: 0, signal: null }));
-        assert.deepEqual([...new Set(asked)], ['GET /live', 'GET /ready']);
+        assert.deepEqual(exits, [DONE, DONE]);
+        assert.deepEqual([...new Set(asked)].sort(), ['GET /live', 'GET /ready']);
       });
     });
 
@@ -681,21 +642,6 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
   });
 });
 
-/** Runs the program until it exits. Fails the test if it listens instead. */
-async function run(env: Record<string, string>) {
-  await using program = new Program({
-    PORT: '0',
-    HOST: '127.0.0.1',
-    DATABASE_URL: 'sqlite::memory:',
-    AUTH_PASSWORD: PASSWORD,
-    SIGNING_SECRET: SECRET,
-    ...env,
-  });
-  const listens = program.logged('listening').then(() => assert.fail('it listens'));
-  const exit = await Promise.race([program.exited, listens]);
-  return { exit, lines: (program.stdout + program.stderr).split('\n').filter(Boolean) };
-}
-
 /** Listens until disposed. Accepts connections and never responds. */
 async function listener() {
   const sockets = new Set<Socket>();
@@ -711,71 +657,14 @@ async function listener() {
   };
 }
 
-/** Runs a health check and resolves with its exit status. */
-function ask(argument: string, env: Record<string, string>) {
-  return new Program(env, [argument]).exited;
+/** Runs both health checks; resolves with their exits. */
+function checks(env: Record<string, string>) {
+  return Promise.all(['--live', '--ready'].map((argument) => new Program(env, [argument]).exited));
 }
 
 /** Returns the messages about the store so far. */
 function storeLines(program: Program): string[] {
   return program.log.map(({ message }) => message).filter((message) => /^store /.test(message));
-}
-
-/** Opens a connection that collects the bytes it receives. */
-async function open(url: string) {
-  const { hostname, port } = new URL(url);
-  const socket = connect(Number(port), hostname)
-    .setEncoding('latin1')
-    .on('error', () => {});
-  const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
-  let text = '';
-  socket.on('data', (part) => {
-    text += part;
-  });
-  await Promise.race([once(socket, 'connect'), closed]);
-  return {
-    socket,
-    closed,
-    text: () => text,
-    /** Resolves once the received text matches; rejects if the connection closes first. */
-    async received(pattern: RegExp) {
-      while (!pattern.test(text)) {
-        const ended = closed.then(() => assert.fail(`closed after: ${text}`));
-        await Promise.race([once(socket, 'data'), ended]);
-      }
-    },
-    [Symbol.asyncDispose]: async () => void socket.destroy(),
-  };
-}
-
-/** Sends `POST /users` without the end of its body, so it stays in flight until `finish`. */
-async function halfSent(url: string) {
-  const client = await open(url);
-  const body = '{"name":"Ann","email":"held@example.com"}';
-  client.socket.write('POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n');
-  client.socket.write(`Content-Length: ${body.length}\r\nExpect: 100-continue\r\n\r\n`);
-  await client.received(/^HTTP\/1\.1 100 Continue\r\n\r\n$/);
-  client.socket.write(body.slice(0, -5));
-  return {
-    ...client,
-    text: () => client.text().slice('HTTP/1.1 100 Continue\r\n\r\n'.length),
-    received: (pattern: RegExp) =>
-      client.received(new RegExp(`Continue\r\n\r\n.*${pattern.source}`, 's')),
-    finish: () => client.socket.write(body.slice(-5)),
-  };
-}
-
-/** Resolves once connections are refused. */
-async function refuses(url: string): Promise<void> {
-  const { hostname, port } = new URL(url);
-  for (let isOpen = true; isOpen; await pause(5)) {
-    const socket = connect(Number(port), hostname);
-    isOpen = await once(socket, 'connect').then(
-      () => true,
-      () => false,
-    );
-    socket.destroy();
-  }
 }
 
 /** Writes the next piece, if there is one. */
@@ -786,16 +675,14 @@ function write(socket: Socket, pieces: string[]): void {
 
 /** Checks the whole 408 for input that reached no route. */
 function assertTimeout(text: string): void {
-  const [head, body] = text.split('\r\n\r\n');
-  const [line, ...fields] = String(head).split('\r\n');
-  const headers = new Headers(fields.map((field) => field.split(': ') as [string, string]));
-  assert.match(String(line), /^HTTP\/1\.1 408 /);
+  const [{ status, headers, body } = assert.fail(text), ...others] = responsesIn(text);
+  assert.deepEqual([status, others], [408, []]);
   assert.equal(headers.get('content-type'), TEXT);
-  assert.equal(headers.get('content-length'), String(body?.length));
+  assert.equal(headers.get('content-length'), String(body.length));
   assert.equal(headers.get('x-content-type-options'), 'nosniff');
   assert.match(String(headers.get('x-request-id')), /^[A-Za-z0-9._-]{1,128}$/);
   assert.equal(headers.get('connection'), 'close');
-  assert.match(String(body), /^\S[^\r\n<>]+$/);
+  assert.match(body, /^\S[^\r\n<>]+$/);
 }
 
 /** Listens in front of Postgres. Closes every connection until told to forward them. */
@@ -837,17 +724,10 @@ async function openDoor(target: number) {
 }
 
 /** Inserts that many large users directly into the database. */
-async function insertMany(store: StoreName, url: string, count: number): Promise<void> {
-  const statement = `with recursive n(i) as (select 1 union all select i + 1 from n where i < ${count})
-    insert into users (name, email) select '${'\u{1F600}'.repeat(100)}', i || '@example.com' from n`;
-  if (store === 'sqlite') {
-    using database = new DatabaseSync(url.slice('sqlite:'.length));
-    database.exec(statement);
-    return;
-  }
-  const sql = postgres(url, { max: 1 });
-  await sql.unsafe(statement);
-  await sql.end({ timeout: 5 });
+function insertMany(url: string, count: number): void {
+  using database = new DatabaseSync(url.slice('sqlite:'.length));
+  database.exec(`with recursive n(i) as (select 1 union all select i + 1 from n where i < ${count})
+    insert into users (name, email) select '${'\u{1F600}'.repeat(100)}', i || '@example.com' from n`);
 }
 
 /** Returns the soft limit of open files, which started programs inherit. */
@@ -862,8 +742,7 @@ function openFiles(): number {
 async function prepare(program: Program): Promise<string> {
   const user = { name: 'Ann', email: 'ann@example.com' };
   assert.equal((await send(`${program.url}/users`, { method: 'POST', body: user })).status, 201);
-  const init = { method: 'POST', body: { id: USER, pw: PASSWORD } };
-  return `Bearer ${JSON.parse((await send(`${program.url}/token`, init)).body).token}`;
+  return `Bearer ${await token(program)}`;
 }
 
 interface BurstRequest {

@@ -1,9 +1,8 @@
-// The process of an attacker: runs one attack until it is killed, and counts its connections.
+// An attacker: opens connections, keeps them, and counts them.
 import { connect, type Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { connect as connectTls, createSecureContext } from 'node:tls';
 import { RECORD_CIPHER, Records, trafficSecret } from '../support/records.ts';
-import { ATTACKS } from './attacks.ts';
 
 /** What an attacker knows of the service. */
 export interface Target {
@@ -33,7 +32,6 @@ export interface Options {
 
 export type Act = (socket: Socket, number: number) => void;
 
-const REPORT_EVERY_MS = 100;
 const TICK_MS = 10;
 const PER_SECOND = { plain: 3_000, tls: 300 }; // A TLS handshake costs us as much as the service.
 
@@ -165,13 +163,4 @@ export class Attacker {
     socket.once(event, () => this.counts.opened++);
     socket.on('error', () => this.counts.failed++);
   }
-}
-
-if (import.meta.main) {
-  const target: Target = JSON.parse(process.argv[2]!);
-  const attack = ATTACKS.find(({ name }) => name === target.attack)!;
-  const attacker = new Attacker(target, attack.addresses);
-  attack.run(attacker);
-  setInterval(() => process.send?.(attacker.counts), REPORT_EVERY_MS);
-  process.on('disconnect', () => process.exit());
 }

@@ -107,7 +107,7 @@ async function besiege(service: Service, attack: Attack, slots: number) {
   await pause(PEACE_MS);
   const { port, adminPort, isTls } = service;
   const target: Target = { attack: attack.name, port, adminPort, isTls, slots, secret: SECRET };
-  const child = fork(join(import.meta.dirname, 'attacker.ts'), [JSON.stringify(target)]);
+  const child = fork(join(import.meta.dirname, 'run-attack.ts'), [JSON.stringify(target)]);
   let counts: Counts = { opened: 0, failed: 0 };
   child.on('message', (message: Counts) => {
     counts = message;

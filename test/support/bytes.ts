@@ -88,6 +88,34 @@ export async function open(url: string, options: Partial<NetConnectOpts> = {}) {
   };
 }
 
+/** Sends `POST /users` without the end of its body, so it stays in flight until `finish`. */
+export async function halfSent(url: string) {
+  const client = await open(url);
+  const body = '{"name":"Ann","email":"held@example.com"}';
+  const whole = request('POST /users', body, { fields: 'Expect: 100-continue\r\n' });
+  client.socket.write(whole.slice(0, -body.length));
+  await client.received(/^HTTP\/1\.1 100 Continue\r\n\r\n$/);
+  client.socket.write(body.slice(0, -5));
+  return {
+    ...client,
+    /** What was received since the 100. */
+    text: () => client.text().slice('HTTP/1.1 100 Continue\r\n\r\n'.length),
+    finish: () => client.socket.write(body.slice(-5)),
+  };
+}
+
+/** True if the server of `url` accepts connections. */
+export async function accepts(url: string): Promise<boolean> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  const isOpen = await once(socket, 'connect').then(
+    () => true,
+    () => false,
+  );
+  socket.destroy();
+  return isOpen;
+}
+
 /** The elements of a header's list in lower case, sorted. */
 export function items(value: string | null): string[] {
   return (value ?? '')
