@@ -10,7 +10,7 @@ import { newFolder } from './support/program.ts';
 const ROOT = join(import.meta.dirname, '..');
 
 /** Modules with only types produce no output. */
-const TYPES_ONLY = ['route.ts'];
+const TYPES_ONLY = ['route.ts', 'store/options.ts'];
 
 /** Ends the program once it listens, and writes its loaded modules to the file LOADED. */
 const PRELOAD = `

@@ -232,7 +232,7 @@ test('5.1 a connection whose server turned read-only is replaced', async (t) => 
     create function refuse() returns trigger language plpgsql as
       $$ begin raise exception 'cannot execute INSERT' using errcode = '25006'; end $$;
     create trigger refuse before insert on users execute function refuse()`);
-  const created = store.create({ name: 'Ada', email: 'ada@x' });
+  const created = store.create(newUser({ email: 'ada@x' }));
   await assert.rejects(created, { name: 'StoreUnavailable' });
   await new Promise((resolve) => setImmediate(resolve));
   assert.ok(log.some((line) => line.startsWith('connection lost') && /cannot execute/.test(line)));
