@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { copyFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { Agent, request as requestTls } from 'node:https';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
@@ -383,8 +383,9 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     const early = certificate('ec', ['20500101000000Z', '20510101000000Z']);
     const used = { cert: join(newFolder(), 'cert'), key: join(newFolder(), 'key') };
     const use = ({ TLS_CERT_FILE: cert, TLS_KEY_FILE: key }: typeof expired) => {
-      copyFileSync(cert, used.cert);
-      copyFileSync(key, used.key);
+      // Keeps the owner of the files, which is another user if the program runs in a container.
+      writeFileSync(used.cert, readFileSync(cert));
+      writeFileSync(used.key, readFileSync(key));
     };
     use(expired);
     await using program = await start({ TLS_CERT_FILE: used.cert, TLS_KEY_FILE: used.key });
