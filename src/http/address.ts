@@ -25,7 +25,7 @@ export function forwardedPrefix(headers: IncomingHttpHeaders, proxies: number): 
   return PREFIX.test(prefix) ? prefix : '';
 }
 
-/** A /48 counts like so many networks. It has 65,536 of them, and one client can own it (3.13, 6.17). */
+/** A /48 counts as this many networks. It has 65,536, and one client can own all of them (3.13, 6.17). */
 export const SITE_NETWORKS = 64;
 
 /**

@@ -16,7 +16,13 @@ import {
 } from '../http/message.ts';
 import { type Carrier, Exchange } from './exchange.ts';
 import type { Holder, Ledger, Network } from './ledger.ts';
-import { LINGER_MS, MAX_RECORD_BYTES, MAX_WAITING, REQUEST_BYTES } from './limits.ts';
+import {
+  LINGER_MS,
+  MAX_RECORD_BYTES,
+  MAX_RECORD_FACTOR,
+  MAX_WAITING,
+  REQUEST_BYTES,
+} from './limits.ts';
 
 export interface Handler {
   handle(exchange: Exchange): void; // processes one request; never throws
@@ -246,9 +252,9 @@ export class Connection implements Holder, Carrier {
     this.#end({ reason: 'refused', refusal });
   }
 
-  /** What TLS records have brought beyond their data: a record with one byte of data has 23. */
+  /** What TLS records have brought beyond their data. */
   get #recordBytes(): number {
-    return this.#transport.bytesRead - 32 * this.#socket.bytesRead;
+    return this.#transport.bytesRead - MAX_RECORD_FACTOR * this.#socket.bytesRead;
   }
 
   /** Closes the connection if its client keeps it without a reason. Call it every SWEEP_MS. */

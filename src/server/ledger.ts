@@ -33,8 +33,8 @@ const FRESH_MS = 1_000;
 // The time of a client that waits for us, so that a slow request outlives fresh connections of as many networks. With
 // 0, few networks could keep everyone out while the store is stuck.
 const WORKING_MS = FRESH_MS / 2;
-// A connection and a network count as at least so many idle connections: as much as a request with the greatest head,
-// or a handshake, holds. Otherwise clients that work are closed before idle ones that came at the same time.
+// A connection and a network count as at least this many idle connections, as much as a request with the greatest
+// head or a handshake holds. Otherwise working clients are closed before idle ones that came at the same time.
 const MODEST_CONNECTIONS = 2;
 
 export class Ledger<T extends Holder> {

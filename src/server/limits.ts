@@ -21,10 +21,11 @@ export const BACKLOG = 4096; // connections that the kernel queues before we acc
 // head that it did not finish, which no ledger sees.
 export const IDLE_PARSERS = 64;
 
-// Of TLS records without data between two sweeps. A byte of data makes up for 32. An update of keys has 27 bytes and
+// Of TLS records without data between two sweeps. An update of keys has 27 bytes and
 // takes 10 µs, so a connection gets 5 % of a core with them.
 export const MAX_RECORD_BYTES = 64 * KIBIBYTE;
-export const MAX_RECORD_FACTOR = 30; // A record of one byte of data has 23 bytes, or 30 in TLS 1.2.
+// Bytes of records that a byte of data allows: a record with one byte has 23, or 30 in TLS 1.2.
+export const MAX_RECORD_FACTOR = 32;
 
 export const SWEEP_MS = 500; // One timer checks all connections of a listener: 0.6 ms for 10,000.
 export const LINGER_MS = 2_000; // A closing connection is read for so long, so its client gets the response.

@@ -44,8 +44,8 @@ interface Keys {
 }
 
 /**
- * The keys of the writes that run, each with the symbol of its batch. The calls themselves would stay in memory:
- * V8 keeps the earlier tables of a map until it collects the old generation.
+ * The keys of the writes that run, each with the symbol of its batch. With the batch itself as the
+ * value, V8 moved finished calls to the old generation (`--trace-gc`).
  */
 export type RunningKeys = Map<number | string, symbol>;
 
