@@ -174,7 +174,8 @@ describe('1 configuration: bodies, origins, log, stop', {
     headers: {
       origin: 'https://app.example',
       'access-control-request-method': 'PATCH',
-      'access-control-request-headers': 'authorization,content-type,if-match,if-none-match',
+      'access-control-request-headers':
+        'authorization,content-type,if-match,traceparent,tracestate',
     },
   };
 
@@ -215,8 +216,9 @@ describe('1 configuration: bodies, origins, log, stop', {
       const methods = items(headers.get('access-control-allow-methods'));
       for (const method of ['get', 'put', 'patch', 'delete']) assert.ok(methods.includes(method));
       const fields = items(headers.get('access-control-allow-headers'));
-      const expected = ['authorization', 'content-type', 'if-match', 'if-none-match'];
-      assert.deepEqual(fields, [...expected, 'x-request-id']);
+      const conditions = 'if-match if-none-match';
+      const expected = `authorization content-type ${conditions} traceparent tracestate x-request-id`;
+      assert.deepEqual(fields, expected.split(' '));
     });
   }
 
