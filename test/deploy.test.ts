@@ -198,16 +198,31 @@ describe('the alerts', () => {
   });
 });
 
-describe('compose.yaml', () => {
-  const text = readFileSync(join(ROOT, 'compose.yaml'), 'utf8');
-  const service = /^ {2}service:\n((?: {4}.*\n|\n)+)/m.exec(text)![1]!;
+for (const file of ['compose.yaml', 'deploy/litestream/compose.yaml']) {
+  describe(file, () => {
+    const text = readFileSync(join(ROOT, file), 'utf8');
+    const service = /^ {2}service:\n((?: {4}.*\n|\n)+)/m.exec(text)![1]!;
 
-  test('users need a token', () => assert.match(service, /^ {6}PROTECT_USERS: "true"/m));
+    test('users need a token', () => assert.match(service, /^ {6}PROTECT_USERS: "true"/m));
 
-  test('every port is published on the loopback interface only', () => {
-    const ports = [...text.matchAll(/^ {6}- "?([\d.:]+:\d+)"?/gm)].map(([, port]) => port);
-    assert.deepEqual(ports, ['127.0.0.1:3000:3000', '127.0.0.1:3001:3001']);
+    test('every port is published on the loopback interface only', () => {
+      const ports = [...text.matchAll(/^ {6}- "?([\d.:]+:\d+)"?/gm)].map(([, port]) => port);
+      assert.deepEqual(ports, ['127.0.0.1:3000:3000', '127.0.0.1:3001:3001']);
+    });
   });
+}
+
+test('Litestream runs as the user of the image, on its file, with the log left to it', () => {
+  const text = readFileSync(join(ROOT, 'deploy/litestream/compose.yaml'), 'utf8');
+  const [, user] = /^USER (.+)$/m.exec(readFileSync(join(ROOT, 'Dockerfile'), 'utf8'))!;
+  assert.equal(/^ {4}user: "(.+)"/m.exec(text)?.[1], user);
+  const url = /^ {6}DATABASE_URL: (\S+)/m.exec(text)![1]!;
+  const [, path] = /^sqlite:(.+)\?wal_autocheckpoint=0$/.exec(url)!;
+  const configuration = readFileSync(join(ROOT, 'deploy/litestream/litestream.yml'), 'utf8');
+  assert.equal(/path: (.+)/.exec(configuration)?.[1], path);
+  const version = /litestream:([\d.]+)/.exec(text)![1]!;
+  const tested = readFileSync(join(ROOT, 'test/faults/litestream.test.ts'), 'utf8');
+  assert.ok(tested.includes(`litestream@v${version}'`));
 });
 
 describe('kubernetes.yaml', () => {

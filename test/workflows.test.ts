@@ -1,19 +1,18 @@
 // .github/workflows: actionlint checks them, and their shell scripts if shellcheck is installed; zizmor their security.
 import assert from 'node:assert/strict';
-import { execFile, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { promisify } from 'node:util';
 import { find } from './support/daemon.ts';
 import { newFolder } from './support/program.ts';
-import { fill, requireTools, whyNoGo } from './support/tools.ts';
+import { goProgram, requireTools } from './support/tools.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const MODULE = 'github.com/rhysd/actionlint/cmd/actionlint@v1.7.12';
 
 const files = globSync('.github/workflows/*.yml', { cwd: ROOT }).sort();
-const { program, reason } = await actionlint();
+const { program, reason } = await goProgram('actionlint', MODULE);
 
 requireTools(reason);
 
@@ -83,20 +82,3 @@ test('a release publishes only after every job that checks', () => {
     assert.deepEqual(missing, [], name);
   }
 });
-
-/** Returns this machine's actionlint, or one built with Go; otherwise the reason to skip. */
-async function actionlint(): Promise<{
-  readonly program: string;
-  readonly reason: string | false;
-}> {
-  const installed = find('actionlint');
-  if (installed !== undefined) return { program: installed, reason: false };
-  const noGo = whyNoGo();
-  if (noGo) return { program: '', reason: `actionlint is not installed, and ${noGo}` };
-  const folder = newFolder();
-  const options = { cwd: folder, env: { ...process.env, GOBIN: folder, GOFLAGS: '-mod=mod' } };
-  const fault = await fill(folder, 'actionlint', () =>
-    promisify(execFile)('go', ['install', MODULE], options),
-  );
-  return { program: join(folder, 'actionlint'), reason: fault ?? false };
-}

@@ -11,6 +11,7 @@ export type { Store, StoreOptions };
  * @throws an Error with one line if a SQLite file can't be opened
  */
 export async function openStore(database: Database, options: StoreOptions): Promise<Store> {
-  if (database.engine === 'sqlite') return openSqlite(database.path, options);
+  if (database.engine === 'sqlite')
+    return openSqlite(database.path, options, database.autocheckpoint);
   return openPostgres(database, options);
 }

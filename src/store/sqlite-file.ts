@@ -39,12 +39,18 @@ const filesOf = (path: string) => ['', '-wal', '-shm'].map((end) => path + end);
  * Opens the file, migrates it and passes it to `use`. Creates the file and its folder if missing.
  * @throws an Error with one line that says what an operator can do
  */
-export async function openFile<T>(path: string, now: () => number, use: (db: DatabaseSync) => T) {
+export async function openFile<T>(
+  path: string,
+  now: () => number,
+  use: (db: DatabaseSync) => T,
+  autocheckpoint = true,
+) {
   const sqlite = process.getBuiltinModule('node:sqlite'); // loaded only if the settings choose it
   const db = new sqlite.DatabaseSync(path, { timeout: 0, open: false }); // 5.2
   try {
     if (path !== ':memory:') prepareFile(path);
     db.open();
+    if (!autocheckpoint) db.exec('pragma wal_autocheckpoint = 0'); // of this connection only
     await retry(() => migrate(db), now() + OPEN_TIMEOUT_MS, now);
     return use(db);
   } catch (err) {

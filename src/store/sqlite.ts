@@ -19,8 +19,9 @@ const OTHER_FIELDS = FIELD_NAMES.filter((field) => field !== 'email');
 
 type Write = () => WriteResult;
 
-export function openSqlite(path: string, options: StoreOptions): Promise<Store> {
-  return openFile(path, options.now, (db) => createStore(path, db, options));
+export function openSqlite(path: string, options: StoreOptions, autocheckpoint = true) {
+  const use = (db: DatabaseSync) => createStore(path, db, options);
+  return openFile(path, options.now, use, autocheckpoint);
 }
 
 function createStore(path: string, db: DatabaseSync, options: StoreOptions): Store {

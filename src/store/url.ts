@@ -1,8 +1,13 @@
 // Parses DATABASE_URL: `sqlite:PATH`, or a connection URI of libpq (PostgreSQL manual, libpq,
 // "Connection URIs"). Error messages quote no part of the URL, because it can contain a secret.
 
-/** The path of SQLite is a file, or `:memory:`. */
-export type Database = PostgresDatabase | { readonly engine: 'sqlite'; readonly path: string };
+export type Database = PostgresDatabase | SqliteDatabase;
+
+interface SqliteDatabase {
+  readonly engine: 'sqlite';
+  readonly path: string; // a file, or `:memory:`
+  readonly autocheckpoint?: false; // another program merges the write-ahead log into the file
+}
 
 /** One database on one or more hosts. */
 export type PostgresDatabase = Readonly<NonNullable<ReturnType<typeof parsePostgres>>>;
@@ -43,8 +48,10 @@ const POSTGRES_URL =
  */
 export function parseDatabaseUrl(url: string): Database | undefined {
   // SQLite would open `file:` as a URI (sqlite.org/uri.html). Other programs take `//` and a query.
-  const sqlite = /^sqlite:(?!file:|\/\/)([^\0?]+)$/.exec(url);
-  return sqlite ? { engine: 'sqlite', path: sqlite[1]! } : parsePostgres(url);
+  const sqlite = /^sqlite:(?!file:|\/\/)([^\0?]+)(\?wal_autocheckpoint=0)?$/.exec(url);
+  if (sqlite === null) return parsePostgres(url);
+  const database = { engine: 'sqlite', path: sqlite[1]! } as const;
+  return sqlite[2] === undefined ? database : { ...database, autocheckpoint: false };
 }
 
 /** Describes the database without its credentials (1.7). */

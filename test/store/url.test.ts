@@ -33,9 +33,15 @@ describe('SQLite', () => {
       assert.deepEqual(parseDatabaseUrl(url), { engine: 'sqlite', path }));
   }
 
+  test('1 DATABASE_URL: another program can merge the log', () => {
+    const database = parseDatabaseUrl('sqlite:service.db?wal_autocheckpoint=0');
+    assert.deepEqual(database, { engine: 'sqlite', path: 'service.db', autocheckpoint: false });
+  });
+
   for (const rest of [
     ...['file:data.db', 'file:data.db?mode=memory', 'file::memory:', 'file:///data/a.db'],
     ...['//data.db', '///data/a.db', '//host/a.db', 'data.db?mode=ro', ':memory:?cache=shared'],
+    ...['a.db?wal_autocheckpoint=1000', 'a.db?wal_autocheckpoint=0&mode=ro'],
   ]) {
     test(`1 DATABASE_URL: the URI sqlite:${rest} is refused`, () =>
       assert.equal(parseDatabaseUrl(`sqlite:${rest}`), undefined));

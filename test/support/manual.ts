@@ -31,6 +31,8 @@ export type Treatment =
   | 'promtool'
   /** nginx, in test/proxies/cache.test.ts. */
   | 'nginx'
+  /** Object storage, so no test runs it. test/faults/litestream.test.ts runs Litestream itself. */
+  | 'bucket'
   /** HAProxy, whose examples no test runs. */
   | 'haproxy'
   /**
@@ -52,6 +54,7 @@ export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
   'Database password': ['compose', 'postgres', 'postgres'],
   'TLS files': ['tls'],
   'Backup and restore': ['engine', 'engine', 'compose', 'compose'],
+  Litestream: ['bucket', 'bucket'],
   Sizing: ['nginx', 'haproxy'],
   'Behind a cache or a compressing proxy': ['nginx'],
   Metrics: ['promtool', 'promtool'],

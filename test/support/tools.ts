@@ -1,13 +1,14 @@
 // Third-party programs for the tests. Tests whose program is missing are skipped, and one line
 // names it. With REQUIRE_TOOLS=1, a missing program is a failure, but no failed assertion.
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { tmpdir, userInfo } from 'node:os';
+import { basename, join } from 'node:path';
 import { test } from 'node:test';
+import { promisify } from 'node:util';
 import { find } from './daemon.ts';
 
-/** Minor version of Go 1 that oapi-codegen and actionlint need. */
+/** Minor version of Go 1 that oapi-codegen, actionlint and Litestream need. */
 const GO_MINOR_VERSION = 25;
 
 /** With REQUIRE_TOOLS=1, adds a test that fails if there is a reason to skip tests. */
@@ -57,6 +58,23 @@ export function whyNoGo(): string | false {
   } catch (err) {
     return `go can't be run: ${causeOf(err as Error)}`;
   }
+}
+
+/**
+ * Returns this machine's program, or one that Go builds from a module in a folder that later runs use too;
+ * otherwise the reason to skip.
+ */
+export async function goProgram(name: string, module: string) {
+  const installed = find(name);
+  if (installed !== undefined) return { program: installed, reason: false } as const;
+  const noGo = whyNoGo();
+  if (noGo) return { program: '', reason: `${name} is not installed, and ${noGo}` };
+  const folder = join(tmpdir(), `notes-users-${basename(module)}-${userInfo().uid}`);
+  const env = { ...process.env, GOBIN: folder, GOFLAGS: '-mod=mod', CGO_ENABLED: '0' };
+  const reason = await fill(folder, name, () =>
+    promisify(execFile)('go', ['install', module], { cwd: folder, env }),
+  );
+  return { program: join(folder, name), reason: reason ?? false } as const;
 }
 
 function markerOf(folder: string): string {
