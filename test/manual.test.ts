@@ -32,7 +32,7 @@ const KUBECTL = find('kubectl');
 const VALIDATOR = find('kubernetes-validate');
 const LANGUAGES = {
   ...{ engine: 'sh', registry: 'sh', qemu: 'sh', compose: 'sh', kubectl: 'sh', tls: 'sh' },
-  ...{ postgres: 'sql', promtool: 'yaml', nginx: 'nginx', haproxy: 'haproxy' },
+  ...{ postgres: 'sql', promtool: 'yaml', nginx: 'nginx' },
 };
 
 describe('the manual', () => {

@@ -13,7 +13,7 @@ import { Container, engine, inspect, NO_IMAGE } from './engine.ts';
 const MOST_IDLE_MIB = 32;
 
 describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
-  // The times are for docs/operations.md. They depend on the machine's load, so none is asserted.
+  // The times depend on the machine's load, so none is asserted.
   test('it responds after docker run', async (t) => {
     const times = await measured(5, async () => {
       await using container = new Container();

@@ -31,8 +31,6 @@ export type Treatment =
   | 'promtool'
   /** nginx, in test/proxies/cache.test.ts. */
   | 'nginx'
-  /** HAProxy, whose examples no test runs. */
-  | 'haproxy'
   /**
    * The service with TLS, and a stand-in for docker, in test/manual.test.ts. Also a container
    * without TLS, in test/image/operations.test.ts.
@@ -52,7 +50,7 @@ export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
   'Database password': ['compose', 'postgres', 'postgres'],
   'TLS files': ['tls'],
   'Backup and restore': ['engine', 'engine', 'compose', 'compose'],
-  Sizing: ['nginx', 'haproxy'],
+  Sizing: ['nginx'],
   'Behind a cache or a compressing proxy': ['nginx'],
   Metrics: ['promtool', 'promtool'],
 };
