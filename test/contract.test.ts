@@ -19,10 +19,7 @@ test('every rule has code and a test, and every citation names a rule', () => {
 
 test('every variable has a rule, and every rule of section 1 a variable', () => {
   const named = ruleIds(contract).filter((id) => id.startsWith('1 '));
-  assert.deepEqual(
-    named,
-    VARIABLES.map((name) => `1 ${name}`),
-  );
+  assert.deepEqual(named.sort(), VARIABLES.map((name) => `1 ${name}`).sort());
 });
 
 test('every route has a rule that begins with it', () => {
