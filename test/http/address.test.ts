@@ -7,7 +7,7 @@ import {
   forwardedPrefix,
   plainAddress,
 } from '../../src/http/address.ts';
-import { Exchange } from '../../src/server/exchange.ts';
+import { Exchange } from '../../src/http/exchange.ts';
 
 const SOCKET = '203.0.113.9';
 
