@@ -17,7 +17,7 @@ export interface Block {
 export type Treatment =
   /** A container engine, in test/image/operations.test.ts. */
   | 'engine'
-  /** A container engine and a registry on this machine, in test/image/operations.test.ts. */
+  /** `docker build` and `docker push` to a registry, which no test runs. */
   | 'registry'
   /** A container engine and qemu, with IMAGE=full, in test/image/operations.test.ts. */
   | 'qemu'
