@@ -19,6 +19,7 @@ const METHODS: Readonly<Record<string, string>> = {
   '/token': 'options, post',
   '/notes': 'get, head, options',
   '/protected': 'get, head, options',
+  '/docs': 'get, head, options',
   '/users': 'get, head, options, post',
   '/users/1': 'delete, get, head, options, patch, put',
   '/users/no-id': 'delete, get, head, options, patch, put',
@@ -147,6 +148,7 @@ describe('2 paths', { timeout: 300_000 }, () => {
       ['/users/1', 304, bearer + none],
       ['/users/999999', 404, bearer],
       ['/nowhere', 404, ''],
+      ['/docs', 200, ''],
     ] as const) {
       const [get, head] = [
         await ask(`GET ${path}`, { fields }),
