@@ -122,3 +122,13 @@ test('3.13 only wrong Basic credentials count, and the lock is for Basic credent
   assert.equal(basic(`Basic ${PAIR}`), '429 Too Many Requests Retry-After 60');
   assert.deepEqual([basic(), bearer()], [BASIC, INVALID]);
 });
+
+test('3.13 an Authorization header that is not two parts does not count', () => {
+  for (const form of FORMS) {
+    const auth = services({ limit: 1 });
+    for (const sent of [form('Basic', PAIR), form('Basic', 'x')]) {
+      assert.equal(refusal('basic', '/protected', sent, auth), BASIC, sent.join());
+    }
+    assert.equal(refusal('basic', '/protected', [`Basic ${PAIR}`], auth), undefined);
+  }
+});

@@ -105,6 +105,7 @@ describe('Basic credentials are canonical base64', () => {
     ['ådmin:pass:wörd', `${right} `, false],
     ['ådmin:pass:wörd', `${right.slice(0, 4)}\n${right.slice(4)}`, false],
     ['ådmin:pass:wörd', base64(right), false],
+    ['a:\ufffd', base64('a:\xff', 'latin1'), false],
     ['a:bb', 'YTpiYh==', false], // unused bits
     ['a:bb', 'YTpiYg', false],
     ['a:\u00e9', 'YTplzIE=', true], // e and its accent
