@@ -20,9 +20,9 @@ async function read(
   { accepts = ['json', 'form'] as readonly MediaType[], method = 'POST', limitBytes = 1000 } = {},
 ): Promise<unknown> {
   const buffers = pieces.map((piece) => Buffer.from(piece as string));
-  const bytes = Buffer.concat(buffers).length;
-  const length = { 'content-length': String(bytes) };
-  const all = { ...('transfer-encoding' in headers ? {} : length), ...headers };
+  const bytes = buffers.reduce((sum, { length }) => sum + length, 0);
+  const declared = { 'content-length': String(bytes) };
+  const all = { ...('transfer-encoding' in headers ? {} : declared), ...headers };
   const req = Object.assign(Readable.from(buffers), { headers: all, method, httpVersionMinor: 1 });
   const states: string[] = [];
   let held = 0;
