@@ -6,7 +6,7 @@ import { Credential } from '../../src/auth/credential.ts';
 import { Tokens } from '../../src/auth/jwt.ts';
 import { FailureLimiter } from '../../src/auth/limiter.ts';
 import { HttpError } from '../../src/http/errors.ts';
-import type { Exchange } from '../../src/server/exchange.ts';
+import type { Exchange } from '../../src/http/exchange.ts';
 
 const tokens = new Tokens({ id: 'admin', name: 'Ada' }, ['x'.repeat(32)], () => 1_800_000_000);
 const TOKEN = tokens.issue();

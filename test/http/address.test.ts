@@ -1,13 +1,15 @@
 // The address of a client, and the keys of its failure counters.
 import assert from 'node:assert/strict';
+import { isIP } from 'node:net';
 import { describe, test } from 'node:test';
+import fc from 'fast-check';
 import {
   clientAddress,
   counterKeys,
   forwardedPrefix,
   plainAddress,
 } from '../../src/http/address.ts';
-import { Exchange } from '../../src/server/exchange.ts';
+import { Exchange } from '../../src/http/exchange.ts';
 
 const SOCKET = '203.0.113.9';
 
@@ -91,6 +93,17 @@ describe('the client’s address', () => {
   for (const [socket, address] of PLAIN) {
     test(`"${socket}" is ${address}`, () => assert.equal(plainAddress(socket), address));
   }
+
+  test('the entry is that of a split list', () => {
+    const entry = fc.constantFrom('', ' ', '192.0.2.1', '2001:db8::1', 'unknown');
+    const entries = fc.array(entry, { maxLength: 6 });
+    const isEqual = (list: readonly string[], proxies: number) => {
+      const address = list.at(-proxies)?.trim() ?? '';
+      const expected = isIP(address) ? address : SOCKET;
+      assert.equal(clientAddress(SOCKET, list.join(','), proxies), expected);
+    };
+    fc.assert(fc.property(entries, fc.integer({ min: 1, max: 7 }), isEqual));
+  });
 });
 
 describe('the keys of counters', () => {

@@ -5,9 +5,9 @@ import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
 import { readBody } from '../../src/http/body.ts';
+import type { Exchange } from '../../src/http/exchange.ts';
 import type { MediaType } from '../../src/http/media.ts';
 import { hasBody } from '../../src/http/message.ts';
-import type { Exchange } from '../../src/server/exchange.ts';
 
 type Headers = Record<string, string>;
 const JSON_TYPE = { 'content-type': 'application/json' };
