@@ -40,7 +40,9 @@ const TRACEPARENT =
   /^(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[^,]*)?$/;
 
 const CORS_EXPOSED = 'ETag, Link, Location, Retry-After, X-Request-Id';
-const CORS_ALLOWED = 'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id';
+// Tracing libraries send `tracestate` with `traceparent` (W3C Trace Context, section 3.3).
+const CORS_ALLOWED =
+  'Authorization, Content-Type, If-Match, If-None-Match, traceparent, tracestate, X-Request-Id';
 const CORS_MAX_AGE_SECONDS = 7200;
 
 export class Pipeline implements Handler {

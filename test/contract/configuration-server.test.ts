@@ -134,7 +134,8 @@ describe('1 configuration: bodies, origins, log, stop', {
     headers: {
       origin: 'https://app.example',
       'access-control-request-method': 'PATCH',
-      'access-control-request-headers': 'authorization,content-type,if-match,if-none-match',
+      'access-control-request-headers':
+        'authorization,content-type,if-match,traceparent,tracestate',
     },
   };
 
@@ -149,7 +150,8 @@ describe('1 configuration: bodies, origins, log, stop', {
 
   test('1 CORS_ORIGIN: every response allows it, whatever the Origin, and a preflight needs no token', async () => {
     const exposed = 'etag, link, location, retry-after, x-request-id';
-    const fields = 'authorization, content-type, if-match, if-none-match, x-request-id';
+    const fields =
+      'authorization, content-type, if-match, if-none-match, traceparent, tracestate, x-request-id';
     const methods = 'delete, get, head, options, patch, put';
     const list = (headers: Headers, name: string) =>
       items(headers.get(`access-control-${name}`)).join(', ');
