@@ -26,7 +26,7 @@ const USAGE = `Usage: npm run bench -- [options]
   --only a,b        only these, and the baseline: ${Object.keys(CONTESTANTS).join(', ')}
   --rounds N        counted rounds (7)
   --seconds N       of load a run, a whole number (1)
-  --publish         writes the table to docs/results/ and docs/performance.md
+  --publish         writes the table to docs/performance.md
   --smoke           one short round: does it work?
   --compare DIR     instead: CPU per request of this checkout against the one in DIR
   --guard           instead: CPU per request against the ratios of guard.json; fails 10 % above

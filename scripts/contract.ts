@@ -46,9 +46,10 @@ export function mapRules(
   return { rules, faults };
 }
 
-/** Returns the ids of the rules in order. The id of a variable is `1 NAME`. */
+/** Returns the ids of the rules in order. "1 A, B" is a rule of each of these variables: `1 A`, `1 B`. */
 export function ruleIds(contract: string): readonly string[] {
-  return [...contract.matchAll(/^- \*\*(\d\.\d+|1 [A-Z_]+)\*\* /gm)].map(([, id]) => id!);
+  const items = contract.matchAll(/^- \*\*(\d\.\d+|1 [A-Z_]+(?:, [A-Z_]+)*)\*\* /gm);
+  return [...items].flatMap(([, ids]) => ids!.replaceAll(', ', ', 1 ').split(', '));
 }
 
 /** Returns the citations in src, scripts and db. A row of src/config.ts cites its variable's rule. */

@@ -1,4 +1,4 @@
-// Measurements in docs/results/: one file each, with its command, commit and date.
+// Measurements in docs/results/ and docs/performance.md, each with its command, commit and date.
 // `node scripts/results.ts` prints how many commits have touched src since each was measured.
 import { execFileSync } from 'node:child_process';
 import { globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -7,7 +7,7 @@ import { join } from 'node:path';
 const ROOT = join(import.meta.dirname, '..');
 const FOLDER = join(ROOT, 'docs/results');
 
-/** One measurement: docs/results/NAME.md, and the same in the page if there is one, after `<!-- results NAME -->`. */
+/** One measurement: in the page, if there is one, after `<!-- results NAME -->`; otherwise in docs/results/NAME.md. */
 export interface Measurement {
   readonly name: string;
   readonly page?: string;
@@ -22,7 +22,10 @@ export function publish({ name, page, command, conditions, text }: Measurement):
   const date = new Date().toISOString().slice(0, 10);
   const facts = `\`${command}\` on commit ${git('rev-parse', '--short=7', 'HEAD')}, ${date}`;
   const result = `${facts}: ${conditions}.\n\n${text}\n`;
-  if (page !== undefined) putInto(page, name, result);
+  if (page !== undefined) {
+    putInto(page, name, result);
+    return;
+  }
   mkdirSync(FOLDER, { recursive: true });
   writeFileSync(join(FOLDER, `${name}.md`), result);
 }
@@ -41,12 +44,10 @@ function git(...args: string[]): string {
 }
 
 if (import.meta.main) {
-  for (const file of globSync('*.md', { cwd: FOLDER }).sort()) {
-    const commit = /on commit ([0-9a-f]{7,40}),/.exec(
-      readFileSync(join(FOLDER, file), 'utf8'),
-    )?.[1];
+  for (const file of globSync(['docs/results/*.md', 'docs/performance.md'], { cwd: ROOT }).sort()) {
+    const commit = /on commit ([0-9a-f]{7,40}),/.exec(readFileSync(join(ROOT, file), 'utf8'))?.[1];
     if (commit === undefined) throw new Error(`${file} names no commit`);
     const age = git('rev-list', '--count', `${commit}..HEAD`, '--', 'src');
-    console.log(`docs/results/${file}: ${age} commits have touched src since ${commit}`);
+    console.log(`${file}: ${age} commits have touched src since ${commit}`);
   }
 }

@@ -6,6 +6,7 @@ import { setImmediate } from './clock.ts';
 import { clientAddress } from './http/address.ts';
 import { readBody } from './http/body.ts';
 import { HttpError } from './http/errors.ts';
+import type { Exchange } from './http/exchange.ts';
 import { MEDIA_TYPES } from './http/media.ts';
 import { checkMessage, hasBody } from './http/message.ts';
 import { percentDecode } from './http/query.ts';
@@ -14,7 +15,6 @@ import { type Resource, Router } from './http/router.ts';
 import type { RequestField } from './ops/log.ts';
 import type { Route, RouteTable, Services } from './route.ts';
 import type { Handler } from './server/connection.ts';
-import type { Exchange } from './server/exchange.ts';
 
 interface PipelineOptions {
   readonly routes: RouteTable;

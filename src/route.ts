@@ -1,9 +1,9 @@
 // Types of the route table.
 import type { Access, AuthServices } from './auth/access.ts';
+import type { Exchange } from './http/exchange.ts';
 import type { MediaType } from './http/media.ts';
 import type { Reply } from './http/reply.ts';
 import type { StaticDocument } from './http/static.ts';
-import type { Exchange } from './server/exchange.ts';
 import type { UserStore } from './user.ts';
 
 /** Everything that handlers use besides the request. All requests share it. */

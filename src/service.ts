@@ -10,7 +10,7 @@ import { type Config, readTls } from './config.ts';
 import { readDocuments } from './docs.ts';
 import { adminHandler } from './ops/admin.ts';
 import type { Log } from './ops/log.ts';
-import { Metrics } from './ops/metrics.ts';
+import { Metrics, maxFiles } from './ops/metrics.ts';
 import { Pipeline } from './pipeline.ts';
 import { routes } from './routes.ts';
 import { adminLimits, apiLimits } from './server/limits.ts';
@@ -102,15 +102,14 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
       log.error('request failed', { requestId, traceId, cause: causeOf(fault) }); // 2.9
     },
   });
-  const constrained = process.constrainedMemory();
-  const { heap_size_limit: heapLimitBytes } = getHeapStatistics();
-  const limits = apiLimits(
-    config.MEMORY_LIMIT_BYTES,
-    constrained,
-    totalmem(),
-    heapLimitBytes,
-    !!tls,
-  );
+  const resourceLimits = {
+    settingBytes: config.MEMORY_LIMIT_BYTES,
+    groupBytes: process.constrainedMemory(),
+    machineBytes: totalmem(),
+    heapLimitBytes: getHeapStatistics().heap_size_limit,
+    maxFiles: maxFiles() ?? Number.POSITIVE_INFINITY,
+  };
+  const limits = apiLimits(resourceLimits, !!tls);
   const timeouts = {
     idleTimeoutMs: config.IDLE_TIMEOUT_MS,
     unreadTimeoutMs: UNREAD_TIMEOUT_MS + DATABASE_TIMEOUT_MS, // 6.3

@@ -19,10 +19,7 @@ test('every rule has code and a test, and every citation names a rule', () => {
 
 test('every variable has a rule, and every rule of section 1 a variable', () => {
   const named = ruleIds(contract).filter((id) => id.startsWith('1 '));
-  assert.deepEqual(
-    named,
-    VARIABLES.map((name) => `1 ${name}`),
-  );
+  assert.deepEqual(named.sort(), VARIABLES.map((name) => `1 ${name}`).sort());
 });
 
 test('every route has a rule that begins with it', () => {
@@ -68,31 +65,22 @@ describe('citations', () => {
   }
 });
 
-describe('an error in the map is reported', () => {
+test('an error in the map is reported', () => {
   const rule = '- **2.1** A claim.\n';
   const code = { file: 'src/a.ts', line: 3, rules: ['2.1'] };
   const named = { file: 'test/a.test.ts', line: 7, rules: ['2.1'] };
-  for (const { why, text = rule, codes = [code], tests = [named], fault } of [
-    { why: 'a rule without code', codes: [], fault: '2.1: no code cites it' },
-    { why: 'a rule without a test', tests: [], fault: '2.1: no test is named after it' },
-    {
-      why: 'a comment that cites an unknown rule',
-      codes: [{ ...code, rules: ['2.1', '2.2'] }],
-      fault: 'src/a.ts:3: cites unknown rule 2.2',
-    },
-    {
-      why: 'a test that cites an unknown rule',
-      tests: [{ ...named, rules: ['2.1', '2.2'] }],
-      fault: 'test/a.test.ts:7: cites unknown rule 2.2',
-    },
-    { why: 'a number used twice', text: rule + rule, fault: '2.1: defined twice' },
-  ]) {
-    test(why, () => assert.ok(mapRules(text, codes, tests).faults.includes(fault)));
+  const unknown = { rules: ['2.1', '2.2'] };
+  for (const [fault, text, codes, tests] of [
+    [undefined, rule, [code], [named]],
+    ['2.1: no code cites it', rule, [], [named]],
+    ['2.1: no test is named after it', rule, [code], []],
+    ['src/a.ts:3: cites unknown rule 2.2', rule, [{ ...code, ...unknown }], [named]],
+    ['test/a.test.ts:7: cites unknown rule 2.2', rule, [code], [{ ...named, ...unknown }]],
+    ['2.1: defined twice', rule + rule, [code], [named]],
+  ] as const) {
+    const expected = fault === undefined ? [] : [fault];
+    assert.deepEqual(mapRules(text, codes, tests).faults, expected);
   }
-
-  test('a complete map has none', () => {
-    assert.deepEqual(mapRules(rule, [code], [named]).faults, []);
-  });
 });
 
 test('a reader that closes the pipe early causes no error', () => {

@@ -14,25 +14,10 @@ const ROOT = join(import.meta.dirname, '..');
 const ALERTS = join(ROOT, 'deploy/alerts.yaml');
 const PROMTOOL = { skip: WITHOUT_PROMTOOL };
 
-interface Panel {
-  readonly id: number;
-  readonly type: string;
-  readonly title: string;
-  readonly datasource?: object;
-  readonly gridPos: Readonly<Record<'x' | 'y' | 'w' | 'h', number>>;
-  readonly targets?: readonly { readonly datasource: object; readonly expr: string }[];
-}
-
-interface Variable {
-  readonly name: string;
-  readonly type: string;
-  readonly definition?: string;
-}
-
-const dashboard = JSON.parse(readFileSync(join(ROOT, 'deploy/grafana.json'), 'utf8'));
-const panels: readonly Panel[] = dashboard.panels;
-const variables: readonly Variable[] = dashboard.templating.list;
-const targets = panels.flatMap(({ targets: own = [] }) => own);
+const dashboard: {
+  readonly panels: readonly { readonly targets?: readonly { readonly expr: string }[] }[];
+} = JSON.parse(readFileSync(join(ROOT, 'deploy/grafana.json'), 'utf8'));
+const targets = dashboard.panels.flatMap(({ targets: own = [] }) => own);
 
 /** The expressions of the alerts, of one or several lines. */
 const alerts = [
@@ -87,12 +72,6 @@ describe('names', () => {
   });
   after(() => program?.[Symbol.asyncDispose]());
 
-  test('the names in an expression are found', () => {
-    const expression = 'sum by (a, b) (rate(x_count{c="d", e!=""}[5m])) / y:z > 0.5';
-    assert.deepEqual(metricsOf(expression), ['x_count', 'y:z']);
-    assert.deepEqual(labelsOf(expression), ['c', 'e', 'a', 'b']);
-  });
-
   for (const { what, expressions } of [
     { what: 'the dashboard uses', expressions: targets.map(({ expr }) => filledIn(expr)) },
     { what: 'the alerts use', expressions: alerts },
@@ -118,15 +97,6 @@ describe('names', () => {
     });
   }
 
-  test("the dashboard's variables use a metric of the page", () => {
-    const queries = variables.filter(({ type }) => type === 'query');
-    assert.ok(queries.length > 0);
-    for (const { definition } of queries) {
-      const [, name] = /^label_values\(([a-z_]+)/.exec(definition!)!;
-      assert.ok(page.names.has(name!), definition!);
-    }
-  });
-
   test('every metric of the page is shown on the dashboard', () => {
     const metricOf = (name: string) => name.replace(/_(bucket|sum|count)$/, '');
     const shown = targets.flatMap(({ expr }) => metricsOf(filledIn(expr))).map(metricOf);
@@ -136,41 +106,6 @@ describe('names', () => {
 });
 
 describe('the dashboard', () => {
-  test('has the shape of Grafana 10, and no id of another Grafana', () => {
-    assert.equal(dashboard.schemaVersion, 38);
-    assert.ok(dashboard.title && dashboard.uid);
-    assert.ok(!('id' in dashboard) && !('__inputs' in dashboard));
-  });
-
-  test('every panel uses the data source that the reader selects', () => {
-    assert.deepEqual(variables[0]?.name, 'datasource');
-    assert.deepEqual(variables[0]?.type, 'datasource');
-    const source = { type: 'prometheus', uid: '$' + '{datasource}' };
-    for (const { datasource, type, targets: own = [] } of panels) {
-      if (type === 'row') continue;
-      assert.ok(own.length > 0);
-      for (const each of [datasource, ...own.map((target) => target.datasource)]) {
-        assert.deepEqual(each, source);
-      }
-    }
-  });
-
-  test('every variable in an expression is one of the dashboard, or of Grafana', () => {
-    const names = ['__rate_interval', ...variables.map(({ name }) => name)];
-    for (const { expr } of targets) {
-      for (const [, name] of expr.matchAll(/\$\{?(\w+)/g)) assert.ok(names.includes(name!), expr);
-    }
-  });
-
-  test('no two panels have the same id or position', () => {
-    assert.equal(new Set(panels.map(({ id }) => id)).size, panels.length);
-    const places = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
-      Array.from({ length: w * h }, (_, i) => `${x + (i % w)} ${y + Math.floor(i / w)}`),
-    );
-    assert.equal(new Set(places).size, places.length);
-    assert.ok(panels.every(({ gridPos: { x, w } }) => x + w <= 24));
-  });
-
   test('Prometheus can parse every expression', PROMTOOL, () => {
     const file = join(newFolder(), 'rules.yaml');
     const check = (expressions: readonly string[]) => {

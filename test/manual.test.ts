@@ -1,5 +1,5 @@
 // Runs the command blocks of docs/operations.md. Those that need a container engine are in
-// test/image/operations.test.ts. test/support/manual.ts lists all. Also checks the blocks of
+// test/image/operations.test.ts, those of nginx in test/proxies. Also checks the blocks of
 // docs/high-availability.md that test:ha does not run.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -21,7 +21,7 @@ import { databaseUrl, settings } from './ha/page.ts';
 import { certificate, NO_OPENSSL } from './support/certificate.ts';
 import { send } from './support/client.ts';
 import { find } from './support/daemon.ts';
-import { block, blocks, TREATMENTS } from './support/manual.ts';
+import { block, blocks } from './support/manual.ts';
 import { promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
 import { newFolder, type Program, start } from './support/program.ts';
 
@@ -30,25 +30,8 @@ const MANIFEST = join(ROOT, 'deploy/kubernetes.yaml');
 const STAND_IN = join(import.meta.dirname, 'support/kubectl.ts');
 const KUBECTL = find('kubectl');
 const VALIDATOR = find('kubernetes-validate');
-const LANGUAGES = {
-  ...{ engine: 'sh', registry: 'sh', qemu: 'sh', compose: 'sh', kubectl: 'sh', tls: 'sh' },
-  bucket: 'sh',
-  ...{ postgres: 'sql', promtool: 'yaml', nginx: 'nginx', haproxy: 'haproxy' },
-};
 
 describe('the manual', () => {
-  test('the list has every block, and no other', () => {
-    const found = Object.groupBy(blocks(), ({ heading }) => heading);
-    const counts = Object.entries(found).map(([heading, own]) => [heading, own!.length]);
-    const listed = Object.entries(TREATMENTS).map(([heading, own]) => [heading, own.length]);
-    assert.deepEqual(Object.fromEntries(counts), Object.fromEntries(listed));
-    for (const [heading, own] of Object.entries(found)) {
-      for (const [i, { language, text }] of own!.entries()) {
-        assert.equal(language, LANGUAGES[TREATMENTS[heading]![i]!], text);
-      }
-    }
-  });
-
   test('the scrape configurations are valid for Prometheus', { skip: WITHOUT_PROMTOOL }, () => {
     const file = join(newFolder(), 'prometheus.yaml');
     const configurations = blocks().filter(({ language }) => language === 'yaml');

@@ -3,7 +3,7 @@
 // test/clients runs. test/contract/description.test.ts holds its responses against the service.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -21,7 +21,6 @@ import {
   TRANSPORT_STATUSES,
   UNROUTED_STATUSES,
 } from './support/openapi.ts';
-import { newFolder } from './support/program.ts';
 
 const isEmail = (value: unknown) => isValid('email', value);
 
@@ -79,13 +78,6 @@ describe('the document', () => {
   test('it has the version of the package', () => {
     const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
     assert.equal(DOCUMENT.info!.version, version);
-  });
-
-  test('no two operations have the same name', () => {
-    const names = Object.values(DOCUMENT.paths!).flatMap((methods) =>
-      Object.values(methods).map(({ operationId }) => String(operationId)),
-    );
-    assert.equal(new Set(names).size, Object.keys(routes).length);
   });
 });
 
@@ -191,21 +183,15 @@ function operations(): [string, JsonObject][] {
 
 describe('redocly lint, with its recommended rules', () => {
   test('finds no error and no warning', () => {
-    const text = lint(PATH);
+    const text = lint();
     const { totals } = JSON.parse(text);
     assert.deepEqual(totals, { errors: 0, warnings: 0, ignored: 0 }, text);
   });
-
-  test('finds a response without a description', () => {
-    const path = join(newFolder(), 'openapi.json');
-    writeFileSync(path, TEXT.replace('"description": "A greeting.",', ''));
-    assert.throws(() => lint(path), { status: 1 });
-  });
 });
 
-function lint(path: string): string {
+function lint(): string {
   const cli = createRequire(import.meta.url).resolve('@redocly/cli/bin/cli.js');
-  return execFileSync(process.execPath, [cli, 'lint', '--format=json', path], {
+  return execFileSync(process.execPath, [cli, 'lint', '--format=json', PATH], {
     encoding: 'utf8',
     env: { REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' },
     stdio: ['ignore', 'pipe', 'ignore'],
@@ -255,25 +241,6 @@ describe('validation and the schemas agree', () => {
       assert.deepEqual([...verdicts].sort(), [false, true]);
     });
   }
-});
-
-test('4.11 the white space and control characters of the pattern are those of Unicode', () => {
-  const refused = /[@\p{White_Space}\p{Cc}]/u;
-  const wrong: string[] = [];
-  for (let code = 0; code <= 0x10ffff; code++) {
-    if (code >= 0xd800 && code <= 0xdfff) continue;
-    const character = String.fromCodePoint(code);
-    if (isEmail(`a${character}@b`) === refused.test(character)) wrong.push(code.toString(16));
-  }
-  assert.deepEqual(wrong, []);
-});
-
-test('4.11 validation refuses lone surrogates, which no portable pattern can', () => {
-  for (const lone of ['\ud800', '\udfff', '\udc00\ud800']) {
-    assert.equal(isEmail(`a${lone}@b`), false);
-    assert.equal(doesNotThrow(parseChange)({ name: `a${lone}` }), false);
-  }
-  assert.equal(doesNotThrow(parseChange)({ name: '\ud83d\ude00' }), true);
 });
 
 /** True if no text in the value has a lone surrogate, which `JSON.stringify` writes as `\udXXX`. */

@@ -163,18 +163,6 @@ describe('the package', { timeout: 300_000 }, () => {
     assert.deepEqual(evaluate(code), []);
   });
 
-  test('9.5 an unknown setting or an invalid value is refused by name', () => {
-    const code = `
-      import { start } from 'notes-users';
-      const refusals = [{ PROT: 1 }, { PORT: -1, AUTH_PASSWORD: 'short' }].map((settings) =>
-        start(settings).catch(({ name, problems }) => [name, problems.map((line) => line.split(':')[0])]));
-      console.log(JSON.stringify(await Promise.all(refusals)));`;
-    assert.deepEqual(evaluate(code), [
-      ['InvalidConfig', ['PROT']],
-      ['InvalidConfig', ['PORT', 'AUTH_PASSWORD']],
-    ]);
-  });
-
   test('9.6 its types: valid settings compile, invalid ones do not, in both kinds of modules', () => {
     mkdirSync(join(folder, 'node_modules/@types'), { recursive: true });
     for (const name of ['@types/node', 'undici-types']) {

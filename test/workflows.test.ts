@@ -48,14 +48,6 @@ test('zizmor finds no problem in the workflows, and finds an action that is not 
   assert.match(audit([wrong]).stdout, /unpinned-uses/);
 });
 
-test('every npm command of the workflows is a script of package.json', () => {
-  const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
-  const text = files.map((file) => readFileSync(join(ROOT, file), 'utf8')).join('\n');
-  const names = [...text.matchAll(/npm (?:run(?: --silent)? ([\w:]+)|test\b)/g)];
-  assert.ok(names.length > 3);
-  for (const [command, script = 'test'] of names) assert.ok(script in scripts, command);
-});
-
 test('a release publishes only after every job that checks', () => {
   const text = readFileSync(join(ROOT, '.github/workflows/release.yml'), 'utf8');
   const [, jobsText = ''] = text.split(/^jobs:$/m);

@@ -1,7 +1,7 @@
 // Authenticates a request against the access that its route requires (RFC 9110 §11).
 import { HttpError } from '../http/errors.ts';
+import type { Exchange } from '../http/exchange.ts';
 import { singleHeader } from '../http/message.ts';
-import type { Exchange } from '../server/exchange.ts';
 import type { Credential } from './credential.ts';
 import type { Tokens } from './jwt.ts';
 import type { FailureLimiter } from './limiter.ts';

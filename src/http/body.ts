@@ -1,19 +1,10 @@
 // Reads a request's body and checks its size, media type and syntax.
 import { isUtf8 } from 'node:buffer';
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import { HttpError } from './errors.ts';
+import type { Exchange } from './exchange.ts';
 import { parseForm } from './form.ts';
 import { type MediaType, mediaType } from './media.ts';
 import { expectsContinue } from './message.ts';
-
-/** The exchange whose body is read, as the server implements it. */
-export interface Incoming {
-  readonly req: IncomingMessage;
-  readonly res: ServerResponse;
-  hold(bytes: number): void; // charges the client for memory
-  release(bytes: number): void;
-  readonly connection: { enter(state: 'receiving' | 'working'): void };
-}
 
 // For each byte of a body: a larger copy replaces its buffer, and nested arrays take 6 times their text.
 const BODY_FACTOR = 8;
@@ -27,7 +18,7 @@ const EMPTY = Buffer.alloc(0);
  * @throws HttpError 413 or 415 before the body is read; later errors, also of `done`, go to `fail`
  */
 export function readBody(
-  exchange: Incoming,
+  exchange: Exchange,
   accepts: readonly MediaType[],
   limitBytes: number,
   done: (body: unknown) => void,

@@ -1,7 +1,8 @@
 // Handlers return a Reply; `send` writes it. `rawReply` formats one for input that is not a request.
-import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+import { STATUS_CODES } from 'node:http';
 import { dateOf, setImmediate, unixMs } from '../clock.ts';
 import { HttpError } from './errors.ts';
+import type { Exchange } from './exchange.ts';
 import { expectsContinue } from './message.ts';
 
 export interface Reply {
@@ -17,25 +18,6 @@ export interface Reply {
 export interface Pieces {
   /** The next piece, undefined after the last, or a promise: call again once it has resolved. Never throws. */
   next(): Buffer | undefined | Promise<void>;
-}
-
-/** The exchange that gets the reply, as the server implements it. */
-export interface Outgoing {
-  readonly req: IncomingMessage;
-  readonly res: ServerResponse;
-  readonly isLast: boolean; // No request may follow.
-  readonly hasLeft: boolean; // The connection has closed.
-  readonly connection: {
-    readonly hasReadMore: boolean; // More than the requests so far may have arrived.
-    enter(state: 'sending'): void; // at the start, and when the client has taken a slice
-    endAfterCurrent(): void; // makes the response the connection's last
-    close(reason: 'failed'): void; // at once
-  };
-  status: number;
-  bytes: number; // of the body, as far as it has been written
-  fault: unknown;
-  hold(bytes: number): void; // charges the client for memory, until `release` or the end of the response
-  release(bytes: number): void;
 }
 
 const PRIVATE = 'private, no-cache'; // 2.17
@@ -81,11 +63,11 @@ export function errorReply(err: unknown): Reply {
  * follow. Calls `done` once: when the socket has the whole body, a piece has failed or the client has left. If
  * a piece fails, sets `fault` and closes at once, so that no client mistakes a part for the whole (4.14).
  */
-export function send<T extends Outgoing>(
-  exchange: T,
+export function send(
+  exchange: Exchange,
   reply: Reply,
   headers: string[],
-  done: (exchange: T) => void,
+  done: (exchange: Exchange) => void,
 ): void {
   const { req, res, connection } = exchange;
   const { status, type, body } = reply;
@@ -120,7 +102,7 @@ export function send<T extends Outgoing>(
 }
 
 /** Writes each slice of the body in a turn of its own, once the client has taken the one before. */
-function stream(exchange: Outgoing, { body, isStatic }: Reply, done: () => void): void {
+function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void): void {
   const source = typeof body === 'string' ? Buffer.from(body) : body;
   const pieces = isWhole(source) ? undefined : source;
   let rest = isWhole(source) ? source : EMPTY;
@@ -163,7 +145,7 @@ function stream(exchange: Outgoing, { body, isStatic }: Reply, done: () => void)
  * drops one of known length. A body of unknown length closes the connection, and so does one that the client
  * may never send because it waits for 100 (RFC 9110 §10.1.1).
  */
-function mustEnd(exchange: Outgoing, { status, type, body }: Reply): boolean {
+function mustEnd(exchange: Exchange, { status, type, body }: Reply): boolean {
   const { req } = exchange;
   // HTTP/1.0 has no chunks: without a length, closing the connection ends the body.
   if (req.httpVersionMinor === 0 && !(isWhole(body) && type)) return true; // 2.4

@@ -1,8 +1,8 @@
 // The admin listener (contract section 7): liveness, readiness and metrics on a private port.
 import { HttpError } from '../http/errors.ts';
+import type { Exchange } from '../http/exchange.ts';
 import { errorReply, type Reply, rawReply, send, text } from '../http/reply.ts';
 import type { Handler } from '../server/connection.ts';
-import type { Exchange } from '../server/exchange.ts';
 import type { UserStore } from '../user.ts';
 
 const COMMON = ['X-Content-Type-Options', 'nosniff'];

@@ -1,7 +1,7 @@
 // The log: one JSON object per line, or text for a terminal, without bodies, emails, tokens, Authorization
 // headers and queries. Lines are written once per turn of the event loop, with one write in flight.
 import { dateOf, nextTurn, unixMs } from '../clock.ts';
-import type { Exchange } from '../server/exchange.ts';
+import type { Exchange } from '../http/exchange.ts';
 
 export const LEVELS = ['silent', 'error', 'info', 'debug'] as const;
 export type Level = (typeof LEVELS)[number];

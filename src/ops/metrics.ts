@@ -123,7 +123,7 @@ export class Metrics {
       family('process_cpu_time_seconds_total',       'counter',   'CPU time of the process.', by('cpu_mode', { user: user / 1e6, system: system / 1e6 })),
       family('process_start_time_seconds',           'gauge',     'Unix time at which the process started.', performance.timeOrigin / 1e3),
       family('process_open_fds',                     'gauge',     'Open file descriptors.', readable(openFiles)),
-      family('process_max_fds',                      'gauge',     'Their maximum.', readable(maxFiles)),
+      family('process_max_fds',                      'gauge',     'Their maximum.', maxFiles()),
       family('nodejs_heap_size_used_bytes',          'gauge',     'Memory in use in the heap of V8.', heapUsed),
       family('nodejs_heap_size_total_bytes',         'gauge',     'Size of the heap of V8.', heapTotal),
       family('nodejs_external_memory_bytes',         'gauge',     'Memory that objects in the heap hold outside it.', external),
@@ -151,7 +151,7 @@ export class Metrics {
 }
 
 /** Returns undefined if the system doesn't have it, or a permission is missing. */
-function readable(read: () => number | undefined): number | undefined {
+function readable<T>(read: () => T): T | undefined {
   try {
     return read();
   } catch {
@@ -161,8 +161,12 @@ function readable(read: () => number | undefined): number | undefined {
 
 const openFiles = () => readdirSync('/proc/self/fd').length - 1; // without the folder's own descriptor
 
-const maxFiles = () =>
-  Number(/^Max open files +([0-9]+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))![1]);
+/** Returns how many descriptors the process may open, on Linux. */
+export function maxFiles(): number | undefined {
+  const limits = readable(() => readFileSync('/proc/self/limits', 'utf8')) ?? '';
+  const text = /^Max open files +([0-9]+)/m.exec(limits)?.[1];
+  return text === undefined ? undefined : Number(text);
+}
 
 /** Returns `error_type`; empty if the operation did not fail. */
 function failureOf(err: unknown, isLate: boolean): string {

@@ -7,6 +7,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
+import { type Carrier, Exchange } from '../http/exchange.ts';
 import {
   hasBody,
   headerBytes,
@@ -14,7 +15,6 @@ import {
   requestBytes,
   statusOfParseError,
 } from '../http/message.ts';
-import { type Carrier, Exchange } from './exchange.ts';
 import type { Holder, Ledger, Network } from './ledger.ts';
 import {
   LINGER_MS,

@@ -15,6 +15,7 @@ const CONNECTION_BYTES = { plain: 40 * KIBIBYTE, tls: 112 * KIBIBYTE } as const;
 export const REQUEST_BYTES = 16 * KIBIBYTE; // a request with 100 fields, without their bytes: 14 KiB measured
 
 const MAX_CONNECTIONS = 10_000; // 6.3
+const OWN_FILES = 128; // descriptors of the process: 28 at rest, 66 of the admin listener, and the store's
 export const MAX_WAITING = 32; // pipelined requests of a connection (2.11), at most 1 MiB of charges
 export const BACKLOG = 4096; // connections that the kernel queues before we accept them
 // Parsers that node keeps for further connections, 1,000 by default. Each keeps up to 16 KiB of the last
@@ -30,25 +31,30 @@ export const MAX_RECORD_FACTOR = 32;
 export const SWEEP_MS = 500; // One timer checks all connections of a listener: 0.6 ms for 10,000.
 export const LINGER_MS = 2_000; // A closing connection is read for so long, so its client gets the response.
 
+/** What the process may use. */
+interface Resources {
+  readonly settingBytes: number | undefined; // MEMORY_LIMIT_BYTES
+  readonly groupBytes: number; // the control group's limit as node reports it: without one, 0 or more than the machine's
+  readonly machineBytes: number;
+  readonly heapLimitBytes: number; // V8's
+  readonly maxFiles: number; // descriptors
+}
+
 /**
- * Derives the limits of the API's connections from the memory that the process may use. `constrained` is the
- * control group's limit as node reports it: without one, 0 or more than the machine has. The process, V8's
- * heap at its limit, and the budget fit the memory together. If V8's limit leaves less than a quarter, as for a
- * setting without a control group, the budget is a quarter (6.17).
+ * Derives the limits of the API's connections. The process, V8's heap at its limit, and the budget fit the memory
+ * together. If V8's limit leaves less than a quarter, as for a setting without a control group, the budget is a
+ * quarter (6.17).
  */
-export function apiLimits(
-  setting: number | undefined,
-  constrained: number,
-  total: number,
-  heapLimitBytes: number,
-  isTls: boolean,
-): LedgerLimits {
-  const isConstrained = constrained > 0 && constrained < total;
-  const available = isConstrained ? constrained : Math.min(total, heapLimitBytes + UNLIMITED_BYTES);
-  const memory = (setting ?? available) - OWN_BYTES;
+export function apiLimits(may: Resources, isTls: boolean): LedgerLimits {
+  const { settingBytes, groupBytes, machineBytes, heapLimitBytes, maxFiles } = may;
+  const isConstrained = groupBytes > 0 && groupBytes < machineBytes;
+  const unlimitedBytes = Math.min(machineBytes, heapLimitBytes + UNLIMITED_BYTES);
+  const memory = (settingBytes ?? (isConstrained ? groupBytes : unlimitedBytes)) - OWN_BYTES;
+  const files = Math.max(maxFiles - OWN_FILES, maxFiles / 4);
   return {
     budgetBytes: Math.max(memory - heapLimitBytes, memory / 4),
-    maxConnections: MAX_CONNECTIONS,
+    // Without a free descriptor, the kernel would reset connections, also to `/live`, without a trace.
+    maxConnections: Math.min(MAX_CONNECTIONS, Math.floor(files)),
     connectionBytes: isTls ? CONNECTION_BYTES.tls : CONNECTION_BYTES.plain,
   };
 }

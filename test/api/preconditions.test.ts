@@ -44,12 +44,3 @@ test('the same header again gives the same result', () => {
     assert.deepEqual(condition({ 'if-match': '"1" x' }).oneOf, []);
   }
 });
-
-test('a header of 16 KiB is read in less than a second of CPU', () => {
-  const start = process.cpuUsage();
-  for (const text of [',', ' ', '"', '"1",', 'W/', '"1" ', ', "x" ']) {
-    condition({ 'if-match': text.repeat(16_384 / text.length) });
-  }
-  const { user, system } = process.cpuUsage(start);
-  assert.ok(user + system < 1e6, `${user + system} microseconds`);
-});

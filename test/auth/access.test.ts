@@ -1,4 +1,4 @@
-// Authentication: accepted credentials, and the challenges of refusals.
+// Who is let in, and the challenges of refusals. The tokens are in jwt.test.ts.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Access, authenticate } from '../../src/auth/access.ts';
@@ -6,167 +6,129 @@ import { Credential } from '../../src/auth/credential.ts';
 import { Tokens } from '../../src/auth/jwt.ts';
 import { FailureLimiter } from '../../src/auth/limiter.ts';
 import { HttpError } from '../../src/http/errors.ts';
-import type { Exchange } from '../../src/server/exchange.ts';
+import type { Exchange } from '../../src/http/exchange.ts';
 
-const CLIENT = '192.0.2.1';
 const tokens = new Tokens({ id: 'admin', name: 'Ada' }, ['x'.repeat(32)], () => 1_800_000_000);
-const bearer = `Bearer ${tokens.issue()}`;
-const basic = `Basic ${Buffer.from('admin:password').toString('base64')}`;
-const wrongBasic = `Basic ${Buffer.from('admin:passw0rd').toString('base64')}`;
-
-const ROUTES = {
-  public: ['none', '/'],
-  basic: ['basic', '/protected'],
-  bearer: ['bearer', '/notes'],
-  users: ['bearerIfProtected', '/users/{id}'],
-} as const satisfies Record<string, readonly [Access, string]>;
+const TOKEN = tokens.issue();
+const PAIR = Buffer.from('admin:password').toString('base64');
 
 function services({ protectUsers = false, limit = 0 } = {}) {
   const credential = new Credential({ user: 'admin', password: 'password', name: 'Ada' });
   return { credential, tokens, limiter: new FailureLimiter(limit, () => 0), protectUsers };
 }
 
-/** Returns what authentication reads of a request. */
-function exchangeOf(route: string, authorization: string | undefined): Exchange {
-  const rawHeaders = authorization === undefined ? [] : ['Authorization', authorization];
-  const req = { headers: { authorization }, rawHeaders };
-  return { req, route, client: CLIENT } as unknown as Exchange;
-}
-
-/** Returns the refusal, or undefined if the request is accepted. */
-function refusal(route: keyof typeof ROUTES, header: string | undefined, auth = services()) {
+/** Returns the status and the last header of the refusal; undefined if the request is let in. */
+function refusal(access: Access, route: string, sent: readonly string[], auth = services()) {
+  const req = {
+    headers: { authorization: sent[0] },
+    rawHeaders: sent.flatMap((value) => ['Authorization', value]),
+  };
   try {
-    const [access, pattern] = ROUTES[route];
-    authenticate(access, exchangeOf(pattern, header), auth);
+    authenticate(access, { req, route, client: '192.0.2.1' } as unknown as Exchange, auth);
     return undefined;
   } catch (err) {
     assert.ok(err instanceof HttpError);
-    return [err.status, err.message, ...err.headers];
+    const { status, message, headers } = err;
+    return [status, message, ...headers].join(' ');
   }
 }
 
-const BASIC = [401, 'Unauthorized', 'WWW-Authenticate', 'Basic realm="protected", charset="UTF-8"'];
-const NOTES = [401, 'Unauthorized', 'WWW-Authenticate', 'Bearer realm="notes"'];
-const USERS = [401, 'Unauthorized', 'WWW-Authenticate', 'Bearer realm="users"'];
-const invalid = ([...parts]: (string | number)[]) => [
-  ...parts.slice(0, -1),
-  `${parts.at(-1)}, error="invalid_token"`,
-];
+const BASIC = '401 Unauthorized WWW-Authenticate Basic realm="protected", charset="UTF-8"';
+const BEARER = '401 Unauthorized WWW-Authenticate Bearer realm="notes"';
+const INVALID = `${BEARER}, error="invalid_token"`;
 
-describe('access', () => {
-  for (const { why, access, header, protectUsers, response } of [
-    {
-      why: 'public, without credentials',
-      access: 'public',
-      header: undefined,
-      response: undefined,
-    },
-    {
-      why: 'public, with wrong credentials',
-      access: 'public',
-      header: wrongBasic,
-      response: undefined,
-    },
-    { why: 'users, open', access: 'users', header: undefined, response: undefined },
-    {
-      why: 'users, open, with a wrong token',
-      access: 'users',
-      header: 'Bearer x',
-      response: undefined,
-    },
-    {
-      why: 'users, protected, without credentials',
-      access: 'users',
-      header: undefined,
-      protectUsers: true,
-      response: USERS,
-    },
-    {
-      why: 'users, protected, with a token',
-      access: 'users',
-      header: bearer,
-      protectUsers: true,
-      response: undefined,
-    },
-    {
-      why: 'users, protected, with a wrong token',
-      access: 'users',
-      header: 'Bearer x',
-      protectUsers: true,
-      response: invalid(USERS),
-    },
-    {
-      why: 'users, protected, with Basic',
-      access: 'users',
-      header: basic,
-      protectUsers: true,
-      response: USERS,
-    },
-    { why: 'basic, right', access: 'basic', header: basic, response: undefined },
-    {
-      why: 'basic, scheme in capitals',
-      access: 'basic',
-      header: basic.replace('Basic', 'BASIC'),
-      response: undefined,
-    },
-    { why: 'basic, wrong', access: 'basic', header: wrongBasic, response: BASIC },
-    { why: 'basic, without credentials', access: 'basic', header: undefined, response: BASIC },
-    { why: 'basic, with a token', access: 'basic', header: bearer, response: BASIC },
-    {
-      why: 'basic, with two spaces',
-      access: 'basic',
-      header: basic.replace(' ', '  '),
-      response: BASIC,
-    },
-    { why: 'bearer, right', access: 'bearer', header: bearer, response: undefined },
-    {
-      why: 'bearer, scheme in capitals',
-      access: 'bearer',
-      header: bearer.replace('Bearer', 'BEARER'),
-      response: undefined,
-    },
-    { why: 'bearer, wrong', access: 'bearer', header: `${bearer}x`, response: invalid(NOTES) },
-    { why: 'bearer, without credentials', access: 'bearer', header: undefined, response: NOTES },
-    { why: 'bearer, with Basic', access: 'bearer', header: basic, response: NOTES },
-    { why: 'bearer, malformed', access: 'bearer', header: 'Bearer a"b', response: NOTES },
-    {
-      why: 'bearer, with a trailing space',
-      access: 'bearer',
-      header: `${bearer} `,
-      response: NOTES,
-    },
-  ] as const) {
-    test(`${why}: ${response === undefined ? 'let in' : response.at(-1)}`, () => {
-      const auth = services({ protectUsers: protectUsers ?? false });
-      assert.deepEqual(refusal(access, header, auth), response);
-    });
+describe('without a requirement everybody is let in', () => {
+  for (const access of ['none', 'bearerIfProtected'] as const) {
+    for (const sent of [[], ['Bearer x'], [`Basic ${PAIR}x`]]) {
+      test(`${access}: ${sent}`, () => assert.equal(refusal(access, '/users', sent), undefined));
+    }
   }
 });
 
-describe('failed credentials', () => {
-  const LOCKED = [429, 'Too Many Requests', 'Retry-After', '60'];
+// 3.6: two parts with one space between them, and the scheme in any case.
+const FORMS: readonly ((scheme: string, value: string) => readonly string[])[] = [
+  () => [],
+  () => [''],
+  () => [' '],
+  (scheme) => [scheme],
+  (scheme) => [`${scheme} `],
+  (_, value) => [` ${value}`],
+  (_, value) => [value],
+  (scheme, value) => [`${scheme}  ${value}`],
+  (scheme, value) => [`${scheme} ${value} `],
+  (scheme, value) => [` ${scheme} ${value}`],
+  (scheme, value) => [`${scheme} ${value} more`],
+  (scheme, value) => [`${scheme}\t${value}`],
+  (scheme, value) => [`${scheme}\u00a0${value}`],
+  (scheme, value) => [`${scheme},${value}`],
+  (scheme, value) => [`X${scheme} ${value}`],
+  (scheme, value) => [`${scheme} ${value}`, `${scheme} ${value}`],
+];
 
-  test('wrong Basic credentials count, and lock out correct ones too', () => {
-    const auth = services({ limit: 2 });
-    assert.deepEqual(refusal('basic', wrongBasic, auth), BASIC);
-    assert.deepEqual(refusal('basic', wrongBasic, auth), BASIC);
-    assert.deepEqual(refusal('basic', basic, auth), LOCKED);
+for (const { access, route, scheme, value, challenge } of [
+  { access: 'basic', route: '/protected', scheme: 'Basic', value: PAIR, challenge: BASIC },
+  { access: 'bearer', route: '/notes', scheme: 'Bearer', value: TOKEN, challenge: BEARER },
+  {
+    access: 'bearerIfProtected',
+    route: '/notes',
+    scheme: 'Bearer',
+    value: TOKEN,
+    challenge: BEARER,
+  },
+] as const) {
+  describe(`3.6 ${access}`, () => {
+    const auth = services({ protectUsers: true });
+    for (const name of [scheme, scheme.toLowerCase(), scheme.toUpperCase()]) {
+      test(`${name} with the right credentials is let in`, () =>
+        assert.equal(refusal(access, route, [`${name} ${value}`], auth), undefined));
+    }
+    for (const form of FORMS) {
+      const sent = form(scheme, value);
+      test(`3.6 ${JSON.stringify(sent)} is refused, with the challenge alone`, () =>
+        assert.equal(refusal(access, route, sent, auth), challenge));
+    }
   });
+}
 
-  test('requests without Basic credentials neither count nor are refused with 429', () => {
+describe('the challenge', () => {
+  for (const [access, route, sent, challenge] of [
+    ['basic', '/protected', `Basic ${PAIR}x`, BASIC],
+    ['basic', '/protected', `Bearer ${TOKEN}`, BASIC],
+    ['bearer', '/notes', `Basic ${PAIR}`, BEARER],
+    ['bearer', '/notes', 'Bearer a"b', BEARER],
+    ['bearer', '/notes', 'Bearer é', BEARER],
+    ['bearer', '/notes', 'Bearer =', BEARER],
+    ['bearer', '/notes', 'Bearer a=b', BEARER],
+    ['bearer', '/notes', 'Bearer aZ09-._~+/==', INVALID],
+    ['bearer', '/notes', `Bearer ${TOKEN}x`, INVALID],
+    ['bearer', '/notes/{id}', '', BEARER],
+    ['bearer', '/users/{id}/notes', '', BEARER],
+    ['bearer', '/notes/{id}/{version}', '', BEARER],
+  ] as const) {
+    test(`3.8 3.19 of ${route} to "${sent}" is ${challenge}`, () =>
+      assert.equal(refusal(access, route, [sent]), challenge));
+  }
+});
+
+test('3.13 only wrong Basic credentials count, and the lock is for Basic credentials only', () => {
+  const auth = services({ limit: 2 });
+  const basic = (...sent: string[]) => refusal('basic', '/protected', sent, auth);
+  const bearer = () => refusal('bearer', '/notes', ['Bearer x'], auth);
+  for (let i = 0; i < 3; i++) assert.deepEqual([basic(), bearer()], [BASIC, INVALID]);
+  assert.equal(basic(`Bearer ${TOKEN}`), BASIC);
+  assert.equal(basic('Basic x'), BASIC);
+  assert.equal(basic(`Basic ${PAIR}`), undefined);
+  assert.equal(basic('Basic x'), BASIC);
+  assert.equal(basic(`Basic ${PAIR}`), '429 Too Many Requests Retry-After 60');
+  assert.deepEqual([basic(), bearer()], [BASIC, INVALID]);
+});
+
+test('3.13 an Authorization header that is not two parts does not count', () => {
+  for (const form of FORMS) {
     const auth = services({ limit: 1 });
-    assert.deepEqual(refusal('basic', undefined, auth), BASIC);
-    assert.deepEqual(refusal('basic', bearer, auth), BASIC);
-    assert.deepEqual(refusal('basic', basic, auth), undefined);
-    assert.deepEqual(refusal('basic', wrongBasic, auth), BASIC);
-    assert.deepEqual(refusal('basic', undefined, auth), BASIC);
-    assert.deepEqual(refusal('basic', basic, auth), LOCKED);
-  });
-
-  test('wrong tokens do not count', () => {
-    const auth = services({ limit: 1 });
-    assert.deepEqual(refusal('bearer', 'Bearer x', auth), invalid(NOTES));
-    assert.deepEqual(refusal('bearer', 'Bearer x', auth), invalid(NOTES));
-    assert.deepEqual(refusal('basic', basic, auth), undefined);
-  });
+    for (const sent of [form('Basic', PAIR), form('Basic', 'x')]) {
+      assert.equal(refusal('basic', '/protected', sent, auth), BASIC, sent.join());
+    }
+    assert.equal(refusal('basic', '/protected', [`Basic ${PAIR}`], auth), undefined);
+  }
 });

@@ -18,7 +18,6 @@ const TOOLS = join(import.meta.dirname, 'tools');
 const TIMEOUT_MS = 1_500_000;
 
 const GO_PACKAGE = 'github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2';
-const SWAGGER_UI = 'swagger-ui-dist@5.35.0';
 const DEPENDENCY_PLUGIN = 'org.apache.maven.plugins:maven-dependency-plugin:3.9.0';
 
 /** Reason to skip the tests of a language; `false` if the machine has it. */
@@ -26,7 +25,6 @@ export const ABSENT = {
   java: absent('java', 'javac', 'mvn'),
   go: whyNoGo(),
   python: absent('python3') || (hasVenv() ? false : 'python3 has no venv'),
-  chromium: process.env.CHROMIUM ? false : absent('chromium'),
 } as const;
 
 function absent(...programs: readonly string[]): string | false {
@@ -45,7 +43,6 @@ const FOLDERS = {
   venv: folderOf('venv', readFileSync(join(TOOLS, 'requirements.txt'))),
   gobin: folderOf('gobin', GO_PACKAGE),
   gomod: folderOf('gomod', readFileSync(join(TOOLS, 'go.sum'))),
-  npm: folderOf('npm', SWAGGER_UI),
 };
 
 function folderOf(name: string, pin: string | Buffer): string {
@@ -58,7 +55,6 @@ export const OAPI_CODEGEN = join(FOLDERS.gobin, 'oapi-codegen');
 export const PYTHON = join(FOLDERS.venv, 'bin/python');
 export const OPENAPI_PYTHON_CLIENT = join(FOLDERS.venv, 'bin/openapi-python-client');
 export const SCHEMATHESIS = join(FOLDERS.venv, 'bin/schemathesis');
-export const SWAGGER_UI_FOLDER = join(FOLDERS.npm, 'node_modules/swagger-ui-dist');
 
 const { NODE_TEST_CONTEXT: _, GOFLAGS = '', ...inherited } = process.env;
 
@@ -70,7 +66,6 @@ export const ENV = {
   GOFLAGS: `${GOFLAGS} -modcacherw -buildvcs=false`.trim(),
   PIP_CACHE_DIR: join(CACHE, 'pip'),
   PYTHONDONTWRITEBYTECODE: '1',
-  npm_config_cache: join(CACHE, 'npm-cache'),
 };
 
 export interface Options {
@@ -151,17 +146,6 @@ const goModules: Tool = {
   },
 };
 
-const swaggerUi: Tool = {
-  name: 'Swagger UI',
-  folder: FOLDERS.npm,
-  absent: ABSENT.chromium,
-  async download() {
-    const flags = ['--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'];
-    const { npm } = FOLDERS;
-    await run('npm', ['install', '--prefix', npm, ...flags, SWAGGER_UI], { cwd: npm });
-  },
-};
-
 /** Reasons why tools could not be installed, by the tool's name. */
 const FAULTS: Readonly<Record<string, string>> = JSON.parse(process.env.CLIENTS_FAULTS ?? '{}');
 
@@ -171,7 +155,6 @@ export const MISSING = {
   python: missing(python),
   oapiCodegen: missing(oapiCodegen),
   goModules: missing(goModules),
-  swaggerUi: missing(swaggerUi),
 } as const;
 
 function missing({ name, folder, absent }: Tool): string | false {
@@ -182,7 +165,7 @@ function missing({ name, folder, absent }: Tool): string | false {
 
 /** Installs the tools that are not in the cache. `MISSING` has the reason of each failure. */
 export async function install(): Promise<void> {
-  const tools = [generator, python, oapiCodegen, goModules, swaggerUi];
+  const tools = [generator, python, oapiCodegen, goModules];
   const faults = tools.map(async ({ name, folder, absent, download }) => [
     name,
     absent ? undefined : await fill(folder, name, download),

@@ -10,8 +10,9 @@ import postgres from 'postgres';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
-import { createDatabase, freePort, startPostgres } from '../support/postgres.ts';
-import { newFolder, PASSWORD, type Program, SECRET, start } from '../support/program.ts';
+import { createDatabase, startPostgres } from '../support/postgres.ts';
+import { COMPLETE, newFolder, start } from '../support/program.ts';
+import { create, execute, list, lockWrites, ready, serve } from '../support/service.ts';
 import { until } from '../support/until.ts';
 
 const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
@@ -23,19 +24,14 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
   ] as const) {
     test(`1 DATABASE_TIMEOUT_MS: "${value}" lets a request wait ${limitMs} ms for the store, then 500`, async () => {
       const url = await createDatabase();
-      await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: value });
-      await ready(program);
-      const user = await create(program);
-      await using sql = database(url);
-      const lock = await sql.lockUsers();
+      await using program = await serve({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: value });
+      const { id } = await create(program);
+      await using _lock = await lockWrites(url);
       const began = performance.now();
-      const response = await send(`${program.url}/users/${user.id}`);
+      const response = await send(`${program.url}/users/${id}`, { method: 'DELETE' });
       const ms = performance.now() - began;
-      await lock.release();
       assert.deepEqual([response.status, response.body], [500, 'Internal Server Error']);
       assert.ok(ms > limitMs * 0.9 && ms < limitMs + 1000, `responded after ${ms} ms`);
-      const next = await send(`${program.url}/users/${user.id}`);
-      assert.deepEqual([next.status, JSON.parse(next.body)], [200, user]);
     });
   }
 
@@ -63,28 +59,21 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
 
     // Another spelling of 127.0.0.1, which the certificate does not name.
     const OTHER_NAME = '127.1';
-    const modes = [
+    for (const [mode, host, authority, why, status] of [
       ['disable', '127.0.0.1', '', 'plain', 200],
       ['prefer', '127.0.0.1', '', 'encrypted where it can be', 200],
       ['require', '127.0.0.1', '', 'encrypted, not verified', 200],
-      ['require', 'localhost', '', 'encrypted, not verified', 200],
-      ['verify-full', '127.0.0.1', 'node', 'the authority is known', 200],
       ['verify-full', 'localhost', 'node', 'the authority is known', 200],
       ['verify-full', 'localhost', '', 'the authority is not known', 500],
-      ['verify-full', OTHER_NAME, 'node', 'the name is not the certificate’s', 500],
-      ['verify-full', 'localhost', 'sslrootcert', 'the authority is known', 200],
+      ['verify-full', '127.0.0.1', 'sslrootcert', 'the authority is known', 200],
       ['verify-full', OTHER_NAME, 'sslrootcert', 'the name is not the certificate’s', 500],
       ['verify-full', 'localhost', 'system', 'the authority is known', 200],
-      ['verify-full', '127.0.0.1', 'system', 'the authority is known', 200],
-      ['verify-full', OTHER_NAME, 'system', 'the name is not the certificate’s', 500],
       ['verify-full', 'localhost', 'another system', 'the authority is not known', 500],
-      ['verify-ca', OTHER_NAME, 'node', 'the name does not matter', 200],
       ['verify-ca', OTHER_NAME, 'sslrootcert', 'the name does not matter', 200],
       ['verify-ca', 'localhost', '', 'the authority is not known', 500],
       ['require', OTHER_NAME, 'sslrootcert', 'verified as with verify-ca', 200],
       ['require', 'localhost', 'another sslrootcert', 'verified as with verify-ca', 500],
-    ] as const;
-    for (const [mode, host, authority, why, status] of modes) {
+    ] as const) {
       test(`1 DATABASE_URL: sslmode=${mode} to ${host} (${why}${authority && `, by ${authority}`}) returns ${status}`, async () => {
         const url = new URL(await createDatabase(server.url));
         url.hostname = host;
@@ -100,24 +89,21 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
         });
         if (status === 200) await ready(program);
         assert.equal((await send(`${program.url}/users`)).status, status);
-        const sql = postgres(server.url, { max: 1 });
-        const rows = await sql`select ssl from pg_stat_ssl natural join pg_stat_activity
-          where datname = ${url.pathname.slice(1)}`;
-        await sql.end({ timeout: 5 });
-        const encrypted = status === 200 && mode !== 'disable';
-        assert.equal(
-          rows.some(({ ssl }) => ssl),
-          encrypted,
+        const rows = await execute(
+          server.url,
+          `select from pg_stat_ssl natural join pg_stat_activity
+           where ssl and datname = '${url.pathname.slice(1)}'`,
         );
+        assert.equal(rows.length > 0, status === 200 && mode !== 'disable');
       });
     }
   });
 
   test('1 DATABASE_URL: the default is data/service.db in the working directory', async () => {
-    const folder = newFolder();
-    const env = { PORT: '0', HOST: '127.0.0.1', AUTH_PASSWORD: PASSWORD, SIGNING_SECRET: SECRET };
+    const cwd = newFolder();
+    const { DATABASE_URL: _, ...env } = COMPLETE;
     const child = spawn(process.execPath, [ENTRY], {
-      cwd: folder,
+      cwd,
       env,
       stdio: ['ignore', 'pipe', 'inherit'],
     });
@@ -125,45 +111,25 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     const [line] = await Promise.race([once(child.stdout, 'data'), exited]);
     child.kill();
     assert.deepEqual(await exited, [0, null]);
-    assert.equal(JSON.parse(String(line).split('\n')[0]!).message, 'listening');
-    assert.ok(existsSync(join(folder, 'data/service.db')));
+    assert.match(String(line), /"message":"listening"/);
+    assert.ok(existsSync(join(cwd, 'data/service.db')));
   });
 
-  test('1 DATABASE_URL: sqlite:PATH keeps the users for the next start', async () => {
-    const env = { DATABASE_URL: `sqlite:${join(newFolder(), 'service.db')}` };
-    const bodies = [];
-    for (const method of ['POST', 'GET']) {
-      await using program = await start(env);
-      const body = method === 'POST' ? { name: 'Ann', email: 'ann@example.com' } : undefined;
-      bodies.push((await send(`${program.url}/users`, { method, body })).body);
-      await program.stop();
-    }
-    assert.equal(`[${bodies[0]}]`, bodies[1]);
-  });
-
-  test('1 DATABASE_URL: sqlite::memory: starts empty', async () => {
-    const found = [];
-    for (const email of ['ann@example.com', 'ben@example.com']) {
-      await using program = await start({ DATABASE_URL: 'sqlite::memory:' });
-      found.push((await send(`${program.url}/users`)).body);
-      await send(`${program.url}/users`, { method: 'POST', body: { name: 'A', email } });
-    }
-    assert.deepEqual(found, ['[]', '[]']);
-  });
-
-  const working = [
-    ['', 'no option'],
-    ['?sslmode=disable&target_session_attrs=any', 'no TLS, any server'],
-    ['?sslmode=allow&target_session_attrs=read-write', 'TLS if it insists, a server for writes'],
-    ['?sslmode=prefer&target_session_attrs=primary', 'TLS if it can, a primary'],
-    ['?target_session_attrs=prefer-standby', 'a standby if there is one'],
-  ] as const;
-  for (const [options, why] of working) {
-    test(`1 DATABASE_URL: postgresql://…${options} reaches a primary without TLS (${why})`, async () => {
+  for (const [options, status, why] of [
+    ['?sslmode=allow&target_session_attrs=read-write', 200, 'TLS if it can, a server for writes'],
+    ['?sslmode=prefer&target_session_attrs=primary', 200, 'TLS if it can, a primary'],
+    ['?target_session_attrs=prefer-standby', 200, 'a standby if there is one'],
+    ['?sslmode=require', 500, 'the server has no TLS'],
+    ['?target_session_attrs=standby', 500, 'the server is a primary'],
+    ['?target_session_attrs=read-only', 500, 'the server takes writes'],
+  ] as const) {
+    test(`1 DATABASE_URL: postgresql://…${options} returns ${status} (${why})`, async () => {
       const url = (await createDatabase()).replace(/^postgres:/, 'postgresql:');
-      await using program = await start({ DATABASE_URL: url + options });
-      const response = await send(`${program.url}/users`);
-      assert.deepEqual([response.status, response.body], [200, '[]']);
+      const env = { DATABASE_URL: url + options, DATABASE_TIMEOUT_MS: '2000' };
+      await using program = await start(env);
+      if (status === 200) await ready(program);
+      else await program.logged('store unavailable');
+      assert.equal((await send(`${program.url}/users`)).status, status);
     });
   }
 
@@ -174,121 +140,40 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       PGTARGETSESSIONATTRS: 'any',
       PGHOST: 'nowhere.invalid',
     };
-    await using program = await start({ ...env, DATABASE_URL: url.href });
-    assert.equal((await send(`${program.url}/users`)).status, 200);
+    await using program = await serve({ ...env, DATABASE_URL: url.href });
+    assert.equal(await list(program), '[]');
     url.password = '';
     await using refused = await start({ ...env, DATABASE_URL: url.href });
     assert.match(String((await refused.logged('store unavailable')).cause), /password/);
   });
 
-  const failing = [
-    ['?sslmode=require', 'the server has no TLS'],
-    ['?sslmode=verify-full', 'the server has no TLS'],
-    ['?target_session_attrs=standby', 'the server is a primary'],
-    ['?target_session_attrs=read-only', 'the server takes writes'],
-  ] as const;
-  for (const [options, why] of failing) {
-    test(`1 DATABASE_URL: postgres://…${options} is refused (${why})`, async () => {
-      const DATABASE_URL = (await createDatabase()) + options;
-      await using program = await start({ DATABASE_URL, DATABASE_TIMEOUT_MS: '500' });
-      await program.logged('store unavailable');
-      const response = await send(`${program.url}/users`);
-      assert.deepEqual([response.status, response.body], [500, 'Internal Server Error']);
+  for (const [value, size] of [
+    ['2', 2],
+    ['', 4],
+  ] as const) {
+    test(`1 DATABASE_POOL_SIZE: "${value}" limits the connections to ${size}, however many requests wait`, async () => {
+      const url = await createDatabase();
+      await using program = await serve({ DATABASE_URL: url, DATABASE_POOL_SIZE: value });
+      const user = `${program.url}/users/${(await create(program)).id}`;
+      const sql = postgres(url, { max: 1 });
+      const waiting: Promise<unknown>[] = [];
+      const count = async () => {
+        const rows = await sql`select from pg_stat_activity
+          where datname = current_database() and pid <> pg_backend_pid()`;
+        return rows.length;
+      };
+      await sql.unsafe('begin; lock table users in access exclusive mode').simple();
+      // Each round sends another kind of request, so no two rounds share a statement.
+      for (let i = 1; i <= 10; i++) {
+        waiting.push(send(user), create(program), send(`${program.url}/users?limit=${i}`));
+        await send(program.url);
+      }
+      await until(async () => (await count()) >= size);
+      const counts = [await count(), await count()];
+      await sql.unsafe('rollback').simple();
+      await sql.end();
+      await Promise.all(waiting);
+      assert.deepEqual(counts, [size, size]);
     });
   }
-
-  test('1 DATABASE_URL: of several hosts, the one that responds is used', async () => {
-    const url = new URL(await createDatabase());
-    const hosts = `127.0.0.1:${await freePort()},127.0.0.1:${url.port}`;
-    await using program = await start({
-      DATABASE_URL: url.href.replace(url.host, hosts).concat('?target_session_attrs=read-write'),
-    });
-    const response = await send(`${program.url}/users`);
-    assert.deepEqual([response.status, response.body], [200, '[]']);
-  });
-
-  test('1 DATABASE_POOL_SIZE: limits the connections, however many requests wait', async () => {
-    const url = await createDatabase();
-    await using program = await start({ DATABASE_URL: url, DATABASE_POOL_SIZE: '2' });
-    const user = await create(program);
-    await using sql = database(url);
-    const lock = await sql.lockUsers();
-    const waiting = Array.from({ length: 20 }, (_, i) => [
-      send(`${program.url}/users/${user.id}`),
-      send(`${program.url}/users?limit=${i + 1}`),
-      create(program),
-    ]).flat();
-    const counts = [await sql.connections(), await sql.connections(), await sql.connections()];
-    await lock.release();
-    await Promise.all(waiting);
-    for (const count of counts) assert.ok(count >= 1 && count <= 2, `${count} connections`);
-  });
-
-  test('1 DATABASE_POOL_SIZE: the default is 4', async () => {
-    const url = await createDatabase();
-    await using program = await start({ DATABASE_URL: url });
-    const user = await create(program);
-    await using sql = database(url);
-    const lock = await sql.lockUsers();
-    const waiting: Promise<unknown>[] = [];
-    // Each round sends another kind of request, so no two rounds share a statement.
-    for (let i = 0; i < 10; i++) {
-      waiting.push(send(`${program.url}/users/${user.id}`), create(program));
-      waiting.push(send(`${program.url}/users?limit=${i + 1}`), send(`${program.url}/users`));
-      assert.equal((await send(program.url)).status, 200);
-    }
-    let count = 0;
-    await until(async () => {
-      count = await sql.connections();
-      return count >= 4;
-    });
-    await lock.release();
-    await Promise.all(waiting);
-    assert.equal(count, 4);
-  });
 });
-
-/** Resolves once the store responds. */
-async function ready(program: Program): Promise<void> {
-  await until(async () => (await send(`${program.adminUrl}/ready`)).status === 200);
-}
-
-let users = 0;
-
-/** Creates a user with a new email and returns the API's response. */
-async function create(program: Program): Promise<{ id: number; name: string; email: string }> {
-  const body = { name: 'Ann', email: `ann-${++users}@example.com` };
-  const response = await send(`${program.url}/users`, { method: 'POST', body });
-  assert.equal(response.status, 201, response.body);
-  return JSON.parse(response.body);
-}
-
-/** Connects to that database as superuser. */
-function database(url: string) {
-  const sql = postgres(url, { max: 2, onnotice: () => {} });
-  return {
-    /** Locks `users`, so every other statement on it waits. */
-    async lockUsers() {
-      const held = await sql.reserve();
-      await held.unsafe('begin; lock table users in access exclusive mode');
-      return {
-        async release() {
-          await held.unsafe('rollback');
-          held.release();
-        },
-      };
-    },
-    /** Counts other connections to the database, once at least one of them waits for the lock. */
-    async connections(): Promise<number> {
-      let count = 0;
-      await until(async () => {
-        const rows = await sql`select wait_event_type = 'Lock' as waits from pg_stat_activity
-          where datname = current_database() and pid <> pg_backend_pid() and query not like 'begin; lock%'`;
-        count = rows.length;
-        return rows.some(({ waits }) => waits);
-      });
-      return count;
-    },
-    [Symbol.asyncDispose]: () => sql.end({ timeout: 5 }),
-  };
-}

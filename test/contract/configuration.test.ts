@@ -4,19 +4,10 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { basic, send } from '../support/client.ts';
+import { send } from '../support/client.ts';
 import { claims, token } from '../support/login.ts';
 import { freePort } from '../support/postgres.ts';
-import {
-  COMPLETE,
-  fileOf as file,
-  newFolder,
-  PASSWORD,
-  run,
-  SECRET,
-  start,
-  USER,
-} from '../support/program.ts';
+import { COMPLETE, fileOf as file, newFolder, run, SECRET, start } from '../support/program.ts';
 
 /** A wrong value of every variable that can have one. test/config.test.ts has all kinds. */
 const WRONG = {
@@ -110,7 +101,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
     });
   });
 
-  test('1.3 TLS_CERT_FILE and TLS_KEY_FILE have no _FILE variant', async () => {
+  test('1.1, 1.3 unknown variables are ignored, and TLS_CERT_FILE and TLS_KEY_FILE have no _FILE variant', async () => {
     await using program = await start({ TLS_CERT_FILE_FILE: '/missing', TLS_KEY_FILE_FILE: '/no' });
     assert.match(program.url, /^http:/);
   });
@@ -139,54 +130,29 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
   });
 
   test('1.7 a wrong value of a secret is never printed', async () => {
-    const secrets = ['hunter2', 'too short a secret', 'sesame-in-the-url'];
-    const { exit, lines, output } = await run({
-      ...COMPLETE,
-      AUTH_PASSWORD: secrets[0]!,
-      SIGNING_SECRET: secrets[1]!,
-      DATABASE_URL: `postgres://user:${secrets[2]}@127.0.0.1:99999/service?sslmode=maybe`,
-    });
-    assert.equal(exit.code, 78);
-    assert.equal(new Set(lines.map((line) => line.split(':')[0])).size, 3, output);
-    for (const secret of secrets) assert.ok(!output.includes(secret), output);
+    for (const DATABASE_URL of [
+      'postgres://user:hunter2-tail@127.0.0.1:99999/d?sslmode=maybe',
+      // An unencoded @ or / in the password.
+      'postgres://app:hunter2@hunter2-tail@127.0.0.1:1/d',
+      'postgres://app:12/hunter2-tail@127.0.0.1:1/d',
+    ]) {
+      const env = { AUTH_PASSWORD: 'hunter2', SIGNING_SECRET: 'hunter2-tail', DATABASE_URL };
+      const { exit, lines, output } = await run({ ...COMPLETE, ...env });
+      assert.equal(exit.code, 78);
+      const names = new Set(lines.map((line) => line.split(':')[0]));
+      assert.deepEqual([...names], ['DATABASE_URL', 'AUTH_PASSWORD', 'SIGNING_SECRET']);
+      assert.doesNotMatch(output, /hunter2|tail/);
+    }
   });
 
-  for (const { why, url } of [
-    { why: 'an @', url: 'postgres://app:s3cr@t-tail@127.0.0.1:1/d' },
-    { why: 'a slash', url: 'postgres://app:12/t-tail@127.0.0.1:1/d' },
-  ]) {
-    test(`1.7 a DATABASE_URL whose password has an unencoded ${why} is refused`, async () => {
-      const { exit, output } = await run({ ...COMPLETE, DATABASE_URL: url });
-      assert.equal(exit.code, 78);
-      assert.match(output, /^DATABASE_URL: /);
-      assert.ok(!output.includes('tail'), output);
-    });
-  }
-
-  test('1.7 no secret is logged at any level, from start to stop', async () => {
-    const previous = 'the signing secret of the day before';
-    const url = new URL(`postgres://someone:sesame-in-the-url@127.0.0.1:${await freePort()}/none`);
-    await using program = await start({
-      DATABASE_URL: url.href,
-      DATABASE_TIMEOUT_MS: '300',
-      SIGNING_SECRET_PREVIOUS: previous,
-      LOG_LEVEL: 'debug',
-    });
+  test('1.7 the log names a database that fails without its credentials', async () => {
+    const url = `postgres://someone:sesame@127.0.0.1:${await freePort()}/none`;
+    const env = { DATABASE_URL: url, DATABASE_TIMEOUT_MS: '300', LOG_LEVEL: 'debug' };
+    await using program = await start(env);
     await program.logged('store unavailable');
-    const jwt = await token(program);
-    const statuses = [
-      await send(`${program.url}/protected`, { headers: { authorization: basic(USER, PASSWORD) } }),
-      await send(`${program.url}/notes`, { headers: { authorization: `Bearer ${jwt}` } }),
-      await send(`${program.url}/token`, { method: 'POST', body: { id: PASSWORD, pw: 'x' } }),
-      await send(`${program.url}/users`),
-    ].map((response) => response.status);
-    assert.deepEqual(statuses, [200, 200, 401, 500]);
-    assert.deepEqual(await program.stop(), { code: 0, signal: null });
-    const output = program.stdout + program.stderr;
-    assert.match(output, /"status":500/);
-    const credentials = basic(USER, PASSWORD).slice('Basic '.length);
-    for (const secret of [PASSWORD, SECRET, previous, url.password, jwt, credentials]) {
-      assert.ok(!output.includes(secret), `${secret} is in the log`);
-    }
+    assert.equal((await send(`${program.url}/users`)).status, 500);
+    await program.stop();
+    assert.match(program.stdout, /"store":"postgres 127\.0\.0\.1:\d+\/none"/);
+    assert.doesNotMatch(program.stdout + program.stderr, /sesame|someone/);
   });
 });

@@ -5,7 +5,7 @@ import { connect, type Socket } from 'node:net';
 import { describe, test } from 'node:test';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { Page } from '../support/metrics.ts';
-import { type Program, start } from '../support/program.ts';
+import { PROGRAM, type Program, start } from '../support/program.ts';
 import { until } from '../support/until.ts';
 
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n';
@@ -129,4 +129,19 @@ describe('7.3 the connections of the API', { concurrency: true, timeout: 300_000
     times.slice(1).forEach((time, i) => void assert.ok(time - times[i]! >= 990, `${times}`));
     for (const socket of sockets) socket.destroy();
   });
+});
+
+const LINUX_PROCESS = process.platform === 'linux' && process.env.TEST_PROGRAM === undefined;
+
+test('6.3 a process with few descriptors makes room, and its probes get responses', {
+  skip: !LINUX_PROCESS,
+}, async () => {
+  const limited = ['/bin/sh', '-c', 'ulimit -n 60 && exec "$@"', 'sh', ...PROGRAM];
+  await using program = await start({}, limited);
+  assert.deepEqual(await series(program, 'connections_limit'), { '': 15 });
+  for (let i = 0; i < 100; i++) await open(program, `${GET}\r\n`);
+  await until(async () => (await series(program, 'connections_closed_total')).room! >= 85);
+  for (const url of [program.url, `${program.adminUrl}/live`, `${program.adminUrl}/ready`]) {
+    assert.equal((await fetch(url)).status, 200);
+  }
 });

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
+import { exchange } from '../support/bytes.ts';
 import { basic, firstExchange, raw, send } from '../support/client.ts';
 import {
   DOCUMENT,
@@ -30,38 +31,11 @@ const operations: Operation[] = Object.entries(DOCUMENT.paths!).flatMap(([path, 
 
 describe('8 the description', () => {
   test('8.1 GET /openapi.json returns the committed document, with any host and settings', async () => {
-    const settings: Record<string, string>[] = [
-      {},
-      { PROTECT_USERS: 'true', CORS_ORIGIN: '*', BODY_LIMIT_BYTES: '9' },
-    ];
-    for (const env of settings) {
-      await using program = await start(env);
-      const response = await send(`${program.url}/openapi.json`);
-      assert.deepEqual(
-        [response.status, response.headers.get('content-type'), response.body],
-        [200, 'application/json', COMMITTED],
-      );
-      const head = 'GET /openapi.json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n';
-      const other = firstExchange(Buffer.from(head), await raw(program.url, head));
-      assert.equal(other?.body, COMMITTED);
-    }
-  });
-
-  test('3.19 the realm of a challenge is the last fixed part of the path', async () => {
-    const env = { PROTECT_USERS: 'true' };
+    const env = { PROTECT_USERS: 'true', CORS_ORIGIN: '*', BODY_LIMIT_BYTES: '9' };
     await using program = await start(env);
-    const challenged = operations.filter(({ part }) => part.responses![401]);
-    assert.ok(challenged.length > 5);
-    for (const { method, path } of challenged) {
-      const response = await send(program.url + path.replace('{id}', '1'), { method });
-      const realm = path.split('/').findLast((segment) => !segment.startsWith('{'));
-      assert.equal(response.status, 401);
-      assert.match(
-        response.headers.get('www-authenticate')!,
-        new RegExp(` realm="${realm}"`),
-        path,
-      );
-    }
+    const head = 'GET /openapi.json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n';
+    const [response] = await exchange(program.url, head);
+    assert.equal(response?.body, COMMITTED);
   });
 
   for (const { method, path, part } of operations) {
@@ -181,10 +155,10 @@ describe('8 every declared response', { concurrency: true }, () => {
     if (body) head.push(`Content-Type: ${change.type ?? 'application/json'}`);
     if (body) head.push(`Content-Length: ${Buffer.byteLength(body)}`);
     const bytes = [...head.filter(Boolean), change.end ?? `\r\n${body}`].join('\r\n');
-    const exchange = firstExchange(Buffer.from(bytes), await raw(to.url, bytes));
-    assert.ok(exchange);
-    for (const name of seen(exchange)) names.add(name);
-    return exchange.status;
+    const pair = firstExchange(Buffer.from(bytes), await raw(to.url, bytes));
+    assert.ok(pair);
+    for (const name of seen(pair)) names.add(name);
+    return pair.status;
   }
 
   /** Returns a body that the route accepts: the right credentials, or a user with a new email. */

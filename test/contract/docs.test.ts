@@ -23,7 +23,7 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
     }
   });
 
-  test('8.2 its policy allows only its own script, its own style and its own origin', async () => {
+  test('8.2 its policy allows only its one script, its one style and its own origin', async () => {
     const { headers, body } = await send(`${program.url}/docs`);
     const policy = [
       "default-src 'none'",
@@ -39,38 +39,8 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
     ];
     assert.equal(headers.get('content-security-policy'), policy.join('; '));
     assert.equal(headers.get('referrer-policy'), 'no-referrer');
-    assert.equal(headers.get('x-content-type-options'), 'nosniff');
-  });
-
-  test('8.2 it has one script, one style, and nothing from other origins', async () => {
-    const { body } = await send(`${program.url}/docs`);
-    assert.equal(body.match(/<script/g)?.length, 1);
-    assert.equal(body.match(/<style/g)?.length, 1);
+    assert.deepEqual([body.match(/<script/g), body.match(/<style/g)], [['<script'], ['<style']]);
     assert.doesNotMatch(body, /https?:|\bsrc=|@import|url\(| on\w+=| style=/);
-  });
-
-  test('8.2 HEAD returns the same headers and no body; POST returns 405', async () => {
-    const head = await raw(
-      program.url,
-      'HEAD /docs HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n',
-    );
-    const { headers } = await send(`${program.url}/docs`, {
-      headers: { 'accept-encoding': 'identity' },
-    });
-    assert.match(head, /^HTTP\/1\.1 200 OK\r\n/);
-    assert.ok(head.includes(`\r\nContent-Length: ${headers.get('content-length')}\r\n`));
-    assert.ok(
-      head.includes(`\r\nContent-Security-Policy: ${headers.get('content-security-policy')}\r\n`),
-    );
-    assert.ok(head.endsWith('\r\n\r\n'));
-    const post = await send(`${program.url}/docs`, { method: 'POST', body: {} });
-    assert.equal(post.status, 405);
-    assert.equal(post.headers.get('allow'), 'GET, HEAD, OPTIONS');
-  });
-
-  test('8.2 only the page has a policy', async () => {
-    const { headers } = await send(`${program.url}/`);
-    assert.equal(headers.get('content-security-policy'), null);
   });
 });
 
@@ -152,40 +122,31 @@ describe('8.3 encodings and tags', { timeout: 300_000 }, () => {
       }
     });
 
-    test(`8.3 ${path}: each encoding has its own strong tag, also with HEAD`, async () => {
+    test(`8.3 ${path}: each encoding has its own strong tag, for which If-None-Match returns 304`, async () => {
       const tags = new Set<string>();
       for (const coding of ['br', 'gzip', 'identity']) {
-        const response = await get(path, { 'Accept-Encoding': coding });
-        assert.match(response.tag, /^"[\w-]{22}"$/);
-        tags.add(response.tag);
-        const head = await get(path, { 'Accept-Encoding': coding }, 'HEAD');
-        assert.deepEqual({ ...head, body: '' }, { ...response, body: '' });
-        assert.equal(head.body, '');
-      }
-      assert.equal(tags.size, 3);
-    });
-
-    test(`8.3 ${path}: If-None-Match with the tag of the encoding returns 304`, async () => {
-      for (const coding of ['br', 'gzip', 'identity']) {
-        const { tag } = await get(path, { 'Accept-Encoding': coding });
+        const accept = { 'Accept-Encoding': coding };
+        const response = await get(path, accept);
+        const { tag } = response;
+        assert.match(tag, /^"[\w-]{22}"$/);
+        tags.add(tag);
+        assert.deepEqual(await get(path, accept, 'HEAD'), { ...response, body: '' });
         for (const condition of [tag, `W/${tag}`, `"x", ${tag}`, '*']) {
           for (const method of ['GET', 'HEAD']) {
-            const fields = { 'Accept-Encoding': coding, 'If-None-Match': condition };
-            const response = await get(path, fields, method);
+            const same = await get(path, { ...accept, 'If-None-Match': condition }, method);
             assert.deepEqual(
-              [response.status, response.tag, response.vary, response.cache, response.body],
+              [same.status, same.tag, same.vary, same.cache, same.body],
               [304, tag, 'Accept-Encoding', 'no-cache', ''],
             );
           }
         }
         for (const condition of ['"x"', tag.slice(1, -1), `${tag.slice(0, -1)}x"`]) {
-          const fields = { 'Accept-Encoding': coding, 'If-None-Match': condition };
-          assert.equal((await get(path, fields)).status, 200);
+          assert.equal((await get(path, { ...accept, 'If-None-Match': condition })).status, 200);
         }
-        const other = coding === 'br' ? 'gzip' : 'br';
-        const fields = { 'Accept-Encoding': other, 'If-None-Match': tag };
-        assert.equal((await get(path, fields)).status, 200);
+        const other = { 'Accept-Encoding': coding === 'br' ? 'gzip' : 'br', 'If-None-Match': tag };
+        assert.equal((await get(path, other)).status, 200);
       }
+      assert.equal(tags.size, 3);
     });
   }
 

@@ -10,19 +10,27 @@ import {
   readlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { createServer as createHttpServer } from 'node:http';
+import { Agent, request as httpRequest } from 'node:http';
 import { connect, createServer, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { accepts, GET, halfSent, open, responsesIn, TEXT } from '../support/bytes.ts';
-import { basic, raw, send } from '../support/client.ts';
+import {
+  accepts,
+  assertRefusal,
+  exchange,
+  GET,
+  halfSent,
+  open,
+  responsesIn,
+  statusesOf,
+} from '../support/bytes.ts';
+import { basic, send } from '../support/client.ts';
 import { token } from '../support/login.ts';
 import { createDatabase, freePort } from '../support/postgres.ts';
 import {
   COMPLETE,
-  fileOf,
   newDatabase,
   newFolder,
   PASSWORD,
@@ -36,6 +44,9 @@ import { until } from '../support/until.ts';
 
 const DONE = { code: 0, signal: null };
 const FAILED = { code: 1, signal: null };
+const ON_LINUX = {
+  skip: process.platform !== 'linux' && 'a lock that is waited for is seen in /proc',
+};
 
 // Parallel groups: tests that wait for real seconds, tests that wait for the store, and the others.
 describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
@@ -48,25 +59,18 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
 
     const half = 'GET / HTTP/1.1\r\nHost: x\r\nA: ';
     const post = 'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
-    const slow = [
-      ['headers that stop', half, '', 10],
-      ['headers that go on at a byte a second', half, 'aaaaaaaaaaaaaaaaaaaa', 10],
+    for (const [why, first, rest, seconds] of [
+      ['headers at a byte a second', half, 'a'.repeat(20), 10],
       ['half a request line', 'GET /', '', 10],
-      ['a body that never comes', `${post}Content-Length: 50\r\n\r\n`, '', 30],
       ['a body at a byte a second', `${post}Content-Length: 50\r\n\r\n`, ' '.repeat(49), 30],
-      [
-        'chunks without an end',
-        `${post}Transfer-Encoding: chunked\r\n\r\n`,
-        '1\r\n \r\n'.repeat(8),
-        30,
-      ],
-    ] as const;
-    for (const [why, first, rest, seconds] of slow) {
+      ['chunks', `${post}Transfer-Encoding: chunked\r\n\r\n`, '1\r\n \r\n'.repeat(8), 30],
+    ] as const) {
       test(`6.3 ${why}: 408 after ${seconds} s, and the connection closes`, async () => {
         const began = performance.now();
         await using client = await open(program.url);
         client.socket.write(first);
-        const dribble = setInterval(write, 1000, client.socket, [...rest]);
+        const pieces = [...rest];
+        const dribble = setInterval(() => client.socket.write(pieces.shift() ?? ''), 1000);
         await client.closed;
         clearInterval(dribble);
         const took = (performance.now() - began) / 1000;
@@ -107,33 +111,16 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
     });
 
     const begin = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nA: ';
-    const heads = [
-      [begin + 'a'.repeat(16_384 - begin.length - 4), 200, 'headers of 16 KiB'],
-      [begin + 'a'.repeat(16_385), 431, 'one field of more than 16 KiB'],
-      [
-        begin + `${'a'.repeat(405)}\r\nB: `.repeat(40),
-        431,
-        '16 KiB with the separators of 40 fields',
-      ],
-      [begin + 'a\r\nB: '.repeat(8000), 431, '8,000 fields in 48 KiB'],
-    ] as const;
-    for (const [head, status, why] of heads) {
-      test(`6.3 ${why}: ${status}`, async () => {
-        const text = await raw(program.url, `${head}\r\n\r\n`);
-        assert.match(text, new RegExp(`^HTTP/1\\.1 ${status} `));
-        assert.equal(text.split('HTTP/1.1').length, 2);
-        assert.match(text, /\r\nconnection: close\r\n/i);
-      });
-    }
-
-    test('6.2 by default a stop waits 8 s for a request in flight, then exits with 1', async () => {
-      await using own = await start();
-      await using held = await halfSent(own.url);
-      const began = performance.now();
-      assert.deepEqual(await own.stop(), FAILED);
-      const took = performance.now() - began;
-      assert.ok(took > 7500 && took < 11_000, `after ${took} ms`);
-      await held.closed;
+    test('6.3 headers of more than 16 KiB in total return 431', async () => {
+      for (const [head, status] of [
+        [begin + 'a'.repeat(16_384 - begin.length - 4), 200],
+        [begin + 'a'.repeat(16_385), 431],
+        // 40 fields that are larger only with their separators.
+        [begin + `${'a'.repeat(405)}\r\nB: `.repeat(40), 431],
+        [begin + 'a\r\nB: '.repeat(8000), 431],
+      ] as const) {
+        assert.deepEqual(statusesOf(await exchange(program.url, `${head}\r\n\r\n`)), [status]);
+      }
     });
   });
 
@@ -171,10 +158,9 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       assert.equal(cause, faults.join('; '));
     });
 
-    test('6.1 a server that accepts connections and never responds: the same', async () => {
+    test('6.1, 6.2 a server that accepts connections and never responds: the same, and a stop exits with 0', async () => {
       await using silent = await listener();
-      const { port } = silent;
-      const url = `postgres://127.0.0.1:${port}/none`;
+      const url = `postgres://127.0.0.1:${silent.port}/none`;
       await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '500' });
       const users = await send(`${program.url}/users`);
       assert.deepEqual([users.status, users.body], [500, 'Internal Server Error']);
@@ -214,48 +200,17 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       const { level } = await program.logged('store available');
       assert.equal(level, 'info');
     });
-
-    test('6.1 a stop while the store is down exits with 0', async () => {
-      const url = `postgres://127.0.0.1:${await freePort()}/none`;
-      await using program = await start({ DATABASE_URL: url });
-      assert.deepEqual(await program.stop(), DONE);
-    });
   });
 
   describe('6 without waiting', { concurrency: 1 }, () => {
     describe('6.2 stopping', { concurrency: 3 }, () => {
       for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-        test(`6.2 ${signal} with no request in flight exits with 0 and logs it`, async () => {
-          await using program = await start();
-          assert.equal((await send(`${program.url}/users`)).status, 200);
-          assert.deepEqual(await program.stop(signal), DONE);
-          const lines = program.log.map(({ level, message }) => [level, message]);
-          assert.deepEqual(lines.slice(-2), [
-            ['info', 'stopping'],
-            ['info', 'stopped'],
-          ]);
-        });
-
-        test(`6.2 ${signal} during startup ends it at once`, {
-          skip: process.platform !== 'linux' && 'a lock that is waited for is seen in /proc',
-        }, async () => {
-          const path = join(newFolder(), 'service.db');
-          using _locker = locked(path);
-          await using program = await waiting(path);
-          assert.deepEqual(await program.stop(signal), DONE);
-          assert.equal(program.stdout, '');
-        });
-
         test(`6.2 ${signal}: a request in flight finishes with Connection: close, then exit 0`, async () => {
           const env = { SHUTDOWN_TIMEOUT_MS: '60000' };
           await using program = await start(env);
           await using held = await halfSent(program.url);
           program.process.kill(signal);
           await program.logged('stopping');
-          const ready = await send(`${program.adminUrl}/ready`);
-          assert.equal(ready.status, 503);
-          assert.match(ready.body, /stopping/i);
-          assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
           await until(async () => !(await accepts(program.url)));
           held.finish();
           await held.closed;
@@ -263,43 +218,41 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           assert.match(held.text(), /\r\nconnection: close\r\n/i);
           assert.match(held.text(), /\r\n\r\n\{"id":1,"name":"Ann","email":"[^"]*"\}$/);
           assert.deepEqual(await program.exited, DONE);
-        });
-
-        test(`6.2 a second ${signal} after a second ends it at once with 1`, async () => {
-          const env = { SHUTDOWN_TIMEOUT_MS: '600000' };
-          await using program = await start(env);
-          await using _held = await halfSent(program.url);
-          program.process.kill('SIGTERM');
-          assert.deepEqual(await program.insist(signal), FAILED);
+          const lines = program.log.map(({ level, message }) => `${level} ${message}`);
+          assert.equal(lines.at(-1), 'info stopped');
         });
       }
 
-      test('6.2 a second signal within SHUTDOWN_DELAY_MS ends it at once with 1', async () => {
-        const env = { SHUTDOWN_DELAY_MS: '600000' };
-        await using program = await start(env);
-        program.process.kill('SIGINT');
-        assert.deepEqual(await program.insist(), FAILED);
+      test('6.2 a signal during startup ends it at once', ON_LINUX, async () => {
+        const path = join(newFolder(), 'service.db');
+        using _locker = locked(path);
+        await using program = await waiting(path);
+        assert.deepEqual(await program.stop(), DONE);
+        assert.equal(program.stdout, '');
       });
 
-      for (const repeats of [
-        ['SIGTERM', 'SIGTERM'],
-        ['SIGINT', 'SIGINT'],
-        ['SIGINT', 'SIGTERM', 'SIGINT'],
-      ] as const) {
-        test(`6.2 ${repeats.join(', ')} within a second are one request`, async () => {
-          await using program = await start();
-          await using held = await halfSent(program.url);
-          for (const signal of repeats) {
-            program.process.kill(signal);
-            // The program handles each before the next.
-            await send(`${program.adminUrl}/ready`);
-          }
-          held.finish();
-          await held.closed;
-          assert.match(held.text(), /^HTTP\/1\.1 201 /);
-          assert.deepEqual(await program.exited, DONE);
+      for (const name of ['SHUTDOWN_TIMEOUT_MS', 'SHUTDOWN_DELAY_MS']) {
+        test(`6.2 a second signal after a second, within ${name}, ends it at once with 1`, async () => {
+          await using program = await start({ [name]: '600000' });
+          await using _held = await halfSent(program.url);
+          program.process.kill('SIGTERM');
+          assert.deepEqual(await program.insist('SIGINT'), FAILED);
         });
       }
+
+      test('6.2 several signals within a second are one request', async () => {
+        await using program = await start();
+        await using held = await halfSent(program.url);
+        for (const signal of ['SIGINT', 'SIGTERM', 'SIGINT'] as const) {
+          program.process.kill(signal);
+          // The program handles each before the next.
+          await send(`${program.adminUrl}/ready`);
+        }
+        held.finish();
+        await held.closed;
+        assert.match(held.text(), /^HTTP\/1\.1 201 /);
+        assert.deepEqual(await program.exited, DONE);
+      });
 
       test('6.2 a SHUTDOWN_TIMEOUT_MS below the grace time of idle connections exits with 0', async () => {
         const env = { SHUTDOWN_TIMEOUT_MS: '400' };
@@ -307,10 +260,9 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         // If the machine hangs for 200 ms meanwhile, the status is 1.
         while (codes.at(-1) !== 0 && codes.length < 3) {
           await using program = await start(env);
-          const { hostname, port } = new URL(program.url);
-          const idle = connect(Number(port), hostname);
-          idle.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
-          await once(idle, 'data');
+          await using idle = await open(program.url);
+          idle.socket.write(GET);
+          await once(idle.socket, 'data');
           codes.push((await program.stop()).code);
         }
         assert.equal(codes.at(-1), 0);
@@ -323,18 +275,6 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         const began = performance.now();
         assert.deepEqual(await program.stop(), FAILED);
         assert.ok(performance.now() - began >= 290);
-      });
-
-      test('6.2 idle connections do not delay it, used or never used', async () => {
-        const env = { SHUTDOWN_TIMEOUT_MS: '600000' };
-        await using program = await start(env);
-        await using used = await open(program.url);
-        used.socket.write(GET);
-        await used.received(/\r\n\r\n.+$/s);
-        await using fresh = await open(program.url);
-        assert.deepEqual(await program.stop(), DONE);
-        await Promise.all([used.closed, fresh.closed]);
-        assert.equal(fresh.text(), '');
       });
 
       test('1 SHUTDOWN_DELAY_MS: meanwhile /ready fails, and new and old connections are served', async () => {
@@ -351,12 +291,10 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         assert.equal((await send(`${program.adminUrl}/ready`)).status, 503);
         await using fresh = await open(program.url);
         for (const client of [old, fresh]) {
-          const earlier = client.text().length;
           client.socket.write('GET /users HTTP/1.1\r\nHost: x\r\n\r\n');
           await client.closed;
-          assert.match(client.text().slice(earlier), /^HTTP\/1\.1 200 /);
-          assert.match(client.text().slice(earlier), /\r\nconnection: close\r\n/i);
-          assert.match(client.text(), /\[\]/);
+          const { status, headers, body } = responsesIn(client.text()).at(-1)!;
+          assert.deepEqual([status, headers.get('connection'), body], [200, 'close', '[]']);
         }
         assert.deepEqual(await program.exited, DONE);
         assert.ok(performance.now() - began >= 4_990);
@@ -379,15 +317,13 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         program.process.kill('SIGCONT');
         await Promise.all(waiting.map(({ closed }) => closed));
         for (const { text } of waiting) {
-          assert.match(text(), /^HTTP\/1\.1 200 /);
-          assert.match(text(), /\[\]/);
+          assert.deepEqual(
+            responsesIn(text()).map(({ body }) => body),
+            ['[]'],
+          );
         }
         await used.closed;
-        assert.equal(
-          used.text().split('HTTP/1.1 200 ').length,
-          3,
-          'the old connection gets a response too',
-        );
+        assert.equal(responsesIn(used.text()).length, 2, 'the old connection gets a response too');
         assert.deepEqual(await program.exited, DONE);
       });
 
@@ -411,9 +347,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       });
     });
 
-    test('6.9 SIGHUP during startup changes nothing', {
-      skip: process.platform !== 'linux' && 'a lock that is waited for is seen in /proc',
-    }, async () => {
+    test('6.9 SIGHUP during startup changes nothing', ON_LINUX, async () => {
       const path = join(newFolder(), 'service.db');
       using locker = locked(path);
       await using program = await waiting(path);
@@ -447,76 +381,24 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
     }
 
     describe('6.5 --live and --ready', { concurrency: 2 }, () => {
-      test('6.5 both exit with 0 for a working service, and print no error', async () => {
-        await using program = await start();
-        const ADMIN_PORT = new URL(program.adminUrl).port;
-        for (const argument of ['--live', '--ready']) {
-          const asking = new Program({ ADMIN_PORT }, [argument]);
-          assert.deepEqual(await asking.exited, DONE, asking.stderr);
-          assert.equal(asking.stderr, '');
-        }
-      });
-
-      test('6.5 both find the service at ADMIN_HOST, HOST and ADMIN_PORT, also in a file', async () => {
-        for (const hosts of [
-          { HOST: '127.0.0.2' },
-          { HOST: '127.0.0.2', ADMIN_HOST: '127.0.0.3' },
-        ]) {
-          await using program = await start(hosts);
-          const { port } = new URL(program.adminUrl);
-          for (const env of [{ ADMIN_PORT: port }, { ADMIN_PORT_FILE: fileOf(`${port}\n`) }]) {
-            assert.deepEqual(await checks({ ...hosts, ...env }), [DONE, DONE]);
-          }
-        }
-      });
-
-      test('6.5 without the store, and during a stop, --live exits with 0 and --ready with 1', async () => {
+      test('6.5 --live asks whether the service responds, --ready whether it takes requests', async () => {
+        await using program = await start({ SHUTDOWN_DELAY_MS: '60000' });
         const url = `postgres://127.0.0.1:${await freePort()}/none`;
-        await using program = await start({ DATABASE_URL: url, SHUTDOWN_DELAY_MS: '60000' });
-        await program.logged('store unavailable');
-        const ADMIN_PORT = new URL(program.adminUrl).port;
-        assert.deepEqual(await checks({ ADMIN_PORT }), [DONE, FAILED]);
-        await using other = await start({ SHUTDOWN_DELAY_MS: '60000' });
-        other.process.kill('SIGTERM');
-        await other.logged('stopping');
-        const port = new URL(other.adminUrl).port;
-        assert.deepEqual(await checks({ ADMIN_PORT: port }), [DONE, FAILED]);
+        await using away = await start({ DATABASE_URL: url });
+        await away.logged('store unavailable');
+        assert.deepEqual(await checks(program), [DONE, DONE]);
+        assert.deepEqual(await checks(away), [DONE, FAILED]);
+        program.process.kill('SIGTERM');
+        await program.logged('stopping');
+        assert.deepEqual(await checks(program), [DONE, FAILED]);
       });
 
-      test('6.5 both exit with 1 if nothing listens', async () => {
-        const ADMIN_PORT = String(await freePort());
-        assert.deepEqual(await checks({ ADMIN_PORT }), [FAILED, FAILED]);
-      });
-
-      test('6.5 a service that hangs makes both exit with 1', async () => {
+      test('6.5 both exit with 1 if nothing listens, or the service hangs', async () => {
+        const adminUrl = `http://127.0.0.1:${await freePort()}`;
+        assert.deepEqual(await checks({ adminUrl }), [FAILED, FAILED]);
         await using program = await start();
-        const ADMIN_PORT = new URL(program.adminUrl).port;
         program.process.kill('SIGSTOP');
-        const began = performance.now();
-        assert.deepEqual(await checks({ ADMIN_PORT }), [FAILED, FAILED]);
-        // The timeout of 2.5 s, and the start of two processes.
-        assert.ok(performance.now() - began < 10_000);
-      });
-
-      test('6.5 the default ADMIN_PORT is 3001, and the paths are /live and /ready', async (t) => {
-        const asked: (string | undefined)[] = [];
-        const server = createHttpServer((req, res) => {
-          asked.push(`${req.method} ${req.url}`);
-          res.end('ok\n');
-        });
-        server.listen(3001, '127.0.0.1');
-        const isFree = await once(server, 'listening').then(
-          () => true,
-          () => false,
-        );
-        if (!isFree) {
-          t.skip('port 3001 is taken by another process');
-          return;
-        }
-        const exits = await checks({});
-        server.close();
-        assert.deepEqual(exits, [DONE, DONE]);
-        assert.deepEqual([...new Set(asked)].sort(), ['GET /live', 'GET /ready']);
+        assert.deepEqual(await checks(program), [FAILED, FAILED]);
       });
     });
 
@@ -536,12 +418,12 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
             await burst(program, request, 2000);
             // Takes the best round, because other programs only make rounds slower.
             let best = Number.POSITIVE_INFINITY;
-            for (let round = 0; round < 5 && best >= 2000; round++) {
+            for (let round = 0; round < 5 && best >= 1000; round++) {
               const before = cpuMs(program);
-              await burst(program, request, 6000);
+              await burst(program, request, 3000);
               best = Math.min(best, cpuMs(program) - before);
             }
-            assert.ok(best < 2000, `6,000 requests for ${path} took ${best} ms of CPU`);
+            assert.ok(best < 1000, `3,000 requests for ${path} took ${best} ms of CPU`);
           }
         });
 
@@ -598,10 +480,10 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           });
           const authorization = await prepare(program);
           const requests = requestsOfAllKinds(authorization);
-          for (const request of requests) await burst(program, request, 500);
+          for (const request of requests) await burst(program, request, 200);
           await program.stop();
           const count = Number(/timers set: (\d+)/.exec(program.stderr)?.[1]);
-          const most = requests.length * 50;
+          const most = requests.length * 20;
           assert.ok(count >= 1 && count < most, `${count} timers, not less than ${most}`);
         });
       });
@@ -660,8 +542,11 @@ async function listener() {
 }
 
 /** Runs both health checks; resolves with their exits. */
-function checks(env: Record<string, string>) {
-  return Promise.all(['--live', '--ready'].map((argument) => new Program(env, [argument]).exited));
+function checks({ adminUrl }: { readonly adminUrl: string }) {
+  const ADMIN_PORT = new URL(adminUrl).port;
+  return Promise.all(
+    ['--live', '--ready'].map((argument) => new Program({ ADMIN_PORT }, [argument]).exited),
+  );
 }
 
 /** Returns the messages about the store so far. */
@@ -669,22 +554,11 @@ function storeLines(program: Program): string[] {
   return program.log.map(({ message }) => message).filter((message) => /^store /.test(message));
 }
 
-/** Writes the next piece, if there is one. */
-function write(socket: Socket, pieces: string[]): void {
-  const next = pieces.shift();
-  if (next !== undefined) socket.write(next);
-}
-
-/** Checks the whole 408 for input that reached no route. */
+/** Checks the 408, which is all that the text is. */
 function assertTimeout(text: string): void {
-  const [{ status, headers, body } = assert.fail(text), ...others] = responsesIn(text);
-  assert.deepEqual([status, others], [408, []]);
-  assert.equal(headers.get('content-type'), TEXT);
-  assert.equal(headers.get('content-length'), String(body.length));
-  assert.equal(headers.get('x-content-type-options'), 'nosniff');
-  assert.match(String(headers.get('x-request-id')), /^[A-Za-z0-9._-]{1,128}$/);
-  assert.equal(headers.get('connection'), 'close');
-  assert.match(body, /^\S[^\r\n<>]+$/);
+  const [response = assert.fail('nothing'), ...others] = responsesIn(text);
+  assert.deepEqual([response.status, others], [408, []]);
+  assertRefusal(response);
 }
 
 /** Listens in front of Postgres. Closes every connection until told to forward them. */
@@ -770,34 +644,18 @@ function requestsOfAllKinds(authorization: string): BurstRequest[] {
 async function burst(program: Program, request: BurstRequest, count: number): Promise<void> {
   const { method, path, authorization, body = '' } = request;
   const type = method === 'PATCH' ? 'application/merge-patch+json' : 'application/json';
-  const fields = body && `Content-Type: ${type}\r\nContent-Length: ${body.length}\r\n`;
-  const text = `${method} ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: ${authorization}\r\n${fields}\r\n${body}`;
-  const expected = path === '/nowhere' ? 404 : 200;
+  const fields = body && { 'content-type': type, 'content-length': body.length };
+  const headers = { authorization, ...(fields || {}) };
+  const agent = new Agent({ keepAlive: true, maxSockets: 10 });
   const one = async () => {
-    await using client = await open(program.url);
-    const closed = once(client.socket, 'close').then(() => {
-      throw new Error(`closed after ${client.text().slice(-500)}`);
-    });
-    closed.catch(() => {}); // it closes at the end, too
-    for (let i = 1; i <= count / 10; i++) {
-      client.socket.write(text);
-      // Not at the first bytes of a response: a request with a body must not come before its end (2.11).
-      while (!hasResponses(client.text(), i)) {
-        await Promise.race([once(client.socket, 'data'), closed]);
-      }
-    }
-    const responses = client.text().split(`HTTP/1.1 ${expected} `).length - 1;
-    assert.equal(responses, count / 10, `every ${method} ${path} returns ${expected}`);
+    const req = httpRequest(program.url + path, { method, headers, agent }).end(body);
+    const [res] = await once(req, 'response');
+    await once(res.resume(), 'end');
+    return res.statusCode;
   };
-  await Promise.all(Array.from({ length: 10 }, one));
-}
-
-/** True if the text is this number of complete responses. */
-function hasResponses(text: string, count: number): boolean {
-  const responses = text.split('HTTP/1.1 ');
-  const [head = '', body] = responses.at(-1)!.split('\r\n\r\n');
-  const length = Number(/\r\nContent-Length: (\d+)/.exec(head)?.[1] ?? 0);
-  return responses.length - 1 === count && body !== undefined && Buffer.byteLength(body) >= length;
+  const statuses = new Set(await Promise.all(Array.from({ length: count }, one)));
+  agent.destroy();
+  assert.deepEqual([...statuses], [path === '/nowhere' ? 404 : 200], `${method} ${path}`);
 }
 
 /** Returns the CPU time that the program has used, in milliseconds. */

@@ -1,4 +1,4 @@
-// Section 4 by the model of test/support/users-model.ts: every edge value, then random requests. A failure
+// Section 4, and both stores' responses (5.0), by the model of test/support/users-model.ts: every edge value, then random requests. A failure
 // prints the step, and for random requests the shortest list of steps and its seed. What needs concurrency
 // or many users is in users.test.ts and users-list.test.ts.
 import { after, before, describe, test } from 'node:test';
@@ -24,7 +24,7 @@ for (const store of STORES) {
     test('4.3, 4.8 every form of a list of tags', () => Model.run(program.url, EDGES.tags));
     test('4.1, 4.2 every edge of a query', () => Model.run(program.url, EDGES.queries));
 
-    test('4.1, 4.2, 4.3, 4.4, 4.5, 4.6, 4.7, 4.8, 4.9, 4.10, 4.11, 4.12, 4.15, 4.16 random requests', () =>
+    test('4.1, 4.2, 4.3, 4.4, 4.5, 4.6, 4.7, 4.8, 4.9, 4.10, 4.11, 4.12, 4.15, 4.16, 5.0 random requests', () =>
       fc.assert(
         fc.asyncProperty(randomSteps, (steps) => Model.run(program.url, steps)),
         { numRuns: RUNS },

@@ -27,12 +27,7 @@ export interface Campaign {
   /** DATABASE_URL of the service. */
   readonly databaseUrl: string;
   /** The same database for the test, without the fault. */
-  readonly directUrl?: string;
-  readonly env?: Record<string, string>;
-  /** True if a pooler is in between. The connections at the server are then the pooler's. */
-  readonly isPooled?: boolean;
-  /** True if writers get 500 meanwhile. */
-  readonly refuses: boolean;
+  readonly directUrl: string;
   /** Maximum time from the end of the fault to the next success; 2 s by default. */
   readonly healSeconds?: number;
   /** Injects the fault, checks that it hit something, and resolves when it ends. */
@@ -41,15 +36,13 @@ export interface Campaign {
 
 /** Runs a campaign, checks its invariants, and reports it. */
 export async function run(t: TestContext, campaign: Campaign): Promise<void> {
-  const { fault, times, databaseUrl, inject, refuses } = campaign;
-  const directUrl = campaign.directUrl ?? databaseUrl;
+  const { fault, times, databaseUrl, directUrl, inject } = campaign;
   const env = {
     DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
     DATABASE_POOL_SIZE: String(POOL_SIZE),
-    ...campaign.env,
+    DATABASE_URL: databaseUrl,
   };
-  const timeoutMs = Number(env.DATABASE_TIMEOUT_MS);
-  await using program = await start({ ...env, DATABASE_URL: databaseUrl });
+  await using program = await start(env);
   const ledger = new Ledger();
   const writers = new Writers(ledger, program.url, WRITERS);
   await writers.progress(1);
@@ -65,9 +58,7 @@ export async function run(t: TestContext, campaign: Campaign): Promise<void> {
     await writers.progress(1);
     healSeconds = Math.max(healSeconds, secondsSince(began));
   }
-  if (!campaign.isPooled) {
-    while ((await connectionsOf(directUrl)).length !== POOL_SIZE) await writers.progress(1);
-  }
+  while ((await connectionsOf(directUrl)).length !== POOL_SIZE) await writers.progress(1);
   await writers.settled();
   const failures = writers.count(500);
   await writers.progress(20 * WRITERS);
@@ -77,11 +68,10 @@ export async function run(t: TestContext, campaign: Campaign): Promise<void> {
   assert.deepEqual([program.process.exitCode, program.process.signalCode], [null, null]);
   assertStoreLines(program);
   assert.deepEqual([writers.surprises, writers.broken], [[], 0]);
-  assert.equal(writers.refused.size > 0, refuses, `${writers.refused.size} writes refused`);
-  const latest = timeoutMs + GRACE_MS;
-  assert.ok(writers.slowestMs < latest, `a response after ${writers.slowestMs} ms`);
+  assert.ok(writers.refused.size > 0, 'no write was refused');
+  assert.ok(writers.slowestMs < TIMEOUT_MS + GRACE_MS, `a response after ${writers.slowestMs} ms`);
   assert.ok(healSeconds < (campaign.healSeconds ?? HEAL_SECONDS), `healed after ${healSeconds} s`);
-  assert.deepEqual(await faultsIn(directUrl, writers.refused, timeoutMs, ledger), []);
+  assert.deepEqual(await faultsIn(directUrl, writers.refused, ledger), []);
   const findings = ledger.check(await usersIn(directUrl));
   assert.deepEqual(findings, { lost: [], duplicated: [] });
   const { acknowledged } = ledger;
@@ -111,11 +101,10 @@ async function recordWrites(databaseUrl: string): Promise<void> {
   );
 }
 
-/** Returns the writes that were done more than `allowedMs` after their 500, or too often. */
+/** Returns the writes that were done more than TIMEOUT_MS after their 500, or too often. */
 async function faultsIn(
   databaseUrl: string,
   refused: ReadonlyMap<string, number>,
-  allowedMs: number,
   ledger: Ledger,
 ): Promise<string[]> {
   const rows = await query(
@@ -126,7 +115,7 @@ async function faultsIn(
   assert.ok(rows.length > WRITERS);
   return rows.flatMap(({ email, times, doneMs }) => {
     const lateMs =
-      Number(doneMs) - (refused.get(String(email)) ?? Number.POSITIVE_INFINITY) - allowedMs;
+      Number(doneMs) - (refused.get(String(email)) ?? Number.POSITIVE_INFINITY) - TIMEOUT_MS;
     const most = ledger.most(String(email));
     return [
       ...(lateMs > 0 ? [`${email}: ${Math.round(lateMs)} ms too late`] : []),

@@ -13,6 +13,8 @@ export class TcpProxy {
   delayMs = 0;
   /** Cuts a new connection at this response (the first is 0), or drops everything from it on. */
   failure: { readonly how: Cut | 'silence'; readonly response: number } | undefined;
+  /** Sees each response of the server, and may change it. */
+  onResponse: (bytes: Buffer) => void = () => {};
   readonly counts = { cut: 0, silenced: 0, heldBytes: 0 };
   readonly port: number;
   readonly #target: number;
@@ -83,7 +85,8 @@ export class TcpProxy {
       forth.onData = back.onData = () => false;
       return false;
     };
-    back.onData = () => {
+    back.onData = (bytes) => {
+      this.onResponse(bytes);
       if (failure !== undefined && responses++ === failure.response) {
         if (failure.how === 'silence') return silence();
         this.counts.cut++;
@@ -99,7 +102,7 @@ export class TcpProxy {
 class Pipe {
   readonly from: Socket;
   /** True if what has arrived is forwarded. */
-  onData: () => boolean = () => true;
+  onData: (bytes: Buffer) => boolean = () => true;
   readonly #proxy: TcpProxy;
   #queue: { readonly due: number; readonly act: () => void }[] = [];
   #timer: NodeJS.Timeout | undefined;
@@ -109,7 +112,7 @@ class Pipe {
     this.from = from;
     from.setNoDelay(true);
     from.on('data', (chunk: Buffer) => {
-      if (!this.onData()) return;
+      if (!this.onData(chunk)) return;
       if (proxy.isStalled) proxy.counts.heldBytes += chunk.length;
       this.#push(() => to.write(chunk));
     });

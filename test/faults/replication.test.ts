@@ -1,22 +1,38 @@
-// Synchronous replication: an old primary that nobody stopped, a frozen standby, a canceled wait
-// for the standby. Checks the responses to writes and to /ready.
+// Synchronous replication: the primary dies or hangs and its standby is promoted, an old primary that nobody
+// stopped, a frozen standby, a cancelled wait for the standby. Both servers are in DATABASE_URL.
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { type HttpResponse, send } from '../support/client.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { type Program, start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
 import { DEADLINE_MS, until } from '../support/until.ts';
+import { Ledger } from './ledger.ts';
 import { TcpProxy } from './proxy.ts';
-import { usersIn } from './users.ts';
+import { report, secondsSince, TIMES } from './results.ts';
+import { through, usersIn } from './users.ts';
+import { Writers } from './writers.ts';
 
 const TIMEOUT_MS = 1000;
+const WRITERS = 16;
+const HEAL_SECONDS = 5;
 
-describe('synchronous replication', { timeout: 300_000 }, () => {
+/** Faults of the primary. A hung primary accepts connections and never responds. */
+const FAULTS: Record<string, (primary: Server) => number | Promise<number>> = {
+  'failover, the primary killed': (primary) => primary.kill(),
+  'failover, the primary hung': (primary) => primary.suspend(),
+};
+
+describe('synchronous replication', { timeout: 900_000 }, () => {
+  for (const [fault, inject] of Object.entries(FAULTS)) {
+    test(fault, async (t) => {
+      for (let i = 0; i < TIMES.failovers; i++) await failover(t, fault, inject);
+    });
+  }
+
   test('4.13 5.1 7.2 after a timeout, the pool leaves an old primary that nobody stopped', async () => {
-    await using primary = await Server.create();
-    const direct = await createDatabase(primary.url);
-    await using standby = await primary.synchronousStandby();
+    await using servers = await replicated();
+    const { primary, standby, direct } = servers;
     await using away = await TcpProxy.listen(primary.port);
     away.refuse();
     await using program = await startOn(direct, [primary.port, away.port, standby.port]);
@@ -24,8 +40,7 @@ describe('synchronous replication', { timeout: 300_000 }, () => {
     assert.equal(await ready(program), 200);
 
     // The standby becomes a primary, and the old one waits for a standby that never returns.
-    const [row] = await standby.query('select pg_promote() as "isPromoted"');
-    assert.equal(row?.isPromoted, true);
+    await promote(standby);
     assert.equal((await create(program, 'lost')).status, 500);
     const host = `127.0.0.1:${standby.port}`;
     await program.until(() =>
@@ -42,7 +57,7 @@ describe('synchronous replication', { timeout: 300_000 }, () => {
       JSON.parse(listed.body).map((user: { email: string }) => user.email),
       expected,
     );
-    assert.deepEqual(await emails(onPort(direct, standby.port)), expected);
+    assert.deepEqual(await emails(through(standby.port, direct)), expected);
     const rows = await primary.query(
       `select from pg_stat_activity where application_name = 'notes-users' and wait_event is distinct from 'SyncRep'`,
     );
@@ -51,13 +66,11 @@ describe('synchronous replication', { timeout: 300_000 }, () => {
   });
 
   test('7.2 without a write, /ready makes the pool leave an old primary', async () => {
-    await using primary = await Server.create();
-    const direct = await createDatabase(primary.url);
-    await using standby = await primary.synchronousStandby();
+    await using servers = await replicated();
+    const { primary, standby, direct } = servers;
     await using program = await startOn(direct, [primary.port, standby.port]);
     assert.equal((await create(program, 'before')).status, 201);
-    const [row] = await standby.query('select pg_promote() as "isPromoted"');
-    assert.equal(row?.isPromoted, true);
+    await promote(standby);
     await primary.query(`alter system set default_transaction_read_only = on`);
     await primary.query('select pg_reload_conf()');
     assert.equal(await ready(program), 503);
@@ -66,9 +79,8 @@ describe('synchronous replication', { timeout: 300_000 }, () => {
   });
 
   test('4.13 7.2 a frozen standby: a write that got 500 is done once, when the standby is back', async () => {
-    await using primary = await Server.create();
-    const direct = await createDatabase(primary.url);
-    await using standby = await primary.synchronousStandby();
+    await using servers = await replicated();
+    const { primary, standby, direct } = servers;
     await using program = await startOn(direct, [primary.port, standby.port]);
     assert.equal((await create(program, 'before')).status, 201);
     standby.suspend();
@@ -149,8 +161,46 @@ function untilReady(program: Program, status: 200 | 503 = 200): Promise<void> {
   return until(async () => (await ready(program)) === status, deadlineMs);
 }
 
-function onPort(databaseUrl: string, port: number): string {
-  const url = new URL(databaseUrl);
-  url.port = String(port);
-  return url.href;
+/** A primary with a database and a synchronous standby. */
+async function replicated() {
+  const stack = new AsyncDisposableStack();
+  const primary = stack.use(await Server.create());
+  const direct = await createDatabase(primary.url);
+  const standby = stack.use(await primary.synchronousStandby());
+  return { primary, standby, direct, [Symbol.asyncDispose]: () => stack.disposeAsync() };
+}
+
+async function promote(standby: Server): Promise<void> {
+  const rows = await standby.query('select pg_promote() as "isPromoted"');
+  assert.deepEqual(rows, [{ isPromoted: true }]);
+}
+
+async function failover(t: TestContext, fault: string, inject: (typeof FAULTS)[string]) {
+  await using servers = await replicated();
+  const { primary, standby, direct } = servers;
+  const states = await primary.query('select sync_state as state from pg_stat_replication');
+  assert.deepEqual(states, [{ state: 'sync' }]);
+  await using program = await startOn(direct, [primary.port, standby.port]);
+  const ledger = new Ledger();
+  const writers = new Writers(ledger, program.url, WRITERS);
+  await writers.progress(20 * WRITERS);
+  assert.ok(writers.inFlight > 0);
+  assert.ok((await inject(primary)) > 1);
+  const before = writers.count(500);
+  await writers.until(() => writers.count(500) >= before + 2 * WRITERS);
+  await promote(standby);
+  const began = performance.now();
+  await writers.progress(1);
+  const healSeconds = secondsSince(began);
+  await writers.progress(20 * WRITERS);
+  await writers.stop();
+  assert.equal(program.process.exitCode, null);
+  assert.deepEqual([writers.surprises, writers.broken], [[], 0]);
+  assert.ok(writers.slowestMs < TIMEOUT_MS + 1000, `a response after ${writers.slowestMs} ms`);
+  const findings = ledger.check(await usersIn(through(standby.port, direct)));
+  assert.deepEqual(findings, { lost: [], duplicated: [] });
+  assert.ok(healSeconds < HEAL_SECONDS, `healed after ${healSeconds} s`);
+  const { acknowledged } = ledger;
+  const store = 'postgres';
+  report(t, { fault, store, injected: 1, acknowledged, lost: 0, duplicated: 0, healSeconds });
 }

@@ -12,6 +12,7 @@ import { Daemon, stablePort } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newFolder, PASSWORD, type Program, start, USER } from '../support/program.ts';
 import { Server } from '../support/server.ts';
+import { until } from '../support/until.ts';
 import { FILES, replaced, settings } from './page.ts';
 import { HAPROXY } from './programs.ts';
 
@@ -146,16 +147,11 @@ async function statusesWithoutStore(url: string): Promise<number[]> {
   return [token, ...others].map(({ status }) => status);
 }
 
-async function becomes(url: string, status: number): Promise<void> {
-  const deadline = performance.now() + STATUS_TIMEOUT_MS;
-  let last = 0;
-  while (performance.now() < deadline) {
+function becomes(url: string, status: number): Promise<void> {
+  return until(async () => {
     // Not `send`, which fails on responses that openapi.json lacks, such as HAProxy's own.
     const response = await fetch(url);
     await response.text();
-    last = response.status;
-    if (last === status) return;
-    await pause(50);
-  }
-  throw new Error(`${url}: still ${last}, not ${status}, after ${STATUS_TIMEOUT_MS} ms`);
+    return response.status === status;
+  }, STATUS_TIMEOUT_MS);
 }

@@ -3,9 +3,7 @@
 // write with the database. A failed assertion is a fault of the service and fails .ci/run. Anything
 // that a slow machine can cause is an Error, which doesn't.
 import assert from 'node:assert/strict';
-import { after, before, describe, type TestContext, test } from 'node:test';
-import { setTimeout as pause } from 'node:timers/promises';
-import postgres from 'postgres';
+import { after, before, describe, test } from 'node:test';
 import { requireTools } from '../support/tools.ts';
 import { Cluster, type Member, type Replication } from './cluster.ts';
 import { Load } from './load.ts';
@@ -93,7 +91,7 @@ for (const [replication, faults] of Object.entries(MODES) as [Replication, Fault
       if (!faults.includes(fault)) continue;
       test(`4.13 5.1 5.5 ${name}`, async (t) => {
         const results: Result[] = [];
-        for (let i = 0; i < TIMES; i++) results.push(...(await failover(t, cluster, fault)));
+        for (let i = 0; i < TIMES; i++) results.push(...(await failover(cluster, fault)));
         report(t, `${replication} | ${name}`, results);
         for (const result of results) check(result, replication, fault);
       });
@@ -102,7 +100,7 @@ for (const [replication, faults] of Object.entries(MODES) as [Replication, Fault
 }
 
 /** Injects the fault once; returns the result for each topology. */
-async function failover(t: TestContext, cluster: Cluster, fault: Fault): Promise<Result[]> {
+async function failover(cluster: Cluster, fault: Fault): Promise<Result[]> {
   const leader = await cluster.whole();
   await using loads = new AsyncDisposableStack();
   const runs: { readonly topology: Topology; readonly database: string; readonly load: Load }[] =
@@ -117,11 +115,8 @@ async function failover(t: TestContext, cluster: Cluster, fault: Fault): Promise
   const end = await fault(cluster, leader);
   const hasNewLeader = !STAYING.includes(fault);
   try {
-    await using sessions = countSessions(leader);
     if (hasNewLeader) await cluster.newLeader(leader);
     await progress('after the fault');
-    if (fault === freezeStandby)
-      t.diagnostic(`most sessions of two replicas at once: ${sessions.most}`);
   } finally {
     end();
   }
@@ -136,30 +131,6 @@ async function failover(t: TestContext, cluster: Cluster, fault: Fault): Promise
     results.push({ topology, ...(await load.stop(url.href)) });
   }
   return results;
-}
-
-/** Polls the number of sessions of each load on a server until it fails; keeps the maximum. */
-function countSessions({ url }: Member) {
-  const sql = postgres(url, { max: 1, connect_timeout: 5 });
-  const result = {
-    most: 0,
-    async [Symbol.asyncDispose]() {
-      isStopping = true;
-      await sql.end({ timeout: 0 });
-      await counting;
-    },
-  };
-  let isStopping = false;
-  const counting = (async () => {
-    while (!isStopping) {
-      const rows = await sql`
-        select count(*)::int as sessions from pg_stat_activity
-        where application_name = 'notes-users' group by datname`;
-      result.most = Math.max(result.most, ...rows.map(({ sessions }) => sessions));
-      await pause(200);
-    }
-  })().catch(() => {});
-  return result;
 }
 
 function check({ topology, ...seen }: Result, replication: Replication, fault: Fault): void {

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { BOM_PATH } from '../../image/bom.ts';
 import { resolveImage, run, type Unpacked, unpack } from '../../image/unpack.ts';
-import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
+import { IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
 const MB = 1_000_000;
@@ -70,10 +70,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
 
   test('it is one layer, within its limits of size and number of files', async (t) => {
     const size = Number(await inspect('image', IMAGE, '{{.Size}}')) / MB;
-    await run('gzip', ['-9', '-k', join(folder, 'image.tar')]);
-    const gzipped = statSync(join(folder, 'image.tar.gz')).size / MB;
-    t.diagnostic(`${size.toFixed(1)} MB, ${gzipped.toFixed(1)} MB as save | gzip -9`);
-    t.diagnostic(`${files().length} files`);
+    t.diagnostic(`${size.toFixed(1)} MB, ${files().length} files`);
     assert.equal(unpacked.layers.length, 1);
     const node = statSync(join(unpacked.root, 'usr/local/bin/node')).size / MB;
     assert.ok(size - node <= MOST_MB, `${size} MB, ${node} of it node`);
@@ -150,26 +147,5 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     );
     const packages = files().filter((path) => path.includes('status.d'));
     assert.equal(names('pkg:deb/').length, packages.length);
-  });
-
-  test('npm run image:verify passes, and finds a changed, a new and a missing file', async () => {
-    const verify = join(SOURCE, 'image/verify.ts');
-    const output = await run(process.execPath, [verify, IMAGE]);
-    assert.match(
-      output,
-      /^image sha256:[0-9a-f]{64}\n\d+ files match .+\n7 settings match .+\nnode \d+\.\d+\.\d+: the first \d+ of /,
-    );
-
-    const forged = `${IMAGE}-forged`;
-    const container = await engine('create', IMAGE);
-    await engine('cp', join(SOURCE, 'tsconfig.json'), `${container}:/app/dist/main.cjs`);
-    await engine('cp', join(SOURCE, 'tsconfig.json'), `${container}:/app/more.js`);
-    await engine('commit', container, forged);
-    await engine('rm', '-v', container);
-    await assert.rejects(
-      run(process.execPath, [verify, forged]),
-      /app\/dist\/main\.cjs: changed\napp\/more\.js: not in the list\n/,
-    );
-    await engine('rmi', forged);
   });
 });

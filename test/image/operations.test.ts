@@ -2,11 +2,12 @@
 // the image, the container, the volume and the registry, and the ports. The command for arm64 takes
 // minutes, so it needs IMAGE=full. ARM64_NODE_IMAGE names its base image if no registry is reachable.
 import assert from 'node:assert/strict';
-import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { ENGINE, run } from '../../image/unpack.ts';
-import { Daemon, find, stablePort } from '../support/daemon.ts';
+import { send } from '../support/client.ts';
+import { find } from '../support/daemon.ts';
 import { block } from '../support/manual.ts';
 import { newFolder } from '../support/program.ts';
 import { until } from '../support/until.ts';
@@ -14,8 +15,6 @@ import { Container, engine, IMAGE, NO_IMAGE } from './engine.ts';
 import { NO_POSTGRES, postgresImage } from './postgres-image.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
-const REGISTRY = find('docker-registry');
-const NO_REGISTRY = REGISTRY === undefined && 'no registry is installed (docker-registry)';
 const QEMU = '/proc/sys/fs/binfmt_misc/qemu-aarch64';
 
 describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
@@ -73,25 +72,6 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     await container.responses();
     assert.ok(await container.isRunning());
   });
-
-  test('a registry has the image that was pushed to it', { skip: NO_REGISTRY }, async () => {
-    await using registry = await startRegistry();
-    const pushed = `127.0.0.1:${registry.port}/notes-users:0.1.0`;
-    const id = () => engine('image', 'inspect', '-f', '{{.Id}}', pushed);
-    const commands = block('Kubernetes', 'docker push')
-      .replaceAll('REGISTRY/notes-users:0.1.0', pushed)
-      .replaceAll(/^docker\b/gm, ENGINE);
-    try {
-      await run('bash', ['-ec', commands], { cwd: SOURCE });
-      const built = await id();
-      await engine('rmi', pushed);
-      await assert.rejects(id());
-      await engine('pull', '--quiet', pushed);
-      assert.equal(await id(), built);
-    } finally {
-      await engine('rmi', pushed).catch(() => {});
-    }
-  });
 });
 
 /** Reason to skip the command for arm64. */
@@ -112,17 +92,6 @@ test('the manual: the image for arm64 is built, run and verified', {
   const figures = output.matchAll(/^(?:build|size|first 200|memory|docker stop).*$/gm);
   for (const [figure] of figures) t.diagnostic(figure);
 });
-
-/** Starts a registry without TLS. Engines accept one on 127.0.0.1. */
-async function startRegistry(): Promise<Daemon> {
-  const [port, folder] = [await stablePort(), newFolder()];
-  chmodSync(folder, 0o777); // As root, the daemon runs as another user.
-  const file = join(folder, 'registry.json');
-  const storage = { filesystem: { rootdirectory: join(folder, 'images') } };
-  const http = { addr: `127.0.0.1:${port}` };
-  writeFileSync(file, JSON.stringify({ version: '0.1', storage, http })); // JSON is YAML.
-  return new Daemon(port, REGISTRY!, ['serve', file]).listening();
-}
 
 const compose = (await run(ENGINE, ['compose', 'version']).then(
   () => `command ${ENGINE} compose`,
@@ -230,7 +199,7 @@ async function password(container: Container): Promise<string> {
   return [...lines.matchAll(/generated for user admin: (\S+)/g)].at(-1)![1]!;
 }
 
-/** A client of a service with PROTECT_USERS. */
+/** A client of a service with PROTECT_USERS. It keeps no connection, which a stop would wait for. */
 class Client {
   readonly url: string;
   readonly password: string;
@@ -242,42 +211,40 @@ class Client {
 
   /** Resolves once users can be listed. */
   ready(): Promise<void> {
-    return until(async () => {
-      const status = await this.token()
-        .then((token) => this.status(token))
-        .catch(() => 0);
-      return status === 200;
-    });
+    return until(() =>
+      this.names().then(
+        () => true,
+        () => false,
+      ),
+    );
   }
 
   async token(): Promise<string> {
-    const body = new URLSearchParams({ id: 'admin', pw: this.password });
-    const res = await fetch(`${this.url}/token`, { method: 'POST', body, headers: CLOSE });
-    if (res.status !== 200) throw new Error(`${res.status} ${await res.text()}`);
-    return ((await res.json()) as { token: string }).token;
+    const body = { id: 'admin', pw: this.password };
+    return JSON.parse(await this.#send(200, '/token', { method: 'POST', body })).token;
   }
 
   async status(token: string): Promise<number> {
     const headers = { ...CLOSE, authorization: `Bearer ${token}` };
-    return (await fetch(`${this.url}/users`, { headers })).status;
+    return (await send(`${this.url}/users`, { headers })).status;
   }
 
   async create(name: string): Promise<void> {
-    const authorization = `Bearer ${await this.token()}`;
-    const headers = { ...CLOSE, authorization, 'content-type': 'application/json' };
-    const body = JSON.stringify({ name, email: `${name}@example.com` });
-    const res = await fetch(`${this.url}/users`, { method: 'POST', headers, body });
-    assert.equal(res.status, 201, await res.text());
+    const body = { name, email: `${name}@example.com` };
+    await this.#send(201, '/users', { method: 'POST', body }, await this.token());
   }
 
   async names(): Promise<readonly string[]> {
-    const headers = { ...CLOSE, authorization: `Bearer ${await this.token()}` };
-    const users = (await (await fetch(`${this.url}/users`, { headers })).json()) as {
-      name: string;
-    }[];
-    return users.map(({ name }) => name);
+    const users = JSON.parse(await this.#send(200, '/users', {}, await this.token()));
+    return users.map(({ name }: { name: string }) => name);
+  }
+
+  async #send(expected: number, path: string, init: object, token = ''): Promise<string> {
+    const headers = { ...CLOSE, authorization: `Bearer ${token}` };
+    const { status, body } = await send(this.url + path, { ...init, headers });
+    if (status !== expected) throw new Error(`${status} ${body}`);
+    return body;
   }
 }
 
-/** Disables keep-alive, so that a stop has no idle connection to wait for. */
 const CLOSE = { connection: 'close' };

@@ -1,68 +1,46 @@
 // Every build of one source gives the same layer. Compares layers by hash.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { after, describe, test } from 'node:test';
+import { test } from 'node:test';
 import { ENGINE, run } from '../../image/unpack.ts';
 import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
 const TAG = `${IMAGE}-again`;
-/** Clients to try in order, because not every client has BuildKit. Debian's has it. */
-const WITH_BUILDKIT = [ENGINE, '/usr/bin/docker'];
+/** Builders, each with the clients to try. Not every client has BuildKit; Debian's has it. */
+const BUILDERS = {
+  'the classic builder': { DOCKER_BUILDKIT: '0', clients: [ENGINE] },
+  BuildKit: { DOCKER_BUILDKIT: '1', clients: [ENGINE, '/usr/bin/docker'] },
+} as const;
 
-describe('the image: the same bytes', { skip: NO_IMAGE, timeout: 1_800_000 }, () => {
-  after(() => engine('rmi', TAG));
-
-  test('two builds without cache make the same layer', async (t) => {
-    await rebuild([ENGINE], '0');
-    const first = await layers(TAG);
-    await rebuild([ENGINE], '0');
-    assert.deepEqual(await layers(TAG), first);
-    assert.deepEqual(await layers(IMAGE), first);
-    t.diagnostic(`layer ${first}`);
-  });
-
-  test('the classic builder and BuildKit make the same layer', async (t) => {
-    if (!(await rebuild(WITH_BUILDKIT, '1'))) {
-      t.skip('no client here has BuildKit');
-      return;
-    }
+for (const [name, builder] of Object.entries(BUILDERS)) {
+  test(`${name} makes the same layer without a cache, and another one with another SOURCE_DATE_EPOCH`, {
+    skip: NO_IMAGE,
+    timeout: 1_800_000,
+  }, async (t) => {
+    t.after(() => engine('rmi', TAG).catch(() => {}));
+    if (!(await rebuild(builder, '--no-cache'))) return t.skip('no client here has it');
+    const layers = (image: string) => inspect('image', image, '{{json .RootFS.Layers}}');
+    assert.deepEqual(await layers(TAG), await layers(IMAGE));
+    await rebuild(builder, '--build-arg', 'SOURCE_DATE_EPOCH=1');
+    assert.notDeepEqual(await layers(TAG), await layers(IMAGE));
+    await rebuild(builder);
     assert.deepEqual(await layers(TAG), await layers(IMAGE));
   });
-
-  test('SOURCE_DATE_EPOCH is the time of every file, even with a build cache', async () => {
-    for (const [clients, buildkit] of [
-      [[ENGINE], '0'],
-      [WITH_BUILDKIT, '1'],
-    ] as const) {
-      if (!(await rebuild(clients, buildkit, []))) continue;
-      assert.deepEqual(await layers(TAG), await layers(IMAGE));
-      await rebuild(clients, buildkit, ['--build-arg', 'SOURCE_DATE_EPOCH=1']);
-      assert.notDeepEqual(await layers(TAG), await layers(IMAGE));
-      await rebuild(clients, buildkit, []);
-      assert.deepEqual(await layers(TAG), await layers(IMAGE));
-    }
-  });
-});
+}
 
 /** Builds with the first client that can. @returns true if a client could */
 async function rebuild(
-  clients: readonly string[],
-  buildkit: '0' | '1',
-  flags: readonly string[] = ['--no-cache'],
+  { clients, DOCKER_BUILDKIT }: (typeof BUILDERS)[keyof typeof BUILDERS],
+  ...flags: readonly string[]
 ): Promise<boolean> {
-  const env = { DOCKER_BUILDKIT: buildkit };
   for (const client of clients) {
     try {
-      await run(client, ['build', '-q', '-t', TAG, ...flags, SOURCE], { env });
+      await run(client, ['build', '-q', '-t', TAG, ...flags, SOURCE], { env: { DOCKER_BUILDKIT } });
       return true;
     } catch (err) {
       if (!/BuildKit is enabled but|buildx|ENOENT/.test((err as Error).message)) throw err;
     }
   }
   return false;
-}
-
-function layers(image: string): Promise<string> {
-  return inspect('image', image, '{{json .RootFS.Layers}}');
 }

@@ -1,24 +1,20 @@
-// The metrics of requests, store operations and the process.
+// The metrics of requests, store operations and the process (contract 7.3), and Prometheus' text format.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
-import { cpuUsage, memoryUsage, uptime } from 'node:process';
+import { cpuUsage, memoryUsage } from 'node:process';
 import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { Metrics } from '../../src/ops/metrics.ts';
+import { family, Histograms, Metrics } from '../../src/ops/metrics.ts';
 import { routes } from '../../src/routes.ts';
-import type { UserStore } from '../../src/user.ts';
-import { newUser } from '../support/users.ts';
+import * as domain from '../../src/user.ts';
+import { collectYoung } from '../support/garbage.ts';
 
 type Pool = ConstructorParameters<typeof Metrics>[2];
 
-/** The connections of a listener without any. */
+/** A listener without connections. */
 const API = {
-  maxConnections: 10,
-  heldBytes: 0,
-  budgetBytes: 99,
-  states: { idle: 0 },
-  closed: { room: 0 },
+  ...{ maxConnections: 10, heldBytes: 0, budgetBytes: 99 },
+  ...{ states: { idle: 0 }, closed: { room: 0 } },
 };
 
 function metricsOf(t: TestContext, pool: Pool = {}): Metrics {
@@ -29,90 +25,116 @@ function metricsOf(t: TestContext, pool: Pool = {}): Metrics {
 
 /** Returns the lines that begin with the name. */
 function lines(metrics: Metrics, name: string): string[] {
-  return metrics
-    .exposition(API, 0)
-    .split('\n')
-    .filter((line) => line.startsWith(name));
+  const page = metrics.exposition(API, 0);
+  return page.split('\n').filter((line) => line.startsWith(name));
 }
+
+function value(page: string, start: string): number {
+  const line = page.split('\n').find((one) => one.startsWith(`${start} `));
+  assert.ok(line, start);
+  return Number(line.slice(start.length));
+}
+
+describe('the text format', () => {
+  test('a family has its help, its type and one line per sample; without content it is absent', () => {
+    const samples = [
+      ['', { b: 'x', c: 'y' }, 1.5],
+      ['_sum', {}, 1e21],
+    ] as const;
+    assert.equal(
+      family('a_bytes', 'gauge', 'Some bytes.', [...samples]),
+      '# HELP a_bytes Some bytes.\n# TYPE a_bytes gauge\na_bytes{b="x",c="y"} 1.5\na_bytes_sum 1e+21\n',
+    );
+    assert.match(family('a', 'gauge', 'A.', 0), /\na 0\n$/);
+    assert.equal(family('a', 'gauge', 'A.', undefined), '');
+  });
+
+  for (const [labels, text] of [
+    [{ b: '', c: 'd' }, 'a{c="d"} 1'],
+    [{ b: '' }, 'a 1'],
+    [{ b: '"x"' }, 'a{b="\\"x\\""} 1'],
+    [{ b: 'x\\n' }, 'a{b="x\\\\n"} 1'],
+    [{ b: 'x\ny\n' }, 'a{b="x\\ny\\n"} 1'],
+    [{ b: "é}{,= '" }, `a{b="é}{,= '"} 1`],
+  ] as [Record<string, string>, string][]) {
+    test(`the labels ${JSON.stringify(labels)} are ${text}`, () => {
+      const found = family('a', 'counter', 'A.', [['', labels, 1]]).split('\n');
+      assert.deepEqual(found.slice(2), [text, '']);
+    });
+  }
+});
+
+describe('a histogram', () => {
+  test('has a series with buckets, sum and count for each combination of labels', () => {
+    const histograms = new Histograms([0.5], ['x', 'y']);
+    assert.deepEqual(histograms.samples(), []);
+    histograms.record(1, 'a', '');
+    histograms.record(0.5, '', 'a');
+    histograms.record(0.25, '', 'a');
+    const expected = [
+      { x: 'a', y: '' },
+      { x: '', y: 'a' },
+    ].map((labels, i) => [
+      ['_bucket', { ...labels, le: '0.5' }, 2 * i],
+      ['_bucket', { ...labels, le: '+Inf' }, i + 1],
+      ['_sum', labels, [1, 0.75][i]],
+      ['_count', labels, i + 1],
+    ]);
+    assert.deepEqual(histograms.samples(), expected.flat());
+  });
+
+  for (const [values, counts] of [
+    [[0], [1, 1, 1, 0, 1]],
+    [[0.5], [1, 1, 1, 0.5, 1]], // a bound is in its own bucket
+    [[0.75], [0, 1, 1, 0.75, 1]],
+    [[1], [0, 1, 1, 1, 1]],
+    [[1.25], [0, 0, 1, 1.25, 1]],
+    [
+      [2, 0.25, 1, 0.5],
+      [2, 3, 4, 3.75, 4],
+    ],
+  ] as const) {
+    test(`of ${values} with the bounds 0.5 and 1 has ${counts}`, () => {
+      const histograms = new Histograms([0.5, 1], []);
+      for (const each of values) histograms.record(each);
+      const found = histograms.samples().map(([, , count]) => count);
+      assert.deepEqual(found, counts);
+    });
+  }
+});
 
 const COUNT = 'http_server_request_duration_seconds_count';
 const ACTIVE = 'http_server_active_requests';
-const DURATION = 'db_client_operation_duration_seconds';
 
 describe('requests', () => {
-  for (const { why, responded, labels } of [
-    {
-      why: 'a route is its pattern',
-      responded: { method: 'GET', route: '/users/{id}', status: 200 },
-      labels: 'http_request_method="GET",http_route="/users/{id}",http_response_status_code="200"',
-    },
-    {
-      why: 'HEAD is its own method',
-      responded: { method: 'HEAD', route: '/', status: 200 },
-      labels: 'http_request_method="HEAD",http_route="/",http_response_status_code="200"',
-    },
-    {
-      why: 'OPTIONS follows from the table too',
-      responded: { method: 'OPTIONS', route: '/', status: 204 },
-      labels: 'http_request_method="OPTIONS",http_route="/",http_response_status_code="204"',
-    },
-    {
-      why: 'without a route there is no route label',
-      responded: { method: 'GET', route: '', status: 404 },
-      labels: 'http_request_method="GET",http_response_status_code="404"',
-    },
-    {
-      why: 'a method outside the table is _OTHER',
-      responded: { method: 'PROPFIND', route: '/', status: 405 },
-      labels: 'http_request_method="_OTHER",http_route="/",http_response_status_code="405"',
-    },
-    {
-      why: 'so is input that is not a request',
-      responded: { method: '', route: '', status: 400 },
-      labels: 'http_request_method="_OTHER",http_response_status_code="400"',
-    },
-    {
-      why: 'the highest status has its own series',
-      responded: { method: 'DELETE', route: '/users/{id}', status: 599 },
-      labels:
-        'http_request_method="DELETE",http_route="/users/{id}",http_response_status_code="599"',
-    },
-  ]) {
-    test(why, (t) => {
+  for (const [method, route, status, label] of [
+    ['GET', '/users/{id}', 200, 'GET'],
+    ['HEAD', '/', 200, 'HEAD'],
+    ['OPTIONS', '/', 204, 'OPTIONS'],
+    ['GET', '', 404, 'GET'],
+    ['PROPFIND', '/', 405, '_OTHER'],
+    ['', '', 400, '_OTHER'],
+    ['DELETE', '/users/{id}', 599, 'DELETE'],
+  ] as const) {
+    test(`7.3 ${method} ${route} ${status} counts once`, (t) => {
       const metrics = metricsOf(t);
-      for (let i = 0; i < 2; i++) {
-        metrics.begin(responded.method);
-        metrics.end(responded, 1);
-      }
-      assert.deepEqual(lines(metrics, COUNT), [`${COUNT}{${labels}} 2`]);
+      const active = () => lines(metrics, ACTIVE).filter((line) => !line.endsWith(' 0'));
+      metrics.begin(method);
+      metrics.begin(method);
+      assert.deepEqual(active(), [`${ACTIVE}{http_request_method="${label}"} 2`]);
+      metrics.end({ method, route, status }, 250);
+      assert.deepEqual(active(), [`${ACTIVE}{http_request_method="${label}"} 1`]);
+      const path = route && `http_route="${route}",`;
+      const labels = `http_request_method="${label}",${path}http_response_status_code="${status}"`;
+      assert.deepEqual(lines(metrics, COUNT), [`${COUNT}{${labels}} 1`]);
+      const sum = COUNT.replace('count', 'sum');
+      assert.deepEqual(lines(metrics, sum), [`${sum}{${labels}} 0.25`]);
     });
   }
 
-  test('milliseconds become seconds', (t) => {
+  test('7.3 the number of series does not grow with methods', (t) => {
     const metrics = metricsOf(t);
-    metrics.end({ method: 'GET', route: '/', status: 200 }, 250);
-    const [sum] = lines(metrics, 'http_server_request_duration_seconds_sum');
-    assert.match(sum!, / 0\.25$/);
-  });
-
-  test('a request is active from its start to its end, by method', (t) => {
-    const metrics = metricsOf(t);
-    const active = () => lines(metrics, ACTIVE).filter((line) => !line.endsWith(' 0'));
-    metrics.begin('GET');
-    metrics.begin('GET');
-    metrics.begin('BREW');
-    assert.deepEqual(active(), [
-      `${ACTIVE}{http_request_method="_OTHER"} 1`,
-      `${ACTIVE}{http_request_method="GET"} 2`,
-    ]);
-    metrics.end({ method: 'GET', route: '/', status: 200 }, 1);
-    metrics.end({ method: 'BREW', route: '', status: 404 }, 1);
-    assert.deepEqual(active(), [`${ACTIVE}{http_request_method="GET"} 1`]);
-  });
-
-  test('the number of series does not grow with methods', (t) => {
-    const metrics = metricsOf(t);
-    for (let i = 0; i < 10_000; i++) {
+    for (let i = 0; i < 1000; i++) {
       metrics.begin(`M${i}`);
       metrics.end({ method: `M${i}`, route: '', status: 404 }, 1);
     }
@@ -121,109 +143,143 @@ describe('requests', () => {
   });
 });
 
-describe('the store', () => {
-  test('an operation has its engine, its name and, if it failed, its error type', async (t) => {
-    const metrics = metricsOf(t, { connections: { used: 0, idle: 0, limit: 4, waiting: 0 } });
-    const find = async (id: number) => {
-      if (id === 0) throw new TypeError();
+const TIMEOUT_MS = 100;
+const ARGUMENTS = {
+  create: [{ name: 'Ada', email: 'a@b' }],
+  find: [1],
+  findByEmail: ['a@b'],
+  list: [{ after: 0, limit: 1 }],
+  update: [1, { name: 'Ada' }, domain.ALWAYS],
+  delete: [1, domain.ALWAYS],
+  ping: [],
+};
+
+/** Measures a store whose methods all return `result` after `ms`. */
+function measured(t: TestContext, result: Promise<unknown>, ms = 0, pool: Pool = {}) {
+  const metrics = metricsOf(t, pool);
+  const clock = { ms: 0 };
+  const calls: unknown[] = [];
+  const get = (_: unknown, name: string | symbol) => {
+    return (...args: unknown[]) => {
+      calls.push(String(name), args);
+      clock.ms += ms;
+      return result;
     };
-    const store = metrics.measure({ find, create: find } as unknown as UserStore, 100, () => 0);
-    await store.find(1);
-    await assert.rejects(store.find(0), TypeError);
-    await store.create(newUser({ name: 'Ada', email: 'a@b' }));
-    const label = (text: string) => `${DURATION}_count{db_system_name="postgresql",${text}} 1`;
-    assert.deepEqual(lines(metrics, `${DURATION}_count`), [
-      label('db_operation_name="find"'),
-      label('db_operation_name="find",error_type="_OTHER"'),
-      label('db_operation_name="create"'),
-    ]);
+  };
+  const store = new Proxy({}, { get }) as domain.UserStore;
+  const name = 'db_client_operation_duration_seconds_sum';
+  /** The labels of each series, and the sum of its durations in milliseconds. */
+  const recorded = () =>
+    lines(metrics, name).map((line) => {
+      const [, labels = '', seconds] = /\{db_system_name=(.*)\} (.*)/.exec(line)!;
+      return [labels.replace(/,\w+=/g, ' ').replaceAll('"', ''), Number(seconds) * 1000];
+    });
+  return { calls, recorded, store: metrics.measure(store, TIMEOUT_MS, () => clock.ms) };
+}
+
+describe('the store', () => {
+  for (const [operation, args] of Object.entries(ARGUMENTS)) {
+    test(`7.3 ${operation} gets its arguments and returns the store's own promise`, async (t) => {
+      const result = Promise.resolve('result');
+      const { calls, store, recorded } = measured(t, result, 3);
+      const call = store[operation as keyof typeof ARGUMENTS] as (...args: unknown[]) => unknown;
+      assert.equal(call.apply(store, args), result);
+      await result;
+      assert.deepEqual(calls, [operation, args]);
+      assert.deepEqual(recorded(), [[`sqlite ${operation}`, 3]]);
+    });
+  }
+
+  test('7.3 every method but close is measured', async (t) => {
+    const { calls, store, recorded } = measured(t, Promise.resolve());
+    assert.deepEqual(Object.keys(store).sort(), ['close', ...Object.keys(ARGUMENTS)].sort());
+    await store.close(7);
+    assert.deepEqual([calls, recorded()], [['close', [7]], []]);
   });
 
-  test('each page counts connections by state', (t) => {
+  for (const [err, ms, type] of [
+    [new domain.EmailTaken(), 1, ''],
+    [new domain.EmailTaken(), TIMEOUT_MS, ''],
+    [new domain.CallerLeft(), 1, ''],
+    [new domain.StoreUnavailable('gone'), TIMEOUT_MS - 1, ' unavailable'],
+    [new domain.StoreUnavailable('late'), TIMEOUT_MS, ' timeout'],
+    [new TypeError('x'), 1, ' _OTHER'],
+  ] as const) {
+    test(`7.3 a call that fails with ${err.name} after ${ms} ms is a failure:${type || ' no'}`, async (t) => {
+      const pool = { connections: { used: 0, idle: 0, limit: 4, waiting: 0 } };
+      const { store, recorded } = measured(t, Promise.reject(err), ms, pool);
+      await assert.rejects(store.find(1), (thrown) => thrown === err);
+      assert.deepEqual(recorded(), [[`postgresql find${type}`, ms]]);
+    });
+  }
+
+  test('7.3 each page has the connections of now', (t) => {
     const pool = { connections: { used: 1, idle: 3, limit: 5, waiting: 7 } };
     const metrics = metricsOf(t, pool);
-    const state = (name: string) =>
-      `db_client_connections{db_system_name="postgresql",db_client_connection_state="${name}"}`;
-    const connections = () => lines(metrics, 'db_client_connections');
-    assert.deepEqual(connections(), [`${state('idle')} 3`, `${state('used')} 1`]);
-    pool.connections = { used: 4, idle: 0, limit: 5, waiting: 8 };
-    assert.deepEqual(connections(), [`${state('idle')} 0`, `${state('used')} 4`]);
-    assert.deepEqual(lines(metrics, 'db_client_connection_'), [
+    const expected = (idle: number, used: number, waiting: number) => [
+      `db_client_connections{db_system_name="postgresql",db_client_connection_state="idle"} ${idle}`,
+      `db_client_connections{db_system_name="postgresql",db_client_connection_state="used"} ${used}`,
       'db_client_connection_max 5',
-      'db_client_connection_pending_requests 8',
-    ]);
+      `db_client_connection_pending_requests ${waiting}`,
+    ];
+    assert.deepEqual(lines(metrics, 'db_client_connection'), expected(3, 1, 7));
+    pool.connections = { used: 4, idle: 0, limit: 5, waiting: 8 };
+    assert.deepEqual(lines(metrics, 'db_client_connection'), expected(0, 4, 8));
+    assert.deepEqual(lines(metricsOf(t), 'db_client_connection'), []);
   });
 
-  test('a file that can no longer be read only leaves its size out', (t) => {
+  test('7.3 a file that can no longer be read only leaves its size out', (t) => {
     const state = {
       get walBytes(): number {
         throw new Error('EIO');
       },
     };
-    assert.deepEqual(lines(metricsOf(t, state), 'sqlite_wal_size_bytes'), []);
+    for (const pool of [{}, state]) assert.deepEqual(lines(metricsOf(t, pool), 'sqlite_'), []);
     assert.deepEqual(lines(metricsOf(t, { walBytes: 0 }), 'sqlite_'), ['sqlite_wal_size_bytes 0']);
-  });
-
-  test('a store without connections and without a file has no lines for them', (t) => {
-    assert.deepEqual(lines(metricsOf(t), 'db_client_connection'), []);
-    assert.deepEqual(lines(metricsOf(t), 'sqlite_'), []);
   });
 });
 
 describe('the process', () => {
-  function value(exposition: string, start: string): number {
-    const line = exposition.match(new RegExp(`^${start} (.*)$`, 'm'))?.[1];
-    assert.ok(line, start);
-    return Number(line);
-  }
-
   function block(ms: number): void {
     const end = performance.now() + ms;
     while (performance.now() < end);
   }
 
-  test('memory is in bytes and CPU in seconds', (t) => {
+  test('7.3 memory is in bytes, CPU and times in seconds', (t) => {
     const metrics = metricsOf(t);
     const before = cpuUsage().user / 1e6;
     block(50);
-    const exposition = metrics.exposition(API, 0);
-    const user = value(exposition, 'process_cpu_time_seconds_total\\{cpu_mode="user"\\}');
+    const page = metrics.exposition(API, 3, 1_500);
+    const user = value(page, 'process_cpu_time_seconds_total{cpu_mode="user"}');
     assert.ok(user > before && user <= cpuUsage().user / 1e6, `${user}`);
-    assert.ok(value(exposition, 'process_cpu_time_seconds_total\\{cpu_mode="system"\\}') > 0);
-    const share = value(exposition, 'process_memory_usage_bytes') / memoryUsage.rss();
+    assert.ok(value(page, 'process_cpu_time_seconds_total{cpu_mode="system"}') > 0);
+    const share = value(page, 'process_memory_usage_bytes') / memoryUsage.rss();
     assert.ok(share > 0.5 && share < 2, `${share}`);
-  });
-
-  test('a certificate, dropped lines and the start have their own values', (t) => {
-    const page = metricsOf(t).exposition(API, 3, 1_500);
+    assert.equal(value(page, 'process_start_time_seconds'), performance.timeOrigin / 1e3);
     assert.equal(value(page, 'tls_certificate_not_after_timestamp_seconds'), 1.5);
     assert.equal(value(page, 'log_dropped_lines_total'), 3);
-    const startedMs = Date.now() - uptime() * 1000;
-    const difference = value(page, 'process_start_time_seconds') * 1000 - startedMs;
-    assert.ok(Math.abs(difference) < 2_000, `${difference}`);
-    assert.doesNotMatch(metricsOf(t).exposition(API, 3), /tls_/);
+    assert.doesNotMatch(metrics.exposition(API, 3), /tls_/);
   });
 
-  test('open files are counted', { skip: process.platform !== 'linux' && 'needs /proc' }, (t) => {
+  test('7.3 open files are counted', {
+    skip: process.platform !== 'linux' && 'needs /proc',
+  }, (t) => {
     const metrics = metricsOf(t);
-    const open = () => value(metrics.exposition(API, 0), 'process_open_fds');
-    const before = open();
+    const count = (name: string) => value(metrics.exposition(API, 0), name);
+    const before = count('process_open_fds');
     const files = Array.from({ length: 50 }, () => openSync(import.meta.filename, 'r'));
-    const after = open();
+    const after = count('process_open_fds');
     for (const file of files) closeSync(file);
     assert.equal(after - before, 50);
-    const max = execFileSync('/bin/sh', ['-c', 'ulimit -n'], { encoding: 'utf8' });
-    assert.ok(value(metrics.exposition(API, 0), 'process_max_fds') >= Number(max));
+    assert.ok(count('process_max_fds') > after);
   });
 
-  test('collections are counted by kind until the metrics are closed', async (t) => {
+  test('7.3 collections are counted by kind until the metrics are closed', async (t) => {
     const metrics = metricsOf(t);
-    const count = () => {
-      const name = 'nodejs_gc_duration_seconds_count{kind="minor"}';
-      return Number(lines(metrics, name)[0]?.slice(name.length) ?? 0);
-    };
+    const name = 'nodejs_gc_duration_seconds_count{kind="minor"}';
+    const count = () => Number(lines(metrics, name)[0]?.slice(name.length) ?? 0);
     const collect = async () => {
-      for (let i = 0; i < 100; i++) Array.from({ length: 100_000 }, (_, n) => ({ n }));
+      collectYoung();
       await pause(20); // for the observer
     };
     while (count() === 0) await collect();
@@ -233,29 +289,25 @@ describe('the process', () => {
     assert.equal(count(), last);
   });
 
-  test('a blocked event loop shows in the next page, and not in the one after it', async (t) => {
+  test('7.3 a blocked event loop shows in the next page, and not in the one after it', async (t) => {
     const metrics = metricsOf(t);
-    const max = () => value(metrics.exposition(API, 0), 'nodejs_eventloop_delay_max_seconds');
-    max();
+    const delay = () => {
+      const page = metrics.exposition(API, 0);
+      const all = ['p50', 'p99', 'max'].map((which) =>
+        value(page, `nodejs_eventloop_delay_${which}_seconds`),
+      );
+      assert.ok(all.every((seconds) => seconds >= 0));
+      return all[2]!;
+    };
+    delay();
     // A delay is measured between two samples, so wait for one.
     await pause(50);
     block(400);
     await pause(50);
-    const seen = max();
-    assert.ok(seen > 0.3 && seen < 2, `${seen}`);
+    const seen = delay();
+    assert.ok(seen > 0.3, `${seen}`);
     await pause(50);
-    const later = max();
+    const later = delay();
     assert.ok(later < seen - 0.1, `${later} after ${seen}`);
-  });
-
-  test('before the first sample and in an idle loop a delay is not negative', async (t) => {
-    const metrics = metricsOf(t);
-    for (let i = 0; i < 2; i++) {
-      const exposition = metrics.exposition(API, 0);
-      for (const which of ['p50', 'p99', 'max']) {
-        assert.ok(value(exposition, `nodejs_eventloop_delay_${which}_seconds`) >= 0, which);
-      }
-      await pause(100);
-    }
   });
 });

@@ -17,15 +17,28 @@ describe('6.17 the budget', () => {
     { why: 'a setting without a group', setting: 64, constrained: 0, heap: 4096, budget: 10 },
   ]) {
     test(`6.17 ${why}: ${budget} MiB`, () => {
-      const bytes = setting === undefined ? undefined : setting * MEBIBYTE;
-      const [group, total, limit] = [constrained, MACHINE, heap].map((size) => size * MEBIBYTE);
-      assert.equal(apiLimits(bytes, group!, total!, limit!, false).budgetBytes, budget * MEBIBYTE);
+      const may = {
+        settingBytes: setting === undefined ? undefined : setting * MEBIBYTE,
+        groupBytes: constrained * MEBIBYTE,
+        machineBytes: MACHINE * MEBIBYTE,
+        heapLimitBytes: heap * MEBIBYTE,
+        maxFiles: 2 ** 20,
+      };
+      assert.equal(apiLimits(may, false).budgetBytes, budget * MEBIBYTE);
     });
   }
 });
 
+const ANY = { settingBytes: undefined, groupBytes: 0, machineBytes: 1, heapLimitBytes: 1 };
+
 test('6.3 a connection over TLS costs more, and the admin listener has slots of its own', () => {
-  const [plain, tls] = [false, true].map((isTls) => apiLimits(undefined, 0, 1, 1, isTls));
+  const [plain, tls] = [false, true].map((isTls) => apiLimits({ ...ANY, maxFiles: 1 }, isTls));
   assert.ok(tls!.connectionBytes > plain!.connectionBytes);
   assert.equal(adminLimits.maxConnections, 64);
+});
+
+test('6.3 connections leave descriptors to the rest of the process', () => {
+  const limits = [60, 1024, 10_128, Number.POSITIVE_INFINITY];
+  const found = limits.map((maxFiles) => apiLimits({ ...ANY, maxFiles }, false).maxConnections);
+  assert.deepEqual(found, [15, 896, 10_000, 10_000]);
 });

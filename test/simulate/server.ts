@@ -342,7 +342,11 @@ export class SimulatedServer {
       if (isFull && (isTaken || isRepeated || !matches(seen))) continue;
       await step();
       const has = hasRow(id);
-      for (let other = holder(has); other; other = holder(has)) await this.#wait(own, other);
+      for (let other = holder(has); other; other = holder(has)) {
+        const isSame = own.owner() !== undefined && own.owner() === other.owner();
+        if (isSame) this.violations.push('5.6 two statements of a process write one user');
+        await this.#wait(own, other);
+      }
       const user = users.get(id);
       if (user === undefined || !matches(user)) continue;
       own.rows.add(id);

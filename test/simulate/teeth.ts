@@ -49,6 +49,12 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
     to: '(id !== undefined && (running.get(id) ?? batch) !== batch)',
   },
   {
+    why: 'a change and a removal of one user run at the same time (5.6)',
+    file: 'postgres.ts',
+    from: 'WriteResult>({ ...writes, statement: deleteUsers',
+    to: 'WriteResult>({ ...writes, running: new Map(), statement: deleteUsers',
+  },
+  {
     why: 'a read-only server is taken for a fault of one call (a lost 25006)',
     file: 'postgres.ts',
     from: "  '25006': 'unknown'",
@@ -65,6 +71,12 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
     file: 'postgres.ts',
     from: "  '40001': 'conflict'",
     to: "  '40001': 'rolled back'",
+  },
+  {
+    why: 'an email that another replica has just taken fails its call (4.10)',
+    file: 'postgres.ts',
+    from: 'targets.length > 1 ||',
+    to: 'targets.length > 0 ||',
   },
   {
     why: 'a statement of unknown outcome runs again',
@@ -149,7 +161,8 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
 let missed = 0;
 for (const { why, file, from, to } of PLANTED.filter((one) => one.why.includes(only))) {
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-teeth-'));
-  for (const name of ['src', 'test/simulate', 'package.json', 'db']) {
+  const names = ['src', 'test/simulate', 'test/support', 'test/vectors', 'package.json', 'db'];
+  for (const name of names) {
     cpSync(join(ROOT, name), join(folder, name), { recursive: true });
   }
   symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
@@ -163,15 +176,14 @@ for (const { why, file, from, to } of PLANTED.filter((one) => one.why.includes(o
   const env = { ...process.env, SIMULATE: count, NODE_TEST_CONTEXT: undefined };
   const { stdout } = spawnSync(
     process.execPath,
-    ['--test', '--test-timeout=120000', join(folder, 'test/simulate/store.test.ts')],
+    ['--test', '--test-timeout=1800000', join(folder, 'test/simulate/store.test.ts')],
     { cwd: folder, env, encoding: 'utf8' },
   );
   const [, seed] = /FAST_CHECK_SEED=(\d+)/.exec(stdout) ?? [];
   const [, rule] = /AssertionError \[ERR_ASSERTION\]: (.*)/.exec(stdout) ?? [];
-  const [, after = '?'] = /Property failed after (\d+)/.exec(stdout) ?? [];
-  const isFound = /^ℹ fail 1$/m.test(stdout);
-  if (!isFound) missed++;
-  const result = isFound ? `story ${after} of seed ${seed}: ${rule?.slice(0, 90)}` : 'NOT FOUND';
+  const [, after] = /Property failed after (\d+)/.exec(stdout) ?? [];
+  if (after === undefined) missed++;
+  const result = after ? `story ${after} of seed ${seed}: ${rule?.slice(0, 90)}` : 'NOT FOUND';
   process.stdout.write(`| ${why} | ${result} |\n`);
   rmSync(folder, { recursive: true, force: true });
 }

@@ -2,9 +2,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
-import { openSession } from '../../src/store/session.ts';
-import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
+import { after, before, describe, type TestContext, test } from 'node:test';
+import { openOne } from '../support/open-store.ts';
 import { Server } from '../support/server.ts';
 
 // How the server stores a role's password, and what it asks a client for.
@@ -53,29 +52,20 @@ describe('a password is the same as for psql', { timeout: 300_000 }, () => {
   });
   after(() => server?.stop());
 
-  async function connect(i: number, n: number, password: string): Promise<void> {
+  async function connect(t: TestContext, i: number, n: number, password: string): Promise<void> {
     const { port } = server;
-    const url = `postgres://r${i}_${n}:${encodeURIComponent(password)}@127.0.0.1:${port}/db${i}`;
-    const database = parseDatabaseUrl(url) as PostgresDatabase;
-    const session = await openSession({
-      ...{ database, host: database.hosts[0]!, authorities: undefined },
-      ...{ timeoutMs: 10_000, connectTimeoutMs: 10_000, now: () => performance.now() },
-      ...{
-        isSecondPass: false,
-        schema: 'public',
-        info: () => {},
-        signal: new AbortController().signal,
-      },
-    });
-    session.destroy();
+    await openOne(
+      t,
+      `postgres://r${i}_${n}:${encodeURIComponent(password)}@127.0.0.1:${port}/db${i}`,
+    );
   }
 
   for (const [i, { stored, asked }] of METHODS.entries()) {
     for (const [n, { why, set, ...rest }] of PASSWORDS.entries()) {
-      test(`${why}: stored as ${stored}, asked with ${asked}`, async () => {
-        await connect(i, n, set);
-        if (stored !== 'md5' && 'same' in rest) await connect(i, n, rest.same);
-        await assert.rejects(connect(i, n, `${set}x`), { code: '28P01' });
+      test(`${why}: stored as ${stored}, asked with ${asked}`, async (t) => {
+        await connect(t, i, n, set);
+        if (stored !== 'md5' && 'same' in rest) await connect(t, i, n, rest.same);
+        await assert.rejects(connect(t, i, n, `${set}x`), { code: '28P01' });
       });
     }
   }

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type NetConnectOpts } from 'node:net';
 import { type HttpResponse, raw } from './client.ts';
+import { seen } from './openapi.ts';
 
 export const TEXT = 'text/plain; charset=utf-8';
 export const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
@@ -56,6 +57,11 @@ export function responsesIn(text: string): HttpResponse[] {
 /** Sends the bytes, each character one byte; returns the responses until the service closes. */
 export async function exchange(url: string, ...parts: string[]): Promise<HttpResponse[]> {
   return responsesIn(await raw(url, ...parts.map((part) => Buffer.from(part, 'latin1'))));
+}
+
+/** Checks the type, the sentence and the headers of a response to input that reached no route (2.1, 2.2). */
+export function assertRefusal(response: HttpResponse): void {
+  seen({ method: '', target: '*', ...response });
 }
 
 export const statusesOf = (responses: readonly HttpResponse[]) =>

@@ -1,5 +1,4 @@
-// The command blocks of docs/operations.md, each with its kind of test. test/manual.test.ts fails
-// if a block has no entry here, or an entry no block.
+// The command blocks of the pages of docs/.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -7,58 +6,11 @@ const DOCS = join(import.meta.dirname, '../../docs');
 const MANUAL = 'operations.md';
 
 /** A fenced block of commands or configuration. */
-export interface Block {
+interface Block {
   readonly language: string;
   readonly heading: string;
   readonly text: string;
 }
-
-/** The test of a block. */
-export type Treatment =
-  /** A container engine, in test/image/operations.test.ts. */
-  | 'engine'
-  /** A container engine and a registry on this machine, in test/image/operations.test.ts. */
-  | 'registry'
-  /** A container engine and qemu, with IMAGE=full, in test/image/operations.test.ts. */
-  | 'qemu'
-  /** A container engine with compose and a Postgres, in test/image/operations.test.ts. */
-  | 'compose'
-  /** kubectl and a stand-in for the cluster, in test/manual.test.ts. */
-  | 'kubectl'
-  /** The Postgres of the tests, in test/manual.test.ts. */
-  | 'postgres'
-  /** Prometheus' promtool, in test/manual.test.ts. */
-  | 'promtool'
-  /** nginx, in test/proxies/cache.test.ts. */
-  | 'nginx'
-  /** Object storage, so no test runs it. test/faults/litestream.test.ts runs Litestream itself. */
-  | 'bucket'
-  /** HAProxy, whose examples no test runs. */
-  | 'haproxy'
-  /**
-   * The service with TLS, and a stand-in for docker, in test/manual.test.ts. Also a container
-   * without TLS, in test/image/operations.test.ts.
-   */
-  | 'tls';
-
-/** Tests by heading, for each block below it in order. */
-export const TREATMENTS: Readonly<Record<string, readonly Treatment[]>> = {
-  'The image': ['engine'],
-  'Audit it': ['engine'],
-  arm64: ['qemu'],
-  Compose: ['compose'],
-  Kubernetes: ['registry', 'postgres', 'kubectl', 'kubectl'],
-  Password: ['compose'],
-  'Signing key, one container': ['compose', 'compose'],
-  'Signing key, replicas': ['kubectl'],
-  'Database password': ['compose', 'postgres', 'postgres'],
-  'TLS files': ['tls'],
-  'Backup and restore': ['engine', 'engine', 'compose', 'compose'],
-  Litestream: ['bucket', 'bucket'],
-  Sizing: ['nginx', 'haproxy'],
-  'Behind a cache or a compressing proxy': ['nginx'],
-  Metrics: ['promtool', 'promtool'],
-};
 
 /** Returns every block of a page of docs/ in order. */
 export function blocks(page = MANUAL): readonly Block[] {

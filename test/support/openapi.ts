@@ -3,6 +3,7 @@
 // Does not import src.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
+import { STATUS_CODES } from 'node:http';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 
 /** A JSON object of the document. */
@@ -110,6 +111,7 @@ export function seen({ method, target, status, headers, body }: Exchange): strin
   assert.ok(response, `${key} is not declared in ${NAME}`);
   const { headers: declarations = {}, content } = resolve(response);
   checkBody(key, content, headers.get('content-type'), method === 'HEAD' ? undefined : body);
+  if (status >= 400 && method !== 'HEAD') checkError(key, status, body);
   checkCommonHeaders(key, status, headers);
   checkHeaders(key, declarations, headers);
   const present = Object.entries(declarations).filter(([name]) => headers.has(name));
@@ -148,6 +150,17 @@ function checkBody(
   if (body === undefined) return;
   const value = type === 'application/json' ? JSON.parse(body) : body;
   assert.equal(fault(declaration.schema!, value), undefined, `the body of ${key}: ${body}`);
+}
+
+/** Internal words that no client may see: stacks, SQL, modules, drivers, tables. */
+const INTERNALS =
+  /\bat \S+ \(|\.[jt]s\b|node:|\/src\/|\b(select|insert|update|delete) .*\b(from|into|set)\b|sqlite|postgres|constraint|relation|econn|undefined|\[object/i;
+
+/** An error is the status text, or one sentence without internal words (2.1). */
+function checkError(key: string, status: number, body: string): void {
+  if (body === STATUS_CODES[status]) return;
+  assert.match(body, /^[^\s<>][^\r\n<>]{2,300}$/, key);
+  assert.doesNotMatch(body, INTERNALS, key);
 }
 
 function checkCommonHeaders(key: string, status: number, headers: Headers): void {

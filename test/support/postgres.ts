@@ -4,35 +4,23 @@
 import postgres from 'postgres';
 import { Server } from './server.ts';
 
-let stop: (() => Promise<void>) | undefined;
+let shared: Server | undefined;
 
 /** Starts the shared server unless TEST_DATABASE_URL names one already. */
 export async function globalSetup(): Promise<void> {
   if (process.env.TEST_DATABASE_URL) return;
-  const server = await startPostgres({ flags: ['-c', 'fsync=off'] });
-  process.env.TEST_DATABASE_URL = server.url;
-  stop = server.stop;
+  shared = await startPostgres({ flags: ['-c', 'fsync=off'] });
+  process.env.TEST_DATABASE_URL = shared.url;
 }
 
 /** Stops the server that globalSetup started. */
 export async function globalTeardown(): Promise<void> {
-  await stop?.();
+  await shared?.stop();
 }
 
-/** A running Postgres server that this process started. */
-export interface PostgresServer {
-  /** URL for the superuser, `postgres://postgres:…@127.0.0.1:port/postgres`. */
-  readonly url: string;
-  readonly port: number;
-  readonly dataDir: string;
-  readonly stop: () => Promise<void>;
-}
-
-/** Starts a new server on a free loopback port. Its data is deleted when it stops. */
-export async function startPostgres({ flags = [] as string[] } = {}): Promise<PostgresServer> {
-  const server = await Server.create('-c', 'max_connections=300', ...flags);
-  const { url, port, dataDir } = server;
-  return { url, port, dataDir, stop: () => server.stop() };
+/** Starts a new server on a free loopback port. Its data is deleted when this process ends. */
+export function startPostgres({ flags = [] as string[] } = {}): Promise<Server> {
+  return Server.create('-c', 'max_connections=300', ...flags);
 }
 
 /** Creates an empty database on the server that TEST_DATABASE_URL names, and returns its URL. */

@@ -43,24 +43,11 @@ export class Server {
     const { initdb } = await binaries();
     const passwordFile = `${dataDir}.password`;
     writeFileSync(passwordFile, PASSWORD, { mode: 0o644 });
-    execFileSync(
-      initdb,
-      [
-        '-D',
-        dataDir,
-        '-U',
-        'postgres',
-        '-A',
-        'password',
-        '--pwfile',
-        passwordFile,
-        '-E',
-        'UTF8',
-        '--locale=C',
-        '--no-sync',
-      ],
-      { ...OWNER, stdio: 'pipe' }, // An error has what it wrote to stderr.
-    );
+    const args = [
+      ...['-D', dataDir, '-U', 'postgres', '-A', 'password', '--pwfile', passwordFile],
+      ...['-E', 'UTF8', '--locale=C', '--no-sync'],
+    ];
+    execFileSync(initdb, args, { ...OWNER, stdio: 'pipe' }); // An error has what it wrote to stderr.
     rmSync(passwordFile);
     const server = new Server(await stablePort(), dataDir, flags);
     await server.start();

@@ -1,8 +1,6 @@
 // One request and its response, from the head of the request to the line in the log.
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
-import { counterKeys } from '../http/address.ts';
-import type { Incoming } from '../http/body.ts';
-import type { Outgoing } from '../http/reply.ts';
+import { counterKeys } from './address.ts';
 
 /** What an exchange needs of its connection. */
 export interface Carrier {
@@ -16,7 +14,7 @@ export interface Carrier {
   close(reason: 'failed'): void; // at once, because the response can't be completed
 }
 
-export class Exchange implements Incoming, Outgoing {
+export class Exchange {
   readonly connection: Carrier;
   readonly req: IncomingMessage;
   readonly res: ServerResponse;

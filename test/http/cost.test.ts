@@ -1,0 +1,47 @@
+// A header or target of 16 KiB is read in little time. Patterns that backtrack would take seconds.
+import assert from 'node:assert/strict';
+import type { IncomingMessage } from 'node:http';
+import { test } from 'node:test';
+import { condition } from '../../src/api/preconditions.ts';
+import { clientAddress, forwardedPrefix } from '../../src/http/address.ts';
+import { mediaType } from '../../src/http/media.ts';
+import { Router } from '../../src/http/router.ts';
+import { compress } from '../../src/http/static.ts';
+
+const document = await compress(Buffer.from('x'), 'text/plain');
+const router = new Router({ 'GET /users/{id}': 1 });
+const json = (type: string) =>
+  mediaType({ headers: { 'content-type': type } } as IncomingMessage, ['json']);
+
+for (const [what, read, start, parts] of [
+  ['an X-Forwarded-For', (text) => clientAddress('::1', text, 1), '', ',|1|[|:|1.1.1.1,| '],
+  [
+    'an X-Forwarded-Prefix',
+    (text) => forwardedPrefix({ 'x-forwarded-prefix': text }, 1),
+    '/',
+    'a/|%20|.|%2e/|?',
+  ],
+  ['a target', (text) => router.find(text), '/', '/|%20|a'],
+  ['a target in absolute form', (text) => router.find(text), 'http://', 'h|/|:'],
+  ['an If-Match', (text) => condition({ 'if-match': text }), '', ',| |"|"1",|W/|"1" |, "x" '],
+  [
+    'an Accept-Encoding',
+    (text) => document({ 'accept-encoding': text }),
+    'a',
+    ',| |a |;|q=0.|gzip;q=1,|a \t;',
+  ],
+  ['a Content-Type', json, 'application/json', ';| |;a=b|;a="|\\"| ;a'],
+] as [string, (text: string) => unknown, string, string][]) {
+  test(`${what} of 16 KiB takes less than 100 ms of CPU`, () => {
+    const before = process.cpuUsage();
+    for (const part of parts.split('|')) {
+      try {
+        read(`${start}${part.repeat(16_384 / part.length)}x`);
+      } catch {
+        // Refused.
+      }
+    }
+    const { user, system } = process.cpuUsage(before);
+    assert.ok(user + system < 100_000, `${user + system} microseconds`);
+  });
+}

@@ -1,0 +1,66 @@
+// Opens stores and sessions in the process of the tests, with options that log nothing.
+import type { TestContext } from 'node:test';
+import postgres from 'postgres';
+import { openStore, type Store, type StoreOptions } from '../../src/store/index.ts';
+import { openSession } from '../../src/store/session.ts';
+import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
+
+const TIMEOUT_MS = 10_000;
+
+export const QUIET: StoreOptions = {
+  poolSize: 4,
+  timeoutMs: TIMEOUT_MS,
+  now: () => performance.now(),
+  onUnavailable: () => {},
+  onAvailable: () => {},
+  info: () => {},
+  debug: () => {},
+  onFatal: () => {},
+};
+
+/** Opens the store of a DATABASE_URL until the end of the test. */
+export async function open(
+  t: TestContext,
+  url: string,
+  options: Partial<StoreOptions> = {},
+): Promise<Store> {
+  const store = await openStore(parseDatabaseUrl(url)!, { ...QUIET, ...options });
+  t.after(() => store.close());
+  return store;
+}
+
+/** Opens one session of the service to the first host of a DATABASE_URL, until the end of the test. */
+export async function openOne(t: TestContext, url: string, connectTimeoutMs = TIMEOUT_MS) {
+  const database = parseDatabaseUrl(url) as PostgresDatabase;
+  const session = await openSession({
+    ...{ database, host: database.hosts[0]!, authorities: undefined, isSecondPass: false },
+    ...{ timeoutMs: TIMEOUT_MS, connectTimeoutMs, now: () => performance.now() },
+    ...{ signal: t.signal, schema: 'public', info: () => {} },
+  });
+  t.after(() => session.destroy());
+  return session;
+}
+
+/** Connects to the database without the service, until the end of the test. */
+export function connectTo(t: TestContext, url: string): postgres.Sql {
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  t.after(() => sql.end({ timeout: 1 }));
+  return sql;
+}
+
+/** Resolves once a statement of another session waits for this one. */
+export async function untilOneWaits(sql: postgres.Sql | postgres.TransactionSql): Promise<void> {
+  const waiting = await sql`
+    select from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))`;
+  if (waiting.length === 0) await untilOneWaits(sql);
+}
+
+/** Statistics of the database that a session is connected to. */
+export async function statistics(sql: postgres.Sql): Promise<Record<string, number>> {
+  // A session reports its counts when it has been idle for a second.
+  await new Promise((resolve) => setTimeout(resolve, 1200));
+  const [row] = await sql`
+    select deadlocks::int, xact_rollback::int as "rolledBack"
+    from pg_stat_database where datname = current_database()`;
+  return { ...row };
+}

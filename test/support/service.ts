@@ -1,0 +1,94 @@
+// What tests do with a running service and its database, as a client and as an administrator.
+import assert from 'node:assert/strict';
+import { DatabaseSync } from 'node:sqlite';
+import postgres from 'postgres';
+import { type HttpResponse, send } from './client.ts';
+import { COMPLETE, Program, start } from './program.ts';
+import { until } from './until.ts';
+
+export interface User {
+  readonly id: number;
+  readonly name: string;
+  readonly email: string;
+}
+
+/** Starts the program and waits until its store works. On Postgres it listens before that. */
+export async function serve(env: Record<string, string> = {}): Promise<Program> {
+  const program = await start(env);
+  await ready(program);
+  return program;
+}
+
+export async function ready(program: Program): Promise<void> {
+  await until(async () => (await send(`${program.adminUrl}/ready`)).status === 200);
+}
+
+/** Returns the one line on stderr of a program that exits with status 1. */
+export async function refusal(url: string, env: Record<string, string> = {}): Promise<string> {
+  await using program = new Program({ ...COMPLETE, DATABASE_URL: url, ...env });
+  const exit = await program.exited;
+  const [line = '', ...more] = program.stderr.trimEnd().split('\n');
+  assert.deepEqual([exit, more], [{ code: 1, signal: null }, []], program.stdout + line);
+  return line;
+}
+
+let emails = 0;
+
+/** Returns an email that this process has not used before. */
+export function newEmail(): string {
+  emails++;
+  return `user-${emails}@users.example`;
+}
+
+export async function create(program: Program, email = newEmail()): Promise<User> {
+  const body = { name: 'Ada', email };
+  const response = await send(`${program.url}/users`, { method: 'POST', body });
+  assert.equal(response.status, 201, response.body);
+  return JSON.parse(response.body);
+}
+
+/** Returns the body of the list of users. */
+export async function list(program: Program, query = ''): Promise<string> {
+  const response = await send(`${program.url}/users${query}`);
+  assert.equal(response.status, 200, response.body);
+  return response.body;
+}
+
+export function statusesOf(responses: readonly HttpResponse[]): number[] {
+  return responses.map(({ status }) => status);
+}
+
+/** Runs SQL; returns the rows of a single `select`. */
+export async function execute(url: string, text: string): Promise<Record<string, unknown>[]> {
+  if (url.startsWith('sqlite:')) {
+    using db = new DatabaseSync(pathOf(url), { timeout: 5000 });
+    if (text.startsWith('select')) return db.prepare(text).all();
+    db.exec(text);
+    return [];
+  }
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  try {
+    return [...(await sql.unsafe(text))];
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+/** Blocks writes of users, but not reads, until released. */
+export async function lockWrites(url: string) {
+  if (url.startsWith('sqlite:')) {
+    const db = new DatabaseSync(pathOf(url), { timeout: 5000 });
+    db.exec('begin immediate');
+    const release = async () => void (db.isOpen && db.close());
+    return { release, [Symbol.asyncDispose]: release };
+  }
+  const sql = postgres(url, { max: 1, onnotice: () => {} });
+  await sql.unsafe('begin; lock table users in exclusive mode').simple();
+  const release = () => sql.end({ timeout: 0 });
+  return { release, [Symbol.asyncDispose]: release };
+}
+
+/** Returns the path of the file of a SQLite URL. */
+export function pathOf(url: string): string {
+  return url.slice('sqlite:'.length);
+}
