@@ -1,9 +1,9 @@
 // Copies the SQLite file while the service runs (contract 6.19).
-import { chmodSync, closeSync, fsyncSync, openSync, rmSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { dirname } from 'node:path';
 import process from 'node:process';
+import { createFile, sync } from './sqlite-file.ts';
 
-const FILE_MODE = 0o660; // as that of the database (5.2)
 // All pages in one step. SQLite begins a copy in several steps again at each commit of another connection.
 const ALL_PAGES = 2 ** 31 - 1;
 
@@ -17,22 +17,12 @@ export async function backup(path: string, target: string): Promise<void> {
   let isCreated = false;
   try {
     using db = new sqlite.DatabaseSync(path, { readOnly: true });
-    closeSync(openSync(target, 'wx', FILE_MODE)); // never over an existing file
+    createFile(target, 'wx'); // never over an existing file
     isCreated = true;
-    chmodSync(target, FILE_MODE); // The umask may have removed the group's permissions.
     await sqlite.backup(db, target, { rate: ALL_PAGES });
     for (const place of [target, dirname(target)]) sync(place);
   } catch (err) {
     if (isCreated) rmSync(target, { force: true });
     throw new Error(`cannot copy ${path} to ${target}: ${(err as Error).message}`, { cause: err });
-  }
-}
-
-function sync(path: string): void {
-  const file = openSync(path, 'r');
-  try {
-    fsyncSync(file);
-  } finally {
-    closeSync(file);
   }
 }

@@ -40,13 +40,19 @@ export function parseMigration(version: number, sql: string): Migration {
 
 /**
  * Returns the migrations that the database lacks: none if its schema is newer and allows this service.
- * @throws UnusableDatabase if the schema needs a newer service (5.3)
+ * @throws UnusableDatabase if the schema needs a newer service, or the users are gone (5.3)
  */
-export function missing(all: readonly Migration[], { version, oldestService }: Schema) {
+export function missing(all: readonly Migration[], schema: Schema & { hasUsers: boolean }) {
+  const { version, oldestService, hasUsers } = schema;
   const known = all.length;
   if (version > known && oldestService > known) {
     throw new UnusableDatabase(
       `the database has schema version ${version} and needs a service that knows version ${oldestService} or later; this service knows ${known}: run a newer service, or restore a backup from before the upgrade`,
+    );
+  }
+  if (version > 0 && !hasUsers) {
+    throw new UnusableDatabase(
+      'the table users is missing, although notes_users_schema records that it was created: restore a backup, or drop notes_users_schema to start without users',
     );
   }
   return all.slice(version);
@@ -142,7 +148,9 @@ async function inspect(sql: Sql) {
   });
   const { version, oldestService, hasRowSecurity } = row!;
   if (version === null) throw new UnusableDatabase(foreign);
-  return { schema, grant, lacking: missing(all, { version, oldestService }), hasRowSecurity };
+  const hasUsers = hasRowSecurity !== null;
+  const lacking = missing(all, { version, oldestService, hasUsers });
+  return { schema, grant, lacking, hasRowSecurity };
 }
 
 const ADVICE = 'an administrator of Postgres can run';

@@ -3,12 +3,15 @@
 // pause, until its deadline.
 import {
   accessSync,
-  appendFileSync,
   chmodSync,
+  closeSync,
   constants,
   existsSync,
+  fsyncSync,
   mkdirSync,
+  openSync,
   statSync,
+  writeFileSync,
 } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import process from 'node:process';
@@ -64,13 +67,26 @@ function prepareFile(path: string): void {
   const { R_OK, W_OK, X_OK } = constants;
   makeFolder(dirname(path));
   accessSync(dirname(path), W_OK | X_OK);
-  if (!existsSync(path)) {
-    appendFileSync(path, '', { mode: FILE_MODE }); // SQLite would make it readable for all.
-    chmodSync(path, FILE_MODE); // The umask may have removed the group's permissions.
-  }
+  if (!existsSync(path)) createFile(path, 'a'); // SQLite would make it readable for all.
   for (const file of filesOf(path).filter(existsSync)) {
     if (!statSync(file).isFile()) throw new Error(`${file} is not a regular file`);
     accessSync(file, R_OK | W_OK); // Without permission SQLite silently opens the file read-only.
+  }
+}
+
+/** Creates an empty file; the flag says what happens if there is one. */
+export function createFile(path: string, flag: 'a' | 'wx'): void {
+  writeFileSync(path, '', { flag, mode: FILE_MODE });
+  chmodSync(path, FILE_MODE); // The umask may have removed the group's permissions.
+}
+
+/** Returns once the file, or the names in the folder, survive a power loss. */
+export function sync(path: string): void {
+  const file = openSync(path, 'r');
+  try {
+    fsyncSync(file);
+  } finally {
+    closeSync(file);
   }
 }
 
@@ -104,6 +120,7 @@ function makeFolder(path: string): void {
     // Another process made it first. If it isn't a folder, SQLite reports that.
     if ((err as { code?: string }).code !== 'EEXIST') throw err;
   }
+  sync(dirname(path)); // 5.5
 }
 
 /** Makes commits durable (5.2), and applies the missing migrations in one transaction (5.3). */
@@ -123,7 +140,7 @@ function migrate(db: DatabaseSync): void {
 function schemaOf(db: DatabaseSync) {
   const listed = db.prepare("select name from sqlite_schema where name not glob 'sqlite_*'").all();
   const names = listed.map(({ name }) => name);
-  if (names.length === 0) return { version: 0, oldestService: 0 };
+  if (names.length === 0) return { version: 0, oldestService: 0, hasUsers: false };
   if (!names.includes('notes_users_schema')) {
     throw new UnusableDatabase(
       `it has a table ${names[0]} that this service did not create; nothing was changed: use another file`,
@@ -133,7 +150,8 @@ function schemaOf(db: DatabaseSync) {
     'select max(version) as version, max(oldest_service) as oldestService from notes_users_schema',
   );
   const { version, oldestService } = read.get()!;
-  return { version: Number(version), oldestService: Number(oldestService) };
+  const hasUsers = names.includes('users');
+  return { version: Number(version), oldestService: Number(oldestService), hasUsers };
 }
 
 /** Runs the action in a transaction that has the write lock from its beginning. */

@@ -237,6 +237,13 @@ for (const store of STORES) {
       const [row] = await execute(url, 'select max(version) as version from notes_users_schema');
       assert.equal(row?.version, newer);
     });
+
+    test('5.3 a database with a record but without its table users is refused', async () => {
+      const url = await newDatabase(store);
+      await (await serve({ DATABASE_URL: url })).stop();
+      await execute(url, 'drop table users');
+      assert.match(await refusal(url), /the table users is missing, .*: restore a backup/);
+    });
   });
 }
 
