@@ -15,7 +15,7 @@ const CONNECTION_BYTES = { plain: 40 * KIBIBYTE, tls: 112 * KIBIBYTE } as const;
 export const REQUEST_BYTES = 16 * KIBIBYTE; // a request with 100 fields, without their bytes: 14 KiB measured
 
 const MAX_CONNECTIONS = 10_000; // 6.3
-const OWN_FILES = 128; // descriptors of the process: 28 at rest, 66 of the admin listener, and the store's
+const OWN_FILES = 256; // descriptors besides: 28 at rest, 64 admin connections, at most 100 to the store
 export const MAX_WAITING = 32; // pipelined requests of a connection (2.11), at most 1 MiB of charges
 export const BACKLOG = 4096; // connections that the kernel queues before we accept them
 // Parsers that node keeps for further connections, 1,000 by default. Each keeps up to 16 KiB of the last

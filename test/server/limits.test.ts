@@ -38,7 +38,7 @@ test('6.3 a connection over TLS costs more, and the admin listener has slots of 
 });
 
 test('6.3 connections leave descriptors to the rest of the process', () => {
-  const limits = [60, 1024, 10_128, Number.POSITIVE_INFINITY];
+  const limits = [60, 1024, 10_256, Number.POSITIVE_INFINITY];
   const found = limits.map((maxFiles) => apiLimits({ ...ANY, maxFiles }, false).maxConnections);
-  assert.deepEqual(found, [15, 896, 10_000, 10_000]);
+  assert.deepEqual(found, [15, 768, 10_000, 10_000]);
 });
