@@ -47,7 +47,7 @@ test('without variables every setting has its default', () => {
     HOST: undefined,
     ADMIN_PORT: undefined,
     ADMIN_HOST: undefined,
-    DATABASE_URL: { engine: 'sqlite', path: 'data/service.db' },
+    DATABASE_URL: { engine: 'sqlite', path: 'data/service.db', autocheckpoint: true },
     DATABASE_POOL_SIZE: 4,
     DATABASE_TIMEOUT_MS: 5000,
     AUTH_USER: 'admin',
@@ -119,7 +119,11 @@ describe('valid values', () => {
     ...Object.entries(INTEGERS).flatMap(([name, edges]) =>
       edges.map((value) => [name, String(value), value] as const),
     ),
-    ['DATABASE_URL', 'sqlite::memory:', { engine: 'sqlite', path: ':memory:' }],
+    [
+      'DATABASE_URL',
+      'sqlite::memory:',
+      { engine: 'sqlite', path: ':memory:', autocheckpoint: true },
+    ],
     ['PROTECT_USERS', 'true', true],
     ['PROTECT_USERS', 'false', false],
   ];

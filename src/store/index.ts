@@ -11,7 +11,6 @@ export type { Store, StoreOptions };
  * @throws an Error with one line if a SQLite file can't be opened
  */
 export async function openStore(database: Database, options: StoreOptions): Promise<Store> {
-  if (database.engine === 'sqlite')
-    return openSqlite(database.path, options, database.autocheckpoint);
+  if (database.engine === 'sqlite') return openSqlite(database, options);
   return openPostgres(database, options);
 }

@@ -20,6 +20,7 @@ import { sleep } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { FailedOutcome } from './queue.ts';
 import { migrations, missing, UnusableDatabase } from './schema.ts';
+import type { SqliteDatabase } from './url.ts';
 
 const FILE_MODE = 0o660; // others have no access (5.2)
 const RETRY_MS = 20; // pause before another attempt on a locked file
@@ -43,10 +44,9 @@ const filesOf = (path: string) => ['', '-wal', '-shm'].map((end) => path + end);
  * @throws an Error with one line that says what an operator can do
  */
 export async function openFile<T>(
-  path: string,
+  { path, autocheckpoint }: SqliteDatabase,
   now: () => number,
   use: (db: DatabaseSync) => T,
-  autocheckpoint = true,
 ) {
   const sqlite = process.getBuiltinModule('node:sqlite'); // loaded only if the settings choose it
   const db = new sqlite.DatabaseSync(path, { timeout: 0, open: false }); // 5.2

@@ -10,6 +10,7 @@ import { EmailTaken, FIELD_NAMES, holds, StoreUnavailable, toUser } from '../use
 import type { Store, StoreOptions } from './options.ts';
 import { type BatchSource, Queue } from './queue.ts';
 import { openFile, outcomeAfter, retry, transact, watchFiles } from './sqlite-file.ts';
+import type { SqliteDatabase } from './url.ts';
 
 const SQLITE_CONSTRAINT_UNIQUE = 2067; // an extended result code (sqlite.org/rescode.html)
 const TICK_MS = 50; // how often the deadlines of waiting calls are checked
@@ -19,9 +20,8 @@ const OTHER_FIELDS = FIELD_NAMES.filter((field) => field !== 'email');
 
 type Write = () => WriteResult;
 
-export function openSqlite(path: string, options: StoreOptions, autocheckpoint = true) {
-  const use = (db: DatabaseSync) => createStore(path, db, options);
-  return openFile(path, options.now, use, autocheckpoint);
+export function openSqlite(database: SqliteDatabase, options: StoreOptions): Promise<Store> {
+  return openFile(database, options.now, (db) => createStore(database.path, db, options));
 }
 
 function createStore(path: string, db: DatabaseSync, options: StoreOptions): Store {

@@ -3,10 +3,10 @@
 
 export type Database = PostgresDatabase | SqliteDatabase;
 
-interface SqliteDatabase {
+export interface SqliteDatabase {
   readonly engine: 'sqlite';
   readonly path: string; // a file, or `:memory:`
-  readonly autocheckpoint?: false; // another program merges the write-ahead log into the file
+  readonly autocheckpoint: boolean; // false: another program merges the write-ahead log into the file
 }
 
 /** One database on one or more hosts. */
@@ -50,8 +50,7 @@ export function parseDatabaseUrl(url: string): Database | undefined {
   // SQLite would open `file:` as a URI (sqlite.org/uri.html). Other programs take `//` and a query.
   const sqlite = /^sqlite:(?!file:|\/\/)([^\0?]+)(\?wal_autocheckpoint=0)?$/.exec(url);
   if (sqlite === null) return parsePostgres(url);
-  const database = { engine: 'sqlite', path: sqlite[1]! } as const;
-  return sqlite[2] === undefined ? database : { ...database, autocheckpoint: false };
+  return { engine: 'sqlite', path: sqlite[1]!, autocheckpoint: sqlite[2] === undefined };
 }
 
 /** Describes the database without its credentials (1.7). */

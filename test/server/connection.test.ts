@@ -116,7 +116,7 @@ const pieces = (hasEnd: boolean) => {
 const common = { access: 'none', accepts: [], returns: [], summary: '' } as const;
 const now = () => clock.ms;
 const store = await openStore(
-  { engine: 'sqlite', path: ':memory:' },
+  { engine: 'sqlite', path: ':memory:', autocheckpoint: true },
   {
     ...{ poolSize: 1, timeoutMs: 1_000, now, debug: () => {}, info: () => {} },
     ...{ onUnavailable: () => {}, onAvailable: () => {}, onFatal: () => {} },

@@ -21,11 +21,14 @@ DatabaseSync.prototype.exec = function (sql) {
 };
 
 const open = () =>
-  openSqlite(path, {
-    ...{ poolSize: 1, timeoutMs: 5000, now: () => performance.now() },
-    ...{ onUnavailable: () => {}, onAvailable: () => {}, info: () => {}, debug: () => {} },
-    onFatal: () => {},
-  });
+  openSqlite(
+    { engine: 'sqlite', path, autocheckpoint: true },
+    {
+      ...{ poolSize: 1, timeoutMs: 5000, now: () => performance.now() },
+      ...{ onUnavailable: () => {}, onAvailable: () => {}, info: () => {}, debug: () => {} },
+      onFatal: () => {},
+    },
+  );
 
 let store = await open();
 const acks = openSync(join(folder, 'acks'), 'w');

@@ -37,6 +37,24 @@ for (const engine of STORES) {
   });
 }
 
+test('1 DATABASE_URL: wal_autocheckpoint=0 leaves the log to another program', async (t) => {
+  const grown = async (parameter: string) => {
+    const store = await open(t, `sqlite:${newFile()}${parameter}`);
+    const sizes: number[] = [];
+    // Each commit fills more than the 1,000 pages after which SQLite merges the log and then writes over it.
+    for (let commit = 0; commit < 2; commit++) {
+      const calls = Array.from({ length: 8_000 }, () =>
+        store.create(newUser({ name: '€'.repeat(100), email: newEmail() })),
+      );
+      await Promise.all(calls);
+      sizes.push(store.walBytes!);
+    }
+    return sizes[1]! / sizes[0]!;
+  };
+  const [merged, kept] = [await grown(''), await grown('?wal_autocheckpoint=0')];
+  assert.ok(merged < 1.3 && kept > 1.8, `${merged}, ${kept}`);
+});
+
 test('5.2 5.3 a folder that another start creates at the same moment causes no error', async (t) => {
   const { mkdirSync } = fs;
   const made: string[] = [];
@@ -52,6 +70,23 @@ test('5.2 5.3 a folder that another start creates at the same moment causes no e
     syncBuiltinESMExports();
   });
   assert.deepEqual(made, [dirname(path), path]);
+});
+
+test('5.5 the folders that the store creates survive a power loss: their parents are synced', async (t) => {
+  const { fsyncSync, fstatSync } = fs;
+  const synced: number[] = [];
+  const mock = t.mock.method(fs, 'fsyncSync', (file: number) => {
+    synced.push(fstatSync(file).ino);
+    fsyncSync(file);
+  });
+  syncBuiltinESMExports();
+  const folder = newFolder();
+  const path = join(folder, 'new', 'deeply');
+  await open(t, `sqlite:${path}/service.db`).finally(() => {
+    mock.mock.restore();
+    syncBuiltinESMExports();
+  });
+  assert.deepEqual(synced, [statSync(folder).ino, statSync(dirname(path)).ino]);
 });
 
 /** A store with a clock of its own, on a file that another program has locked. */

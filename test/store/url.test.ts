@@ -181,7 +181,7 @@ test('1 DATABASE_URL: another program can merge the log of SQLite', () => {
 
 for (const [url, path] of Object.entries(SQLITE)) {
   test(`${url} is a path of SQLite`, () =>
-    assert.deepEqual(parseDatabaseUrl(url), { engine: 'sqlite', path }));
+    assert.deepEqual(parseDatabaseUrl(url), { engine: 'sqlite', path, autocheckpoint: true }));
 }
 
 for (const [url, meaning] of Object.entries(POSTGRES)) {
