@@ -118,7 +118,7 @@ const CLAIMS = [
   ],
   [
     'Nobody is locked out, and no client ends the process',
-    'server/*.ts auth/limiter.ts http/address.ts http/form.ts http/body.ts',
+    'server/*.ts http/exchange.ts auth/limiter.ts http/address.ts http/form.ts http/body.ts',
   ],
   [
     'Nothing leaks',

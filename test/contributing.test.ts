@@ -185,12 +185,7 @@ describe('the new column of CONTRIBUTING.md', { timeout: 600_000 }, () => {
       'test/user.test.ts',
       'test/openapi.test.ts',
     );
-    await run(
-      folder,
-      '--test',
-      'test/contract/users-model.test.ts',
-      'test/store/statement.test.ts',
-    );
+    await run(folder, '--test', 'test/contract/users-model.test.ts');
     await run(folder, '--test', 'test/store/stores.test.ts');
   });
 

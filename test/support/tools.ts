@@ -9,7 +9,7 @@ import { promisify } from 'node:util';
 import { find } from './daemon.ts';
 
 /** Minor version of Go 1 that oapi-codegen, actionlint and Litestream need. */
-const GO_MINOR_VERSION = 25;
+const GO_MINOR_VERSION = 26;
 
 /** With REQUIRE_TOOLS=1, adds a test that fails if there is a reason to skip tests. */
 export function requireTools(...reasons: readonly (string | false)[]): void {
