@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { SETTINGS, START_DEFAULTS, VARIABLES } from '../src/config.ts';
+import { SETTINGS, type Setting, START_DEFAULTS, VARIABLES } from '../src/config.ts';
 import type { Settings } from '../src/start.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -20,10 +20,10 @@ function typesOf(declaration: string): ReadonlyMap<string, string> {
 
 /** Returns the comment of a setting: its meaning, valid values, and default of `start`. */
 function commentOf(name: keyof typeof SETTINGS): string {
-  const setting: { expected: string; meaning: string; default?: string } = SETTINGS[name];
-  const own = (START_DEFAULTS as Readonly<Record<string, string>>)[name] ?? setting.default;
-  const meaning = setting.meaning.replace(/^[a-z]/, (letter) => letter.toUpperCase());
-  return `${meaning}. Expects ${setting.expected}.${own === undefined ? '' : ` Default: \`${own}\`.`}`;
+  const [{ expected }, text, preset]: Setting = SETTINGS[name];
+  const own = (START_DEFAULTS as Readonly<Record<string, string>>)[name] ?? preset;
+  const meaning = text.replace(/^[a-z]/, (letter) => letter.toUpperCase());
+  return `${meaning}. Expects ${expected}.${own === undefined ? '' : ` Default: \`${own}\`.`}`;
 }
 
 function settingsOf(types: ReadonlyMap<string, string>): string {

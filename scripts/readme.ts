@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { SETTINGS, VARIABLES } from '../src/config.ts';
+import { SETTINGS, type Setting, VARIABLES } from '../src/config.ts';
 import { stablePort } from '../test/support/daemon.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -63,9 +63,8 @@ export function routeTable(): string {
 
 function settingTable(): string {
   const rows = VARIABLES.map((name) => {
-    const setting: { expected: string; meaning: string; default?: string } = SETTINGS[name];
-    const preset = setting.default === undefined ? '' : `\`${setting.default}\``;
-    return `| \`${name}\` | ${setting.meaning} | ${setting.expected} | ${preset} |`;
+    const [{ expected }, meaning, preset]: Setting = SETTINGS[name];
+    return `| \`${name}\` | ${meaning} | ${expected} | ${preset ? `\`${preset}\`` : ''} |`;
   });
   return ['| Variable | Meaning | Expected | Default |', '|---|---|---|---|', ...rows].join('\n');
 }

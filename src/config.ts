@@ -19,20 +19,21 @@ export class InvalidConfig extends Error {
   }
 }
 
-interface Setting<T> {
-  readonly expected: string; // the valid values
-  readonly meaning?: string;
+/** The valid values of a setting. */
+interface Format<T> {
+  readonly expected: string;
   // Returns undefined if the value is invalid, or throws an Error with the reason and what is expected.
   readonly parse: (value: string) => T | undefined;
-  readonly default?: string;
   readonly isProse?: true; // may contain UNTYPABLE characters
 }
+
+export type Setting = readonly [format: Format<unknown>, meaning: string, preset?: string];
 
 // Nobody can type these in a login form, and RFC 7617 §2 forbids most of them: control characters, such as a
 // second line end of a file, other line ends, a byte order mark, and what is left of text that is not UTF-8.
 const UNTYPABLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\uFEFF\uFFFD]/u; // 1.8
 
-function integer(min: number, max: number): Setting<number> {
+function integer(min: number, max: number): Format<number> {
   return {
     expected: `an integer from ${min} to ${max}`,
     parse(value) {
@@ -42,14 +43,14 @@ function integer(min: number, max: number): Setting<number> {
   };
 }
 
-function oneOf<T>(values: readonly T[]): Setting<T> {
+function oneOf<T>(values: readonly T[]): Format<T> {
   return {
     expected: `one of ${values.join(', ')}`,
     parse: (value) => values.find((valid) => String(valid) === value),
   };
 }
 
-function string(expected: string, isValid: (value: string) => boolean): Setting<string> {
+function string(expected: string, isValid: (value: string) => boolean): Format<string> {
   return { expected, parse: (value) => (isValid(value) ? value : undefined) };
 }
 
@@ -65,7 +66,7 @@ const origin = string(
   'an origin such as https://app.example, or *',
   (value) => value === '*' || isOrigin(value),
 );
-const pemFile: Setting<string> = {
+const pemFile: Format<string> = {
   expected: 'the path of a PEM file',
   parse: (path) => readPem(path) && path,
 };
@@ -80,94 +81,81 @@ const database = {
   },
 };
 
-/** By variable. The README's table and the types of the package have these texts (scripts). */
+/**
+ * By variable: the valid values, the meaning, and the default as it would be typed. The README's table and the
+ * types of the package have these texts (scripts).
+ */
 export const SETTINGS = {
-  PORT: { ...port, default: '3000', meaning: 'port of the API; 0 picks a free one' },
-  HOST: { ...text, meaning: 'address that the API binds to; unset: all interfaces' },
-  ADMIN_PORT: { ...port, meaning: 'port of /live, /ready and /metrics; unset: none' },
-  ADMIN_HOST: { ...text, meaning: 'address that the admin listener binds to; unset: HOST' },
-  DATABASE_URL: {
-    ...database,
-    default: 'sqlite:data/service.db',
-    meaning: 'database of the users; a URL of Postgres works as in libpq',
-  },
-  DATABASE_POOL_SIZE: {
-    ...integer(1, 100),
-    default: '4',
-    meaning: 'maximum number of Postgres connections of this process',
-  },
-  DATABASE_TIMEOUT_MS: {
-    ...integer(100, 600_000),
-    default: '5000',
-    meaning: 'maximum time a request waits for the store',
-  },
-  AUTH_USER: { ...login, default: 'admin', meaning: 'login of the credential user' },
-  AUTH_PASSWORD: { ...password, meaning: 'its password; unset: generated at each start' },
-  AUTH_NAME: { ...text, default: 'Administrator', meaning: 'its display name' },
-  SIGNING_SECRET: {
-    ...secret,
-    meaning:
-      'HS256 key of the tokens; unset: generated at each start, which invalidates all tokens',
-  },
-  SIGNING_SECRET_PREVIOUS: {
-    ...secret,
-    meaning: 'second key that only verifies, for a rotation',
-  },
-  NOTE_TITLE: { ...prose, default: 'Welcome', meaning: 'title of the note' },
-  NOTE_CONTENTS: {
-    ...prose,
-    default: 'This note is kept by the service and read with a token.',
-    meaning: 'contents of the note',
-  },
-  PROTECT_USERS: { ...boolean, default: 'false', meaning: '/users requires the token' },
-  TLS_CERT_FILE: { ...pemFile, meaning: 'certificate chain; with the key, the API uses HTTPS' },
-  TLS_KEY_FILE: { ...pemFile, meaning: 'private key of the certificate' },
-  TRUST_PROXY: {
-    ...integer(0, 100),
-    default: '0',
-    meaning: 'number of proxies in front, which add to X-Forwarded-For',
-  },
-  AUTH_FAILURES_PER_MINUTE: {
-    ...integer(0, 1000),
-    default: '60',
-    meaning: 'maximum number of wrong credentials of one address; 0: no limit',
-  },
-  BODY_LIMIT_BYTES: {
-    ...integer(1, 16 * 1024 * 1024),
-    default: '16384',
-    meaning: 'maximum size of a request body',
-  },
-  MEMORY_LIMIT_BYTES: {
-    ...integer(64 * 1024 * 1024, 9_999_999_999),
-    meaning: 'memory of the process; unset: the limit of the control group',
-  },
-  CORS_ORIGIN: { ...origin, meaning: 'origin from which browsers may call the API' },
-  LOG_LEVEL: { ...oneOf(LEVELS), default: 'info', meaning: 'info also logs each request' },
+  PORT: [port, 'port of the API; 0 picks a free one', '3000'],
+  HOST: [text, 'address that the API binds to; unset: all interfaces'],
+  ADMIN_PORT: [port, 'port of /live, /ready and /metrics; unset: none'],
+  ADMIN_HOST: [text, 'address that the admin listener binds to; unset: HOST'],
+  DATABASE_URL: [
+    database,
+    'database of the users; a URL of Postgres works as in libpq',
+    'sqlite:data/service.db',
+  ],
+  DATABASE_POOL_SIZE: [
+    integer(1, 100),
+    'maximum number of Postgres connections of this process',
+    '4',
+  ],
+  DATABASE_TIMEOUT_MS: [
+    integer(100, 600_000),
+    'maximum time a request waits for the store',
+    '5000',
+  ],
+  AUTH_USER: [login, 'login of the credential user', 'admin'],
+  AUTH_PASSWORD: [password, 'its password; unset: generated at each start'],
+  AUTH_NAME: [text, 'its display name', 'Administrator'],
+  SIGNING_SECRET: [
+    secret,
+    'HS256 key of the tokens; unset: generated at each start, which invalidates all tokens',
+  ],
+  SIGNING_SECRET_PREVIOUS: [secret, 'second key that only verifies, for a rotation'],
+  NOTE_TITLE: [prose, 'title of the note', 'Welcome'],
+  NOTE_CONTENTS: [
+    prose,
+    'contents of the note',
+    'This note is kept by the service and read with a token.',
+  ],
+  PROTECT_USERS: [boolean, '/users requires the token', 'false'],
+  TLS_CERT_FILE: [pemFile, 'certificate chain; with the key, the API uses HTTPS'],
+  TLS_KEY_FILE: [pemFile, 'private key of the certificate'],
+  TRUST_PROXY: [integer(0, 100), 'number of proxies in front, which add to X-Forwarded-For', '0'],
+  AUTH_FAILURES_PER_MINUTE: [
+    integer(0, 1000),
+    'maximum number of wrong credentials of one address; 0: no limit',
+    '60',
+  ],
+  BODY_LIMIT_BYTES: [integer(1, 16 * 1024 * 1024), 'maximum size of a request body', '16384'],
+  MEMORY_LIMIT_BYTES: [
+    integer(64 * 1024 * 1024, 9_999_999_999),
+    'memory of the process; unset: the limit of the control group',
+  ],
+  CORS_ORIGIN: [origin, 'origin from which browsers may call the API'],
+  LOG_LEVEL: [oneOf(LEVELS), 'info also logs each request', 'info'],
   // `Keep-Alive` announces whole seconds.
-  IDLE_TIMEOUT_MS: {
-    ...integer(1000, 86_400_000),
-    default: '65000',
-    meaning: 'how long an idle connection is kept; longer than your load balancer keeps one',
-  },
-  SHUTDOWN_DELAY_MS: {
-    ...milliseconds,
-    default: '0',
-    meaning: 'how long a stopping process accepts connections while /ready fails',
-  },
-  SHUTDOWN_TIMEOUT_MS: {
-    ...milliseconds,
-    default: '8000',
-    meaning: 'maximum time a stop waits for requests in flight',
-  },
-} as const satisfies Record<string, Setting<unknown>>;
+  IDLE_TIMEOUT_MS: [
+    integer(1000, 86_400_000),
+    'how long an idle connection is kept; longer than your load balancer keeps one',
+    '65000',
+  ],
+  SHUTDOWN_DELAY_MS: [
+    milliseconds,
+    'how long a stopping process accepts connections while /ready fails',
+    '0',
+  ],
+  SHUTDOWN_TIMEOUT_MS: [milliseconds, 'maximum time a stop waits for requests in flight', '8000'],
+} as const satisfies Record<string, Setting>;
 
 type Name = keyof typeof SETTINGS;
 
 /** All settings by the name of their variable. One is undefined only if it is unset and has no default. */
 export type Config = {
   readonly [N in Name]:
-    | Exclude<ReturnType<(typeof SETTINGS)[N]['parse']>, undefined>
-    | ((typeof SETTINGS)[N] extends { default: string } ? never : undefined);
+    | Exclude<ReturnType<(typeof SETTINGS)[N][0]['parse']>, undefined>
+    | ((typeof SETTINGS)[N] extends readonly [unknown, string, string] ? never : undefined);
 };
 
 export const VARIABLES = Object.keys(SETTINGS) as readonly Name[];
@@ -259,24 +247,23 @@ function readPem(path: string, expected = pemFile.expected): string {
 
 /** Returns the value or the default. Adds a problem if the value is invalid. */
 function read<N extends Name>(env: Environment, name: N, problems: string[]): Config[N] {
-  const setting: Setting<unknown> = SETTINGS[name];
-  const isPath = setting.parse === pemFile.parse; // 1.3
-  const value = (isPath ? env[name] : valueOrFile(env, name, problems)) || setting.default; // 1.5
+  const [format, , preset]: Setting = SETTINGS[name];
+  const value = (format === pemFile ? env[name] : valueOrFile(env, name, problems)) || preset; // 1.3, 1.5
   if (value === undefined) return undefined as Config[N];
   try {
-    const [found] = (!setting.isProse && UNTYPABLE.exec(value)) || [];
+    const [found] = (!format.isProse && UNTYPABLE.exec(value)) || [];
     if (found !== undefined) {
       const code = found.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0');
-      const expected = `${setting.expected}, without control characters, line ends and byte order marks`;
+      const expected = `${format.expected}, without control characters, line ends and byte order marks`;
       throw new Error(`contains U+${code}; expected ${expected}`); // 1.8
     }
-    const parsed = setting.parse(value);
-    if (parsed !== undefined) return parsed as Config[N];
-    problems.push(`${name}: invalid; expected ${setting.expected}`);
+    const parsed = format.parse(value);
+    if (parsed === undefined) throw new Error(`invalid; expected ${format.expected}`);
+    return parsed as Config[N];
   } catch (err) {
     problems.push(`${name}: ${(err as Error).message}`);
+    return undefined as Config[N];
   }
-  return undefined as Config[N];
 }
 
 function valueOrFile(env: Environment, name: Name, problems: string[]): string | undefined {
