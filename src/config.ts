@@ -112,7 +112,8 @@ export const SETTINGS = {
     secret,
     'HS256 key of the tokens; unset: generated at each start, which invalidates all tokens',
   ],
-  SIGNING_SECRET_PREVIOUS: [secret, 'second key that only verifies, for a rotation'],
+  VERIFY_ONLY_SECRET: [secret, 'second key, which only verifies; for a rotation'],
+  SIGNING_SECRET_PREVIOUS: [secret, 'older name of VERIFY_ONLY_SECRET'],
   NOTE_TITLE: [prose, 'title of the note', 'Welcome'],
   NOTE_CONTENTS: [
     prose,

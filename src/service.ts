@@ -42,7 +42,9 @@ export function startService(config: Config, log: Log, onFatal: OnFatal) {
 async function open(config: Config, log: Log, onFatal: OnFatal, resources: AsyncDisposableStack) {
   const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL, DATABASE_TIMEOUT_MS } = config;
   const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
-  const { SIGNING_SECRET: secret = randomText(32), SIGNING_SECRET_PREVIOUS: previous } = config;
+  const { SIGNING_SECRET = randomText(32), VERIFY_ONLY_SECRET, SIGNING_SECRET_PREVIOUS } = config;
+  const keys = [SIGNING_SECRET, VERIFY_ONLY_SECRET, SIGNING_SECRET_PREVIOUS];
+  const secrets = keys.filter((key) => key !== undefined);
   const tls = readTls(config);
   let notAfterMs: number | undefined; // of the certificate
   const checkValidity = ({ cert }: KeyPair) => {
@@ -71,7 +73,6 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     ADMIN_PORT === undefined ? undefined : new Metrics(routes, DATABASE_URL.engine, opened);
   resources.defer(() => metrics?.close());
   const store = metrics?.measure(opened, DATABASE_TIMEOUT_MS, now) ?? opened;
-  const secrets = previous === undefined ? [secret] : [secret, previous];
 
   let stopping: Promise<boolean> | undefined;
   const isStopping = () => stopping !== undefined;

@@ -54,6 +54,7 @@ test('without variables every setting has its default', () => {
     AUTH_PASSWORD: undefined,
     AUTH_NAME: 'Administrator',
     SIGNING_SECRET: undefined,
+    VERIFY_ONLY_SECRET: undefined,
     SIGNING_SECRET_PREVIOUS: undefined,
     NOTE_TITLE: 'Welcome',
     NOTE_CONTENTS: 'This note is kept by the service and read with a token.',
@@ -101,6 +102,7 @@ describe('valid values', () => {
     AUTH_PASSWORD: ['8 chars:', '😀'.repeat(8)],
     AUTH_NAME: ['Ada: "x"'],
     SIGNING_SECRET: [KEY, 'é'.repeat(16)],
+    VERIFY_ONLY_SECRET: [KEY],
     SIGNING_SECRET_PREVIOUS: [KEY],
     NOTE_TITLE: [' a\nb '],
     NOTE_CONTENTS: ['😀'],
@@ -153,6 +155,7 @@ describe('invalid values', () => {
     ['AUTH_USER', 'a name without ":"', ['a:b', ':']],
     ['AUTH_PASSWORD', password, ['7 chars', '😀'.repeat(7), 'e\u0301'.repeat(7)]],
     ['SIGNING_SECRET', secret, ['x'.repeat(31), `${'é'.repeat(15)}x`]],
+    ['VERIFY_ONLY_SECRET', secret, ['x'.repeat(31)]],
     ['SIGNING_SECRET_PREVIOUS', secret, ['x'.repeat(31)]],
     ['PROTECT_USERS', 'one of true, false', ['TRUE', 'yes', '1', ' true']],
     [

@@ -173,9 +173,9 @@ describe('kubernetes.yaml', () => {
 
   test('users need a token', () => assert.equal(variable('PROTECT_USERS'), '"true"'));
 
-  test('the previous signing key has an entry, so a rotation changes only the secret', () => {
+  test('the second key has an entry, so a rotation changes only the secret', () => {
     const path = '/run/secrets/notes-users/signing_secret_previous';
-    assert.equal(variable('SIGNING_SECRET_PREVIOUS_FILE'), path);
+    assert.equal(variable('VERIFY_ONLY_SECRET_FILE'), path);
   });
 
   test('only one namespace reaches the admin port, and all reach the API', () => {

@@ -43,15 +43,18 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, (
     assert.equal((await send(`${second.url}/notes`, { headers })).status, 401);
   });
 
-  test('1 SIGNING_SECRET_PREVIOUS: verifies, never signs (3.7)', async () => {
+  test('1 VERIFY_ONLY_SECRET, SIGNING_SECRET_PREVIOUS: both verify, neither signs (3.7)', async () => {
+    const next = 'the signing secret of the day after!';
     const previous = 'the signing secret of the day before';
-    await using program = await start({ SIGNING_SECRET_PREVIOUS: previous });
+    const env = { VERIFY_ONLY_SECRET: next, SIGNING_SECRET_PREVIOUS: previous };
+    await using program = await start(env);
     const jwt = await token(program);
     assert.equal(jwt, resign(jwt, SECRET));
     const statuses = [];
     await using without = await start();
     for (const [{ url }, secret] of [
       [program, SECRET],
+      [program, next],
       [program, previous],
       [program, 'a secret that was never configured'],
       [without, previous],
@@ -59,7 +62,7 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, (
       const headers = { authorization: `Bearer ${resign(jwt, secret)}` };
       statuses.push((await send(`${url}/notes`, { headers })).status);
     }
-    assert.deepEqual(statuses, [200, 200, 401, 401]);
+    assert.deepEqual(statuses, [200, 200, 200, 401, 401]);
   });
 
   test('1 NOTE_TITLE, NOTE_CONTENTS: by default a short welcome', async () => {

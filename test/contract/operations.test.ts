@@ -89,7 +89,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
 
   test('1.7, 6.8 no line at any level contains a secret, a body, an email, a token, a credential or a query', async () => {
     const previous = 'the signing secret of the day before';
-    await using program = await start({ LOG_LEVEL: 'debug', SIGNING_SECRET_PREVIOUS: previous });
+    await using program = await start({ LOG_LEVEL: 'debug', VERIFY_ONLY_SECRET: previous });
     const jwt = await token(program);
     const body = { name: 'Secretive', email: 'secretive@example.com' };
     const authorization = basic(USER, PASSWORD);
