@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { errorReply } from './api/failures.ts';
 import { authenticate } from './auth/access.ts';
-import { setImmediate } from './clock.ts';
+import { now, setImmediate } from './clock.ts';
 import { clientAddress } from './http/address.ts';
 import { readBody } from './http/body.ts';
 import { HttpError } from './http/errors.ts';
@@ -12,7 +12,7 @@ import { checkMessage, hasBody } from './http/message.ts';
 import { percentDecode } from './http/query.ts';
 import { empty, type Reply, rawReply, send } from './http/reply.ts';
 import { type Resource, Router } from './http/router.ts';
-import type { RequestField } from './ops/log.ts';
+import type { RequestLine } from './ops/log.ts';
 import type { Route, RouteTable, Services } from './route.ts';
 import type { Handler } from './server/connection.ts';
 
@@ -21,14 +21,13 @@ interface PipelineOptions {
   readonly services: Services;
   readonly bodyLimitBytes: number;
   readonly corsOrigin: string | undefined; // undefined: no CORS headers
-  readonly now: () => number; // a monotonic clock in milliseconds
   readonly isStopping: () => boolean; // true: each connection closes after its last response
   readonly begin: (method: string) => void; // called for every request, before it is processed
   readonly record: (exchange: CompletedExchange) => void; // called for every response
 }
 
 /** A request and its response, as the log and the metrics see them. */
-type CompletedExchange = Pick<Exchange, RequestField | 'startMs' | 'fault'>;
+type CompletedExchange = RequestLine & Pick<Exchange, 'startMs' | 'fault'>;
 
 const NO_REQUEST = { method: '', route: '', traceId: undefined, fault: undefined }; // input that is not a request
 
@@ -84,7 +83,7 @@ export class Pipeline implements Handler {
   }
 
   refusal(err: HttpError, address: string): string {
-    const { begin, record, now } = this.#options;
+    const { begin, record } = this.#options;
     const requestId = this.#newRequestId();
     const reply = errorReply(err);
     const bytes = Buffer.byteLength(String(reply.body));

@@ -91,7 +91,6 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     },
     bodyLimitBytes: config.BODY_LIMIT_BYTES,
     corsOrigin: config.CORS_ORIGIN,
-    now,
     isStopping,
     begin: (method) => metrics?.begin(method),
     record: (exchange) => {

@@ -55,11 +55,9 @@ export class Tokens {
   #read(token: string, nowSeconds: number): number | undefined {
     const [header = '', payload = '', signature, excess] = token.split('.', 4);
     if (signature === undefined || excess !== undefined) return undefined; // 3.7
-    if (header !== HEADER) {
-      const fields = decodeObject(header);
-      // RFC 7515 §4.1.11: `crit` names extensions that must be understood.
-      if (fields?.alg !== 'HS256' || Object.hasOwn(fields, 'crit')) return undefined; // 3.7
-    }
+    const fields = decodeObject(header);
+    // RFC 7515 §4.1.11: `crit` names extensions that must be understood.
+    if (fields?.alg !== 'HS256' || Object.hasOwn(fields, 'crit')) return undefined; // 3.7
     // Comparing text rather than bytes rejects a signature in non-canonical base64url (3.7).
     const given = Buffer.from(signature);
     const input = `${header}.${payload}`;

@@ -1,11 +1,5 @@
 // Entity tags and their lists (RFC 9110 §8.8.3, §13.1).
 
-/** True if an `If-None-Match` header lists the tag (RFC 9110 §13.1.2). */
-export function listsTag(tag: string, header = ''): boolean {
-  const tags = parseTags(header, 'weak');
-  return tags === 'any' || tags.includes(tag.slice(1, -1));
-}
-
 // entity-tag = [ "W/" ] DQUOTE *( %x21 / %x23-7E / obs-text ) DQUOTE   (RFC 9110 §8.8.3)
 // A list can have empty elements (§5.6.1).
 const ENTITY_TAG = /[ \t,]*(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*(?=,|$)/gy;

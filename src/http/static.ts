@@ -3,7 +3,7 @@ import { hash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
-import { listsTag } from './conditional.ts';
+import { parseTags } from './conditional.ts';
 import { empty, type Reply } from './reply.ts';
 
 export type StaticDocument = Awaited<ReturnType<typeof compress>>;
@@ -23,8 +23,8 @@ export async function compress(body: Buffer, type: string, headers: readonly str
   ]);
   // All responses share these replies and their buffers, so a client costs no memory.
   const variant = (bytes: Buffer, ...fields: string[]) => {
-    const tag = `"${hash('sha256', bytes, 'base64url').slice(0, 22)}"`;
-    const common = ['ETag', tag, 'Vary', 'Accept-Encoding'];
+    const tag = hash('sha256', bytes, 'base64url').slice(0, 22);
+    const common = ['ETag', `"${tag}"`, 'Vary', 'Accept-Encoding'];
     const found = { status: 200, type, body: bytes, headers: [...common, ...fields, ...headers] };
     const fixed = { cacheControl: 'no-cache', isStatic: true }; // 2.17
     return { tag, found: { ...found, ...fixed }, notModified: { ...empty(304, common), ...fixed } };
@@ -37,7 +37,8 @@ export async function compress(body: Buffer, type: string, headers: readonly str
   /** Returns 200 in the coding that the client prefers, or 304 if the client has that already. */
   return (request: IncomingHttpHeaders): Reply => {
     const { tag, found, notModified } = variants[chooseCoding(request['accept-encoding'])];
-    return listsTag(tag, request['if-none-match']) ? notModified : found; // 8.3
+    const known = parseTags(request['if-none-match'] ?? '', 'weak');
+    return known === 'any' || known.includes(tag) ? notModified : found; // 8.3
   };
 }
 

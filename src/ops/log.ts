@@ -10,14 +10,11 @@ export type Format = 'json' | 'text';
 /** Writes a text. Resolves when it can take more, and never rejects. */
 export type Sink = (text: string) => Promise<void>;
 
-export type RequestField =
-  | 'requestId'
-  | 'traceId'
-  | 'method'
-  | 'route'
-  | 'status'
-  | 'bytes'
-  | 'client';
+/** What a request's line has besides its time (6.8). */
+export type RequestLine = Pick<
+  Exchange,
+  'requestId' | 'traceId' | 'method' | 'route' | 'status' | 'bytes' | 'client'
+>;
 type Fields = Readonly<Record<string, string | number | undefined>>;
 
 const MAX_PENDING_CHARACTERS = 4 * 1024 * 1024; // Later lines are dropped and counted.
@@ -47,9 +44,9 @@ export class Log {
   readonly debug = (message: string, fields?: Fields) => this.#line('debug', message, fields);
 
   /** Logs a request that took `ms` milliseconds, and its response (6.8). */
-  request(exchange: Pick<Exchange, RequestField>, ms: number): void {
+  request(line: RequestLine, ms: number): void {
     if (this.#level < LEVELS.indexOf('info')) return;
-    const { requestId, traceId, method, route, status, bytes, client } = exchange;
+    const { requestId, traceId, method, route, status, bytes, client } = line;
     const time = this.#time();
     const trace = traceId === undefined ? '' : `,"traceId":"${traceId}"`;
     // None of these values can contain a quote or a backslash, so JSON.stringify is not needed.
