@@ -7,43 +7,28 @@ const ROOT = join(import.meta.dirname, '..');
 
 /** A comment or a test name that cites rules. */
 export interface Citation {
-  /** Relative to the root. */
-  readonly file: string;
+  readonly file: string; // relative to the root
   readonly line: number;
   readonly rules: readonly string[];
 }
 
-/** The rules by id, each with its citations. `faults` lists missing and unknown ones. */
-export interface RuleMap {
-  readonly rules: ReadonlyMap<string, { readonly code: Citation[]; readonly tests: Citation[] }>;
-  readonly faults: readonly string[];
-}
-
-export function mapRules(
-  contract: string,
-  code: readonly Citation[],
-  tests: readonly Citation[],
-): RuleMap {
-  const faults: string[] = [];
-  const rules = new Map<string, { code: Citation[]; tests: Citation[] }>();
-  for (const id of ruleIds(contract)) {
-    if (rules.has(id)) faults.push(`${id}: defined twice`);
-    rules.set(id, { code: [], tests: [] });
-  }
-  for (const [kind, citations] of [['code', code] as const, ['tests', tests] as const]) {
-    for (const citation of citations) {
-      for (const id of citation.rules) {
-        const rule = rules.get(id);
-        if (rule) rule[kind].push(citation);
-        else faults.push(`${citation.file}:${citation.line}: cites unknown rule ${id}`);
-      }
-    }
-  }
-  for (const [id, found] of rules) {
-    if (found.code.length === 0) faults.push(`${id}: no code cites it`);
-    if (found.tests.length === 0) faults.push(`${id}: no test is named after it`);
-  }
-  return { rules, faults };
+/** Returns the rules by id, each with its citations. `faults` lists missing and unknown ones. */
+export function mapRules(contract: string, code: readonly Citation[], tests: readonly Citation[]) {
+  const ids = ruleIds(contract);
+  const citing = (all: readonly Citation[], id: string) =>
+    all.filter(({ rules }) => rules.includes(id));
+  const rules = new Map(
+    ids.map((id) => [id, { code: citing(code, id), tests: citing(tests, id) }]),
+  );
+  const twice = ids.filter((id, i) => ids.indexOf(id) < i).map((id) => `${id}: defined twice`);
+  const unknown = [...code, ...tests].flatMap(({ file, line, rules: cited }) =>
+    cited.filter((id) => !rules.has(id)).map((id) => `${file}:${line}: cites unknown rule ${id}`),
+  );
+  const missing = Array.from(rules).flatMap(([id, found]) => [
+    ...(found.code.length === 0 ? [`${id}: no code cites it`] : []),
+    ...(found.tests.length === 0 ? [`${id}: no test is named after it`] : []),
+  ]);
+  return { rules, faults: [...twice, ...unknown, ...missing] };
 }
 
 /** Returns the ids of the rules in order. "1 A, B" is a rule of each of these variables: `1 A`, `1 B`. */
