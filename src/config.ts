@@ -95,16 +95,8 @@ export const SETTINGS = {
     'database of the users; a URL of Postgres works as in libpq',
     'sqlite:data/service.db',
   ],
-  DATABASE_POOL_SIZE: [
-    integer(1, 100),
-    'maximum number of Postgres connections of this process',
-    '4',
-  ],
-  DATABASE_TIMEOUT_MS: [
-    integer(100, 600_000),
-    'maximum time a request waits for the store',
-    '5000',
-  ],
+  DATABASE_POOL_SIZE: [integer(1, 100), 'maximum Postgres connections of this process', '4'],
+  DATABASE_TIMEOUT_MS: [integer(100, 600_000), 'maximum time requests wait for the store', '5000'],
   AUTH_USER: [login, 'login of the credential user', 'admin'],
   AUTH_PASSWORD: [password, 'its password; unset: generated at each start'],
   AUTH_NAME: [text, 'its display name', 'Administrator'],

@@ -55,7 +55,6 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     log.error('TLS certificate is not valid now; replace it and send SIGHUP', fields);
   };
   if (tls) checkValidity(tls);
-  const [openapi, docs] = await readDocuments();
   const opened = await openStore(DATABASE_URL, {
     poolSize: config.DATABASE_POOL_SIZE,
     timeoutMs: DATABASE_TIMEOUT_MS,
@@ -81,8 +80,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     services: {
       store,
       note: JSON.stringify({ title: config.NOTE_TITLE, contents: config.NOTE_CONTENTS }),
-      openapi,
-      docs,
+      ...readDocuments(),
       credential: new Credential({ user, password, name }),
       tokens: new Tokens({ id: user, name }, secrets, () => unixMs() / 1000),
       limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, now),
