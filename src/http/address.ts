@@ -1,6 +1,6 @@
 // Determines a client's address and the path prefix that proxies removed, and the keys that count failures.
 import type { IncomingHttpHeaders } from 'node:http';
-import { isIP, isIPv4, SocketAddress } from 'node:net';
+import { isIP, SocketAddress } from 'node:net';
 
 /**
  * Behind proxies, the client's address is the entry of `X-Forwarded-For` at position `proxies` from the
@@ -55,7 +55,6 @@ export function counterKeys(address: string) {
  * §2.5.5.2). Proxies use longer spellings too, which SocketAddress normalizes.
  */
 export function plainAddress(address: string): string {
-  if (address.startsWith('::ffff:') && isIPv4(address.slice(7))) return address.slice(7); // saves 1.4 µs
   if (!/:ffff:/i.test(address) || isIP(address) !== 6 || address.includes('%')) return address;
   const normal = new SocketAddress({ address, family: 'ipv6' }).address;
   return /^::ffff:([0-9.]+)$/.exec(normal)?.[1] ?? address;
