@@ -28,7 +28,7 @@ const ALL: Required<Omit<Settings, 'TLS_CERT_FILE' | 'TLS_KEY_FILE'>> = {
   AUTH_NAME: 'Ann',
   SIGNING_SECRET: 'x'.repeat(32),
   VERIFY_ONLY_SECRET: 'y'.repeat(32),
-  VERIFY_ONLY_SECRET: 'z'.repeat(32),
+  SIGNING_SECRET_PREVIOUS: 'z'.repeat(32),
   NOTE_TITLE: 'A title',
   NOTE_CONTENTS: 'Contents',
   PROTECT_USERS: true,
