@@ -30,12 +30,11 @@ export type Statement<Session, Item, Result> = (
  * Outcome of a statement that failed, and what follows:
  * - `rolled back`: a call made it fail, and all of it was undone. The calls run again in two halves, and
  *   so on, until each failing call is alone.
- * - `conflict`: the server undid all of it because of concurrent transactions. All calls run again.
- * - `not started`: it changed nothing, because its deadline was over or a lock was held. The expired
- *   calls fail, and the others run again together.
+ * - `not done`: all of it was undone because of concurrent transactions, or it came too late or found a
+ *   lock. The expired calls fail, and the others run again together.
  * - `unknown`: it may have committed, or may still commit. All calls fail, and none runs again.
  */
-export type FailedOutcome = 'rolled back' | 'conflict' | 'not started' | 'unknown';
+export type FailedOutcome = 'rolled back' | 'not done' | 'unknown';
 
 /** The user that a write changes, and the email that it gives to a user. */
 interface Keys {
@@ -102,16 +101,16 @@ export class Queue<Session, Item, Result> {
       const isFull = this.#size >= MAX_WAITING; // 4.17
       if (isFull) throw new StoreUnavailable('too many calls are waiting for the store');
       const expires = this.options.now() + this.options.timeoutMs;
-      this.#add({ item, caller, expires, resolve, reject }, 'push');
+      this.#add({ item, caller, expires, resolve, reject });
       this.options.schedule(this);
     });
 
-  #add(call: Call<Item, Result>, place: 'push' | 'unshift'): void {
+  #add(call: Call<Item, Result>): void {
     const network = call.caller?.network ?? '';
     const key = this.#lineOf(call.item, network);
     const known = key === undefined ? undefined : this.#lines.get(key);
     const line = known ?? { key, calls: [] };
-    line.calls[place](call);
+    line.calls.push(call);
     this.#size++;
     if (known === undefined && key !== undefined) this.#lines.set(key, line);
     // The line of a page has calls of several networks, and each of them can be the first to be served.
@@ -136,19 +135,17 @@ export class Queue<Session, Item, Result> {
     const key = Symbol('batch');
     const calls = this.#select(now, key);
     if (calls.length === 0) return undefined;
-    const batch = { calls, hasFailed: false };
     const release = () => this.#release(calls, key);
     return {
       size: calls.length,
       isWrite: this.options.isWrite === true,
       deadline: now + this.options.timeoutMs, // from then on, no call waits for the statement
       /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
-      run: (session: Session) => this.#run(session, batch).finally(release),
+      run: (session: Session) => this.#run(session, calls).finally(release),
       /** Fails the calls that have expired. Their outcome is unknown. */
       expire: (at: number) => void failExpired(calls, at, 'no response in time'),
       /** Fails all calls that have no result yet. Their outcome is unknown. */
       fail(cause: unknown) {
-        batch.hasFailed = true;
         fail(calls, cause);
         release();
       },
@@ -241,46 +238,32 @@ export class Queue<Session, Item, Result> {
     }
   }
 
-  async #run(
-    session: Session,
-    batch: { readonly calls: Call<Item, Result>[]; readonly hasFailed: boolean },
-  ): Promise<Error | undefined> {
+  async #run(session: Session, batch: Call<Item, Result>[]): Promise<Error | undefined> {
     // Calls without a result, grouped by the statement that will run them. The last group is next.
-    const groups = [batch.calls];
-    let cause: unknown;
+    const groups = [batch];
+    let cause: unknown = 'no response in time';
     while (groups.length > 0) {
-      const calls = failExpired(groups.pop()!, this.options.now(), cause ?? 'no response in time');
+      const calls = failExpired(groups.pop()!, this.options.now(), cause);
       if (calls.length === 0) continue;
-      const { expires } = calls[0]!;
       try {
         const items = calls.map(({ item }) => item);
-        const results = await this.options.statement(session, items, expires);
+        const results = await this.options.statement(session, items, calls[0]!.expires);
         const notDone = calls.filter(({ resolve, reject }, i) => {
           const result = results[i];
           if (result instanceof Error) reject(result);
           else if (result !== NOT_DONE) resolve(result as Result); // 5.5
           return result === NOT_DONE;
         });
-        if (notDone.length > 0) groups.push(notDone);
+        groups.push(notDone);
       } catch (err) {
+        cause = err;
         const outcome = this.options.outcomeAfter(err);
-        const isLate = outcome === 'not started';
-        const late = 'the statement did not start in time';
-        cause = isLate ? new StoreUnavailable(late, { cause: err }) : err;
-        if (outcome === 'unknown' || batch.hasFailed) {
-          fail(batch.calls, cause);
-          return cause as Error;
-        }
-        // A server that rejects calls as late before their deadline has a clock that jumped. They run again
-        // on another session. The one that replaces this one measures the clock again.
-        if (isLate && expires > this.options.now()) {
-          for (const call of [...groups.flat(), ...calls].toReversed()) this.#add(call, 'unshift');
-          this.options.schedule(this);
-          return cause as Error;
+        if (outcome === 'unknown') {
+          fail(batch, cause);
+          return err as Error;
         }
         const middle = Math.ceil(calls.length / 2);
-        // 5.6, 4.13: after a conflict or a late start, the calls that have time left run again together.
-        if (outcome !== 'rolled back') groups.push(calls);
+        if (outcome === 'not done') groups.push(calls);
         else if (calls.length === 1) fail(calls, cause);
         else groups.push(calls.slice(middle), calls.slice(0, middle));
       }

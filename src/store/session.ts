@@ -65,13 +65,17 @@ async function open(options: SessionOptions, password: string) {
   };
   signal.addEventListener('abort', socket.destroy);
   try {
-    const rows = await sql.unsafe(PROBE);
-    const server = rows[0]!;
-    // Our clock is read after the server's, so converted deadlines can be early but never late.
-    const epoch = server.seconds - options.now() / 1000;
-    checkServer(server, options);
+    let epoch = 0; // the server's clock at zero of ours, in seconds
+    const probe = async () => {
+      const rows = await sql.unsafe(PROBE);
+      // Our clock is read after the server's, so converted deadlines can be early but never late.
+      epoch = rows[0]!.seconds - options.now() / 1000;
+      return rows;
+    };
+    const { 0: server, state } = await probe();
+    checkServer(server!, options);
     // A pooler starts a connection with a process id of its own, not that of the backend.
-    const isPooled = server.pid !== rows.state.pid; // 5.1
+    const isPooled = server!.pid !== state.pid; // 5.1
     const schema = options.schema ?? (await migratePostgres(sql, prolong, options.info));
     const set = isPooled ? 'set local' : 'set session';
     // 4.13: the server ends a late statement even if it never learns that we have gone, and warns if a commit
@@ -98,6 +102,9 @@ async function open(options: SessionOptions, password: string) {
         if (isUnconfirmed) throw new NotReplicated(fault);
         // Empties the driver's array, which V8 keeps until it collects the old generation (SharedUsers in users.ts).
         return result!.splice(0) as never;
+      },
+      async measureClock(): Promise<void> {
+        await probe();
       },
       serverSeconds: (ms: number) => epoch + ms / 1000, // of the server's clock, from ms of ours
       end: () => sql.end(), // lets a running statement finish; if the connection is lost, never resolves
