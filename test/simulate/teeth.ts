@@ -87,7 +87,7 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
     why: 'a clock that steps forward fails the writes of each connection',
     file: 'postgres.ts',
     from: 'await session.measureClock();',
-    to: '',
+    to: "fault.code = 'XX000';",
   },
   {
     why: 'keys of a batch that failed are never released',
