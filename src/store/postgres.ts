@@ -24,7 +24,7 @@ export function openPostgres(
   const authorities = sslRootCert === undefined ? undefined : readAuthorities(sslRootCert);
   const pool = new Pool({ ...options, ...surroundings, database, authorities });
   const reads = { ...options, outcomeAfter, schedule: pool.schedule };
-  const running: RunningKeys = new Map();
+  const running: RunningKeys = new Set();
   const keysOf = <T>(item: T) => item;
   const writes = { ...reads, isWrite: true, running, keysOf };
   const creates = new Queue<Session, NewUser, User>({ ...writes, statement: createUsers });

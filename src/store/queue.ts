@@ -42,11 +42,8 @@ interface Keys {
   readonly email?: string | undefined;
 }
 
-/**
- * The keys of the writes that run, each with the symbol of its batch. With the batch itself as the
- * value, V8 moved finished calls to the old generation (`--trace-gc`).
- */
-export type RunningKeys = Map<number | string, symbol>;
+/** The ids and emails of the writes that run. */
+export type RunningKeys = Set<number | string>;
 
 export interface QueueOptions<Session, Item, Result>
   extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
@@ -132,10 +129,13 @@ export class Queue<Session, Item, Result> {
 
   /** Takes the next batch from the queue. Undefined if no calls wait, or all wait for writes that run. */
   take(now: number) {
-    const key = Symbol('batch');
-    const calls = this.#select(now, key);
+    const keys: RunningKeys = new Set();
+    const calls = this.#select(now, keys);
     if (calls.length === 0) return undefined;
-    const release = () => this.#release(calls, key);
+    const release = () => {
+      for (const key of keys) this.options.running?.delete(key);
+      keys.clear(); // Another batch can have them when this one is released again.
+    };
     return {
       size: calls.length,
       isWrite: this.options.isWrite === true,
@@ -182,7 +182,7 @@ export class Queue<Session, Item, Result> {
 
   // Considers no more calls than a batch can have, however many wait. Networks take turns, and so do the
   // lines of each (5.11).
-  #select(now: number, key: symbol): Call<Item, Result>[] {
+  #select(now: number, keys: RunningKeys): Call<Item, Result>[] {
     const isPage = this.options.pageOf !== undefined;
     const batch: Call<Item, Result>[] = [];
     const blocked: [network: string, line: Line<Item, Result>][] = [];
@@ -196,7 +196,7 @@ export class Queue<Session, Item, Result> {
       while (line.calls.length > 0 && batch.length < size && !isBlocked) {
         const call = line.calls[0]!;
         const isOver = this.#failIfOver(call, now);
-        isBlocked = !isOver && !this.#reserve(call.item, key);
+        isBlocked = !isOver && !this.#reserve(call.item, keys);
         if (isBlocked) break;
         if (!isOver) batch.push(call);
         line.calls.shift();
@@ -216,26 +216,19 @@ export class Queue<Session, Item, Result> {
     if (key !== undefined && this.#lines.get(key) === line) this.#lines.delete(key);
   }
 
-  /** Reserves the keys of a write for the batch, or returns false: it waits for another one. */
-  #reserve(item: Item, batch: symbol): boolean {
+  /** Reserves the id and email of a write for a batch, or returns false: another batch has one of them. */
+  #reserve(item: Item, own: RunningKeys): boolean {
     const { keysOf, running } = this.options;
     if (keysOf === undefined || running === undefined) return true;
     const { id, email } = keysOf(item);
-    const holder = email === undefined ? undefined : running.get(email);
-    if ((id !== undefined && running.has(id)) || (holder ?? batch) !== batch) return false;
-    if (id !== undefined) running.set(id, batch);
-    if (email !== undefined) running.set(email, batch);
-    return true;
-  }
-
-  #release(calls: readonly Call<Item, Result>[], batch: symbol): void {
-    const { keysOf, running } = this.options;
-    if (keysOf === undefined || running === undefined) return;
-    for (const { item } of calls) {
-      const { id, email } = keysOf(item);
-      if (id !== undefined && running.get(id) === batch) running.delete(id);
-      if (email !== undefined && running.get(email) === batch) running.delete(email);
+    if (id !== undefined && running.has(id)) return false;
+    if (email !== undefined && running.has(email) && !own.has(email)) return false;
+    for (const key of [id, email]) {
+      if (key === undefined) continue;
+      running.add(key);
+      own.add(key);
     }
+    return true;
   }
 
   async #run(session: Session, batch: Call<Item, Result>[]): Promise<Error | undefined> {
