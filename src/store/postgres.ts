@@ -31,17 +31,7 @@ export function openPostgres(
   const updates = new Queue<Session, Target, WriteResult>({ ...writes, statement: updateUsers });
   const deletes = new Queue<Session, Target, WriteResult>({ ...writes, statement: deleteUsers });
   const pageOf = ({ after, limit }: Page) => `${after} ${limit}`;
-  /** Checks that users can be read, and that the server reports no fault that stops writes (7.2). */
-  const checkServer: Run<void, void> = async (session, calls) => {
-    const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
-    if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
-    // This error replaces the connection, so the pool looks for another host before a write fails.
-    if (state!.isReadOnly && database.sessionAttributes === 'read-write') {
-      throw new StoreUnavailable('the server is read-only');
-    }
-    return calls;
-  };
-  const pings = new Queue({ ...reads, statement: checkServer });
+  const pings = new Queue({ ...reads, statement: checkHealth(database) });
   return {
     create: creates.call,
     find: new Queue({ ...reads, statement: findBy('id', 'bigint') }).call,
@@ -78,6 +68,19 @@ const PING = `
         and query_start < clock_timestamp() - interval '2 s'
     ) as "isStuck"
   from (select from users limit 1) u`;
+
+/** Checks that users can be read, and that the server reports no fault that stops writes (7.2). */
+function checkHealth({ sessionAttributes }: PostgresDatabase): Run<void, void> {
+  return async (session, calls) => {
+    const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
+    if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
+    // This error replaces the connection, so the pool looks for another host before a write fails.
+    if (state!.isReadOnly && sessionAttributes === 'read-write') {
+      throw new StoreUnavailable('the server is read-only');
+    }
+    return calls;
+  };
+}
 
 // Lists with a part for each field, such as `name, email`. Values are arrays of texts, one array for each
 // field, from the parameter `$first` on. There null keeps a field, and '' makes it null.
