@@ -61,10 +61,14 @@ for (const { seconds, timeoutMs, limitsMs } of [
       throw new Error('refused');
     };
     const database = parseDatabaseUrl(`postgres:///?connect_timeout=${seconds}`);
-    const store = openPostgres(database as PostgresDatabase, { ...QUIET, timeoutMs }, {
-      ...SURROUNDINGS,
-      openSession,
-    });
+    const store = openPostgres(
+      database as PostgresDatabase,
+      { ...QUIET, timeoutMs },
+      {
+        ...SURROUNDINGS,
+        openSession,
+      },
+    );
     t.after(() => store.close());
     await isDone;
     assert.deepEqual(tried, limitsMs);
