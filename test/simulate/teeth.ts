@@ -116,8 +116,8 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'an attempt to connect that failed still counts',
     file: 'pool.ts',
-    from: '    this.#attempts.delete(attempt);\n',
-    to: '    if (connection) this.#attempts.delete(attempt);\n',
+    from: '    this.#attempts--;\n',
+    to: '    if (connection) this.#attempts--;\n',
   },
   {
     why: 'results of a batch reach the wrong calls',
