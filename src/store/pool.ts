@@ -52,7 +52,7 @@ export class Pool {
   readonly #queues = new Set<Queue>(); // those in which calls may wait
   readonly #resting = new Set<Queue>(); // those whose next batch must wait
   #connections: readonly PooledConnection[] = [];
-  readonly #attempts = new Set<{ isLong: boolean }>(); // to connect
+  #attempts = 0; // to connect
   #host: Host | undefined; // the one that the pool uses
   #nextHost: Host; // the one that the next attempt goes to
   #failures = 0; // attempts that failed since a connection lived for MIN_LIFETIME_MS
@@ -183,19 +183,17 @@ export class Pool {
 
   /** Starts the attempts that are missing: all while the host works, otherwise one at a time (5.1). */
   #connect(): void {
-    while (this.#connections.length + this.#attempts.size < this.#options.poolSize) {
+    while (this.#connections.length + this.#attempts < this.#options.poolSize) {
       // One connection at a time migrates, or tests whether the server works again.
       const isSingle = this.#schema === undefined || this.#failures > 0;
-      const isAttempting = [...this.#attempts].some(({ isLong }) => !isLong);
-      if (this.#closing.signal.aborted || (isSingle && isAttempting)) return;
+      if (this.#closing.signal.aborted || (isSingle && this.#attempts > 0)) return;
       void this.#attempt();
     }
   }
 
   async #attempt(): Promise<void> {
-    const { afterPoll, sleep, random } = this.#options;
-    const attempt = { isLong: false };
-    this.#attempts.add(attempt);
+    const { sleep, random } = this.#options;
+    this.#attempts++;
     const failures = this.#failures;
     // A pause follows each pass over all hosts, longer each time.
     const passes = failures / this.#options.database.hosts.length;
@@ -205,18 +203,12 @@ export class Pool {
       await sleep(pauseMs * (0.5 + random() / 2)); // 5.7
     }
     if (this.#closing.signal.aborted) return;
-    // A migration takes up to a minute, and may hang: other attempts don't wait for it.
-    const cancel = afterPoll(CONNECT_TIMEOUT_MS.max, () => {
-      attempt.isLong = true;
-      this.#connect();
-    });
     const connection = await this.#open(this.#nextHost);
-    cancel();
     if (connection && this.#failures > 0) await sleep(MIN_LIFETIME_MS);
     if (connection && this.#connections.includes(connection)) this.#failures = 0;
     // Attempts that fail together count once.
     else if (this.#failures === failures) this.#failures++;
-    this.#attempts.delete(attempt);
+    this.#attempts--;
     this.#connect();
   }
 

@@ -24,24 +24,14 @@ export function openPostgres(
   const authorities = sslRootCert === undefined ? undefined : readAuthorities(sslRootCert);
   const pool = new Pool({ ...options, ...surroundings, database, authorities });
   const reads = { ...options, outcomeAfter, schedule: pool.schedule };
-  const running: RunningKeys = new Map();
+  const running: RunningKeys = new Set();
   const keysOf = <T>(item: T) => item;
   const writes = { ...reads, isWrite: true, running, keysOf };
   const creates = new Queue<Session, NewUser, User>({ ...writes, statement: createUsers });
   const updates = new Queue<Session, Target, WriteResult>({ ...writes, statement: updateUsers });
   const deletes = new Queue<Session, Target, WriteResult>({ ...writes, statement: deleteUsers });
   const pageOf = ({ after, limit }: Page) => `${after} ${limit}`;
-  /** Checks that users can be read, and that the server reports no fault that stops writes (7.2). */
-  const checkServer: Run<void, void> = async (session, calls) => {
-    const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
-    if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
-    // This error replaces the connection, so the pool looks for another host before a write fails.
-    if (state!.isReadOnly && database.sessionAttributes === 'read-write') {
-      throw new StoreUnavailable('the server is read-only');
-    }
-    return calls;
-  };
-  const pings = new Queue({ ...reads, statement: checkServer });
+  const pings = new Queue({ ...reads, statement: checkHealth(database) });
   return {
     create: creates.call,
     find: new Queue({ ...reads, statement: findBy('id', 'bigint') }).call,
@@ -79,6 +69,19 @@ const PING = `
     ) as "isStuck"
   from (select from users limit 1) u`;
 
+/** Checks that users can be read, and that the server reports no fault that stops writes (7.2). */
+function checkHealth({ sessionAttributes }: PostgresDatabase): Run<void, void> {
+  return async (session, calls) => {
+    const [state] = await session.query<{ isReadOnly: boolean; isStuck: boolean }>(PING, []);
+    if (state!.isStuck) throw new NotReplicated('a commit waits for a synchronous standby');
+    // This error replaces the connection, so the pool looks for another host before a write fails.
+    if (state!.isReadOnly && sessionAttributes === 'read-write') {
+      throw new StoreUnavailable('the server is read-only');
+    }
+    return calls;
+  };
+}
+
 // Lists with a part for each field, such as `name, email`. Values are arrays of texts, one array for each
 // field, from the parameter `$first` on. There null keeps a field, and '' makes it null.
 const each = (write: (field: Field, i: number) => string) => FIELD_NAMES.map(write).join(', ');
@@ -113,6 +116,25 @@ const list: Run<Page, readonly User[]> = async (session, pages) => {
 // of the server's clock: it may have waited in the server's socket, where closing the connection does not
 // cancel it. An empty result would be ambiguous.
 const BEFORE_DEADLINE = '1 / (statement_timestamp() < to_timestamp($1::float8))::int = 1'; // 4.13
+const DIVISION_BY_ZERO = '22012';
+
+/** Runs a write whose first parameter is the deadline. */
+async function write<T extends object>(
+  session: Session,
+  text: string,
+  expires: number,
+  values: readonly string[],
+): Promise<T[]> {
+  try {
+    return await session.query<T>(text, [String(session.serverSeconds(expires)), ...values]);
+  } catch (err) {
+    const fault = err as Error & { code?: string };
+    if (fault.code !== DIVISION_BY_ZERO) throw err;
+    await session.measureClock(); // The server's clock may have been set forward (4.13).
+    fault.message = 'the statement did not start in time';
+    throw err;
+  }
+}
 
 // Users whose email is taken are not returned; of several with one email, the first is created. All replicas
 // create users in the order of their emails, so creates can't deadlock.
@@ -124,10 +146,8 @@ const CREATE = `
   on conflict (email) do nothing returning ${COLUMNS}`;
 
 const createUsers: Run<NewUser, User> = async (session, users, expires) => {
-  const rows = await session.query<User>(CREATE, [
-    String(session.serverSeconds(expires)),
-    ...FIELD_NAMES.map((field) => array(users.map((user) => user[field]))),
-  ]);
+  const values = FIELD_NAMES.map((field) => array(users.map((user) => user[field])));
+  const rows = await write<User>(session, CREATE, expires, values);
   const created = new Map(rows.map((row) => [row.email, row]));
   return users.map(({ name, email }) => {
     const user = created.get(email);
@@ -171,7 +191,7 @@ const WITH_REFUSED = `
 // for this statement. `simple` checks nothing: a user that it doesn't return does not exist. It costs Postgres
 // a quarter less. Their parameters are the deadline, the ids, in `full` the conditions, and the fields (null in
 // a delete).
-const formsOf = (write: string) => ({
+const formsOf = (command: string) => ({
   full: `
     with input as (
       select *, exists (
@@ -182,11 +202,11 @@ const formsOf = (write: string) => ({
         with ordinality as new (id, one_of, none_of, ${NAMES}, n)
       where ${BEFORE_DEADLINE} order by id
     ), written as (
-      ${write} input i
+      ${command} input i
       where u.id = i.id and not is_taken and not is_repeated and ${MATCHES} ${RETURNED}
     ) ${WITH_REFUSED}`,
   simple: `
-    ${write} (
+    ${command} (
       select * from unnest($2::bigint[], ${arraysFrom(3)}) as new (id, ${NAMES})
       where ${BEFORE_DEADLINE} order by id
     ) i where u.id = i.id ${RETURNED}`,
@@ -205,17 +225,17 @@ export const updateUsers: Run<Target, WriteResult> = async (session, targets, ex
   }
 };
 
-function writeWith(write: string): Run<Target, WriteResult> {
-  const { full, simple } = formsOf(write);
+function writeWith(command: string): Run<Target, WriteResult> {
+  const { full, simple } = formsOf(command);
   return async (session, targets, expires) => {
-    const values = [String(session.serverSeconds(expires)), array(targets.map(({ id }) => id))];
+    const values = [array(targets.map(({ id }) => id))];
     const isSimple = targets.every((one) => one.email === undefined && one.condition === ALWAYS);
     if (!isSimple) {
       values.push(array(targets.map(({ condition }) => versionList(condition.oneOf))));
       values.push(array(targets.map(({ condition }) => versionList(condition.noneOf))));
     }
     values.push(...FIELD_NAMES.map((field) => array(targets.map((target) => target[field]))));
-    const rows = await session.query<Row>(isSimple ? simple : full, values);
+    const rows = await write<Row>(session, isSimple ? simple : full, expires, values);
     const results = new Map(rows.map((row) => [row.id, row]));
     return targets.map(({ id }) => toResult(results.get(id)));
   };
@@ -232,9 +252,9 @@ function toResult(row: Row | undefined): CallResult<WriteResult> {
 
 /** By SQLSTATE (PostgreSQL manual, appendix A). Any other ERROR has rolled the statement back. */
 const OUTCOMES: Readonly<Record<string, FailedOutcome>> = {
-  '22012': 'not started', // division_by_zero, of BEFORE_DEADLINE
-  '40P01': 'conflict', // deadlock_detected (5.6): another replica locked the same emails by id
-  '40001': 'conflict', // serialization_failure, if the database's default isolation is stricter (5.6)
+  [DIVISION_BY_ZERO]: 'not done', // of BEFORE_DEADLINE
+  '40P01': 'not done', // deadlock_detected (5.6): another replica locked the same emails by id
+  '40001': 'not done', // serialization_failure, if the database's default isolation is stricter (5.6)
   '25006': 'unknown', // read_only_sql_transaction: the connection must be replaced
   '57014': 'unknown', // query_canceled: the same
 };

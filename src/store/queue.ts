@@ -30,12 +30,11 @@ export type Statement<Session, Item, Result> = (
  * Outcome of a statement that failed, and what follows:
  * - `rolled back`: a call made it fail, and all of it was undone. The calls run again in two halves, and
  *   so on, until each failing call is alone.
- * - `conflict`: the server undid all of it because of concurrent transactions. All calls run again.
- * - `not started`: it changed nothing, because its deadline was over or a lock was held. The expired
- *   calls fail, and the others run again together.
+ * - `not done`: all of it was undone because of concurrent transactions, or it came too late or found a
+ *   lock. The expired calls fail, and the others run again together.
  * - `unknown`: it may have committed, or may still commit. All calls fail, and none runs again.
  */
-export type FailedOutcome = 'rolled back' | 'conflict' | 'not started' | 'unknown';
+export type FailedOutcome = 'rolled back' | 'not done' | 'unknown';
 
 /** The user that a write changes, and the email that it gives to a user. */
 interface Keys {
@@ -43,11 +42,8 @@ interface Keys {
   readonly email?: string | undefined;
 }
 
-/**
- * The keys of the writes that run, each with the symbol of its batch. With the batch itself as the
- * value, V8 moved finished calls to the old generation (`--trace-gc`).
- */
-export type RunningKeys = Map<number | string, symbol>;
+/** The ids and emails of the writes that run. */
+export type RunningKeys = Set<number | string>;
 
 export interface QueueOptions<Session, Item, Result>
   extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
@@ -102,16 +98,16 @@ export class Queue<Session, Item, Result> {
       const isFull = this.#size >= MAX_WAITING; // 4.17
       if (isFull) throw new StoreUnavailable('too many calls are waiting for the store');
       const expires = this.options.now() + this.options.timeoutMs;
-      this.#add({ item, caller, expires, resolve, reject }, 'push');
+      this.#add({ item, caller, expires, resolve, reject });
       this.options.schedule(this);
     });
 
-  #add(call: Call<Item, Result>, place: 'push' | 'unshift'): void {
+  #add(call: Call<Item, Result>): void {
     const network = call.caller?.network ?? '';
     const key = this.#lineOf(call.item, network);
     const known = key === undefined ? undefined : this.#lines.get(key);
     const line = known ?? { key, calls: [] };
-    line.calls[place](call);
+    line.calls.push(call);
     this.#size++;
     if (known === undefined && key !== undefined) this.#lines.set(key, line);
     // The line of a page has calls of several networks, and each of them can be the first to be served.
@@ -133,22 +129,23 @@ export class Queue<Session, Item, Result> {
 
   /** Takes the next batch from the queue. Undefined if no calls wait, or all wait for writes that run. */
   take(now: number) {
-    const key = Symbol('batch');
-    const calls = this.#select(now, key);
+    const keys: RunningKeys = new Set();
+    const calls = this.#select(now, keys);
     if (calls.length === 0) return undefined;
-    const batch = { calls, hasFailed: false };
-    const release = () => this.#release(calls, key);
+    const release = () => {
+      for (const key of keys) this.options.running?.delete(key);
+      keys.clear(); // Another batch can have them when this one is released again.
+    };
     return {
       size: calls.length,
       isWrite: this.options.isWrite === true,
       deadline: now + this.options.timeoutMs, // from then on, no call waits for the statement
       /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
-      run: (session: Session) => this.#run(session, batch).finally(release),
+      run: (session: Session) => this.#run(session, calls).finally(release),
       /** Fails the calls that have expired. Their outcome is unknown. */
       expire: (at: number) => void failExpired(calls, at, 'no response in time'),
       /** Fails all calls that have no result yet. Their outcome is unknown. */
       fail(cause: unknown) {
-        batch.hasFailed = true;
         fail(calls, cause);
         release();
       },
@@ -185,7 +182,7 @@ export class Queue<Session, Item, Result> {
 
   // Considers no more calls than a batch can have, however many wait. Networks take turns, and so do the
   // lines of each (5.11).
-  #select(now: number, key: symbol): Call<Item, Result>[] {
+  #select(now: number, keys: RunningKeys): Call<Item, Result>[] {
     const isPage = this.options.pageOf !== undefined;
     const batch: Call<Item, Result>[] = [];
     const blocked: [network: string, line: Line<Item, Result>][] = [];
@@ -199,7 +196,7 @@ export class Queue<Session, Item, Result> {
       while (line.calls.length > 0 && batch.length < size && !isBlocked) {
         const call = line.calls[0]!;
         const isOver = this.#failIfOver(call, now);
-        isBlocked = !isOver && !this.#reserve(call.item, key);
+        isBlocked = !isOver && !this.#reserve(call.item, keys);
         if (isBlocked) break;
         if (!isOver) batch.push(call);
         line.calls.shift();
@@ -219,68 +216,47 @@ export class Queue<Session, Item, Result> {
     if (key !== undefined && this.#lines.get(key) === line) this.#lines.delete(key);
   }
 
-  /** Reserves the keys of a write for the batch, or returns false: it waits for another one. */
-  #reserve(item: Item, batch: symbol): boolean {
+  /** Reserves the id and email of a write for a batch, or returns false: another batch has one of them. */
+  #reserve(item: Item, own: RunningKeys): boolean {
     const { keysOf, running } = this.options;
     if (keysOf === undefined || running === undefined) return true;
     const { id, email } = keysOf(item);
-    const holder = email === undefined ? undefined : running.get(email);
-    if ((id !== undefined && running.has(id)) || (holder ?? batch) !== batch) return false;
-    if (id !== undefined) running.set(id, batch);
-    if (email !== undefined) running.set(email, batch);
+    if (id !== undefined && running.has(id)) return false;
+    if (email !== undefined && running.has(email) && !own.has(email)) return false;
+    for (const key of [id, email]) {
+      if (key === undefined) continue;
+      running.add(key);
+      own.add(key);
+    }
     return true;
   }
 
-  #release(calls: readonly Call<Item, Result>[], batch: symbol): void {
-    const { keysOf, running } = this.options;
-    if (keysOf === undefined || running === undefined) return;
-    for (const { item } of calls) {
-      const { id, email } = keysOf(item);
-      if (id !== undefined && running.get(id) === batch) running.delete(id);
-      if (email !== undefined && running.get(email) === batch) running.delete(email);
-    }
-  }
-
-  async #run(
-    session: Session,
-    batch: { readonly calls: Call<Item, Result>[]; readonly hasFailed: boolean },
-  ): Promise<Error | undefined> {
+  async #run(session: Session, batch: Call<Item, Result>[]): Promise<Error | undefined> {
     // Calls without a result, grouped by the statement that will run them. The last group is next.
-    const groups = [batch.calls];
-    let cause: unknown;
+    const groups = [batch];
+    let cause: unknown = 'no response in time';
     while (groups.length > 0) {
-      const calls = failExpired(groups.pop()!, this.options.now(), cause ?? 'no response in time');
+      const calls = failExpired(groups.pop()!, this.options.now(), cause);
       if (calls.length === 0) continue;
-      const { expires } = calls[0]!;
       try {
         const items = calls.map(({ item }) => item);
-        const results = await this.options.statement(session, items, expires);
+        const results = await this.options.statement(session, items, calls[0]!.expires);
         const notDone = calls.filter(({ resolve, reject }, i) => {
           const result = results[i];
           if (result instanceof Error) reject(result);
           else if (result !== NOT_DONE) resolve(result as Result); // 5.5
           return result === NOT_DONE;
         });
-        if (notDone.length > 0) groups.push(notDone);
+        groups.push(notDone);
       } catch (err) {
+        cause = err;
         const outcome = this.options.outcomeAfter(err);
-        const isLate = outcome === 'not started';
-        const late = 'the statement did not start in time';
-        cause = isLate ? new StoreUnavailable(late, { cause: err }) : err;
-        if (outcome === 'unknown' || batch.hasFailed) {
-          fail(batch.calls, cause);
-          return cause as Error;
-        }
-        // A server that rejects calls as late before their deadline has a clock that jumped. They run again
-        // on another session. The one that replaces this one measures the clock again.
-        if (isLate && expires > this.options.now()) {
-          for (const call of [...groups.flat(), ...calls].toReversed()) this.#add(call, 'unshift');
-          this.options.schedule(this);
-          return cause as Error;
+        if (outcome === 'unknown') {
+          fail(batch, cause);
+          return err as Error;
         }
         const middle = Math.ceil(calls.length / 2);
-        // 5.6, 4.13: after a conflict or a late start, the calls that have time left run again together.
-        if (outcome !== 'rolled back') groups.push(calls);
+        if (outcome === 'not done') groups.push(calls);
         else if (calls.length === 1) fail(calls, cause);
         else groups.push(calls.slice(middle), calls.slice(0, middle));
       }

@@ -52,12 +52,19 @@ export async function openSession(options: SessionOptions) {
 }
 
 async function open(options: SessionOptions, password: string) {
-  const { timeoutMs, signal } = options;
+  const { signal, now } = options;
   const socket = singleUseSocket(options.host);
   const notices: Notice[] = [];
   const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();
   const onnotice = (notice: Notice) => notices.push(notice);
   const sql = createClient(options, { password, socket: socket.open, onnotice, onclose });
+  let epoch = 0; // the server's clock at zero of ours, in seconds
+  const probe = async () => {
+    const rows = await sql.unsafe(PROBE);
+    // Our clock is read after the server's, so converted deadlines can be early but never late.
+    epoch = rows[0]!.seconds - now() / 1000;
+    return rows;
+  };
   let cancelTimeout = afterPoll(options.connectTimeoutMs, socket.destroy);
   const prolong = () => {
     cancelTimeout();
@@ -65,39 +72,18 @@ async function open(options: SessionOptions, password: string) {
   };
   signal.addEventListener('abort', socket.destroy);
   try {
-    const rows = await sql.unsafe(PROBE);
-    const server = rows[0]!;
-    // Our clock is read after the server's, so converted deadlines can be early but never late.
-    const epoch = server.seconds - options.now() / 1000;
-    checkServer(server, options);
-    // A pooler starts a connection with a process id of its own, not that of the backend.
-    const isPooled = server.pid !== rows.state.pid; // 5.1
+    const { 0: server, state } = await probe();
+    checkServer(server!, options);
     const schema = options.schema ?? (await migratePostgres(sql, prolong, options.info));
-    const set = isPooled ? 'set local' : 'set session';
-    // 4.13: the server ends a late statement even if it never learns that we have gone, and warns if a commit
-    // was not replicated. 5.3: the role's search_path doesn't matter.
-    const settings = `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} search_path = ${schema}`;
+    // A pooler starts a connection with a process id of its own, not that of the backend.
+    const isPooled = server!.pid !== state.pid; // 5.1
+    const settings = settingsOf(isPooled ? 'set local' : 'set session', options.timeoutMs, schema);
     if (!isPooled) await sql.unsafe(`${settings}; ${SET_PLANNER}`);
     return {
       schema,
-      /**
-       * Returns the rows of one statement with the parameters $1 to $9, after its commit.
-       * @throws NotReplicated if the server gave up waiting for its synchronous standby
-       */
-      async query<T extends object>(text: string, values: readonly string[]): Promise<T[]> {
-        notices.length = 0;
-        // A pooler may run the next statement in another server session, without our prepared statements
-        // and settings. So behind it each message uses the simple query protocol and sets its limits.
-        const result = isPooled
-          ? (await sql.unsafe(`${settings}; ${withLiterals(text, values)}`)).at(-1)
-          : await sql.unsafe(text, [...values], { prepare: true });
-        // The server reports that a wait for its synchronous standby was cancelled as a WARNING (4.13).
-        // The text can be translated; the name of the routine is stable.
-        const isUnconfirmed = notices.some(({ routine }) => routine === 'SyncRepWaitForLSN');
-        const fault = 'the server stopped waiting for its standby to confirm the commit';
-        if (isUnconfirmed) throw new NotReplicated(fault);
-        // Empties the driver's array, which V8 keeps until it collects the old generation (SharedUsers in users.ts).
-        return result!.splice(0) as never;
+      query: queryWith(sql, notices, isPooled ? settings : undefined),
+      async measureClock(): Promise<void> {
+        await probe();
       },
       serverSeconds: (ms: number) => epoch + ms / 1000, // of the server's clock, from ms of ours
       end: () => sql.end(), // lets a running statement finish; if the connection is lost, never resolves
@@ -113,6 +99,36 @@ async function open(options: SessionOptions, password: string) {
     cancelTimeout();
     signal.removeEventListener('abort', socket.destroy);
   }
+}
+
+/**
+ * 4.13: the server ends a late statement even if it never learns that we have gone, and warns if a commit was
+ * not replicated. 5.3: the role's search_path doesn't matter.
+ */
+function settingsOf(set: string, timeoutMs: number, schema: string): string {
+  return `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} search_path = ${schema}`;
+}
+
+/** Behind a pooler, which may run each statement in another server session, each sets its own limits. */
+function queryWith(sql: Sql, notices: Notice[], settings: string | undefined) {
+  /**
+   * Returns the rows of one statement with the parameters $1 to $9, after its commit.
+   * @throws NotReplicated if the server gave up waiting for its synchronous standby
+   */
+  return async <T extends object>(text: string, values: readonly string[]): Promise<T[]> => {
+    notices.length = 0;
+    // Only the simple query protocol sends several statements at once.
+    const result = settings
+      ? (await sql.unsafe(`${settings}; ${withLiterals(text, values)}`)).at(-1)
+      : await sql.unsafe(text, [...values], { prepare: true });
+    // The server reports that a wait for its synchronous standby was cancelled as a WARNING (4.13).
+    // The text can be translated; the name of the routine is stable.
+    if (notices.some(({ routine }) => routine === 'SyncRepWaitForLSN')) {
+      throw new NotReplicated('the server stopped waiting for its standby to confirm the commit');
+    }
+    // Empties the driver's array, which V8 keeps until it collects the old generation (SharedUsers in users.ts).
+    return result!.splice(0) as never;
+  };
 }
 
 /** @throws UnusableDatabase for a wrong encoding, StoreUnavailable if another host may qualify */

@@ -31,8 +31,8 @@ const OPEN_TIMEOUT_MS = 10_000; // time for another process that migrates the fi
 
 /** By primary result code, the lower eight bits (sqlite.org/rescode.html). */
 const OUTCOMES: Readonly<Record<number, FailedOutcome>> = {
-  5: 'not started', // SQLITE_BUSY
-  6: 'not started', // SQLITE_LOCKED
+  5: 'not done', // SQLITE_BUSY
+  6: 'not done', // SQLITE_LOCKED
   19: 'rolled back', // SQLITE_CONSTRAINT
 };
 
@@ -175,7 +175,7 @@ export async function retry<T>(action: () => T, expires: number, now: () => numb
     try {
       return action();
     } catch (err) {
-      if (outcomeAfter(err) !== 'not started') throw err;
+      if (outcomeAfter(err) !== 'not done') throw err;
       await sleep(RETRY_MS);
       // Checked after the pause, which is longer if this process was suspended.
       if (now() >= expires) throw err;

@@ -26,30 +26,9 @@ export function openSqlite(database: SqliteDatabase, options: StoreOptions): Pro
 
 function createStore(path: string, db: DatabaseSync, options: StoreOptions): Store {
   const { now, timeoutMs } = options;
-  const statements = prepare(db);
+  const users = usersIn(db);
+  const access = reportFailures(path, db, options);
   const checkFiles = watchFiles(path);
-  // The kinds of access that fail now. The store is available again once each of them has succeeded: on a
-  // full disk, reads succeed while writes fail.
-  const failing = new Set<'read' | 'write'>();
-
-  /** Retries the action while the file is locked. Reports when the file fails, or works again. */
-  async function access<T>(kind: 'read' | 'write', expires: number, action: () => T): Promise<T> {
-    try {
-      const result = await retry(action, expires, now);
-      if (failing.delete(kind) && failing.size === 0) options.onAvailable();
-      return result;
-    } catch (err) {
-      if (outcomeAfter(err) !== 'rolled back' && db.isOpen) {
-        // SQLite has few messages for the many ways in which a disk fails.
-        const { message, errcode } = err as Error & { errcode?: number };
-        const fault = errcode ? `${path}: ${message} (SQLite result code ${errcode})` : message;
-        if (failing.size === 0) options.onUnavailable(fault);
-        failing.add(kind);
-      }
-      throw err;
-    }
-  }
-
   // Reads at once, with its own snapshot. If the reads of a turn of the event loop shared a snapshot, one
   // could miss a write that another process has acknowledged meanwhile. Waiting for a later turn costs more
   // than it saves, unless eight calls share the read.
@@ -57,41 +36,12 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
     access('read', now() + timeoutMs, action).catch((cause) => {
       throw new StoreUnavailable('the store failed', { cause });
     });
-
-  const find = (id: number) => toUser(statements.find.get(id));
-
-  function create(user: NewUser): User {
-    const { lastInsertRowid } = statements.create.run(...FIELD_NAMES.map((field) => user[field]));
-    return { id: Number(lastInsertRowid), ...user, version: 1 };
-  }
-
-  function update(id: number, set: UserChange, condition: Condition): WriteResult {
-    const user = find(id);
-    if (user === undefined || !holds(condition, user.version)) return user && 'stale'; // 4.8
-    const next = { ...user, ...set, version: user.version + 1 };
-    if (FIELD_NAMES.every((field) => next[field] === user[field])) return user; // 4.16
-    // Setting the email writes its index too.
-    const isMoved = next.email !== user.email;
-    const values = (isMoved ? FIELD_NAMES : OTHER_FIELDS).map((field) => next[field]);
-    (isMoved ? statements.update : statements.updateOthers).run(...values, next.version, id);
-    return next;
-  }
-
-  function remove(id: number, condition: Condition): WriteResult {
-    const user = find(id);
-    if (user === undefined || !holds(condition, user.version)) return user && 'stale'; // 4.8
-    statements.delete.run(id);
-    return user;
-  }
-
   // Pages and writes have a queue each: a lock that stops writers doesn't stop readers.
   const lists = new Queue<void, Page, readonly User[]>({
     ...options,
     statement: async (_, pages, expires) => {
-      const { after, limit } = pages[0]!;
-      const select = () => statements.list.all(after, limit).map(toUser) as User[];
-      const users = await access('read', expires, select);
-      return pages.map(() => users);
+      const page = await access('read', expires, () => users.list(pages[0]!));
+      return pages.map(() => page);
     },
     pageOf: ({ after, limit }) => `${after} ${limit}`,
     outcomeAfter,
@@ -108,22 +58,81 @@ function createStore(path: string, db: DatabaseSync, options: StoreOptions): Sto
     outcomeAfter,
     schedule: runLater(now),
   });
-
   return {
-    create: (user, caller) => writes.call(() => create(user), caller) as Promise<User>,
-    find: (id) => read(() => find(id)),
-    findByEmail: (email) => read(() => toUser(statements.findByEmail.get(email))),
+    create: (user, caller) => writes.call(() => users.create(user), caller) as Promise<User>,
+    find: (id) => read(() => users.find(id)),
+    findByEmail: (email) => read(() => users.findByEmail(email)),
     list: (page, caller) => lists.call(page, caller),
-    update: (id, set, condition, caller) => writes.call(() => update(id, set, condition), caller),
-    delete: (id, condition, caller) => writes.call(() => remove(id, condition), caller),
+    update: (id, set, condition, caller) =>
+      writes.call(() => users.update(id, set, condition), caller),
+    delete: (id, condition, caller) => writes.call(() => users.delete(id, condition), caller),
     get walBytes() {
       return statSync(`${path}-wal`, { throwIfNoEntry: false })?.size;
     },
     async ping() {
       checkFiles(); // 7.2
-      await read(() => void statements.ping.get());
+      await read(users.ping);
     },
     close: async () => db.close(),
+  };
+}
+
+/**
+ * Returns a function that retries an action while the file is locked, and reports when the file fails or
+ * works again. It works again once each kind of access that failed has succeeded: on a full disk, reads
+ * succeed while writes fail.
+ */
+function reportFailures(path: string, db: DatabaseSync, options: StoreOptions) {
+  const failing = new Set<'read' | 'write'>();
+  return async <T>(kind: 'read' | 'write', expires: number, action: () => T): Promise<T> => {
+    try {
+      const result = await retry(action, expires, options.now);
+      if (failing.delete(kind) && failing.size === 0) options.onAvailable();
+      return result;
+    } catch (err) {
+      if (outcomeAfter(err) !== 'rolled back' && db.isOpen) {
+        // SQLite has few messages for the many ways in which a disk fails.
+        const { message, errcode } = err as Error & { errcode?: number };
+        const fault = errcode ? `${path}: ${message} (SQLite result code ${errcode})` : message;
+        if (failing.size === 0) options.onUnavailable(fault);
+        failing.add(kind);
+      }
+      throw err;
+    }
+  };
+}
+
+/** The operations on the table. */
+function usersIn(db: DatabaseSync) {
+  const statements = prepare(db);
+  const find = (id: number) => toUser(statements.find.get(id));
+  return {
+    find,
+    findByEmail: (email: string) => toUser(statements.findByEmail.get(email)),
+    list: ({ after, limit }: Page) => statements.list.all(after, limit).map(toUser) as User[],
+    ping: () => void statements.ping.get(),
+    create(user: NewUser): User {
+      const values = FIELD_NAMES.map((field) => user[field]);
+      const { lastInsertRowid } = statements.create.run(...values);
+      return { id: Number(lastInsertRowid), ...user, version: 1 };
+    },
+    update(id: number, set: UserChange, condition: Condition): WriteResult {
+      const user = find(id);
+      if (user === undefined || !holds(condition, user.version)) return user && 'stale'; // 4.8
+      const next = { ...user, ...set, version: user.version + 1 };
+      if (FIELD_NAMES.every((field) => next[field] === user[field])) return user; // 4.16
+      // Setting the email writes its index too, which costs as much as the rest.
+      const isMoved = next.email !== user.email;
+      const values = (isMoved ? FIELD_NAMES : OTHER_FIELDS).map((field) => next[field]);
+      (isMoved ? statements.update : statements.updateOthers).run(...values, next.version, id);
+      return next;
+    },
+    delete(id: number, condition: Condition): WriteResult {
+      const user = find(id);
+      if (user === undefined || !holds(condition, user.version)) return user && 'stale'; // 4.8
+      statements.delete.run(id);
+      return user;
+    },
   };
 }
 

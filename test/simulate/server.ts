@@ -54,6 +54,7 @@ interface Transaction {
 
 const DEADLOCK_TIMEOUT_MS = 200;
 const EPOCH_SECONDS = 1_700_000_000;
+const CLOCK = 'select clock_timestamp()';
 
 const refusal = (code: string) => Object.assign(new Error(code), { code, severity: 'ERROR' });
 const list = <T>(text: string | undefined): T[] => JSON.parse(`[${text?.slice(1, -1) ?? ''}]`);
@@ -149,7 +150,7 @@ export class SimulatedServer {
 
   #session(host: Host, owner: object, { timeoutMs, now }: SessionOptions): Session {
     const seconds = () => EPOCH_SECONDS + (this.#time.ms + this.clockMs) / 1000;
-    const epoch = seconds() - now() / 1000;
+    let epoch = seconds() - now() / 1000;
     const { promise: closed, resolve } = Promise.withResolvers<void>();
     const close = () => {
       this.clients.delete(closed);
@@ -191,6 +192,7 @@ export class SimulatedServer {
       if (isSilent || !host.isUp) throw new Error('connection lost');
       await this.#whileFrozen(host);
       if (isKilled) throw new Error('connection lost');
+      if (text === CLOCK) return [{ seconds: seconds() }];
       const isWrite = text.includes('to_timestamp');
       if (!isWrite) return this.#read(text, values, host);
       if (host.isReadOnly) throw refusal('25006');
@@ -217,7 +219,7 @@ export class SimulatedServer {
         own.end();
       }
     };
-    return {
+    const session: Session = {
       schema: 'public',
       query: <T extends object>(text: string, values: readonly string[]): Promise<T[]> => {
         if (!isOpen) return Promise.reject(new Error('connection lost'));
@@ -260,6 +262,10 @@ export class SimulatedServer {
         response = answered;
         return answered;
       },
+      measureClock: async () => {
+        const [clock] = await session.query<{ seconds: number }>(CLOCK, []);
+        epoch = clock!.seconds - now() / 1000;
+      },
       serverSeconds: (ms) => epoch + ms / 1000,
       end: async () => {
         await response?.catch(() => {});
@@ -268,6 +274,7 @@ export class SimulatedServer {
       destroy: () => cut(true),
       closed,
     };
+    return session;
   }
 
   #read(text: string, values: readonly string[], host: Host): object[] {

@@ -19,8 +19,8 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'batches that give the same emails run at the same time (deadlocks)',
     file: 'queue.ts',
-    from: 'const holder = email === undefined ? undefined : running.get(email);',
-    to: 'const holder = undefined;',
+    from: 'if (email !== undefined && running.has(email) && !own.has(email)) return false;',
+    to: '',
   },
   {
     why: 'networks do not take turns',
@@ -31,22 +31,21 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'an acknowledged write before its commit',
     file: 'postgres.ts',
-    from: 'const rows = await session.query<User>(CREATE, [',
-    to: `session.query<User>(CREATE, [String(session.serverSeconds(expires)), array(users.map(({ name }) => name)), array(users.map(({ email }) => email))]).catch(() => {});
-    if (expires > 0) return users.map((user) => ({ ...user, id: 1, version: 1 }));
-    const rows = await session.query<User>(CREATE, [`,
+    from: 'const rows = await write<User>(session, CREATE, expires, values);',
+    to: `const rows = users.map((user) => ({ ...user, id: 1, version: 1 }));
+    write<User>(session, CREATE, expires, values).catch(() => {});`,
   },
   {
     why: 'a deadline that is an hour late for the server',
     file: 'queue.ts',
-    from: 'await this.options.statement(session, items, expires)',
-    to: 'await this.options.statement(session, items, expires + 3_600_000)',
+    from: 'await this.options.statement(session, items, calls[0]!.expires)',
+    to: 'await this.options.statement(session, items, calls[0]!.expires + 3_600_000)',
   },
   {
     why: 'a batch with two changes of one user',
     file: 'queue.ts',
-    from: '(id !== undefined && running.has(id))',
-    to: '(id !== undefined && (running.get(id) ?? batch) !== batch)',
+    from: 'if (id !== undefined && running.has(id)) return false;',
+    to: 'if (id !== undefined && running.has(id) && !own.has(id)) return false;',
   },
   {
     why: 'a change and a removal of one user run at the same time (5.6)',
@@ -63,13 +62,13 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'a deadlock with another replica fails calls (5.6)',
     file: 'postgres.ts',
-    from: "  '40P01': 'conflict'",
+    from: "  '40P01': 'not done'",
     to: "  '40P01': 'rolled back'",
   },
   {
     why: 'a serialization failure fails calls (5.6)',
     file: 'postgres.ts',
-    from: "  '40001': 'conflict'",
+    from: "  '40001': 'not done'",
     to: "  '40001': 'rolled back'",
   },
   {
@@ -81,26 +80,20 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'a statement of unknown outcome runs again',
     file: 'queue.ts',
-    from: "if (outcome === 'unknown' || batch.hasFailed) {",
-    to: "if (outcome === 'unknown') for (const call of groups.concat([calls]).flat()) this.#add(call, 'unshift');\n if (outcome === 'unknown') { this.options.schedule(this); return cause as Error;",
+    from: "if (outcome === 'unknown') {",
+    to: "if (outcome === 'unknown') for (const call of batch) this.#add(call);\n if (outcome === 'unknown') { this.options.schedule(this); return err as Error;",
   },
   {
     why: 'a clock that steps forward fails the writes of each connection',
-    file: 'queue.ts',
-    from: 'if (isLate && expires > this.options.now()) {',
-    to: 'if (isLate && expires > this.options.now()) { fail(batch.calls, cause); return cause as Error; }\n if (isLate && false) {',
-  },
-  {
-    why: 'calls that a server refuses as late lose their place',
-    file: 'queue.ts',
-    from: ".toReversed()) this.#add(call, 'unshift');",
-    to: ") this.#add(call, 'push');",
+    file: 'postgres.ts',
+    from: 'await session.measureClock();',
+    to: "fault.code = 'XX000';",
   },
   {
     why: 'keys of a batch that failed are never released',
     file: 'queue.ts',
-    from: 'if (email !== undefined && running.get(email) === batch)',
-    to: 'if (email !== undefined && running.get(email) === batch && calls.length !== 1)',
+    from: 'for (const key of keys) this',
+    to: 'for (const key of keys) if (calls.length !== 1) this',
   },
   {
     why: 'calls that wait have no deadline',
@@ -123,8 +116,8 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'an attempt to connect that failed still counts',
     file: 'pool.ts',
-    from: '    this.#attempts.delete(attempt);\n',
-    to: '    if (connection) this.#attempts.delete(attempt);\n',
+    from: '    this.#attempts--;\n',
+    to: '    if (connection) this.#attempts--;\n',
   },
   {
     why: 'results of a batch reach the wrong calls',
@@ -147,7 +140,7 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'calls that were refused as raced get no second statement',
     file: 'queue.ts',
-    from: 'if (notDone.length > 0) groups.push(notDone);',
+    from: 'groups.push(notDone);',
     to: '',
   },
   {

@@ -7,7 +7,7 @@ interface Timer {
 }
 
 /** Resolves once all promises have settled, without a turn of the event loop. Call it from a microtask. */
-const settle = (): Promise<void> => new Promise((resolve) => process.nextTick(resolve));
+const allSettled = (): Promise<void> => new Promise((resolve) => process.nextTick(resolve));
 
 export class Time {
   ms = 0;
@@ -49,12 +49,12 @@ export class Time {
   /** Lets that much time pass. */
   async pass(ms: number): Promise<void> {
     const end = this.ms + ms;
-    await settle();
+    await allSettled();
     for (let next = this.#timers[0]; next && next.ms <= end; next = this.#timers[0]) {
       this.#timers.shift();
       this.ms = next.ms;
       next.action();
-      await settle();
+      await allSettled();
     }
     this.ms = end;
   }

@@ -98,12 +98,12 @@ export class World {
     const name = `n${this.calls.length}`;
     const call: Call = { action, name, network, replica, began: this.time.ms };
     this.calls.push(call);
-    const settle = (result: unknown) => {
+    const end = (result: unknown) => {
       if (call.ended !== undefined) this.#violations.push('a call settled twice');
       call.ended = this.time.ms;
       call.result = result;
     };
-    make(this.stores[replica]!, action, name, caller).then(settle, settle);
+    make(this.stores[replica]!, action, name, caller).then(end, end);
   }
 
   /** Lets time pass, and checks what must hold at any time. */

@@ -53,7 +53,7 @@ const settled = () => new Promise((resolve) => setImmediate(resolve));
 
 /** Words such as `n7=a@x` give user 7 an email. */
 const keyed = (): Partial<QueueOptions<unknown, string, string>> => ({
-  running: new Map(),
+  running: new Set(),
   keysOf: (word) => ({ id: Number.parseInt(word.slice(1), 10), email: word.split('=')[1] }),
 });
 

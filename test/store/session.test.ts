@@ -1,14 +1,15 @@
 // Sessions behind a pooler, with a wrong clock, and on failing hosts. A proxy on loopback acts as
 // the pooler, and as the host that no longer responds.
 import assert from 'node:assert/strict';
-import { createServer, type Socket } from 'node:net';
 import { describe, type TestContext, test } from 'node:test';
 import { getHeapSpaceStatistics } from 'node:v8';
-import { type Target, updateUsers } from '../../src/store/postgres.ts';
+import { SURROUNDINGS } from '../../src/store/pool.ts';
+import { openPostgres, type Target, updateUsers } from '../../src/store/postgres.ts';
+import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { TcpProxy } from '../faults/proxy.ts';
 import { collect, collectYoung } from '../support/garbage.ts';
-import { connectTo, open, openOne } from '../support/open-store.ts';
+import { connectTo, open, openOne, QUIET } from '../support/open-store.ts';
 import { createDatabase, freePort } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { newUser, storedUser } from '../support/users.ts';
@@ -45,26 +46,32 @@ function logOf() {
   return { lines, debug };
 }
 
-for (const { seconds, isOpen } of [
-  { seconds: '0', isOpen: false },
-  { seconds: '1', isOpen: false },
-  { seconds: '30', isOpen: true },
+for (const { seconds, timeoutMs, limitsMs } of [
+  { seconds: '0', timeoutMs: 10_000, limitsMs: [2000, 2000, 2000] },
+  { seconds: '1', timeoutMs: 1000, limitsMs: [500, 1000, 2000, 2000] },
+  { seconds: '0', timeoutMs: 100, limitsMs: [250, 500, 1000, 2000, 2000] },
+  { seconds: '30', timeoutMs: 10_000, limitsMs: [5000, 10_000, 20_000, 30_000, 30_000] },
 ]) {
-  test(`5.7 connect_timeout=${seconds}: the first attempt ${isOpen ? 'still waits' : 'has ended'} during the third`, async (t) => {
-    const { promise, resolve } = Promise.withResolvers<boolean>();
-    const sockets: Socket[] = [];
-    const server = createServer((socket) => {
-      sockets.push(socket.on('error', () => {}).resume());
-      if (sockets.length === 3) resolve(!sockets[0]!.closed);
-    });
-    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
-    t.after(() => {
-      server.close();
-      for (const socket of sockets) socket.destroy();
-    });
-    const { port } = server.address() as { port: number };
-    await open(t, `postgres://127.0.0.1:${port}/d?connect_timeout=${seconds}`, { poolSize: 3 });
-    assert.equal(await promise, isOpen);
+  test(`5.7 connect_timeout=${seconds}, calls of ${timeoutMs} ms: attempts time out after ${limitsMs} ms`, async (t) => {
+    const tried: number[] = [];
+    const { promise: isDone, resolve } = Promise.withResolvers<void>();
+    const openSession: typeof SURROUNDINGS.openSession = async ({ connectTimeoutMs }) => {
+      tried.push(connectTimeoutMs);
+      if (tried.length === limitsMs.length) resolve();
+      throw new Error('refused');
+    };
+    const database = parseDatabaseUrl(`postgres:///?connect_timeout=${seconds}`);
+    const store = openPostgres(
+      database as PostgresDatabase,
+      { ...QUIET, timeoutMs },
+      {
+        ...SURROUNDINGS,
+        openSession,
+      },
+    );
+    t.after(() => store.close());
+    await isDone;
+    assert.deepEqual(tried, limitsMs);
   });
 }
 
