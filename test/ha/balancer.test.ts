@@ -2,18 +2,16 @@
 // stops, and when one closes a connection before its response.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { chmodSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
-import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { basic, send } from '../support/client.ts';
-import { Daemon, stablePort } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
-import { newFolder, PASSWORD, type Program, start, USER } from '../support/program.ts';
+import { PASSWORD, start, USER } from '../support/program.ts';
 import { Server } from '../support/server.ts';
 import { until } from '../support/until.ts';
-import { FILES, replaced, settings } from './page.ts';
+import { startBalancer } from './balancer.ts';
+import { settings } from './page.ts';
 import { HAPROXY } from './programs.ts';
 
 const SKIP = HAPROXY === '' && 'not installed: apt-get install haproxy';
@@ -25,7 +23,7 @@ test('3.1 7.1 7.2 without Postgres, the routes that need no store work behind tw
 }, async () => {
   await using stack = new AsyncDisposableStack();
   const { postgres, replicas } = await startReplicas(stack);
-  const url = stack.use(await startHaproxy(replicas)).url;
+  const url = stack.use(await startBalancer(replicas)).url;
   await becomes(`${url}/users`, 200);
   await postgres.kill();
   // HAProxy's own 503: no replica is ready.
@@ -42,7 +40,7 @@ test('6.2 when a replica stops, no request to either backend fails', {
 }, async () => {
   await using stack = new AsyncDisposableStack();
   const { replicas } = await startReplicas(stack);
-  const url = stack.use(await startHaproxy(replicas)).url;
+  const url = stack.use(await startBalancer(replicas)).url;
   await becomes(`${url}/users`, 200);
   let isDone = false;
   let responded = 0;
@@ -81,7 +79,7 @@ test('a request whose connection closes before its response is retried if its ro
   await once(closing.listen(0, '127.0.0.1'), 'listening');
   const { port } = closing.address() as AddressInfo;
   const first = { url: `http://127.0.0.1:${port}`, adminUrl: replicas[0]!.adminUrl };
-  const url = stack.use(await startHaproxy([first, replicas[1]!])).url;
+  const url = stack.use(await startBalancer([first, replicas[1]!])).url;
   await becomes(url, 200);
   for (let i = 0; i < 4; i++) {
     assert.deepEqual(await statusesWithoutStore(url), [200, 200, 200, 200]);
@@ -109,30 +107,6 @@ async function startReplicas(stack: AsyncDisposableStack) {
   const env = settings(await createDatabase(postgres.url));
   const replicas = [stack.use(await start(env)), stack.use(await start(env))];
   return { postgres, replicas };
-}
-
-/** Starts HAProxy with the page's configuration and the ports of these replicas. */
-async function startHaproxy(replicas: readonly Pick<Program, 'url' | 'adminUrl'>[]) {
-  const port = await stablePort();
-  const portOf = (url: string) => new URL(url).port;
-  const config = replaced(FILES.balancer, {
-    'bind :80': `bind 127.0.0.1:${port}`,
-    ...Object.fromEntries(
-      replicas.map((program, i) => [
-        `10.0.1.${i + 1}:3000 check port 3001`,
-        `127.0.0.1:${portOf(program.url)} check port ${portOf(program.adminUrl)}`,
-      ]),
-    ),
-  });
-  const folder = newFolder();
-  chmodSync(folder, 0o755);
-  const file = join(folder, 'haproxy.cfg');
-  writeFileSync(file, config);
-  const daemon = await new Daemon(port, HAPROXY, ['-db', '-f', file]).listening();
-  return {
-    url: `http://127.0.0.1:${port}`,
-    [Symbol.asyncDispose]: () => daemon[Symbol.asyncDispose](),
-  };
 }
 
 /** Requests `/token`, `/`, `/notes` and `/protected`. */

@@ -1,0 +1,31 @@
+// HAProxy in front of two replicas.
+import { chmodSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Daemon, stablePort } from '../support/daemon.ts';
+import { newFolder, type Program } from '../support/program.ts';
+import { FILES, replaced } from './page.ts';
+import { HAPROXY } from './programs.ts';
+
+/** Starts HAProxy with the page's configuration and the ports of these replicas. */
+export async function startBalancer(replicas: readonly Pick<Program, 'url' | 'adminUrl'>[]) {
+  const port = await stablePort();
+  const portOf = (url: string) => new URL(url).port;
+  const config = replaced(FILES.balancer, {
+    'bind :80': `bind 127.0.0.1:${port}`,
+    ...Object.fromEntries(
+      replicas.map((program, i) => [
+        `10.0.1.${i + 1}:3000 check port 3001`,
+        `127.0.0.1:${portOf(program.url)} check port ${portOf(program.adminUrl)}`,
+      ]),
+    ),
+  });
+  const folder = newFolder();
+  chmodSync(folder, 0o755);
+  const file = join(folder, 'haproxy.cfg');
+  writeFileSync(file, config);
+  const daemon = await new Daemon(port, HAPROXY, ['-db', '-f', file]).listening();
+  return {
+    url: `http://127.0.0.1:${port}`,
+    [Symbol.asyncDispose]: () => daemon[Symbol.asyncDispose](),
+  };
+}

@@ -1,0 +1,90 @@
+// Calls of many clients through HAProxy on two replicas, while a Patroni cluster, the network and the replicas fail.
+// Porcupine checks that the recorded history is linearizable. HA=full makes a million calls. HA_CALLS sets the number,
+// and HA_HISTORY the file to keep.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { TcpProxy } from '../faults/proxy.ts';
+import { stablePort } from '../support/daemon.ts';
+import { newFolder, type Program, start } from '../support/program.ts';
+import { requireTools, whyNoGo } from '../support/tools.ts';
+import { startBalancer } from './balancer.ts';
+import { Cluster } from './cluster.ts';
+import { History } from './history.ts';
+import { ABSENT, IS_FULL } from './programs.ts';
+
+const CALLS = Number(process.env.HA_CALLS ?? (IS_FULL ? 1_000_000 : 30_000));
+const CALLS_BETWEEN_FAULTS = Math.max(2_000, CALLS / 100);
+const STALL_MS = 2_000;
+const SKIP = ABSENT || whyNoGo();
+
+requireTools(SKIP);
+
+test('4.13 5.1 5.5 every history of calls is linearizable', {
+  skip: SKIP,
+  timeout: 3_000_000,
+}, async (t) => {
+  await using stack = new AsyncDisposableStack();
+  const cluster = stack.use(await Cluster.start('synchronous'));
+  const database = await cluster.createDatabase(await cluster.whole());
+  const proxy = stack.use(await TcpProxy.listen(cluster.balancerPort));
+  const direct = cluster.settings('three hosts', database);
+  const { DATABASE_URL = '', ...others } = cluster.settings('HAProxy', database);
+  const proxied = DATABASE_URL.replace(`:${cluster.balancerPort}`, `:${proxy.port}`);
+  assert.notEqual(proxied, DATABASE_URL);
+  const replicas: Program[] = [];
+  const environments = [direct, { ...others, DATABASE_URL: proxied }];
+  for (const env of environments) {
+    Object.assign(env, { PORT: `${await stablePort()}`, ADMIN_PORT: `${await stablePort()}` });
+    replicas.push(await start(env));
+  }
+  stack.defer(async () => {
+    for (const replica of replicas) await replica[Symbol.asyncDispose]();
+  });
+  const balancer = stack.use(await startBalancer(replicas));
+
+  const faults: Readonly<Record<string, () => Promise<void>>> = {
+    async switchover() {
+      const leader = await cluster.whole();
+      await cluster.switchover(leader);
+      await cluster.newLeader(leader);
+    },
+    async 'kill -9 of Postgres'() {
+      const leader = await cluster.whole();
+      assert.ok(leader.killPostgres() > 1);
+      await cluster.newLeader(leader);
+    },
+    async 'a cut network'() {
+      assert.ok(proxy.cut('rst') > 0);
+    },
+    async 'a network that loses everything'() {
+      proxy.stall();
+      await pause(STALL_MS);
+      proxy.cut('rst');
+      proxy.resume();
+    },
+    async 'kill -9 of a replica'() {
+      const i = Math.floor(Math.random() * replicas.length);
+      await replicas[i]![Symbol.asyncDispose]();
+      replicas[i] = await start(environments[i]);
+    },
+  };
+  const file = process.env.HA_HISTORY ?? join(newFolder(), 'history');
+  const history = new History(balancer.url, file);
+  let injected = 0;
+  while (history.calls < CALLS || injected < Object.keys(faults).length) {
+    await history.progress(CALLS_BETWEEN_FAULTS);
+    const all = Object.entries(faults);
+    await all[injected++ % all.length]![1]();
+  }
+  await history.progress(CALLS_BETWEEN_FAULTS);
+  await history.stop();
+  const folder = join(import.meta.dirname, 'porcupine');
+  const { stdout } = await promisify(execFile)('go', ['run', '.', file], { cwd: folder }).catch(
+    ({ message, stdout }) => assert.fail(`${message}\n${stdout}`),
+  );
+  t.diagnostic(`${injected} faults, ${history.unknown} calls of unknown outcome; ${stdout.trim()}`);
+});

@@ -1,0 +1,192 @@
+// Calls of many clients on a few users and emails, recorded for porcupine/main.go.
+import assert from 'node:assert/strict';
+import { createWriteStream, type WriteStream } from 'node:fs';
+import { Agent, request } from 'node:http';
+
+const CLIENTS = 24;
+const USERS = 64; // at a time
+const EMAILS = 16;
+const TIMEOUT_MS = 30_000; // until a call counts as without a response
+const PAUSE_MS = 100; // of a client, after a call of unknown outcome
+// A user or an email is used until it has this many writes of unknown outcome. The checker tries each set of them.
+const MAX_UNKNOWN = 3;
+
+/** A user of which the next call knows the id, and perhaps the version. */
+interface Known {
+  readonly id: number;
+  version: number;
+}
+
+interface Response {
+  readonly status: number; // 0: the outcome is unknown
+  readonly etag: string | undefined;
+  readonly body: string;
+}
+
+/** Load that records its calls until `stop`. */
+export class History {
+  calls = 0;
+  unknown = 0;
+  readonly #url: URL;
+  readonly #agent = new Agent({ keepAlive: true, maxSockets: CLIENTS });
+  readonly #file: WriteStream;
+  readonly #users: Known[] = [];
+  readonly #owners = new Map<string, number>(); // ids that own an email, as far as the clients know
+  readonly #clients: Promise<void>[];
+  readonly #unknowns = new Map<string, number>(); // writes by key
+  readonly #emails = Array.from({ length: EMAILS }, (_, i) => `first${i}@emails`);
+  #names = 0;
+  #isStopping = false;
+
+  constructor(url: string, file: string) {
+    this.#url = new URL(url);
+    this.#file = createWriteStream(file);
+    this.#clients = Array.from({ length: CLIENTS }, (_, i) => this.#run(i));
+    for (const client of this.#clients) client.catch(() => {}); // `stop` rejects.
+  }
+
+  /** Resolves after some more calls with a response. */
+  async progress(count: number): Promise<void> {
+    const goal = this.calls - this.unknown + count;
+    while (this.calls - this.unknown < goal) {
+      await Promise.race([new Promise((resolve) => setTimeout(resolve, 50)), ...this.#clients]);
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    await Promise.all(this.#clients);
+    this.#agent.destroy();
+    await new Promise<void>((resolve) => this.#file.end(resolve));
+  }
+
+  async #run(client: number): Promise<void> {
+    while (!this.#isStopping) {
+      const dice = Math.random();
+      if (dice < 0.15) await this.#useEmail(client);
+      else if (this.#users.length < USERS) await this.#create(client);
+      else await this.#useUser(client, (dice - 0.15) / 0.85);
+    }
+  }
+
+  async #create(client: number): Promise<void> {
+    const name = `n${++this.#names}`;
+    const start = clock();
+    const { status, body } = await this.#send('POST', '/users', { name, email: `${name}@users` });
+    if (status === 0) return; // Nobody learns its id.
+    assert.equal(status, 201, body);
+    const { id } = JSON.parse(body);
+    this.#users.push({ id, version: 1 });
+    this.#record({ key: `user ${id}`, kind: 'create', start, client, status, name });
+  }
+
+  async #useUser(client: number, dice: number): Promise<void> {
+    const user = this.#users[Math.floor(Math.random() * this.#users.length)]!;
+    const call = { key: `user ${user.id}`, start: clock(), client };
+    const path = `/users/${user.id}`;
+    if (dice < 0.4) {
+      const { status, etag, body } = await this.#send('GET', path);
+      if (status === 0) return; // A read without a response says nothing.
+      const name = status === 200 ? JSON.parse(body).name : '';
+      const version = versionOf(etag);
+      if (status === 200) user.version = version;
+      this.#record({ ...call, kind: 'get', status, version, name });
+    } else if (dice < 0.98) {
+      const name = `n${++this.#names}`;
+      const ifMatch = dice < 0.6 ? user.version : 0;
+      const headers = ifMatch > 0 ? { 'If-Match': `"${ifMatch}"` } : {};
+      const { status, etag } = await this.#send('PATCH', path, { name }, headers);
+      this.#record({ ...call, kind: 'patch', status, version: versionOf(etag), name, ifMatch });
+      if (this.#isWorn(call.key)) this.#forget(user);
+    } else {
+      this.#forget(user);
+      const { status } = await this.#send('DELETE', path);
+      this.#record({ ...call, kind: 'delete', status });
+    }
+  }
+
+  /** Claims a free email, or finds its owner or releases it. */
+  async #useEmail(client: number): Promise<void> {
+    const slot = Math.floor(Math.random() * EMAILS);
+    const email = this.#emails[slot]!;
+    const id = this.#owners.get(email);
+    const call = { key: email, start: clock(), client };
+    const dice = Math.random();
+    if (dice < 0.4) {
+      const { status, body } = await this.#send('GET', `/users?email=${email}`);
+      if (status === 0) return;
+      const found: number | undefined = JSON.parse(body)[0]?.id;
+      if (found !== undefined) this.#owners.set(email, found);
+      this.#record({ ...call, kind: 'find', status, id: found ?? 0 });
+    } else if (id === undefined || dice < 0.6) {
+      const { status, body } = await this.#send('POST', '/users', { name: 'Owner', email });
+      const created = status === 201 ? JSON.parse(body).id : 0;
+      if (status === 201) this.#owners.set(email, created);
+      this.#record({ ...call, kind: 'claim', status, id: created });
+    } else {
+      if (this.#owners.get(email) === id) this.#owners.delete(email);
+      const { status } = await this.#send('DELETE', `/users/${id}`);
+      this.#record({ ...call, kind: 'release', status, id });
+    }
+    if (this.#isWorn(email)) this.#emails[slot] = `${++this.#names}@emails`;
+  }
+
+  #forget(user: Known): void {
+    const i = this.#users.indexOf(user);
+    if (i !== -1) this.#users.splice(i, 1);
+  }
+
+  #isWorn(key: string): boolean {
+    return (this.#unknowns.get(key) ?? 0) >= MAX_UNKNOWN;
+  }
+
+  #record(call: Readonly<Record<string, string | number>> & { key: string; status: number }): void {
+    if (call.status === 0) this.#unknowns.set(call.key, (this.#unknowns.get(call.key) ?? 0) + 1);
+    this.#file.write(`${JSON.stringify({ ...call, end: clock() })}\n`);
+  }
+
+  /** Resolves with status 0 if the outcome is unknown: after a 5xx, and without a response. */
+  #send(
+    method: string,
+    path: string,
+    body?: object,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<Response> {
+    this.calls++;
+    return new Promise((resolve) => {
+      const unknown = () => {
+        this.unknown++;
+        setTimeout(() => resolve({ status: 0, etag: undefined, body: '' }), PAUSE_MS);
+      };
+      const req = request(this.#url, {
+        ...{ method, path, agent: this.#agent, timeout: TIMEOUT_MS },
+        headers: body ? { ...headers, 'Content-Type': 'application/json' } : headers,
+      });
+      req.on('timeout', () => req.destroy());
+      req.on('error', unknown);
+      req.on('response', (res) => {
+        let text = '';
+        res.setEncoding('utf8').on('data', (chunk: string) => {
+          text += chunk;
+        });
+        res.on('error', unknown);
+        res.on('end', () => {
+          const status = res.statusCode ?? 0;
+          if (status >= 500) unknown();
+          else resolve({ status, etag: res.headers.etag, body: text });
+        });
+      });
+      req.end(body && JSON.stringify(body));
+    });
+  }
+}
+
+/** Returns the version in an entity tag of a user (4.16); 0 without a tag. */
+function versionOf(etag = '"0-0"'): number {
+  return Number(/-(\d+)"$/.exec(etag)?.[1]);
+}
+
+/** Nanoseconds. */
+function clock(): number {
+  return Math.round(performance.now() * 1e6);
+}
