@@ -53,10 +53,8 @@ func stepUser(state, input, _ any) (bool, any) {
 		return !exists, user
 	case 412:
 		return exists && !matches, user
-	case 200:
+	case 200: // A response to a deletion has the user as it was, without a tag.
 		return matches && call.Version == next.Version, next
-	case 204:
-		return matches, next
 	}
 	if matches {
 		return true, next
@@ -81,7 +79,7 @@ func stepEmail(state, input, _ any) (bool, any) {
 		return true, -1
 	case call.Kind == "release" && call.Status == 404:
 		return owner != call.ID, owner
-	case call.Kind == "release" && (call.Status == 204 || owner == call.ID):
+	case call.Kind == "release" && (call.Status == 200 || owner == call.ID):
 		return owner == call.ID, 0
 	}
 	return true, owner
