@@ -41,43 +41,12 @@ function problems(env: Environment): readonly string[] {
   return [];
 }
 
-test('without variables every setting has its default', () => {
-  const config: Config = {
-    PORT: 3000,
-    HOST: undefined,
-    ADMIN_PORT: undefined,
-    ADMIN_HOST: undefined,
-    DATABASE_URL: { engine: 'sqlite', path: 'data/service.db', autocheckpoint: true },
-    DATABASE_POOL_SIZE: 4,
-    DATABASE_TIMEOUT_MS: 5000,
-    AUTH_USER: 'admin',
-    AUTH_PASSWORD: undefined,
-    AUTH_NAME: 'Administrator',
-    SIGNING_SECRET: undefined,
-    VERIFY_ONLY_SECRET: undefined,
-    SIGNING_SECRET_PREVIOUS: undefined,
-    NOTE_TITLE: 'Welcome',
-    NOTE_CONTENTS: 'This note is kept by the service and read with a token.',
-    PROTECT_USERS: false,
-    TLS_CERT_FILE: undefined,
-    TLS_KEY_FILE: undefined,
-    TRUST_PROXY: 0,
-    AUTH_FAILURES_PER_MINUTE: 60,
-    BODY_LIMIT_BYTES: 16_384,
-    MEMORY_LIMIT_BYTES: undefined,
-    CORS_ORIGIN: undefined,
-    LOG_LEVEL: 'info',
-    IDLE_TIMEOUT_MS: 65_000,
-    SHUTDOWN_DELAY_MS: 0,
-    SHUTDOWN_TIMEOUT_MS: 8000,
-  };
-  assert.deepEqual(readConfig({}), config);
-  // An empty value counts as unset.
-  assert.deepEqual(readConfig(Object.fromEntries(VARIABLES.map((name) => [name, '']))), config);
-  assert.deepEqual(
-    readConfig(Object.fromEntries(VARIABLES.map((name) => [`${name}_FILE`, '']))),
-    config,
-  );
+test('1.5 an empty value of any variable, and an empty path of its file, count as unset', () => {
+  const config: Config = readConfig({});
+  for (const suffix of ['', '_FILE']) {
+    const empty = VARIABLES.map((name) => [name + suffix, '']);
+    assert.deepEqual(readConfig(Object.fromEntries(empty)), config);
+  }
 });
 
 const INTEGERS: Readonly<Record<string, readonly [min: number, max: number]>> = {
@@ -239,51 +208,6 @@ describe('invalid values', () => {
   });
 });
 
-describe('values from files', () => {
-  for (const [text, value] of [
-    ['a b', 'a b'],
-    ['a b\n', 'a b'],
-    ['a b\r\n', 'a b'],
-    ['a b\n\n', 'a b\n'],
-    ['a\nb\n', 'a\nb'],
-    [' a \n', ' a '],
-    ['å😀', 'å😀'],
-    ['', 'Welcome'],
-    ['\n', 'Welcome'],
-  ] as const) {
-    test(`${JSON.stringify(text)} is ${JSON.stringify(value)}`, () =>
-      assert.equal(readConfig({ NOTE_TITLE_FILE: file('title', text) }).NOTE_TITLE, value));
-  }
-
-  test('1.4 1.6 a variable together with its file, and an unreadable file, are problems', () => {
-    const path = join(folder, 'missing');
-    for (const name of VARIABLES.filter((variable) => !variable.startsWith('TLS_'))) {
-      assert.deepEqual(problems({ [name]: 'x', [`${name}_FILE`]: file(name, 'x') }), [
-        `${name}: set together with ${name}_FILE; expected only one of the two`,
-      ]);
-      assert.deepEqual(problems({ [`${name}_FILE`]: path }), [
-        `${name}_FILE: ENOENT: no such file or directory, open '${path}'; expected the path of a file that holds the value as UTF-8`,
-      ]);
-    }
-    const [problem, ...rest] = problems({ AUTH_PASSWORD_FILE: folder });
-    assert.match(problem!, /^AUTH_PASSWORD_FILE: EISDIR: .*; expected the path of a file/);
-    assert.deepEqual(rest, []);
-  });
-
-  test('1.2 a file that is not UTF-8 is a problem', () => {
-    const path = file('latin1', Buffer.from('\xe9', 'latin1'));
-    assert.match(
-      problems({ NOTE_TITLE_FILE: path }).join(),
-      /^NOTE_TITLE_FILE: .* is not valid UTF-8; /,
-    );
-  });
-
-  test('1.5 an empty value next to its file is unset', () => {
-    const env = { NOTE_TITLE: '', NOTE_TITLE_FILE: file('title', 'x') };
-    assert.equal(readConfig(env).NOTE_TITLE, 'x');
-  });
-});
-
 for (const command of ['pkey', 'ec']) {
   test(`a key that openssl ${command} encrypted is a problem, and the line has the command that decrypts it`, {
     skip: NO_OPENSSL,
@@ -304,31 +228,6 @@ for (const command of ['pkey', 'ec']) {
 }
 
 describe('problems', () => {
-  test('all are reported at once, one line each, a missing TLS file last', () => {
-    const env = {
-      SHUTDOWN_TIMEOUT_MS: 'x',
-      PORT: 'x',
-      HOST_FILE: join(folder, 'missing'),
-      DATABASE_URL: 'x',
-      AUTH_USER: 'a:b',
-      AUTH_PASSWORD: 'x',
-      SIGNING_SECRET: 'x',
-      SIGNING_SECRET_FILE: join(folder, 'missing'),
-      PROTECT_USERS: 'x',
-      TLS_KEY_FILE: join(folder, 'missing'),
-      LOG_LEVEL: 'x',
-    };
-    const found = problems(env);
-    assert.deepEqual(
-      found.map((line) => line.slice(0, line.indexOf(':'))),
-      [
-        ...['PORT', 'HOST_FILE', 'DATABASE_URL', 'AUTH_USER', 'AUTH_PASSWORD', 'SIGNING_SECRET'],
-        ...['PROTECT_USERS', 'TLS_KEY_FILE', 'LOG_LEVEL', 'SHUTDOWN_TIMEOUT_MS', 'TLS_CERT_FILE'],
-      ],
-    );
-    assert.ok(found.every((line) => line.includes('; expected ') && !line.includes('\n')));
-  });
-
   test('1.7 no message contains a value, a password of a URL or a private key', () => {
     const names = VARIABLES.filter((name) => !/^(TLS_|HOST|ADMIN_HOST|AUTH_NAME|NOTE_)/.test(name));
     for (const value of ['hunt2:/', 'hunt2:/\n']) {
@@ -351,12 +250,6 @@ describe('problems', () => {
       assert.deepEqual(rest, []);
     }
   });
-
-  test('1.1 variables that are not the service’s are ignored', () =>
-    assert.deepEqual(
-      readConfig({ PATH: '/bin', port: 'x', PORT_: 'x', TLS_CERT: 'x' }),
-      readConfig({}),
-    ));
 });
 
 describe('the address of the probes', () => {

@@ -1,5 +1,4 @@
-// Tokens: those of RFC 7515 A.1, of npm jose in both directions, and all of vectors/tokens.ts. The tests set
-// the clock.
+// Tokens: those of npm jose in both directions, and all of vectors/tokens.ts. The tests set the clock.
 import assert from 'node:assert/strict';
 import crypto from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
@@ -27,17 +26,6 @@ function at(seconds: number, secrets?: readonly string[], subject?: typeof SUBJE
 }
 
 describe('3.4 issued tokens', () => {
-  test('the header and the claims are exactly the contract’s', () => {
-    const parts = at(NOW + 0.75)
-      .issue()
-      .split('.');
-    const [header, payload] = parts.map((part) => Buffer.from(part, 'base64url').toString());
-    assert.equal(parts.length, 3);
-    assert.equal(header, '{"alg":"HS256","typ":"JWT"}');
-    const times = `"iat":${NOW},"exp":${NOW + 3600}`;
-    assert.equal(payload, `{"id":"admin","name":"Administrator",${times}}`);
-  });
-
   for (const secret of [
     ...['k', 'ü', '\u{1f511}'].flatMap((one) => [32, 63, 64, 65, 200].map((n) => one.repeat(n))),
     '00112233445566778899aabbccddeeff', // not read as hexadecimal or base64
@@ -70,28 +58,6 @@ describe('3.4 issued tokens', () => {
     clock.seconds = NOW;
     assert.equal(tokens.issue(), first);
   });
-});
-
-describe('RFC 7515 A.1', () => {
-  // The vector's key is 64 bytes that are not UTF-8, and its payload has no subject.
-  const key = Buffer.from(
-    'AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow',
-    'base64url',
-  ) as unknown as string;
-  const nobody = { id: undefined, name: undefined } as unknown as typeof SUBJECT;
-  const rest =
-    'eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk';
-  const header = 'eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9';
-  for (const [why, seconds, secret, subject, first, isValid] of [
-    ['in the second before its exp', 1_300_819_379, key, nobody, header, true],
-    ['at its exp', 1_300_819_380, key, nobody, header, false],
-    ['with another key', 1_300_819_379, SECRET, nobody, header, false],
-    ['with a subject required', 1_300_819_379, key, SUBJECT, header, false],
-    ['with our header', 1_300_819_379, key, nobody, vectors.encode(HEADER), false],
-  ] as const) {
-    test(`RFC 7515 A.1: ${why} the token is ${isValid ? 'valid' : 'refused'}`, () =>
-      assert.equal(at(seconds, [secret], subject).verify(`${first}.${rest}`), isValid));
-  }
 });
 
 test('3.7 a token of jose is valid with our key only', async () => {
@@ -127,17 +93,6 @@ for (const [fault, all] of Object.entries({
     }
   });
 }
-
-test('the first secret signs, and both verify', () => {
-  const old = at(NOW, [PREVIOUS]).issue();
-  const token = at(NOW, [SECRET, PREVIOUS]).issue();
-  assert.equal(token, at(NOW, [SECRET]).issue());
-  const verified = (secrets: readonly string[]) =>
-    [token, old].map((one) => at(NOW, secrets).verify(one));
-  assert.deepEqual(verified([SECRET, PREVIOUS]), [true, true]);
-  assert.deepEqual(verified([SECRET]), [true, false]);
-  assert.deepEqual(verified([PREVIOUS]), [false, true]);
-});
 
 describe('the cache', () => {
   test('a token that was valid is refused from its exp on', () => {

@@ -103,56 +103,17 @@ describe('a histogram', () => {
   }
 });
 
-const COUNT = 'http_server_request_duration_seconds_count';
-const ACTIVE = 'http_server_active_requests';
-
-describe('requests', () => {
-  for (const [method, route, status, label] of [
-    ['GET', '/users/{id}', 200, 'GET'],
-    ['HEAD', '/', 200, 'HEAD'],
-    ['OPTIONS', '/', 204, 'OPTIONS'],
-    ['GET', '', 404, 'GET'],
-    ['PROPFIND', '/', 405, '_OTHER'],
-    ['', '', 400, '_OTHER'],
-    ['DELETE', '/users/{id}', 599, 'DELETE'],
-  ] as const) {
-    test(`7.3 ${method} ${route} ${status} counts once`, (t) => {
-      const metrics = metricsOf(t);
-      const active = () => lines(metrics, ACTIVE).filter((line) => !line.endsWith(' 0'));
-      metrics.begin(method);
-      metrics.begin(method);
-      assert.deepEqual(active(), [`${ACTIVE}{http_request_method="${label}"} 2`]);
-      metrics.end({ method, route, status }, 250);
-      assert.deepEqual(active(), [`${ACTIVE}{http_request_method="${label}"} 1`]);
-      const path = route && `http_route="${route}",`;
-      const labels = `http_request_method="${label}",${path}http_response_status_code="${status}"`;
-      assert.deepEqual(lines(metrics, COUNT), [`${COUNT}{${labels}} 1`]);
-      const sum = COUNT.replace('count', 'sum');
-      assert.deepEqual(lines(metrics, sum), [`${sum}{${labels}} 0.25`]);
-    });
-  }
-
-  test('7.3 the number of series does not grow with methods', (t) => {
-    const metrics = metricsOf(t);
-    for (let i = 0; i < 1000; i++) {
-      metrics.begin(`M${i}`);
-      metrics.end({ method: `M${i}`, route: '', status: 404 }, 1);
-    }
-    assert.equal(lines(metrics, COUNT).length, 1);
-    assert.equal(lines(metrics, ACTIVE).length, 8);
-  });
+test('7.3 the duration of a request is in seconds', (t) => {
+  const metrics = metricsOf(t);
+  metrics.begin('GET');
+  metrics.end({ method: 'GET', route: '/', status: 200 }, 250);
+  const name = 'http_server_request_duration_seconds_sum';
+  const labels = 'http_request_method="GET",http_route="/",http_response_status_code="200"';
+  assert.deepEqual(lines(metrics, name), [`${name}{${labels}} 0.25`]);
 });
 
 const TIMEOUT_MS = 100;
-const ARGUMENTS = {
-  create: [{ name: 'Ada', email: 'a@b' }],
-  find: [1],
-  findByEmail: ['a@b'],
-  list: [{ after: 0, limit: 1 }],
-  update: [1, { name: 'Ada' }, domain.ALWAYS],
-  delete: [1, domain.ALWAYS],
-  ping: [],
-};
+const OPERATIONS = ['create', 'find', 'findByEmail', 'list', 'update', 'delete', 'ping'];
 
 /** Measures a store whose methods all return `result` after `ms`. */
 function measured(t: TestContext, result: Promise<unknown>, ms = 0, pool: Pool = {}) {
@@ -178,21 +139,9 @@ function measured(t: TestContext, result: Promise<unknown>, ms = 0, pool: Pool =
 }
 
 describe('the store', () => {
-  for (const [operation, args] of Object.entries(ARGUMENTS)) {
-    test(`7.3 ${operation} gets its arguments and returns the store's own promise`, async (t) => {
-      const result = Promise.resolve('result');
-      const { calls, store, recorded } = measured(t, result, 3);
-      const call = store[operation as keyof typeof ARGUMENTS] as (...args: unknown[]) => unknown;
-      assert.equal(call.apply(store, args), result);
-      await result;
-      assert.deepEqual(calls, [operation, args]);
-      assert.deepEqual(recorded(), [[`sqlite ${operation}`, 3]]);
-    });
-  }
-
   test('7.3 every method but close is measured', async (t) => {
     const { calls, store, recorded } = measured(t, Promise.resolve());
-    assert.deepEqual(Object.keys(store).sort(), ['close', ...Object.keys(ARGUMENTS)].sort());
+    assert.deepEqual(Object.keys(store).sort(), ['close', ...OPERATIONS].sort());
     await store.close(7);
     assert.deepEqual([calls, recorded()], [['close', [7]], []]);
   });

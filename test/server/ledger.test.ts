@@ -1,7 +1,7 @@
 // The ledger as a model: random clients come, hold, wait and leave, and an independent statement of rule 6.17
 // says whom the ledger may close. EVENTS sets the number of commands, and FAST_CHECK_SEED repeats a run.
 import assert from 'node:assert/strict';
-import { describe, mock, test } from 'node:test';
+import { mock, test } from 'node:test';
 import fc from 'fast-check';
 import { counterKeys } from '../../src/http/address.ts';
 import type { Holder, LedgerLimits, Network } from '../../src/server/ledger.ts';
@@ -252,7 +252,23 @@ const limits = fc.record({
   connectionBytes: fc.integer({ min: 1, max: 200 }),
 });
 
-/** A ledger of one run, for the claims below. */
+test('6.17 the ledger keeps its sums, and closes the greatest products only', () => {
+  const all = fc.commands(commands, { maxCommands: COMMANDS, size: 'max' });
+  let events = 0;
+  const property = fc.property(limits, all, (given, run) => {
+    const model: Model = { limits: given, nowMs: 0, heldBytes: 0, clients: [] };
+    const real = realOf(given, model);
+    fc.modelRun(() => ({ model, real }), run);
+    new Turn(0).run(model, real);
+    for (const client of model.clients.splice(0)) client.close();
+    assert.equal(real.ledger.heldBytes, 0, 'charges return to 0');
+    events += [...run].length;
+  });
+  fc.assert(property, { seed: SEED, numRuns: Math.ceil(EVENTS / (COMMANDS / 2)) });
+  console.log(`# ledger: ${events} events, seed ${SEED}`);
+});
+
+/** A ledger of one run, for the claim below. */
 function ledgerOf(maxConnections: number, budgetBytes = Number.MAX_SAFE_INTEGER) {
   const clock = { nowMs: 0 };
   const { ledger, microtasks } = realOf(
@@ -271,115 +287,21 @@ function ledgerOf(maxConnections: number, budgetBytes = Number.MAX_SAFE_INTEGER)
   return { ledger, clock, accept, turn };
 }
 
-/** Checks a claim for random numbers. */
-function claim<T>(arbitrary: fc.Arbitrary<T>, check: (values: T) => void): void {
-  const property = fc.property(arbitrary, (values) => check(values));
-  fc.assert(property, { seed: SEED, numRuns: Math.ceil(EVENTS / 200) });
-}
-
-// A request makes its connection's product twice that of an idle one at most, so this age makes up for it.
-const AGE_MS = 1_500;
 const full = fc.record({
   size: fc.integer({ min: 64, max: 200 }), // connections that fill the ledger
-  networks: fc.integer({ min: 1, max: 200 }), // from which they come
   isBytes: fc.boolean(), // whether the budget or the maximum is the limit
   ms: fc.integer({ min: 1, max: 200 }),
 });
 
-describe('at the limit', () => {
-  test('6.17 a new connection stays while an older idle one of as large a network exists', () => {
-    claim(full, ({ size, networks, isBytes, ms }) => {
-      const { ledger, accept, turn } = isBytes ? ledgerOf(size * 2, size * 100) : ledgerOf(size);
-      for (let i = 0; i < size; i++) accept(`192.0.2.${i % networks}`);
-      assert.equal(ledger.holders.size, size);
-      turn(AGE_MS);
-      for (let i = 0; i < 30; i++) {
-        const newcomer = accept(`198.51.100.${i}`);
-        turn(ms); // its round trip: it waits for its own request
-        ledger.charge(newcomer, 50);
-        newcomer.waitingSinceMs = undefined;
-        turn();
-        assert.ok(newcomer.isOpen, `newcomer ${i}`);
-        newcomer.close();
-        accept(`192.0.2.${i % networks}`); // The attacker takes the place again.
-        turn();
-      }
-    });
+// Few random runs of the model have enough networks of a /48 to notice.
+test('6.17 a /48 gains nothing by its many networks', () => {
+  const property = fc.property(full, ({ size, isBytes, ms }) => {
+    const { accept, turn } = isBytes ? ledgerOf(size * 2, size * 100) : ledgerOf(size);
+    const other = accept('2001:db8:2:1::1');
+    turn();
+    for (let i = 0; i < 5 * size; i++) accept(`2001:db8:1:${i.toString(16)}::1`);
+    turn(ms);
+    assert.ok(other.isOpen);
   });
-
-  test('6.17 a slow request outlives fresh connections, also one from each of many addresses', () => {
-    claim(full, ({ size, networks, isBytes, ms }) => {
-      const { ledger, accept, turn } = isBytes ? ledgerOf(size * 2, size * 100) : ledgerOf(size);
-      const slow = accept('198.51.100.1');
-      ledger.charge(slow, 80); // the greatest head
-      slow.waitingSinceMs = undefined;
-      for (let i = 0; i < 5 * size; i++) {
-        accept(`192.0.2.${i % (10 * networks)}`);
-        if (i % 10 === 0) turn(ms % 10); // at least 1,000 a second
-      }
-      turn();
-      assert.ok(slow.isOpen);
-    });
-  });
-
-  test('6.17 a new connection outlives the slow requests of few addresses', () => {
-    claim(full, ({ size, isBytes, ms }) => {
-      const { ledger, accept, turn } = isBytes ? ledgerOf(size * 2, size * 150) : ledgerOf(size);
-      for (let i = 0; i < size; i++) {
-        const slow = accept(`192.0.2.${i % Math.floor(size / 4)}`);
-        ledger.charge(slow, 50);
-        slow.waitingSinceMs = undefined;
-      }
-      const newcomer = accept('198.51.100.1');
-      turn(ms); // its round trip
-      ledger.charge(newcomer, 50);
-      turn();
-      assert.ok(newcomer.isOpen);
-    });
-  });
-
-  test('6.17 behind one address, those that hold the most go first', () => {
-    claim(fc.tuple(full, fc.array(fc.nat(500))), ([{ size, networks }, charges]) => {
-      const { ledger, accept, turn } = ledgerOf(1_000, size * 100);
-      const clients = Array.from({ length: size }, () => accept('192.0.2.1'));
-      clients.forEach((client, i) => void ledger.charge(client, charges[i] ?? networks % 2));
-      turn();
-      // Whoever holds less than two connections of 100 counts as two.
-      const counted = (bytes: number) => Math.max(bytes, 200);
-      const open = clients.filter(({ isOpen }) => isOpen).map((one) => counted(one.heldBytes));
-      const closed = clients.filter(({ isOpen }) => !isOpen);
-      const held = clients.map((_, i) => counted(100 + (charges[i] ?? networks % 2)));
-      const most = clients.flatMap((client, i) => (closed.includes(client) ? [held[i]!] : []));
-      assert.ok(Math.max(0, ...open) <= Math.min(...most, Number.POSITIVE_INFINITY));
-    });
-  });
-
-  test('6.17 a /48 gains nothing by its many networks', () => {
-    claim(full, ({ size, isBytes, ms }) => {
-      const { accept, turn } = isBytes ? ledgerOf(size * 2, size * 100) : ledgerOf(size);
-      const other = accept('2001:db8:2:1::1');
-      turn();
-      for (let i = 0; i < 5 * size; i++) accept(`2001:db8:1:${i.toString(16)}::1`);
-      turn(ms);
-      assert.ok(other.isOpen);
-    });
-  });
-});
-
-describe('the ledger', () => {
-  test('6.17 keeps its sums, and closes the greatest products only', () => {
-    const all = fc.commands(commands, { maxCommands: COMMANDS, size: 'max' });
-    let events = 0;
-    const property = fc.property(limits, all, (given, run) => {
-      const model: Model = { limits: given, nowMs: 0, heldBytes: 0, clients: [] };
-      const real = realOf(given, model);
-      fc.modelRun(() => ({ model, real }), run);
-      new Turn(0).run(model, real);
-      for (const client of model.clients.splice(0)) client.close();
-      assert.equal(real.ledger.heldBytes, 0, 'charges return to 0');
-      events += [...run].length;
-    });
-    fc.assert(property, { seed: SEED, numRuns: Math.ceil(EVENTS / (COMMANDS / 2)) });
-    console.log(`# ledger: ${events} events, seed ${SEED}`);
-  });
+  fc.assert(property, { seed: SEED, numRuns: Math.ceil(EVENTS / 200) });
 });

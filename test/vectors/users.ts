@@ -265,7 +265,14 @@ export const TAG_LISTS = {
 export const REFUSED_QUERIES = [
   ...['limit=0', 'limit=1001', 'limit=-1', 'limit=1.5', 'limit=1e2', 'limit=0x10', 'limit=+1'],
   ...['limit=%201', 'limit=', 'limit', 'limit=all', 'limit=01', 'limit=%EF%BC%91', 'limit=1%0A'],
-  ...[`limit=${'1'.repeat(40)}`, 'limit=1&limit=1', 'limit=1&%6cimit=1', 'limit=1&after=x'],
+  ...[
+    `limit=${'1'.repeat(40)}`,
+    'limit=1&limit=1',
+    'limit=1&%6cimit=1',
+    'limit=1&after=x',
+    'limit=1=1',
+    'limit&limit=1',
+  ],
   ...['after=-1', 'after=1.5', 'after=', 'after=x', 'after=0%20or%201=1', 'after=0&after=1'],
   ...['after=9007199254740992', 'email=a@b&email=a@b', 'email=a@b&limit=0', 'email=', 'email'],
   ...['email=a%20b@x', 'email=%25', 'email=a@b@c', 'email=a%00@b', 'limit=%zz', 'email=%ff@x'],
