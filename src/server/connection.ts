@@ -205,7 +205,7 @@ export class Connection implements Holder, Carrier {
     const refusal = this.#ending?.refusal;
     this.enter('lingering');
     const text = refusal && this.#context.handler.refusal(refusal, this.address);
-    this.#socket.end(text ?? '', 'latin1');
+    this.#socket.end(text ?? '');
     this.#socket.resume();
   }
 

@@ -1,5 +1,5 @@
 // Section 2 of the contract: the order of checks, paths, methods and queries. One case of each class:
-// the vectors of targets are in test/http/router.test.ts, those of queries in test/http/query.test.ts.
+// the vectors of targets are in test/http/router.test.ts, those of queries in test/vectors/users.ts.
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
