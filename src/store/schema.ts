@@ -139,17 +139,25 @@ async function inspect(sql: Sql) {
   const record = `
     select max(version) as version, max(oldest_service) as "oldestService",
       (select row_security_active(u.oid) from pg_class u join pg_class own using (relnamespace)
-       where u.relname = 'users' and own.oid = max(record.tableoid)) as "hasRowSecurity"
+       where u.relname = 'users' and own.oid = max(record.tableoid)) as "hasRowSecurity",
+      (select bool_and(has_table_privilege(u.oid, kind))
+       from pg_class u join pg_class own using (relnamespace), unnest('{select,insert,update,delete}'::text[]) kind
+       where u.relname = 'users' and own.oid = max(record.tableoid)) as "isAllowed"
     from ${schema}.notes_users_schema record`;
   const foreign = `the table ${schema}.notes_users_schema is not a record of this service; nothing was changed. Drop it, or use another database`;
   const [row] = await sql.unsafe(record).catch((err) => {
     if (err.code === '42703') throw new UnusableDatabase(foreign); // undefined_column
     return advise(grant)(err);
   });
-  const { version, oldestService, hasRowSecurity } = row!;
+  const { version, oldestService, hasRowSecurity, isAllowed } = row!;
   if (version === null) throw new UnusableDatabase(foreign);
   const hasUsers = hasRowSecurity !== null;
   const lacking = missing(all, { version, oldestService, hasUsers });
+  if (!isAllowed) {
+    throw new StoreUnavailable(
+      `the role may not select, insert, update and delete in ${schema}.users; ${ADVICE}: ${grant}`,
+    );
+  }
   return { schema, grant, lacking, hasRowSecurity };
 }
 

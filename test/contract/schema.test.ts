@@ -136,10 +136,15 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
       'grant create on schema public to ROLE',
     ],
     ['use any schema', 'drop schema public', OWN_SCHEMA],
+    [
+      'change users',
+      'grant select on users, notes_users_schema to public',
+      'grant postgres to ROLE',
+    ],
   ] as const) {
     test(`5.3 a role that may not ${why}: the log says what to run, and running it is enough`, async () => {
       const url = await createDatabase();
-      if (why === 'use the tables') await (await serve({ DATABASE_URL: url })).stop();
+      if (grant === 'grant postgres to ROLE') await (await serve({ DATABASE_URL: url })).stop();
       await execute(url, prepare);
       const { role, DATABASE_URL } = await newRole(url);
       await using program = await start({ DATABASE_URL });
