@@ -66,8 +66,11 @@ async function main(): Promise<void> {
 /** Copies the configured SQLite database (6.19). */
 async function copyTo(target: string): Promise<void> {
   const { DATABASE_URL } = readConfig(process.env);
-  if (DATABASE_URL.engine === 'sqlite') return backup(DATABASE_URL.path, target);
-  throw new Error('--backup copies SQLite databases only; use pg_dump for Postgres');
+  const isPostgres = DATABASE_URL.engine === 'postgres';
+  if (isPostgres)
+    throw new Error('--backup copies SQLite databases only; use pg_dump for Postgres');
+  if (DATABASE_URL.path === ':memory:') throw new Error('--backup needs a database in a file');
+  return backup(DATABASE_URL.path, target);
 }
 
 /** Requests `/live` or `/ready` from the admin listener of a running service (6.5). */

@@ -57,7 +57,7 @@ export class Pool {
   #nextHost: Host; // the one that the next attempt goes to
   #failures = 0; // attempts that failed since a connection lived for MIN_LIFETIME_MS
   #schema: string | undefined; // of the tables, once the database is migrated
-  #isUnavailable = false;
+  #fault: unknown; // why no connection exists
   readonly #closing = new AbortController(); // ends the attempts to connect
   #isAssigning = false; // in a later turn
   #cancelTick: (() => void) | undefined;
@@ -67,6 +67,11 @@ export class Pool {
     this.#options = options;
     this.#nextHost = options.database.hosts[0]!;
     this.#connect();
+  }
+
+  /** What the last attempt to connect met, while no connection exists. */
+  get fault(): unknown {
+    return this.#fault;
   }
 
   get connections() {
@@ -246,9 +251,9 @@ export class Pool {
       }
       this.#options.debug('cannot connect', { host: nameOf(host), cause: String(err) });
       this.#avoid(host);
-      if (this.#connections.length > 0 || this.#isUnavailable) return undefined;
-      this.#isUnavailable = true;
-      this.#options.onUnavailable(err); // 6.1
+      if (this.#connections.length > 0) return undefined;
+      if (this.#fault === undefined) this.#options.onUnavailable(err); // 6.1
+      this.#fault = err;
       return undefined;
     }
   }
@@ -258,8 +263,8 @@ export class Pool {
     const { host } = connection;
     this.#host = host;
     this.#options.debug('connected', { host: nameOf(host) });
-    if (this.#isUnavailable) this.#options.onAvailable(); // 6.1
-    this.#isUnavailable = false;
+    if (this.#fault !== undefined) this.#options.onAvailable(); // 6.1
+    this.#fault = undefined;
     this.#connections = [...this.#connections, connection];
     for (const other of this.#connections) {
       if (other.host !== host && other.batch === undefined) this.#replace(other, MOVED);

@@ -44,7 +44,9 @@ export function openPostgres(
     },
     async ping() {
       const { used, idle } = pool.connections;
-      if (used + idle === 0) throw new StoreUnavailable('no connection to the database');
+      if (used + idle === 0) {
+        throw new StoreUnavailable('no connection to the database', { cause: pool.fault }); // 7.2
+      }
       await pings.call();
     },
     close: (graceMs) => pool.close(graceMs),

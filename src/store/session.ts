@@ -92,6 +92,10 @@ async function open(options: SessionOptions, password: string) {
     };
   } catch (err) {
     socket.destroy();
+    if (/before secure TLS connection/.test((err as Error).message)) {
+      const fault = `${nameOf(options.host)} closed the connection instead of starting TLS`;
+      throw new StoreUnavailable(`${fault}: if it has none, use sslmode=prefer or disable`);
+    }
     if (!(err instanceof AggregateError)) throw err;
     // A name with several addresses fails without a message of its own.
     throw new StoreUnavailable(err.errors.map(({ message }) => message).join('; '));

@@ -65,8 +65,10 @@ export async function openFile<T>(
 /** Creates the file if it is missing. SQLite gives `-wal` and `-shm` its mode (5.2). */
 function prepareFile(path: string): void {
   const { R_OK, W_OK, X_OK } = constants;
-  makeFolder(dirname(path));
-  accessSync(dirname(path), W_OK | X_OK);
+  const folder = dirname(path);
+  makeFolder(folder);
+  if (!statSync(folder).isDirectory()) throw new Error(`${folder} is not a folder`);
+  accessSync(folder, W_OK | X_OK);
   if (!existsSync(path)) createFile(path, 'a'); // SQLite would make it readable for all.
   for (const file of filesOf(path).filter(existsSync)) {
     if (!statSync(file).isFile()) throw new Error(`${file} is not a regular file`);

@@ -75,6 +75,12 @@ describe('6.19 --backup', () => {
       file: 'copy.db',
       expected: /pg_dump/,
     },
+    {
+      why: 'the database is in memory',
+      url: 'sqlite::memory:',
+      file: 'copy.db',
+      expected: /in a file/,
+    },
   ]) {
     test(`6.19 it exits with 1 and leaves no file if ${why}`, async () => {
       const folder = newFolder();

@@ -127,8 +127,14 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       const url = (await createDatabase()).replace(/^postgres:/, 'postgresql:');
       const env = { DATABASE_URL: url + options, DATABASE_TIMEOUT_MS: '2000' };
       await using program = await start(env);
-      if (status === 200) await ready(program);
-      else await program.logged('store unavailable');
+      if (status === 200) {
+        await ready(program);
+      } else {
+        const { cause } = await program.logged('store unavailable');
+        const said = options === '?sslmode=require' ? /starting TLS: .*sslmode/ : /does not match/;
+        assert.match(String(cause), said);
+        assert.match((await send(`${program.adminUrl}/ready`)).body, said); // 7.2
+      }
       assert.equal((await send(`${program.url}/users`)).status, status);
     });
   }

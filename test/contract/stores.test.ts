@@ -22,6 +22,7 @@ import { Page } from '../support/metrics.ts';
 import { createDatabase } from '../support/postgres.ts';
 import {
   COMPLETE,
+  fileOf,
   newDatabase,
   newFolder,
   Program,
@@ -491,6 +492,12 @@ describe('5.2 SQLite', TIMEOUT, () => {
       },
     );
   }
+
+  test('5.2 a file in the place of a folder is named', async () => {
+    const file = fileOf('');
+    const line = await refusal(`sqlite:${join(file, 'service.db')}`);
+    assert.ok(line.endsWith(`: ${file} is not a folder`), line);
+  });
 
   for (const end of FILES) {
     test(`5.2 a folder in the place of service.db${end} is named`, async () => {
