@@ -45,7 +45,7 @@ const CREDENTIALS: Readonly<Record<string, string>> = {
   '[]': '',
   '[{"basic":[]}]': 'Basic',
   '[{"bearer":[]}]': 'Bearer token',
-  '[{},{"bearer":[]}]': 'none, or Bearer with `PROTECT_USERS`',
+  '[{},{"bearer":[]}]': 'Bearer if `PROTECT_USERS`',
 };
 
 export function routeTable(): string {
@@ -63,9 +63,10 @@ export function routeTable(): string {
 function settingTable(): string {
   const rows = VARIABLES.map((name) => {
     const [{ expected }, meaning, preset]: Setting = SETTINGS[name];
-    return `| \`${name}\` | ${meaning} | ${expected} | ${preset ? `\`${preset}\`` : ''} |`;
+    const values = expected.replace(/^(?:an integer from|one of) /, '');
+    return `| \`${name}\` | ${meaning} | ${values} | ${preset ? `\`${preset}\`` : ''} |`;
   });
-  return ['| Variable | Meaning | Expected | Default |', '|---|---|---|---|', ...rows].join('\n');
+  return ['| Variable | Meaning | Values | Default |', '|---|---|---|---|', ...rows].join('\n');
 }
 
 /** Returns docs/design.md with the files of each claim up to date. */
