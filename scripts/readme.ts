@@ -79,30 +79,28 @@ export function withFiles(design: string): string {
       return claim === 'The rest' ? found.filter((file) => !described.has(file)) : found;
     });
     const texts = files.map((file) => readFileSync(join(SRC, file), 'utf8'));
-    const counts = texts.map((text) => text.split('\n').length - 1);
-    const sum = counts.reduce((total, count) => total + count, 0);
-    return [
-      `| **${claim}** | **${rounded(sum, 50).toLocaleString('en')}** | |`,
-      ...files.map((file, i) => {
-        const text = described.has(file) ? '' : firstSentence(texts[i]!);
-        described.add(file);
-        return `| [\`${file}\`](../src/${file}) | ${rounded(counts[i]!, 10)} | ${text} |`;
-      }),
-    ];
+    const lines = texts.reduce((sum, text) => sum + text.split('\n').length - 1, 0);
+    // Up to the next step, so that not every change of src changes the page.
+    const about = (Math.ceil(lines / STEP) * STEP).toLocaleString('en');
+    const links = files.map((file) => `[\`${file}\`](../src/${file})`);
+    if (claim === 'The rest') return [`**${claim}** (${about} lines): ${links.join(', ')}`];
+    const items = files.map((file, i) => {
+      const text = described.has(file) ? '' : ` ${firstSentence(texts[i]!)}`;
+      described.add(file);
+      return `- ${links[i]}${text}`;
+    });
+    return [`**${claim}** (${about} lines)\n`, ...items, ''];
   });
-  return replace(design, 'files', ['| File | Lines | |', '|---|--:|---|', ...rows].join('\n'));
+  return replace(design, 'files', rows.join('\n'));
 }
 
-/** Up to the next step, so that not every change of src changes the page. */
-function rounded(lines: number, step: number): number {
-  return Math.ceil(lines / step) * step;
-}
+const STEP = 50;
 
-/** Returns the first sentence of the comment at the top of a file. */
+/** Returns the first sentence of the comment at the top of a file, without citations in parentheses. */
 function firstSentence(text: string): string {
   const comment = text.replace(/^<!doctype html>\n<!--/, '//').replace(/\n(?:\/\/| {4}) /g, ' ');
   const sentence = /^\/\/ (.*?[.:])(?:\s|$)/s.exec(comment)?.[1] ?? '';
-  return sentence.replace(/:$/, '.');
+  return sentence.replace(/:$/, '.').replace(/ \((?:contract|RFC) [^)]*\)/g, '');
 }
 
 /** The files that a reader must trust for each claim, in the order of reading. */
