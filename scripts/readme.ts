@@ -45,7 +45,7 @@ const CREDENTIALS: Readonly<Record<string, string>> = {
   '[]': '',
   '[{"basic":[]}]': 'Basic',
   '[{"bearer":[]}]': 'Bearer token',
-  '[{},{"bearer":[]}]': 'none, or Bearer with `PROTECT_USERS`',
+  '[{},{"bearer":[]}]': 'Bearer if `PROTECT_USERS`',
 };
 
 export function routeTable(): string {
@@ -63,9 +63,10 @@ export function routeTable(): string {
 function settingTable(): string {
   const rows = VARIABLES.map((name) => {
     const [{ expected }, meaning, preset]: Setting = SETTINGS[name];
-    return `| \`${name}\` | ${meaning} | ${expected} | ${preset ? `\`${preset}\`` : ''} |`;
+    const values = expected.replace(/^(?:an integer from|one of) /, '');
+    return `| \`${name}\` | ${meaning} | ${values} | ${preset ? `\`${preset}\`` : ''} |`;
   });
-  return ['| Variable | Meaning | Expected | Default |', '|---|---|---|---|', ...rows].join('\n');
+  return ['| Variable | Meaning | Values | Default |', '|---|---|---|---|', ...rows].join('\n');
 }
 
 /** Returns docs/design.md with the files of each claim up to date. */
@@ -78,18 +79,19 @@ export function withFiles(design: string): string {
       return claim === 'The rest' ? found.filter((file) => !described.has(file)) : found;
     });
     const texts = files.map((file) => readFileSync(join(SRC, file), 'utf8'));
-    const counts = texts.map((text) => text.split('\n').length - 1);
-    const sum = counts.reduce((total, count) => total + count, 0);
-    return [
-      `| **${claim}** | **${rounded(sum, 50).toLocaleString('en')}** | |`,
-      ...files.map((file, i) => {
-        const text = described.has(file) ? '' : firstSentence(texts[i]!);
-        described.add(file);
-        return `| [\`${file}\`](../src/${file}) | ${rounded(counts[i]!, 10)} | ${text} |`;
-      }),
-    ];
+    const lines = texts.map((text) => text.split('\n').length - 1);
+    const sum = lines.reduce((total, count) => total + count, 0);
+    const about = rounded(sum, 50).toLocaleString('en');
+    const links = files.map((file) => `[\`${file}\`](../src/${file})`);
+    if (claim === 'The rest') return [`**${claim}** (${about} lines): ${links.join(', ')}`];
+    const items = files.map((file, i) => {
+      const text = described.has(file) ? '' : ` ${firstSentence(texts[i]!)}`;
+      described.add(file);
+      return `- ${links[i]} (${rounded(lines[i]!, 10)})${text}`;
+    });
+    return [`**${claim}** (${about} lines)\n`, ...items, ''];
   });
-  return replace(design, 'files', ['| File | Lines | |', '|---|--:|---|', ...rows].join('\n'));
+  return replace(design, 'files', rows.join('\n'));
 }
 
 /** Up to the next step, so that not every change of src changes the page. */
@@ -97,11 +99,11 @@ function rounded(lines: number, step: number): number {
   return Math.ceil(lines / step) * step;
 }
 
-/** Returns the first sentence of the comment at the top of a file. */
+/** Returns the first sentence of the comment at the top of a file, without citations in parentheses. */
 function firstSentence(text: string): string {
   const comment = text.replace(/^<!doctype html>\n<!--/, '//').replace(/\n(?:\/\/| {4}) /g, ' ');
   const sentence = /^\/\/ (.*?[.:])(?:\s|$)/s.exec(comment)?.[1] ?? '';
-  return sentence.replace(/:$/, '.');
+  return sentence.replace(/:$/, '.').replace(/ \((?:contract|RFC) [^)]*\)/g, '');
 }
 
 /** The files that a reader must trust for each claim, in the order of reading. */
