@@ -174,7 +174,7 @@ describe('kubernetes.yaml', () => {
   test('users need a token', () => assert.equal(variable('PROTECT_USERS'), '"true"'));
 
   test('the second key has an entry, so a rotation changes only the secret', () => {
-    const path = '/run/secrets/notes-users/signing_secret_previous';
+    const path = '/run/secrets/notes-users/verify_only_secret';
     assert.equal(variable('VERIFY_ONLY_SECRET_FILE'), path);
   });
 

@@ -187,7 +187,7 @@ describe('the manual: Kubernetes', {
     for (const name of ['database_url', 'auth_password', 'signing_secret']) {
       writeFileSync(join(folder, 'secrets', name), `first ${name}`);
     }
-    writeFileSync(join(folder, 'secrets/signing_secret_previous'), '');
+    writeFileSync(join(folder, 'secrets/verify_only_secret'), '');
     copyFileSync(MANIFEST, join(folder, 'deploy/kubernetes.yaml'));
     writeFileSync(
       join(bin, 'kubectl'),
@@ -233,16 +233,16 @@ ${isStuck ? '[ "$2" != status ]' : ''}
     const rollOut = ['Secret', 'restart', 'status --timeout=10m'];
     assert.deepEqual(steps, [...rollOut, ...rollOut, '3660', ...rollOut]);
     const secrets = calls.filter(({ applied }) => applied).map(secretOf);
-    const [first, second, third] = secrets.map(({ signing_secret, signing_secret_previous }) => ({
+    const [first, second, third] = secrets.map(({ signing_secret, verify_only_secret }) => ({
       signing: signing_secret,
-      previous: signing_secret_previous,
+      verifying: verify_only_secret,
     }));
     const old = 'first signing_secret';
-    const fresh = first?.previous;
+    const fresh = first?.verifying;
     assert.match(fresh!, /^[0-9a-f]{64}\n$/);
-    assert.deepEqual(first, { signing: old, previous: fresh });
-    assert.deepEqual(second, { signing: fresh, previous: old });
-    assert.deepEqual(third, { signing: fresh, previous: '' });
+    assert.deepEqual(first, { signing: old, verifying: fresh });
+    assert.deepEqual(second, { signing: fresh, verifying: old });
+    assert.deepEqual(third, { signing: fresh, verifying: '' });
   });
 
   test('a signing key rotation stops at the first rollout that fails', () => {
