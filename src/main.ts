@@ -66,10 +66,12 @@ async function main(): Promise<void> {
 /** Copies the configured SQLite database (6.19). */
 async function copyTo(target: string): Promise<void> {
   const { DATABASE_URL } = readConfig(process.env);
-  const isPostgres = DATABASE_URL.engine === 'postgres';
-  if (isPostgres)
+  if (DATABASE_URL.engine !== 'sqlite') {
     throw new Error('--backup copies SQLite databases only; use pg_dump for Postgres');
-  if (DATABASE_URL.path === ':memory:') throw new Error('--backup needs a database in a file');
+  }
+  if (DATABASE_URL.path === ':memory:') {
+    throw new Error('--backup copies a file, and DATABASE_URL is a database in memory');
+  }
   return backup(DATABASE_URL.path, target);
 }
 

@@ -31,7 +31,7 @@ export function mediaType(req: IncomingMessage, accepts: readonly MediaType[]) {
 
 const CHARSETS = ['utf-8', 'utf8', 'us-ascii', 'ascii']; // ASCII is a subset of UTF-8 (RFC 3629 §1).
 
-// util.MIMEType takes half a second for a header of 16,000 spaces (node 26).
+// The time of util.MIMEType grows with the square of the spaces: 0.2 s for 16,000 (node 26).
 // media-type = type "/" subtype *( OWS ";" OWS [ parameter ] )   (RFC 9110 §8.3.1)
 // parameter  = token "=" ( token / quoted-string )
 const TYPE = /^[ \t]*([^; \t]*)/;

@@ -57,7 +57,7 @@ export class Pool {
   #nextHost: Host; // the one that the next attempt goes to
   #failures = 0; // attempts that failed since a connection lived for MIN_LIFETIME_MS
   #schema: string | undefined; // of the tables, once the database is migrated
-  #fault: unknown; // why no connection exists
+  #fault: unknown; // of the last attempt to connect, while no connection exists
   readonly #closing = new AbortController(); // ends the attempts to connect
   #isAssigning = false; // in a later turn
   #cancelTick: (() => void) | undefined;
@@ -69,7 +69,7 @@ export class Pool {
     this.#connect();
   }
 
-  /** What the last attempt to connect met, while no connection exists. */
+  /** The error of the last attempt to connect; undefined while a connection exists. */
   get fault(): unknown {
     return this.#fault;
   }

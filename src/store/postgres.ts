@@ -132,8 +132,8 @@ async function write<T extends object>(
   } catch (err) {
     const fault = err as Error & { code?: string };
     if (fault.code !== DIVISION_BY_ZERO) throw err;
-    await session.measureClock(); // The server's clock may have been set forward (4.13).
     fault.message = 'the statement did not start in time';
+    await session.measureClock(); // The server's clock may have been set forward (4.13).
     throw err;
   }
 }

@@ -155,7 +155,7 @@ async function inspect(sql: Sql) {
   const lacking = missing(all, { version, oldestService, hasUsers });
   if (!isAllowed) {
     throw new StoreUnavailable(
-      `the role may not select, insert, update and delete in ${schema}.users; ${ADVICE}: ${grant}`,
+      `the role lacks privileges on ${schema}.users; it needs select, insert, update and delete; ${ADVICE}: ${grant}`,
     );
   }
   return { schema, grant, lacking, hasRowSecurity };

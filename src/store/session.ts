@@ -106,14 +106,14 @@ async function open(options: SessionOptions, password: string) {
 }
 
 /**
- * 4.13: the server ends a late statement even if it never learns that we have gone, and warns if a commit was
- * not replicated. 5.3: the role's search_path doesn't matter.
+ * With these settings the server ends a late statement even if it never learns that we have gone, warns if a
+ * commit was not replicated (4.13), and ignores the role's own search_path (5.3).
  */
 function settingsOf(set: string, timeoutMs: number, schema: string): string {
   return `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} search_path = ${schema}`;
 }
 
-/** Behind a pooler, which may run each statement in another server session, each sets its own limits. */
+/** Behind a pooler, each statement may run in another server session, so `settings` are sent with it. */
 function queryWith(sql: Sql, notices: Notice[], settings: string | undefined) {
   /**
    * Returns the rows of one statement with the parameters $1 to $9, after its commit.

@@ -121,7 +121,7 @@ function usersIn(db: DatabaseSync) {
       if (user === undefined || !holds(condition, user.version)) return user && 'stale'; // 4.8
       const next = { ...user, ...set, version: user.version + 1 };
       if (FIELD_NAMES.every((field) => next[field] === user[field])) return user; // 4.16
-      // Setting the email writes its index too, which costs as much as the rest.
+      // Setting the email writes its index too.
       const isMoved = next.email !== user.email;
       const values = (isMoved ? FIELD_NAMES : OTHER_FIELDS).map((field) => next[field]);
       (isMoved ? statements.update : statements.updateOthers).run(...values, next.version, id);

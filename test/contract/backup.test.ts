@@ -79,7 +79,7 @@ describe('6.19 --backup', () => {
       why: 'the database is in memory',
       url: 'sqlite::memory:',
       file: 'copy.db',
-      expected: /in a file/,
+      expected: /in memory/,
     },
   ]) {
     test(`6.19 it exits with 1 and leaves no file if ${why}`, async () => {

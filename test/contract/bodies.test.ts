@@ -124,6 +124,13 @@ describe('2.8 bodies', { timeout: 300_000 }, () => {
     });
   }
 
+  test('2.14 a request without a body gets no 100, and the connection closes', async () => {
+    const head = 'GET / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n';
+    const [response, ...others] = await exchange(program.url, head);
+    assert.deepEqual([response?.status, others], [200, []]);
+    assert.equal(response?.headers.get('connection'), 'close');
+  });
+
   test('2.14 a refused type gets 415 and never 100, with a length and with chunks', async () => {
     for (const framing of FRAMINGS) {
       const options = { type: 'text/plain', fields: 'Expect: 100-continue\r\n', framing };

@@ -39,6 +39,7 @@ const OTHERS: readonly Refused[] = [
   ['GET /\r\n\r\n', 505, 'a request line without a version'],
   ['GET\r\n\r\n', 400, 'a request line of one word'],
   [line('get / HTTP/1.1'), 400, 'a method in lower case'],
+  [line('FOO / HTTP/1.1'), 400, 'a method that node does not know'],
   [line('GET /\0 HTTP/1.1'), 400, 'a NUL in the target'],
   [line('GET /\xff HTTP/1.1'), 400, 'a target beyond ASCII'],
   [line('GET users HTTP/1.1'), 400, 'a target that is not a path'],
