@@ -76,6 +76,21 @@ const checks = {
     server.close();
     return calls === 1;
   },
+  async 'emitting close on a destroyed socket aborts its requests at once'() {
+    const requests = [], responses = [];
+    const server = http.createServer((req, res) => { requests.push(req); responses.push(res); });
+    const client = net.connect(await listen(server), '127.0.0.1').on('error', () => {});
+    client.write((HEAD + '\\r\\n').repeat(3));
+    await once(server, 'request');
+    const { socket } = requests[0];
+    socket.destroy();
+    socket.emit('close');
+    // Node 24.0 keeps the responses that wait.
+    const waiting = process.version.startsWith('v24.0.') ? [] : responses.slice(1);
+    const isFreed = [...requests, ...waiting].every(({ destroyed }) => destroyed);
+    server.close();
+    return requests.length === 3 && isFreed && socket.parser === null;
+  },
   async 'res.shouldKeepAlive is false after Connection: close'() {
     const seen = [];
     const server = http.createServer((req, res) => { seen.push(res.shouldKeepAlive); res.end(); });

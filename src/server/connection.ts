@@ -281,6 +281,8 @@ export class Connection implements Holder, Carrier {
     // Node 26 keeps the descriptor of a socket that is reset after its end.
     if (hasRequest && socket === this.#transport && !socket.writableEnded) socket.resetAndDestroy();
     else socket.destroy();
+    // Node frees the requests now. By itself, it would first read all other sockets that are readable.
+    socket.emit('close');
   }
 
   /** Call it once the socket has closed. */

@@ -98,6 +98,16 @@ export class Attacker {
     }, TICK_MS);
   }
 
+  /** Opens so many connections, reads nothing, and writes on all of them at once. */
+  together(count: number, text: string): void {
+    const sockets: Socket[] = [];
+    const act: Act = (socket) => {
+      sockets.push(socket);
+      if (sockets.length === count) for (const each of sockets) each.write(text);
+    };
+    this.hold(count, act, { isUnread: true, isOnce: true });
+  }
+
   /** Writes these bytes on so many connections again and again, each after the last was sent. */
   flood(count: number, bytes: (number: number) => Buffer | string, everyMs: number): void {
     this.hold(count, (socket, number) => {

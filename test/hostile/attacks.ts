@@ -33,6 +33,7 @@ const BODY_BYTES = 16_000; // just below the default limit
 const HEAD_BYTES = 15_000; // just below the limit
 const UNREAD = { isUnread: true, lifeMs: 4_000 } as const;
 const FAILURES = 5; // that lock an address, where they are limited
+const FROZEN = { store: 'postgres', delay: 'frozen', users: 10 } as const;
 const SLOW = { store: 'postgres', delay: 'slow', settings: { DATABASE_POOL_SIZE: '2' } } as const;
 
 function get(path: string, headers = '', method = 'GET'): string {
@@ -77,6 +78,7 @@ const chunked = (path: string) =>
   get(path, `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`, 'POST');
 const ONE_BYTE_CHUNKS = fill(60_000, '1\r\nx\r\n');
 const HALF_HEAD = 'GET / HTTP/1.1\r\nHost: loc';
+const FEW_BYTES = Array.from({ length: 98 }, (_, i) => `x${i}:\r\n`).join('');
 const MANY_FIELDS = Array.from({ length: 98 }, (_, i) => `x${i}: ${fill(120)}\r\n`).join('');
 
 const list = (count: number, item: (i: number) => string) =>
@@ -200,6 +202,13 @@ export const ATTACKS: readonly Attack[] = [
   ),
   holds('pipelines of 1,500 requests that nobody reads', { addresses: 50 }, (a) =>
     a.hold(200, say(get('/').repeat(1500)), UNREAD),
+  ),
+  // What a connection holds is freed in the turn of the event loop in which it is closed.
+  holds('pipelines of 1,500 requests, all in one turn', { addresses: 50 }, (a) =>
+    a.together(200, get('/').repeat(1500)),
+  ),
+  holds('pipelines of 33 with 98 fields, all in one turn', { addresses: 50, ...FROZEN }, (a) =>
+    a.together(Math.floor(0.9 * a.slots), get('/users/1', FEW_BYTES).repeat(33)),
   ),
   holds('pipelines of 1,000 requests that end with FIN', { addresses: 50 }, (a) =>
     a.hold(100, (socket) => socket.end(get('/').repeat(1000)), { ...UNREAD, isHalfOpen: true }),

@@ -131,6 +131,36 @@ describe('6.3 readers', { concurrency: true, timeout: 300_000 }, () => {
   });
 });
 
+describe('6.17 what a closed connection held', LIMITED, () => {
+  for (const isTls of [false, true]) {
+    const skip = isTls && NO_OPENSSL;
+    test(`is freed in the turn that closes it${isTls ? ' (TLS)' : ''}`, { skip }, async () => {
+      const requests: Exchange['req'][] = [];
+      const { promise, resolve } = Promise.withResolvers<readonly boolean[]>();
+      // The event loop runs immediates before it reports that a descriptor has closed. With the parser, node
+      // gives up the requests.
+      const isFreed = ({ socket }: Exchange['req']) => !(socket as { parser?: unknown }).parser;
+      const check = () => setImmediate(() => resolve(requests.map(isFreed)));
+      const handle = ({ req }: Exchange) => {
+        requests.push(req);
+        if (requests.length === 2) check();
+      };
+      const limits = { budgetBytes: 100_000, connectionBytes: 10_000 };
+      await using server = await listen(handle, { limits, tls: isTls ? pem() : undefined });
+      const options = { port: server.port, host: '127.0.0.1', rejectUnauthorized: false };
+      const open = () => (isTls ? connectTls(options) : connect(options)).on('error', () => {});
+      const [first, second] = [open(), open()];
+      await Promise.all(
+        [first, second].map((one) => once(one, isTls ? 'secureConnect' : 'connect')),
+      );
+      first.write(GET);
+      await until(() => requests.length === 1);
+      second.write(GET.repeat(10));
+      assert.deepEqual(await promise, [false, true]);
+    });
+  }
+});
+
 describe('input after the last response', { timeout: 300_000 }, () => {
   let parsed = 0;
   const count = () => {
