@@ -68,14 +68,17 @@ describe('a request announces a body', () => {
   }
 });
 
+const MAX_CHARACTERS = 256;
 /** Headers by what they say: parameters that follow `application/json`. */
 const ACCEPTED = `
 ;charset=utf-8|; charset=UTF-8| ; charset="utf-8"|; charset="ut\\f-8"|; Charset=utf-8|; charset=utf8
 ; charset="UTF8"|; charset=us-ascii|; charset="ASCII"|; charset=utf8; charset=utf-8|;|;;|; x=y
-; x="a b"|; x="a;b"; charset=utf-8|; x="\\"; charset=latin1"|; x=y; charset=utf-8; z=1|	;	x=y	`;
+; x="a b"|; x="a;b"; charset=utf-8|; x="\\"; charset=latin1"|; x=y; charset=utf-8; z=1|	;	x=y	
+; x=${'y'.repeat(MAX_CHARACTERS - 'application/json; x='.length)}`;
 const REFUSED = `
 x|/x|, text/plain|; charset=latin1|; charset="latin1"|; charset=utf-8x|; charset="utf8,ascii"
-; charset=utf-16|; charset=|; charset="utf-8|; =x|; x y|; x="\\|; x=y z|; charset=utf-8; charset=latin1`;
+; charset=utf-16|; charset="utf-16|; x y; charset=latin1|; =x; charset=latin1
+; x=${'y'.repeat(MAX_CHARACTERS - 'application/json; x='.length + 1)}`;
 const typesOf = (parameters: string) =>
   parameters
     .slice(1)
