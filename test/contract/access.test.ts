@@ -2,12 +2,10 @@
 // One case of each class: the vectors of tokens are in vectors/tokens.ts, those of credentials and
 // headers in test/auth, those of forms in test/http/form.test.ts.
 import assert from 'node:assert/strict';
-import { createHmac } from 'node:crypto';
-import { after, before, describe, test } from 'node:test';
-import { exchange, TEXT } from '../support/bytes.ts';
-import { basic, type HttpResponse, send } from '../support/client.ts';
+import { before, describe, test } from 'node:test';
+import { TEXT } from '../support/bytes.ts';
+import { basic, exchange, type HttpResponse, send, statusesOf } from '../support/client.ts';
 import { claims as claimsOf, token as newToken } from '../support/login.ts';
-import { freePort } from '../support/postgres.ts';
 import { PASSWORD, type Program, SECRET, start, USER } from '../support/program.ts';
 import {
   claimsAt,
@@ -20,6 +18,7 @@ import {
 
 const FORM = 'application/x-www-form-urlencoded';
 const RIGHT = { id: USER, pw: PASSWORD };
+const PARTS = 'id=admin&pw=correct+horse';
 const NOTE = { NOTE_TITLE: 'Shopping "list"', NOTE_CONTENTS: 'Milk\nand <eggs> 🥚' };
 const CHALLENGES = {
   '/token': 'Bearer realm="token"',
@@ -46,13 +45,13 @@ describe('3 access', () => {
   before(async () => {
     program = await start({ ...NOTE, AUTH_FAILURES_PER_MINUTE: '0' });
   });
-  after(() => program?.[Symbol.asyncDispose]());
 
   const get = (path: string, authorization: string) =>
     send(program.url + path, { headers: { authorization } });
   const post = (body: unknown, headers = {}) =>
     send(`${program.url}/token`, { method: 'POST', body, headers });
-  const typed = (type: string, body: string) => post(body, { 'content-type': type });
+  const typed = (type: string, body: string) =>
+    post(Buffer.from(body, 'latin1'), { 'content-type': type });
 
   test('3.1 GET / returns 200 and a plain-text greeting, with any credentials', async () => {
     for (const authorization of ['', 'Bearer nonsense']) {
@@ -63,20 +62,13 @@ describe('3 access', () => {
     }
   });
 
-  test('3.1 GET / returns 200 while the store is down', async () => {
-    const url = `postgres://nobody:none@127.0.0.1:${await freePort()}/none`;
-    await using away = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '500' });
-    assert.equal((await send(`${away.url}/users`)).status, 500);
-    assert.equal((await send(away.url)).status, 200);
-  });
-
   test('3.2 POST /token with the right pair returns 200 and a token that caches do not store', async () => {
     for (const response of [
       await post(RIGHT),
       await post({ ...RIGHT, name: 'x', user: {} }),
       await post(RIGHT, { authorization: 'Bearer x y z' }),
       await post(RIGHT, { authorization: 'Basic YTpi' }),
-      await typed(FORM, 'pw=correct+horse&id=admin'),
+      await typed(FORM, PARTS),
     ]) {
       const { status, headers, body } = response;
       assert.deepEqual([status, headers.get('content-type')], [200, 'application/json']);
@@ -117,25 +109,48 @@ describe('3 access', () => {
     assertRefused((await exchange(program.url, head))[0]!, CHALLENGES['/token']);
   });
 
-  test('3.3 the response does not say whether the id exists', async () => {
-    const [known, unknown] = await Promise.all(
-      [USER, 'nobody'].map((id) => post({ id, pw: 'wrong horse' })),
-    );
-    const shape = ({ status, body, headers }: HttpResponse) => [status, body, [...headers.keys()]];
-    assert.deepEqual(shape(known!), shape(unknown!));
+  const repeat = (count: number, make: (i: number) => string) =>
+    Array.from({ length: count }, (_, i) => `${make(i)}&`).join('');
+  // The right id and pw are strings, so 401 means that one was nested or absent.
+  for (const [why, form, status] of [
+    ['encoded parts', 'pw=correct%20horse&&%69d=%61dmin', 200],
+    ['nested values', `user[id]=x&a[]=1&a[]=2&c[0][d]=2&c[1][d]=3&=x&${PARTS}`, 200],
+    ['a nested id', 'id[x]=admin&pw=correct+horse', 401],
+    ['two ids', 'id=admin&id=admin&pw=correct+horse', 401],
+    ['a semicolon', 'id=admin;pw=correct+horse', 401],
+    ['a gap in the indices', `a[0]=x&a[2]=y&${PARTS}`, 400],
+    ['an unclosed bracket', `a[b=1&${PARTS}`, 400],
+    ['200 parameters', repeat(198, (i) => `p${i}=1`) + PARTS, 200],
+    ['201 parameters', repeat(199, (i) => `p${i}=1`) + PARTS, 413],
+    ['32 levels', `a${'[b]'.repeat(32)}=1&${PARTS}`, 200],
+    ['33 levels', `a${'[b]'.repeat(33)}=1&${PARTS}`, 400],
+    ['500 segments', repeat(20, (i) => `p${i}${'[b]'.repeat(i ? 24 : 22)}=1`) + PARTS, 200],
+    ['501 segments', repeat(20, (i) => `p${i}${'[b]'.repeat(i ? 24 : 23)}=1`) + PARTS, 400],
+    ['half an escape', `a=%&${PARTS}`, 400],
+    ['an escaped surrogate', `a[%ed%a0%80]=1&${PARTS}`, 400],
+    ['a byte that is not UTF-8', `a=\xff&${PARTS}`, 400],
+  ] as const) {
+    test(`3.14, 3.15, 3.16 a form with ${why} returns ${status}`, async () =>
+      assert.equal((await typed(FORM, form)).status, status));
+  }
+
+  test('3.17 no form changes a prototype, so the next request is not affected', async () => {
+    for (const name of ['__proto__', 'constructor[prototype]', 'a[__proto__]']) {
+      const form = `${name}[id]=admin&${name}[pw]=correct+horse&${name}[toString]=1`;
+      assert.equal((await typed(FORM, form)).status, 401);
+    }
+    const statuses = [await post({}), await typed(FORM, 'x=1'), await typed(FORM, PARTS)];
+    assert.deepEqual(statusesOf(statuses), [401, 401, 200]);
   });
 
   test('3.4 the token has exactly the header, the claims and the signature of the rule', async () => {
     const earliest = now();
-    const [header = '', payload = '', signature] = (await newToken(program)).split('.');
+    const token = await newToken(program);
     const latest = now();
-    assert.equal(Buffer.from(header, 'base64url').toString(), '{"alg":"HS256","typ":"JWT"}');
-    const claims = JSON.parse(Buffer.from(payload, 'base64url').toString());
-    const { iat } = claims;
-    assert.deepEqual(claims, { id: USER, name: 'Administrator', iat, exp: iat + 3600 });
-    assert.ok(Number.isInteger(iat) && iat >= earliest && iat <= latest, `iat ${iat}`);
-    const hmac = createHmac('sha256', SECRET).update(`${header}.${payload}`);
-    assert.equal(signature, hmac.digest('base64url'));
+    const { iat } = claimsOf(token);
+    assert.ok(Number(iat) >= earliest && Number(iat) <= latest, `iat ${iat}`);
+    const claims = { id: USER, name: 'Administrator', iat, exp: Number(iat) + 3600 };
+    assert.equal(token, signed({ alg: 'HS256', typ: 'JWT' }, claims, SECRET));
   });
 
   test('3.5 GET /notes with the token of POST /token returns 200 and the note', async () => {
@@ -204,20 +219,6 @@ describe('3 access', () => {
       assertRefused(await get('/notes', `Bearer ${token}`), CHALLENGES['/notes']));
   }
 
-  test('3.7 a token is accepted until exp and refused from exp on', async () => {
-    const exp = now() + 2;
-    const authorization = `Bearer ${sign({ ...claimsAt(now()), exp })}`;
-    const early: number[] = [];
-    const late: number[] = [];
-    while (late.length === 0) {
-      const before = Date.now();
-      const { status } = await get('/notes', authorization);
-      if (Date.now() < exp * 1000) early.push(status);
-      if (before >= exp * 1000) late.push(status);
-    }
-    assert.deepEqual([[...new Set(early)], late], [[200], [401]]);
-  });
-
   test('3.10 3.12 a wrong pair, or another spelling of the right one, returns 401', async () => {
     for (const credentials of [
       ...[`root:${PASSWORD}`, `${USER}:wrong horse`, ':', USER].map(base64),
@@ -248,11 +249,9 @@ for (const [user, password] of [
         const response = await send(`${program.url}/token`, { method: 'POST', body });
         assert.equal(response.status, 200);
         const { token } = JSON.parse(response.body);
-        const claims = claimsOf(token);
-        assert.deepEqual([claims.id, claims.name], [user, 'Jörg "🙂"']);
-        const [header, payload, signature] = token.split('.');
-        const hmac = createHmac('sha256', secret).update(`${header}.${payload}`);
-        assert.equal(signature, hmac.digest('base64url'));
+        const { iat, exp } = claimsOf(token);
+        const claims = { id: user, name: 'Jörg "🙂"', iat, exp };
+        assert.equal(token, signed(HEADER, claims, secret));
       }
     }
     const latin1 = Buffer.from(`${user}:${password}`, 'latin1');

@@ -7,10 +7,14 @@ import { claims, login, resign, token } from '../support/login.ts';
 import { PASSWORD, SECRET, start, USER } from '../support/program.ts';
 
 describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, () => {
-  test('1 AUTH_USER, AUTH_NAME: the defaults are admin and Administrator', async () => {
-    await using program = await start({ AUTH_USER: '', AUTH_NAME: '' });
-    const { id, name } = claims(await token(program, PASSWORD, 'admin'));
-    assert.deepEqual([id, name], ['admin', 'Administrator']);
+  test('1 AUTH_USER, AUTH_NAME, NOTE_TITLE, NOTE_CONTENTS: the defaults are admin, Administrator and a welcome', async () => {
+    await using program = await start({ AUTH_USER: '' });
+    const jwt = await token(program, PASSWORD, 'admin');
+    assert.deepEqual([claims(jwt).id, claims(jwt).name], ['admin', 'Administrator']);
+    const headers = { authorization: `Bearer ${jwt}` };
+    const { title, contents } = JSON.parse((await send(`${program.url}/notes`, { headers })).body);
+    assert.equal(title, 'Welcome');
+    assert.match(contents, /\S/);
   });
 
   test('1 AUTH_PASSWORD: unset, each start generates one and prints it once on stderr', async () => {
@@ -65,14 +69,6 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, (
     assert.deepEqual(statuses, [200, 200, 200, 401, 401]);
   });
 
-  test('1 NOTE_TITLE, NOTE_CONTENTS: by default a short welcome', async () => {
-    await using program = await start();
-    const headers = { authorization: `Bearer ${await token(program)}` };
-    const { title, contents } = JSON.parse((await send(`${program.url}/notes`, { headers })).body);
-    assert.match(title, /^Welcome$/);
-    assert.match(contents, /\S/);
-  });
-
   test('1 PROTECT_USERS: true requires the bearer token on every /users route', async () => {
     await using program = await start({ PROTECT_USERS: 'true' });
     const authorization = `Bearer ${await token(program)}`;
@@ -98,12 +94,6 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, (
     assert.equal((await send(`${program.url}/users`, { headers })).status, 401);
   });
 
-  test('1 PROTECT_USERS: false leaves the /users routes open', async () => {
-    await using program = await start({ PROTECT_USERS: 'false' });
-    const headers = { authorization: 'Bearer nonsense' };
-    assert.equal((await send(`${program.url}/users`, { headers })).status, 200);
-  });
-
   test('1 AUTH_FAILURES_PER_MINUTE: that many failures return 401, then 429; the default is 60, and 0 disables it', async () => {
     for (const [AUTH_FAILURES_PER_MINUTE, limit] of [
       ['2', 2],
@@ -120,27 +110,16 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, (
   });
 
   test('1 TRUST_PROXY: the client is the entry of X-Forwarded-For at that position from the right', async () => {
-    for (const [TRUST_PROXY, ...rows] of [
-      ['', ['203.0.113.1', '127.0.0.1']],
-      [
-        '2',
-        ...[
-          ['198.51.100.9, 203.0.113.1,203.0.113.2', '203.0.113.1'],
-          ['198.51.100.9, 203.0.113.1|203.0.113.2', '203.0.113.1'],
-          ['203.0.113.2', '127.0.0.1'],
-          ['', '127.0.0.1'],
-        ],
-      ],
-    ] as [string, ...[list: string, client: string][]][]) {
+    for (const [TRUST_PROXY, list, client] of [
+      ['', '203.0.113.1', '127.0.0.1'],
+      ['2', '198.51.100.9, 203.0.113.1|203.0.113.2', '203.0.113.1'],
+      ['2', '203.0.113.2', '127.0.0.1'],
+    ] as const) {
       await using program = await start({ TRUST_PROXY });
-      for (const [i, [list, client]] of rows.entries()) {
-        const lines = list.split('|').map((line) => `X-Forwarded-For: ${line}\r\n`);
-        const fields = `X-Request-Id: id-${i}\r\n${list && lines.join('')}`;
-        await raw(program.url, `GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${fields}\r\n`);
-        const find = () => program.log.find(({ requestId }) => requestId === `id-${i}`);
-        await program.until(() => find() !== undefined);
-        assert.equal(find()?.client, client, `${TRUST_PROXY}: ${list}`);
-      }
+      const fields = list.split('|').map((line) => `X-Forwarded-For: ${line}\r\n`);
+      const head = `GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${fields.join('')}\r\n`;
+      await raw(program.url, head);
+      assert.equal((await program.logged('request')).client, client, list);
     }
   });
 

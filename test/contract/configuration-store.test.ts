@@ -1,9 +1,7 @@
 // Section 1 of the contract: DATABASE_URL, DATABASE_POOL_SIZE and DATABASE_TIMEOUT_MS.
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { chmodSync, chownSync, existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import postgres from 'postgres';
@@ -11,7 +9,7 @@ import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
 import { createDatabase, startPostgres } from '../support/postgres.ts';
-import { COMPLETE, newFolder, start } from '../support/program.ts';
+import { COMPLETE, newFolder, Program, start } from '../support/program.ts';
 import { create, execute, list, lockWrites, ready, serve } from '../support/service.ts';
 import { until } from '../support/until.ts';
 
@@ -39,16 +37,10 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     let server: Awaited<ReturnType<typeof startPostgres>>;
     let cert: string;
     before(async () => {
-      const folder = newFolder();
-      chmodSync(folder, 0o755);
-      const key = join(folder, 'server.key');
-      cert = join(folder, 'server.crt');
-      const subject =
-        '-nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1,DNS:localhost';
-      const files = `-newkey ec -pkeyopt ec_paramgen_curve:P-256 -keyout ${key} -out ${cert}`;
-      execFileSync('openssl', ['req', '-x509', ...`${subject} ${files}`.split(' ')], {
-        stdio: 'ignore',
-      });
+      const files = certificate();
+      const key = files.TLS_KEY_FILE;
+      cert = files.TLS_CERT_FILE;
+      chmodSync(dirname(cert), 0o755);
       // The server's user must own its key.
       const { uid, gid } = OWNER;
       if (uid !== undefined && gid !== undefined) chownSync(key, uid, gid);
@@ -102,16 +94,10 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
   test('1 DATABASE_URL: the default is data/service.db in the working directory', async () => {
     const cwd = newFolder();
     const { DATABASE_URL: _, ...env } = COMPLETE;
-    const child = spawn(process.execPath, [ENTRY], {
-      cwd,
-      env,
-      stdio: ['ignore', 'pipe', 'inherit'],
-    });
-    const exited = once(child, 'close');
-    const [line] = await Promise.race([once(child.stdout, 'data'), exited]);
-    child.kill();
-    assert.deepEqual(await exited, [0, null]);
-    assert.match(String(line), /"message":"listening"/);
+    const shell = ['sh', '-c', `cd ${cwd}; exec "$0" "$1"`, process.execPath, ENTRY];
+    await using program = new Program(env, [], shell);
+    await program.logged('listening');
+    assert.deepEqual(await program.stop(), { code: 0, signal: null });
     assert.ok(existsSync(join(cwd, 'data/service.db')));
   });
 

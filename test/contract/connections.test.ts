@@ -1,8 +1,7 @@
 // 7.3 of the contract: what an operator sees of the connections, and of their ends (6.3, 6.17).
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { connect, type Socket } from 'node:net';
 import { describe, test } from 'node:test';
+import { type Client, open } from '../support/bytes.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { Page } from '../support/metrics.ts';
 import { PROGRAM, type Program, start } from '../support/program.ts';
@@ -15,13 +14,11 @@ const HALF_BODY =
 const NO_STATES = { handshake: 0, idle: 0, receiving: 0, working: 0, sending: 0, lingering: 0 };
 const KIBIBYTE = 1024;
 
-/** Opens a connection that reads everything and doesn't close its side by itself. */
-async function open(program: Program, text = ''): Promise<Socket> {
-  const { port } = new URL(program.url);
-  const socket = connect({ port: Number(port), host: '127.0.0.1', allowHalfOpen: true });
-  await once(socket.on('error', () => {}).resume(), 'connect');
-  socket.write(text);
-  return socket;
+/** Opens a connection that doesn't close its side by itself, and sends the text. */
+async function connect({ url }: Program, text = ''): Promise<Client> {
+  const client = await open(url, { allowHalfOpen: true });
+  client.socket.write(text);
+  return client;
 }
 
 /** Returns the values of a family by its one label. */
@@ -56,20 +53,20 @@ describe('7.3 the connections of the API', { concurrency: true, timeout: 300_000
     const charges = async () => (await series(program, 'charges_bytes'))[''];
     assert.equal(await charges(), 0);
 
-    const idle = await open(program);
-    await open(program, `${GET}\r\n`);
+    const idle = await connect(program);
+    await connect(program, `${GET}\r\n`);
     await hasStates(program, { idle: 2 });
     assert.equal(await charges(), 2 * 40 * KIBIBYTE);
 
-    const receiving = await open(program, HALF_BODY);
+    const receiving = await connect(program, HALF_BODY);
     await hasStates(program, { idle: 2, receiving: 1 });
     const head = HALF_BODY.split('\r\n').slice(1, -2).join('\r\n').length + 2;
     assert.equal(await charges(), (3 * 40 + 16) * KIBIBYTE + head + 8, 'its head and one byte');
 
-    await open(program, LAST);
+    await connect(program, LAST);
     await hasStates(program, { idle: 2, receiving: 1, lingering: 1 });
     await hasStates(program, { idle: 2, receiving: 1 });
-    for (const socket of [idle, receiving]) socket.destroy();
+    for (const { socket } of [idle, receiving]) socket.destroy();
     await hasStates(program, { idle: 1 });
     assert.equal(await charges(), 40 * KIBIBYTE);
   });
@@ -89,31 +86,28 @@ describe('7.3 the connections of the API', { concurrency: true, timeout: 300_000
     ['refused', 'NONSENSE\r\n\r\n', TLS],
     ['timeout', GET, CLOSES],
     ['timeout', GET],
+    ['timeout', ''],
     ['timeout', '', TLS],
     ['idle', `${GET}\r\n`, 'after IDLE_TIMEOUT_MS'],
   ] as const) {
     const words = [text.split('\r\n', 1)[0] || 'no byte', ...how].join(', ');
     const isTls = how.some((word) => word === TLS);
-    test(`7.3 closed for the reason ${reason}: ${words}`, {
+    test(`6.3, 6.13, 6.14, 7.3 closed for the reason ${reason}: ${words}`, {
       skip: isTls && NO_OPENSSL,
     }, async () => {
       const idle: Record<string, string> = reason === 'idle' ? { IDLE_TIMEOUT_MS: '1000' } : {};
       await using program = await start(isTls ? certificate() : idle);
-      const socket = await open(program, text);
-      let received = '';
-      socket.on('data', (bytes) => {
-        received += bytes;
-      });
+      const { socket, text: received } = await connect(program, text);
       if (how.some((word) => word === LEAVES)) socket.end();
       if (how.some((word) => word === CLOSES)) socket.on('end', () => socket.end());
       await hasClosed(program, reason);
-      if (reason !== 'timeout') assert.doesNotMatch(received, /408/, 'no timeout was needed');
+      if (reason !== 'timeout') assert.doesNotMatch(received(), /408/, 'no timeout was needed');
     });
   }
 
   test('7.3, 6.17 closed for the reason room, with one log line a second and one at the end', async () => {
     await using program = await start({ MEMORY_LIMIT_BYTES: '67108864' }); // 256 connections
-    const sockets = await Promise.all(Array.from({ length: 400 }, () => open(program)));
+    const sockets = await Promise.all(Array.from({ length: 400 }, () => connect(program)));
     const lines = () => program.log.filter(({ message }) => /^connections /.test(message));
     await until(() => lines().at(-1)?.message === 'connections have room');
     const { room } = await series(program, 'connections_closed_total');
@@ -127,7 +121,7 @@ describe('7.3 the connections of the API', { concurrency: true, timeout: 300_000
     );
     const times = lines().map(({ time }) => Date.parse(String(time)));
     times.slice(1).forEach((time, i) => void assert.ok(time - times[i]! >= 990, `${times}`));
-    for (const socket of sockets) socket.destroy();
+    for (const { socket } of sockets) socket.destroy();
   });
 });
 
@@ -139,7 +133,7 @@ test('6.3 a process with few descriptors makes room, and its probes get response
   const limited = ['/bin/sh', '-c', 'ulimit -n 60 && exec "$@"', 'sh', ...PROGRAM];
   await using program = await start({}, limited);
   assert.deepEqual(await series(program, 'connections_limit'), { '': 15 });
-  for (let i = 0; i < 100; i++) await open(program, `${GET}\r\n`);
+  for (let i = 0; i < 100; i++) await connect(program, `${GET}\r\n`);
   await until(async () => (await series(program, 'connections_closed_total')).room! >= 85);
   for (const url of [program.url, `${program.adminUrl}/live`, `${program.adminUrl}/ready`]) {
     assert.equal((await fetch(url)).status, 200);

@@ -3,8 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
-import { exchange } from '../support/bytes.ts';
-import { basic, firstExchange, raw, send } from '../support/client.ts';
+import { basic, exchange, send } from '../support/client.ts';
 import {
   DOCUMENT,
   declared,
@@ -155,10 +154,9 @@ describe('8 every declared response', { concurrency: true }, () => {
     if (body) head.push(`Content-Type: ${change.type ?? 'application/json'}`);
     if (body) head.push(`Content-Length: ${Buffer.byteLength(body)}`);
     const bytes = [...head.filter(Boolean), change.end ?? `\r\n${body}`].join('\r\n');
-    const pair = firstExchange(Buffer.from(bytes), await raw(to.url, bytes));
-    assert.ok(pair);
-    for (const name of seen(pair)) names.add(name);
-    return pair.status;
+    const [response] = await exchange(to.url, bytes);
+    for (const name of seen({ method, target, ...response! })) names.add(name);
+    return response!.status;
   }
 
   /** Returns a body that the route accepts: the right credentials, or a user with a new email. */

@@ -2,8 +2,8 @@
 // and the document. The tests in a browser are in test/docs.test.ts.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { after, before, describe, test } from 'node:test';
-import { firstExchange, raw, send } from '../support/client.ts';
+import { before, describe, test } from 'node:test';
+import { exchange, send } from '../support/client.ts';
 import { type Program, start } from '../support/program.ts';
 
 describe('8.2 the page', { timeout: 300_000 }, () => {
@@ -11,7 +11,6 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
   before(async () => {
     program = await start({ PROTECT_USERS: 'true' });
   });
-  after(() => program?.[Symbol.asyncDispose]());
 
   test('8.2 GET /docs returns 200 and complete HTML, with any credentials, also with a slash', async () => {
     for (const path of ['/docs', '/docs/', '/docs?a=b']) {
@@ -47,37 +46,17 @@ describe('8.2 the page', { timeout: 300_000 }, () => {
 /** Values of Accept-Encoding by the Content-Encoding that they select. */
 const SELECTIONS: Readonly<Record<string, readonly (string | undefined)[]>> = {
   br: [
-    'br',
-    'gzip, deflate, br',
-    'BR;q=1.000',
-    '*',
-    'gzip;q=0.8, br;q=0.9',
-    'identity;q=0, *',
-    'br,',
+    ...['br', 'gzip, deflate, br', 'BR;q=1.000', '*', 'gzip;q=0.8, br;q=0.9'],
+    ...['identity;q=0, *', 'br,'],
   ],
   gzip: [
-    'gzip',
-    'x-gzip',
-    'gzip;q=0.001',
-    'br;q=0.5, gzip',
-    'br;q=0, *',
-    '*;q=0.1, gzip',
+    ...['gzip', 'x-gzip', 'gzip;q=0.001', 'br;q=0.5, gzip', 'br;q=0, *', '*;q=0.1, gzip'],
     'deflate , gzip',
   ],
   identity: [
-    undefined,
-    '',
-    'identity',
-    'deflate',
-    'br;q=0',
-    'br;q=0.4, identity;q=0.5',
-    // Malformed: ignored.
-    'br;q=2',
-    'gzip;q=high',
-    'br gzip',
-    // No encoding is allowed.
-    '*;q=0',
-    'identity;q=0',
+    ...[undefined, '', 'identity', 'deflate', 'br;q=0', 'br;q=0.4, identity;q=0.5'],
+    ...['br;q=2', 'gzip;q=high', 'br gzip'], // malformed, so ignored
+    ...['*;q=0', 'identity;q=0'], // No encoding is allowed.
   ],
 };
 
@@ -86,15 +65,14 @@ describe('8.3 encodings and tags', { timeout: 300_000 }, () => {
   before(async () => {
     program = await start();
   });
-  after(() => program?.[Symbol.asyncDispose]());
 
   async function get(path: string, fields: Record<string, string | undefined>, method = 'GET') {
     const lines = Object.entries(fields).map(([name, value]) =>
       value === undefined ? '' : `${name}: ${value}\r\n`,
     );
     const request = `${method} ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${lines.join('')}\r\n`;
-    const text = await raw(program.url, request);
-    const { status, headers, body } = firstExchange(Buffer.from(request), text)!;
+    const [response] = await exchange(program.url, request);
+    const { status, headers, body } = response!;
     return {
       status,
       coding: headers.get('content-encoding') ?? 'identity',

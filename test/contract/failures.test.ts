@@ -1,10 +1,9 @@
 // Rule 3.13 of the contract over HTTP: the limit on failed credential checks. Each test has its own client
 // addresses, set through X-Forwarded-For. Times, addresses and networks are in test/auth/limiter.test.ts.
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
-import { basic, type HttpResponse, send } from '../support/client.ts';
+import { before, describe, test } from 'node:test';
+import { basic, type HttpResponse, send, statusesOf } from '../support/client.ts';
 import { PASSWORD, type Program, start, USER } from '../support/program.ts';
-import { statusesOf } from '../support/service.ts';
 
 const LIMIT = 3;
 
@@ -13,7 +12,6 @@ describe('3.13 failed credential checks', () => {
   before(async () => {
     program = await start({ AUTH_FAILURES_PER_MINUTE: String(LIMIT), TRUST_PROXY: '1' });
   });
-  after(() => program?.[Symbol.asyncDispose]());
 
   type Check = (from: string) => Promise<HttpResponse>;
   const login = (from: string, body: object) =>

@@ -14,12 +14,11 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { setTimeout as pause } from 'node:timers/promises';
-import { GET, open, request } from '../support/bytes.ts';
-import { certificate, NO_OPENSSL } from '../support/certificate.ts';
+import { type Client, open, outcomes, request } from '../support/bytes.ts';
 import { basic, raw, send } from '../support/client.ts';
 import { token } from '../support/login.ts';
 import { newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/program.ts';
+import { until } from '../support/until.ts';
 
 const ENTRY = join(import.meta.dirname, '../../src/main.ts');
 const USAGE =
@@ -55,35 +54,29 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   test('6.8 a valid traceparent puts traceId into the line, any other does not', async () => {
     const traceId = '4bf92f3577b34da6a3ce929d0e0e4736';
     const valid = `00-${traceId}-00f067aa0ba902b7-01`;
+    const other = (from: string | RegExp, to: string) => valid.replace(from, to);
     const values = {
+      // Later versions may have more fields.
       valid: [
-        ...[valid, ` ${valid} `, valid.replace(/..$/, 'ff'), valid.replace('00-', 'cc-')],
-        // Later versions may have more fields.
-        ...[`${valid.replace('00-', 'fe-')}-what-ever`, `${valid.replace('00-', '01-')}-`],
+        ...[valid, ` ${valid} `, other(/..$/, 'ff'), other('00-', 'cc-')],
+        ...[`${other('00-', 'fe-')}-what-ever`, `${other('00-', '01-')}-`],
       ],
       invalid: [
-        ...[valid.replace('00-', 'ff-'), `${valid}-01`, `${valid}-`],
-        ...[`${valid.replace('00-', 'cc-')}.x`, `${valid.replace('00-', 'cc-')}"`],
-        ...[
-          valid.replace(traceId, '0'.repeat(32)),
-          valid.replace('00f067aa0ba902b7', '0'.repeat(16)),
-        ],
-        ...[valid.toUpperCase(), valid.replace('4bf9', '4bg9'), valid.replace('4bf9', '4bf')],
-        ...[valid.slice(0, -3), ''],
+        ...['', other('00-', 'ff-'), `${valid}-01`, `${valid}-`, valid.slice(0, -3)],
+        ...[`${other('00-', 'cc-')}.x`, other(traceId, '0'.repeat(32)), valid.toUpperCase()],
+        ...[other('00f067aa0ba902b7', '0'.repeat(16)), other('4bf9', '4bg9'), other('4bf9', '4bf')],
         ...[valid, `cc${valid.slice(2)}-x`].map((each) => `${each}\r\ntraceparent: ${each}`),
       ],
     };
     await using program = await start();
-    for (const [kind, list] of Object.entries(values)) {
-      for (const value of list) {
-        const fields = `X-Request-Id: ${kind}\r\nConnection: close\r\ntraceparent: ${value}\r\n`;
-        await raw(program.url, `GET / HTTP/1.1\r\nHost: x\r\n${fields}\r\n`);
-      }
-    }
-    const lines = () => program.log.filter(({ message }) => message === 'request');
-    await program.until(() => lines().length === values.valid.length + values.invalid.length);
-    for (const line of lines()) {
-      assert.equal(line.traceId, line.requestId === 'valid' ? traceId : undefined);
+    for (const [kind, value] of Object.entries(values).flatMap(([kind, list]) =>
+      list.map((value) => [kind, value] as const),
+    )) {
+      const fields = `X-Request-Id: ${kind}\r\nConnection: close\r\ntraceparent: ${value}\r\n`;
+      const count = program.log.length;
+      await raw(program.url, `GET / HTTP/1.1\r\nHost: x\r\n${fields}\r\n`);
+      await program.until(({ log }) => log.length > count);
+      assert.equal(program.log.at(-1)?.traceId, kind === 'valid' ? traceId : undefined, value);
     }
   });
 
@@ -134,53 +127,52 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     assert.equal(code, 0);
   });
 
+  const messages = (lines: readonly string[]) => lines.map((line) => JSON.parse(line).message);
+
   test('6.6 6.10 a log file is written asynchronously', async () => {
-    await using logging = await intoFile();
-    for (let i = 0; i < 5; i++) assert.equal((await send(logging.url)).status, 200);
-    assert.deepEqual(await logging.stop(), [0, null]);
-    assert.deepEqual(logging.messages(), [
-      'listening',
-      ...Array(5).fill('request'),
-      'stopping',
-      'stopped',
-    ]);
-    assert.doesNotMatch(logging.stderr(), /writeSync/);
+    const { program: logging, lines } = await intoFile();
+    await using program = logging;
+    for (let i = 0; i < 5; i++) assert.equal((await send(program.url)).status, 200);
+    assert.deepEqual(await program.stop(), { code: 0, signal: null });
+    const expected = ['listening', ...Array(5).fill('request'), 'stopping', 'stopped'];
+    assert.deepEqual(messages(lines()), expected);
+    assert.doesNotMatch(program.stderr, /writeSync/);
   });
 
   for (const isCut of [false, true]) {
     test(`6.7 6.10 logging to a full disk resumes when there is room${isCut ? ', after a line that was cut' : ''}`, async () => {
-      await using logging = await intoFile(8 * 512);
-      for (let i = 0; i < 50; i++) assert.equal((await send(logging.url)).status, 200);
-      const [first = ''] = logging.lines();
-      assert.ok(logging.lines().length < 50);
-      truncateSync(logging.file, isCut ? first.length + '\n{"time":'.length : 0);
-      assert.equal((await send(logging.url)).status, 200);
-      assert.deepEqual(await logging.stop(), [0, null]);
-      const lines = logging.lines();
-      if (isCut) assert.equal(lines.splice(0, 2)[1], '{"time":');
-      const messages = lines.filter(Boolean).map((line) => JSON.parse(line).message);
+      const { program: logging, file, lines } = await intoFile(8 * 512);
+      await using program = logging;
+      for (let i = 0; i < 50; i++) assert.equal((await send(program.url)).status, 200);
+      const [first = ''] = lines();
+      assert.ok(lines().length < 50);
+      truncateSync(file, isCut ? first.length + '\n{"time":'.length : 0);
+      assert.equal((await send(program.url)).status, 200);
+      assert.deepEqual(await program.stop(), { code: 0, signal: null });
+      const kept = lines();
+      if (isCut) assert.equal(kept.splice(0, 2)[1], '{"time":');
       // The line of an earlier request can follow.
-      assert.deepEqual(messages.slice(-3), ['request', 'stopping', 'stopped']);
+      const last = messages(kept.filter(Boolean)).slice(-3);
+      assert.deepEqual(last, ['request', 'stopping', 'stopped']);
     });
   }
 
   test('6.12 a log reader that stops reading does not block a stop', async () => {
     await using program = await start();
     program.process.stdout?.pause();
-    // This is more than the pipe between the processes holds.
-    await fill(program, 1_000_000);
-    const began = performance.now();
+    // Their lines are more than the pipe between the processes holds.
+    const headers = { 'x-request-id': 'x'.repeat(128) };
+    for (let i = 0; i < 40; i++) {
+      await Promise.all(Array.from({ length: 100 }, () => send(program.url, { headers })));
+    }
     program.process.kill('SIGTERM');
-    const [code] = await once(program.process, 'exit', soon());
-    const took = performance.now() - began;
-    assert.equal(code, 0);
-    assert.ok(took > 450 && took < 3_000, `after ${took} ms`);
+    assert.deepEqual(await once(program.process, 'exit', soon()), [0, null]);
   });
 
-  for (const { why, settings, status } of [
-    { why: 'a failed start', settings: { DATABASE_URL: 'sqlite:/dev/null/x' }, status: 1 },
-    { why: 'a configuration error', settings: { PORT: 'x' }, status: 78 },
-  ]) {
+  for (const [why, settings, status] of [
+    ['a failed start', { DATABASE_URL: 'sqlite:/dev/null/x' }, 1],
+    ['a configuration error', { PORT: 'x' }, 78],
+  ] as const) {
     test(`6.4 6.12 nobody reads stderr: ${why} exits with ${status}`, async () => {
       const pipe = fullPipe();
       const child = spawn(process.execPath, [ENTRY], {
@@ -211,15 +203,6 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     });
   }
 
-  test('6.13 a stalled TLS handshake is closed after 10 s', { skip: NO_OPENSSL }, async () => {
-    await using program = await start(certificate());
-    await using client = await open(program.url);
-    const began = performance.now();
-    await client.closed;
-    const took = performance.now() - began;
-    assert.ok(took > 9_000 && took < 13_000, `after ${took} ms`);
-  });
-
   test('1 IDLE_TIMEOUT_MS: responses announce it, and an idle connection outlives those with a shorter timeout (6.14)', async () => {
     await using short = await start({ IDLE_TIMEOUT_MS: '1000' });
     await using long = await start({ IDLE_TIMEOUT_MS: '600000' });
@@ -227,13 +210,13 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
       [long.url, short.url, short.adminUrl].map((url) => open(url)),
     );
     const [kept, ...idle] = clients as [Client, Client, Client];
-    assert.match(await responded(kept), /\r\nKeep-Alive: timeout=600\r\n/);
-    for (const client of idle) {
-      assert.match(await responded(client), /\r\nKeep-Alive: timeout=1\r\n/);
+    for (const client of [kept, ...idle]) {
+      const { headers } = await client.ask();
+      assert.equal(headers.get('keep-alive'), `timeout=${client === kept ? 600 : 1}`);
     }
     // The service closes them, not we.
     await Promise.all(idle.map(({ closed }) => closed));
-    assert.match(await responded(kept), /^HTTP\/1\.1 200 /);
+    assert.equal((await kept.ask()).status, 200);
     kept.socket.destroy();
   });
 
@@ -242,30 +225,27 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     await using client = await open(program.url);
     await using idle = await open(program.url);
     await using unused = await open(program.url);
-    for (const each of [client, idle]) assert.match(await responded(each), /^HTTP\/1\.1 200 /);
+    for (const each of [client, idle]) assert.equal((await each.ask()).status, 200);
     const began = performance.now();
     program.process.kill('SIGTERM');
     await program.logged('stopping');
-    const last = await responded(client);
-    assert.match(last, /^HTTP\/1\.1 200 /);
-    assert.match(last, /\r\nConnection: close\r\n/);
+    assert.deepEqual(outcomes([await client.ask()]), ['200 close']);
     await Promise.all([idle.closed, unused.closed]);
-    const took = performance.now() - began;
-    assert.ok(took > 490 && took < 5_000, `after ${took} ms`);
+    assert.ok(performance.now() - began > 490, 'not earlier');
     assert.deepEqual(await program.exited, { code: 0, signal: null });
   });
 
-  for (const { why, fault, name } of [
-    { why: 'thrown', fault: "throw new Error('stray')", name: 'Error: stray' },
-    { why: 'rejected without an Error', fault: 'Promise.reject()', name: 'undefined' },
-    {
-      why: 'thrown by a function that the driver calls',
-      fault: `const write = () => { throw new Error('stray'); };
+  for (const [why, fault, name] of [
+    ['thrown', "throw new Error('stray')", 'Error: stray'],
+    ['rejected without an Error', 'Promise.reject()', 'undefined'],
+    [
+      'thrown by a function that the driver calls',
+      `const write = () => { throw new Error('stray'); };
         const socket = () => Object.assign(new EventEmitter(), { write });
         postgres({ socket }).unsafe('select 1').catch(() => {})`,
-      name: 'Error: stray',
-    },
-  ]) {
+      'Error: stray',
+    ],
+  ] as const) {
     test(`6.16 after an error outside a request, ${why}, the process stops gracefully with 70`, async () => {
       await using program = await startWith(fault);
       const post = request('POST /users', '{"name":"Ann","email":"ann@example.com"}');
@@ -280,9 +260,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
       if (name.startsWith('Error')) assert.match(String(cause), /\n +at /);
       // The process is already stopping, so an operator's first signal changes nothing.
       program.process.kill('SIGTERM');
-      const response = await responded(client, post.slice(-9));
-      assert.match(response, /^HTTP\/1\.1 201 /);
-      assert.match(response, /\r\nConnection: close\r\n/);
+      assert.deepEqual(outcomes([await client.ask(post.slice(-9))]), ['201 close']);
       assert.deepEqual(await program.exited, { code: 70, signal: null });
       assert.equal(program.log.at(-1)?.message, 'stopped');
     });
@@ -343,26 +321,6 @@ function startWith(fault: string, env: Record<string, string> = {}): Promise<Pro
   return start({ NODE_OPTIONS: `--import=${url}`, ...env });
 }
 
-/** Sends requests until their log lines have that many bytes. */
-async function fill(program: Program, bytes: number): Promise<void> {
-  const line = 150;
-  const url = `${program.url}/nowhere`;
-  const headers = { 'x-request-id': 'x'.repeat(128) };
-  for (let sent = 0; sent < bytes; sent += 100 * (line + 128)) {
-    await Promise.all(Array.from({ length: 100 }, () => send(url, { headers })));
-  }
-}
-
-/** Sends `GET /`, or the rest of a request; resolves with the response. */
-async function responded(client: Client, bytes = GET): Promise<string> {
-  const before = client.text().length;
-  await client.write(bytes);
-  await client.received(RegExp(`^.{${before}}.*\r\n\r\n.`, 's'));
-  return client.text().slice(before);
-}
-
-type Client = Awaited<ReturnType<typeof open>>;
-
 /** Returns a named pipe to which nothing more can be written. */
 function fullPipe(): number {
   const path = join(newFolder(), 'pipe');
@@ -382,32 +340,12 @@ function fullPipe(): number {
 async function intoFile(limit?: number) {
   const file = join(newFolder(), 'service.log');
   const shell = `${limit === undefined ? '' : `ulimit -f ${limit / 512}; `}exec "$0" "$@" >>${file}`;
-  const child = spawn('sh', ['-c', shell, process.execPath, '--trace-sync-io', ENTRY], {
-    stdio: ['ignore', 'ignore', 'pipe'],
-    env: { DATABASE_URL: 'sqlite::memory:', PORT: '0', AUTH_PASSWORD: PASSWORD },
-  });
-  let stderr = '';
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    stderr += text;
-  });
-  const exited = once(child, 'close', soon());
+  const env = { DATABASE_URL: 'sqlite::memory:', PORT: '0', AUTH_PASSWORD: PASSWORD };
+  const command = ['sh', '-c', shell, process.execPath, '--trace-sync-io', ENTRY];
+  const program = new Program(env, [], command);
   // The file ends in the middle of the line that didn't fit.
   const lines = () => (existsSync(file) ? readFileSync(file, 'utf8').split('\n').slice(0, -1) : []);
-  while (lines().length === 0 && child.exitCode === null) await pause(20);
-  const stop = () => {
-    child.kill('SIGTERM');
-    return exited;
-  };
-  return {
-    file,
-    url: JSON.parse(lines()[0]!).url as string,
-    stderr: () => stderr,
-    lines,
-    messages: () =>
-      lines()
-        .filter(Boolean)
-        .map((line) => JSON.parse(line).message),
-    stop,
-    [Symbol.asyncDispose]: async () => void (await stop()),
-  };
+  await until(() => lines().length > 0);
+  program.url = JSON.parse(lines()[0]!).url;
+  return { program, file, lines };
 }

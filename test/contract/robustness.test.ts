@@ -1,40 +1,20 @@
 // While the store works, no input over HTTP gets a 5xx or an error line in the log (contract 2.9).
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
-import { exchange, request } from '../support/bytes.ts';
-import { basic, type HttpResponse, send } from '../support/client.ts';
+import { before, describe, test } from 'node:test';
+import { request } from '../support/bytes.ts';
+import { basic, exchange, send, statusesOf } from '../support/client.ts';
 import { type Program, start } from '../support/program.ts';
-import { create, newEmail, statusesOf } from '../support/service.ts';
+import { create, newEmail } from '../support/service.ts';
 
 const JSON_TYPE = 'application/json';
-/** Texts that JSON has, one of each class of nst/JSONTestSuite. */
-const VALID: readonly (readonly [why: string, text: string])[] = [
-  ['scalars', '[null, true, false, "", -0, 1, 0.5, 1E+2, 1e-2]'],
-  ['white space', '\t\r\n [ \t\r\n1 \t\r\n] \t\r\n'],
-  ['escapes', String.raw`"\"\\\/\b\f\n\r\t\u0000\uD83D\uDE00\u00e9"`],
-  ['characters', '"\x7f\u2028\u2029\u{10ffff}€"'],
-  ['a repeated, empty or special member', '{"a":1,"a":2,"":3,"__proto__":{"x":1}}'],
-  ['lone surrogates', String.raw`"\uDEAD\uD800"`],
-  ['large numbers', '[1e999, -1e999, 1e-999, 123123123123123123123123123123]'],
-  ['100,000 nested arrays', `${'['.repeat(100_000)}${']'.repeat(100_000)}`],
-  ['60,000 nested objects', `${'{"a":'.repeat(60_000)}1${'}'.repeat(60_000)}`],
-];
-
-/** Texts that JSON doesn't have, one of each class of nst/JSONTestSuite. */
-const INVALID: readonly string[] = [
-  ...['[1,]', '[,1]', '[1 2]', '{"a":1,}', '{"a" 1}', '{a:1}', '{1:1}', '{"a"}'],
-  ...["['a']", '[1', '{"a":1', '"a', '[1]]', '{} {}', '[1]x', '/* */[]', '[] // a', '[] # a'],
-  ...['01', '+1', '.5', '1.', '1e', '0x1', '1_000', '--1', 'NaN', '-Infinity', '１'],
-  ...['True', 'nul', 'undefined', String.raw`"\x41"`, String.raw`"\u00G0"`, '"\t"', '"\n"'],
-  ...['\ufeff[]', '[\u00a0]', '[\f]', '<null>', '`a`', '[\u2060]', '[...[]]', '(1)'],
-];
-const INVALID_BYTES: readonly (readonly [why: string, bytes: Buffer])[] = [
-  ['a byte that is not UTF-8', Buffer.from('"\xe5"', 'latin1')],
-  ['an overlong character', Buffer.from('22c0af22', 'hex')],
-  ['a surrogate', Buffer.from('22eda08022', 'hex')],
-  ['UTF-16', Buffer.from('\ufeff["é"]', 'utf16le')],
-  ['100,000 opening brackets', Buffer.from('['.repeat(100_000))],
-  ['50,000 opening brackets and braces', Buffer.from('[{"":'.repeat(50_000))],
+/** JSON of every depth, and what only begins like JSON. */
+const BODIES: readonly (readonly [status: number, why: string, body: string])[] = [
+  [201, '100,000 nested arrays', `${'['.repeat(100_000)}${']'.repeat(100_000)}`],
+  [201, '60,000 nested objects', `${'{"a":'.repeat(60_000)}1${'}'.repeat(60_000)}`],
+  [201, 'lone surrogates and large numbers', String.raw`["\uDEAD", 1e999, -0, 123123123123123123]`],
+  [201, 'special members', '{"__proto__":{"x":1},"":2,"constructor":3}'],
+  [400, '100,000 opening brackets', '['.repeat(100_000)],
+  [400, '50,000 opening brackets and braces', '[{"":'.repeat(50_000)],
 ];
 
 const PATHS = ['/', '/users', '/users/999999', '/token', '/notes', '/protected', '/nowhere'];
@@ -82,34 +62,17 @@ describe('2 input of every kind', { timeout: 300_000 }, () => {
     program = await start({ BODY_LIMIT_BYTES: '700000', AUTH_FAILURES_PER_MINUTE: '0' });
     await create(program);
   });
-  after(() => program?.[Symbol.asyncDispose]());
 
-  function post(body: string | Uint8Array): Promise<HttpResponse> {
-    const headers = { 'content-type': JSON_TYPE };
-    return send(`${program.url}/users`, { method: 'POST', headers, body });
-  }
-
-  test('2.8 what is not JSON returns 400, and what is JSON is never called malformed', async () => {
-    const malformed = (await post('{')).body;
-    const textsOf = (text: string | Uint8Array) => {
-      const end = Buffer.from(`,"email":"${newEmail()}"}`);
-      return [text, Buffer.concat([Buffer.from('{"name":'), Buffer.from(text), end])];
-    };
-    for (const [why, text] of VALID) {
-      for (const body of textsOf(text)) {
-        const response = await post(body);
-        assert.ok([201, 400].includes(response.status), why);
-        assert.notEqual(response.body, malformed, why);
-      }
-    }
-    for (const [why, bytes] of [
-      ...INVALID.map((text) => [text, text] as const),
-      ...INVALID_BYTES,
-    ]) {
-      for (const body of textsOf(bytes)) {
-        const response = await post(body);
-        assert.equal(response.status, 400, why);
-        assert.match(response.body, /^The body is not valid (JSON|UTF-8)\.$/, why);
+  test('2.9 no odd body gets a 5xx, as itself or as a field that is ignored', async () => {
+    for (const [status, why, text] of BODIES) {
+      const user = `{"name":"Ann","email":"${newEmail()}","x":${text}}`;
+      for (const [body, expected] of [
+        [text, 400],
+        [user, status],
+      ] as const) {
+        const init = { method: 'POST', headers: { 'content-type': JSON_TYPE }, body };
+        const response = await send(`${program.url}/users`, init);
+        assert.equal(response.status, expected, why);
       }
     }
   });

@@ -17,24 +17,22 @@ const HAS_SCRIPT = {
 };
 const { start } = JSON.parse(readFileSync('package.json', 'utf8')).scripts;
 
-for (const { why, argument, pattern } of [
-  {
-    why: 'text',
-    argument: '',
-    pattern: /^[\d:.]{12} listening url=http:\/\/localhost:\d+ store=sqlite /,
-  },
-  {
-    why: 'JSON with --json',
-    argument: ' --json',
-    pattern: /^\{"time":".+"message":"listening"/,
-  },
-]) {
+/** Runs a command on a terminal of its own; resolves once the service has written that it listens. */
+async function onTerminal(command: string) {
+  const env = { ...process.env, PORT: '0', DATABASE_URL: 'sqlite::memory:' };
+  const terminal = spawn('script', ['-qec', command, '/dev/null'], { env });
+  let output = '';
+  terminal.stdout.setEncoding('utf8');
+  while (!output.includes('listening')) output += (await once(terminal.stdout, 'data'))[0];
+  return { terminal, output };
+}
+
+for (const [why, argument, pattern] of [
+  ['text', '', /^[\d:.]{12} listening url=http:\/\/localhost:\d+ store=sqlite /],
+  ['JSON with --json', ' --json', /^\{"time":".+"message":"listening"/],
+] as const) {
   test(`6.7 a terminal gets ${why}`, HAS_SCRIPT, async () => {
-    const env = { ...process.env, PORT: '0', DATABASE_URL: 'sqlite::memory:' };
-    const terminal = spawn('script', ['-qec', start + argument, '/dev/null'], { env });
-    let output = '';
-    terminal.stdout.setEncoding('utf8');
-    while (!output.includes('listening')) output += (await once(terminal.stdout, 'data'))[0];
+    const { terminal, output } = await onTerminal(start + argument);
     terminal.kill();
     await once(terminal, 'close');
     assert.match(output, /AUTH_PASSWORD is not set; generated for user admin: \S+/);
@@ -47,11 +45,7 @@ test('6.10 6.12 a stopped terminal, as after Ctrl-S, blocks neither the service 
   ...HAS_SCRIPT,
   timeout: 60_000,
 }, async () => {
-  const env = { ...process.env, PORT: '0', DATABASE_URL: 'sqlite::memory:' };
-  const terminal = spawn('script', ['-qec', start, '/dev/null'], { env });
-  let output = '';
-  terminal.stdout.setEncoding('utf8');
-  while (!output.includes('listening')) output += (await once(terminal.stdout, 'data'))[0];
+  const { terminal, output } = await onTerminal(start);
   terminal.stdout.pause();
   const pid = readFileSync(`/proc/${terminal.pid}/task/${terminal.pid}/children`, 'utf8').trim();
   const state = () => /\) (\w)/.exec(readFileSync(`/proc/${pid}/stat`, 'utf8'))?.[1];
@@ -95,7 +89,7 @@ async function startPosting(command: string, args: readonly string[], options: S
 }
 
 describe('6.2 one intention, several signals', () => {
-  // The signal that npm relays and that of the terminal race.
+  // The signal that npm relays and that of the terminal race, so each is tried four times.
   for (let i = 1; i <= 4; i++) {
     test(
       `6.2 Ctrl-C at npm start responds to a POST in flight and exits with 0 (${i})`,
@@ -127,12 +121,12 @@ describe('6.9 SIGHUP and terminals', HAS_SCRIPT, () => {
   const folder = newFolder();
   const read = (name: string) => readFileSync(join(folder, name), 'utf8');
 
-  for (const { why, command } of [
-    { why: 'the service', command: start },
-    { why: 'the service without input', command: `${start} < /dev/null` },
-    { why: 'npm start', command: 'npm start' },
-    { why: 'npm start with its log in a file', command: `npm start > ${join(folder, 'log')}` },
-  ]) {
+  for (const [why, command] of [
+    ['the service', start],
+    ['the service without input', `${start} < /dev/null`],
+    ['npm start', 'npm start'],
+    ['npm start with its log in a file', `npm start > ${join(folder, 'log')}`],
+  ] as const) {
     test(`6.9 closing the terminal of ${why} stops it like SIGTERM`, async () => {
       const terminal = ['-qec', command, '/dev/null'];
       const { child, closed, finish } = await startPosting('script', terminal);

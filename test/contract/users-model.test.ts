@@ -1,7 +1,7 @@
 // Section 4, and both stores' responses (5.0), by the model of test/support/users-model.ts: every edge value, then random requests. A failure
 // prints the step, and for random requests the shortest list of steps and its seed. What needs concurrency
 // or many users is in users.test.ts and users-list.test.ts.
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import fc from 'fast-check';
 import { newDatabase, type Program, STORES, start } from '../support/program.ts';
 import { EDGES, Model, randomSteps } from '../support/users-model.ts';
@@ -14,7 +14,6 @@ for (const store of STORES) {
     before(async () => {
       program = await start({ DATABASE_URL: await newDatabase(store) });
     });
-    after(() => program?.[Symbol.asyncDispose]());
 
     test('4.5, 4.6, 4.11 every edge of a field without a key', () =>
       Model.run(program.url, EDGES.fields));

@@ -1,10 +1,10 @@
 // Rules of section 4 that need concurrency, other settings, or requests that `fetch` can't send. Everything
 // else about one user is in users-model.test.ts, many users in users-list.test.ts, failures in stores.test.ts.
 import assert from 'node:assert/strict';
-import { after, before, describe, test } from 'node:test';
-import { raw, send } from '../support/client.ts';
+import { before, describe, test } from 'node:test';
+import { raw, send, statusesOf } from '../support/client.ts';
 import { newDatabase, type Program, STORES, start } from '../support/program.ts';
-import { create, list, newEmail, serve, statusesOf } from '../support/service.ts';
+import { create, list, newEmail, serve } from '../support/service.ts';
 
 describe('2.18 behind a proxy that removes a prefix', () => {
   for (const [proxies, prefix, seen] of [
@@ -41,7 +41,6 @@ for (const store of STORES) {
     before(async () => {
       program = await serve({ DATABASE_URL: await newDatabase(store) });
     });
-    after(() => program?.[Symbol.asyncDispose]());
 
     /** Returns the path and the entity tag of a new user. */
     async function newUser(): Promise<[path: string, tag: string]> {

@@ -1,8 +1,9 @@
-// HTTP/1.1 as bytes: requests, connections that collect what they receive, and the responses in it.
+// HTTP/1.1 as bytes: requests, and connections that collect what they receive.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type NetConnectOpts } from 'node:net';
-import { type HttpResponse, raw } from './client.ts';
+import { connect as connectTls } from 'node:tls';
+import { type HttpResponse, responsesIn } from './client.ts';
 import { seen } from './openapi.ts';
 
 export const TEXT = 'text/plain; charset=utf-8';
@@ -35,42 +36,22 @@ export function request(
   return `${route} HTTP/${version}\r\nHost: x\r\n${fields}${content}${line}\r\n\r\n${framed}`;
 }
 
-/** Splits bytes into responses. The body of one without Content-Length is the rest. */
-export function responsesIn(text: string): HttpResponse[] {
-  const responses: HttpResponse[] = [];
-  for (let rest = text; rest !== ''; ) {
-    const end = rest.indexOf('\r\n\r\n');
-    const [line, ...fields] = rest.slice(0, end).split('\r\n');
-    const status = Number(/^HTTP\/1\.1 (\d{3}) /.exec(String(line))?.[1]);
-    assert.ok(status, rest.slice(0, 200));
-    const headers = new Headers(
-      fields.map((field) => field.split(/: (.*)/s).slice(0, 2) as [string, string]),
-    );
-    const isEmpty = status < 200 || status === 204 || status === 304;
-    const length = isEmpty ? 0 : Number(headers.get('content-length') ?? Number.POSITIVE_INFINITY);
-    responses.push({ status, headers, body: rest.slice(end + 4).slice(0, length) });
-    rest = rest.slice(end + 4 + length);
-  }
-  return responses;
-}
-
-/** Sends the bytes, each character one byte; returns the responses until the service closes. */
-export async function exchange(url: string, ...parts: string[]): Promise<HttpResponse[]> {
-  return responsesIn(await raw(url, ...parts.map((part) => Buffer.from(part, 'latin1'))));
-}
-
 /** Checks the type, the sentence and the headers of a response to input that reached no route (2.1, 2.2). */
 export function assertRefusal(response: HttpResponse): void {
   seen({ method: '', target: '*', ...response });
 }
 
-export const statusesOf = (responses: readonly HttpResponse[]) =>
-  responses.map(({ status }) => status);
+export type Client = Awaited<ReturnType<typeof open>>;
 
-/** Opens a connection that collects the bytes it receives. */
-export async function open(url: string, options: Partial<NetConnectOpts> = {}) {
+/** Each response's status and Connection. */
+export const outcomes = (responses: readonly HttpResponse[]) =>
+  responses.map(({ status, headers }) => `${status} ${headers.get('connection')}`);
+
+/** Opens a connection that collects the bytes it receives, with TLS only on request. */
+export async function open(url: string, options: Partial<NetConnectOpts> = {}, isTls = false) {
   const { hostname: host, port } = new URL(url);
-  const socket = connect({ ...options, host, port: Number(port) })
+  const all = { noDelay: true, ...options, host, port: Number(port) };
+  const socket = (isTls ? connectTls({ ...all, rejectUnauthorized: false }) : connect(all))
     .setEncoding('latin1')
     .on('error', () => {});
   const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
@@ -78,17 +59,25 @@ export async function open(url: string, options: Partial<NetConnectOpts> = {}) {
   socket.on('data', (part) => {
     text += part;
   });
-  await Promise.race([once(socket, 'connect'), closed]);
+  await Promise.race([once(socket, isTls ? 'secureConnect' : 'connect'), closed]);
   return {
     socket,
     closed,
     text: () => text,
     /** Sends the bytes; resolves once the kernel has them. */
     write: (bytes: string) => new Promise((resolve) => socket.write(bytes, 'latin1', resolve)),
-    /** Resolves once the received text matches; rejects if the connection closes first. */
-    async received(pattern: RegExp): Promise<void> {
-      const ended = closed.then(() => pattern.test(text) || assert.fail(`closed after: ${text}`));
-      while (!pattern.test(text)) await Promise.race([once(socket, 'data'), ended]);
+    /** Sends the bytes; resolves with the response, whose body is not empty. */
+    async ask(bytes = GET): Promise<HttpResponse> {
+      const from = text.length;
+      await this.write(bytes);
+      await this.received(/^HTTP.*\r\n\r\n./s, from);
+      return responsesIn(text.slice(from))[0]!;
+    },
+    /** Resolves once the text received from there on matches; rejects if the connection closes first. */
+    async received(pattern: RegExp, from = 0): Promise<void> {
+      const isHere = () => pattern.test(text.slice(from));
+      const ended = closed.then(() => isHere() || assert.fail(`closed after: ${text}`));
+      while (!isHere()) await Promise.race([once(socket, 'data'), ended]);
     },
     [Symbol.asyncDispose]: async () => void socket.destroy(),
   };

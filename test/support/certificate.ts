@@ -11,7 +11,7 @@ export const NO_OPENSSL =
 const KEYS = { ec: 'ec -pkeyopt ec_paramgen_curve:P-256', rsa: 'rsa:2048' };
 
 /**
- * Returns the variables of a new key and its self-signed certificate for 127.0.0.1. `validity` is its first and
+ * Returns the variables of a new key and its self-signed certificate for 127.0.0.1 and localhost. `validity` is its first and
  * last time as YYYYMMDDHHMMSSZ; default: from now on, two days.
  */
 export function certificate(
@@ -26,7 +26,9 @@ export function certificate(
     execFileSync('openssl', args.split(/\s+/), { cwd: folder, stdio: 'ignore' });
   const options = `-newkey ${KEYS[kind]} -nodes -subj /CN=localhost -keyout ${key}`;
   if (validity === undefined) {
-    openssl(`req -x509 ${options} -days 2 -addext subjectAltName=IP:127.0.0.1 -out ${cert}`);
+    openssl(
+      `req -x509 ${options} -days 2 -addext subjectAltName=IP:127.0.0.1,DNS:localhost -out ${cert}`,
+    );
   } else {
     // Before OpenSSL 3.4, only its small authority takes both times.
     writeFileSync(join(folder, 'index'), '');

@@ -1,8 +1,9 @@
 // HTTP client: `fetch`, and raw sockets for requests that `fetch` refuses to send. Every response
 // must be declared in openapi.json (contract 8.1).
+import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
-import { type Exchange, seen } from './openapi.ts';
+import { seen } from './openapi.ts';
 import { DEADLINE_MS } from './until.ts';
 
 /** A complete response: status, headers in lower case, body as text. */
@@ -46,28 +47,65 @@ export async function raw(url: string, ...parts: (string | Uint8Array)[]): Promi
     socket.on('close', () => resolve(response));
     socket.on('error', (err) => (response ? resolve(response) : reject(err)));
   });
-  const first = firstExchange(Buffer.concat(parts.map((part) => Buffer.from(part))), text);
-  if (first !== undefined) seen(first);
+  const sent = requestLine(parts);
+  const first = responsesIn(text, sent.method).find(({ status }) => status >= 200);
+  if (first !== undefined) seen({ ...sent, ...first });
   return text;
 }
 
-/**
- * Returns the first request of a connection, with its response.
- * @returns undefined unless the response is complete
- */
-export function firstExchange(sent: Buffer, received: string): Exchange | undefined {
-  const [, method = '', target = ''] = /^(\S+) (\S+) HTTP\//.exec(sent.toString('latin1')) ?? [];
-  const [head = '', rest] = received.replace(CONTINUE, '').split(/\r\n\r\n(.*)/s);
-  const [line = '', ...fields] = head.split('\r\n');
-  const headers = new Headers(
-    fields.map((field) => field.split(/: (.*)/s).slice(0, 2) as [string, string]),
-  );
-  const status = Number(line.split(' ')[1]);
-  const hasBody = method !== 'HEAD' && headers.has('content-type');
-  const content = hasBody ? contentOf(headers, rest ?? '') : '';
-  if (rest === undefined || content === undefined) return undefined;
-  const body = decode(Buffer.from(content, 'latin1'), headers.get('content-encoding'));
-  return { method, target, status, headers, body: body.toString() };
+/** Sends the bytes, each character one byte; returns the responses until the service closes. */
+export async function exchange(url: string, ...parts: string[]): Promise<HttpResponse[]> {
+  const text = await raw(url, ...parts.map((part) => Buffer.from(part, 'latin1')));
+  return responsesIn(text, requestLine(parts).method);
+}
+
+function requestLine([first = '']: readonly (string | Uint8Array)[]) {
+  const text = Buffer.from(first as string).toString('latin1');
+  const [, method = '', target = ''] = /^(\S+) (\S+) HTTP\//.exec(text) ?? [];
+  return { method, target };
+}
+
+/** Splits bytes into complete responses. The first one is to a request with this method. */
+export function responsesIn(text: string, method = ''): HttpResponse[] {
+  const responses: HttpResponse[] = [];
+  for (let rest = text; rest !== ''; ) {
+    const end = rest.indexOf('\r\n\r\n');
+    if (end < 0) break;
+    const [line = '', ...fields] = rest.slice(0, end).split('\r\n');
+    const status = Number(/^HTTP\/1\.1 (\d{3}) /.exec(line)?.[1]);
+    assert.ok(status, rest.slice(0, 200));
+    const headers = new Headers(
+      fields.map((field) => field.split(/: (.*)/s).slice(0, 2) as [string, string]),
+    );
+    const isForHead = method === 'HEAD' && responses.every((earlier) => earlier.status < 200);
+    rest = rest.slice(end + 4);
+    const hasBody = headers.has('content-type') && !isForHead;
+    const [content, after] = hasBody ? bodyIn(rest, headers) : ['', rest];
+    if (content === undefined) break;
+    const body = decode(Buffer.from(content, 'latin1'), headers.get('content-encoding'));
+    responses.push({ status, headers, body: body.toString() });
+    rest = after;
+  }
+  return responses;
+}
+
+/** Returns the body at the start of the text, and what follows it. The body is undefined if it is incomplete. */
+function bodyIn(text: string, headers: Headers): [body: string | undefined, after: string] {
+  const length = headers.get('content-length');
+  if (length !== null) {
+    const end = Number(length);
+    return [text.length < end ? undefined : text.slice(0, end), text.slice(end)];
+  }
+  if (!headers.has('transfer-encoding')) return [text, ''];
+  let body = '';
+  for (let rest = text; ; ) {
+    const [line = '', size = '0'] = /^([0-9a-f]+)\r\n/i.exec(rest.slice(0, 10)) ?? [];
+    const end = line.length + Number.parseInt(size, 16);
+    if (line === '' || rest.length < end + 2) return [undefined, ''];
+    if (end === line.length) return [body, rest.slice(end + 2)];
+    body += rest.slice(line.length, end);
+    rest = rest.slice(end + 2);
+  }
 }
 
 function decode(bytes: Buffer, coding: string | null): Buffer {
@@ -76,26 +114,8 @@ function decode(bytes: Buffer, coding: string | null): Buffer {
   return coding === 'gzip' ? gunzipSync(bytes) : bytes;
 }
 
-/** Returns the body at the start of `rest`; undefined if it is incomplete. */
-function contentOf(headers: Headers, rest: string): string | undefined {
-  const length = headers.get('content-length');
-  if (length !== null)
-    return rest.length < Number(length) ? undefined : rest.slice(0, Number(length));
-  if (!headers.has('transfer-encoding')) return rest;
-  let content = '';
-  let at = 0;
-  for (;;) {
-    const [line, hex] = /^([0-9a-f]+)\r\n/i.exec(rest.slice(at, at + 10)) ?? [];
-    if (line === undefined || hex === undefined) return undefined;
-    const size = Number.parseInt(hex, 16);
-    if (size === 0) return content;
-    at += line.length;
-    content += rest.slice(at, at + size);
-    at += size + '\r\n'.length;
-  }
-}
-
-const CONTINUE = /^(?:HTTP\/1\.1 100 Continue\r\n\r\n)+/;
+export const statusesOf = (responses: readonly HttpResponse[]) =>
+  responses.map(({ status }) => status);
 
 /** Returns `Authorization` of the Basic scheme (RFC 7617). */
 export function basic(user: string, password: string): string {

@@ -6,7 +6,6 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
-import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { createDatabase } from './postgres.ts';
 import { DEADLINE_MS } from './until.ts';
@@ -43,15 +42,9 @@ export interface Exit {
   readonly signal: NodeJS.Signals | null;
 }
 
-const COVERAGE_TIMEOUT_MS = 3_000;
-
-// Started programs get this variable, so that a coverage report counts their lines too.
-const { NODE_V8_COVERAGE } = process.env;
-const COVERAGE = NODE_V8_COVERAGE === undefined ? {} : { NODE_V8_COVERAGE };
-
 const running = new Set<ChildProcess>();
 
-// A test that times out does not dispose its program, which would keep the test file running.
+// A program that no test stops ends with its test file, which would run as long otherwise.
 if (process.env.NODE_TEST_CONTEXT !== undefined) {
   after(() => {
     for (const child of running) child.kill('SIGKILL');
@@ -75,7 +68,7 @@ export class Program {
     [command, ...first] = PROGRAM,
   ) {
     this.process = spawn(command!, [...first, ...args], {
-      env: { ...COVERAGE, ...env },
+      env,
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     this.process.stdout?.setEncoding('utf8').on('data', (text: string) => {
@@ -142,17 +135,8 @@ export class Program {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (NODE_V8_COVERAGE !== undefined) await this.#tellCoverage();
     this.process.kill('SIGKILL');
     await this.exited;
-  }
-
-  /** Stops the program with signals, because a killed process reports no coverage. */
-  async #tellCoverage(): Promise<void> {
-    const timer = new AbortController();
-    const tooLate = pause(COVERAGE_TIMEOUT_MS, undefined, timer).catch(() => {});
-    await Promise.race([this.insist(), tooLate]);
-    timer.abort();
   }
 }
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import postgres from 'postgres';
-import { type HttpResponse, send } from './client.ts';
+import { send } from './client.ts';
 import { COMPLETE, Program, start } from './program.ts';
 import { until } from './until.ts';
 
@@ -52,10 +52,6 @@ export async function list(program: Program, query = ''): Promise<string> {
   const response = await send(`${program.url}/users${query}`);
   assert.equal(response.status, 200, response.body);
   return response.body;
-}
-
-export function statusesOf(responses: readonly HttpResponse[]): number[] {
-  return responses.map(({ status }) => status);
 }
 
 /** Runs SQL; returns the rows of a single `select`. */

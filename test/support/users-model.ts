@@ -25,19 +25,15 @@ type Query = {
   readonly refused?: string | undefined; // makes the query invalid
   readonly ignored?: string;
 };
-/** `nth` of all ids given so far, also those of deleted users. `body` is JSON. */
-type Step =
-  | { call: 'GET' | 'HEAD' | 'DELETE'; nth: number; spelling?: string; if?: Conditions | undefined }
-  | {
-      call: 'PUT' | 'PATCH';
-      nth: number;
-      spelling?: string;
-      if?: Conditions | undefined;
-      body: string;
-      type?: string;
-    }
-  | { call: 'POST'; body: string }
-  | { call: 'list'; method?: 'GET' | 'HEAD'; query: Query };
+interface Step {
+  readonly call: 'GET' | 'HEAD' | 'DELETE' | 'PUT' | 'PATCH' | 'POST' | 'list' | 'list head';
+  readonly nth?: number; // of all ids given so far, also those of deleted users
+  readonly spelling?: string;
+  readonly if?: Conditions | undefined;
+  readonly body?: string; // JSON
+  readonly type?: string;
+  readonly query?: Query;
+}
 
 type Fields = Readonly<Record<string, unknown>>;
 interface User {
@@ -86,24 +82,24 @@ export class Model {
 
   /** Sends the request of a step and checks its response. */
   async #take(step: Step): Promise<void> {
-    if (step.call === 'list') return this.#list(step.method ?? 'GET', step.query);
-    if (step.call === 'POST') return this.#create(step.body);
-    const id = this.#ids[step.nth % this.#ids.length] ?? NOBODY;
-    const spelling = step.spelling ?? 'itself';
+    const { call, nth = 0, spelling = 'itself', if: conditions = {}, body = '' } = step;
+    if (call === 'list') return this.#list('GET', step.query);
+    if (call === 'list head') return this.#list('HEAD', step.query);
+    if (call === 'POST') return this.#create(body);
+    const id = this.#ids[nth % this.#ids.length] ?? NOBODY;
     const user = spelling in IDS.same ? this.#users.get(id) : undefined;
     const path = `/${SPELLINGS[spelling]!(id)}`;
-    const conditions = step.if ?? {};
     const headers = headersOf(conditions, user);
-    if (step.call === 'PUT' || step.call === 'PATCH') {
-      const { call, body, type = JSON_TYPE } = step;
-      const response = await this.#send(call, path, { ...headers, 'content-type': type }, body);
+    if (call === 'PUT' || call === 'PATCH') {
+      const typed = { ...headers, 'content-type': step.type ?? JSON_TYPE };
+      const response = await this.#send(call, path, typed, body);
       return this.#update(call, body, user, conditions, response);
     }
-    const response = await this.#send(step.call, path, headers);
-    const refused = refusal(user, conditions, step.call);
-    if (user === undefined || refused) return check(response, refused!, step.call);
+    const response = await this.#send(call, path, headers);
+    const refused = refusal(user, conditions, call);
+    if (user === undefined || refused) return check(response, refused!, call);
     const wanted = { status: 200, body: json(user) };
-    if (step.call !== 'DELETE') return check(response, { ...wanted, tag: tagOf(user) }, step.call); // 4.3
+    if (call !== 'DELETE') return check(response, { ...wanted, tag: tagOf(user) }, call); // 4.3
     check(response, wanted); // 4.7
     this.#users.delete(id);
   }
@@ -144,7 +140,7 @@ export class Model {
 
   async #list(
     method: 'GET' | 'HEAD',
-    { limit, email, ignored, refused, ...query }: Query,
+    { limit, email, ignored, refused, ...query }: Query = {},
   ): Promise<void> {
     const from = query.after ?? 0;
     const after =
@@ -414,30 +410,26 @@ const tagList = fc.record({
 const conditions = some(
   fc.record({ ifMatch: tagList, ifNoneMatch: tagList }, { requiredKeys: [] }),
 );
-const step: fc.Arbitrary<Step> = fc.oneof(
-  { weight: 3, arbitrary: fc.record({ call: fc.constant('POST'), body: anyBody }) },
-  {
-    weight: 3,
-    arbitrary: fc.record({ call: fc.constantFrom('GET', 'HEAD', 'DELETE'), nth, if: conditions }),
-  },
-  {
-    weight: 5,
-    arbitrary: fc.record({
-      call: fc.constantFrom('PUT', 'PATCH'),
-      nth,
-      if: conditions,
-      body: anyBody,
-    }),
-  },
-  fc.record({
-    call: fc.constant('list'),
-    method: fc.constantFrom('GET', 'HEAD'),
-    query: fc.record({
-      limit: some(fc.constantFrom(...LIMITS)),
-      after: some(fc.constantFrom(...AFTERS)),
-      email: some(fc.constantFrom(...FEW_EMAILS)),
-      isEscaped: fc.boolean(),
-    }),
-  }),
+const query = fc.record({
+  limit: some(fc.constantFrom(...LIMITS)),
+  after: some(fc.constantFrom(...AFTERS)),
+  email: some(fc.constantFrom(...FEW_EMAILS)),
+  isEscaped: fc.boolean(),
+});
+const CALLS: [
+  weight: number,
+  names: Step['call'][],
+  more: Record<string, fc.Arbitrary<unknown>>,
+][] = [
+  [3, ['POST'], { body: anyBody }],
+  [3, ['GET', 'HEAD', 'DELETE'], { nth, if: conditions }],
+  [5, ['PUT', 'PATCH'], { nth, if: conditions, body: anyBody }],
+  [1, ['list', 'list head'], { query }],
+];
+const step = fc.oneof(
+  ...CALLS.map(([weight, names, more]) => ({
+    weight,
+    arbitrary: fc.record({ call: fc.constantFrom(...names), ...more }) as fc.Arbitrary<Step>,
+  })),
 );
 export const randomSteps = fc.array(step, { maxLength: 40, size: 'max' });

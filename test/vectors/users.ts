@@ -1,5 +1,5 @@
 // Edge values of users, their ids, entity tags and queries (contract 4.2, 4.3, 4.8, 4.9, 4.11, 4.12), by
-// what they are. Read by test/user.test.ts, test/api/preconditions.test.ts and the model of section 4.
+// what they are. Read by test/user.test.ts and the model of section 4.
 
 // White_Space in PropList.txt of Unicode 16. Written out, because the code has ranges.
 export const WHITE_SPACE = [
