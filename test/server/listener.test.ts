@@ -1,5 +1,6 @@
 // The listener: timeouts of slow readers, floods of TLS records, and stops. The contract tests cover the rest.
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { connect as connectTcp, type Socket } from 'node:net';
@@ -216,6 +217,43 @@ for (const [what, flood] of Object.entries(FLOODS)) {
     assert.equal(server.usage().closed.records, 1);
   });
 }
+
+test('6.2 a stop without grace serves all requests of a pipeline', LIMITED, async () => {
+  let isStopping = false;
+  const { server, port } = await listen((exchange) => {
+    setImmediate(() => response(exchange, '', isStopping && exchange.connection.isLatest));
+  });
+  const client = connect(port);
+  let received = '';
+  client.on('data', (text) => {
+    received += String(text);
+  });
+  client.write(GET.repeat(33));
+  await until(() => received !== '');
+  isStopping = true;
+  await server.stop(0, 1000);
+  if (!client.closed) await once(client, 'close');
+  assert.equal(received.match(/HTTP\/1\.1 200/g)?.length, 33);
+});
+
+test('2.10 input after the last response is not even parsed', LIMITED, async (t) => {
+  let parsed = 0;
+  const count = () => void parsed++;
+  subscribe('http.server.request.start', count);
+  t.after(() => unsubscribe('http.server.request.start', count));
+  let socket: Socket | undefined;
+  const { port } = await listen((exchange) => {
+    socket = exchange.req.socket;
+    response(exchange, '', true);
+  });
+  const client = track(connectTcp({ port, host: '127.0.0.1', allowHalfOpen: true })).resume();
+  // This is more than the kernel delivers at once.
+  client.on('error', () => {}).on('end', () => client.end(GET.repeat(20_000)));
+  client.write(GET);
+  await until(() => socket !== undefined);
+  await once(socket!, 'close');
+  assert.equal(parsed, 1);
+});
 
 test('6.2 clients that reconnect all the time do not delay a stop', LIMITED, async () => {
   let served = 0;
