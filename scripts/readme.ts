@@ -72,27 +72,32 @@ function settingTable(): string {
 /** Returns docs/design.md with the files of each claim up to date. */
 export function withFiles(design: string): string {
   const described = new Set<string>();
-  const rows = CLAIMS.flatMap(([claim, patterns]) => {
-    const files = patterns.split(' ').flatMap((pattern) => {
-      const found = globSync(pattern, { cwd: SRC }).sort();
-      if (found.length === 0) throw new Error(`src has no file ${pattern}`);
-      return claim === 'The rest' ? found.filter((file) => !described.has(file)) : found;
-    });
-    const texts = files.map((file) => readFileSync(join(SRC, file), 'utf8'));
-    const lines = texts.map((text) => text.split('\n').length - 1);
-    const sum = lines.reduce((total, count) => total + count, 0);
-    const about = rounded(sum, 50).toLocaleString('en');
-    const links = files.map((file) => `[\`${file}\`](../src/${file})`);
-    if (claim === 'The rest') return [`**${claim}** (${about} lines): ${links.join(', ')}`];
-    const items = files.map((file, i) => {
-      const text = described.has(file) ? '' : ` ${firstSentence(texts[i]!)}`;
+  const rows = Object.entries(CLAIMS).flatMap(([claim, patterns]) => {
+    const files = patterns.split(' ').flatMap(filesOf);
+    const items = files.map((file) => {
+      const text = described.has(file) ? '' : ` ${firstSentence(source(file))}`;
       described.add(file);
-      return `- ${links[i]} (${rounded(lines[i]!, 10)})${text}`;
+      return `- ${linkTo(file)} (${rounded(lineCount([file]), 10)})${text}`;
     });
-    return [`**${claim}** (${about} lines)\n`, ...items, ''];
+    return [`**${claim}** (${about(files)})\n`, ...items, ''];
   });
-  return replace(design, 'files', rows.join('\n'));
+  const rest = filesOf('**/*.{js,ts,html}').filter((file) => !described.has(file));
+  const last = `**The rest** (${about(rest)}): ${rest.map(linkTo).join(', ')}`;
+  return replace(design, 'files', [...rows, last].join('\n'));
 }
+
+function filesOf(pattern: string): readonly string[] {
+  const found = globSync(pattern, { cwd: SRC }).sort();
+  if (found.length === 0) throw new Error(`src has no file ${pattern}`);
+  return found;
+}
+
+const source = (file: string) => readFileSync(join(SRC, file), 'utf8');
+const linkTo = (file: string) => `[\`${file}\`](../src/${file})`;
+const lineCount = (files: readonly string[]) =>
+  files.reduce((sum, file) => sum + source(file).split('\n').length - 1, 0);
+const about = (files: readonly string[]) =>
+  `${rounded(lineCount(files), 50).toLocaleString('en')} lines`;
 
 /** Up to the next step, so that not every change of src changes the page. */
 function rounded(lines: number, step: number): number {
@@ -107,25 +112,16 @@ function firstSentence(text: string): string {
 }
 
 /** The files that a reader must trust for each claim, in the order of reading. */
-const CLAIMS = [
-  [
-    'Who gets in',
+const CLAIMS = {
+  'Who gets in':
     'routes.ts route.ts pipeline.ts http/router.ts http/message.ts auth/*.ts api/access.ts http/body.ts http/media.ts http/form.ts',
-  ],
-  [
-    'No acknowledged write is lost, no update overwrites another',
+  'No acknowledged write is lost, no update overwrites another':
     'user.ts api/users.ts api/preconditions.ts api/failures.ts store/*.ts',
-  ],
-  [
-    'Nobody is locked out, and no client ends the process',
+  'Nobody is locked out, and no client ends the process':
     'server/*.ts http/exchange.ts auth/limiter.ts http/address.ts http/form.ts http/body.ts',
-  ],
-  [
-    'Nothing leaks',
+  'Nothing leaks':
     'http/errors.ts api/failures.ts http/reply.ts ops/*.ts docs.ts docs.html config.ts',
-  ],
-  ['The rest', '**/*.{js,ts,html}'],
-] as const;
+};
 
 /** Runs the commands of all blocks in one shell and puts each output below its command. */
 async function replay(blocks: readonly string[]): Promise<string[]> {
@@ -137,28 +133,23 @@ async function replay(blocks: readonly string[]): Promise<string[]> {
     stdio: ['pipe', 'pipe', 'inherit'],
   });
   shell.stdout.setEncoding('utf8');
-  const play = async (block: string) => {
-    let result = '';
-    for (const [, command = ''] of block.matchAll(/^\$ (.*)/gm)) {
-      const here = command
-        .replaceAll('localhost:3000', `localhost:${port}`)
-        .replaceAll('service.log', `${folder}/service.log`);
-      shell.stdin.write(`${here}\necho; echo ${END}\n`);
-      let output = '';
-      while (!output.endsWith(`\n${END}\n`)) output += (await once(shell.stdout, 'data'))[0];
-      const text = output
-        .slice(0, -END.length - 2)
-        .replaceAll('\r', '')
-        .trimEnd();
-      result += `$ ${command}\n${text === '' ? '' : `${text}\n`}`;
-    }
-    return result
-      .replaceAll(`localhost:${port}`, 'localhost:3000')
-      .replaceAll(`${folder}/`, 'data/');
-  };
+  const results: string[] = [];
   try {
-    const results: string[] = [];
-    for (const block of blocks) results.push(await play(block));
+    for (const block of blocks) {
+      let result = '';
+      for (const [, command = ''] of block.matchAll(/^\$ (.*)/gm)) {
+        const here = command
+          .replaceAll('localhost:3000', `localhost:${port}`)
+          .replaceAll('service.log', `${folder}/service.log`);
+        shell.stdin.write(`${here}\necho; echo ${END}\n`);
+        let output = '';
+        while (!output.endsWith(`\n${END}\n`)) output += (await once(shell.stdout, 'data'))[0];
+        const text = output.slice(0, -END.length - 2).trimEnd();
+        result += `$ ${command}\n${text === '' ? '' : `${text}\n`}`;
+      }
+      const shown = result.replaceAll('\r', '').replaceAll(`${folder}/`, 'data/');
+      results.push(shown.replaceAll(`localhost:${port}`, 'localhost:3000'));
+    }
     return results;
   } finally {
     shell.stdin.end('kill $(jobs -p) 2>/dev/null; wait\n');

@@ -1,7 +1,7 @@
 // Measurements in docs/results/ and docs/performance.md, each with its command, commit and date.
 // `node scripts/results.ts` prints how many commits have touched src since each was measured.
 import { execFileSync } from 'node:child_process';
-import { globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -22,15 +22,10 @@ export function publish({ name, page, command, conditions, text }: Measurement):
   const date = new Date().toISOString().slice(0, 10);
   const facts = `\`${command}\` on commit ${git('rev-parse', '--short=7', 'HEAD')}, ${date}`;
   const result = `${facts}: ${conditions}.\n\n${text}\n`;
-  if (page !== undefined) {
-    putInto(page, name, result);
+  if (page === undefined) {
+    writeFileSync(join(FOLDER, `${name}.md`), result);
     return;
   }
-  mkdirSync(FOLDER, { recursive: true });
-  writeFileSync(join(FOLDER, `${name}.md`), result);
-}
-
-function putInto(page: string, name: string, result: string): void {
   const path = join(ROOT, page);
   const old = readFileSync(path, 'utf8');
   const place = new RegExp(`(<!-- results ${name} -->\n).*?(<!-- /results -->)`, 's');

@@ -81,18 +81,6 @@ describe('dist/main.cjs and dist/start.cjs', () => {
     });
   }
 
-  test('9.7 on an older node the program prints one line with the required version', () => {
-    const preload = join(folder, 'older.cjs');
-    const versions = "Object.defineProperty(process, 'versions', { value: { node: '22.9.0' } })";
-    writeFileSync(preload, versions);
-    const { status, stdout, stderr } = run({}, '--require', preload);
-    assert.equal(
-      stderr,
-      'notes-users needs Node 24 or newer, and this is Node 22.9.0. Install one from https://nodejs.org.\n',
-    );
-    assert.deepEqual([status, stdout], [1, '']);
-  });
-
   test('imported, the library starts nothing and exports only `start`', async () => {
     assert.deepEqual(Object.keys(await import(library)).sort(), [
       'default',

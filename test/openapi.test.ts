@@ -11,7 +11,7 @@ import fc from 'fast-check';
 import { MEDIA_TYPES } from '../src/http/media.ts';
 import type { Route } from '../src/route.ts';
 import { routes } from '../src/routes.ts';
-import { FIELDS, isValid, parseChange, parseNewUser } from '../src/user.ts';
+import { FIELDS, parseChange, parseNewUser } from '../src/user.ts';
 import {
   COMMON_HEADERS,
   DOCUMENT,
@@ -21,8 +21,6 @@ import {
   TRANSPORT_STATUSES,
   UNROUTED_STATUSES,
 } from './support/openapi.ts';
-
-const isEmail = (value: unknown) => isValid('email', value);
 
 const ROOT = join(import.meta.dirname, '..');
 const PATH = join(ROOT, 'openapi.json');
@@ -106,19 +104,6 @@ describe('generators and viewers', () => {
     }
   });
 
-  test('8.1 no operation repeats a status of any request or a header of every response', () => {
-    const names = [...Object.keys(COMMON_HEADERS), 'content-length', 'connection'];
-    for (const [key, { responses, requestBody }] of operations()) {
-      const own = requestBody ? [413] : [];
-      for (const [status, response] of Object.entries(responses!)) {
-        const isTransport = TRANSPORT_STATUSES.includes(Number(status));
-        assert.ok(!isTransport || own.includes(Number(status)), `${key} ${status}`);
-        const headers = Object.keys(resolve(response).headers ?? {});
-        assert.ok(!headers.some((name) => names.includes(name.toLowerCase())), `${key} ${status}`);
-      }
-    }
-  });
-
   test('8.1 patterns have only escapes that every engine accepts', () => {
     const patterns = Array.from(TEXT.matchAll(/"pattern": (".*")/g), ([, json]) =>
       JSON.parse(json!),
@@ -158,14 +143,6 @@ describe('generators and viewers', () => {
     }
   });
 
-  test('8.1 no schema is named like the Go constructor of another', () => {
-    const names = Object.keys(DOCUMENT.components!.schemas!);
-    assert.deepEqual(
-      names.filter((name) => names.includes(name.replace(/^New/, '')) && /^New/.test(name)),
-      [],
-    );
-  });
-
   test('8.1 the schema of the document itself allows the members that it does not list', () => {
     assert.equal(fault(DOCUMENT.components!.schemas!.Description!, JSON.parse(TEXT)), undefined);
     assert.equal(DOCUMENT.components!.schemas!.Description!.additionalProperties, true);
@@ -181,28 +158,19 @@ function operations(): [string, JsonObject][] {
   );
 }
 
-describe('redocly lint, with its recommended rules', () => {
-  test('finds no error and no warning', () => {
-    const text = lint();
-    const { totals } = JSON.parse(text);
-    assert.deepEqual(totals, { errors: 0, warnings: 0, ignored: 0 }, text);
-  });
-});
-
-function lint(): string {
+test('redocly lint, with its recommended rules, finds no error and no warning', () => {
   const cli = createRequire(import.meta.url).resolve('@redocly/cli/bin/cli.js');
-  return execFileSync(process.execPath, [cli, 'lint', '--format=json', PATH], {
+  const text = execFileSync(process.execPath, [cli, 'lint', '--format=json', PATH], {
     encoding: 'utf8',
     env: { REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' },
     stdio: ['ignore', 'pipe', 'ignore'],
   });
-}
+  const { totals } = JSON.parse(text);
+  assert.deepEqual(totals, { errors: 0, warnings: 0, ignored: 0 }, text);
+});
 
 describe('validation and the schemas agree', () => {
-  const { UserFields, UserChange, Email } = DOCUMENT.components!.schemas as Record<
-    string,
-    JsonObject
-  >;
+  const { UserFields, UserChange } = DOCUMENT.components!.schemas!;
 
   // Texts near the edges of the rules: lengths, code points of two units, and refused characters.
   const unit = fc.constantFrom('a', 'é', '😀', '@', ' ', '\t', '\0', '\x7f', '\u0085', '\u2028');
@@ -212,28 +180,26 @@ describe('validation and the schemas agree', () => {
     .tuple(few, fc.constantFrom('a', '😀'), fc.integer({ min: 94, max: 101 }))
     .map(([start, filler, length]) => [...start, ...Array(length).fill(filler)]);
   const text = fc.oneof(few, long).map((parts) => parts.join(''));
-  const right = fc.tuple(fc.string({ minLength: 1 }), fc.string({ minLength: 1 }));
-  const email = fc.oneof(
-    text,
-    fc.emailAddress(),
-    right.map(([a, b]) => `${a}@${b}`),
+  const value = fc.oneof(
+    { weight: 4, arbitrary: text },
+    { weight: 2, arbitrary: fc.emailAddress() },
+    { weight: 2, arbitrary: fc.tuple(text, text).map(([a, b]) => `${a}@${b}`) },
+    fc.jsonValue(),
   );
-  const value = fc.oneof({ weight: 5, arbitrary: email }, text, fc.jsonValue());
   const body = fc.oneof(
     { weight: 5, arbitrary: fc.record({ name: value, email: value }, { requiredKeys: [] }) },
     { weight: 3, arbitrary: fc.record({ name: text, email: fc.emailAddress(), id: value }) },
     fc.jsonValue(),
   );
 
-  for (const { what, isValid, schema, values } of [
-    { what: 'a new user', isValid: doesNotThrow(parseNewUser), schema: UserFields, values: body },
-    { what: 'a change', isValid: doesNotThrow(parseChange), schema: UserChange, values: body },
-    { what: 'an email', isValid: isEmail, schema: Email, values: email },
-  ] as readonly Agreement[]) {
+  for (const [what, parse, schema] of [
+    ['a new user', parseNewUser, UserFields],
+    ['a change', parseChange, UserChange],
+  ] as [string, (value: unknown) => unknown, JsonObject][]) {
     test(`for ${what}`, () => {
       const verdicts = new Set<boolean>();
-      const agree = fc.property(values.filter(isWellFormed), (given) => {
-        const isAccepted = isValid(given);
+      const agree = fc.property(body.filter(isWellFormed), (given) => {
+        const isAccepted = doesNotThrow(() => parse(given));
         verdicts.add(isAccepted);
         assert.equal(fault(schema, given) === undefined, isAccepted);
       });
@@ -248,20 +214,11 @@ function isWellFormed(value: unknown): boolean {
   return !/\\ud[89a-f]/.test(JSON.stringify(value) ?? '');
 }
 
-interface Agreement {
-  readonly what: string;
-  readonly isValid: (value: unknown) => boolean;
-  readonly schema: JsonObject;
-  readonly values: fc.Arbitrary<unknown>;
-}
-
-function doesNotThrow(parse: (value: unknown) => unknown): (value: unknown) => boolean {
-  return (value) => {
-    try {
-      parse(value);
-      return true;
-    } catch {
-      return false;
-    }
-  };
+function doesNotThrow(act: () => unknown): boolean {
+  try {
+    act();
+    return true;
+  } catch {
+    return false;
+  }
 }

@@ -48,29 +48,19 @@ test('zizmor finds no problem in the workflows, and finds an action that is not 
   assert.match(audit([wrong]).stdout, /unpinned-uses/);
 });
 
-test('a release publishes only after every job that checks', () => {
+test('a release publishes only after the jobs that check', () => {
   const text = readFileSync(join(ROOT, '.github/workflows/release.yml'), 'utf8');
   const [, jobsText = ''] = text.split(/^jobs:$/m);
-  const jobs = Array.from(jobsText.matchAll(/^ {2}(\w+):\n((?: {4}.*\n|\n)+)/gm), (match) => {
-    const [, name = '', body = ''] = match;
-    const [, needs = ''] = /^ {4}needs: (.*)$/m.exec(body) ?? [];
-    return { name, needs: needs.match(/\w+/g) ?? [], canPublish: /: write\b/.test(body) };
-  });
-  const earlier = (name: string): string[] =>
-    jobs
-      .filter((job) => job.name === name)
-      .flatMap(({ needs }) => [...needs, ...needs.flatMap(earlier)]);
-  const checks = jobs.filter(({ canPublish }) => !canPublish).map(({ name }) => name);
-  const publishers = jobs.filter(({ canPublish }) => canPublish).map(({ name }) => name);
+  const jobs = jobsText.matchAll(/^ {2}(\w+):\n(?: {4}needs: (.*)\n)?/gm);
   assert.deepEqual(
-    [checks, publishers],
+    Array.from(jobs, ([, name, needs]) => [name, needs]),
     [
-      ['test', 'build'],
-      ['image', 'package'],
+      ['test', undefined],
+      ['build', 'test'],
+      ['image', '[test, build]'],
+      ['package', 'image'],
     ],
   );
-  for (const name of publishers) {
-    const missing = checks.filter((check) => !earlier(name).includes(check));
-    assert.deepEqual(missing, [], name);
-  }
+  const [checking = ''] = text.split(/^ {2}image:$/m);
+  assert.doesNotMatch(checking, /: write\b/); // Only a job that can write can publish.
 });

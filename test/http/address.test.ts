@@ -1,8 +1,6 @@
 // The address of a client, and the keys of its failure counters.
 import assert from 'node:assert/strict';
-import { isIP } from 'node:net';
 import { describe, test } from 'node:test';
-import fc from 'fast-check';
 import {
   clientAddress,
   counterKeys,
@@ -94,17 +92,6 @@ describe('the client’s address', () => {
   for (const [socket, address] of PLAIN) {
     test(`"${socket}" is ${address}`, () => assert.equal(plainAddress(socket), address));
   }
-
-  test('the entry is that of a split list', () => {
-    const entry = fc.constantFrom('', ' ', '192.0.2.1', '2001:db8::1', 'unknown');
-    const entries = fc.array(entry, { maxLength: 6 });
-    const isEqual = (list: readonly string[], proxies: number) => {
-      const address = list.at(-proxies)?.trim() ?? '';
-      const expected = isIP(address) ? address : SOCKET;
-      assert.equal(clientAddress(SOCKET, list.join(','), proxies), expected);
-    };
-    fc.assert(fc.property(entries, fc.integer({ min: 1, max: 7 }), isEqual));
-  });
 });
 
 describe('the keys of counters', () => {

@@ -39,20 +39,6 @@ function assertSame(text: string): void {
 /** Returns the forms in a text: two spaces or a line break separate them. */
 const formsOf = (texts: string) => texts.trim().split(/ {2,}|\n +/);
 
-describe('3.14 the examples of the rule', () => {
-  for (const [text, form] of [
-    ['a[b][c]=x', { a: { b: { c: 'x' } } }],
-    ['a[]=x&a[]=y', { a: ['x', 'y'] }],
-    ['a[1]=y&a[0]=x', { a: ['x', 'y'] }],
-    ['a=x&a=y', { a: ['x', 'y'] }],
-    ['a[][b]=x&a[][c]=y', { a: [{ b: 'x', c: 'y' }] }],
-    ['a[][]=x', { a: ['x'] }],
-    ['=x', {}],
-  ] as const) {
-    test(`3.14 ${text}`, () => assert.deepStrictEqual(parseForm(text), form));
-  }
-});
-
 /** Accepted forms, by what they are about. */
 const ACCEPTED = {
   'plain names': `
@@ -151,7 +137,7 @@ function isRefused(text: string): boolean {
     return false;
   } catch (err) {
     assert.ok(err instanceof HttpError, text);
-    assert.equal(err.status, 400, text);
+    assert.equal(err.status, err.message === SENTENCES.parameters ? 413 : 400, text);
     assert.ok(Object.values(SENTENCES).includes(err.message), err.message);
     return true;
   }
@@ -255,10 +241,13 @@ describe('3.15 limits of a form', () => {
     const message = SENTENCES[limit as keyof typeof SENTENCES];
     for (const text of forms) {
       test(`3.15 ${text.length} characters return ${status}: ${text.slice(0, 40)}`, () => {
-        const refuse = () =>
-          assert.throws(() => parseForm(text), { name: 'HttpError', status, message });
-        const { allocated } = leastMemoryOf(refuse);
-        assert.ok(allocated < 200_000 + text.length * ALLOCATED_BYTES_PER_BODY_BYTE);
+        assert.throws(() => parseForm(text), { name: 'HttpError', status, message });
+        // V8 counts in pages of 256 KiB.
+        const copies = Math.ceil(20_000 / text.length);
+        const all = Array(copies).fill(text);
+        const { allocated } = leastMemoryOf(() => all.map(isRefused));
+        const most = ALLOCATED_BYTES + text.length * ALLOCATED_BYTES_PER_BODY_BYTE;
+        assert.ok(allocated < copies * most);
       });
     }
   }
@@ -335,39 +324,15 @@ function memoryOf(make: () => unknown) {
   };
 }
 
-describe('3.17 names of Object.prototype', () => {
-  const names = ['__proto__', 'constructor', 'prototype', 'toString', 'a', '', '0'];
-  const segments = names.flatMap((name) => [name, `${name}[a]`, `${name}[]`]);
-  const forms = segments
-    .flatMap((x) =>
-      names.flatMap((y) => names.map((z) => `${x}[${y}][${z}]=bad&${x}[c]=bad&b[${z}][bad]=x`)),
-    )
-    .concat(names.map((name) => `${name}=bad&x[${name}]=bad`))
-    .filter((text) => !isRefused(text));
-
-  test('3.17 no form reaches a prototype', () => {
-    assert.ok(forms.length > 200, String(forms.length));
-    for (const text of forms) assertPlain(parseForm(text), text);
-    assert.deepEqual(Reflect.ownKeys({}), []);
-    assert.equal('bad' in {}, false);
-  });
-
-  test('3.17 without __proto__, as with --disable-proto=delete, it ignores the same names', () => {
-    const results = JSON.stringify(forms.map(parseForm));
-    const own = Object.getOwnPropertyDescriptor(Object.prototype, '__proto__')!;
-    Reflect.deleteProperty(Object.prototype, '__proto__');
-    try {
-      assert.equal(JSON.stringify(forms.map(parseForm)), results);
-    } finally {
-      Object.defineProperty(Object.prototype, '__proto__', own);
-    }
-  });
+test('3.17 without __proto__, as with --disable-proto=delete, it ignores the same names', () => {
+  const forms = formsOf(ACCEPTED['names of Object.prototype']);
+  const results = JSON.stringify(forms.map(parseForm));
+  const own = Object.getOwnPropertyDescriptor(Object.prototype, '__proto__')!;
+  Reflect.deleteProperty(Object.prototype, '__proto__');
+  try {
+    assert.equal(JSON.stringify(forms.map(parseForm)), results);
+  } finally {
+    Object.defineProperty(Object.prototype, '__proto__', own);
+  }
+  assert.equal('bad' in {}, false);
 });
-
-function assertPlain(value: unknown, text: string): void {
-  if (typeof value !== 'object' || value === null) return;
-  const prototype = Array.isArray(value) ? Array.prototype : Object.prototype;
-  assert.equal(Object.getPrototypeOf(value), prototype, text);
-  assert.ok(!Object.hasOwn(value, '__proto__') && !Object.hasOwn(value, 'constructor'), text);
-  for (const inner of Object.values(value)) assertPlain(inner, text);
-}

@@ -6,6 +6,7 @@ import http from 'node:http';
 import { after, describe, mock, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
+import type { Services } from '../../src/route.ts';
 import { Peer, readResponses } from './peer.ts';
 
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
@@ -19,12 +20,7 @@ mock.timers.enable({ apis: ['setInterval'] });
 const { Listener } = await import('../../src/server/listener.ts');
 const { REASONS } = await import('../../src/server/connection.ts');
 const { Pipeline } = await import('../../src/pipeline.ts');
-const { Credential } = await import('../../src/auth/credential.ts');
-const { Tokens } = await import('../../src/auth/jwt.ts');
-const { FailureLimiter } = await import('../../src/auth/limiter.ts');
-const { compress } = await import('../../src/http/static.ts');
 const { text } = await import('../../src/http/reply.ts');
-const { openStore } = await import('../../src/store/index.ts');
 after(() => mock.reset());
 
 const UNREAD_MS = 60_000;
@@ -114,16 +110,6 @@ const pieces = (hasEnd: boolean) => {
   };
 };
 const common = { access: 'none', accepts: [], returns: [], summary: '' } as const;
-const now = () => clock.ms;
-const store = await openStore(
-  { engine: 'sqlite', path: ':memory:', autocheckpoint: true },
-  {
-    ...{ poolSize: 1, timeoutMs: 1_000, now, debug: () => {}, info: () => {} },
-    ...{ onUnavailable: () => {}, onAvailable: () => {}, onFatal: () => {} },
-  },
-);
-after(() => store.close());
-const document = await compress(Buffer.from('{}'), 'application/json');
 const pipeline = new Pipeline({
   routes: {
     'GET /now': { ...common, handle: () => text(200, 'now') },
@@ -133,13 +119,8 @@ const pipeline = new Pipeline({
     'GET /broken': { ...common, handle: () => ({ status: 200, type: 'a/b', body: pieces(false) }) },
     'POST /body': { ...common, accepts: ['json'], handle: ({ body }) => text(200, `${body}`) },
   },
-  services: {
-    ...{ store, note: '', openapi: document, docs: document, protectUsers: false, trustProxy: 0 },
-    credential: new Credential({ user: 'a', password: 'b', name: 'c' }),
-    tokens: new Tokens({ id: 'a', name: 'c' }, ['d'], now),
-    limiter: new FailureLimiter(60, now),
-  },
-  ...{ bodyLimitBytes: 1_000, corsOrigin: undefined, now },
+  services: { protectUsers: false, trustProxy: 0 } as Services, // No handler uses another.
+  ...{ bodyLimitBytes: 1_000, corsOrigin: undefined, now: () => clock.ms },
   isStopping: () => isStopping,
   begin: () => {},
   record: () => {},

@@ -1,5 +1,5 @@
 // The ledger as a model: random clients come, hold, wait and leave, and an independent statement of rule 6.17
-// says whom the ledger may close. EVENTS sets the number of commands, and FAST_CHECK_SEED repeats a run.
+// says whom the ledger may close. EVENTS sets the number of events, and FAST_CHECK_SEED repeats a run.
 import assert from 'node:assert/strict';
 import { mock, test } from 'node:test';
 import fc from 'fast-check';
@@ -15,7 +15,7 @@ type Ledger<T extends Holder> = InstanceType<typeof Ledger<T>>;
 
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
 const EVENTS = Number(process.env.EVENTS ?? 20_000);
-const COMMANDS = 200; // of one run at most; fast-check makes half as many on average
+const MAX_EVENTS = 200; // of one run; fast-check makes half as many on average
 const FREE = 1 - 1 / 64; // Closing stops when charges and connections are below this part of their limits.
 
 // Few addresses, so that they share networks: three of IPv4, three of one /48 in two /64s, and one of another.
@@ -49,203 +49,125 @@ class Client implements Holder {
   }
 }
 
-interface Model {
+class Model {
   readonly limits: LedgerLimits;
-  nowMs: number;
-  heldBytes: number;
-  clients: Client[]; // in the order of their arrival
-}
-
-interface Real {
   readonly ledger: Ledger<Client>;
-  readonly microtasks: (() => void)[]; // that the ledger has queued
-}
+  nowMs = 0;
+  heldBytes = 0;
+  clients: Client[] = []; // in the order of their arrival
 
-type Command = fc.Command<Model, Real>;
-
-/** A command on one of the clients. Fast-check shows it as `toString` says. */
-class OnClient implements Command {
-  readonly #name: string;
-  readonly #index: number;
-  readonly #act: (client: Client, model: Model, real: Real) => void;
-
-  constructor(
-    name: string,
-    index: number,
-    act: (client: Client, model: Model, real: Real) => void,
-  ) {
-    this.#name = name;
-    this.#index = index;
-    this.#act = act;
+  constructor(limits: LedgerLimits) {
+    microtasks = [];
+    this.limits = limits;
+    this.ledger = new Ledger<Client>(limits, () => this.nowMs);
   }
 
-  check({ clients }: Readonly<Model>): boolean {
-    return clients.length > 0;
+  accept(address: string): Client {
+    const client = new Client(this.ledger, address, this.nowMs);
+    this.ledger.add(client);
+    this.clients.push(client);
+    this.#hold(client, this.limits.connectionBytes);
+    return client;
   }
 
-  run(model: Model, real: Real): void {
-    this.#act(model.clients[this.#index % model.clients.length]!, model, real);
-    checkSums(model, real);
+  charge(client: Client, bytes: number): void {
+    this.ledger.charge(client, bytes);
+    this.#hold(client, bytes);
   }
 
-  toString(): string {
-    return `${this.#name} #${this.#index}`;
-  }
-}
-
-class Accept implements Command {
-  readonly #address: string;
-  constructor(address: string) {
-    this.#address = address;
+  refund(client: Client, most: number): void {
+    const bytes = Math.min(most, client.ownBytes - this.limits.connectionBytes);
+    this.ledger.refund(client, bytes);
+    this.#hold(client, -bytes);
   }
 
-  check(): boolean {
-    return true;
+  #hold(client: Client, bytes: number): void {
+    client.ownBytes += bytes;
+    this.heldBytes += bytes;
   }
 
-  run(model: Model, real: Real): void {
-    const client = new Client(real.ledger, this.#address, model.nowMs);
-    real.ledger.add(client);
-    add(model, client, model.limits.connectionBytes);
-    model.clients.push(client);
-    checkSums(model, real);
+  /** The client makes progress: our wait for it begins anew. */
+  progress(client: Client): void {
+    client.waitingSinceMs = this.nowMs;
   }
 
-  toString(): string {
-    return `accept ${this.#address}`;
-  }
-}
-
-/** Time passes, and the microtasks run: the only moment at which the ledger may close connections. */
-class Turn implements Command {
-  readonly #ms: number;
-  constructor(ms: number) {
-    this.#ms = ms;
+  waitForUs(client: Client): void {
+    client.waitingSinceMs = undefined;
   }
 
-  check(): boolean {
-    return true;
+  leave(client: Client): void {
+    client.close();
+    this.#remove([client]);
   }
 
-  run(model: Model, real: Real): void {
-    const ranks = new Map(model.clients.map((client) => [client, rankOf(client, model)]));
-    const wasFull = !fits(model, 1);
-    for (const run of real.microtasks.splice(0)) run();
-    const closed = model.clients.filter(({ isOpen }) => !isOpen);
-    model.clients = model.clients.filter(({ isOpen }) => isOpen);
-    for (const client of closed) model.heldBytes -= client.ownBytes;
-    checkSums(model, real);
-    assert.ok(fits(model, 1), 'the sum is at most the budget, and there are at most the maximum');
-    if (wasFull) checkChoice(closed, model, ranks);
+  #remove(closed: readonly Client[]): void {
+    this.clients = this.clients.filter((client) => !closed.includes(client));
+    for (const { ownBytes } of closed) this.heldBytes -= ownBytes;
+  }
+
+  /** Time passes, and the microtasks run: the only moment at which the ledger may close connections. */
+  turn(ms: number): void {
+    const ranks = new Map(this.clients.map((client) => [client, this.#rankOf(client)]));
+    const wasFull = !this.#fits(1);
+    for (const run of microtasks.splice(0)) run();
+    const closed = this.clients.filter(({ isOpen }) => !isOpen);
+    this.#remove(closed);
+    assert.ok(this.#fits(1), 'the sum is at most the budget, and there are at most the maximum');
+    if (wasFull) this.#checkChoice(closed, ranks);
     else assert.deepEqual(closed, [], 'nothing is closed while all fit');
-    model.nowMs += this.#ms;
+    this.nowMs += ms;
   }
 
-  toString(): string {
-    return `turn, ${this.#ms} ms`;
+  /** 6.17, from the addresses and by adding up everything anew. */
+  #rankOf(client: Client): number {
+    const least = 2 * this.limits.connectionBytes;
+    const { network, site } = counterKeys(client.address);
+    const bytesOf = (key: 'network' | 'site', value: string | undefined) =>
+      this.clients
+        .filter(({ address }) => value !== undefined && counterKeys(address)[key] === value)
+        .reduce((sum, { ownBytes }) => sum + ownBytes, 0);
+    const bytes = Math.max(bytesOf('network', network), bytesOf('site', site) / 64, least);
+    const since = client.waitingSinceMs;
+    const ms = since === undefined ? 500 : 1_000 + this.nowMs - since;
+    return bytes * Math.max(client.ownBytes, least) * ms;
   }
-}
 
-function add(model: Model, client: Client, bytes: number): void {
-  client.ownBytes += bytes;
-  model.heldBytes += bytes;
-}
-
-function fits({ limits, heldBytes, clients }: Model, share: number): boolean {
-  const { budgetBytes, maxConnections } = limits;
-  return heldBytes <= share * budgetBytes && clients.length <= share * maxConnections;
-}
-
-/** 6.17, from the addresses and by adding up everything anew. */
-function rankOf(client: Client, { clients, nowMs, limits }: Model): number {
-  const least = 2 * limits.connectionBytes;
-  const bytesOf = (isIncluded: (address: string) => boolean) =>
-    clients.reduce((sum, { address, ownBytes }) => sum + (isIncluded(address) ? ownBytes : 0), 0);
-  const { network, site } = counterKeys(client.address);
-  const networkBytes = bytesOf((address) => counterKeys(address).network === network);
-  const siteBytes = bytesOf((address) => site !== undefined && counterKeys(address).site === site);
-  const ms = client.waitingSinceMs === undefined ? 500 : 1_000 + nowMs - client.waitingSinceMs;
-  return Math.max(networkBytes, siteBytes / 64, least) * Math.max(client.ownBytes, least) * ms;
-}
-
-/** Those with the greatest ranks were closed, and not one more than necessary. */
-function checkChoice(closed: readonly Client[], model: Model, ranks: Map<Client, number>): void {
-  assert.ok(fits(model, FREE), 'a part of both limits is free');
-  const least = closed.reduce((a, b) => (ranks.get(b)! <= ranks.get(a)! ? b : a));
-  for (const client of model.clients) {
-    assert.ok(
-      ranks.get(client)! <= ranks.get(least)!,
-      `${client.address} stays before ${least.address}`,
-    );
+  #fits(share: number, heldBytes = this.heldBytes, count = this.clients.length): boolean {
+    const { budgetBytes, maxConnections } = this.limits;
+    return heldBytes <= share * budgetBytes && count <= share * maxConnections;
   }
-  const withLeast = {
-    ...model,
-    heldBytes: model.heldBytes + least.ownBytes,
-    clients: [...model.clients, least],
-  };
-  assert.ok(!fits(withLeast, FREE), 'not one is closed more than necessary');
-}
 
-/** The ledger's sums are the model's, and those of the networks are never negative. */
-function checkSums({ heldBytes, clients }: Model, { ledger }: Real): void {
-  assert.equal(ledger.heldBytes, heldBytes);
-  assert.equal(ledger.holders.size, clients.length);
-  for (const { heldBytes: bytes, ownBytes, network, address } of clients) {
-    assert.equal(bytes, ownBytes, address);
-    assert.ok(bytes >= 0 && network.heldBytes >= bytes, address);
-    const { site } = network;
-    assert.ok(!site || site.heldBytes >= network.heldBytes, address);
+  /** Those with the greatest ranks were closed, and not one more than necessary. */
+  #checkChoice(closed: readonly Client[], ranks: ReadonlyMap<Client, number>): void {
+    assert.ok(this.#fits(FREE), 'a part of both limits is free');
+    const least = closed.reduce((a, b) => (ranks.get(b)! <= ranks.get(a)! ? b : a));
+    for (const client of this.clients) {
+      const isRight = ranks.get(client)! <= ranks.get(least)!;
+      assert.ok(isRight, `${client.address} stays before ${least.address}`);
+    }
+    const isNeeded = !this.#fits(FREE, this.heldBytes + least.ownBytes, this.clients.length + 1);
+    assert.ok(isNeeded, 'not one is closed more than necessary');
+  }
+
+  /** The ledger's sums are the model's, and those of the networks are never negative. */
+  checkSums(): void {
+    assert.equal(this.ledger.heldBytes, this.heldBytes);
+    assert.equal(this.ledger.holders.size, this.clients.length);
+    for (const { heldBytes, ownBytes, network, address } of this.clients) {
+      assert.equal(heldBytes, ownBytes, address);
+      assert.ok(heldBytes >= 0 && network.heldBytes >= heldBytes, address);
+      const { site } = network;
+      assert.ok(!site || site.heldBytes >= network.heldBytes, address);
+    }
   }
 }
 
-const index = fc.nat(1_000);
-const commands: fc.Arbitrary<Command>[] = [
-  fc.constantFrom(...ADDRESSES).map((address) => new Accept(address)),
-  fc.constantFrom(...ADDRESSES).map((address) => new Accept(address)),
-  fc.tuple(index, fc.nat(300)).map(
-    ([i, bytes]) =>
-      new OnClient(`charge ${bytes}`, i, (client, model, { ledger }) => {
-        ledger.charge(client, bytes);
-        add(model, client, bytes);
-      }),
-  ),
-  fc.tuple(index, fc.nat(300)).map(
-    ([i, most]) =>
-      new OnClient(`refund ${most}`, i, (client, model, { ledger }) => {
-        const bytes = Math.min(most, client.ownBytes - model.limits.connectionBytes);
-        ledger.refund(client, bytes);
-        add(model, client, -bytes);
-      }),
-  ),
-  index.map(
-    (i) =>
-      new OnClient('progress', i, (client, { nowMs }) => {
-        client.waitingSinceMs = nowMs;
-      }),
-  ),
-  index.map(
-    (i) =>
-      new OnClient('waits for us', i, (client) => {
-        client.waitingSinceMs = undefined;
-      }),
-  ),
-  index.map(
-    (i) =>
-      new OnClient('leave', i, (client, model) => {
-        client.close();
-        model.heldBytes -= client.ownBytes;
-        model.clients = model.clients.filter((other) => other !== client);
-      }),
-  ),
-  fc.nat(5_000).map((ms) => new Turn(ms)),
-];
-
-/** A ledger whose microtasks run when the test says so. */
-function realOf(limits: LedgerLimits, model: { nowMs: number }): Real {
-  microtasks = [];
-  return { ledger: new Ledger<Client>(limits, () => model.nowMs), microtasks };
-}
-
+const ON_CLIENT = ['charge', 'refund', 'progress', 'waitForUs', 'leave'] as const;
+const event = fc.record({
+  name: fc.constantFrom('accept', 'accept', 'turn', ...ON_CLIENT),
+  index: fc.nat(1_000), // of an address, or of a client
+  amount: fc.nat(5_000), // milliseconds or bytes
+});
 const limits = fc.record({
   budgetBytes: fc.integer({ min: 500, max: 10_000 }),
   maxConnections: fc.integer({ min: 2, max: 100 }),
@@ -253,54 +175,37 @@ const limits = fc.record({
 });
 
 test('6.17 the ledger keeps its sums, and closes the greatest products only', () => {
-  const all = fc.commands(commands, { maxCommands: COMMANDS, size: 'max' });
-  let events = 0;
-  const property = fc.property(limits, all, (given, run) => {
-    const model: Model = { limits: given, nowMs: 0, heldBytes: 0, clients: [] };
-    const real = realOf(given, model);
-    fc.modelRun(() => ({ model, real }), run);
-    new Turn(0).run(model, real);
-    for (const client of model.clients.splice(0)) client.close();
-    assert.equal(real.ledger.heldBytes, 0, 'charges return to 0');
-    events += [...run].length;
+  const all = fc.array(event, { maxLength: MAX_EVENTS, size: 'max' });
+  const property = fc.property(limits, all, (given, events) => {
+    const model = new Model(given);
+    for (const { name, index, amount } of events) {
+      const client = model.clients[index % model.clients.length];
+      if (name === 'accept') model.accept(ADDRESSES[index % ADDRESSES.length]!);
+      else if (name === 'turn') model.turn(amount);
+      else if (client !== undefined) model[name](client, amount % 300);
+      model.checkSums();
+    }
+    model.turn(0);
+    for (const client of model.clients) client.close();
+    assert.equal(model.ledger.heldBytes, 0, 'charges return to 0');
   });
-  fc.assert(property, { seed: SEED, numRuns: Math.ceil(EVENTS / (COMMANDS / 2)) });
-  console.log(`# ledger: ${events} events, seed ${SEED}`);
+  fc.assert(property, { seed: SEED, numRuns: Math.ceil(EVENTS / (MAX_EVENTS / 2)) });
+  console.log(`# ledger: seed ${SEED}`);
 });
-
-/** A ledger of one run, for the claim below. */
-function ledgerOf(maxConnections: number, budgetBytes = Number.MAX_SAFE_INTEGER) {
-  const clock = { nowMs: 0 };
-  const { ledger, microtasks } = realOf(
-    { budgetBytes, maxConnections, connectionBytes: 100 },
-    clock,
-  );
-  const accept = (address: string) => {
-    const client = new Client(ledger, address, clock.nowMs);
-    ledger.add(client);
-    return client;
-  };
-  const turn = (ms = 0) => {
-    for (const run of microtasks.splice(0)) run();
-    clock.nowMs += ms;
-  };
-  return { ledger, clock, accept, turn };
-}
 
 const full = fc.record({
   size: fc.integer({ min: 64, max: 200 }), // connections that fill the ledger
   isBytes: fc.boolean(), // whether the budget or the maximum is the limit
-  ms: fc.integer({ min: 1, max: 200 }),
 });
 
 // Few random runs of the model have enough networks of a /48 to notice.
 test('6.17 a /48 gains nothing by its many networks', () => {
-  const property = fc.property(full, ({ size, isBytes, ms }) => {
-    const { accept, turn } = isBytes ? ledgerOf(size * 2, size * 100) : ledgerOf(size);
-    const other = accept('2001:db8:2:1::1');
-    turn();
-    for (let i = 0; i < 5 * size; i++) accept(`2001:db8:1:${i.toString(16)}::1`);
-    turn(ms);
+  const property = fc.property(full, ({ size, isBytes }) => {
+    const [budgetBytes, maxConnections] = isBytes ? [size * 100, size * 2] : [1e9, size];
+    const model = new Model({ budgetBytes, maxConnections, connectionBytes: 100 });
+    const other = model.accept('2001:db8:2:1::1');
+    for (let i = 0; i < 5 * size; i++) model.accept(`2001:db8:1:${i.toString(16)}::1`);
+    for (const run of microtasks) run();
     assert.ok(other.isOpen);
   });
   fc.assert(property, { seed: SEED, numRuns: Math.ceil(EVENTS / 200) });

@@ -80,7 +80,6 @@ export interface Response {
   readonly status: number;
   readonly id: string; // X-Request-Id
   readonly isLast: boolean; // Connection: close
-  readonly body: string;
   readonly isComplete: boolean;
 }
 
@@ -100,37 +99,32 @@ export function readResponses(output: string, hasEnded: boolean, isHead: (id: st
     const field = (name: string) => new RegExp(`^${name}: (.*)$`, 'im').exec(head)?.[1]?.trim();
     const id = field('x-request-id') ?? '';
     const isLast = field('connection') === 'close';
-    const after = rest.slice(end + 4);
-    const length = status === 204 || status === 304 || isHead(id) ? '0' : field('content-length');
-    let body: string;
+    rest = rest.slice(end + 4);
     let isComplete: boolean;
+    const length = status === 204 || status === 304 || isHead(id) ? '0' : field('content-length');
     if (length !== undefined) {
-      body = after.slice(0, Number(length));
-      isComplete = body.length === Number(length);
-      rest = after.slice(body.length);
+      isComplete = rest.length >= Number(length);
+      rest = rest.slice(Number(length));
     } else if (field('transfer-encoding') === 'chunked') {
-      ({ body, isComplete, rest } = unchunk(after));
+      [rest, isComplete] = afterChunks(rest);
     } else {
-      body = after;
       isComplete = hasEnded;
       rest = '';
     }
-    responses.push({ status, id, isLast, body, isComplete });
+    responses.push({ status, id, isLast, isComplete });
     if (!isComplete) break;
   }
   return { responses, rest };
 }
 
-function unchunk(text: string) {
-  let body = '';
+/** Returns what follows the last chunk, and whether that has arrived. */
+function afterChunks(text: string): [rest: string, isComplete: boolean] {
   let rest = text;
   for (;;) {
     const [line, size] = /^([0-9a-f]+)\r\n/.exec(rest) ?? [];
-    if (line === undefined) return { body, isComplete: false, rest: '' };
+    if (line === undefined) return ['', false];
     const length = Number.parseInt(size!, 16);
-    if (length === 0)
-      return { body, isComplete: rest.startsWith('0\r\n\r\n'), rest: rest.slice(5) };
-    body += rest.slice(line.length, line.length + length);
+    if (length === 0) return [rest.slice(5), rest.startsWith('0\r\n\r\n')];
     rest = rest.slice(line.length + length + 2);
   }
 }
