@@ -281,8 +281,9 @@ export class Connection implements Holder, Carrier {
     // Node 26 keeps the descriptor of a socket that is reset after its end.
     if (hasRequest && socket === this.#transport && !socket.writableEnded) socket.resetAndDestroy();
     else socket.destroy();
-    // Node frees the requests now. By itself, it would first read all other sockets that are readable.
-    socket.emit('close');
+    // Node frees the requests and the parser now. By itself, it would first read all other sockets that are
+    // readable. Input that is still buffered must not reach the parser: the next connection gets it.
+    socket.removeAllListeners('data').removeAllListeners('end').emit('close');
   }
 
   /** Call it once the socket has closed. */
