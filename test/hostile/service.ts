@@ -1,5 +1,4 @@
-// A process in a memory control group: the service with the flags of the image's entry point, `npm start`, or bare
-// node:http.
+// The service in a memory control group, with the flags of the image's entry point or as `npm start`.
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -14,12 +13,12 @@ import type { Endpoint } from './honest.ts';
 const ROOT = join(import.meta.dirname, '../..');
 const CLOSE_WAIT = '08'; // in /proc/net/tcp
 
-type Form = 'image' | 'npm start' | 'bare';
-export type Settings = Readonly<Record<string, string>>;
+type Form = 'image' | 'npm start';
+type Settings = Readonly<Record<string, string>>;
 
 export class Service implements Endpoint {
   readonly port: number;
-  readonly adminPort: number; // 0: none
+  readonly adminPort: number;
   readonly isTls: boolean;
   readonly #group: MemoryGroup;
   readonly #child: Child;
@@ -37,7 +36,7 @@ export class Service implements Endpoint {
     this.#child = child;
     this.#errors = errors;
     this.port = Number(new URL(listening.url).port);
-    this.adminPort = Number(listening.adminUrl?.split(':').at(-1) ?? 0);
+    this.adminPort = Number(new URL(listening.adminUrl).port);
     this.isTls = listening.url.startsWith('https:');
     this.#timer = setInterval(() => {
       this.peakBytes = Math.max(this.peakBytes, group.usedBytes);
@@ -64,7 +63,7 @@ export class Service implements Endpoint {
     });
     try {
       const service = new Service(group, child, await listening(child), () => errors);
-      await until(() => form === 'bare' || service.isReady());
+      await until(() => service.isReady());
       return service;
     } catch (err) {
       kill();
@@ -117,7 +116,7 @@ export class Service implements Endpoint {
 }
 
 type Child = ChildProcessByStdio<null, Readable, Readable>;
-type Listening = { readonly url: string; readonly adminUrl?: string };
+type Listening = { readonly url: string; readonly adminUrl: string };
 
 /** Resolves with the line that names its addresses. Later output is dropped. */
 async function listening({ stdout }: Child): Promise<Listening> {
@@ -146,15 +145,10 @@ const COMMANDS: Record<Form, (settings: Settings) => Command> = {
     const text = scripts.start.replace(/\bnode\b/, process.execPath);
     return { command: ['/bin/sh', '-c', text], env: {} };
   },
-  bare: () => {
-    const file = join(import.meta.dirname, 'bare.ts');
-    return { command: [process.execPath, ...HEAP_FLAGS, file], env: {} };
-  },
 };
 
 const DOCKERFILE = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').replaceAll(/\\\n\s*/g, '');
 const [, ...ENTRY]: string[] = JSON.parse(/^ENTRYPOINT (\[.*\])/m.exec(DOCKERFILE)![1]!);
-const HEAP_FLAGS = ENTRY.filter((arg) => /^--max-.*-space/.test(arg));
 
 /** The image's entry point and variables, with this machine's folders. */
 function imageCommand({ DATABASE_URL, TLS_CERT_FILE }: Settings): Command {
