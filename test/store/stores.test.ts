@@ -239,15 +239,11 @@ test('5.2 the write-ahead log shrinks once no reader keeps it', async (t) => {
 });
 
 describe('migrations', () => {
-  test('5.3 both engines have the same versions for the same services, numbered from 1', () => {
+  test('5.3 both engines have the same versions for the same services', () => {
     const [sqlite, postgres] = (['sqlite', 'postgres'] as const).map((engine) =>
       migrations(engine).map(({ version, oldestService }) => ({ version, oldestService })),
     );
     assert.deepEqual(sqlite, postgres);
-    assert.deepEqual(
-      sqlite!.map(({ version }) => version),
-      sqlite!.map((_, i) => i + 1),
-    );
   });
 
   const all = [1, 2, 3].map((version) => ({
