@@ -1,11 +1,10 @@
 // Runs the image: without settings, hardened, stopped, restarted.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir, userInfo } from 'node:os';
-import { join } from 'node:path';
+import { userInfo } from 'node:os';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
+import { newFolder } from '../support/program.ts';
 import { until } from '../support/until.ts';
 import { Container, engine, inspect, NO_IMAGE } from './engine.ts';
 
@@ -86,16 +85,11 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   test('a root-owned bind mount prints one line with the chown to run', {
     skip: userInfo().uid !== 0 && 'needs root, to own the folder',
   }, async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'notes-users-root-'));
-    try {
-      await using container = await Container.start('-v', `${folder}:/data`);
-      const { status, lines } = await container.ended();
-      assert.equal(status, 1);
-      assert.equal(lines.length, 1, lines.join('\n'));
-      assert.match(lines[0]!, /chown 65532:65532 \/data/);
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
+    await using container = await Container.start('-v', `${newFolder()}:/data`);
+    const { status, lines } = await container.ended();
+    assert.equal(status, 1);
+    assert.equal(lines.length, 1, lines.join('\n'));
+    assert.match(lines[0]!, /chown 65532:65532 \/data/);
   });
 });
 
