@@ -17,14 +17,15 @@ interface Needs {
 
 export interface Attack extends Needs {
   readonly name: string;
+  readonly does: 'holds' | 'computes'; // What computes is compared with bare node:http.
   readonly run: (a: Attacker) => void;
 }
 
-const attack = (name: string, needs: Needs, run: Attack['run']): Attack => ({
-  name,
-  run,
-  ...needs,
-});
+const attack = (does: Attack['does']) => (name: string, needs: Needs, run: Attack['run']) => {
+  return { name, does, run, ...needs };
+};
+const holds = attack('holds');
+const computes = attack('computes');
 
 const JSON_TYPE = 'application/json';
 const FORM_TYPE = 'application/x-www-form-urlencoded';
@@ -131,11 +132,11 @@ function fillSlowly(a: Attacker, count: number, last: number): void {
 export const ATTACKS: readonly Attack[] = [
   // Connections.
   ...['− 2', '+ 0', '+ 2'].map((more) =>
-    attack(`idle connections, slowly up to the maximum ${more}`, { addresses: 1000 }, (a) =>
+    holds(`idle connections, slowly up to the maximum ${more}`, { addresses: 1000 }, (a) =>
       fillSlowly(a, a.slots + Number(more.replace('− ', '-').replace('+ ', '')), 8),
     ),
   ),
-  attack(
+  holds(
     '64 MiB without a group: idle connections, then one every 250 ms',
     {
       ...{ addresses: 1, transport: 'plain', store: 'sqlite', form: 'npm start' },
@@ -143,73 +144,73 @@ export const ATTACKS: readonly Attack[] = [
     },
     (a) => fillSlowly(a, a.slots + 100, 100),
   ),
-  attack('three addresses: idle, then 20 a second that wait 100 ms', { addresses: 3 }, (a) => {
+  holds('three addresses: idle, then 20 a second that wait 100 ms', { addresses: 3 }, (a) => {
     const wait: Act = (socket) => setTimeout(() => socket.write(get('/')), 100);
     a.hold(a.slots, say(get('/')), { isOnce: true });
     a.hold(a.slots, wait, { isOnce: true, perSecond: 20 });
   }),
-  attack('half heads', { addresses: 250 }, (a) => a.hold(a.slots + 50, say(HALF_HEAD))),
-  attack('heads a byte at a time', { addresses: 250 }, (a) =>
+  holds('half heads', { addresses: 250 }, (a) => a.hold(a.slots + 50, say(HALF_HEAD))),
+  holds('heads a byte at a time', { addresses: 250 }, (a) =>
     a.hold(a.slots, drip('GET / HTTP/1.1\r\nX: ', 'x', 500)),
   ),
-  attack('unfinished heads of 12 kB with 98 fields', { addresses: 250 }, (a) =>
+  holds('unfinished heads of 12 kB with 98 fields', { addresses: 250 }, (a) =>
     a.hold(a.slots, say(get('/', MANY_FIELDS).slice(0, -2))),
   ),
-  attack('refused connections that the client keeps half-open', { addresses: 500 }, (a) =>
+  holds('refused connections that the client keeps half-open', { addresses: 500 }, (a) =>
     a.hold(2 * a.slots, say('no request\r\n\r\n'), { isHalfOpen: true, lifeMs: 2_100 }),
   ),
-  attack('1,000 replaced a second, a slow store', { addresses: 400, ...SLOW }, (a) =>
+  holds('1,000 replaced a second, a slow store', { addresses: 400, ...SLOW }, (a) =>
     a.hold(a.slots, say(get('/users/1')), { perSecond: 1000, lifeMs: 500 }),
   ),
   // Bodies.
-  attack('bodies of 16 kB that lack a byte', { addresses: 100 }, (a) =>
+  holds('bodies of 16 kB that lack a byte', { addresses: 100 }, (a) =>
     a.hold(900, say(unfinished(fill(BODY_BYTES)))),
   ),
-  attack('bodies a byte at a time', { addresses: 250 }, (a) =>
+  holds('bodies a byte at a time', { addresses: 250 }, (a) =>
     a.hold(a.slots, drip(unfinished(fill(BODY_BYTES)).slice(0, -8_000), 'x', 200)),
   ),
-  attack('bodies in chunks of one byte', { addresses: 50 }, (a) =>
+  computes('bodies in chunks of one byte', { addresses: 50 }, (a) =>
     a.hold(200, drip(chunked('/token'), ONE_BYTE_CHUNKS, 1_000)),
   ),
-  attack('bodies in chunks of one byte that no route reads', { addresses: 50 }, (a) => {
+  computes('bodies in chunks of one byte that no route reads', { addresses: 50 }, (a) => {
     const refused = chunked('/none');
     a.hold(100, say(`${refused}0\r\n\r\n${refused}${ONE_BYTE_CHUNKS}`), UNREAD);
     a.hold(100, say(`${get('/')}${chunked('/token')}${ONE_BYTE_CHUNKS}`), UNREAD);
   }),
-  attack('chunks with extensions of 15 kB', { addresses: 100 }, (a) =>
+  holds('chunks with extensions of 15 kB', { addresses: 100 }, (a) =>
     a.hold(500, drip(chunked('/token'), `1;${fill(HEAD_BYTES)}\r\nx\r\n`, 200)),
   ),
-  attack('heads of 15 kB with unfinished trailers of 15 kB', { addresses: 250 }, (a) => {
+  holds('heads of 15 kB with unfinished trailers of 15 kB', { addresses: 250 }, (a) => {
     const field = `X: ${fill(HEAD_BYTES)}`;
     a.hold(a.slots, say(`${chunked('/token').slice(0, -2)}${field}\r\n\r\n0\r\n${field}`));
   }),
-  attack('clients that wait for 100 Continue and send nothing', { addresses: 500 }, (a) =>
+  holds('clients that wait for 100 Continue and send nothing', { addresses: 500 }, (a) =>
     a.hold(a.slots, say(unfinished('', 'Expect: 100-continue\r\n'))),
   ),
-  attack('Upgrade with an unfinished body, then FIN', { addresses: 100 }, (a) => {
+  holds('Upgrade with an unfinished body, then FIN', { addresses: 100 }, (a) => {
     const offer = 'Connection: Upgrade\r\nUpgrade: h2c\r\n';
     a.hold(500, (socket) => socket.end(unfinished('{', offer)), { isHalfOpen: true });
   }),
   // Responses.
-  attack('pipelines of /openapi.json that nobody reads', { addresses: 100 }, (a) =>
+  holds('pipelines of /openapi.json that nobody reads', { addresses: 100 }, (a) =>
     a.hold(1_200, say(get('/openapi.json').repeat(60)), UNREAD),
   ),
-  attack('one response unread, and a request every 20 ms', { addresses: 100 }, (a) =>
+  holds('one response unread, and a request every 20 ms', { addresses: 100 }, (a) =>
     a.hold(1_000, drip(get('/openapi.json'), get('/openapi.json'), 20), { isUnread: true }),
   ),
-  attack('pipelines of 1,500 requests that nobody reads', { addresses: 50 }, (a) =>
+  holds('pipelines of 1,500 requests that nobody reads', { addresses: 50 }, (a) =>
     a.hold(200, say(get('/').repeat(1500)), UNREAD),
   ),
-  attack('pipelines of 1,000 requests that end with FIN', { addresses: 50 }, (a) =>
+  holds('pipelines of 1,000 requests that end with FIN', { addresses: 50 }, (a) =>
     a.hold(100, (socket) => socket.end(get('/').repeat(1000)), { ...UNREAD, isHalfOpen: true }),
   ),
-  attack('/metrics that nobody reads', { addresses: 50, transport: 'plain' }, (a) =>
+  holds('/metrics that nobody reads', { addresses: 50, transport: 'plain' }, (a) =>
     a.hold(500, say(get('/metrics').repeat(500)), { ...UNREAD, isAdmin: true }),
   ),
-  attack('lists of all users that nobody reads', { addresses: 100, users: 20_000 }, (a) =>
+  holds('lists of all users that nobody reads', { addresses: 100, users: 20_000 }, (a) =>
     a.hold(1_000, say(get('/users')), UNREAD),
   ),
-  attack('lists of all users, read slowly', { addresses: 100, users: 20_000 }, (a) => {
+  holds('lists of all users, read slowly', { addresses: 100, users: 20_000 }, (a) => {
     const act: Act = (socket) => {
       socket.write(get('/users'));
       every(socket, 500, () => socket.read());
@@ -217,7 +218,7 @@ export const ATTACKS: readonly Attack[] = [
     a.hold(500, act, { isUnread: true });
   }),
   // The store.
-  attack('pages of users whose clients reset', { addresses: 100, users: 20_000 }, (a) => {
+  holds('pages of users whose clients reset', { addresses: 100, users: 20_000 }, (a) => {
     const reset = (socket: Socket) =>
       a.target.isTls ? socket.destroy() : socket.resetAndDestroy();
     a.hold(300, (socket, i) => {
@@ -225,92 +226,94 @@ export const ATTACKS: readonly Attack[] = [
       setTimeout(reset, 30, socket);
     });
   }),
-  attack('new users, a frozen store', { addresses: 500, store: 'postgres', delay: 'frozen' }, (a) =>
+  holds('new users, a frozen store', { addresses: 500, store: 'postgres', delay: 'frozen' }, (a) =>
     a.hold(5_000, (socket) => socket.write(newUser())),
   ),
-  attack('a flood of new users', { addresses: 100, users: 1 }, (a) => a.flood(200, newUser, 200)),
+  computes('a flood of new users', { addresses: 100, users: 1 }, (a) => a.flood(200, newUser, 200)),
   // TLS.
-  attack('endless updates of keys', { addresses: 2, transport: 'tls' }, (a) =>
+  holds('endless updates of keys', { addresses: 2, transport: 'tls' }, (a) =>
     a.records(2, (records) => records.keyUpdates(2_000), 5),
   ),
-  attack('silent connections to TLS', { addresses: 500, transport: 'tls' }, (a) =>
+  holds('silent connections to TLS', { addresses: 500, transport: 'tls' }, (a) =>
     a.hold(2 * a.slots, () => {}, { isRaw: true }),
   ),
-  attack('half a ClientHello, or one of 128 KiB', { addresses: 250, transport: 'tls' }, (a) => {
+  holds('half a ClientHello, or one of 128 KiB', { addresses: 250, transport: 'tls' }, (a) => {
     a.hold(a.slots, say(HALF_HELLO), { isRaw: true });
     a.hold(a.slots, say(LONG_HELLO), { isRaw: true });
   }),
-  attack('renegotiation without an end', { addresses: 50, transport: 'tls' }, (a) => {
+  computes('renegotiation without an end', { addresses: 50, transport: 'tls' }, (a) => {
     const again = (socket: TLSSocket) => {
       const next = (err: Error | null) => (err ? socket.destroy() : again(socket));
       if (!socket.destroyed) socket.renegotiate({ rejectUnauthorized: false }, next);
     };
     a.hold(50, (socket) => again(socket as TLSSocket), { isTls12: true });
   }),
-  attack('handshakes that end once they are done', { addresses: 100, transport: 'tls' }, (a) =>
+  computes('handshakes that end once they are done', { addresses: 100, transport: 'tls' }, (a) =>
     a.hold(100, (socket) => socket.destroy()),
   ),
   // CPU.
   ...[64, 256, 900].map((addresses) =>
-    attack(`${addresses} networks repeat a valid form of 12 kB`, { addresses }, (a) =>
+    computes(`${addresses} networks repeat a valid form of 12 kB`, { addresses }, (a) =>
       a.repeat(Buffer.from(post(FORM_TYPE, VALID_FORM))),
     ),
   ),
   ...Object.entries(FLOODS).map(([what, request]) =>
-    attack(`a flood of ${what}`, { addresses: 50, settings: { TRUST_PROXY: '1' } }, (a) =>
+    computes(`a flood of ${what}`, { addresses: 50, settings: { TRUST_PROXY: '1' } }, (a) =>
       a.flood(250, () => request, 100),
     ),
   ),
-  attack('forged and valid tokens of 10 kB', { addresses: 50 }, (a) => {
+  computes('forged and valid tokens of 10 kB', { addresses: 50 }, (a) => {
     const bearer = (text: string) => get('/notes', `Authorization: Bearer ${text}\r\n`);
     const forged = () => bearer(token(randomBytes(32).toString('hex'), 0));
     a.flood(25, () => forged().repeat(10), 100);
     a.flood(25, () => bearer(token(a.target.secret, sent++)), 20);
   }),
-  attack(
+  computes(
     'failed logins of the /64s of one /48',
     { addresses: 20, settings: { TRUST_PROXY: '1', AUTH_FAILURES_PER_MINUTE: `${FAILURES}` } },
     (a) => a.flood(20, () => list(30, failedLogin).join(''), 100),
   ),
-  attack('requests whose log nobody reads', { addresses: 20, leavesLogUnread: true }, (a) =>
+  computes('requests whose log nobody reads', { addresses: 20, leavesLogUnread: true }, (a) =>
     a.flood(20, () => get(`/${fill(100)}`, `X-Request-Id: ${fill(128)}\r\n`).repeat(20), 20),
   ),
   // Ten that the next attacker would try against one ledger and one rule.
-  attack('more networks than slots, replaced at once', { addresses: 2000 }, (a) =>
+  holds('more networks than slots, replaced at once', { addresses: 2000 }, (a) =>
     a.hold(a.slots + 50, say(HALF_HEAD)),
   ),
-  attack('a request every 500 ms resets the age', { addresses: 1000 }, (a) =>
+  holds('a request every 500 ms resets the age', { addresses: 1000 }, (a) =>
     a.hold(a.slots, drip(get('/'), get('/'), 500)),
   ),
-  attack('requests that wait for the store do not age', { addresses: 1000, ...SLOW }, (a) =>
+  holds('requests that wait for the store do not age', { addresses: 1000, ...SLOW }, (a) =>
     a.hold(a.slots, drip(get('/users/1'), get('/users/1'), 100)),
   ),
-  attack('pipelines of 32 that wait for the store', { addresses: 250, ...SLOW }, (a) =>
+  holds('pipelines of 32 that wait for the store', { addresses: 250, ...SLOW }, (a) =>
     a.hold(a.slots, say(get('/users?limit=1000').repeat(32)), UNREAD),
   ),
-  attack('a slice of a response every 200 ms resets the age', { addresses: 500 }, (a) => {
+  holds('a slice of a response every 200 ms resets the age', { addresses: 500 }, (a) => {
     const act: Act = (socket) => {
       socket.write(get('/openapi.json').repeat(32));
       every(socket, 200, () => socket.read(15 * 1024));
     };
     a.hold(a.slots, act, { isUnread: true });
   }),
-  attack('bodies that grow until they are evicted, and come again', { addresses: 1000 }, (a) =>
+  holds('bodies that grow until they are evicted, and come again', { addresses: 1000 }, (a) =>
     a.hold(a.slots, drip(chunked('/token'), `400\r\n${fill(1024)}\r\n`, 100)),
   ),
-  attack('connections that change between all states', { addresses: 1000 }, (a) => {
+  holds('connections that change between all states', { addresses: 1000 }, (a) => {
     const last = [unfinished('{'), get('/docs').repeat(32), 'no\r\n\r\n'];
     const states = [get('/'), HALF_HEAD, ...last];
     a.hold(a.slots, (socket, i) => socket.write(states[i % states.length]!), { lifeMs: 700 });
   }),
-  attack('updates of keys below the limit of the sweep', { addresses: 60, transport: 'tls' }, (a) =>
-    a.records(60, (records) => records.keyUpdates(1_000), 500),
+  computes(
+    'updates of keys below the limit of the sweep',
+    { addresses: 60, transport: 'tls' },
+    (a) => a.records(60, (records) => records.keyUpdates(1_000), 500),
   ),
-  attack('updates of keys and empty lines', { addresses: 4, transport: 'tls' }, (a) => {
+  computes('updates of keys and empty lines', { addresses: 4, transport: 'tls' }, (a) => {
     const blank = Buffer.from('\r\n'); // before a request, as RFC 9112 §2.2 allows
     a.records(4, (records) => Buffer.concat([records.keyUpdates(1_000), records.seal(blank)]), 5);
   }),
-  attack('bodies of 16 kB in a network with honest clients', { addresses: 1 }, (a) => {
+  holds('bodies of 16 kB in a network with honest clients', { addresses: 1 }, (a) => {
     a.hold(a.slots, say(get('/')));
     a.hold(100, say(unfinished(fill(BODY_BYTES))));
   }),

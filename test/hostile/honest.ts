@@ -9,11 +9,11 @@ import { attackerAddress } from './attacker.ts';
 
 export interface Endpoint {
   readonly port: number;
-  readonly adminPort: number;
+  readonly adminPort: number; // 0: none
   readonly isTls: boolean;
 }
 
-const ROUND_TRIPS = [0, 50, 150] as const; // milliseconds
+export const ROUND_TRIPS = [0, 50, 150] as const; // milliseconds
 const PATIENCE_MS = 5_000; // without the round trips
 const PROBE_MS = 250;
 const CONTEXT = createSecureContext();
@@ -58,7 +58,7 @@ interface Sample {
 
 export class Crowd {
   readonly broken: string[] = []; // responses that are not what their request asked for
-  readonly #live = { sent: 0, failed: 0 }; // requests of /live on the admin port
+  readonly live = { sent: 0, failed: 0 };
   readonly #samples: Sample[] = [];
   readonly #timers: NodeJS.Timeout[] = [];
   readonly #pending = new Set<Promise<unknown>>();
@@ -86,6 +86,7 @@ export class Crowd {
       }),
     );
     const { adminPort } = endpoint;
+    if (adminPort === 0) return;
     this.#timers.push(setInterval(() => this.#track(this.#probe(adminPort)), PROBE_MS));
   }
 
@@ -96,30 +97,27 @@ export class Crowd {
     for (const client of this.#clients) client.close();
   }
 
-  /** The shares of successful requests, and the times above the round trips. */
-  get figures() {
-    const share = (samples: readonly Sample[]) => {
-      const successful = samples.filter(({ failure }) => failure === undefined);
-      return Math.floor((100 * successful.length) / samples.length) / 100;
-    };
-    const [inside, outside] = [true, false].map((isInside) =>
-      this.#samples.filter((one) => one.isInside === isInside),
-    ) as [Sample[], Sample[]];
-    const shares = ROUND_TRIPS.map((ms) => [
-      `${ms} ms`,
-      share(outside.filter(({ roundTripMs }) => roundTripMs === ms)),
-    ]);
-    const times = outside.map(({ ms }) => ms).sort((a, b) => a - b);
-    const failures: Record<string, number> = {};
+  /** Share of successful requests. */
+  share(isInside: boolean, roundTripMs?: number): number {
+    const of = this.#samples.filter((one) => {
+      return one.isInside === isInside && (roundTripMs ?? one.roundTripMs) === one.roundTripMs;
+    });
+    return of.filter(({ failure }) => failure === undefined).length / of.length;
+  }
+
+  /** Time within which 99 % of the requests of clients outside ended, above their round trips. */
+  get p99Ms(): number {
+    const outside = this.#samples.filter(({ isInside }) => !isInside).map(({ ms }) => ms);
+    return outside.sort((a, b) => a - b)[Math.ceil(outside.length * 0.99) - 1] ?? 0;
+  }
+
+  get failures(): Record<string, number> {
+    const counts: Record<string, number> = {};
     for (const { kind, roundTripMs, failure } of this.#samples) {
       const key = `${kind} ${roundTripMs} ${failure}`;
-      if (failure !== undefined) failures[key] = (failures[key] ?? 0) + 1;
+      if (failure !== undefined) counts[key] = (counts[key] ?? 0) + 1;
     }
-    return {
-      ...Object.fromEntries(shares),
-      ...{ inside: share(inside), live: this.#live, failures },
-      p99Ms: Math.round(times[Math.ceil(times.length * 0.99) - 1] ?? 0),
-    };
+    return counts;
   }
 
   #track(work: Promise<unknown>): void {
@@ -128,11 +126,11 @@ export class Crowd {
   }
 
   async #probe(adminPort: number): Promise<void> {
-    this.#live.sent++;
+    this.live.sent++;
     const signal = AbortSignal.timeout(PATIENCE_MS);
     const options = { headers: { connection: 'close' }, signal };
     const response = fetch(`http://127.0.0.1:${adminPort}/live`, options);
-    if (!(await response.then(({ ok }) => ok).catch(() => false))) this.#live.failed++;
+    if (!(await response.then(({ ok }) => ok).catch(() => false))) this.live.failed++;
   }
 }
 

@@ -9,20 +9,17 @@ import { after, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { TcpProxy } from '../faults/proxy.ts';
-import { through } from '../faults/users.ts';
+import { addUsers, through } from '../faults/users.ts';
 import { certificate } from '../support/certificate.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newDatabase, SECRET } from '../support/program.ts';
 import { Server } from '../support/server.ts';
-import { execute } from '../support/service.ts';
 import { until } from '../support/until.ts';
 import type { Counts, Target } from './attacker.ts';
 import { ATTACKS, type Attack } from './attacks.ts';
-import { Crowd } from './honest.ts';
-import { Service } from './service.ts';
-
-/** HOSTILE=full runs each attack longer, at both limits, on both transports and, if it needs users, both stores. */
-const IS_FULL = process.env.HOSTILE === 'full';
+import { Crowd, ROUND_TRIPS } from './honest.ts';
+import { IS_FULL, publishResults, report } from './results.ts';
+import { Service, type Settings } from './service.ts';
 
 const MIB = 2 ** 20;
 const PEACE_MS = 500; // before the attack
@@ -60,7 +57,10 @@ function limitsOf({ form }: Attack): number[] {
 }
 
 const postgres = await Server.create('-c', 'fsync=off');
-after(() => postgres[Symbol.asyncDispose]());
+after(async () => {
+  publishResults();
+  await postgres[Symbol.asyncDispose]();
+});
 
 for (const { attack, transport, store, limitMiB } of CASES) {
   test(`${attack.name} (${transport}, ${store}, ${limitMiB} MiB)`, async (t) => {
@@ -72,14 +72,24 @@ for (const { attack, transport, store, limitMiB } of CASES) {
       ...{ ...tls, ...attack.settings },
     };
     await using service = await Service.start(attack.form ?? 'image', limitMiB * MIB, settings);
-    if (attack.users !== undefined) await execute(url, inserting(attack.users));
+    if (attack.users !== undefined) await addUsers(url, attack.users);
     if (attack.leavesLogUnread) service.ignoreLog();
     const slots = await slotsOf(service);
     if (attack.delay === 'slow') proxy.delayMs = SLOW_MS;
     if (attack.delay === 'frozen') proxy.stall();
     const { crowd, counts } = await besiege(service, attack, slots);
-    const peakMiB = Math.round(service.peakBytes / MIB);
-    t.diagnostic(JSON.stringify({ slots, ...counts, peakMiB, ...crowd.figures }));
+    const isCompared = attack.does === 'computes' && store === 'sqlite' && !attack.users;
+    const bareShare =
+      isCompared && (IS_FULL || transport === 'plain' || attack.transport === 'tls')
+        ? await shareOfBare(attack, slots, limitMiB, tls)
+        : undefined;
+    report({
+      ...{ attack: attack.name, limitMiB, hasEnded: service.end !== undefined, bareShare },
+      shares: ROUND_TRIPS.map((ms) => crowd.share(false, ms)),
+      ...{ insideShare: crowd.share(true), p99Ms: crowd.p99Ms, peakBytes: service.peakBytes },
+      liveShare: 1 - crowd.live.failed / crowd.live.sent,
+    });
+    t.diagnostic(JSON.stringify({ slots, ...counts, ...crowd.failures, bareShare }));
     assert.equal(service.end, undefined);
     assert.deepEqual(crowd.broken, []);
     if (counts.opened === 0) throw new Error('the attacker had no connection');
@@ -89,12 +99,6 @@ for (const { attack, transport, store, limitMiB } of CASES) {
     proxy.delayMs = 0;
     await until(() => service.isReady());
   });
-}
-
-function inserting(count: number): string {
-  return `
-    with recursive n (i) as (select 1 union all select i + 1 from n where i < ${count})
-    insert into users (name, email) select 'listed', 'listed-' || i || '@example.com' from n`;
 }
 
 /** Attacks for a time. Then every connection of the attacker ends. */
@@ -115,6 +119,12 @@ async function besiege(service: Service, attack: Attack, slots: number) {
   child.kill('SIGKILL');
   await exit;
   return { crowd, counts };
+}
+
+async function shareOfBare(attack: Attack, slots: number, limitMiB: number, tls: Settings) {
+  await using bare = await Service.start('bare', limitMiB * MIB, tls);
+  const { crowd } = await besiege(bare, attack, slots);
+  return bare.end === undefined ? crowd.share(false) : 0;
 }
 
 /** Idle connections that fit, as the service reports it: the maximum, or the budget by the charge of one. */

@@ -1,4 +1,5 @@
-// The service in a memory control group, with the flags of the image's entry point or as `npm start`.
+// A process in a memory control group: the service with the flags of the image's entry point, `npm start`, or bare
+// node:http.
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -13,12 +14,12 @@ import type { Endpoint } from './honest.ts';
 const ROOT = join(import.meta.dirname, '../..');
 const CLOSE_WAIT = '08'; // in /proc/net/tcp
 
-type Form = 'image' | 'npm start';
-type Settings = Readonly<Record<string, string>>;
+type Form = 'image' | 'npm start' | 'bare';
+export type Settings = Readonly<Record<string, string>>;
 
 export class Service implements Endpoint {
   readonly port: number;
-  readonly adminPort: number;
+  readonly adminPort: number; // 0: none
   readonly isTls: boolean;
   readonly #group: MemoryGroup;
   readonly #child: Child;
@@ -36,7 +37,7 @@ export class Service implements Endpoint {
     this.#child = child;
     this.#errors = errors;
     this.port = Number(new URL(listening.url).port);
-    this.adminPort = Number(new URL(listening.adminUrl).port);
+    this.adminPort = Number(listening.adminUrl?.split(':').at(-1) ?? 0);
     this.isTls = listening.url.startsWith('https:');
     this.#timer = setInterval(() => {
       this.peakBytes = Math.max(this.peakBytes, group.usedBytes);
@@ -63,7 +64,7 @@ export class Service implements Endpoint {
     });
     try {
       const service = new Service(group, child, await listening(child), () => errors);
-      await until(() => service.isReady());
+      await until(() => form === 'bare' || service.isReady());
       return service;
     } catch (err) {
       kill();
@@ -116,7 +117,7 @@ export class Service implements Endpoint {
 }
 
 type Child = ChildProcessByStdio<null, Readable, Readable>;
-type Listening = { readonly url: string; readonly adminUrl: string };
+type Listening = { readonly url: string; readonly adminUrl?: string };
 
 /** Resolves with the line that names its addresses. Later output is dropped. */
 async function listening({ stdout }: Child): Promise<Listening> {
@@ -145,10 +146,15 @@ const COMMANDS: Record<Form, (settings: Settings) => Command> = {
     const text = scripts.start.replace(/\bnode\b/, process.execPath);
     return { command: ['/bin/sh', '-c', text], env: {} };
   },
+  bare: () => {
+    const file = join(import.meta.dirname, 'bare.ts');
+    return { command: [process.execPath, ...HEAP_FLAGS, file], env: {} };
+  },
 };
 
 const DOCKERFILE = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').replaceAll(/\\\n\s*/g, '');
 const [, ...ENTRY]: string[] = JSON.parse(/^ENTRYPOINT (\[.*\])/m.exec(DOCKERFILE)![1]!);
+const HEAP_FLAGS = ENTRY.filter((arg) => /^--max-.*-space/.test(arg));
 
 /** The image's entry point and variables, with this machine's folders. */
 function imageCommand({ DATABASE_URL, TLS_CERT_FILE }: Settings): Command {
