@@ -13,7 +13,7 @@ import { fill, isFilled, whyNoGo } from '../support/tools.ts';
 /** CLIENTS=full tests more and takes some minutes longer. */
 export const IS_FULL = process.env.CLIENTS === 'full';
 
-const CACHE = join(tmpdir(), `notes-users-clients-${userInfo().uid}`);
+const CACHE = process.env.CLIENTS_CACHE ?? join(tmpdir(), `notes-users-clients-${userInfo().uid}`);
 const TOOLS = join(import.meta.dirname, 'tools');
 const TIMEOUT_MS = 1_500_000;
 
@@ -21,7 +21,7 @@ const GO_PACKAGE = 'github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.
 const DEPENDENCY_PLUGIN = 'org.apache.maven.plugins:maven-dependency-plugin:3.9.0';
 
 /** Reason to skip the tests of a language; `false` if the machine has it. */
-const ABSENT = {
+export const ABSENT = {
   java: absent('java', 'javac', 'mvn'),
   go: whyNoGo(),
   python: absent('python3') || (hasVenv() ? false : 'python3 has no venv'),
@@ -59,7 +59,7 @@ export const SCHEMATHESIS = join(FOLDERS.venv, 'bin/schemathesis');
 const { NODE_TEST_CONTEXT: _, GOFLAGS = '', ...inherited } = process.env;
 
 /** Environment with the caches of all package managers in the cache folder. */
-const ENV = {
+export const ENV = {
   ...inherited,
   GOPATH: join(CACHE, 'go'),
   GOCACHE: join(CACHE, 'go-build'),
