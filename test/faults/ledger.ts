@@ -32,8 +32,6 @@ export class Ledger {
   readonly entries = new Map<string, Entry>();
   /** Writes that got 201 or 200. */
   acknowledged = 0;
-  /** Writes with an unknown outcome. */
-  unknown = 0;
 
   /** Call it before the request is sent. */
   asked(email: string, name: string): Entry {

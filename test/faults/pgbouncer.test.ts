@@ -4,31 +4,24 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { globSync } from 'node:fs';
+import { chmodSync, globSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { find } from '../support/daemon.ts';
+import { Daemon, find, stablePort } from '../support/daemon.ts';
+import { newFolder } from '../support/program.ts';
 import { Server } from '../support/server.ts';
-import { startBouncer } from './bouncer.ts';
 import { through } from './users.ts';
 
 const PATH = find('pgbouncer');
 const SKIP = PATH === undefined && 'PgBouncer is not installed: apt-get install pgbouncer';
-
-const CONTRACT = globSync('test/contract/*.test.ts', {
-  cwd: join(import.meta.dirname, '../..'),
-});
+const ROOT = join(import.meta.dirname, '../..');
+const CONTRACT = globSync('test/contract/*.test.ts', { cwd: ROOT });
 
 /** Contract suites name their store: `users (postgres)`, `paths, postgres`. */
 const ON_POSTGRES = '([(]|, )postgres([)]|$)';
 
 // With this setting PgBouncer accepts and ignores all startup parameters that the service sends.
 const IGNORED = 'statement_timeout,plan_cache_mode,enable_seqscan,enable_hashjoin,enable_mergejoin';
-
-const SETTINGS: Record<string, Record<string, string>> = {
-  'with its defaults': {},
-  'with ignore_startup_parameters': { ignore_startup_parameters: IGNORED },
-};
 
 describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, () => {
   let server: Server;
@@ -37,16 +30,18 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
   });
   after(() => server?.[Symbol.asyncDispose]());
 
-  for (const [why, settings] of Object.entries(SETTINGS)) {
+  for (const [why, setting] of [
+    ['with its defaults', ''],
+    ['with ignore_startup_parameters', `ignore_startup_parameters = ${IGNORED}`],
+  ] as const) {
     test(`the contract holds, ${why}`, { timeout: 900_000 }, async (t) => {
-      await using bouncer = await startBouncer(PATH!, server, settings);
-      assert.ok(CONTRACT.length >= 20);
+      await using bouncer = await startBouncer(server, setting);
       const { NODE_TEST_CONTEXT: _, ...env } = process.env;
       const child = spawn(
         process.execPath,
         ['--test', '--test-timeout=300000', `--test-name-pattern=${ON_POSTGRES}`, ...CONTRACT],
         {
-          cwd: join(import.meta.dirname, '../..'),
+          cwd: ROOT,
           env: { ...env, TEST_DATABASE_URL: through(bouncer.port, server.url) },
           stdio: ['ignore', 'pipe', 'inherit'],
           signal: t.signal,
@@ -56,11 +51,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       child.stdout.setEncoding('utf8').on('data', (text: string) => {
         output += text;
       });
-      // If the run hangs, this shows its output.
-      const show = () => process.stderr.write(output);
-      t.signal.addEventListener('abort', show);
       const [code] = await once(child, 'close');
-      t.signal.removeEventListener('abort', show);
       assert.equal(code, 0, output);
       // Checks that the suite really ran, and through PgBouncer.
       const passed = Number(/pass (\d+)/.exec(output)?.[1]);
@@ -70,3 +61,29 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
     });
   }
 });
+
+/** Starts PgBouncer in front of every database of the server. */
+async function startBouncer(server: Server, setting: string): Promise<Daemon> {
+  const port = await stablePort();
+  const folder = newFolder();
+  chmodSync(folder, 0o755);
+  const file = join(folder, 'pgbouncer.ini');
+  // Every suite has its own database. Ten kept connections to each would use up all of the server's.
+  writeFileSync(
+    file,
+    `[databases]
+* = host=127.0.0.1 port=${server.port} user=postgres password=test
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 10
+server_idle_timeout = 2
+max_client_conn = 500
+${setting}
+`,
+  );
+  return new Daemon(port, PATH!, [file]).listening();
+}

@@ -1,5 +1,5 @@
-// Faults of Postgres and of the network to it, one of each kind that a real server and a real socket show: a
-// kill, a freeze, a black hole, RST, and each step of connecting. The simulation has the rest (test/simulate).
+// Faults of Postgres and of the network to it, one of each kind that a real server and a real driver show: a
+// kill, a freeze, and each step of connecting. The simulation has the rest (test/simulate).
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -7,14 +7,12 @@ import { createDatabase } from '../support/postgres.ts';
 import { start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
 import { until } from '../support/until.ts';
-import { type Campaign, run, TIMEOUT_MS, WRITERS } from './campaign.ts';
+import { run, TIMEOUT_MS, WRITERS } from './campaign.ts';
 import { Ledger } from './ledger.ts';
 import { TcpProxy } from './proxy.ts';
 import { secondsSince, TIMES } from './results.ts';
 import { through } from './users.ts';
 import { Writers } from './writers.ts';
-
-type Fault = Omit<Campaign, 'databaseUrl' | 'directUrl'>;
 
 /** The fault counts once this many connections have failed while connecting. */
 const ENDED = 4;
@@ -44,12 +42,13 @@ describe('Postgres', { timeout: 900_000 }, () => {
   after(() => server[Symbol.asyncDispose]());
 
   /** Resolves once each writer has been refused. */
-  const refused = (writers: Writers, before = writers.count(500)) =>
+  const refused = (writers: Writers, before: number) =>
     writers.until(() => writers.count(500) >= before + WRITERS);
 
-  const ofServer: Fault[] = [
-    {
-      ...{ fault: 'kill -9 of Postgres', times: TIMES.postgresKills },
+  test('kill -9 of Postgres', async (t) => {
+    await run(t, {
+      times: TIMES.postgresKills,
+      directUrl: await createDatabase(server.url),
       async inject(writers, i) {
         const before = writers.count(500);
         assert.ok((await server.kill()) > 1);
@@ -58,9 +57,13 @@ describe('Postgres', { timeout: 900_000 }, () => {
         await server.start();
         await server.query('select 1'); // Now it accepts connections.
       },
-    },
-    {
-      ...{ fault: 'SIGSTOP of Postgres', times: TIMES.network },
+    });
+  });
+
+  test('SIGSTOP of Postgres', async (t) => {
+    await run(t, {
+      times: TIMES.others,
+      directUrl: await createDatabase(server.url),
       async inject(writers) {
         const before = writers.count(500);
         assert.ok(server.suspend() > 1);
@@ -69,31 +72,15 @@ describe('Postgres', { timeout: 900_000 }, () => {
         await pause(2 * TIMEOUT_MS);
         server.resume();
       },
-    },
-  ];
+    });
+  });
 
-  const ofNetwork: ((proxy: TcpProxy) => Fault)[] = [
-    (proxy) => ({
-      ...{ fault: 'black hole', times: TIMES.network },
-      async inject(writers) {
-        const held = proxy.counts.heldBytes;
-        const before = writers.count(500);
-        proxy.stall();
-        await refused(writers, before);
-        await pause(2 * TIMEOUT_MS);
-        assert.ok(proxy.counts.heldBytes > held);
-        proxy.resume();
-      },
-    }),
-    (proxy) => ({
-      ...{ fault: 'all connections cut with RST', times: TIMES.network * 10 },
-      async inject() {
-        assert.ok(proxy.cut('rst') > 0);
-      },
-    }),
-    (proxy) => ({
-      ...{ fault: 'connections that end or hang while connecting', times: STARTING.length },
-      healSeconds: 4, // A connection attempt waits up to 2 s for a response.
+  test('connections that end or hang while connecting', async (t) => {
+    await using proxy = await TcpProxy.listen(server.port);
+    const directUrl = await createDatabase(server.url);
+    await run(t, {
+      ...{ times: STARTING.length, directUrl, databaseUrl: through(proxy.port, directUrl) },
+      mostHealSeconds: 4, // A connection attempt waits up to 2 s for a response.
       async inject(writers, i) {
         const failed = () => proxy.counts.cut + proxy.counts.silenced;
         proxy.failure = STARTING[i];
@@ -102,24 +89,8 @@ describe('Postgres', { timeout: 900_000 }, () => {
         await writers.until(() => failed() >= before + ENDED);
         proxy.failure = undefined;
       },
-    }),
-  ];
-
-  for (const fault of ofServer) {
-    test(fault.fault, async (t) => {
-      const databaseUrl = await createDatabase(server.url);
-      await run(t, { ...fault, databaseUrl, directUrl: databaseUrl });
     });
-  }
-
-  for (const fault of ofNetwork) {
-    test(fault(undefined as never).fault, async (t) => {
-      const directUrl = await createDatabase(server.url);
-      await using proxy = await TcpProxy.listen(server.port);
-      const databaseUrl = through(proxy.port, directUrl);
-      await run(t, { ...fault(proxy), directUrl, databaseUrl });
-    });
-  }
+  });
 
   for (const { how, response } of FIRST_START) {
     test(`a first start whose connections get at response ${response}: ${how}`, async () => {

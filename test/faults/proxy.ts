@@ -2,10 +2,17 @@
 // hole, and cuts with FIN or RST. It counts its actions, so a test can check that its fault hit something.
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
 import { stablePort } from '../support/daemon.ts';
 
 /** Ends a connection with FIN or RST. */
-export type Cut = 'fin' | 'rst';
+type Cut = 'fin' | 'rst';
+
+/** A connection of a client, and the one to the target. */
+interface Link {
+  readonly sockets: readonly [Socket, Socket];
+  isSilent: boolean; // Data is dropped, in both directions.
+}
 
 /** A proxy on 127.0.0.1 to a port there. */
 export class TcpProxy {
@@ -15,12 +22,12 @@ export class TcpProxy {
   failure: { readonly how: Cut | 'silence'; readonly response: number } | undefined;
   /** Sees each response of the server, and may change it. */
   onResponse: (bytes: Buffer) => void = () => {};
-  readonly counts = { cut: 0, silenced: 0, heldBytes: 0 };
+  readonly counts = { cut: 0, silenced: 0 };
   readonly port: number;
   readonly #target: number;
-  readonly #links = new Set<readonly Pipe[]>();
+  readonly #links = new Set<Link>();
   readonly #server: Server;
-  #isStalled = false;
+  #stall: PromiseWithResolvers<void> | undefined;
 
   private constructor(port: number, target: number) {
     this.port = port;
@@ -35,27 +42,21 @@ export class TcpProxy {
     return proxy;
   }
 
-  /** True while it forwards nothing. */
-  get isStalled(): boolean {
-    return this.#isStalled;
-  }
-
   /** Acts as a black hole: connections stay open, and nothing arrives. */
   stall(): void {
-    this.#isStalled = true;
+    this.#stall ??= Promise.withResolvers();
   }
 
   /** Forwards everything held, except for connections whose sender has disconnected. */
   resume(): void {
-    this.#isStalled = false;
-    for (const pipe of [...this.#links].flat()) pipe.pump();
+    this.#stall?.resolve();
+    this.#stall = undefined;
   }
 
   /** Cuts every connection; returns how many. */
   cut(how: Cut): number {
     const count = this.#links.size;
-    for (const pipe of [...this.#links].flat()) pipe.cut(how);
-    this.counts.cut += count;
+    for (const link of this.#links) this.#cut(link, how);
     return count;
   }
 
@@ -66,88 +67,56 @@ export class TcpProxy {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#server.close();
-    for (const pipe of [...this.#links].flat()) pipe.cut('rst');
+    this.cut('rst');
   }
 
   #connected(client: Socket): void {
     const server = connect({ port: this.#target, host: '127.0.0.1', allowHalfOpen: true });
+    const link: Link = { sockets: [client, server], isSilent: false };
+    this.#links.add(link);
     const { failure } = this;
     let responses = 0;
-    const back = new Pipe(this, server, client);
-    const forth = new Pipe(this, client, server);
-    const ways = [forth, back];
-    this.#links.add(ways);
-    const closed = () => client.destroyed && server.destroyed && this.#links.delete(ways);
-    client.on('close', closed);
-    server.on('close', closed);
-    const silence = () => {
-      this.counts.silenced++;
-      forth.onData = back.onData = () => false;
-      return false;
-    };
-    back.onData = (bytes) => {
+    this.#forward(link, client, server, () => {});
+    this.#forward(link, server, client, (bytes) => {
       this.onResponse(bytes);
-      if (failure !== undefined && responses++ === failure.response) {
-        if (failure.how === 'silence') return silence();
-        this.counts.cut++;
-        for (const pipe of ways) pipe.cut(failure.how);
-        return false;
-      }
-      return true;
-    };
-  }
-}
-
-/** One direction of a connection. Forwards data in order, when the proxy allows it. */
-class Pipe {
-  readonly from: Socket;
-  /** True if what has arrived is forwarded. */
-  onData: (bytes: Buffer) => boolean = () => true;
-  readonly #proxy: TcpProxy;
-  #queue: { readonly due: number; readonly act: () => void }[] = [];
-  #timer: NodeJS.Timeout | undefined;
-
-  constructor(proxy: TcpProxy, from: Socket, to: Socket) {
-    this.#proxy = proxy;
-    this.from = from;
-    from.setNoDelay(true);
-    from.on('data', (chunk: Buffer) => {
-      if (!this.onData(chunk)) return;
-      if (proxy.isStalled) proxy.counts.heldBytes += chunk.length;
-      this.#push(() => to.write(chunk));
+      if (failure === undefined || responses++ !== failure.response) return;
+      if (failure.how !== 'silence') return this.#cut(link, failure.how);
+      this.counts.silenced++;
+      link.isSilent = true;
     });
-    from.on('end', () => this.#push(() => to.end()));
+  }
+
+  /** Forwards what one socket receives to the other, in order. */
+  #forward(link: Link, from: Socket, to: Socket, onData: (bytes: Buffer) => void): void {
+    let last: Promise<unknown> = Promise.resolve();
+    const enqueue = (action: () => void) => {
+      const isDue = this.delayMs > 0 ? pause(this.delayMs) : undefined;
+      last = last
+        .then(() => isDue)
+        .then(() => this.#stall?.promise)
+        .then(action);
+    };
+    from.setNoDelay(true);
+    from.on('data', (bytes: Buffer) => {
+      onData(bytes);
+      // A closed sender can't resend, so the data that a black hole holds is lost.
+      enqueue(() => !link.isSilent && !from.destroyed && to.write(bytes));
+    });
+    from.on('end', () => enqueue(() => to.end()));
     from.on('error', () => {});
     from.on('close', (hasFailed) => {
-      // A closed sender can't resend, so the data that the black hole holds is lost.
-      if (proxy.isStalled) this.#queue = [];
-      this.#push(() => (hasFailed || to.writableEnded === false ? reset(to) : to.destroySoon()));
+      if (to.destroyed) this.#links.delete(link);
+      enqueue(() => (hasFailed || !to.writableEnded ? reset(to) : to.destroySoon()));
     });
   }
 
-  /** Forwards the data that is due. */
-  pump(): void {
-    clearTimeout(this.#timer);
-    while (!this.#proxy.isStalled && this.#queue.length > 0) {
-      const wait = this.#queue[0]!.due - performance.now();
-      if (wait > 0) {
-        this.#timer = setTimeout(() => this.pump(), wait);
-        return;
-      }
-      this.#queue.shift()!.act();
+  #cut(link: Link, how: Cut): void {
+    this.counts.cut++;
+    link.isSilent = true;
+    for (const socket of link.sockets) {
+      if (how === 'rst') reset(socket);
+      else socket.end();
     }
-  }
-
-  cut(how: Cut): void {
-    this.#queue = [];
-    this.onData = () => false;
-    if (how === 'rst') reset(this.from);
-    else this.from.end();
-  }
-
-  #push(act: () => void): void {
-    this.#queue.push({ due: performance.now() + this.#proxy.delayMs, act });
-    this.pump();
   }
 }
 

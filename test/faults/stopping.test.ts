@@ -24,7 +24,7 @@ for (const store of STORES) {
     let lastSeconds = 0;
     let landed = 0;
     const untaken: Entry[] = [];
-    for (let i = 0; i < TIMES.network * 3; i++) {
+    for (let i = 0; i < TIMES.others * 3; i++) {
       await using program = await start({ DATABASE_URL });
       const writers = new Writers(ledger, program.url, WRITERS);
       const pipelines = Array.from({ length: PIPELINES }, () => pipeline(program));
@@ -49,7 +49,7 @@ for (const store of STORES) {
       const responded = responses.reduce((sum, response) => sum + response.responded, 0);
       assert.ok(responded > 0);
     }
-    assert.equal(landed, TIMES.network * 3);
+    assert.equal(landed, TIMES.others * 3);
     assert.ok(lastSeconds < LAST_SECONDS, `ended ${lastSeconds} s after the last response`);
     const rows = await usersIn(DATABASE_URL);
     assert.deepEqual(ledger.check(rows), { lost: [], duplicated: [] });
@@ -60,8 +60,7 @@ for (const store of STORES) {
       untaken.map(({ id, changes }) => (id === undefined ? undefined : changes + 1)),
     );
     const { acknowledged } = ledger;
-    const fault = 'SIGTERM under load';
-    report(t, { fault, store, injected: landed, acknowledged, lost: 0, duplicated: 0 });
+    report(t, { injected: landed, acknowledged });
   });
 }
 

@@ -1,7 +1,6 @@
 // Clients that create, change and remove users over keep-alive connections as fast as possible.
 // Each user has its own email. Every response is recorded in the ledger.
-import { Agent } from 'node:http';
-import { type Broken, type HttpResponse, request } from './http.ts';
+import { Agent, request as httpRequest } from 'node:http';
 import type { Entry, Ledger } from './ledger.ts';
 
 // The cycle of a writer. It creates more users than it removes.
@@ -11,8 +10,6 @@ let runs = 0;
 
 /** Some writers on one service. */
 export class Writers {
-  /** Number of responses by status. */
-  readonly counts = new Map<number, number>();
   /** Emails whose latest write got 500, with the time in milliseconds since 1970. */
   readonly refused = new Map<string, number>();
   /** Unexpected responses. */
@@ -24,10 +21,12 @@ export class Writers {
   /** Users whose request lost a new connection or got none. The service can't have done it. */
   readonly untaken: Entry[] = [];
   slowestMs = 0;
+  /** Resolves when every writer has ended, by itself or because its connection failed. */
+  readonly ended: Promise<unknown>;
   readonly #ledger: Ledger;
   readonly #url: string;
   readonly #run = ++runs;
-  readonly #done: Promise<unknown>;
+  readonly #counts = new Map<number, number>(); // responses by status
   readonly #waiting = new Set<() => void>();
   readonly #inFlight = new Set<Promise<HttpResponse>>();
   #isStopping = false;
@@ -36,12 +35,12 @@ export class Writers {
   constructor(ledger: Ledger, url: string, count: number) {
     this.#ledger = ledger;
     this.#url = url;
-    this.#done = Promise.all(Array.from({ length: count }, (_, i) => this.#write(i)));
+    this.ended = Promise.all(Array.from({ length: count }, (_, i) => this.#write(i)));
   }
 
   /** Number of responses with this status. */
   count(status: number): number {
-    return this.counts.get(status) ?? 0;
+    return this.#counts.get(status) ?? 0;
   }
 
   /** Number of acknowledged writes. */
@@ -64,7 +63,7 @@ export class Writers {
     while (!condition()) {
       const isRunning = await Promise.race([
         new Promise<true>((resolve) => this.#waiting.add(() => resolve(true))),
-        this.#done.then(() => false),
+        this.ended.then(() => false),
       ]);
       if (!isRunning && !condition()) throw new Error('the writers have ended');
     }
@@ -76,15 +75,10 @@ export class Writers {
     return this.until(() => this.acknowledged >= goal);
   }
 
-  /** Resolves when every writer has ended, by itself or because its connection failed. */
-  get ended(): Promise<unknown> {
-    return this.#done;
-  }
-
   /** Sends nothing more; resolves when every request in flight has ended. */
   async stop(): Promise<void> {
     this.#isStopping = true;
-    await this.#done;
+    await this.ended;
   }
 
   async #write(writer: number): Promise<void> {
@@ -113,7 +107,7 @@ export class Writers {
   async #create(agent: Agent, name: string): Promise<Entry | undefined> {
     const email = `${name}@example.com`;
     const entry = this.#ledger.asked(email, name);
-    const response = await this.#send(agent, entry, 'POST', '/users', { name, email }, 201);
+    const response = await this.#send(agent, entry, 'POST', { name, email });
     if (response === undefined) return undefined;
     this.#ledger.created(entry, JSON.parse(response.body).id);
     return entry;
@@ -122,40 +116,30 @@ export class Writers {
   /** True if the user can be used again. */
   async #change(agent: Agent, entry: Entry, name: string): Promise<boolean> {
     entry.unknownName = name;
-    const response = await this.#send(agent, entry, 'PATCH', `/users/${entry.id}`, { name }, 200);
+    const response = await this.#send(agent, entry, 'PATCH', { name });
     if (response !== undefined) this.#ledger.changed(entry, name);
     return response !== undefined;
   }
 
   async #remove(agent: Agent, entry: Entry): Promise<void> {
     entry.removal = 'unknown';
-    const response = await this.#send(agent, entry, 'DELETE', `/users/${entry.id}`, undefined, 200);
+    const response = await this.#send(agent, entry, 'DELETE');
     if (response !== undefined) this.#ledger.removed(entry);
   }
 
   /** The response if it acknowledges the write. @throws if the connection fails */
-  async #send(
-    agent: Agent,
-    entry: Entry,
-    method: string,
-    path: string,
-    body: object | undefined,
-    expected: number,
-  ): Promise<HttpResponse | undefined> {
-    this.#ledger.unknown++;
+  async #send(agent: Agent, entry: Entry, method: 'POST' | 'PATCH' | 'DELETE', body?: object) {
+    const isNew = method === 'POST';
+    const path = isNew ? '/users' : `/users/${entry.id}`;
     const asked = request(agent, this.#url + path, method, body);
     this.#inFlight.add(asked);
     try {
       const response = await asked;
-      this.counts.set(response.status, this.count(response.status) + 1);
+      const { status } = response;
+      this.#counts.set(status, this.count(status) + 1);
       this.slowestMs = Math.max(this.slowestMs, response.ms);
-      if (response.status === expected) {
-        this.#ledger.unknown--;
-        return response;
-      }
-      if (response.status !== 500) {
-        this.surprises.push(`${method} ${path}: ${response.status} ${response.body}`);
-      }
+      if (status === (isNew ? 201 : 200)) return response;
+      if (status !== 500) this.surprises.push(`${method} ${path}: ${status} ${response.body}`);
       this.refused.set(entry.email, Date.now());
       return undefined;
     } catch (err) {
@@ -173,4 +157,41 @@ export class Writers {
     for (const wake of this.#waiting) wake();
     this.#waiting.clear();
   }
+}
+
+interface HttpResponse {
+  readonly status: number;
+  readonly body: string;
+  readonly ms: number;
+}
+
+/** The connection failed before the response was complete. */
+class Broken extends Error {
+  readonly isReused: boolean; // It delivered a response before.
+
+  constructor(message: string, isReused: boolean) {
+    super(message);
+    this.isReused = isReused;
+  }
+}
+
+/** @throws Broken */
+function request(agent: Agent, url: string, method: string, body?: object): Promise<HttpResponse> {
+  const began = performance.now();
+  const text = body && JSON.stringify(body);
+  const headers = body && { 'Content-Type': 'application/json' };
+  return new Promise((resolve, reject) => {
+    const req = httpRequest(url, { agent, method, headers }, (res) => {
+      let response = '';
+      res.setEncoding('utf8').on('data', (part) => {
+        response += part;
+      });
+      res.on('error', (err) => reject(new Broken(err.message, true)));
+      res.on('end', () =>
+        resolve({ status: res.statusCode!, body: response, ms: performance.now() - began }),
+      );
+    });
+    req.on('error', (err) => reject(new Broken(err.message, req.reusedSocket)));
+    req.end(text);
+  });
 }

@@ -1,11 +1,11 @@
 // Growth: reads from a standby, and the cost of requests on large tables.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { query } from '../faults/users.ts';
 import { send } from '../support/client.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
+import { execute } from '../support/service.ts';
 import { until } from '../support/until.ts';
 import { IS_FULL } from './programs.ts';
 
@@ -58,14 +58,14 @@ test('4.2 a request touches few blocks of a table of any size', {
   }
   let filled = 0;
   for (const rows of ROWS) {
-    await query(
+    await execute(
       DATABASE_URL,
       `insert into users (name, email)
        select 'listed', 'listed-' || i || '@example.com' from generate_series(${filled + 1}, ${rows}) i`,
     );
     filled = rows;
-    await query(DATABASE_URL, 'vacuum analyze users');
-    const [table] = await query(DATABASE_URL, 'select min(id)::int as first from users');
+    await execute(DATABASE_URL, 'vacuum analyze users');
+    const [table] = await execute(DATABASE_URL, 'select min(id)::int as first from users');
     const idOf = (n: number) => Number(table!.first) + n;
     const requests: Record<string, (n: number, i: number) => readonly [string, object?]> = {
       'find by id': (n) => [`/${idOf(n)}`],
@@ -99,7 +99,7 @@ test('4.2 a request touches few blocks of a table of any size', {
 });
 
 async function blocksTouched(databaseUrl: string): Promise<number> {
-  const [row] = await query(
+  const [row] = await execute(
     databaseUrl,
     `select (heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)::int as blocks
      from pg_statio_user_tables where relname = 'users'`,
@@ -109,5 +109,5 @@ async function blocksTouched(databaseUrl: string): Promise<number> {
 
 function sessionsEnded(databaseUrl: string): Promise<void> {
   const sessions = `select from pg_stat_activity where application_name = 'notes-users'`;
-  return until(async () => (await query(databaseUrl, sessions)).length === 0);
+  return until(async () => (await execute(databaseUrl, sessions)).length === 0);
 }

@@ -14,17 +14,10 @@ export const IS_FULL = process.env.HA === 'full';
 
 const INSTALL_TIMEOUT_MS = 300_000;
 
-/** Requirements for pip. HA_PATRONI sets another Patroni, such as `patroni[etcd3]==3.0.2`. */
-const REQUIREMENTS = readFileSync(join(import.meta.dirname, 'requirements.txt'), 'utf8')
-  .trim()
-  .split('\n')
-  .map((line) => (/^patroni\b/.test(line) ? (process.env.HA_PATRONI ?? line) : line));
-
-const CACHE = process.env.HA_CACHE ?? join(tmpdir(), `notes-users-ha-${userInfo().uid}`);
-const VENV = join(
-  CACHE,
-  createHash('sha256').update(REQUIREMENTS.join()).digest('hex').slice(0, 12),
-);
+const REQUIREMENTS = join(import.meta.dirname, 'requirements.txt');
+const CACHE = join(tmpdir(), `notes-users-ha-${userInfo().uid}`);
+const VERSION = createHash('sha256').update(readFileSync(REQUIREMENTS)).digest('hex').slice(0, 12);
+const VENV = join(CACHE, VERSION);
 
 /** Folder of `patroni` and `patronictl`. */
 export const PATRONI_BIN = join(VENV, 'bin');
@@ -58,7 +51,7 @@ export async function install(): Promise<void> {
   if (interpreter === undefined) return;
   const options = { timeout: INSTALL_TIMEOUT_MS, cwd: tmpdir() };
   const fault = await fill(VENV, 'Patroni', async () => {
-    const pip = ['-m', 'pip', 'install', '-q', ...REQUIREMENTS];
+    const pip = ['-m', 'pip', 'install', '-q', '-r', REQUIREMENTS];
     await promisify(execFile)(interpreter, ['-m', 'venv', VENV], options);
     await promisify(execFile)(join(PATRONI_BIN, 'python'), pip, options);
     // The user of Postgres must be able to read it.

@@ -1,27 +1,16 @@
 // Runs the image: without settings, hardened, stopped, restarted.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir, userInfo } from 'node:os';
-import { join } from 'node:path';
+import { userInfo } from 'node:os';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
+import { newFolder } from '../support/program.ts';
 import { until } from '../support/until.ts';
 import { Container, engine, inspect, NO_IMAGE } from './engine.ts';
 
 const MOST_IDLE_MIB = 32;
 
 describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
-  test('without settings its log has a password that works', async () => {
-    await using container = await Container.start();
-    await container.responses();
-    const [, pw] = /generated for user admin: (\S+)/.exec((await container.lines()).join('\n'))!;
-    const headers = { 'content-type': 'application/json' };
-    const body = JSON.stringify({ id: 'admin', pw });
-    const url = `${await container.url()}/token`;
-    assert.equal((await fetch(url, { method: 'POST', headers, body })).status, 200);
-  });
-
   test('users survive stop and start, and another container on the same volume', async () => {
     const volume = `notes-users-test-${randomUUID()}`;
     try {
@@ -44,14 +33,6 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     } finally {
       await engine('volume', 'rm', volume).catch(() => {});
     }
-  });
-
-  test('it stops with status 0, also with an idle connection', async () => {
-    await using container = await Container.start();
-    await container.responses();
-    await (await fetch(await container.url())).text(); // fetch keeps its connection open.
-    await engine('stop', container.name);
-    assert.equal(await inspect('container', container.name, '{{.State.ExitCode}}'), '0');
   });
 
   test('it uses little memory when idle', async () => {
@@ -104,16 +85,11 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   test('a root-owned bind mount prints one line with the chown to run', {
     skip: userInfo().uid !== 0 && 'needs root, to own the folder',
   }, async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'notes-users-root-'));
-    try {
-      await using container = await Container.start('-v', `${folder}:/data`);
-      const { status, lines } = await container.ended();
-      assert.equal(status, 1);
-      assert.equal(lines.length, 1, lines.join('\n'));
-      assert.match(lines[0]!, /chown 65532:65532 \/data/);
-    } finally {
-      rmSync(folder, { recursive: true });
-    }
+    await using container = await Container.start('-v', `${newFolder()}:/data`);
+    const { status, lines } = await container.ended();
+    assert.equal(status, 1);
+    assert.equal(lines.length, 1, lines.join('\n'));
+    assert.match(lines[0]!, /chown 65532:65532 \/data/);
   });
 });
 

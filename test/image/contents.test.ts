@@ -1,11 +1,11 @@
 // The contents of the image: files, modes, times, settings, and bill of materials.
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import { BOM_PATH } from '../../image/bom.ts';
 import { resolveImage, run, type Unpacked, unpack } from '../../image/unpack.ts';
+import { newFolder } from '../support/program.ts';
 import { IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
@@ -50,12 +50,11 @@ const ALLOWED = [
 ];
 
 describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
-  let folder: string;
+  const folder = newFolder();
   let unpacked: Unpacked;
   let entries: readonly Entry[];
 
   before(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'notes-users-image-'));
     unpacked = await unpack(await resolveImage(IMAGE), folder);
     const list = ['-tvf', unpacked.layers[0]!, '--numeric-owner', '--utc', '--full-time'];
     const lines = (await run('tar', list)).trimEnd().split('\n');
@@ -64,7 +63,6 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
       return { mode, owner, time: `${date} ${time}`, path };
     });
   });
-  after(() => rmSync(folder, { recursive: true, force: true }));
 
   const files = () => entries.filter(({ mode }) => !mode.startsWith('d')).map(({ path }) => path);
 

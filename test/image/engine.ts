@@ -20,41 +20,31 @@ export function inspect(kind: 'image' | 'container', name: string, template: str
   return engine(kind, 'inspect', '-f', template, name);
 }
 
-/** The output and the exit of a container. */
-export interface Ended {
-  readonly status: number;
-  readonly lines: readonly string[];
-}
-
 /** A container of the image, removed with its anonymous volumes when disposed. */
 export class Container {
   readonly name = `notes-users-test-${randomUUID()}`;
 
-  /** Starts a container on free loopback ports, with all hardening flags and then these flags. */
+  /** Starts a container on a free loopback port, with all hardening flags and then these flags. */
   static async start(...flags: readonly string[]): Promise<Container> {
     const container = new Container();
-    await container.run(...flags);
+    const port = ['-p', '127.0.0.1::3000'];
+    await engine('run', '-d', '--name', container.name, ...hardened(), ...port, ...flags, IMAGE);
     return container;
   }
 
-  async run(...flags: readonly string[]): Promise<void> {
-    const ports = ['-p', '127.0.0.1::3000', '-p', '127.0.0.1::3001'];
-    await engine('run', '-d', '--name', this.name, ...hardened(), ...ports, ...flags, IMAGE);
-  }
-
-  /** Returns the base URL of the API, or of the admin listener. */
-  async url(port: 3000 | 3001 = 3000): Promise<string> {
-    return `http://${(await engine('port', this.name, String(port))).split('\n')[0]}`;
+  /** Returns the base URL of the API. */
+  async url(): Promise<string> {
+    return `http://${(await engine('port', this.name, '3000')).split('\n')[0]}`;
   }
 
   /** Resolves once the API responds; rejects with its output if it exits first. */
-  async responses(url?: string): Promise<void> {
-    const asked = url ?? (await this.url());
+  async responses(): Promise<void> {
+    const url = await this.url();
     // Asks the engine rarely, because that costs more than a request to the service.
     for (let tries = 1; ; tries++) {
       // Closes the connection, so that a stop has no idle connection to wait for.
       const headers = { connection: 'close' };
-      const res = await fetch(asked, { headers }).catch(() => undefined);
+      const res = await fetch(url, { headers }).catch(() => undefined);
       if (res?.ok) return;
       const isOver = tries % 200 === 0 && !(await this.isRunning());
       if (isOver) throw new Error((await this.lines()).join('\n'));
@@ -74,7 +64,7 @@ export class Container {
   }
 
   /** Resolves when the container has exited, also by a signal. */
-  async ended(): Promise<Ended> {
+  async ended() {
     const status = Number(await engine('wait', this.name));
     return { status, lines: await this.lines() };
   }

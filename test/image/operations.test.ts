@@ -2,7 +2,7 @@
 // the image, the container, the volume and the registry, and the ports. The command for arm64 takes
 // minutes, so it needs IMAGE=full. ARM64_NODE_IMAGE names its base image if no registry is reachable.
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { ENGINE, run } from '../../image/unpack.ts';
@@ -20,11 +20,8 @@ const QEMU = '/proc/sys/fs/binfmt_misc/qemu-aarch64';
 describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   const volume = `notes-users-test-manual-${process.pid}`;
   const container = new Container();
-  let folder: string;
+  const folder = newFolder();
 
-  before(async () => {
-    folder = newFolder();
-  });
   after(async () => {
     await container[Symbol.asyncDispose]();
     await engine('volume', 'rm', volume).catch(() => {});
@@ -105,11 +102,10 @@ describe('the manual: compose', {
   skip: NO_IMAGE || NO_COMPOSE || NO_POSTGRES,
   timeout: 900_000,
 }, () => {
-  let folder: string;
+  const folder = newFolder();
   let client: Client;
 
   before(async () => {
-    folder = newFolder();
     const [, published = ''] = /image: (postgres:.*)/.exec(composeFile())!;
     const file = composeFile()
       .replace('build: .', `build: ${SOURCE}`)
@@ -118,10 +114,7 @@ describe('the manual: compose', {
       .replaceAll(/"127\.0\.0\.1:(\d+):\1"/g, '"127.0.0.1::$1"');
     writeFileSync(join(folder, 'compose.yaml'), file);
   });
-  after(async () => {
-    await shell('docker compose down --volumes --timeout 20');
-    rmSync(folder, { recursive: true, force: true });
-  });
+  after(() => shell('docker compose down --volumes --timeout 20'));
 
   /** Runs commands in the folder of compose.yaml. */
   function shell(commands: string): Promise<string> {

@@ -1,10 +1,10 @@
 // npm run image:verify never accepts a tampered image, whatever its tags and names are.
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { run, unpack } from '../../image/unpack.ts';
+import { newFolder } from '../support/program.ts';
 import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
@@ -14,12 +14,10 @@ const TAGS = ['latest', '0.1.0'] as const;
 
 describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   const ids = { clean: '', tampered: '' }; // the image under test, and one with another main.cjs
-  let folder: string;
-  let list: string;
+  const folder = newFolder();
+  const list = join(folder, 'list');
 
   before(async () => {
-    folder = mkdtempSync(join(tmpdir(), 'notes-users-verify-'));
-    list = join(folder, 'list');
     const stage = (await engine('build', '-q', '--target', 'build', SOURCE)).trim();
     const hashes = ['run', '--rm', '--network', 'none', stage, 'cat', '/rootfs.sha256'];
     writeFileSync(list, await engine(...hashes));
@@ -31,7 +29,6 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   after(async () => {
     await untag();
     await engine('rmi', KEPT);
-    rmSync(folder, { recursive: true, force: true });
   });
 
   const verify = (image: string) =>

@@ -4,17 +4,12 @@ import assert from 'node:assert/strict';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import type { HttpResponse } from '../support/client.ts';
 import { Daemon, find, stablePort } from '../support/daemon.ts';
 import { newFolder, type Program, start } from '../support/program.ts';
 
 const VARNISH = find('varnishd');
 const NGINX = find('nginx');
-
-interface HttpResponse {
-  readonly status: number;
-  readonly headers: Headers;
-  readonly body: string;
-}
 
 /** Replaces the contract tests' client, because proxies add headers that openapi.json lacks. */
 async function send(

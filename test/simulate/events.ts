@@ -1,5 +1,6 @@
 // What can happen in a story: calls, and faults of the server and the network.
 import fc from 'fast-check';
+import { type Backend, NORMAL } from './server.ts';
 import type { Action, World } from './world.ts';
 
 type Run = (world: World, faults: Faults) => void;
@@ -95,27 +96,33 @@ function fault(text: string, start: (world: World) => (() => void) | undefined) 
 const backends = ({ server }: World) => server.hosts.flatMap((host) => [...host.backends]);
 const primary = ({ server }: World) => server.hosts.find((host) => !host.isReadOnly)!;
 
+function ofBackends(
+  text: string,
+  act: 'cut' | 'silence' | 'kill',
+  of: (all: Backend[]) => Backend[],
+) {
+  return fault(text, (world) => {
+    for (const backend of of(backends(world))) backend[act]();
+    return undefined;
+  });
+}
+
+const ofServer = (text: string, condition: Partial<typeof NORMAL>) =>
+  fault(text, (world) => change(world, condition));
+
+/** Changes the condition of the server. Returns a function that ends the change. */
+function change({ server }: World, condition: Partial<typeof NORMAL>): () => void {
+  const normal = Object.entries(NORMAL).filter(([name]) => name in condition);
+  Object.assign(server.condition, condition);
+  return () => Object.assign(server.condition, Object.fromEntries(normal));
+}
+
 const faults = [
-  fault('all connections are cut', (world) => {
-    for (const backend of backends(world)) backend.cut();
-    return undefined;
-  }),
-  fault('one connection is cut', (world) => {
-    backends(world)[0]?.cut();
-    return undefined;
-  }),
-  fault('all connections become silent', (world) => {
-    for (const backend of backends(world)) backend.silence();
-    return undefined;
-  }),
-  fault('all backends are killed', (world) => {
-    for (const backend of backends(world)) backend.kill();
-    return undefined;
-  }),
-  fault('one backend is killed', (world) => {
-    backends(world).at(-1)?.kill();
-    return undefined;
-  }),
+  ofBackends('all connections are cut', 'cut', (all) => all),
+  ofBackends('one connection is cut', 'cut', (all) => all.slice(0, 1)),
+  ofBackends('all connections become silent', 'silence', (all) => all),
+  ofBackends('all backends are killed', 'kill', (all) => all),
+  ofBackends('one backend is killed', 'kill', (all) => all.slice(-1)),
   fault('the primary refuses connections', (world) => {
     const host = primary(world);
     host.isUp = false;
@@ -137,12 +144,7 @@ const faults = [
   fault('the other host is promoted, and the old primary is not fenced', ({ server }) =>
     server.split(),
   ),
-  fault('a third of the writes get a serialization failure', ({ server }) => {
-    server.isStrict = true;
-    return () => {
-      server.isStrict = false;
-    };
-  }),
+  ofServer('a third of the writes get a serialization failure', { isStrict: true }),
   ...[3_600_000, 400, -400].map((stepMs) =>
     fault(`the clock of the server steps by ${stepMs} ms`, (world) => {
       if (stepMs < 0) world.canBeLate = true;
@@ -152,34 +154,16 @@ const faults = [
   ),
   fault('another session locks user 1', ({ server }) => server.lock(1)),
   fault('another session locks the table', ({ server }) => server.lock(undefined)),
-  fault('the disk is full', ({ server }) => {
-    server.isDiskFull = true;
-    return () => {
-      server.isDiskFull = false;
-    };
-  }),
+  ofServer('the disk is full', { isDiskFull: true }),
   ...[1, 2].map((count) =>
     fault(`the server allows ${count} connections`, (world) => {
-      world.server.maxBackends = count;
       for (const backend of backends(world).slice(count)) backend.kill();
-      return () => {
-        world.server.maxBackends = 100;
-      };
+      return change(world, { maxBackends: count });
     }),
   ),
-  fault('the password is wrong', ({ server }) => {
-    server.isPasswordWrong = true;
-    return () => {
-      server.isPasswordWrong = false;
-    };
-  }),
-  ...[300, 3000].map((latencyMs) =>
-    fault(`each way takes up to ${latencyMs} ms`, ({ server }) => {
-      server.maxLatencyMs = latencyMs;
-      return () => {
-        server.maxLatencyMs = 2;
-      };
-    }),
+  ofServer('the password is wrong', { isPasswordWrong: true }),
+  ...[300, 3000].map((maxLatencyMs) =>
+    ofServer(`each way takes up to ${maxLatencyMs} ms`, { maxLatencyMs }),
   ),
   fault('the callers of network b leave', ({ left }) => {
     left.add('b');

@@ -29,7 +29,7 @@ export interface Host {
 }
 
 /** What a session is on its host. It can live on after its client has gone. */
-interface Backend {
+export interface Backend {
   readonly owner: object;
   readonly isWriting: boolean;
   kill(): void;
@@ -52,6 +52,15 @@ interface Transaction {
   readonly abort: (err: Error) => void;
 }
 
+/** What faults change. */
+export const NORMAL = {
+  maxLatencyMs: 2,
+  maxBackends: 100,
+  isDiskFull: false,
+  isPasswordWrong: false,
+  isStrict: false, // The default isolation is serializable.
+};
+
 const DEADLOCK_TIMEOUT_MS = 200;
 const EPOCH_SECONDS = 1_700_000_000;
 const CLOCK = 'select clock_timestamp()';
@@ -70,13 +79,9 @@ export class SimulatedServer {
   readonly clients = new Map<Promise<void>, object>(); // the open sessions, each with its pool
   readonly splits: { readonly fromMs: number; toMs: number }[] = []; // when there were two primaries
   deadlocks = 0;
-  maxLatencyMs = 2;
-  maxBackends = 100;
+  readonly condition = { ...NORMAL };
   poolerSize = 0; // server sessions of the pooler of each host; 0: no pooler
   clockMs = 0; // of the servers, relative to ours
-  isDiskFull = false;
-  isPasswordWrong = false;
-  isStrict = false; // the default isolation is serializable
   #newestId = 0;
   readonly #time: Time;
   readonly #transactions = new Set<Transaction>();
@@ -127,8 +132,8 @@ export class SimulatedServer {
       await Promise.race([tooLate, this.#travel()]);
       if (!host.isUp) throw new StoreUnavailable('refused');
       if (host.frozenUntil > time.ms) await Promise.race([tooLate, this.#whileFrozen(host)]);
-      if (this.isPasswordWrong) throw new StoreUnavailable('28P01');
-      if (host.backends.size >= this.maxBackends) throw new StoreUnavailable('53300');
+      if (this.condition.isPasswordWrong) throw new StoreUnavailable('28P01');
+      if (host.backends.size >= this.condition.maxBackends) throw new StoreUnavailable('53300');
       if (host.isReadOnly) throw new StoreUnavailable('does not match target_session_attrs');
       const session = this.#session(host, owner, options);
       try {
@@ -204,8 +209,8 @@ export class SimulatedServer {
       try {
         const rows = await this.#write(own, text, values, host);
         cancel();
-        if (this.isDiskFull) throw refusal('53100');
-        if (this.isStrict && this.#time.random() < 0.3) throw refusal('40001');
+        if (this.condition.isDiskFull) throw refusal('53100');
+        if (this.condition.isStrict && this.#time.random() < 0.3) throw refusal('40001');
         await this.#time.sleep(this.#time.random() * 10); // fsync
         await this.#whileFrozen(host);
         own.stuckAt = this.#time.ms;
@@ -453,7 +458,7 @@ export class SimulatedServer {
   }
 
   #travel(): Promise<void> {
-    return this.#time.sleep(this.#time.random() * this.maxLatencyMs);
+    return this.#time.sleep(this.#time.random() * this.condition.maxLatencyMs);
   }
 
   async #whileFrozen(host: Host): Promise<void> {

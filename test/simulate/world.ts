@@ -5,7 +5,7 @@ import { openPostgres } from '../../src/store/postgres.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
 import { newUser } from '../support/users.ts';
-import { SimulatedServer, type State } from './server.ts';
+import { NORMAL, SimulatedServer, type State } from './server.ts';
 import { Time } from './time.ts';
 
 export const TIMEOUT_MS = 1000;
@@ -153,8 +153,7 @@ export class World {
   async heal(): Promise<void> {
     const { server } = this;
     for (const host of server.hosts) Object.assign(host, { isUp: true, frozenUntil: 0 });
-    Object.assign(server, { maxBackends: 100, isDiskFull: false, isPasswordWrong: false });
-    Object.assign(server, { maxLatencyMs: 2, isStrict: false });
+    Object.assign(server.condition, NORMAL);
     this.left.clear();
     await this.pass(5000);
     for (const { connections } of this.stores) {

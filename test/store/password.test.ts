@@ -20,6 +20,7 @@ const PASSWORDS = [
   { why: 'a no-break space', set: 'a\u00a0b', same: 'a b' },
   { why: 'a zero-width space', set: 'a\u200bb', same: 'a b' },
   { why: 'a zero-width joiner', set: 'a\u200db', same: 'ab' },
+  { why: 'variation selectors and a grapheme joiner', set: 'a\ufe0f\u180b\u034f', same: 'a' },
   { why: 'a ligature', set: 'ﬁsch', same: 'fisch' },
   { why: 'full-width letters', set: 'ｐａｓｓ', same: 'pass' },
   { why: 'a Roman numeral', set: 'Ⅸ', same: 'IX' },
@@ -30,8 +31,9 @@ const PASSWORDS = [
   { why: 'a superscript and a control character', set: 'x²\u0007' },
   { why: 'a superscript, left-to-right and right-to-left text', set: 'x²\u0627' },
   { why: 'only what SASLprep removes', set: '\u00ad\u00ad' },
+  { why: 'a letter beyond the basic plane', set: '😀' },
   { why: 'ASCII', set: ' pass "word\\ ' },
-  { why: 'a letter beyond ASCII', set: 'pässwörd' },
+  { why: 'letters beyond ASCII', set: 'pässwörd密码' },
 ] as const;
 
 describe('a password is the same as for psql', { timeout: 300_000 }, () => {

@@ -1,7 +1,7 @@
 // Sessions behind a pooler, with a wrong clock, and on failing hosts. A proxy on loopback acts as
 // the pooler, and as the host that no longer responds.
 import assert from 'node:assert/strict';
-import { describe, type TestContext, test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { getHeapSpaceStatistics } from 'node:v8';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
 import { openPostgres, type Target, updateUsers } from '../../src/store/postgres.ts';
@@ -130,16 +130,12 @@ for (const isPooler of [false, true]) {
   });
 }
 
-describe('4.13 the deadline of a write is in the time of the server', () => {
-  for (const hours of [-1, 1]) {
-    test(`our clock is ${hours} h off: writes work`, async (t) => {
-      const { now } = Date;
-      t.mock.method(Date, 'now', () => now() + hours * 3_600_000);
-      const store = await open(t, await createDatabase());
-      const user = await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
-      assert.deepEqual(await store.delete(user.id, ALWAYS), user);
-    });
-  }
+test('4.13 the deadline of a write is in the time of the server: our clock is an hour late', async (t) => {
+  const { now } = Date;
+  t.mock.method(Date, 'now', () => now() - 3_600_000);
+  const store = await open(t, await createDatabase());
+  const user = await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
+  assert.deepEqual(await store.delete(user.id, ALWAYS), user);
 });
 
 test('4.13 a write that the server gets after its deadline is not done', async (t) => {
@@ -151,24 +147,6 @@ test('4.13 a write that the server gets after its deadline is not done', async (
   for (const items of [[target], [{ ...target, email: 'e@x' }]]) {
     await assert.rejects(updateUsers(session, items, expires), { code: '22012' });
   }
-});
-
-test('5.1 a connection whose server turned read-only is replaced', async (t) => {
-  const url = await createDatabase();
-  const { lines, debug } = logOf();
-  const store = await open(t, url, { debug });
-  await store.list({ after: 0, limit: 1 });
-  const sql = connectTo(t, url);
-  await sql.unsafe(`
-    create function refuse() returns trigger language plpgsql as
-      $$ begin raise exception 'cannot execute INSERT' using errcode = '25006'; end $$;
-    create trigger refuse before insert on users execute function refuse()`);
-  const created = store.create(newUser({ email: 'ada@x' }));
-  await assert.rejects(created, { name: 'StoreUnavailable' });
-  await new Promise((resolve) => setImmediate(resolve));
-  assert.ok(
-    lines.some((line) => line.startsWith('connection lost') && /cannot execute/.test(line)),
-  );
 });
 
 test('5.1 two connections to one host that time out together advance the pool by one host', async (t) => {

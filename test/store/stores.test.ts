@@ -55,38 +55,42 @@ test('1 DATABASE_URL: wal_autocheckpoint=0 leaves the log to another program', a
   assert.ok(merged < 1.3 && kept > 1.8, `${merged}, ${kept}`);
 });
 
+/** Opens a store in this folder while a function of node:fs is another one. */
+async function openWith(
+  t: TestContext,
+  folder: string,
+  name: 'mkdirSync' | 'fsyncSync',
+  fake: (of: never) => void,
+) {
+  const mock = t.mock.method(fs, name, fake);
+  syncBuiltinESMExports();
+  await open(t, `sqlite:${folder}/service.db`).finally(() => {
+    mock.mock.restore();
+    syncBuiltinESMExports();
+  });
+}
+
 test('5.2 5.3 a folder that another start creates at the same moment causes no error', async (t) => {
   const { mkdirSync } = fs;
   const made: string[] = [];
-  const mock = t.mock.method(fs, 'mkdirSync', (path: string) => {
+  const folder = join(newFolder(), 'raced', 'deeply');
+  await openWith(t, folder, 'mkdirSync', (path: string) => {
     mkdirSync(path);
     made.push(path);
     mkdirSync(path);
   });
-  syncBuiltinESMExports();
-  const path = join(newFolder(), 'raced', 'deeply');
-  await open(t, `sqlite:${path}/service.db`).finally(() => {
-    mock.mock.restore();
-    syncBuiltinESMExports();
-  });
-  assert.deepEqual(made, [dirname(path), path]);
+  assert.deepEqual(made, [dirname(folder), folder]);
 });
 
 test('5.5 the folders that the store creates survive a power loss: their parents are synced', async (t) => {
   const { fsyncSync, fstatSync } = fs;
   const synced: number[] = [];
-  const mock = t.mock.method(fs, 'fsyncSync', (file: number) => {
+  const folder = newFolder();
+  await openWith(t, join(folder, 'new', 'deeply'), 'fsyncSync', (file: number) => {
     synced.push(fstatSync(file).ino);
     fsyncSync(file);
   });
-  syncBuiltinESMExports();
-  const folder = newFolder();
-  const path = join(folder, 'new', 'deeply');
-  await open(t, `sqlite:${path}/service.db`).finally(() => {
-    mock.mock.restore();
-    syncBuiltinESMExports();
-  });
-  assert.deepEqual(synced, [statSync(folder).ino, statSync(dirname(path)).ino]);
+  assert.deepEqual(synced, [statSync(folder).ino, statSync(join(folder, 'new')).ino]);
 });
 
 /** A store with a clock of its own, on a file that another program has locked. */
@@ -239,15 +243,11 @@ test('5.2 the write-ahead log shrinks once no reader keeps it', async (t) => {
 });
 
 describe('migrations', () => {
-  test('5.3 both engines have the same versions for the same services, numbered from 1', () => {
+  test('5.3 both engines have the same versions for the same services', () => {
     const [sqlite, postgres] = (['sqlite', 'postgres'] as const).map((engine) =>
       migrations(engine).map(({ version, oldestService }) => ({ version, oldestService })),
     );
     assert.deepEqual(sqlite, postgres);
-    assert.deepEqual(
-      sqlite!.map(({ version }) => version),
-      sqlite!.map((_, i) => i + 1),
-    );
   });
 
   const all = [1, 2, 3].map((version) => ({

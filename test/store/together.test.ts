@@ -174,33 +174,3 @@ for (const { why, newUrl, count, runs } of [
     await fc.assert(property, { seed: SEED, numRuns: runs, endOnFailure: true });
   });
 }
-
-test('the checker accepts results that a serial order explains, and no others', () => {
-  const ada = storedUser({ name: 'A', email: 'a@x' });
-  const bob = storedUser({ id: 2, name: 'B', email: 'a@x' });
-  const fields = { id: 1, name: 'B', email: 'a@x', change: {}, condition: ALWAYS, limit: 1 };
-  const made = (kind: Call['kind'], result: unknown, began = 0, ended = 9): Made => ({
-    call: { ...fields, kind },
-    result: result === 'EmailTaken' ? result : shown(result),
-    began,
-    ended,
-  });
-  const reused = { ...bob, id: 1 };
-  for (const { calls, end, isGood } of [
-    { calls: [made('create', bob), made('delete', ada)], end: [bob], isGood: true },
-    { calls: [made('create', 'EmailTaken'), made('delete', ada)], end: [], isGood: true },
-    { calls: [made('delete', ada), made('delete', undefined)], end: [], isGood: true },
-    { calls: [made('create', bob, 0, 1), made('delete', ada, 2, 3)], end: [bob], isGood: false },
-    { calls: [made('create', 'EmailTaken'), made('delete', ada)], end: [ada], isGood: false },
-    { calls: [made('create', bob), made('delete', undefined)], end: [bob], isGood: false },
-    { calls: [made('create', reused), made('delete', ada)], end: [reused], isGood: false },
-    { calls: [made('delete', ada), made('delete', ada)], end: [], isGood: false },
-    { calls: [made('delete', ada), made('delete', 'stale')], end: [], isGood: false },
-  ]) {
-    assert.equal(
-      isExplained(new Map([[1, ada]]), calls, shown(end), 1),
-      isGood,
-      shown([calls, end]),
-    );
-  }
-});
