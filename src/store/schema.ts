@@ -5,7 +5,6 @@
 // default, a table or an index.
 import { readdirSync, readFileSync } from 'node:fs';
 import type { Sql } from 'postgres';
-import { sleep } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
 
@@ -45,7 +44,7 @@ export function parseMigration(version: number, sql: string): Migration {
 export function missing(all: readonly Migration[], schema: Schema & { hasUsers: boolean }) {
   const { version, oldestService, hasUsers } = schema;
   const known = all.length;
-  if (version > known && oldestService > known) {
+  if (oldestService > known) {
     throw new UnusableDatabase(
       `the database has schema version ${version} and needs a service that knows version ${oldestService} or later; this service knows ${known}: run a newer service, or restore a backup from before the upgrade`,
     );
@@ -58,10 +57,9 @@ export function missing(all: readonly Migration[], schema: Schema & { hasUsers: 
   return all.slice(version);
 }
 
-// A migration waits this long for a lock, for example of a backup, before it tries again. Meanwhile,
-// requests of other replicas queue behind it.
+// A migration waits this long for a lock, for example of a backup. Meanwhile, requests of other replicas queue
+// behind it. Then the attempt to connect has failed, and the pool makes another.
 const LOCK_TIMEOUT_MS = 250; // 5.8
-const LOCK_RETRY_MS = 1_000;
 const IDLE_TIMEOUT_MS = 1_000;
 
 // The number is arbitrary; nothing else locks it in this database. The statements after it must see what the
@@ -98,17 +96,10 @@ export async function migratePostgres(sql: Sql, prolong: () => void, info: Store
   let found = await inspect(sql);
   if (found.lacking.length > 0) prolong();
   for (; found.lacking.length > 0; found = await inspect(sql)) {
-    try {
-      await sql.unsafe(BEGIN);
-      const { schema, lacking, grant } = await inspect(sql);
-      const next = lacking[0]?.sql ?? ''; // Another replica may have applied it before we got the lock.
-      await sql.unsafe(`set local search_path = ${schema}; ${next} commit`).catch(advise(grant));
-    } catch (err) {
-      if ((err as { code?: string }).code !== '55P03') throw err; // lock_not_available
-      await sql.unsafe('rollback');
-      // The loop ends with the connection, which is destroyed if the migration takes too long.
-      await sleep(LOCK_RETRY_MS, undefined, { ref: false });
-    }
+    await sql.unsafe(BEGIN);
+    const { schema, lacking, grant } = await inspect(sql);
+    const next = lacking[0]?.sql ?? ''; // Another replica may have applied it before we got the lock.
+    await sql.unsafe(`set local search_path = ${schema}; ${next} commit`).catch(advise(grant));
   }
   const { schema, hasRowSecurity } = found;
   info('using schema', { schema });
@@ -138,19 +129,17 @@ async function inspect(sql: Sql) {
   if (count === 0) return { schema, grant, lacking: all, hasRowSecurity: false };
   const record = `
     select max(version) as version, max(oldest_service) as "oldestService",
-      (select row_security_active(u.oid) from pg_class u join pg_class own using (relnamespace)
-       where u.relname = 'users' and own.oid = max(record.tableoid)) as "hasRowSecurity",
-      (select bool_and(has_table_privilege(u.oid, kind))
-       from pg_class u join pg_class own using (relnamespace), unnest('{select,insert,update,delete}'::text[]) kind
-       where u.relname = 'users' and own.oid = max(record.tableoid)) as "isAllowed"
-    from ${schema}.notes_users_schema record`;
-  const foreign = `the table ${schema}.notes_users_schema is not a record of this service; nothing was changed. Drop it, or use another database`;
-  const [row] = await sql.unsafe(record).catch((err) => {
-    if (err.code === '42703') throw new UnusableDatabase(foreign); // undefined_column
-    return advise(grant)(err);
-  });
+      row_security_active(to_regclass($1)) as "hasRowSecurity",
+      (select bool_and(has_table_privilege(to_regclass($1), kind))
+       from unnest('{select,insert,update,delete}'::text[]) kind) as "isAllowed"
+    from ${schema}.notes_users_schema`;
+  const [row] = await sql.unsafe(record, [`${schema}.users`]).catch(advise(grant));
   const { version, oldestService, hasRowSecurity, isAllowed } = row!;
-  if (version === null) throw new UnusableDatabase(foreign);
+  if (version === null) {
+    throw new UnusableDatabase(
+      `the table ${schema}.notes_users_schema is empty: restore a backup, or drop it and the table users to start without users`,
+    );
+  }
   const hasUsers = hasRowSecurity !== null;
   const lacking = missing(all, { version, oldestService, hasUsers });
   if (!isAllowed) {
