@@ -9,7 +9,7 @@ import { now, setTimeout, sleep } from './clock.ts';
 import { type Config, InvalidConfig, readAdminAddress, readConfig } from './config.ts';
 import { Log, type Sink } from './ops/log.ts';
 import { type Service, startService } from './service.ts';
-import { backup } from './store/backup.ts';
+import { backup } from './store/sqlite-file.ts';
 import { nodeProblem, VERSION } from './version.js';
 
 const EXIT = { ok: 0, failed: 1, software: 70, config: 78 } as const; // 6.11, sysexits.h

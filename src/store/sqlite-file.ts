@@ -1,4 +1,4 @@
-// Opens the SQLite file and brings its schema up to date. SQLite itself would block the event loop while it
+// Opens the SQLite file, brings its schema up to date, and copies it. SQLite itself would block the event loop while it
 // waits for a lock, so this is disabled. Instead, an action that finds the file locked is retried after a
 // pause, until its deadline.
 import {
@@ -10,6 +10,7 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
+  rmSync,
   statSync,
   writeFileSync,
 } from 'node:fs';
@@ -28,6 +29,8 @@ const RETRY_MS = 20; // pause before another attempt on a locked file
 // only after such a reader.
 const WAL_LIMIT_BYTES = 8 * 2 ** 20;
 const OPEN_TIMEOUT_MS = 10_000; // time for another process that migrates the file
+// A copy has one step. SQLite begins one in several steps again at each commit of another connection.
+const ALL_PAGES = 2 ** 31 - 1;
 
 /** By primary result code, the lower eight bits (sqlite.org/rescode.html). */
 const OUTCOMES: Readonly<Record<number, FailedOutcome>> = {
@@ -40,14 +43,10 @@ const OUTCOMES: Readonly<Record<number, FailedOutcome>> = {
 const filesOf = (path: string) => ['', '-wal', '-shm'].map((end) => path + end);
 
 /**
- * Opens the file, migrates it and passes it to `use`. Creates the file and its folder if missing.
+ * Opens the file and migrates it. Creates the file and its folder if missing.
  * @throws an Error with one line that says what an operator can do
  */
-export async function openFile<T>(
-  { path, autocheckpoint }: SqliteDatabase,
-  now: () => number,
-  use: (db: DatabaseSync) => T,
-) {
+export async function openFile({ path, autocheckpoint }: SqliteDatabase, now: () => number) {
   const sqlite = process.getBuiltinModule('node:sqlite'); // loaded only if the settings choose it
   const db = new sqlite.DatabaseSync(path, { timeout: 0, open: false }); // 5.2
   try {
@@ -55,7 +54,7 @@ export async function openFile<T>(
     db.open();
     if (!autocheckpoint) db.exec('pragma wal_autocheckpoint = 0'); // of this connection only
     await retry(() => migrate(db), now() + OPEN_TIMEOUT_MS, now);
-    return use(db);
+    return db;
   } catch (err) {
     if (db.isOpen) db.close();
     throw new Error(explain(path, err as NodeJS.ErrnoException), { cause: err });
@@ -76,14 +75,34 @@ function prepareFile(path: string): void {
   }
 }
 
+/**
+ * Copies the database at `path` to the new file `target` (6.19). Resolves once the copy is durable; if it fails,
+ * no file is left.
+ * @throws an Error with one line, also if `target` exists
+ */
+export async function backup(path: string, target: string): Promise<void> {
+  const sqlite = process.getBuiltinModule('node:sqlite');
+  let isCreated = false;
+  try {
+    using db = new sqlite.DatabaseSync(path, { readOnly: true });
+    createFile(target, 'wx'); // never over an existing file
+    isCreated = true;
+    await sqlite.backup(db, target, { rate: ALL_PAGES });
+    for (const place of [target, dirname(target)]) sync(place);
+  } catch (err) {
+    if (isCreated) rmSync(target, { force: true });
+    throw new Error(`cannot copy ${path} to ${target}: ${(err as Error).message}`, { cause: err });
+  }
+}
+
 /** Creates an empty file; the flag says what happens if there is one. */
-export function createFile(path: string, flag: 'a' | 'wx'): void {
+function createFile(path: string, flag: 'a' | 'wx'): void {
   writeFileSync(path, '', { flag, mode: FILE_MODE });
   chmodSync(path, FILE_MODE); // The umask may have removed the group's permissions.
 }
 
 /** Returns once the file, or the names in the folder, survive a power loss. */
-export function sync(path: string): void {
+function sync(path: string): void {
   const file = openSync(path, 'r');
   try {
     fsyncSync(file);

@@ -20,12 +20,10 @@ const OTHER_FIELDS = FIELD_NAMES.filter((field) => field !== 'email');
 
 type Write = () => WriteResult;
 
-export function openSqlite(database: SqliteDatabase, options: StoreOptions): Promise<Store> {
-  return openFile(database, options.now, (db) => createStore(database.path, db, options));
-}
-
-function createStore(path: string, db: DatabaseSync, options: StoreOptions): Store {
+export async function openSqlite(database: SqliteDatabase, options: StoreOptions): Promise<Store> {
+  const { path } = database;
   const { now, timeoutMs } = options;
+  const db = await openFile(database, now);
   const users = usersIn(db);
   const access = reportFailures(path, db, options);
   const checkFiles = watchFiles(path);
@@ -104,7 +102,25 @@ function reportFailures(path: string, db: DatabaseSync, options: StoreOptions) {
 
 /** The operations on the table. */
 function usersIn(db: DatabaseSync) {
-  const statements = prepare(db);
+  const prepare = (sql: string) => {
+    const statement = db.prepare(sql);
+    statement.setReturnArrays(true);
+    return statement;
+  };
+  const fields = FIELD_NAMES.join(', ');
+  const select = `select id, ${fields}, version from users`;
+  const update = (names: readonly string[]) =>
+    prepare(`update users set ${names.map((name) => `${name} = ?`)}, version = ? where id = ?`);
+  const statements = {
+    ping: prepare('select 1 from users limit 1'),
+    find: prepare(`${select} where id = ?`),
+    findByEmail: prepare(`${select} where email = ?`),
+    list: prepare(`${select} where id > ? order by id limit ?`),
+    create: prepare(`insert into users (${fields}) values (${FIELD_NAMES.map(() => '?')})`),
+    update: update(FIELD_NAMES),
+    updateOthers: update(OTHER_FIELDS),
+    delete: prepare('delete from users where id = ?'),
+  };
   const find = (id: number) => toUser(statements.find.get(id));
   return {
     find,
@@ -155,25 +171,6 @@ function runLater(now: () => number) {
     };
     setImmediate(runTurn);
   };
-}
-
-function prepare(db: DatabaseSync) {
-  const fields = FIELD_NAMES.join(', ');
-  const select = `select id, ${fields}, version from users`;
-  const update = (names: readonly string[]) =>
-    db.prepare(`update users set ${names.map((name) => `${name} = ?`)}, version = ? where id = ?`);
-  const statements = {
-    ping: db.prepare('select 1 from users limit 1'),
-    find: db.prepare(`${select} where id = ?`),
-    findByEmail: db.prepare(`${select} where email = ?`),
-    list: db.prepare(`${select} where id > ? order by id limit ?`),
-    create: db.prepare(`insert into users (${fields}) values (${FIELD_NAMES.map(() => '?')})`),
-    update: update(FIELD_NAMES),
-    updateOthers: update(OTHER_FIELDS),
-    delete: db.prepare('delete from users where id = ?'),
-  };
-  for (const statement of Object.values(statements)) statement.setReturnArrays(true);
-  return statements;
 }
 
 function unlessTaken(write: Write): WriteResult | EmailTaken {
