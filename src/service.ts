@@ -65,8 +65,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     debug: log.debug,
     onFatal,
   });
-  let statementGraceMs: number | undefined; // undefined: the store's default
-  resources.defer(() => opened.close(statementGraceMs));
+  resources.defer(() => opened.close());
   // Without an admin listener nobody can read the metrics.
   const metrics =
     ADMIN_PORT === undefined ? undefined : new Metrics(routes, DATABASE_URL.engine, opened);
@@ -124,11 +123,9 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     log.info('stopping');
     await sleep(config.SHUTDOWN_DELAY_MS);
     const { SHUTDOWN_TIMEOUT_MS: timeoutMs } = config;
-    const deadlineMs = now() + timeoutMs;
     const tooLate = sleep(timeoutMs, false, { ref: false });
     const stopped = api.stop(Math.min(graceMs, timeoutMs / 2), timeoutMs / 2).then(() => true);
     const isInTime = await Promise.race([stopped, tooLate]); // 6.2
-    statementGraceMs = Math.max(deadlineMs - now(), 0);
     await resources.disposeAsync();
     log.info('stopped');
     return isInTime;

@@ -63,10 +63,10 @@ export interface UserStore {
   /** Rejects if the store is unusable. */
   ping(): Promise<void>;
   /**
-   * Releases files and connections. Running statements have `graceMs` milliseconds to finish, a
-   * second by default and at most. No other method may be called afterwards.
+   * Releases files and connections. The outcome of a write that runs is unknown. No other method may be
+   * called afterwards.
    */
-  close(graceMs?: number): Promise<void>;
+  close(): Promise<void>;
 }
 
 class NamedError extends Error {

@@ -22,7 +22,7 @@ const MIN_LIFETIME_MS = 100;
 // calls join it. For fewer calls or slower commits, parallel statements are faster.
 const SHARE = { ms: 3, size: 8 };
 const TICK_MS = 50; // how often one timer checks the deadlines of all calls
-const END_TIMEOUT_MS = 1_000; // for running statements while the pool closes
+const END_TIMEOUT_MS = 200; // for saying goodbye to the server
 
 const MOVED = 'the pool moved to another host';
 
@@ -94,15 +94,12 @@ export class Pool {
     });
   };
 
-  /** Gives running statements `graceMs` milliseconds, a second at most, then closes everything. */
-  async close(graceMs = END_TIMEOUT_MS): Promise<void> {
+  /** Closes everything. The outcome of running statements is unknown. */
+  async close(): Promise<void> {
     this.#stop();
     const sessions = this.#connections.map(({ session }) => session);
-    const { promise: isOver, resolve } = Promise.withResolvers<void>();
-    const cancel = this.#options.afterPoll(Math.min(graceMs, END_TIMEOUT_MS), resolve);
-    void Promise.allSettled(sessions.map((session) => session.end())).then(() => resolve());
-    await isOver;
-    cancel();
+    const ended = Promise.allSettled(sessions.map((session) => session.end()));
+    await Promise.race([ended, this.#options.sleep(END_TIMEOUT_MS)]);
     for (const session of sessions) session.destroy();
   }
 

@@ -49,7 +49,7 @@ export function openPostgres(
       }
       await pings.call();
     },
-    close: (graceMs) => pool.close(graceMs),
+    close: () => pool.close(),
   };
 }
 

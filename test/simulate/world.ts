@@ -109,8 +109,8 @@ export class World {
   /** Lets time pass, and checks what must hold at any time. */
   async pass(ms: number): Promise<void> {
     await this.time.pass(ms);
-    // The pool checks its deadlines every 50 ms, until it closes and gives statements a second.
-    const latestMs = TIMEOUT_MS + (this.#closedAt === 0 ? 100 : 1100);
+    // The pool checks its deadlines every 50 ms, until it closes, which takes up to 200 ms.
+    const latestMs = TIMEOUT_MS + (this.#closedAt === 0 ? 100 : 300);
     for (const call of this.calls) {
       const isLate = (call.ended ?? this.time.ms) - call.began > latestMs;
       if (isLate) this.#fail(call, '4.13 has no result in time');
