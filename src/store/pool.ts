@@ -1,9 +1,9 @@
 // Postgres connection pool with deadlines, reconnection and failover. docs/design.md says why it is our own.
 // If a connection is lost, late or read-only, the calls of its batch fail, because their outcome is unknown,
-// and an attempt to connect begins. Waiting calls keep waiting. All connections lead to one host. If that
-// host fails, or an attempt does, the next attempt goes to the next host of the URL. A pass tries each host
-// once, and a pause follows it. The first attempt that succeeds moves all connections to its host.
+// and an attempt to connect begins. Waiting calls keep waiting. An attempt tries each host of the URL once, the
+// one in use first, or last if it has failed. All connections move to the host that an attempt reaches.
 import { nextTurn, sleep } from '../clock.ts';
+import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
 import type { Batch, BatchSource } from './queue.ts';
 import { UnusableDatabase } from './schema.ts';
@@ -11,10 +11,8 @@ import type { Session, SessionOptions } from './session.ts';
 import { afterPoll, NotReplicated, openSession } from './session.ts';
 import { type Host, nameOf } from './url.ts';
 
-// An attempt may never end during a network outage. The first gets half of a request's time within this
-// range, so a second one can still serve the request. The timeout doubles with each further one.
-const CONNECT_TIMEOUT_MS = { min: 250, max: 2_000 }; // 5.7
-// Pauses between passes over all hosts double from the first to the longest.
+const CONNECT_TIMEOUT_MS = 2_000; // for each host, unless `connect_timeout` is longer (5.7)
+// Pauses between attempts double from the first to the longest.
 const BACKOFF_MS = { first: 25, longest: 1_000 }; // 5.7
 // A connection lost sooner is a failed attempt: a server can accept connections and be unusable.
 const MIN_LIFETIME_MS = 100;
@@ -53,8 +51,7 @@ export class Pool {
   readonly #resting = new Set<Queue>(); // those whose next batch must wait
   #connections: readonly PooledConnection[] = [];
   #attempts = 0; // to connect
-  #host: Host | undefined; // the one that the pool uses
-  #nextHost: Host; // the one that the next attempt goes to
+  #firstHost: Host; // the one that the next attempt tries first
   #failures = 0; // attempts that failed since a connection lived for MIN_LIFETIME_MS
   #schema: string | undefined; // of the tables, once the database is migrated
   #fault: unknown; // of the last attempt to connect, while no connection exists
@@ -65,7 +62,7 @@ export class Pool {
   /** Starts to connect; the server need not be up (6.1). */
   constructor(options: PoolOptions) {
     this.#options = options;
-    this.#nextHost = options.database.hosts[0]!;
+    this.#firstHost = options.database.hosts[0]!;
     this.#connect();
   }
 
@@ -121,9 +118,8 @@ export class Pool {
       const canWrite = writing < Math.max(1, this.#connections.length - 1);
       if (this.#resting.has(queue) || (queue.options.isWrite && !canWrite)) continue;
       const batch = queue.take(this.#options.now());
-      if (batch === undefined && queue.size > 0) continue; // All its calls wait for writes that run.
-      this.#queues.delete(queue);
-      if (batch === undefined) continue;
+      if (batch !== undefined || queue.size === 0) this.#queues.delete(queue);
+      if (batch === undefined) continue; // All its calls wait for writes that run.
       this.#queues.add(queue);
       void this.#run(connection, queue, batch);
     }
@@ -138,19 +134,15 @@ export class Pool {
     connection.batch = undefined;
     if (err instanceof NotReplicated) this.#avoid(connection.host);
     if (err !== undefined) this.#replace(connection, err);
-    else if (connection.host !== this.#host) this.#replace(connection, MOVED);
+    else if (connection.host !== this.#connections.at(-1)!.host) this.#replace(connection, MOVED);
     this.#assign();
   }
 
-  /** Makes the next batch of the queue wait, if a page or a large batch runs. */
+  /** Makes the next batch of the queue wait, if this one is large. */
   #rest(queue: Queue, size: number, running: Promise<unknown>): void {
-    const isPage = queue.options.pageOf !== undefined;
-    if (!isPage && size < SHARE.size) return;
+    if (size < SHARE.size) return;
     this.#resting.add(queue);
-    // A page takes milliseconds, so the next one waits for a later turn of the event loop (4.1).
-    const { nextTurn, sleep } = this.#options;
-    const rest = isPage ? nextTurn() : Promise.race([running, sleep(SHARE.ms)]);
-    void rest.then(() => {
+    void Promise.race([running, this.#options.sleep(SHARE.ms)]).then(() => {
       this.#resting.delete(queue);
       this.#assign();
     });
@@ -197,15 +189,12 @@ export class Pool {
     const { sleep, random } = this.#options;
     this.#attempts++;
     const failures = this.#failures;
-    // A pause follows each pass over all hosts, longer each time.
-    const passes = failures / this.#options.database.hosts.length;
-    if (passes > 0 && Number.isInteger(passes)) {
-      const pauseMs = Math.min(BACKOFF_MS.first * 2 ** (passes - 1), BACKOFF_MS.longest);
+    if (failures > 0) {
+      const pauseMs = Math.min(BACKOFF_MS.first * 2 ** (failures - 1), BACKOFF_MS.longest);
       // Jitter keeps replicas from reconnecting all at once.
       await sleep(pauseMs * (0.5 + random() / 2)); // 5.7
     }
-    if (this.#closing.signal.aborted) return;
-    const connection = await this.#open(this.#nextHost);
+    const connection = await this.#open();
     if (connection && this.#failures > 0) await sleep(MIN_LIFETIME_MS);
     if (connection && this.#connections.includes(connection)) this.#failures = 0;
     // Attempts that fail together count once.
@@ -214,51 +203,47 @@ export class Pool {
     this.#connect();
   }
 
-  /** Returns undefined if the attempt failed. */
-  async #open(host: Host): Promise<PooledConnection | undefined> {
-    const min = CONNECT_TIMEOUT_MS.min;
-    const max = Math.max(CONNECT_TIMEOUT_MS.max, this.#options.database.connectTimeoutMs);
-    const first = Math.max(min, this.#options.timeoutMs / 2);
-    try {
-      const session = await this.#options.openSession({
-        ...this.#options,
-        host,
-        connectTimeoutMs: Math.min(max, first * 2 ** this.#failures), // 5.7
-        isSecondPass: this.#failures >= this.#options.database.hosts.length,
-        signal: this.#closing.signal,
-        schema: this.#schema,
-      });
-      this.#schema = session.schema;
-      // Others may have moved on from this host during the attempt.
-      const isNextUsed = this.#connections.some((other) => other.host === this.#nextHost);
-      if (host !== this.#nextHost && isNextUsed) {
-        session.destroy();
-        return undefined;
-      }
-      const connection = { session, host, connectedAt: this.#options.now() };
-      void session.closed.then(() => this.#replace(connection, 'the connection was closed'));
-      this.#adopt(connection);
-      return connection;
-    } catch (err) {
+  /** Connects to the first host that qualifies. Returns undefined if none does. */
+  async #open(): Promise<PooledConnection | undefined> {
+    const { database } = this.#options;
+    const first = database.hosts.indexOf(this.#firstHost);
+    const faults: Error[] = [];
+    for (const host of [...database.hosts.slice(first), ...database.hosts.slice(0, first)]) {
+      const session = await this.#options
+        .openSession({
+          ...this.#options,
+          host,
+          connectTimeoutMs: Math.max(CONNECT_TIMEOUT_MS, database.connectTimeoutMs), // 5.7
+          isSecondPass: this.#failures > 0,
+          signal: this.#closing.signal,
+          schema: this.#schema,
+        })
+        .catch((err: Error) => err);
+      if (!(session instanceof Error)) return this.#adopt(session, host);
       if (this.#closing.signal.aborted) return undefined;
-      if (err instanceof UnusableDatabase) {
+      if (session instanceof UnusableDatabase) {
         this.#stop();
-        this.#options.onFatal(err);
+        this.#options.onFatal(session);
         return undefined;
       }
-      this.#options.debug('cannot connect', { host: nameOf(host), cause: String(err) });
-      this.#avoid(host);
-      if (this.#connections.length > 0) return undefined;
-      if (this.#fault === undefined) this.#options.onUnavailable(err); // 6.1
-      this.#fault = err;
-      return undefined;
+      this.#options.debug('cannot connect', { host: nameOf(host), cause: String(session) });
+      faults.push(session);
     }
+    if (this.#connections.length > 0) return undefined;
+    const said = faults.map(({ message }) => message).join('; ');
+    const [fault] = faults.length === 1 ? faults : [new StoreUnavailable(said)];
+    if (this.#fault === undefined) this.#options.onUnavailable(fault); // 6.1
+    this.#fault = fault;
+    return undefined;
   }
 
   /** Adds a connection to the pool. The others move to its host, a busy one when its batch has ended. */
-  #adopt(connection: PooledConnection): void {
-    const { host } = connection;
-    this.#host = host;
+  #adopt(session: Session, host: Host): PooledConnection | undefined {
+    if (this.#closing.signal.aborted) return void session.destroy();
+    const connection: PooledConnection = { session, host, connectedAt: this.#options.now() };
+    void session.closed.then(() => this.#replace(connection, 'the connection was closed'));
+    this.#schema = session.schema;
+    this.#firstHost = host;
     this.#options.debug('connected', { host: nameOf(host) });
     if (this.#fault !== undefined) this.#options.onAvailable(); // 6.1
     this.#fault = undefined;
@@ -267,11 +252,12 @@ export class Pool {
       if (other.host !== host && other.batch === undefined) this.#replace(other, MOVED);
     }
     this.#assign();
+    return connection;
   }
 
-  /** Makes the next attempt try another host (5.1). Several connections can report the same host. */
+  /** Makes the next attempt try this host last (5.1). Several connections can report the same host. */
   #avoid(host: Host): void {
     const { hosts } = this.#options.database;
-    if (this.#nextHost === host) this.#nextHost = hosts[hosts.indexOf(host) + 1] ?? hosts[0]!;
+    if (this.#firstHost === host) this.#firstHost = hosts[hosts.indexOf(host) + 1] ?? hosts[0]!;
   }
 }

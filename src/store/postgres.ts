@@ -43,10 +43,8 @@ export function openPostgres(
       return pool.connections;
     },
     async ping() {
-      const { used, idle } = pool.connections;
-      if (used + idle === 0) {
-        throw new StoreUnavailable('no connection to the database', { cause: pool.fault }); // 7.2
-      }
+      const { fault } = pool;
+      if (fault) throw new StoreUnavailable('no connection to the database', { cause: fault }); // 7.2
       await pings.call();
     },
     close: () => pool.close(),

@@ -46,32 +46,22 @@ function logOf() {
   return { lines, debug };
 }
 
-for (const { seconds, timeoutMs, limitsMs } of [
-  { seconds: '0', timeoutMs: 10_000, limitsMs: [2000, 2000, 2000] },
-  { seconds: '1', timeoutMs: 1000, limitsMs: [500, 1000, 2000, 2000] },
-  { seconds: '0', timeoutMs: 100, limitsMs: [250, 500, 1000, 2000, 2000] },
-  { seconds: '30', timeoutMs: 10_000, limitsMs: [5000, 10_000, 20_000, 30_000, 30_000] },
-]) {
-  test(`5.7 connect_timeout=${seconds}, calls of ${timeoutMs} ms: attempts time out after ${limitsMs} ms`, async (t) => {
-    const tried: number[] = [];
-    const { promise: isDone, resolve } = Promise.withResolvers<void>();
+for (const [seconds, limitMs] of [
+  ['0', 2000],
+  ['1', 2000],
+  ['30', 30_000],
+] as const) {
+  test(`5.7 connect_timeout=${seconds}: connecting to a host times out after ${limitMs} ms`, async (t) => {
+    const { promise: tried, resolve } = Promise.withResolvers<number>();
     const openSession: typeof SURROUNDINGS.openSession = async ({ connectTimeoutMs }) => {
-      tried.push(connectTimeoutMs);
-      if (tried.length === limitsMs.length) resolve();
+      resolve(connectTimeoutMs);
       throw new Error('refused');
     };
     const database = parseDatabaseUrl(`postgres:///?connect_timeout=${seconds}`);
-    const store = openPostgres(
-      database as PostgresDatabase,
-      { ...QUIET, timeoutMs },
-      {
-        ...SURROUNDINGS,
-        openSession,
-      },
-    );
+    const surroundings = { ...SURROUNDINGS, openSession };
+    const store = openPostgres(database as PostgresDatabase, QUIET, surroundings);
     t.after(() => store.close());
-    await isDone;
-    assert.deepEqual(tried, limitsMs);
+    assert.equal(await tried, limitMs);
   });
 }
 
