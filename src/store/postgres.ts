@@ -112,29 +112,12 @@ const list: Run<Page, readonly User[]> = async (session, pages) => {
   return pages.map(() => users);
 };
 
-// Condition of every write. Division by zero rejects a write that arrives past its deadline, $1 in seconds
-// of the server's clock: it may have waited in the server's socket, where closing the connection does not
-// cancel it. An empty result would be ambiguous.
-const BEFORE_DEADLINE = '1 / (statement_timestamp() < to_timestamp($1::float8))::int = 1'; // 4.13
-const DIVISION_BY_ZERO = '22012';
-
-/** Runs a write whose first parameter is the deadline. */
-async function write<T extends object>(
-  session: Session,
-  text: string,
-  expires: number,
-  values: readonly string[],
-): Promise<T[]> {
-  try {
-    return await session.query<T>(text, [String(session.serverSeconds(expires)), ...values]);
-  } catch (err) {
-    const fault = err as Error & { code?: string };
-    if (fault.code !== DIVISION_BY_ZERO) throw err;
-    fault.message = 'the statement did not start in time';
-    await session.measureClock(); // The server's clock may have been set forward (4.13).
-    throw err;
-  }
-}
+// Condition of every write. It fails for a write that arrives past its deadline, $1 in seconds of the server's
+// clock: the write may have waited in the server's socket, where closing the connection does not cancel it.
+// The error replaces the connection, because the server's clock may have been set forward (4.13).
+const BEFORE_DEADLINE = `(
+  case when statement_timestamp() < to_timestamp($1::float8) then 'true'
+  else 'the statement did not start in time' end)::boolean`;
 
 // Users whose email is taken are not returned; of several with one email, the first is created. All replicas
 // create users in the order of their emails, so creates can't deadlock.
@@ -147,7 +130,7 @@ const CREATE = `
 
 const createUsers: Run<NewUser, User> = async (session, users, expires) => {
   const values = FIELD_NAMES.map((field) => array(users.map((user) => user[field])));
-  const rows = await write<User>(session, CREATE, expires, values);
+  const rows = await session.query<User>(CREATE, [session.serverTime(expires), ...values]);
   const created = new Map(rows.map((row) => [row.email, row]));
   return users.map(({ name, email }) => {
     const user = created.get(email);
@@ -235,7 +218,8 @@ function writeWith(command: string): Run<Target, WriteResult> {
       values.push(array(targets.map(({ condition }) => versionList(condition.noneOf))));
     }
     values.push(...FIELD_NAMES.map((field) => array(targets.map((target) => target[field]))));
-    const rows = await write<Row>(session, isSimple ? simple : full, expires, values);
+    const text = isSimple ? simple : full;
+    const rows = await session.query<Row>(text, [session.serverTime(expires), ...values]);
     const results = new Map(rows.map((row) => [row.id, row]));
     return targets.map(({ id }) => toResult(results.get(id)));
   };
@@ -252,9 +236,9 @@ function toResult(row: Row | undefined): CallResult<WriteResult> {
 
 /** By SQLSTATE (PostgreSQL manual, appendix A). Any other ERROR has rolled the statement back. */
 const OUTCOMES: Readonly<Record<string, FailedOutcome>> = {
-  [DIVISION_BY_ZERO]: 'not done', // of BEFORE_DEADLINE
   '40P01': 'not done', // deadlock_detected (5.6): another replica locked the same emails by id
   '40001': 'not done', // serialization_failure, if the database's default isolation is stricter (5.6)
+  '22P02': 'unknown', // invalid_text_representation, of BEFORE_DEADLINE
   '25006': 'unknown', // read_only_sql_transaction: the connection must be replaced
   '57014': 'unknown', // query_canceled: the same
 };

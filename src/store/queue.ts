@@ -30,8 +30,8 @@ export type Statement<Session, Item, Result> = (
  * Outcome of a statement that failed, and what follows:
  * - `rolled back`: a call made it fail, and all of it was undone. The calls run again in two halves, and
  *   so on, until each failing call is alone.
- * - `not done`: all of it was undone because of concurrent transactions, or it came too late or found a
- *   lock. The expired calls fail, and the others run again together.
+ * - `not done`: all of it was undone because of concurrent transactions, or it found a lock. The expired
+ *   calls fail, and the others run again together.
  * - `unknown`: it may have committed, or may still commit. All calls fail, and none runs again.
  */
 export type FailedOutcome = 'rolled back' | 'not done' | 'unknown';

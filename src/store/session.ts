@@ -58,13 +58,6 @@ async function open(options: SessionOptions, password: string) {
   const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();
   const onnotice = (notice: Notice) => notices.push(notice);
   const sql = createClient(options, { password, socket: socket.open, onnotice, onclose });
-  let epoch = 0; // the server's clock at zero of ours, in seconds
-  const probe = async () => {
-    const rows = await sql.unsafe(PROBE);
-    // Our clock is read after the server's, so converted deadlines can be early but never late.
-    epoch = rows[0]!.seconds - now() / 1000;
-    return rows;
-  };
   let cancelTimeout = afterPoll(options.connectTimeoutMs, socket.destroy);
   const prolong = () => {
     cancelTimeout();
@@ -72,7 +65,9 @@ async function open(options: SessionOptions, password: string) {
   };
   signal.addEventListener('abort', socket.destroy);
   try {
-    const { 0: server, state } = await probe();
+    const { 0: server, state } = await sql.unsafe(PROBE);
+    // Our clock is read after the server's, so converted deadlines can be early but never late.
+    const epoch = server!.seconds - now() / 1000; // the server's clock at zero of ours
     checkServer(server!, options);
     const schema = options.schema ?? (await migratePostgres(sql, prolong, options.info));
     // A pooler starts a connection with a process id of its own, not that of the backend.
@@ -82,10 +77,7 @@ async function open(options: SessionOptions, password: string) {
     return {
       schema,
       query: queryWith(sql, notices, isPooled ? settings : undefined),
-      async measureClock(): Promise<void> {
-        await probe();
-      },
-      serverSeconds: (ms: number) => epoch + ms / 1000, // of the server's clock, from ms of ours
+      serverTime: (ms: number) => String(epoch + ms / 1000), // seconds of its clock, from ms of ours
       end: () => sql.end(), // lets a running statement finish; if the connection is lost, never resolves
       destroy: socket.destroy,
       closed,

@@ -63,7 +63,6 @@ export const NORMAL = {
 
 const DEADLOCK_TIMEOUT_MS = 200;
 const EPOCH_SECONDS = 1_700_000_000;
-const CLOCK = 'select clock_timestamp()';
 
 const refusal = (code: string) => Object.assign(new Error(code), { code, severity: 'ERROR' });
 const list = <T>(text: string | undefined): T[] => JSON.parse(`[${text?.slice(1, -1) ?? ''}]`);
@@ -155,7 +154,7 @@ export class SimulatedServer {
 
   #session(host: Host, owner: object, { timeoutMs, now }: SessionOptions): Session {
     const seconds = () => EPOCH_SECONDS + (this.#time.ms + this.clockMs) / 1000;
-    let epoch = seconds() - now() / 1000;
+    const epoch = seconds() - now() / 1000;
     const { promise: closed, resolve } = Promise.withResolvers<void>();
     const close = () => {
       this.clients.delete(closed);
@@ -197,11 +196,10 @@ export class SimulatedServer {
       if (isSilent || !host.isUp) throw new Error('connection lost');
       await this.#whileFrozen(host);
       if (isKilled) throw new Error('connection lost');
-      if (text === CLOCK) return [{ seconds: seconds() }];
       const isWrite = text.includes('to_timestamp');
       if (!isWrite) return this.#read(text, values, host);
       if (host.isReadOnly) throw refusal('25006');
-      if (seconds() >= Number(values[0])) throw refusal('22012');
+      if (seconds() >= Number(values[0])) throw refusal('22P02');
       transaction = this.#begin(host, () => (isOpen ? owner : undefined));
       const own = transaction;
       const { abort } = own;
@@ -267,11 +265,7 @@ export class SimulatedServer {
         response = answered;
         return answered;
       },
-      measureClock: async () => {
-        const [clock] = await session.query<{ seconds: number }>(CLOCK, []);
-        epoch = clock!.seconds - now() / 1000;
-      },
-      serverSeconds: (ms) => epoch + ms / 1000,
+      serverTime: (ms) => String(epoch + ms / 1000),
       end: async () => {
         await response?.catch(() => {});
         cut(true);

@@ -31,9 +31,9 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'an acknowledged write before its commit',
     file: 'postgres.ts',
-    from: 'const rows = await write<User>(session, CREATE, expires, values);',
+    from: 'const rows = await session.query<User>(CREATE, [session.serverTime(expires), ...values]);',
     to: `const rows = users.map((user) => ({ ...user, id: 1, version: 1 }));
-    write<User>(session, CREATE, expires, values).catch(() => {});`,
+    session.query(CREATE, [session.serverTime(expires), ...values]).catch(() => {});`,
   },
   {
     why: 'a deadline that is an hour late for the server',
@@ -84,10 +84,10 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
     to: "if (outcome === 'unknown') for (const call of batch) this.#add(call);\n if (outcome === 'unknown') { this.options.schedule(this); return err as Error;",
   },
   {
-    why: 'a clock that steps forward fails the writes of each connection',
+    why: 'a connection that measured another time than the clock of its server is kept (4.13)',
     file: 'postgres.ts',
-    from: 'await session.measureClock();',
-    to: "fault.code = 'XX000';",
+    from: "  '22P02': 'unknown'",
+    to: "  '22P02': 'rolled back'",
   },
   {
     why: 'keys of a batch that failed are never released',
