@@ -101,7 +101,7 @@ export class Pipeline implements Handler {
   #process(exchange: Exchange): Reply | Promise<Reply> | undefined {
     const { req } = exchange;
     try {
-      checkMessage(req);
+      checkMessage(req, exchange.headBytes);
     } catch (err) {
       // The start of the next request is unknown (RFC 9112 §6.3).
       exchange.isLast = true; // 2.10

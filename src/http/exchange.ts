@@ -1,6 +1,7 @@
 // One request and its response, from the head of the request to the line in the log.
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { counterKeys } from './address.ts';
+import { headBytesOf } from './message.ts';
 
 /** What an exchange needs of its connection. */
 export interface Carrier {
@@ -20,6 +21,7 @@ export class Exchange {
   readonly res: ServerResponse;
   readonly method: string;
   readonly headers: IncomingHttpHeaders;
+  readonly headBytes: number; // as clients write it
   heldBytes = 0; // charged to the connection until the client has the response
   isLast: boolean; // The connection closes after this response.
   requestId = '';
@@ -40,6 +42,7 @@ export class Exchange {
     this.res = res;
     this.method = req.method!;
     this.headers = req.headers;
+    this.headBytes = headBytesOf(req);
     this.isLast = !res.shouldKeepAlive; // The client asked for it (RFC 9112 §9.3).
   }
 

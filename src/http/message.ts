@@ -5,14 +5,14 @@ import { HttpError } from './errors.ts';
 // uri-host [ ":" port ]: a name, an address, or nothing (RFC 9112 §3.2, RFC 3986 §3.2.2)
 const HOST = /^(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/;
 
-export const MAX_HEADER_BYTES = 16 * 1024; // limits of the header section (RFC 6585 §5)
+export const MAX_HEAD_BYTES = 16 * 1024; // of the request line and the fields (RFC 6585 §5)
 export const MAX_FIELDS = 100;
 
 /** @throws HttpError 505, 431 or 400 (RFC 9112 §2.3, §6.1, §3.2) */
-export function checkMessage(req: IncomingMessage): void {
+export function checkMessage(req: IncomingMessage, headBytes: number): void {
   if (req.httpVersionMajor !== 1) throw new HttpError(505); // 2.4
   const { length } = req.rawHeaders; // of names and values
-  if (length > 2 * MAX_FIELDS || headerBytes(req) > MAX_HEADER_BYTES) throw new HttpError(431); // 6.3
+  if (length > 2 * MAX_FIELDS || headBytes > MAX_HEAD_BYTES) throw new HttpError(431); // 6.3
   const coding = req.headers['transfer-encoding'];
   // 2.10: we decode no other coding. In HTTP/1.0, any coding is a sign of request smuggling.
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || req.httpVersionMinor === 0)) {
@@ -25,24 +25,26 @@ export function checkMessage(req: IncomingMessage): void {
   }
 }
 
-/** Node counts only names and values. With `: ` and CR LF, many short fields are twice as large. */
-export function headerBytes({ rawHeaders }: IncomingMessage): number {
-  let bytes = 2 * rawHeaders.length;
+const LINES_BYTES = '  HTTP/1.1\r\n\r\n'.length;
+
+/**
+ * Returns the length of a request's head as clients write it, without further blanks. Node counts only the
+ * target, names and values; with `: ` and CR LF, many short fields are twice as large.
+ */
+export function headBytesOf({ method, url, rawHeaders }: IncomingMessage): number {
+  let bytes = LINES_BYTES + method!.length + url!.length + 2 * rawHeaders.length;
   for (const text of rawHeaders) bytes += text.length;
   return bytes;
 }
 
-/** Returns the length of a request as clients write it, without blanks and the framing of a chunked body. */
-export function requestBytes(req: IncomingMessage): number {
-  const { length } = `${req.method} ${req.url} HTTP/1.1\r\n\r\n`;
-  return length + headerBytes(req) + Number(req.headers['content-length'] ?? 0);
-}
-
 /** The header's value if it was sent exactly once. Of several, node keeps only the first. */
 export function singleHeader(req: IncomingMessage, name: 'host' | 'authorization') {
-  const isNamed = (text: string, i: number) =>
-    i % 2 === 0 && text.length === name.length && text.toLowerCase() === name;
-  return req.rawHeaders.filter(isNamed).length === 1 ? req.headers[name] : undefined;
+  let count = 0;
+  for (let i = 0; i < req.rawHeaders.length; i += 2) {
+    const sent = req.rawHeaders[i]!;
+    if (sent.length === name.length && sent.toLowerCase() === name) count++;
+  }
+  return count === 1 ? req.headers[name] : undefined;
 }
 
 /** True if a request announces a body; without one it needs no media type (2.8, RFC 9112 §6.3). */

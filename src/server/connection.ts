@@ -8,13 +8,7 @@ import type { Socket } from 'node:net';
 import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { type Carrier, Exchange } from '../http/exchange.ts';
-import {
-  hasBody,
-  headerBytes,
-  type ParseError,
-  requestBytes,
-  statusOfParseError,
-} from '../http/message.ts';
+import { hasBody, type ParseError, statusOfParseError } from '../http/message.ts';
 import type { Holder, Ledger, Network } from './ledger.ts';
 import {
   LINGER_MS,
@@ -84,7 +78,7 @@ export class Connection implements Holder, Carrier {
   #current: Exchange | undefined; // the request in progress
   readonly #waiting: Exchange[] = []; // requests that wait for the current one
   #unread: IncomingMessage | undefined; // a request that got its response before its body had arrived
-  #requestBytes = 0; // of all requests, as clients write them
+  #requestBytes = 0; // of all requests, as clients write them, without the framing of chunks
   #ending: Ending | undefined; // set once no further request is accepted
   #sweptRecordBytes = 0; // at the last sweep
 
@@ -139,8 +133,8 @@ export class Connection implements Holder, Carrier {
     if (before?.isWritten && this.isLatest) this.#finish(before);
     const exchange = new Exchange(this, req, res);
     // Node keeps a request that gets no response until the connection closes, so it stays charged.
-    exchange.hold(REQUEST_BYTES + headerBytes(req));
-    this.#requestBytes += requestBytes(req);
+    exchange.hold(REQUEST_BYTES + exchange.headBytes);
+    this.#requestBytes += exchange.headBytes + Number(req.headers['content-length'] ?? 0);
     if (this.#ending !== undefined) {
       dropBody(req); // It came with the read that has ended the connection.
     } else if (this.#current === undefined) {

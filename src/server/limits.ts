@@ -1,7 +1,7 @@
 // The limits of a listener and of a connection, and what a connection costs at most. docs/design.md adds them up.
 import type { ServerOptions } from 'node:http';
 import type { ServerOptions as TlsOptions } from 'node:https';
-import { MAX_HEADER_BYTES } from '../http/message.ts';
+import { MAX_HEAD_BYTES } from '../http/message.ts';
 import type { LedgerLimits } from './ledger.ts';
 
 const KIBIBYTE = 1024;
@@ -69,7 +69,7 @@ export const adminLimits: LedgerLimits = {
 /** Limits of node:http(s), written out. listener.ts sets those that are not options. */
 export const HTTP_OPTIONS: ServerOptions = {
   insecureHTTPParser: false,
-  maxHeaderSize: MAX_HEADER_BYTES,
+  maxHeaderSize: MAX_HEAD_BYTES,
   headersTimeout: 10_000, // 6.3
   requestTimeout: 30_000, // 6.3
   connectionsCheckingInterval: 1_000,
