@@ -1,16 +1,17 @@
 // The ledger as a model: random clients come, hold, wait and leave, and an independent statement of rule 6.17
 // says whom the ledger may close. EVENTS sets the number of events, and FAST_CHECK_SEED repeats a run.
 import assert from 'node:assert/strict';
-import { mock, test } from 'node:test';
+import { test } from 'node:test';
 import fc from 'fast-check';
 import { counterKeys } from '../../src/http/address.ts';
 import type { Holder, LedgerLimits, Network } from '../../src/server/ledger.ts';
 
 // clock.ts takes the function when it is loaded, so the ledger is loaded with this one.
 let microtasks: (() => void)[] = [];
-mock.method(globalThis, 'queueMicrotask', (run: () => void) => microtasks.push(run));
+const { queueMicrotask } = globalThis;
+globalThis.queueMicrotask = (run) => void microtasks.push(run);
 const { Ledger } = await import('../../src/server/ledger.ts');
-mock.restoreAll();
+globalThis.queueMicrotask = queueMicrotask;
 type Ledger<T extends Holder> = InstanceType<typeof Ledger<T>>;
 
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
