@@ -10,11 +10,16 @@ import { percentDecode } from './query.ts';
 const MAX_PARAMETERS = 200;
 const MAX_LEVELS = 32;
 const MAX_SEGMENTS = 500;
+// With --disable-proto=delete, node removes "__proto__" from Object.prototype.
+const PROTOTYPE_NAMES = new Set(['__proto__', ...Object.getOwnPropertyNames(Object.prototype)]);
 
 type Value = string | Value[] | { [key: string]: Value };
 
-/** `a[b][]=c` has the path `['a', 'b', '']` and the value `'c'`. */
-type Parameter = { readonly path: readonly string[]; readonly value: string };
+/** What has one name, or one segment of it: `a[b][]=c` is the value `'c'` at `a`, `b` and `''`. */
+interface Node {
+  readonly values: string[];
+  children?: Map<string, Node>;
+}
 
 /**
  * Returns nested objects and arrays of strings (3.14, 3.18). Ignores empty names and names that exist
@@ -22,12 +27,13 @@ type Parameter = { readonly path: readonly string[]; readonly value: string };
  * @throws HttpError 413 beyond 200 parameters; 400 for any other fault
  */
 export function parseForm(text: string): object {
-  const bracketed = text.replace(/%5B/gi, '[').replace(/%5D/gi, ']');
-  const parts = bracketed.split('&', MAX_PARAMETERS + 1);
+  // "+" is a space (WHATWG URL, application/x-www-form-urlencoded).
+  const plain = text.replaceAll('+', ' ').replace(/%5B/gi, '[').replace(/%5D/gi, ']');
+  const parts = plain.split('&', MAX_PARAMETERS + 1);
   if (parts.length > MAX_PARAMETERS) {
     throw new HttpError(413, `The form has more than ${MAX_PARAMETERS} parameters.`); // 3.15
   }
-  const parameters: Parameter[] = [];
+  const root: Node = { values: [] };
   let segmentCount = 0;
   for (const part of parts) {
     // As in qs, a name may contain "=" inside its brackets: "a[b=c]=d" has the name "a[b=c]".
@@ -37,36 +43,43 @@ export function parseForm(text: string): object {
     const value = decode(part.slice(end + 1));
     segmentCount += path.length;
     if (segmentCount > MAX_SEGMENTS) throw malformed(`has more than ${MAX_SEGMENTS} name segments`); // 3.15
-    if (path.length > 0 && !path.some(isPrototypeName)) parameters.push({ path, value }); // 3.17
+    if (path.some((name) => PROTOTYPE_NAMES.has(name))) continue; // 3.17
+    let node = root;
+    for (const name of path) node = childOf(node, name);
+    node.values.push(value);
   }
   // V8 stores {}[999] in an array of 12 kB. A deleted large index makes it use a hash table.
   const form: Record<string, Value> = { 4294967294: '' };
   delete form[4294967294];
-  const groups = Map.groupBy(parameters, ({ path }) => path[0]!);
-  for (const [name, group] of groups) form[name] = build(group, 1);
+  for (const [name, node] of root.children ?? []) form[name] = build(node);
   return form;
 }
 
-/** Returns the value of parameters whose paths share the first `level` segments. */
-function build(parameters: readonly Parameter[], level: number): Value {
-  const values = parameters.filter(({ path }) => path.length === level).map(({ value }) => value);
-  if (values.length === parameters.length) return values.length === 1 ? values[0]! : values;
-  if (values.length > 0) throw malformed('has a name with both a value and children'); // 3.14
+function childOf(node: Node, name: string): Node {
+  node.children ??= new Map();
+  const known = node.children.get(name);
+  if (known !== undefined) return known;
+  const child: Node = { values: [] };
+  node.children.set(name, child);
+  return child;
+}
 
-  const groups = Map.groupBy(parameters, ({ path }) => path[level]!);
-  const [kind, ...otherKinds] = new Set([...groups.keys()].map(kindOf));
+function build({ values, children }: Node): Value {
+  if (children === undefined) return values.length === 1 ? values[0]! : values;
+  if (values.length > 0) throw malformed('has a name with both a value and children'); // 3.14
+  const [kind, ...otherKinds] = new Set([...children.keys()].map(kindOf));
   if (otherKinds.length > 0) throw malformed('mixes keys, indices and [] under one name'); // 3.14
   if (kind === 'list') {
-    const items = build(parameters, level + 1);
+    const items = build(children.get('')!);
     return Array.isArray(items) ? items : [items];
   }
   if (kind === 'key') {
-    return Object.fromEntries(Array.from(groups, ([key, group]) => [key, build(group, level + 1)]));
+    return Object.fromEntries(Array.from(children, ([key, node]) => [key, build(node)]));
   }
-  return Array.from({ length: groups.size }, (_, index) => {
-    const group = groups.get(String(index));
-    if (group === undefined) throw malformed('has a gap in the indices under one name'); // 3.14
-    return build(group, level + 1);
+  return Array.from({ length: children.size }, (_, index) => {
+    const node = children.get(String(index));
+    if (node === undefined) throw malformed('has a gap in the indices under one name'); // 3.14
+    return build(node);
   });
 }
 
@@ -86,12 +99,6 @@ function splitName(name: string): readonly string[] {
   return [decode(first), ...rest.map((end) => decode(end.slice(0, -1)))];
 }
 
-function isPrototypeName(name: string): boolean {
-  // With --disable-proto=delete, node removes "__proto__" from Object.prototype.
-  return name === '__proto__' || Object.hasOwn(Object.prototype, name);
-}
-
-/** Here "+" is a space (WHATWG URL, application/x-www-form-urlencoded). */
-const decode = (text: string) => percentDecode(text.replaceAll('+', ' '), 'form'); // 3.16
+const decode = (text: string) => percentDecode(text, 'form'); // 3.16
 
 const malformed = (fault: string) => new HttpError(400, `The form ${fault}.`);
