@@ -77,7 +77,7 @@ export function withFiles(design: string): string {
     const items = files.map((file) => {
       const text = described.has(file) ? '' : ` ${firstSentence(source(file))}`;
       described.add(file);
-      return `- ${linkTo(file)} (${rounded(lineCount([file]), 10)})${text}`;
+      return `- ${linkTo(file)}${text}`;
     });
     return [`**${claim}** (${about(files)})\n`, ...items, ''];
   });
@@ -96,13 +96,9 @@ const source = (file: string) => readFileSync(join(SRC, file), 'utf8');
 const linkTo = (file: string) => `[\`${file}\`](../src/${file})`;
 const lineCount = (files: readonly string[]) =>
   files.reduce((sum, file) => sum + source(file).split('\n').length - 1, 0);
+/** Up to the next 500, so that few changes of src change the page. */
 const about = (files: readonly string[]) =>
-  `${rounded(lineCount(files), 50).toLocaleString('en')} lines`;
-
-/** Up to the next step, so that not every change of src changes the page. */
-function rounded(lines: number, step: number): number {
-  return Math.ceil(lines / step) * step;
-}
+  `up to ${(Math.ceil(lineCount(files) / 500) * 500).toLocaleString('en')} lines`;
 
 /** Returns the first sentence of the comment at the top of a file, without citations in parentheses. */
 function firstSentence(text: string): string {
