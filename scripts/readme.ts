@@ -71,19 +71,17 @@ function settingTable(): string {
 
 /** Returns docs/design.md with the files of each claim up to date. */
 export function withFiles(design: string): string {
-  const described = new Set<string>();
-  const rows = Object.entries(CLAIMS).flatMap(([claim, patterns]) => {
-    const files = patterns.split(' ').flatMap(filesOf);
-    const items = files.map((file) => {
-      const text = described.has(file) ? '' : ` ${firstSentence(source(file))}`;
-      described.add(file);
-      return `- ${linkTo(file)}${text}`;
-    });
-    return [`**${claim}** (${about(files)})\n`, ...items, ''];
-  });
-  const rest = filesOf('**/*.{js,ts,html}').filter((file) => !described.has(file));
-  const last = `**The rest** (${about(rest)}): ${rest.map(linkTo).join(', ')}`;
-  return replace(design, 'files', [...rows, last].join('\n'));
+  const claims = Object.entries(CLAIMS).map(
+    ([claim, patterns]) => [claim, patterns.split(' ').flatMap(filesOf)] as const,
+  );
+  const claimed = claims.flatMap(([, files]) => files);
+  const rest = filesOf('**/*.{js,ts,html}').filter((file) => !claimed.includes(file));
+  const rows = [...claims, ['The rest', rest] as const].map((row) => rowOf(...row));
+  return replace(design, 'files', rows.join('\n\n'));
+}
+
+function rowOf(claim: string, files: readonly string[]): string {
+  return `**${claim}** (${about(files)}): ${files.map(linkTo).join(', ')}`;
 }
 
 function filesOf(pattern: string): readonly string[] {
@@ -100,20 +98,13 @@ const lineCount = (files: readonly string[]) =>
 const about = (files: readonly string[]) =>
   `up to ${(Math.ceil(lineCount(files) / 500) * 500).toLocaleString('en')} lines`;
 
-/** Returns the first sentence of the comment at the top of a file, without citations in parentheses. */
-function firstSentence(text: string): string {
-  const comment = text.replace(/^<!doctype html>\n<!--/, '//').replace(/\n(?:\/\/| {4}) /g, ' ');
-  const sentence = /^\/\/ (.*?[.:])(?:\s|$)/s.exec(comment)?.[1] ?? '';
-  return sentence.replace(/:$/, '.').replace(/ \((?:contract|RFC) [^)]*\)/g, '');
-}
-
 /** The files that a reader must trust for each claim, in the order of reading. */
 const CLAIMS = {
   'Who gets in':
     'routes.ts route.ts pipeline.ts http/router.ts http/message.ts auth/*.ts api/access.ts http/body.ts http/media.ts http/form.ts',
   'No acknowledged write is lost, no update overwrites another':
     'user.ts api/users.ts api/preconditions.ts api/failures.ts store/*.ts',
-  'Nobody is locked out, and no client ends the process':
+  'Failed logins, and the memory that clients take in the process, are limited':
     'server/*.ts http/exchange.ts auth/limiter.ts http/address.ts http/form.ts http/body.ts',
   'Nothing leaks':
     'http/errors.ts api/failures.ts http/reply.ts ops/*.ts docs.ts docs.html config.ts',
