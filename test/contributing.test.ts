@@ -134,7 +134,7 @@ async function copyWithColumn(isNullable: boolean): Promise<string> {
 const contents = (folder: string) =>
   changed(folder).map((file) => readFileSync(join(folder, file), 'utf8'));
 
-/** Applies a diff without line numbers. What it replaces occurs once. */
+/** Applies a diff without line numbers, wherever what it replaces occurs. */
 function patched(text: string, diff: string): string {
   const side = (sign: string) =>
     diff
@@ -144,7 +144,7 @@ function patched(text: string, diff: string): string {
       .map((line) => line.slice(1))
       .join('\n');
   const parts = text.split(side('+'));
-  assert.equal(parts.length, 2, `found ${parts.length - 1} times:\n${diff}`);
+  assert.ok(parts.length > 1, `not found:\n${diff}`);
   return parts.join(side('-'));
 }
 
