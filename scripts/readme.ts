@@ -71,19 +71,18 @@ function settingTable(): string {
 
 /** Returns docs/design.md with the files of each claim up to date. */
 export function withFiles(design: string): string {
-  const described = new Set<string>();
-  const rows = Object.entries(CLAIMS).flatMap(([claim, patterns]) => {
-    const files = patterns.split(' ').flatMap(filesOf);
-    const items = files.map((file) => {
-      const text = described.has(file) ? '' : ` ${firstSentence(source(file))}`;
-      described.add(file);
-      return `- ${linkTo(file)} (${rounded(lineCount([file]), 10)})${text}`;
-    });
-    return [`**${claim}** (${about(files)})\n`, ...items, ''];
-  });
-  const rest = filesOf('**/*.{js,ts,html}').filter((file) => !described.has(file));
-  const last = `**The rest** (${about(rest)}): ${rest.map(linkTo).join(', ')}`;
-  return replace(design, 'files', [...rows, last].join('\n'));
+  const claims = Object.entries(CLAIMS).map(
+    ([claim, patterns]) => [claim, patterns.split(' ').flatMap(filesOf)] as const,
+  );
+  const claimed = claims.flatMap(([, files]) => files);
+  const rest = filesOf('**/*.{js,ts,html}').filter((file) => !claimed.includes(file));
+  const rows = [...claims, ['The rest', rest] as const].map((row) => rowOf(...row));
+  return replace(design, 'files', rows.join('\n\n'));
+}
+
+function rowOf(claim: string, files: readonly string[]): string {
+  const items = files.map((file) => `${linkTo(file)} (${upTo(50, [file])})`);
+  return `**${claim}** (${upTo(500, files)} lines): ${items.join(', ')}`;
 }
 
 function filesOf(pattern: string): readonly string[] {
@@ -94,21 +93,10 @@ function filesOf(pattern: string): readonly string[] {
 
 const source = (file: string) => readFileSync(join(SRC, file), 'utf8');
 const linkTo = (file: string) => `[\`${file}\`](../src/${file})`;
-const lineCount = (files: readonly string[]) =>
-  files.reduce((sum, file) => sum + source(file).split('\n').length - 1, 0);
-const about = (files: readonly string[]) =>
-  `${rounded(lineCount(files), 50).toLocaleString('en')} lines`;
-
-/** Up to the next step, so that not every change of src changes the page. */
-function rounded(lines: number, step: number): number {
-  return Math.ceil(lines / step) * step;
-}
-
-/** Returns the first sentence of the comment at the top of a file, without citations in parentheses. */
-function firstSentence(text: string): string {
-  const comment = text.replace(/^<!doctype html>\n<!--/, '//').replace(/\n(?:\/\/| {4}) /g, ' ');
-  const sentence = /^\/\/ (.*?[.:])(?:\s|$)/s.exec(comment)?.[1] ?? '';
-  return sentence.replace(/:$/, '.').replace(/ \((?:contract|RFC) [^)]*\)/g, '');
+/** The number of lines, up to the next step, so that few changes of src change the page. */
+function upTo(step: number, files: readonly string[]): string {
+  const lines = files.reduce((sum, file) => sum + source(file).split('\n').length - 1, 0);
+  return (Math.ceil(lines / step) * step).toLocaleString('en');
 }
 
 /** The files that a reader must trust for each claim, in the order of reading. */
@@ -117,7 +105,7 @@ const CLAIMS = {
     'routes.ts route.ts pipeline.ts http/router.ts http/message.ts auth/*.ts api/access.ts http/body.ts http/media.ts http/form.ts',
   'No acknowledged write is lost, no update overwrites another':
     'user.ts api/users.ts api/preconditions.ts api/failures.ts store/*.ts',
-  'Nobody is locked out, and no client ends the process':
+  'Failed logins, and the memory that clients take in the process, are limited':
     'server/*.ts http/exchange.ts auth/limiter.ts http/address.ts http/form.ts http/body.ts',
   'Nothing leaks':
     'http/errors.ts api/failures.ts http/reply.ts ops/*.ts docs.ts docs.html config.ts',

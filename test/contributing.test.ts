@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { newDatabase, newFolder, PROGRAM, type Program, STORES, start } from './support/program.ts';
+import { execute } from './support/service.ts';
 import { until } from './support/until.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -109,8 +110,8 @@ function changed(folder: string): readonly string[] {
     .filter((file) => !isSame(file));
 }
 
-/** Copies the tree and adds the new column. */
-function copyWithColumn(): string {
+/** Copies the tree and adds the new column. The last commands of the section make it one that is never null. */
+async function copyWithColumn(isNullable: boolean): Promise<string> {
   const folder = copy();
   let path = '';
   for (const [, file, language, code] of section('Add a column').matchAll(
@@ -120,10 +121,20 @@ function copyWithColumn(): string {
     else if (language === 'sql') writeFileSync(path, code!, { flag: 'wx' });
     else writeFileSync(path, patched(readFileSync(path, 'utf8'), code!));
   }
+  if (isNullable) return folder;
+  const [, commands] = /^```sh\n(.*?)^```$/ms.exec(section('Add a column'))!;
+  for (const command of commands!.trim().split('\n')) {
+    const before = contents(folder);
+    await promisify(execFile)('bash', ['-c', command], { cwd: folder });
+    assert.notDeepEqual(contents(folder), before, `${command} changes nothing`);
+  }
   return folder;
 }
 
-/** Applies a diff without line numbers. What it replaces occurs once. */
+const contents = (folder: string) =>
+  changed(folder).map((file) => readFileSync(join(folder, file), 'utf8'));
+
+/** Applies a diff without line numbers, wherever what it replaces occurs. */
 function patched(text: string, diff: string): string {
   const side = (sign: string) =>
     diff
@@ -133,15 +144,21 @@ function patched(text: string, diff: string): string {
       .map((line) => line.slice(1))
       .join('\n');
   const parts = text.split(side('+'));
-  assert.equal(parts.length, 2, `found ${parts.length - 1} times:\n${diff}`);
+  assert.ok(parts.length > 1, `not found:\n${diff}`);
   return parts.join(side('-'));
 }
 
-describe('the new column of CONTRIBUTING.md', LIMITED, () => {
+describe('the new column of CONTRIBUTING.md', LIMITED, () => testColumn(true));
+describe('the new column of CONTRIBUTING.md that is never null', LIMITED, () => testColumn(false));
+
+function testColumn(isNullable: boolean): void {
   let folder = '';
   before(async () => {
-    folder = copyWithColumn();
+    folder = await copyWithColumn(isNullable);
     await run(folder, BIOME, 'check', '--write', 'src', 'test');
+    const design = join(folder, 'docs/design.md');
+    const { withFiles } = await import(join(folder, 'scripts/readme.ts'));
+    writeFileSync(design, withFiles(readFileSync(design, 'utf8')));
   });
 
   test('it type-checks and changes at most eight files', async () => {
@@ -154,6 +171,11 @@ describe('the new column of CONTRIBUTING.md', LIMITED, () => {
     await run(folder, '--test', 'test/{contract,user,openapi}.test.ts');
     await run(folder, '--test', 'test/contract/users-model.test.ts');
     await run(folder, '--test', 'test/store/stores.test.ts');
+  });
+
+  test('no other test depends on the fields of a user', async () => {
+    await run(folder, '--test', 'test/contract/paths.test.ts');
+    await run(folder, '--test', '--test-name-pattern=4[.]2', 'test/contract/users-list.test.ts');
   });
 
   for (const store of STORES) {
@@ -173,6 +195,13 @@ describe('the new column of CONTRIBUTING.md', LIMITED, () => {
           assert.deepEqual(await services[i]!.stop(), { code: 0, signal: null });
           services[i] = await start({ DATABASE_URL }, command);
           await client.visit(services);
+          if (isNullable || command !== newer) continue;
+          const users = (await (await fetch(`${services[i]!.url}/users`)).json()) as object[];
+          const locales = users.map((user) => ('locale' in user ? user.locale : 'none'));
+          assert.deepEqual([...new Set(locales)], ['en']); // Every user was created or replaced without it.
+        }
+        if (!isNullable) {
+          await assert.rejects(execute(DATABASE_URL, 'update users set locale = null'), /null/i);
         }
         // The same version of the user had a body of each version of the service.
         const bodies = [...client.bodies.values()].map((body) => JSON.parse(body));
@@ -185,7 +214,7 @@ describe('the new column of CONTRIBUTING.md', LIMITED, () => {
       }
     });
   }
-});
+}
 
 /** A client of several services that share a database. No request may fail, and a tag has one body. */
 class Client {

@@ -66,11 +66,20 @@ describe('the document', () => {
     }
   });
 
+  // Without the default: clients that are made from the document would send it with each PATCH.
   test("4.11 its schemas of a user's fields are those that the service validates with", () => {
-    for (const [field, schema] of Object.entries(FIELDS)) {
+    for (const [field, { default: _, ...schema }] of Object.entries(FIELDS)) {
       const name = field.replace(/^./, (letter) => letter.toUpperCase());
       assert.deepEqual(DOCUMENT.components!.schemas![name], schema);
     }
+  });
+
+  test('4.11 it requires what a user always has, and what a new user must have', () => {
+    const { User, UserFields } = DOCUMENT.components!.schemas!;
+    const fields = Object.entries(FIELDS);
+    const always = fields.filter(([, { type }]) => type === 'string').map(([field]) => field);
+    const given = fields.filter(([, schema]) => !('default' in schema)).map(([field]) => field);
+    assert.deepEqual([User!.required, UserFields!.required], [['id', ...always], given]);
   });
 
   test('it has the version of the package', () => {

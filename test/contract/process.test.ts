@@ -193,7 +193,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           await held.closed;
           const responses = responsesIn(held.text());
           assert.deepEqual(outcomes(responses), ['201 close']);
-          assert.match(responses[0]!.body, /^\{"id":1,"name":"Ann","email":"[^"]*"\}$/);
+          assert.match(responses[0]!.body, /^\{"id":1,"name":"Ann",.*\}$/);
           assert.deepEqual(await program.exited, DONE);
           assert.deepEqual(
             [program.log.at(-1)?.level, program.log.at(-1)?.message],

@@ -20,6 +20,8 @@ const row = (id: number): User => ({
   name: (NAME + id).slice(-100),
   email: `user-${id}@many.example`,
 });
+/** Without the fields that a fork adds. */
+const known = ({ id, name, email }: User): User => ({ id, name, email });
 
 /** Starts the program, and fills its database with users 1 to `count`. */
 async function serveRows(url: string, count: number, env = {}): Promise<Program> {
@@ -53,8 +55,8 @@ for (const store of STORES) {
           [link, count < 500],
           query,
         );
-        const expected = method === 'HEAD' ? '' : JSON.stringify(users.slice(from, from + count));
-        assert.equal(body, expected, query);
+        if (method === 'HEAD') assert.equal(body, '', query);
+        else assert.deepEqual(JSON.parse(body).map(known), users.slice(from, from + count), query);
       }
     }
   });
@@ -87,7 +89,7 @@ for (const store of STORES) {
         peak = Math.min(peak, await memory('VmHWM'));
         assert.equal(users.length, ROWS);
         assert.ok(users.every(({ id }, i) => id === i + 1));
-        assert.deepEqual([users[0], users.at(-1)], [row(1), row(ROWS)]);
+        assert.deepEqual([users[0]!, users.at(-1)!].map(known), [row(1), row(ROWS)]);
       }
       assert.ok(peak - idle < MEMORY_LIMIT_BYTES, `from ${idle} to ${peak} bytes`);
     });
