@@ -193,7 +193,7 @@ for (const store of STORES) {
   });
 }
 
-test('7.3 calls that wait for a connection are counted', async () => {
+test('7.3 connections in use and calls that wait for one are counted', async () => {
   const url = await newDatabase('postgres');
   const settings = { DATABASE_POOL_SIZE: '1', DATABASE_TIMEOUT_MS: '60000' };
   await using program = await serve({ DATABASE_URL: url, ...settings });
@@ -201,7 +201,7 @@ test('7.3 calls that wait for a connection are counted', async () => {
   const waiting = () => value('db_client_connection_pending_requests');
   const used =
     'db_client_connections{db_system_name="postgresql",db_client_connection_state="used"}';
-  assert.equal(await waiting(), 0);
+  assert.deepEqual([await value(used), await waiting()], [0, 0]);
   const lock = await lockWrites(url);
   const requests = [];
   for (let id = 1; id < 6; id++) {
