@@ -195,6 +195,16 @@ describe('invalid values', () => {
     assert.equal(readConfig(env).AUTH_PASSWORD, 'correct horse');
   });
 
+  test('1.2, 1.4 a file that is not UTF-8, and one beside the variable itself, are problems', () => {
+    const SIGNING_SECRET_FILE = file('latin1', Buffer.alloc(32, 0xff));
+    assert.deepEqual(problems({ SIGNING_SECRET_FILE }), [
+      `SIGNING_SECRET_FILE: ${SIGNING_SECRET_FILE} is not valid UTF-8; expected the path of a file that holds the value as UTF-8`,
+    ]);
+    const [problem, ...rest] = problems({ SIGNING_SECRET: KEY, SIGNING_SECRET_FILE });
+    assert.match(problem ?? '', /^SIGNING_SECRET(_FILE)?: (?!.*xxx)/);
+    assert.deepEqual(rest, []);
+  });
+
   // The kinds of faults are in test/store/url.test.ts.
   test('a fault of DATABASE_URL says which part is wrong and what is expected', () => {
     assert.deepEqual(problems({ DATABASE_URL: 'postgres://u:hunter2@h:99999/d' }), [

@@ -203,12 +203,6 @@ function testColumn(isNullable: boolean): void {
         if (!isNullable) {
           await assert.rejects(execute(DATABASE_URL, 'update users set locale = null'), /null/i);
         }
-        // The same version of the user had a body of each version of the service.
-        const bodies = [...client.bodies.values()].map((body) => JSON.parse(body));
-        assert.ok(bodies.some(({ locale }) => locale === 'pt-BR'));
-        assert.ok(bodies.some(({ locale }) => locale === undefined));
-        const representations = [...client.bodies.keys()].map((tag) => tag.replace(/^"|-.*/g, ''));
-        assert.deepEqual([...new Set(representations)].sort(), ['1', '2']);
       } finally {
         await Promise.all(services.map((service) => service[Symbol.asyncDispose]()));
       }
@@ -216,9 +210,8 @@ function testColumn(isNullable: boolean): void {
   }
 }
 
-/** A client of several services that share a database. No request may fail, and a tag has one body. */
+/** A client of several services that share a database. No request may fail. */
 class Client {
-  readonly bodies = new Map<string, string>(); // of user 1 by entity tag
   #count = 0;
   #tag = '*'; // the last one, from whichever service
 
@@ -227,41 +220,19 @@ class Client {
       await until(async () => (await fetch(`${adminUrl}/ready`)).ok);
       await this.#send(`${url}/users`, 'POST', { email: `${this.#count}@x` });
       for (const locale of ['pt-BR', 'en']) {
-        await this.#read(await this.#send(`${url}/users/1`, 'PATCH', { locale }));
+        await this.#send(`${url}/users/1`, 'PATCH', { locale });
       }
-      await this.#read(await this.#send(`${url}/users/1`, 'PUT', { email: '0@x' }));
+      await this.#send(`${url}/users/1`, 'PUT', { email: '0@x' });
     }
-    for (const { url } of services) await this.#read(`${url}/users/1`);
   }
 
-  /** Creates a user or changes user 1, if it has the last tag; returns the URL. */
-  async #send(url: string, method: string, fields: object): Promise<string> {
+  /** Creates a user, or changes user 1 if it has the last tag. */
+  async #send(url: string, method: string, fields: object): Promise<void> {
     const body = JSON.stringify({ name: `Ada ${this.#count++}`, ...fields });
     const condition: Record<string, string> = method === 'POST' ? {} : { 'if-match': this.#tag };
     const headers = { 'content-type': 'application/json', ...condition };
     const response = await fetch(url, { method, body, headers });
-    const text = await response.text();
-    assert.equal(response.status, method === 'POST' ? 201 : 200, `${method} ${url}: ${text}`);
-    if (method !== 'POST') this.#keep(response, text);
-    return url;
-  }
-
-  /** A tag must always come with the same body. */
-  #keep({ headers }: Response, body: string): void {
-    this.#tag = headers.get('etag')!;
-    assert.equal(this.bodies.get(this.#tag) ?? body, body);
-    this.bodies.set(this.#tag, body);
-  }
-
-  /** A 304 to all tags so far confirms the body that the service has now. */
-  async #read(url: string): Promise<void> {
-    const response = await fetch(url);
-    const body = await response.text();
-    this.#keep(response, body);
-    const statusFor = async (tags: readonly string[]) =>
-      (await fetch(url, { headers: { 'if-none-match': tags.join() } })).status;
-    const all = [...this.bodies.keys()];
-    assert.equal(await statusFor(all), 304);
-    assert.equal(await statusFor(all.filter((tag) => tag !== this.#tag)), 200);
+    assert.equal(response.ok, true, `${method} ${url}: ${await response.text()}`);
+    if (method !== 'POST') this.#tag = response.headers.get('etag')!;
   }
 }

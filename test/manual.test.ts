@@ -201,7 +201,7 @@ ${isStuck ? '[ "$2" != status ]' : ''}
     const calls = join(folder, 'calls');
     const { status } = spawnSync('bash', ['-c', block(heading, words)], {
       cwd: folder,
-      env: { ...process.env, PATH: `${bin}:${process.env.PATH}`, KUBECTL, CALLS: calls, MANIFEST },
+      env: { ...process.env, PATH: `${bin}:${process.env.PATH}`, KUBECTL, CALLS: calls },
       stdio: ['ignore', 'ignore', 'inherit'],
     });
     const lines = readFileSync(calls, 'utf8').trimEnd().split('\n');

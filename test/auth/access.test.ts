@@ -12,19 +12,18 @@ const tokens = new Tokens({ id: 'admin', name: 'Ada' }, ['x'.repeat(32)], () => 
 const TOKEN = tokens.issue();
 const PAIR = Buffer.from('admin:password').toString('base64');
 
-function services(limit = 0) {
-  const credential = new Credential({ user: 'admin', password: 'password', name: 'Ada' });
-  return { credential, tokens, limiter: new FailureLimiter(limit, () => 0), protectUsers: false };
-}
+const credential = new Credential({ user: 'admin', password: 'password', name: 'Ada' });
+const limiter = new FailureLimiter(0, () => 0);
+const AUTH = { credential, tokens, limiter, protectUsers: false };
 
 /** Returns the status and the last header of the refusal; undefined if the request is let in. */
-function refusal(access: Access, route: string, sent: readonly string[], auth = services()) {
+function refusal(access: Access, route: string, sent: readonly string[]) {
   const req = {
     headers: { authorization: sent[0] },
     rawHeaders: sent.flatMap((value) => ['Authorization', value]),
   };
   try {
-    authenticate(access, { req, route, client: '192.0.2.1' } as unknown as Exchange, auth);
+    authenticate(access, { req, route, client: '192.0.2.1' } as unknown as Exchange, AUTH);
     return undefined;
   } catch (err) {
     assert.ok(err instanceof HttpError);
@@ -87,15 +86,5 @@ describe('the challenge', () => {
   ] as const) {
     test(`3.8 3.19 of ${route} to "${sent}" is ${challenge}`, () =>
       assert.equal(refusal(access, route, [sent]), challenge));
-  }
-});
-
-test('3.13 an Authorization header that is not two parts does not count', () => {
-  for (const form of FORMS) {
-    const auth = services(1);
-    for (const sent of [form('Basic', PAIR), form('Basic', 'x')]) {
-      assert.equal(refusal('basic', '/protected', sent, auth), BASIC, sent.join());
-    }
-    assert.equal(refusal('basic', '/protected', [`Basic ${PAIR}`], auth), undefined);
   }
 });

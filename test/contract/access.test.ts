@@ -1,20 +1,13 @@
 // Section 3 of the contract: the greeting, and who gets a token, the note and the protected page.
-// One case of each class: the vectors of tokens are in vectors/tokens.ts, those of credentials and
-// headers in test/auth, those of forms in test/http/form.test.ts.
+// One case of each class: the tables of tokens, credentials and headers are in test/auth, that of forms in
+// test/http/form.test.ts.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import { TEXT } from '../support/bytes.ts';
-import { basic, exchange, type HttpResponse, send, statusesOf } from '../support/client.ts';
+import { basic, exchange, type HttpResponse, send } from '../support/client.ts';
 import { claims as claimsOf, token as newToken } from '../support/login.ts';
 import { PASSWORD, type Program, SECRET, start, USER } from '../support/program.ts';
-import {
-  claimsAt,
-  HEADER,
-  paddedTokens,
-  refusedTokens,
-  signed,
-  validTokens,
-} from '../vectors/tokens.ts';
+import { claimsAt, HEADER, signed } from '../vectors/tokens.ts';
 
 const FORM = 'application/x-www-form-urlencoded';
 const RIGHT = { id: USER, pw: PASSWORD };
@@ -102,46 +95,23 @@ describe('3 access', () => {
     for (const body of ['', 'id=admin', 'id=admin&pw[]=correct+horse']) {
       assertRefused(await typed(FORM, body), CHALLENGES['/token']);
     }
-  });
-
-  test('3.3 POST /token with neither a body nor a length returns 401', async () => {
     const head = 'POST /token HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
     assertRefused((await exchange(program.url, head))[0]!, CHALLENGES['/token']);
   });
 
-  const repeat = (count: number, make: (i: number) => string) =>
-    Array.from({ length: count }, (_, i) => `${make(i)}&`).join('');
   // The right id and pw are strings, so 401 means that one was nested or absent.
   for (const [why, form, status] of [
     ['encoded parts', 'pw=correct%20horse&&%69d=%61dmin', 200],
     ['nested values', `user[id]=x&a[]=1&a[]=2&c[0][d]=2&c[1][d]=3&=x&${PARTS}`, 200],
-    ['a nested id', 'id[x]=admin&pw=correct+horse', 401],
     ['two ids', 'id=admin&id=admin&pw=correct+horse', 401],
-    ['a semicolon', 'id=admin;pw=correct+horse', 401],
-    ['a gap in the indices', `a[0]=x&a[2]=y&${PARTS}`, 400],
+    ['names of Object.prototype', '__proto__[id]=admin&__proto__[pw]=correct+horse', 401],
     ['an unclosed bracket', `a[b=1&${PARTS}`, 400],
-    ['200 parameters', repeat(198, (i) => `p${i}=1`) + PARTS, 200],
-    ['201 parameters', repeat(199, (i) => `p${i}=1`) + PARTS, 413],
-    ['32 levels', `a${'[b]'.repeat(32)}=1&${PARTS}`, 200],
-    ['33 levels', `a${'[b]'.repeat(33)}=1&${PARTS}`, 400],
-    ['500 segments', repeat(20, (i) => `p${i}${'[b]'.repeat(i ? 24 : 22)}=1`) + PARTS, 200],
-    ['501 segments', repeat(20, (i) => `p${i}${'[b]'.repeat(i ? 24 : 23)}=1`) + PARTS, 400],
-    ['half an escape', `a=%&${PARTS}`, 400],
-    ['an escaped surrogate', `a[%ed%a0%80]=1&${PARTS}`, 400],
+    ['201 parameters', `${'x=1&'.repeat(199)}${PARTS}`, 413],
     ['a byte that is not UTF-8', `a=\xff&${PARTS}`, 400],
   ] as const) {
-    test(`3.14, 3.15, 3.16 a form with ${why} returns ${status}`, async () =>
+    test(`3.14, 3.15, 3.16, 3.17 a form with ${why} returns ${status}`, async () =>
       assert.equal((await typed(FORM, form)).status, status));
   }
-
-  test('3.17 no form changes a prototype, so the next request is not affected', async () => {
-    for (const name of ['__proto__', 'constructor[prototype]', 'a[__proto__]']) {
-      const form = `${name}[id]=admin&${name}[pw]=correct+horse&${name}[toString]=1`;
-      assert.equal((await typed(FORM, form)).status, 401);
-    }
-    const statuses = [await post({}), await typed(FORM, 'x=1'), await typed(FORM, PARTS)];
-    assert.deepEqual(statusesOf(statuses), [401, 401, 200]);
-  });
 
   test('3.4 the token has exactly the header, the claims and the signature of the rule', async () => {
     const earliest = now();
@@ -183,8 +153,6 @@ describe('3 access', () => {
       const line = `Authorization: ${scheme} ${right()}`;
       for (const lines of [
         [],
-        [`Authorization: ${scheme}`],
-        [`Authorization: ${scheme}  ${right()}`],
         [`${line} x`],
         [`Authorization: ${other}`],
         [line, line],
@@ -200,24 +168,10 @@ describe('3 access', () => {
     });
   }
 
-  test('3.6 a token in the query is not read', async () =>
-    assertRefused(await get(`/notes?access_token=${sign()}`, ''), CHALLENGES['/notes']));
-
-  test('3.7 a token with only the claims that count is accepted', async () => {
-    const token = validTokens(now())['only the claims that count'];
-    assert.equal((await get('/notes', `Bearer ${token}`)).status, 200);
+  test('3.7 3.8 a wrong token is refused with an error, one with padding inside without', async () => {
+    assertRefused(await get('/notes', `Bearer ${sign()}x`), INVALID_TOKEN);
+    assertRefused(await get('/notes', 'Bearer a=.b.c'), CHALLENGES['/notes']);
   });
-
-  for (const [fault, tokens] of Object.entries(refusedTokens(now()))) {
-    const [why, token] = Object.entries(tokens)[0]!;
-    test(`3.7 3.8 a token with ${fault} (${why}) is refused`, async () =>
-      assertRefused(await get('/notes', `Bearer ${token}`), INVALID_TOKEN));
-  }
-
-  for (const [why, token] of Object.entries(paddedTokens(now()))) {
-    test(`3.7 3.8 a token with ${why} is refused without error`, async () =>
-      assertRefused(await get('/notes', `Bearer ${token}`), CHALLENGES['/notes']));
-  }
 
   test('3.10 3.12 a wrong pair, or another spelling of the right one, returns 401', async () => {
     for (const credentials of [
@@ -229,33 +183,27 @@ describe('3 access', () => {
   });
 });
 
-for (const [user, password] of [
-  [' a ', ' :a:b::c: '],
-  ['jörg', 'pässwörd ế 🔑\u00a0=+&'],
-] as const) {
-  test(`3.2 3.4 3.10 3.20 the pair ${user} and ${password} is UTF-8, and in either normal form`, async () => {
-    const secret = 'ключ подписи: 🔐🔐🔐'.padEnd(40, '!');
-    const env = { AUTH_USER: user, AUTH_PASSWORD: password, AUTH_NAME: 'Jörg "🙂"' };
-    await using program = await start({ ...env, SIGNING_SECRET: secret });
-    const statusOf = async (pair: string | Buffer) => {
-      const headers = { authorization: `Basic ${Buffer.from(pair).toString('base64')}` };
-      return (await send(`${program.url}/protected`, { headers })).status;
-    };
-    for (const form of ['NFC', 'NFD']) {
-      const [id, pw] = [user.normalize(form), password.normalize(form)];
-      assert.equal(await statusOf(`${id}:${pw}`), 200, form);
-      assert.equal(await statusOf(`${id}:${pw}:`), 401, form);
-      for (const body of [{ id, pw }, new URLSearchParams({ id, pw })]) {
-        const response = await send(`${program.url}/token`, { method: 'POST', body });
-        assert.equal(response.status, 200);
-        const { token } = JSON.parse(response.body);
-        const { iat, exp } = claimsOf(token);
-        const claims = { id: user, name: 'Jörg "🙂"', iat, exp };
-        assert.equal(token, signed(HEADER, claims, secret));
-      }
+test('3.2 3.4 3.10 3.20 a pair beyond ASCII, with colons and spaces, is UTF-8 in either normal form', async () => {
+  const [user, password] = [' jörg ', ' :pässwörd:: ế 🔑\u00a0=+& '];
+  const secret = 'ключ подписи: 🔐🔐🔐'.padEnd(40, '!');
+  const env = { AUTH_USER: user, AUTH_PASSWORD: password, AUTH_NAME: 'Jörg "🙂"' };
+  await using program = await start({ ...env, SIGNING_SECRET: secret });
+  const statusOf = async (pair: string, encoding: BufferEncoding = 'utf8') => {
+    const authorization = `Basic ${Buffer.from(pair, encoding).toString('base64')}`;
+    return (await send(`${program.url}/protected`, { headers: { authorization } })).status;
+  };
+  for (const form of ['NFC', 'NFD']) {
+    const [id, pw] = [user.normalize(form), password.normalize(form)];
+    assert.equal(await statusOf(`${id}:${pw}`), 200, form);
+    assert.equal(await statusOf(`${id}:${pw}:`), 401, form);
+    for (const body of [{ id, pw }, new URLSearchParams({ id, pw })]) {
+      const response = await send(`${program.url}/token`, { method: 'POST', body });
+      assert.equal(response.status, 200);
+      const { token } = JSON.parse(response.body);
+      const { iat, exp } = claimsOf(token);
+      const claims = { id: user, name: 'Jörg "🙂"', iat, exp };
+      assert.equal(token, signed(HEADER, claims, secret));
     }
-    const latin1 = Buffer.from(`${user}:${password}`, 'latin1');
-    const isAscii = String(latin1) === `${user}:${password}`;
-    assert.equal(await statusOf(latin1), isAscii ? 200 : 401);
-  });
-}
+  }
+  assert.equal(await statusOf(`${user}:${password}`, 'latin1'), 401);
+});

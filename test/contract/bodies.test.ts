@@ -157,16 +157,6 @@ describe('2.8 bodies', { timeout: 300_000 }, () => {
     for (const { text } of clients) assert.deepEqual(statusesOf(responsesIn(text())), [400]);
   });
 
-  test('2.8 a request without a body needs no Content-Type', async () => {
-    for (const [route, status] of [
-      ['POST /token', 401],
-      ['POST /users', 400],
-      ['GET /users/1', 200],
-    ] as const) {
-      assert.equal((await ask(route, '', '')).status, status, route);
-    }
-  });
-
   for (const [why, bytes, statuses] of [
     ['that was refused', parts(request('POST /users', 'x'.repeat(LIMIT + 1)))[0], [413]],
     ['refused after a response', `${GET}no HTTP\r\n\r\n`, [200, 400]],

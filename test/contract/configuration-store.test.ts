@@ -4,7 +4,6 @@ import { chmodSync, chownSync, existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import postgres from 'postgres';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
@@ -146,24 +145,19 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     test(`1 DATABASE_POOL_SIZE: "${value}" limits the connections to ${size}, however many requests wait`, async () => {
       const url = await createDatabase();
       await using program = await serve({ DATABASE_URL: url, DATABASE_POOL_SIZE: value });
-      const user = `${program.url}/users/${(await create(program)).id}`;
-      const sql = postgres(url, { max: 1 });
-      const waiting: Promise<unknown>[] = [];
       const count = async () => {
-        const rows = await sql`select from pg_stat_activity
-          where datname = current_database() and pid <> pg_backend_pid()`;
-        return rows.length;
+        const own = "datname = current_database() and application_name = 'notes-users'";
+        return (await execute(url, `select from pg_stat_activity where ${own}`)).length;
       };
-      await sql.unsafe('begin; lock table users in access exclusive mode').simple();
-      // Each round sends another kind of request, so no two rounds share a statement.
-      for (let i = 1; i <= 10; i++) {
-        waiting.push(send(user), create(program), send(`${program.url}/users?limit=${i}`));
-        await send(program.url);
+      const lock = await lockWrites(url);
+      const waiting: Promise<unknown>[] = [];
+      for (let i = 0; i < 10; i++) {
+        waiting.push(create(program));
+        await send(program.url); // so that no two share a statement
       }
       await until(async () => (await count()) >= size);
       const counts = [await count(), await count()];
-      await sql.unsafe('rollback').simple();
-      await sql.end();
+      await lock.release();
       await Promise.all(waiting);
       assert.deepEqual(counts, [size, size]);
     });

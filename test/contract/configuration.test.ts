@@ -1,7 +1,6 @@
 // Section 1 of the contract: valid values of the variables, values from files, and secrets. The
 // tests of their effects are in configuration-store, -access and -server.
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { send } from '../support/client.ts';
@@ -58,29 +57,6 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
     assert.deepEqual(exit, { code: 78, signal: null });
     assert.equal(stdout, '');
     assert.deepEqual(lines.map((line) => line.split(':')[0]).sort(), all.sort());
-  });
-
-  test('1.2 a file that is not UTF-8 is an error with its own line', async () => {
-    const path = join(newFolder(), 'key');
-    writeFileSync(path, Buffer.alloc(32, 0xff));
-    const { exit, lines } = await run({
-      ...COMPLETE,
-      SIGNING_SECRET: '',
-      SIGNING_SECRET_FILE: path,
-    });
-    assert.deepEqual(exit, { code: 78, signal: null });
-    assert.deepEqual(lines, [
-      `SIGNING_SECRET_FILE: ${path} is not valid UTF-8; expected the path of a file that holds the value as UTF-8`,
-    ]);
-  });
-
-  test('1.4 NAME together with NAME_FILE is an error that prints neither value', async () => {
-    const secret = 'a file that holds a secret of many bytes';
-    const { exit, lines, output } = await run({ ...COMPLETE, SIGNING_SECRET_FILE: file(secret) });
-    assert.deepEqual(exit, { code: 78, signal: null });
-    assert.equal(lines.length, 1, output);
-    assert.match(lines[0]!, /^SIGNING_SECRET(_FILE)?: /);
-    assert.ok(!output.includes(secret) && !output.includes(SECRET), output);
   });
 
   test('1.2, 1.5 one trailing newline of a file is not part of the value, and an empty value counts as unset', async () => {

@@ -105,8 +105,8 @@ describe('7.3 the connections of the API', { concurrency: true, timeout: 300_000
     });
   }
 
-  test('7.3, 6.17 closed for the reason room, with one log line a second and one at the end', async () => {
-    await using program = await start({ MEMORY_LIMIT_BYTES: '67108864' }); // 256 connections
+  test('1 MEMORY_LIMIT_BYTES: 64 MiB hold 256 connections; more close others, with one log line a second and one at the end (6.17, 7.3)', async () => {
+    await using program = await start({ MEMORY_LIMIT_BYTES: '67108864' });
     const sockets = await Promise.all(Array.from({ length: 400 }, () => connect(program)));
     const lines = () => program.log.filter(({ message }) => /^connections /.test(message));
     await until(() => lines().at(-1)?.message === 'connections have room');

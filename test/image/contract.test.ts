@@ -16,8 +16,7 @@ const MANY_CONNECTIONS = '6.3 connection 10,001';
 
 /**
  * Names of tests that the stand-in can't run. They freeze the program with SIGSTOP, change its
- * user, use a read-only folder, look at open files, leave the log unread, inject code, or send several
- * signals within a second, which an engine delivers later.
+ * user, use a read-only folder, look at open files, leave the log unread, or inject code.
  */
 const NOT_HERE = [
   'during startup',
@@ -28,7 +27,6 @@ const NOT_HERE = [
   'the service hangs',
   'a read-only one is named',
   'is named, with a fix',
-  'within a second are one request',
   '6.19 ',
 ];
 

@@ -147,21 +147,6 @@ describe('the store', () => {
     });
   }
 
-  test('7.3 each page has the connections of now', (t) => {
-    const pool = { connections: { used: 1, idle: 3, limit: 5, waiting: 7 } };
-    const metrics = metricsOf(t, pool);
-    const expected = (idle: number, used: number, waiting: number) => [
-      `db_client_connections{db_system_name="postgresql",db_client_connection_state="idle"} ${idle}`,
-      `db_client_connections{db_system_name="postgresql",db_client_connection_state="used"} ${used}`,
-      'db_client_connection_max 5',
-      `db_client_connection_pending_requests ${waiting}`,
-    ];
-    assert.deepEqual(lines(metrics, 'db_client_connection'), expected(3, 1, 7));
-    pool.connections = { used: 4, idle: 0, limit: 5, waiting: 8 };
-    assert.deepEqual(lines(metrics, 'db_client_connection'), expected(0, 4, 8));
-    assert.deepEqual(lines(metricsOf(t), 'db_client_connection'), []);
-  });
-
   test('7.3 a file that can no longer be read only leaves its size out', (t) => {
     const state = {
       get walBytes(): number {

@@ -1,10 +1,10 @@
 // A stand-in for kubectl with a cluster, for the commands of docs/operations.md. The real kubectl
 // (KUBECTL) parses the arguments and the objects where it can do so without a cluster. Applied
 // objects, as JSON, and other calls go to CALLS, one line each.
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { appendFileSync, readFileSync } from 'node:fs';
 
-const { KUBECTL = '', CALLS = '', MANIFEST = '' } = process.env;
+const { KUBECTL = '', CALLS = '' } = process.env;
 const [command = '', ...args] = process.argv.slice(2);
 
 const kubectl = (all: readonly string[], input = '') =>
@@ -31,23 +31,7 @@ switch (command) {
     break;
   }
   case 'rollout': {
-    const [action, target, ...rest] = args;
-    // The manifest is parsed and has the requested object.
-    const [kind, name] = target!.split('/');
-    const manifest = readFileSync(MANIFEST, 'utf8')
-      .split(/^---\n/m)
-      .map(parse) as {
-      kind: string;
-      metadata: { name: string };
-    }[];
-    if (!manifest.some((one) => one.kind.toLowerCase() === kind && one.metadata.name === name)) {
-      throw new Error(`${target}: not in ${MANIFEST}`);
-    }
-    // kubectl reports an unknown flag before the missing cluster.
-    const { stderr } = spawnSync(KUBECTL, [command, ...args, '--server=http://127.0.0.1:9'], {
-      encoding: 'utf8',
-    });
-    if (!stderr.includes('refused')) throw new Error(stderr);
+    const [action, , ...rest] = args;
     record({ asked: [action, ...rest].join(' ') });
     break;
   }

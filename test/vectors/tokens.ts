@@ -1,5 +1,5 @@
 // Bearer tokens (contract 3.7, RFC 7515, RFC 7519, RFC 8725): which are valid, and which are refused, by
-// class. test/auth/jwt.test.ts tries all of them, test/contract/access.test.ts the first of each class.
+// class. Read by test/auth/jwt.test.ts.
 import { createHmac, generateKeyPairSync, sign } from 'node:crypto';
 import type { Vectors } from './users.ts';
 
