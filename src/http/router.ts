@@ -66,8 +66,7 @@ export class Router<Route> {
 function splitPath(path: string): readonly string[] {
   const local = path.startsWith('/') ? path : path.replace(/^https?:\/\/[^/]*\/?/i, '/');
   const segments = local.split('/', MAX_SEGMENTS);
-  if (segments.length > 2 && segments.at(-1) === '' && segments.at(-2) !== '') segments.pop();
-  if (!path.includes('%')) return segments;
+  if (segments.at(-1) === '' && segments.at(-2) !== '') segments.pop();
   percentDecode(path, 'path'); // 2.7: also what is behind the segments
   return segments.map((one) => percentDecode(one, 'path'));
 }
