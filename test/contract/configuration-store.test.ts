@@ -44,7 +44,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       const { uid, gid } = OWNER;
       if (uid !== undefined && gid !== undefined) chownSync(key, uid, gid);
       const options = ['ssl=on', `ssl_cert_file=${cert}`, `ssl_key_file=${key}`, 'fsync=off'];
-      server = await startPostgres({ flags: options.flatMap((option) => ['-c', option]) });
+      server = await startPostgres(...options.flatMap((option) => ['-c', option]));
     });
     after(() => server?.stop());
 

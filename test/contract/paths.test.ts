@@ -107,7 +107,7 @@ describe('2 paths', { timeout: 300_000 }, () => {
   });
 
   for (const [path, methods] of Object.entries(METHODS)) {
-    test(`2.6 ${path} has ${methods}: 405 with Allow for others, 204 with Allow and Accept-Patch for OPTIONS`, async () => {
+    test(`2.2 2.6 ${path} has ${methods}: 405 with Allow for others, 204 with Allow and Accept-Patch for OPTIONS`, async () => {
       const all = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'TRACE', 'PROPFIND', 'LOCK'];
       const others = all.filter((method) => !methods.split(', ').includes(method.toLowerCase()));
       assert.ok(others.length >= 4);
@@ -119,6 +119,9 @@ describe('2 paths', { timeout: 300_000 }, () => {
       }
       const { status, headers, body } = await ask(`OPTIONS ${path}`);
       assert.deepEqual([status, body], [204, '']);
+      const framing = ['content-length', 'transfer-encoding', 'content-type'];
+      assert.ok(!framing.some((name) => headers.has(name)));
+      assert.equal(headers.get('x-content-type-options'), 'nosniff');
       assert.equal(items(headers.get('allow')).join(', '), methods);
       const patch = methods.includes('patch') && 'application/json, application/merge-patch+json';
       assert.equal(headers.get('accept-patch') ?? false, patch);

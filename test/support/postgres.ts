@@ -9,7 +9,7 @@ let shared: Server | undefined;
 /** Starts the shared server unless TEST_DATABASE_URL names one already. */
 export async function globalSetup(): Promise<void> {
   if (process.env.TEST_DATABASE_URL) return;
-  shared = await startPostgres({ flags: ['-c', 'fsync=off'] });
+  shared = await startPostgres('-c', 'fsync=off');
   process.env.TEST_DATABASE_URL = shared.url;
 }
 
@@ -19,7 +19,7 @@ export async function globalTeardown(): Promise<void> {
 }
 
 /** Starts a new server on a free loopback port. Its data is deleted when this process ends. */
-export function startPostgres({ flags = [] as string[] } = {}): Promise<Server> {
+export function startPostgres(...flags: string[]): Promise<Server> {
   return Server.create('-c', 'max_connections=300', ...flags);
 }
 
