@@ -28,7 +28,7 @@ class Event implements fc.AsyncCommand<object, World> {
   }
 
   toString(): string {
-    return `${this.#text}; ${this.#ms} ms\n`;
+    return `${this.#text}; then ${this.#ms} ms pass\n`;
   }
 }
 
@@ -70,7 +70,7 @@ const burst = fc
   )
   .map(
     ([count, kind, ms]) =>
-      new Event(`a: ${count} calls, ${kind}`, ms, (world) => {
+      new Event(`a: ${kind === 'crossing' ? 2 * count : count} calls, ${kind}`, ms, (world) => {
         for (let n = 0; n < count; n++) {
           const target = kind === 'one user' ? 1 : n + 1;
           const wanted = kind === 'crossing' ? 100 + count - n : 0;
@@ -85,7 +85,7 @@ const burst = fc
 function fault(text: string, start: (world: World) => (() => void) | undefined) {
   return fc.tuple(later, fc.constantFrom(0, 1, 20, 100, 600)).map(
     ([lastsMs, ms]) =>
-      new Event(`${text} (${lastsMs} ms)`, ms, (world) => {
+      new Event(`${text} (lasts ${lastsMs} ms)`, ms, (world) => {
         world.isCalm = false;
         const end = start(world);
         if (end) world.time.after(lastsMs, end);
@@ -136,7 +136,7 @@ const faults = [
     primary(world).frozenUntil = world.time.ms + 1500;
     return undefined;
   }),
-  fault('the hosts change roles', ({ server }) => {
+  fault('the hosts change roles (25006)', ({ server }) => {
     if (server.hosts.some(({ old }) => old)) return undefined;
     for (const host of server.hosts) host.isReadOnly = !host.isReadOnly;
     return undefined;
@@ -144,7 +144,7 @@ const faults = [
   fault('the other host is promoted, and the old primary is not fenced', ({ server }) =>
     server.split(),
   ),
-  ofServer('a third of the writes get a serialization failure', { isStrict: true }),
+  ofServer('a third of the writes get a serialization failure (40001)', { isStrict: true }),
   ...[3_600_000, 400, -400].map((stepMs) =>
     fault(`the clock of the server steps by ${stepMs} ms`, (world) => {
       if (stepMs < 0) world.canBeLate = true;
@@ -154,14 +154,14 @@ const faults = [
   ),
   fault('another session locks user 1', ({ server }) => server.lock(1)),
   fault('another session locks the table', ({ server }) => server.lock(undefined)),
-  ofServer('the disk is full', { isDiskFull: true }),
+  ofServer('the disk is full (53100)', { isDiskFull: true }),
   ...[1, 2].map((count) =>
-    fault(`the server allows ${count} connections`, (world) => {
+    fault(`the server allows ${count} connections (53300)`, (world) => {
       for (const backend of backends(world).slice(count)) backend.kill();
       return change(world, { maxBackends: count });
     }),
   ),
-  ofServer('the password is wrong', { isPasswordWrong: true }),
+  ofServer('the password is wrong (28P01)', { isPasswordWrong: true }),
   ...[300, 3000].map((maxLatencyMs) =>
     ofServer(`each way takes up to ${maxLatencyMs} ms`, { maxLatencyMs }),
   ),

@@ -51,7 +51,7 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
     why: 'a change and a removal of one user run at the same time (5.6)',
     file: 'postgres.ts',
     from: 'WriteResult>({ ...writes, statement: deleteUsers',
-    to: 'WriteResult>({ ...writes, running: new Map(), statement: deleteUsers',
+    to: 'WriteResult>({ ...writes, running: new Set(), statement: deleteUsers',
   },
   {
     why: 'a read-only server is taken for a fault of one call (a lost 25006)',

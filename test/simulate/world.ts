@@ -29,6 +29,13 @@ export type Action =
   | { readonly kind: 'list'; readonly id: number }
   | { readonly kind: 'ping' };
 
+interface Surroundings {
+  readonly seed: number;
+  readonly poolSize: number;
+  readonly replicas: number;
+  readonly poolerSize: number; // or 0
+}
+
 interface Call {
   readonly action: Action;
   readonly name: string; // of the user, if it is a write
@@ -58,7 +65,7 @@ export class World {
   ]; // after each commit
   #closedAt = 0;
 
-  constructor(seed: number, poolSize: number, { replicas = 1, poolerSize = 0 } = {}) {
+  constructor({ seed, poolSize, replicas, poolerSize }: Surroundings) {
     const time = new Time(seed);
     this.time = time;
     this.poolSize = poolSize;
@@ -174,13 +181,15 @@ export class World {
   }
 
   #report(): void {
-    const [first] = [...this.server.violations, ...this.#violations];
-    if (first !== undefined) throw new Error(first);
+    const all = [...this.server.violations, ...this.#violations];
+    if (all.length > 0)
+      throw new Error(`${all.join('\n')}\nfound at ${this.time.ms.toFixed(1)} ms`);
   }
 
   #fail({ action, name, network, began, ended, result }: Call, rule: string): void {
     const shown = result instanceof Error ? `${result}: ${result.cause}` : JSON.stringify(result);
-    const times = `${began.toFixed(1)} to ${ended?.toFixed(1)} ms`;
+    const end = ended === undefined ? 'without an end' : `to ${ended.toFixed(1)} ms`;
+    const times = `from ${began.toFixed(1)} ms ${end}`;
     this.#violations.push(
       `${rule}: ${name} of ${network}, ${JSON.stringify(action)}, ${times}, ${shown}`,
     );
