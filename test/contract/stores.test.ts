@@ -15,6 +15,7 @@ import {
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
 import { TcpProxy } from '../faults/proxy.ts';
 import { through } from '../faults/users.ts';
 import { type HttpResponse, send, statusesOf } from '../support/client.ts';
@@ -449,6 +450,7 @@ describe('5.2 SQLite', TIMEOUT, () => {
       const url = await newDatabase('sqlite');
       const path = pathOf(url) + end;
       await using program = await serve({ DATABASE_URL: url });
+      await pause(1_100); // The service looks at the files if their folder has changed within a second, or since.
       const { id } = await create(program);
       const fails = async () => {
         const init = { method: 'POST', body: { name: 'Lost', email: newEmail() } };
