@@ -127,7 +127,7 @@ export function watchFiles(path: string): () => void {
   const identities = files.map(identityOf);
   const folder = dirname(files[0]!);
   let unchanged: string | undefined;
-  return () => {
+  return function checkFiles() {
     // Since Linux 6.13, looking at the files themselves makes the next commit write their times too: a fifth of its CPU.
     const { dev, ino, ctimeMs = 0 } = stat(folder) ?? {};
     const state = `${dev} ${ino} ${ctimeMs}`;

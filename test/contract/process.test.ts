@@ -361,7 +361,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         ];
         for (const [path, init] of requests) await burst(program, path, { headers, ...init }, 200);
         await program.stop();
-        const allowed = /internal\/crypto|SIGUSR2|sqlite-file|identityOf/;
+        const allowed = /internal\/crypto|SIGUSR2|checkFiles/;
         const found = traces().slice(atStart.length);
         assert.deepEqual(
           found.filter((trace) => !allowed.test(trace)),
