@@ -25,6 +25,11 @@ test('3.1 7.1 7.2 without Postgres, the routes that need no store work behind tw
   const { postgres, replicas } = await startReplicas(stack);
   const url = stack.use(await startBalancer(replicas)).url;
   await becomes(`${url}/users`, 200);
+  // 2.18: a client can't forge the prefix.
+  const body = { name: 'Ada', email: 'ada@example.com' };
+  const headers = { 'X-Forwarded-Prefix': '/forged' };
+  const created = await send(`${url}/users`, { method: 'POST', headers, body });
+  assert.match(created.headers.get('location')!, /^\/users\//);
   await postgres.kill();
   // HAProxy's own 503: no replica is ready.
   await becomes(`${url}/users`, 503);
