@@ -1,9 +1,7 @@
 // Section 6 of the contract: start, stop, slow clients, health checks and the cost of a request.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -18,7 +16,7 @@ import {
   open,
   outcomes,
 } from '../support/bytes.ts';
-import { basic, exchange, responsesIn, send, statusesOf } from '../support/client.ts';
+import { basic, responsesIn, send, statusesOf } from '../support/client.ts';
 import { token } from '../support/login.ts';
 import { createDatabase, freePort } from '../support/postgres.ts';
 import {
@@ -89,32 +87,28 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       ]);
       assert.deepEqual(order, ['head', 'head', 'head', 'served', 'body', 'body']);
     });
-
-    const begin = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nA: ';
-    test('6.3 headers of more than 16 KiB in total return 431', async () => {
-      for (const [head, status] of [
-        [begin + 'a'.repeat(16_384 - begin.length - 4), 200],
-        [begin + 'a'.repeat(16_385), 431],
-        // 40 fields that are larger only with their separators.
-        [begin + `${'a'.repeat(405)}\r\nB: `.repeat(40), 431],
-        [begin + 'a\r\nB: '.repeat(8000), 431],
-      ] as const) {
-        assert.deepEqual(statusesOf(await exchange(program.url, `${head}\r\n\r\n`)), [status]);
-      }
-    });
   });
 
   describe('6.1 a Postgres that cannot be reached', { concurrency: 2 }, () => {
     for (const isSilent of [false, true]) {
       const how = isSilent ? 'accepts connections and never responds' : 'refuses connections';
       test(`3.1, 6.1, 6.2 a server that ${how}: /users returns 500, /ready 503, the log has one line, and a stop exits with 0`, async () => {
-        await using silent = await listener();
-        const port = isSilent ? silent.port : await freePort();
-        const url = `postgres://127.0.0.1:${port}/none`;
-        await using program = await start({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '500' });
+        await using proxy = await TcpProxy.listen(0);
+        if (isSilent) proxy.stall();
+        else proxy.refuse();
+        // A name with two addresses.
+        const lookup = `import dns from 'node:dns';
+          dns.lookup = (_name, _options, done) =>
+            done(null, [1, 2].map((n) => ({ address: '127.0.0.' + n, family: 4 })));`;
+        await using program = await start({
+          DATABASE_URL: `postgres://two.example:${proxy.port}/none`,
+          DATABASE_TIMEOUT_MS: '500',
+          NODE_OPTIONS: `--import=${moduleUrl(lookup)}`,
+        });
         const { level, cause } = await program.logged('store unavailable');
         assert.equal(level, 'error');
-        if (!isSilent) assert.match(String(cause), /ECONNREFUSED/);
+        const faults = [1, 2].map((n) => `connect ECONNREFUSED 127.0.0.${n}:${proxy.port}`);
+        if (!isSilent) assert.equal(cause, faults.join('; '));
         for (const [path, method] of [
           ['/users', 'GET'],
           ['/users/1', 'DELETE'],
@@ -131,20 +125,6 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         assert.deepEqual(await program.stop(), DONE);
       });
     }
-
-    test('6.1 a name with two addresses: the line has the error of each', async () => {
-      const lookup = `import dns from 'node:dns';
-        dns.lookup = (_name, _options, done) =>
-          done(null, [1, 2].map((n) => ({ address: '127.0.0.' + n, family: 4 })));`;
-      const port = await freePort();
-      await using program = await start({
-        DATABASE_URL: `postgres://two.example:${port}/none`,
-        NODE_OPTIONS: `--import=${moduleUrl(lookup)}`,
-      });
-      const { cause } = await program.logged('store unavailable');
-      const faults = [1, 2].map((n) => `connect ECONNREFUSED 127.0.0.${n}:${port}`);
-      assert.equal(cause, faults.join('; '));
-    });
 
     test('6.1 it keeps trying, logs no line per attempt, works once Postgres is back, and logs each change once', async () => {
       const url = await createDatabase();
@@ -277,19 +257,22 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
       });
     });
 
-    test('6.9 SIGHUP during startup changes nothing', ON_LINUX, async () => {
+    test('6.9 SIGHUP changes nothing during startup, nor without TLS files', ON_LINUX, async () => {
       const url = await newDatabase('sqlite');
       await using lock = await lockWrites(url);
       await using program = await waiting(url);
       program.process.kill('SIGHUP');
       await lock.release();
       await program.logged('listening');
+      program.process.kill('SIGHUP');
       assert.deepEqual(await program.stop(), DONE);
+      const messages = program.log.map(({ message }) => message);
+      assert.deepEqual(messages, ['listening', 'stopping', 'stopped']);
     });
 
     for (const name of ['PORT', 'ADMIN_PORT']) {
       test(`6.4 the ${name} in use is one clear line and exit 1`, async () => {
-        await using busy = await listener();
+        await using busy = await TcpProxy.listen(0);
         const env = { ...COMPLETE, ADMIN_PORT: '0', [name]: String(busy.port) };
         const { exit, stdout, lines } = await run(env);
         assert.deepEqual([exit, stdout, lines.length], [FAILED, '', 1], lines.join('\n'));
@@ -335,40 +318,33 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           assert.ok(best < 1000, `3,000 requests for ${path} took ${best} ms of CPU`);
         }
       });
-
-      test(`6.6 no request does synchronous I/O (${store})`, async () => {
-        // At SIGUSR2 the program makes one synchronous call, to check that the flag finds it. The
-        // image's permission model allows this call.
-        const control = `import { fstatSync } from 'node:fs';
-          process.on('SIGUSR2', () => { fstatSync(2); console.error('control ' + 'made'); });`;
-        await using program = await start({
-          DATABASE_URL: await newDatabase(store),
-          NODE_OPTIONS: `--trace-sync-io --import=${moduleUrl(control)}`,
-        });
-        const headers = await prepare(program);
-        program.process.kill('SIGUSR2');
-        await program.until(({ stderr }) => stderr.includes('control made'));
-        const traces = () =>
-          program.stderr.split(/(?=\(node:\d+\) WARNING: Detected use of sync API)/);
-        const atStart = traces();
-        assert.match(String(atStart.at(-1)), /fstatSync/);
-        const paths = ['/', '/notes', '/users', '/users/1', '/docs', '/openapi.json', '/nowhere'];
-        const requests: [path: string, init?: RequestInit][] = [
-          ...paths.map((path): [string] => [path]),
-          ['/protected', { headers: { authorization: basic(USER, PASSWORD) } }],
-          ['/token', { method: 'POST', body: JSON.stringify({ id: USER, pw: PASSWORD }) }],
-          ['/users/1', { method: 'PATCH', body: '{"name":"Ben"}' }],
-        ];
-        for (const [path, init] of requests) await burst(program, path, { headers, ...init }, 200);
-        await program.stop();
-        const allowed = /internal\/crypto|SIGUSR2|checkFiles/;
-        const found = traces().slice(atStart.length);
-        assert.deepEqual(
-          found.filter((trace) => !allowed.test(trace)),
-          [],
-        );
-      });
     }
+
+    test('6.6 no request does synchronous I/O', async () => {
+      const env = { DATABASE_URL: await newDatabase('sqlite'), NODE_OPTIONS: '--trace-sync-io' };
+      await using program = await start(env);
+      const headers = await prepare(program);
+      const begin = program.stderr.length;
+      const paths = ['/', '/notes', '/users', '/users/1', '/docs', '/openapi.json', '/nowhere'];
+      const requests: [path: string, init?: RequestInit][] = [
+        ...paths.map((path): [string] => [path]),
+        ['/protected', { headers: { authorization: basic(USER, PASSWORD) } }],
+        ['/token', { method: 'POST', body: JSON.stringify({ id: USER, pw: PASSWORD }) }],
+        ['/users/1', { method: 'PATCH', body: '{"name":"Ben"}' }],
+      ];
+      for (const [path, init] of requests) await burst(program, path, { headers, ...init }, 200);
+      await program.stop();
+      const found = program.stderr.slice(begin).split(/(?=\(node:\d+\) WARNING: Detected use)/);
+      assert.ok(
+        found.some((trace) => /checkFiles/.test(trace)),
+        'a commit looks at its folder (5.2)',
+      );
+      assert.deepEqual(
+        found.filter((trace) => !/internal\/crypto|checkFiles/.test(trace)),
+        [],
+      );
+    });
+
     // The program inherits the limit. 'unlimited' is NaN.
     const files = Number(execFileSync('sh', ['-c', 'ulimit -n'], { encoding: 'utf8' }));
     test('6.3 connection 10,001 closes the oldest connections, and none is closed before it', {
@@ -393,20 +369,6 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
     });
   });
 });
-
-/** Listens until disposed. Accepts connections and never responds. */
-async function listener() {
-  const sockets = new Set<Socket>();
-  const server = createServer((socket) => sockets.add(socket.on('error', () => {})));
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  return {
-    port: (server.address() as { port: number }).port,
-    [Symbol.asyncDispose]: async () => {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-    },
-  };
-}
 
 /** Runs both health checks; resolves with their exits. */
 function checks({ adminUrl }: { readonly adminUrl: string }) {
