@@ -1,9 +1,9 @@
 // While the store works, no input over HTTP gets a 5xx or an error line in the log (contract 2.9).
 import assert from 'node:assert/strict';
-import { before, describe, test } from 'node:test';
+import { test } from 'node:test';
 import { request } from '../support/bytes.ts';
-import { basic, exchange, send, statusesOf } from '../support/client.ts';
-import { type Program, start } from '../support/program.ts';
+import { basic, exchange, send } from '../support/client.ts';
+import { start } from '../support/program.ts';
 import { create, newEmail } from '../support/service.ts';
 
 const JSON_TYPE = 'application/json';
@@ -24,87 +24,62 @@ const ENDS = [
   ...['/constructor', `/${'a'.repeat(8000)}`, `?email=${'%F0%9F%98%80'.repeat(500)}`, '/1e999'],
 ];
 const METHODS = [
-  ...['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'PROPFIND', 'M-SEARCH'],
+  'GET',
+  'HEAD',
+  'POST',
+  'PUT',
+  'PATCH',
+  'DELETE',
+  'OPTIONS',
+  'PROPFIND',
+  'M-SEARCH',
 ];
 
 const ROUTES = [
   ...['GET /', 'POST /token', 'GET /notes', 'GET /protected', 'GET /users', 'POST /users'],
   ...['GET /users/1', 'PUT /users/1', 'PATCH /users/1', 'DELETE /users/999'],
 ];
-const HEADERS: readonly (readonly [name: string, value: string])[] = [
-  ['authorization', 'Basic '],
-  ['authorization', `Basic ${'A'.repeat(8000)}`],
-  ['authorization', basic('\ud800', '\udfff')],
-  ['authorization', `Bearer ${'.'.repeat(8000)}`],
-  ['authorization', 'Bearer e30.e30.e30'],
-  ['authorization', `Bearer ${Buffer.from('{"alg":"HS256"}').toString('base64url')}.W10.AA`],
-  ['if-match', '"'.repeat(8000)],
-  ['if-match', '"",'.repeat(4000)],
-  ['if-none-match', 'W/'.repeat(4000)],
-  ['if-none-match', '"99999999999999999999999999"'],
-  ['if-match', '"9007199254740993", "-1", "1e9", "0x1"'],
-  ['x-forwarded-for', ', , ,'],
-  ['x-request-id', 'a'.repeat(8000)],
-  ['accept', 'x'.repeat(8000)],
-  ['content-type', ';;;==="'],
-  ['content-type', 'application/json; charset=utf-8; charset=utf-16'],
-  ['content-type', `application/json${';a=b'.repeat(2000)}`],
-  ['content-type', `application/json;a="${'\\"'.repeat(3000)}"`],
-  ['content-encoding', 'gzip, identity'],
-  ['expect', 'the unexpected'],
-  ['origin', 'null'],
-  ['te', 'trailers'],
+const HEADERS = [
+  ...['Authorization: Basic ', `Authorization: Basic ${'A'.repeat(8000)}`, 'TE: trailers'],
+  ...[`Authorization: ${basic('\ud800', '\udfff')}`, `Authorization: Bearer ${'.'.repeat(8000)}`],
+  ...['Authorization: Bearer e30.e30.e30', 'Origin: null', 'Expect: the unexpected'],
+  `Authorization: Bearer ${Buffer.from('{"alg":"HS256"}').toString('base64url')}.W10.AA`,
+  ...[`If-Match: ${'"'.repeat(8000)}`, `If-Match: ${'"",'.repeat(4000)}`],
+  ...[`If-None-Match: ${'W/'.repeat(4000)}`, 'If-None-Match: "99999999999999999999999999"'],
+  'If-Match: "9007199254740993", "-1", "1e9", "0x1"',
+  ...['X-Forwarded-For: , , ,', `X-Request-Id: ${'a'.repeat(8000)}`, `Accept: ${'x'.repeat(8000)}`],
+  ...['Content-Type: ;;;==="', 'Content-Type: application/json; charset=utf-8; charset=utf-16'],
+  `Content-Type: application/json${';a=b'.repeat(2000)}`,
+  `Content-Type: application/json;a="${'\\"'.repeat(3000)}"`,
+  'Content-Encoding: gzip, identity',
 ];
 
-describe('2 input of every kind', { timeout: 300_000 }, () => {
-  let program: Program;
-  before(async () => {
-    program = await start({ BODY_LIMIT_BYTES: '700000', AUTH_FAILURES_PER_MINUTE: '0' });
-    await create(program);
-  });
-
-  test('2.9 no odd body gets a 5xx, as itself or as a field that is ignored', async () => {
-    for (const [status, why, text] of BODIES) {
-      const user = `{"name":"Ann","email":"${newEmail()}","x":${text}}`;
-      for (const [body, expected] of [
-        [text, 400],
-        [user, status],
-      ] as const) {
-        const init = { method: 'POST', headers: { 'content-type': JSON_TYPE }, body };
-        const response = await send(`${program.url}/users`, init);
-        assert.equal(response.status, expected, why);
-      }
+test('2.9 no odd body, path, query, method or header gets a 5xx or an error line', async () => {
+  await using program = await start({ BODY_LIMIT_BYTES: '700000', AUTH_FAILURES_PER_MINUTE: '0' });
+  await create(program);
+  for (const [status, why, text] of BODIES) {
+    const user = `{"name":"Ann","email":"${newEmail()}","x":${text}}`;
+    for (const [body, expected] of [
+      [text, 400],
+      [user, status],
+    ] as const) {
+      const init = { method: 'POST', headers: { 'content-type': JSON_TYPE }, body };
+      assert.equal((await send(`${program.url}/users`, init)).status, expected, why);
     }
-  });
-
-  test('2.9 no odd path, query or method gets a 5xx', async () => {
-    for (const path of PATHS.flatMap((path) => ENDS.map((end) => path + end))) {
-      const responses = await Promise.all(
-        METHODS.map((method) => send(program.url + path, { method })),
-      );
-      assert.ok(Math.max(...statusesOf(responses)) < 500, path);
-    }
-  });
-
-  test('2.9 no odd header gets a 5xx on any route', async () => {
-    for (const [name, value] of HEADERS) {
-      const type = name === 'content-type' ? '' : JSON_TYPE;
-      const fields = `Connection: close\r\n${name}: ${value}\r\n`;
-      const requests = ROUTES.map((route) => request(route, '{}', { type, fields }));
-      const responses = await Promise.all(requests.map((bytes) => exchange(program.url, bytes)));
-      for (const [response] of responses) {
-        assert.ok(response!.status < 500, `${name}: ${value.slice(0, 40)}`);
-      }
-    }
-  });
-
-  test('2.9 none of these requests left an error line in the log', async () => {
-    const headers = { 'x-request-id': 'last' };
-    await send(program.url, { headers });
-    await program.until(() => program.log.some(({ requestId }) => requestId === 'last'));
-    assert.deepEqual(
-      program.log.filter(({ status, level }) => Number(status) >= 500 || level === 'error'),
-      [],
-    );
-  });
+  }
+  for (const path of PATHS.flatMap((path) => ENDS.map((end) => path + end))) {
+    await Promise.all(METHODS.map((method) => send(program.url + path, { method })));
+  }
+  for (const field of HEADERS) {
+    const type = field.startsWith('Content-Type') ? '' : JSON_TYPE;
+    const fields = `Connection: close\r\n${field}\r\n`;
+    const requests = ROUTES.map((route) => request(route, '{}', { type, fields }));
+    await Promise.all(requests.map((bytes) => exchange(program.url, bytes)));
+  }
+  await send(program.url, { headers: { 'x-request-id': 'last' } });
+  await program.until(() => program.log.some(({ requestId }) => requestId === 'last'));
+  assert.deepEqual(
+    program.log.filter(({ status, level }) => Number(status) >= 500 || level === 'error'),
+    [],
+  );
 });
