@@ -123,16 +123,6 @@ describe('2 every response', { timeout: 300_000 }, () => {
     }
   });
 
-  test('2.11 a request pipelined after a write sees its result', async () => {
-    const path = '/users/1';
-    const put = request(`PUT ${path}`, '{"name":"b","email":"in-order@example.com"}');
-    const responses = await exchanged(put + get(path).repeat(2) + get(path, CLOSE));
-    assert.deepEqual(
-      responses.map(({ status, body }) => [status, JSON.parse(body).name]),
-      Array(4).fill([200, 'b']),
-    );
-  });
-
   test('2.11 at most 32 requests wait; one more ends the connection and is not processed', async () => {
     await using lock = await lockWrites(url);
     await using client = await open(program.url);
