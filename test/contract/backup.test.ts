@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, test } from 'node:test';
+import { test } from 'node:test';
 import { newFolder, Program, start } from '../support/program.ts';
 import { create, execute, list } from '../support/service.ts';
 import { until } from '../support/until.ts';
@@ -14,55 +14,53 @@ async function backup(DATABASE_URL: string, file: string) {
   return { code, stderr: program.stderr };
 }
 
-describe('6.19 --backup', () => {
-  test('6.19 a copy made while clients write has every user created before, and is a database', async () => {
-    const folder = newFolder();
-    const url = `sqlite:${join(folder, 'service.db')}`;
-    const copy = join(folder, 'copy.db');
-    await using program = await start({ DATABASE_URL: url });
-    let isOver = false;
-    const created: string[] = [];
-    const writers = [1, 2, 3, 4].map(async () => {
-      while (!isOver) created.push((await create(program)).email);
-    });
-    await until(() => created.length >= 50);
-    const before = [...created];
-    const { code, stderr } = await backup(url, copy);
-    isOver = true;
-    await Promise.all(writers);
-    assert.deepEqual([code, stderr], [0, '']);
-    assert.equal(statSync(copy).mode & 0o777, 0o660);
-    const read = (text: string) => execute(`sqlite:${copy}`, text);
-    const [check] = await read('select * from pragma_integrity_check');
-    assert.deepEqual(Object.values(check!), ['ok']);
-    const copied = new Set((await read('select email from users')).map(({ email }) => email));
-    assert.deepEqual(
-      before.filter((email) => !copied.has(email)),
-      [],
-    );
-    assert.ok(created.length > before.length, 'clients wrote meanwhile');
-
-    await using restored = await start({ DATABASE_URL: `sqlite:${copy}` });
-    assert.equal(JSON.parse(await list(restored)).length, copied.size);
+test('6.19 a copy made while clients write has every user created before, and is a database', async () => {
+  const folder = newFolder();
+  const url = `sqlite:${join(folder, 'service.db')}`;
+  const copy = join(folder, 'copy.db');
+  await using program = await start({ DATABASE_URL: url });
+  let isOver = false;
+  const created: string[] = [];
+  const writers = [1, 2, 3, 4].map(async () => {
+    while (!isOver) created.push((await create(program)).email);
   });
+  await until(() => created.length >= 50);
+  const before = [...created];
+  const { code, stderr } = await backup(url, copy);
+  isOver = true;
+  await Promise.all(writers);
+  assert.deepEqual([code, stderr], [0, '']);
+  assert.equal(statSync(copy).mode & 0o777, 0o660);
+  const read = (text: string) => execute(`sqlite:${copy}`, text);
+  const [check] = await read('select * from pragma_integrity_check');
+  assert.deepEqual(Object.values(check!), ['ok']);
+  const copied = new Set((await read('select email from users')).map(({ email }) => email));
+  assert.deepEqual(
+    before.filter((email) => !copied.has(email)),
+    [],
+  );
+  assert.ok(created.length > before.length, 'clients wrote meanwhile');
 
-  for (const [why, expected, file, url] of [
-    ['the file exists', /EEXIST/, 'there.db'],
-    ['its folder is missing', /ENOENT/, 'none/copy.db'],
-    ['the database is missing', /none\.db/, 'copy.db', 'sqlite:none.db'],
-    ['the database is Postgres', /pg_dump/, 'copy.db', 'postgres://127.0.0.1:1/x'],
-    ['the database is in memory', /in memory/, 'copy.db', 'sqlite::memory:'],
-  ] as const) {
-    test(`6.19 it exits with 1 and leaves no file if ${why}`, async () => {
-      const folder = newFolder();
-      const own = `sqlite:${join(folder, 'service.db')}`;
-      await (await start({ DATABASE_URL: own })).stop();
-      writeFileSync(join(folder, 'there.db'), 'kept');
-      const { code, stderr } = await backup(url ?? own, join(folder, file));
-      assert.equal(code, 1, stderr);
-      assert.match(stderr, expected);
-      assert.equal(stderr.trimEnd().split('\n').length, 1);
-      assert.equal(existsSync(join(folder, file)), file === 'there.db');
-    });
-  }
+  await using restored = await start({ DATABASE_URL: `sqlite:${copy}` });
+  assert.equal(JSON.parse(await list(restored)).length, copied.size);
 });
+
+for (const [why, expected, file, url] of [
+  ['the file exists', /EEXIST/, 'there.db'],
+  ['its folder is missing', /ENOENT/, 'none/copy.db'],
+  ['the database is missing', /none\.db/, 'copy.db', 'sqlite:none.db'],
+  ['the database is Postgres', /pg_dump/, 'copy.db', 'postgres://127.0.0.1:1/x'],
+  ['the database is in memory', /in memory/, 'copy.db', 'sqlite::memory:'],
+] as const) {
+  test(`6.19 it exits with 1 and leaves no file if ${why}`, async () => {
+    const folder = newFolder();
+    const own = `sqlite:${join(folder, 'service.db')}`;
+    await (await start({ DATABASE_URL: own })).stop();
+    writeFileSync(join(folder, 'there.db'), 'kept');
+    const { code, stderr } = await backup(url ?? own, join(folder, file));
+    assert.equal(code, 1, stderr);
+    assert.match(stderr, expected);
+    assert.equal(stderr.trimEnd().split('\n').length, 1);
+    assert.equal(existsSync(join(folder, file)), file === 'there.db');
+  });
+}
