@@ -148,16 +148,7 @@ export async function start(
   env: Record<string, string> = {},
   command: readonly string[] = PROGRAM,
 ): Promise<Program> {
-  const settings = {
-    PORT: '0',
-    HOST: '127.0.0.1',
-    ADMIN_PORT: '0',
-    DATABASE_URL: 'sqlite::memory:',
-    AUTH_USER: USER,
-    AUTH_PASSWORD: PASSWORD,
-    SIGNING_SECRET: SECRET,
-    ...env,
-  };
+  const settings = { ...COMPLETE, ADMIN_PORT: '0', AUTH_USER: USER, ...env };
   const program = new Program(settings, [], command);
   const line = await program.logged('listening');
   program.url = String(line.url);
@@ -183,8 +174,8 @@ export async function run(env: Record<string, string>, args: readonly string[] =
   return { exit, stdout, output: stdout + stderr, lines: stderr.split('\n').filter(Boolean) };
 }
 
-/** Returns the path of a new file with that text. */
-export function fileOf(text: string): string {
+/** Returns the path of a new file with these contents. */
+export function fileOf(text: string | Uint8Array): string {
   const path = join(newFolder(), 'value');
   writeFileSync(path, text);
   return path;
