@@ -256,48 +256,41 @@ describe('migrations', () => {
     sql: `select ${version}`,
   }));
 
-  for (const [version, oldestService, count] of [
-    [0, 0, 3],
-    [2, 2, 1],
-    [3, 2, 0],
-    [4, 3, 0],
-    [9, 1, 0],
-  ] as const) {
-    test(`5.3 version ${version}, oldest service ${oldestService}: ${count} of 3 are missing`, () =>
-      assert.deepEqual(
-        missing(all, { version, oldestService, hasUsers: true }),
-        all.slice(3 - count),
-      ));
-  }
-
-  for (const [version, oldestService] of [
-    [4, 4],
-    [9, 5],
-  ] as const) {
-    test(`5.3 version ${version}, oldest service ${oldestService}: a service that knows 3 is refused`, () =>
+  test('5.3 the missing ones run, and a service that is older than the database allows is refused', () => {
+    for (const [version, oldestService, count] of [
+      [0, 0, 3],
+      [2, 2, 1],
+      [3, 2, 0],
+      [4, 3, 0],
+      [9, 1, 0],
+    ] as const) {
+      const found = missing(all, { version, oldestService, hasUsers: true });
+      assert.deepEqual(found, all.slice(3 - count), `${version}, ${oldestService}`);
+    }
+    for (const [version, oldestService] of [
+      [4, 4],
+      [9, 5],
+    ] as const) {
       assert.throws(() => missing(all, { version, oldestService, hasUsers: true }), {
         name: 'UnusableDatabase',
         message: `the database has schema version ${version} and needs a service that knows version ${oldestService} or later; this service knows 3: run a newer service, or restore a backup from before the upgrade`,
-      }));
-  }
+      });
+    }
+  });
 
-  for (const [header, oldestService] of [
-    ['', 3],
-    ['-- oldest service: 1\n', 1],
-    ['-- Adds a table.\n-- oldest service: 3\n', 3],
-    ...['0', '4', '1.5', '-1', 'x', ''].map(
-      (value) => [`-- oldest service: ${value}\n`, 3] as const,
-    ),
-  ] as const) {
-    test(`5.3 a third migration with ${JSON.stringify(header)} allows service ${oldestService}`, () => {
+  test('5.3 a migration allows the services from its number on, unless its header names an older one', () => {
+    const valid = { '-- oldest service: 1\n': 1, '-- Adds a table.\n-- oldest service: 3\n': 3 };
+    const others = ['0', '4', '1.5', '-1', 'x', ''].map((value) => `-- oldest service: ${value}\n`);
+    for (const header of ['', ...Object.keys(valid), ...others]) {
+      const oldestService = Object.hasOwn(valid, header) ? valid[header as keyof typeof valid] : 3;
       const sql = `${header}select 1`;
       const record = `(version, oldest_service) values (3, ${oldestService})`;
       assert.deepEqual(parseMigration(3, sql), {
         ...{ version: 3, oldestService },
         sql: `${sql}\n; insert into notes_users_schema ${record};`,
       });
-    });
-  }
+    }
+  });
 
   for (const engine of ['sqlite', 'postgres']) {
     test(`5.3 the files of db/${engine} have their numbers, and valid declarations`, () => {

@@ -88,18 +88,10 @@ const POSTGRES: Record<string, Meaning> = {
   'postgres:///?connect_timeout=10': { connectTimeoutMs: 10_000 },
   'postgres:///?connect_timeout=-1': { connectTimeoutMs: -1000 },
 };
-for (const sslMode of [
-  'disable',
-  'allow',
-  'prefer',
-  'require',
-  'verify-ca',
-  'verify-full',
-] as const)
-  POSTGRES[`postgres:///?sslmode=${sslMode}`] = { sslMode };
-for (const sessionAttributes of [
-  ...(['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const),
-])
+const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
+for (const sslMode of SSL_MODES) POSTGRES[`postgres:///?sslmode=${sslMode}`] = { sslMode };
+const ROLES = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const;
+for (const sessionAttributes of ROLES)
   POSTGRES[`postgres:///?target_session_attrs=${sessionAttributes}`] = { sessionAttributes };
 
 /** URLs of other schemes and forms, whose error can't say more. */
@@ -108,14 +100,10 @@ const UNKNOWN = [
   ...['postgres:/localhost', 'host=localhost dbname=x', ' postgres://localhost'],
   ...['postgres://u:12/ss@h/d', 'postgres://u:1@2/ss@h/d'],
   // URIs of SQLite.
-  ...[
-    'sqlite:file:data.db',
-    'sqlite:file::memory:',
-    'sqlite:file:///data/a.db',
-    'sqlite://data.db',
-  ],
-  ...['sqlite:///data/a.db', 'sqlite:data.db?mode=ro', 'sqlite::memory:?cache=shared'],
-  ...['sqlite:a.db?wal_autocheckpoint=1000', 'sqlite:a.db?wal_autocheckpoint=0&mode=ro'],
+  ...['sqlite:file:data.db', 'sqlite:file::memory:', 'sqlite:file:///data/a.db'],
+  ...['sqlite://data.db', 'sqlite:///data/a.db', 'sqlite:data.db?mode=ro'],
+  ...['sqlite::memory:?cache=shared', 'sqlite:a.db?wal_autocheckpoint=1000'],
+  'sqlite:a.db?wal_autocheckpoint=0&mode=ro',
 ];
 
 /** The error contains no part of the URL, because it can be secret. */
