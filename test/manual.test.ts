@@ -4,26 +4,19 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
-import { once } from 'node:events';
-import {
-  chmodSync,
-  copyFileSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  writeFileSync,
-} from 'node:fs';
+import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { connect } from 'node:tls';
+import type { TLSSocket } from 'node:tls';
 import postgres from 'postgres';
 import { databaseUrl, settings } from './ha/page.ts';
+import { open } from './support/bytes.ts';
 import { certificate, NO_OPENSSL } from './support/certificate.ts';
 import { send } from './support/client.ts';
 import { find } from './support/daemon.ts';
 import { block, blocks } from './support/manual.ts';
 import { promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
-import { newFolder, type Program, start } from './support/program.ts';
+import { newFolder, start } from './support/program.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const MANIFEST = join(ROOT, 'deploy/kubernetes.yaml');
@@ -31,20 +24,20 @@ const STAND_IN = join(import.meta.dirname, 'support/kubectl.ts');
 const KUBECTL = find('kubectl');
 const VALIDATOR = find('kubernetes-validate');
 
-describe('the manual', () => {
-  test('the scrape configurations are valid for Prometheus', { skip: WITHOUT_PROMTOOL }, () => {
-    const file = join(newFolder(), 'prometheus.yaml');
-    const configurations = blocks().filter(({ language }) => language === 'yaml');
-    for (const { text } of configurations) {
-      // Debian's Prometheus lacks Kubernetes discovery.
-      const known = text.replace(/kubernetes_sd_configs: .*/, 'static_configs: [{ targets: [] }]');
-      writeFileSync(file, known.replace('HOST', 'localhost'));
-      const { status, output } = promtool(['check', 'config', file]);
-      assert.equal(status, 0, output);
-    }
-    writeFileSync(file, configurations[0]!.text.replace('static_configs', 'static'));
-    assert.notEqual(promtool(['check', 'config', file]).status, 0);
-  });
+test('the scrape configurations are valid for Prometheus', { skip: WITHOUT_PROMTOOL }, () => {
+  const file = join(newFolder(), 'prometheus.yaml');
+  const check = (text: string) => {
+    writeFileSync(file, text);
+    return promtool(['check', 'config', file]);
+  };
+  const configurations = blocks().filter(({ language }) => language === 'yaml');
+  for (const { text } of configurations) {
+    // Debian's Prometheus lacks Kubernetes discovery.
+    const known = text.replace(/kubernetes_sd_configs: .*/, 'static_configs: [{ targets: [] }]');
+    const { status, output } = check(known.replace('HOST', 'localhost'));
+    assert.equal(status, 0, output);
+  }
+  assert.notEqual(check(configurations[0]!.text.replace('static_configs', 'static')).status, 0);
 });
 
 describe('the page on high availability', () => {
@@ -86,12 +79,9 @@ test('the manual: new TLS files are in use after the signal', { skip: NO_OPENSSL
   for (const name of ['TLS_CERT_FILE', 'TLS_KEY_FILE'] as const) {
     copyFileSync(fresh[name], used[name]);
   }
-  const bin = newFolder();
   // Docker sends the signal to the first process of the container.
-  const docker = `#!/bin/sh\n[ "$*" = "kill --signal HUP notes" ] && kill -HUP ${program.process.pid}\n`;
-  writeFileSync(join(bin, 'docker'), docker, { mode: 0o755 });
-  const env = { ...process.env, PATH: `${bin}:${process.env.PATH}` };
-  execFileSync('sh', ['-ec', block('TLS files', 'docker kill')], { env });
+  const docker = `docker() { [ "$*" = "kill --signal HUP notes" ] && kill -HUP ${program.process.pid}; }`;
+  execFileSync('sh', ['-ec', `${docker}\n${block('TLS files', 'docker kill')}`]);
   await program.logged('TLS certificate reloaded');
   const after = await fingerprint(program.url);
   assert.notEqual(after, before);
@@ -100,54 +90,40 @@ test('the manual: new TLS files are in use after the signal', { skip: NO_OPENSSL
 
 /** Returns the fingerprint of the certificate that a new connection gets. */
 async function fingerprint(url: string): Promise<string> {
-  const socket = connect({
-    host: '127.0.0.1',
-    port: Number(new URL(url).port),
-    rejectUnauthorized: false,
-  });
-  await once(socket, 'secureConnect');
-  const { fingerprint256 } = socket.getPeerCertificate();
-  socket.destroy();
-  return fingerprint256;
+  await using client = await open(url, {}, true);
+  return (client.socket as TLSSocket).getPeerCertificate().fingerprint256;
 }
 
-describe('the manual: roles and database of Postgres', () => {
-  test('during a rotation of roles the service runs as the first, then either, then only the second', async () => {
-    const server = process.env.TEST_DATABASE_URL;
-    if (!server) throw new Error('TEST_DATABASE_URL is not set: run the tests with npm test');
-    const name = `notes_${process.pid}`;
-    const sql = postgres(server, { max: 1, onnotice: () => {} });
-    const runs = async (text: string) => {
-      const own = text.replaceAll(/\bnotes(?=\b|_2)/g, name).replaceAll('PASSWORD', 'secret');
-      for (const statement of own.split(';\n').filter(Boolean)) await sql.unsafe(statement);
-    };
-    const url = (role: string) => {
-      const { host } = new URL(server);
-      return `postgres://${role}:secret@${host}/${name}`;
-    };
-    const status = async (role: string, email: string) => {
-      await using program: Program = await start({
-        DATABASE_URL: url(role),
-        DATABASE_TIMEOUT_MS: '2000',
-      });
-      const body = { name: 'Ann', email };
-      return (await send(`${program.url}/users`, { method: 'POST', body })).status;
-    };
-    try {
-      await runs(block('Kubernetes', 'create database'));
-      assert.equal(await status(name, 'a@x'), 201);
-      await runs(block('Database password', 'in role'));
-      assert.equal(await status(`${name}_2`, 'b@x'), 201);
-      assert.equal(await status(name, 'c@x'), 201);
-      await runs(block('Database password', 'nologin'));
-      assert.equal(await status(`${name}_2`, 'd@x'), 201);
-      assert.equal(await status(name, 'e@x'), 500);
-    } finally {
-      await sql.unsafe(`drop database if exists ${name} with (force)`);
-      await sql.unsafe(`drop role if exists ${name}_2, ${name}`);
-      await sql.end();
-    }
-  });
+test('the manual: during a rotation of roles the service runs as the first, then either, then only the second', async () => {
+  const server = process.env.TEST_DATABASE_URL;
+  if (!server) throw new Error('TEST_DATABASE_URL is not set: run the tests with npm test');
+  const name = `notes_${process.pid}`;
+  const sql = postgres(server, { max: 1, onnotice: () => {} });
+  const runs = async (text: string) => {
+    const own = text.replaceAll(/\bnotes(?=\b|_2)/g, name).replaceAll('PASSWORD', 'secret');
+    for (const statement of own.split(';\n').filter(Boolean)) await sql.unsafe(statement);
+  };
+  let users = 0;
+  const status = async (role: string) => {
+    const DATABASE_URL = `postgres://${role}:secret@${new URL(server).host}/${name}`;
+    await using program = await start({ DATABASE_URL, DATABASE_TIMEOUT_MS: '2000' });
+    const body = { name: 'Ann', email: `${users++}@x` };
+    return (await send(`${program.url}/users`, { method: 'POST', body })).status;
+  };
+  try {
+    await runs(block('Kubernetes', 'create database'));
+    assert.equal(await status(name), 201);
+    await runs(block('Database password', 'in role'));
+    assert.equal(await status(`${name}_2`), 201);
+    assert.equal(await status(name), 201);
+    await runs(block('Database password', 'nologin'));
+    assert.equal(await status(`${name}_2`), 201);
+    assert.equal(await status(name), 500);
+  } finally {
+    await sql.unsafe(`drop database if exists ${name} with (force)`);
+    await sql.unsafe(`drop role if exists ${name}_2, ${name}`);
+    await sql.end();
+  }
 });
 
 test('the manual: the secret of Kubernetes is created from the files that were generated', () => {
@@ -176,11 +152,7 @@ describe('the manual: Kubernetes', {
    * Pastes a block into a shell, in a folder with secrets, and returns the calls to the cluster. No
    * rollout becomes ready if `isStuck`.
    */
-  function runs(
-    heading: string,
-    words: string,
-    isStuck = false,
-  ): { folder: string; calls: Call[]; status: number | null } {
+  function runs(heading: string, words: string, isStuck = false) {
     const folder = newFolder();
     const bin = join(folder, 'bin');
     for (const name of ['secrets', 'deploy', 'bin']) mkdirSync(join(folder, name));
@@ -189,15 +161,11 @@ describe('the manual: Kubernetes', {
     }
     writeFileSync(join(folder, 'secrets/verify_only_secret'), '');
     copyFileSync(MANIFEST, join(folder, 'deploy/kubernetes.yaml'));
-    writeFileSync(
-      join(bin, 'kubectl'),
-      `#!/bin/sh
-"${process.execPath}" "${STAND_IN}" "$@" || exit
-${isStuck ? '[ "$2" != status ]' : ''}
-`,
-    );
-    writeFileSync(join(bin, 'sleep'), `#!/bin/sh\necho "{\\"slept\\":\\"$1\\"}" >> "$CALLS"\n`);
-    for (const name of ['kubectl', 'sleep']) chmodSync(join(bin, name), 0o755);
+    const script = (name: string, text: string) =>
+      writeFileSync(join(bin, name), `#!/bin/sh\n${text}\n`, { mode: 0o755 });
+    const kubectl = `"${process.execPath}" "${STAND_IN}" "$@" || exit`;
+    script('kubectl', isStuck ? `${kubectl}\n[ "$2" != status ]` : kubectl);
+    script('sleep', 'echo "{\\"slept\\":\\"$1\\"}" >> "$CALLS"');
     const calls = join(folder, 'calls');
     const { status } = spawnSync('bash', ['-c', block(heading, words)], {
       cwd: folder,
@@ -205,7 +173,7 @@ ${isStuck ? '[ "$2" != status ]' : ''}
       stdio: ['ignore', 'ignore', 'inherit'],
     });
     const lines = readFileSync(calls, 'utf8').trimEnd().split('\n');
-    return { folder, calls: lines.map((line) => JSON.parse(line)), status };
+    return { folder, calls: lines.map((line): Call => JSON.parse(line)), status };
   }
 
   const secretOf = ({ applied }: Call) =>
@@ -256,11 +224,11 @@ ${isStuck ? '[ "$2" != status ]' : ''}
   test('the manifest has only fields that Kubernetes has', {
     skip: VALIDATOR === undefined && 'kubernetes-validate is not installed (PyPI)',
   }, () => {
-    execFileSync(VALIDATOR!, ['--strict', '--quiet', MANIFEST]);
+    const validate = (file: string) =>
+      execFileSync(VALIDATOR!, ['--strict', '--quiet', file], { stdio: 'pipe' });
+    validate(MANIFEST);
     const wrong = join(newFolder(), 'kubernetes.yaml');
     writeFileSync(wrong, readFileSync(MANIFEST, 'utf8').replace('minAvailable', 'atLeast'));
-    assert.throws(() =>
-      execFileSync(VALIDATOR!, ['--strict', '--quiet', wrong], { stdio: 'pipe' }),
-    );
+    assert.throws(() => validate(wrong));
   });
 });
