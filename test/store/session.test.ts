@@ -38,14 +38,6 @@ function onPort(url: string, ...ports: number[]): string {
   return `postgres://${username}:${password}@${hosts}${pathname}?target_session_attrs=any`;
 }
 
-/** What a store logs with `debug`. */
-function logOf() {
-  const lines: string[] = [];
-  const debug = (message: string, { host, cause }: Readonly<Record<string, string>>) =>
-    void lines.push(`${message} ${host} ${cause ?? ''}`.trim());
-  return { lines, debug };
-}
-
 for (const [seconds, limitMs] of [
   ['0', 2000],
   ['1', 2000],
@@ -145,7 +137,9 @@ test('4.13 a write that the server gets after its deadline is not done', async (
 test('5.1 two connections to one host that time out together advance the pool by one host', async (t) => {
   const url = await createDatabase();
   const [first, second] = [await proxyTo(t, url), await proxyTo(t, url)];
-  const { lines, debug } = logOf();
+  const lines: string[] = [];
+  const debug = (message: string, { host, cause = '' }: Readonly<Record<string, string>>) =>
+    void lines.push(`${message} ${host} ${cause}`.trim());
   const options = { poolSize: 2, timeoutMs: 3000, debug };
   const store = await open(t, onPort(url, first.port, second.port), options);
   await store.list({ after: 0, limit: 1 });

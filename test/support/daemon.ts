@@ -1,7 +1,7 @@
 // Starts third-party programs for the tests: paths, users and ports.
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { accessSync, constants, readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
@@ -12,16 +12,7 @@ export const OWNER = userInfo().uid === 0 ? (idsOf('postgres') ?? idsOf('nobody'
 /** Returns the program's path; undefined if it is not installed. */
 export function find(program: string): string | undefined {
   const folders = [...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/usr/local/sbin'];
-  return folders
-    .map((folder) => join(folder, program))
-    .find((path) => {
-      try {
-        accessSync(path, constants.X_OK);
-        return true;
-      } catch {
-        return false;
-      }
-    });
+  return folders.map((folder) => join(folder, program)).find((path) => existsSync(path));
 }
 
 /** A process that listens on a port. Disposing it kills it. */
