@@ -19,41 +19,13 @@ const LIMITED = { timeout: 600_000 };
 const TSC = join(ROOT, 'node_modules/typescript/bin/tsc');
 const BIOME = join(ROOT, 'node_modules/@biomejs/biome/bin/biome');
 
-/** A code block of the page, and its place: a new file, or next to the line with this start. */
-interface Step {
-  readonly file: string;
-  readonly side: 'after' | 'before' | undefined;
-  readonly anchor: string;
-  readonly code: string;
-}
-
-const STEP = /`([\w./]+)`(?:, (after|before) `([^\n]+)`)?:\n\n```(?:json|md|ts)\n(.*?)```/gs;
-
 function section(title: string): string {
   const page = readFileSync(join(ROOT, 'CONTRIBUTING.md'), 'utf8');
   return new RegExp(`^## ${title}\n(.*?)^## `, 'ms').exec(page)![1]!;
 }
 
-function steps(): readonly Step[] {
-  return Array.from(section('Add a route').matchAll(STEP), ([, file, side, anchor = '', code]) => {
-    return { file: file!, side: side as Step['side'], anchor, code: code! };
-  });
-}
-
-function apply(folder: string, { file, side, anchor, code }: Step): void {
-  const path = join(folder, file);
-  if (side === undefined) {
-    writeFileSync(path, code, { flag: 'wx' });
-    return;
-  }
-  const lines = readFileSync(path, 'utf8').split('\n');
-  const at = lines.findIndex((line) => line.startsWith(anchor));
-  assert.notEqual(at, -1, `${file} has no line that starts with ${anchor}`);
-  lines.splice(side === 'after' ? at + 1 : at, 0, code.trimEnd());
-  writeFileSync(path, lines.join('\n'));
-}
-
-function copy(): string {
+/** Copies the tree, and writes the new files and applies the diffs of a section. */
+function follow(title: string): string {
   const folder = newFolder();
   const filter = (path: string) => !path.endsWith('/node_modules');
   for (const part of [...PARTS, ...FILES]) {
@@ -62,7 +34,29 @@ function copy(): string {
   for (const modules of ['node_modules', 'test/client/node_modules']) {
     symlinkSync(join(ROOT, modules), join(folder, modules));
   }
+  let path = '';
+  for (const [, file, language, code] of section(title).matchAll(
+    /`([\w./]+)`:$|^```(diff|sql|ts)\n(.*?)^```$/gms,
+  )) {
+    if (file !== undefined) path = join(folder, file);
+    else if (language === 'diff') writeFileSync(path, patched(readFileSync(path, 'utf8'), code!));
+    else writeFileSync(path, code!, { flag: 'wx' });
+  }
   return folder;
+}
+
+/** Applies a diff without line numbers, wherever what it replaces occurs. */
+function patched(text: string, diff: string): string {
+  const side = (sign: string) =>
+    diff
+      .split('\n')
+      .slice(0, -1)
+      .filter((line) => !line.startsWith(sign))
+      .map((line) => line.slice(1))
+      .join('\n');
+  const parts = text.split(side('+'));
+  assert.ok(parts.length > 1, `not found:\n${diff}`);
+  return parts.join(side('-'));
 }
 
 /** @throws with the output of a command that fails */
@@ -78,8 +72,7 @@ test(
   'the new route of CONTRIBUTING.md type-checks, is in the rule map, passes its tests and changes at most six files',
   LIMITED,
   async () => {
-    const folder = copy();
-    for (const step of steps()) apply(folder, step);
+    const folder = follow('Add a route');
     await Promise.all([
       run(folder, TSC),
       run(folder, BIOME, 'ci', 'src', 'test/contract'),
@@ -110,51 +103,16 @@ function changed(folder: string): readonly string[] {
     .filter((file) => !isSame(file));
 }
 
-/** Copies the tree and adds the new column. The last commands of the section make it one that is never null. */
-async function copyWithColumn(isNullable: boolean): Promise<string> {
-  const folder = copy();
-  let path = '';
-  for (const [, file, language, code] of section('Add a column').matchAll(
-    /`([\w./]+)`:$|^```(diff|sql)\n(.*?)^```$/gms,
-  )) {
-    if (file !== undefined) path = join(folder, file);
-    else if (language === 'sql') writeFileSync(path, code!, { flag: 'wx' });
-    else writeFileSync(path, patched(readFileSync(path, 'utf8'), code!));
-  }
-  if (isNullable) return folder;
-  const [, commands] = /^```sh\n(.*?)^```$/ms.exec(section('Add a column'))!;
-  for (const command of commands!.trim().split('\n')) {
-    const before = contents(folder);
-    await promisify(execFile)('bash', ['-c', command], { cwd: folder });
-    assert.notDeepEqual(contents(folder), before, `${command} changes nothing`);
-  }
-  return folder;
-}
-
-const contents = (folder: string) =>
-  changed(folder).map((file) => readFileSync(join(folder, file), 'utf8'));
-
-/** Applies a diff without line numbers, wherever what it replaces occurs. */
-function patched(text: string, diff: string): string {
-  const side = (sign: string) =>
-    diff
-      .split('\n')
-      .slice(0, -1)
-      .filter((line) => !line.startsWith(sign))
-      .map((line) => line.slice(1))
-      .join('\n');
-  const parts = text.split(side('+'));
-  assert.ok(parts.length > 1, `not found:\n${diff}`);
-  return parts.join(side('-'));
-}
-
 describe('the new column of CONTRIBUTING.md', LIMITED, () => testColumn(true));
 describe('the new column of CONTRIBUTING.md that is never null', LIMITED, () => testColumn(false));
 
 function testColumn(isNullable: boolean): void {
   let folder = '';
   before(async () => {
-    folder = await copyWithColumn(isNullable);
+    folder = follow('Add a column');
+    // The last commands of the section make it a column that is never null.
+    const [, commands = ''] = /^```sh\n(.*?)^```$/ms.exec(section('Add a column'))!;
+    if (!isNullable) await promisify(execFile)('bash', ['-ec', commands], { cwd: folder });
     await run(folder, BIOME, 'check', '--write', 'src', 'test');
     const design = join(folder, 'docs/design.md');
     const { withFiles } = await import(join(folder, 'scripts/readme.ts'));
@@ -167,14 +125,10 @@ function testColumn(isNullable: boolean): void {
     assert.ok(all.length <= 8, `${all.length}: ${all}`);
   });
 
-  test('the tests of users, of the stores and of the description pass', async () => {
+  test('the tests of users, of the stores and of the description pass, and no other depends on the fields', async () => {
     await run(folder, '--test', 'test/{contract,user,openapi}.test.ts');
-    await run(folder, '--test', 'test/contract/users-model.test.ts');
+    await run(folder, '--test', 'test/contract/{users-model,paths}.test.ts');
     await run(folder, '--test', 'test/store/stores.test.ts');
-  });
-
-  test('no other test depends on the fields of a user', async () => {
-    await run(folder, '--test', 'test/contract/paths.test.ts');
     await run(folder, '--test', '--test-name-pattern=4[.]2', 'test/contract/users-list.test.ts');
   });
 
