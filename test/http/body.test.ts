@@ -5,26 +5,45 @@ import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
 import { readBody } from '../../src/http/body.ts';
+import { HttpError } from '../../src/http/errors.ts';
 import type { Exchange } from '../../src/http/exchange.ts';
 import type { MediaType } from '../../src/http/media.ts';
 import { hasBody } from '../../src/http/message.ts';
 
 type Headers = Record<string, string>;
 const JSON_TYPE = { 'content-type': 'application/json' };
+const TEXT = { 'content-type': 'text/plain' };
 const CHUNKED = { 'transfer-encoding': 'chunked' };
 
-/** Reads a body that arrives in these pieces. Also checks what the client is charged. */
-async function read(
+type Piece = string | Buffer | Error;
+type Options = { accepts?: readonly MediaType[] | undefined; method?: string; limitBytes?: number };
+
+const read = async (headers: Headers, pieces: readonly Piece[], options: Options = {}) =>
+  (await charged(headers, pieces, options)).body;
+
+/**
+ * Reads a body that arrives in these pieces, or ends with an error. Also returns the most that the client is
+ * charged, and checks that this is returned, and that a refusal by the head alone reads nothing.
+ */
+async function charged(
   headers: Headers,
-  pieces: readonly (string | Buffer)[],
-  { accepts = ['json', 'form'] as readonly MediaType[], method = 'POST', limitBytes = 1000 } = {},
-): Promise<unknown> {
+  pieces: readonly Piece[],
+  { accepts = ['json', 'form'], method = 'POST', limitBytes = 1000 }: Options,
+) {
   const buffers = pieces.map((piece) => (typeof piece === 'string' ? Buffer.from(piece) : piece));
-  const bytes = buffers.reduce((sum, { length }) => sum + length, 0);
-  const declared = { 'content-length': String(bytes) };
-  const all = { ...('transfer-encoding' in headers ? {} : declared), ...headers };
-  const req = Object.assign(Readable.from(buffers), { headers: all, method, httpVersionMinor: 1 });
+  const bytes = buffers.reduce((sum, one) => sum + (Buffer.isBuffer(one) ? one.length : 0), 0);
+  const isChunked = 'transfer-encoding' in headers;
+  const all = { ...(!isChunked && { 'content-length': String(bytes) }), ...headers };
+  const arriving = function* () {
+    for (const one of buffers) {
+      if (one instanceof Error) throw one;
+      yield one;
+    }
+  };
+  const stream = Readable.from(arriving());
+  const req = Object.assign(stream, { headers: all, method, httpVersionMinor: 1 });
   const states: string[] = [];
+  const seen = [...(headers.expect === undefined ? [] : ['100']), 'receiving', 'working'];
   let held = 0;
   let mostHeld = 0;
   const exchange = {
@@ -45,11 +64,15 @@ async function read(
     });
     const keptBytes = accepts.length === 0 ? 0 : bytes;
     assert.ok(mostHeld >= 8 * keptBytes && mostHeld <= 8 * Math.max(keptBytes, limitBytes));
-    return body;
+    assert.deepEqual(states, seen);
+    return { body, mostHeld };
+  } catch (err) {
+    const { status } = err as HttpError;
+    const isEarly = status === 413 ? Number(all['content-length']) > limitBytes : status === 415;
+    const isKnown = !isChunked || headers.expect !== undefined;
+    assert.deepEqual(states, isEarly && isKnown ? [] : seen);
+    throw err;
   } finally {
-    const seen = ['receiving', 'working'];
-    if (headers.expect !== undefined) seen.unshift('100');
-    assert.deepEqual(states, states.length === 0 ? [] : seen);
     assert.equal(held, 0);
   }
 }
@@ -113,12 +136,11 @@ describe('2.8 media types', () => {
   }
 
   test('2.8 on PATCH, 415 also has Accept-Patch', async () => {
-    const headers = { 'content-type': 'text/plain' };
     const accepted = 'application/json, application/merge-patch+json';
-    await assert.rejects(
-      read(headers, ['{}'], { accepts: ['json', 'mergePatch'], method: 'PATCH' }),
-      { status: 415, headers: ['Accept', accepted, 'Accept-Patch', accepted] },
-    );
+    await assert.rejects(read(TEXT, ['{}'], { accepts: ['json', 'mergePatch'], method: 'PATCH' }), {
+      status: 415,
+      headers: ['Accept', accepted, 'Accept-Patch', accepted],
+    });
   });
 
   for (const coding of ['gzip', 'identity, gzip', 'gzip, identity', 'x']) {
@@ -146,8 +168,8 @@ describe('2.8 bodies', () => {
     ['1000 bytes in chunks', { ...JSON_TYPE, ...CHUNKED }, [...FULL], 'x'.repeat(998)],
     ['a client that waits for 100', { ...JSON_TYPE, expect: '100-continue' }, ['[]'], []],
     ['nothing, of any type', CHUNKED, [], undefined],
-    ['a body on a route without bodies', { 'content-type': 'text/plain' }, ['\xff'], undefined, []],
-  ] as [string, Headers, (string | Buffer)[], unknown, MediaType[]?][]) {
+    ['a body on a route without bodies', TEXT, ['\xff'], undefined, []],
+  ] as [string, Headers, Piece[], unknown, MediaType[]?][]) {
     test(`2.8 2.14 2.15 ${why}`, async () =>
       assert.deepEqual(await read(headers, pieces, { accepts }), body));
   }
@@ -164,8 +186,12 @@ describe('2.8 bodies', () => {
     ['1001 bytes in chunks', { ...JSON_TYPE, ...CHUNKED }, [FULL, ' '], 413],
     ['1001 bytes in chunks of no type', CHUNKED, [FULL, ' '], 413],
     ['1001 bytes on a route without bodies', CHUNKED, [FULL, ' '], 413, undefined, []],
-    ['chunks of another type', { ...CHUNKED, 'content-type': 'text/plain' }, ['{}'], 415],
-  ] as [string, Headers, (string | Buffer)[], number, string?, MediaType[]?][]) {
+    ['chunks of another type', { ...CHUNKED, ...TEXT }, ['{}'], 415],
+    ['another type, awaited', { ...CHUNKED, ...TEXT, expect: '100-continue' }, ['{}'], 415],
+    ['a client that leaves', JSON_TYPE, ['{', new Error('aborted')], 400, 'Bad Request'],
+    ['a timeout of the server', JSON_TYPE, ['{', new HttpError(408)], 408, 'Request Timeout'],
+    ['1001 bytes, then a reset', CHUNKED, [FULL, ' ', new Error('aborted')], 413],
+  ] as [string, Headers, Piece[], number, string?, MediaType[]?][]) {
     test(`2.8 ${why} returns ${status}`, async () => {
       const expected = status === 413 ? 'The body is larger than 1000 bytes.' : message;
       await assert.rejects(read(headers, pieces, { accepts }), {
@@ -177,12 +203,36 @@ describe('2.8 bodies', () => {
   }
 });
 
+describe('6.17 a client is charged for its buffer, which grows by doubling', () => {
+  for (const [why, lengths, isDeclared, kept] of [
+    ['one piece', [10], true, 10],
+    ['one piece of unknown length', [10], false, 10],
+    ['two pieces', [10, 10], true, 20],
+    ['two pieces of unknown length', [10, 10], false, 8_192],
+    ['more than 8 KiB', [4_100, 1, 1], false, 8_202],
+    ['a full buffer', [4_100, 1, 4_101], false, 8_202],
+    ['one byte more', [4_100, 1, 4_102], false, 16_406],
+    ['the limit', [9_999, 10_001], false, 20_000],
+  ] as const) {
+    test(`6.17 ${why}: ${kept} bytes`, async () => {
+      const headers = { ...JSON_TYPE, ...(isDeclared ? {} : CHUNKED) };
+      const pieces = lengths.map((length) => '1'.repeat(length));
+      const { mostHeld } = await charged(headers, pieces, { limitBytes: 20_000 });
+      assert.equal(mostHeld, 8 * kept);
+    });
+  }
+});
+
 test('the memory of large bodies is freed without a garbage collection', async () => {
   const body = Buffer.from(JSON.stringify('x'.repeat(98_000)));
   const before = process.memoryUsage().arrayBuffers;
   for (let i = 0; i < 50; i++) {
-    const first = Buffer.from(body.subarray(0, 65_000)); // owns its memory, unlike the others
-    const pieces = [first, body.subarray(65_000, 65_001), body.subarray(65_001)];
+    // The first and the last own their memory.
+    const [first, last] = [
+      Buffer.from(body.subarray(0, 65_000)),
+      Buffer.from(body.subarray(65_001)),
+    ];
+    const pieces = [first, body.subarray(65_000, 65_001), last];
     assert.equal(String(await read(JSON_TYPE, pieces, { limitBytes: 100_000 })).length, 98_000);
   }
   const grownBytes = process.memoryUsage().arrayBuffers - before;
