@@ -186,6 +186,7 @@ describe('2.8 bodies', () => {
     ['1001 bytes in chunks', { ...JSON_TYPE, ...CHUNKED }, [FULL, ' '], 413],
     ['1001 bytes in chunks of no type', CHUNKED, [FULL, ' '], 413],
     ['1001 bytes on a route without bodies', CHUNKED, [FULL, ' '], 413, undefined, []],
+    ['a body of no type', {}, ['{}'], 415],
     ['chunks of another type', { ...CHUNKED, ...TEXT }, ['{}'], 415],
     ['another type, awaited', { ...CHUNKED, ...TEXT, expect: '100-continue' }, ['{}'], 415],
     ['a client that leaves', JSON_TYPE, ['{', new Error('aborted')], 400, 'Bad Request'],
