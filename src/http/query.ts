@@ -4,7 +4,7 @@ import { HttpError } from './errors.ts';
 /** @throws HttpError 400 for a known parameter that repeats, and for malformed percent-encoding */
 export function parseQuery<Name extends string>(query: string, known: readonly Name[]) {
   const values: Partial<Record<Name, string>> = {};
-  for (const part of query.split('&').filter(Boolean)) {
+  for (const part of query.split('&')) {
     const equals = part.indexOf('=');
     const end = equals === -1 ? part.length : equals;
     const decoded = percentDecode(part.slice(0, end), 'query');
