@@ -1,7 +1,23 @@
-// The bytes of a refusal. The contract tests cover replies on a socket.
+// The bytes of responses and refusals, and what the connection is told and charged. The contract tests cover
+// replies on a socket.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { rawReply } from '../../src/http/reply.ts';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { describe, test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { Exchange } from '../../src/http/exchange.ts';
+import {
+  empty,
+  json,
+  type Pieces,
+  type Reply,
+  rawReply,
+  send,
+  text,
+} from '../../src/http/reply.ts';
+import { Peer } from '../server/peer.ts';
+
+const KIB = 1024;
+const ALL = Number.MAX_SAFE_INTEGER / 2;
 
 test('the bytes of a refusal are one complete response with Connection: close', () => {
   const reply = { status: 431, type: 'text/plain', body: 'Zu groß', headers: ['Retry-After', '1'] };
@@ -18,4 +34,307 @@ test('the bytes of a refusal are one complete response with Connection: close', 
   ]);
   assert.match(fields.at(-1)!, /^Date: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT$/);
   assert.equal(body, 'Zu groß');
+});
+
+interface Setting {
+  readonly windowBytes?: number; // that the client takes before `receive`
+  readonly hasReadMore?: boolean;
+}
+
+/** Sends the reply to the request, and records what the connection is told. */
+async function respond(request: string, reply: Reply, setting: Setting = {}) {
+  const { windowBytes = ALL, hasReadMore = false } = setting;
+  const server = createServer({ keepAliveTimeout: 0 });
+  const calls: string[] = [];
+  const { promise, resolve } = Promise.withResolvers<Exchange>();
+  const handle = async (req: IncomingMessage, res: ServerResponse) => {
+    res.sendDate = false;
+    await turn(); // A short body has arrived.
+    const exchange = new Exchange(
+      {
+        ...{ address: '', isLatest: true, hasReadMore },
+        charge: (bytes) => calls.push(`+${bytes}`),
+        refund: (bytes) => calls.push(`-${bytes}`),
+        enter: (state) => calls.push(state),
+        endAfterCurrent: () => calls.push('end'),
+        close: (reason) => {
+          calls.push(reason);
+          req.socket.destroy();
+        },
+      },
+      req,
+      res,
+    );
+    send(exchange, reply, ['A', 'b'], () => calls.push('done'));
+    resolve(exchange);
+  };
+  server.on('request', handle).on('checkContinue', handle);
+  const peer = new Peer('192.0.2.1', windowBytes);
+  peer.on('error', () => {});
+  server.emit('connection', peer);
+  peer.send(request);
+  const exchange = await promise;
+  const settle = async () => {
+    for (let i = 0; i < 20; i++) await turn();
+  };
+  await settle();
+  return { exchange, peer, calls, settle };
+}
+
+const request = (method = 'GET', fields = '', version = '1.1') =>
+  `${method} / HTTP/${version}\r\nHost: x\r\n${fields}\r\n`;
+const KEEP = 'Connection: keep-alive\r\n';
+
+/** A body in pieces, with waits between them. */
+function pieces(...parts: readonly (string | (() => Promise<void>))[]): Pieces {
+  const left = [...parts];
+  return {
+    next() {
+      const part = left.shift();
+      return typeof part === 'string' ? Buffer.from(part) : part?.();
+    },
+  };
+}
+
+const PIECES = () => ({ status: 200, type: 'a/b', body: pieces('one', async () => {}, 'two') });
+const OK = text(200, 'ok');
+const TYPE = 'Content-Type: text/plain; charset=utf-8';
+const LENGTH = 'Content-Length: 2';
+
+/** The head after its common first part, the body, and whether the connection ends. */
+const RESPONSES: readonly (readonly [
+  why: string,
+  request: string,
+  reply: Reply,
+  head: readonly string[],
+  body: string,
+  isLast?: boolean,
+])[] = [
+  ['ASCII', request(), OK, ['200 OK', TYPE, LENGTH], 'ok'],
+  ['other text', request(), text(200, 'é'), ['200 OK', TYPE, LENGTH], '\xc3\xa9'],
+  ['bytes', request(), text(200, 'ÿé'), ['200 OK', TYPE, 'Content-Length: 4'], '\xc3\xbf\xc3\xa9'],
+  [
+    'JSON with a status and headers',
+    request('POST'),
+    json('[]', ['C', 'd'], 201),
+    ['201 Created', 'C: d', 'Content-Type: application/json', LENGTH],
+    '[]',
+  ],
+  ['JSON', request(), json('[]'), ['200 OK', 'Content-Type: application/json', LENGTH], '[]'],
+  ['no body', request(), empty(204, ['C', 'd']), ['204 No Content', 'C: d'], ''],
+  [
+    'a cache rule',
+    request(),
+    { ...OK, cacheControl: 'no-store' },
+    ['200 OK', TYPE, LENGTH, 'Cache-Control: no-store'],
+    'ok',
+  ],
+  ['2.6 HEAD', request('HEAD'), OK, ['200 OK', TYPE, LENGTH], ''],
+  [
+    '2.6 HEAD of pieces',
+    request('HEAD'),
+    PIECES(),
+    ['200 OK', 'Content-Type: a/b', 'Transfer-Encoding: chunked'],
+    '',
+  ],
+  [
+    '2.4 HEAD of pieces, HTTP/1.0',
+    request('HEAD', KEEP, '1.0'),
+    PIECES(),
+    ['200 OK', 'Content-Type: a/b'],
+    '',
+    true,
+  ],
+  [
+    'pieces',
+    request(),
+    PIECES(),
+    ['200 OK', 'Content-Type: a/b', 'Transfer-Encoding: chunked'],
+    '3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n',
+  ],
+  [
+    '2.4 pieces, HTTP/1.0',
+    request('GET', `${KEEP}TE: chunked\r\n`, '1.0'),
+    PIECES(),
+    ['200 OK', 'Content-Type: a/b'],
+    'onetwo',
+    true,
+  ],
+  ['2.4 HTTP/1.0', request('GET', KEEP, '1.0'), OK, ['200 OK', TYPE, LENGTH], 'ok'],
+  [
+    '2.4 no body, HTTP/1.0',
+    request('GET', KEEP, '1.0'),
+    empty(304, []),
+    ['304 Not Modified'],
+    '',
+    true,
+  ],
+  [
+    'Connection: close',
+    request('GET', 'Connection: close\r\n'),
+    OK,
+    ['200 OK', TYPE, LENGTH],
+    'ok',
+    true,
+  ],
+  ...[
+    ['2.8 413', 413, 'Payload Too Large', true] as const,
+    ['2.8 408', 408, 'Request Timeout', true] as const,
+    ['400', 400, 'Bad Request', false] as const,
+  ].map(
+    ([why, status, phrase, isLast]) =>
+      [
+        why,
+        request(),
+        text(status, 'no'),
+        [`${status} ${phrase}`, TYPE, LENGTH],
+        'no',
+        isLast,
+      ] as const,
+  ),
+  ...[
+    ['a body that has arrived', 'Content-Length: 1\r\n\r\nx', false] as const,
+    ['a short body', 'Content-Length: 102400\r\n\r\n', false] as const,
+    ['2.13 a long body', 'Content-Length: 102401\r\n\r\n', true] as const,
+    ['2.13 chunks', 'Transfer-Encoding: chunked\r\n\r\n', true] as const,
+    ['chunks that have arrived', 'Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n', false] as const,
+    [
+      '2.14 a client that waits',
+      'Expect: 100-continue\r\nContent-Length: 1\r\n\r\n',
+      true,
+    ] as const,
+  ].map(
+    ([why, rest, isLast]) =>
+      [
+        why,
+        `POST / HTTP/1.1\r\nHost: x\r\n${rest}`,
+        OK,
+        ['200 OK', TYPE, LENGTH],
+        'ok',
+        isLast,
+      ] as const,
+  ),
+];
+
+const sorted = (lines: readonly string[]) => [...lines].sort();
+
+describe('a response', () => {
+  for (const [why, bytes, reply, [status, ...fields], body, isLast = false] of RESPONSES) {
+    test(why, async () => {
+      const { exchange, peer, calls } = await respond(bytes, reply);
+      const end = peer.output.indexOf('\r\n\r\n');
+      const [line, ...lines] = peer.output.slice(0, end).split('\r\n');
+      assert.equal(line, `HTTP/1.1 ${status}`);
+      const cache = fields.some((field) => field.startsWith('Cache-Control'))
+        ? []
+        : ['Cache-Control: private, no-cache'];
+      const connection = `Connection: ${isLast ? 'close' : 'keep-alive'}`;
+      assert.deepEqual(sorted(lines), sorted(['A: b', connection, ...cache, ...fields]));
+      assert.equal(peer.output.slice(end + 4), body);
+      assert.deepEqual(calls.slice(0, isLast ? 2 : 1), isLast ? ['end', 'sending'] : ['sending']);
+      assert.equal(calls.includes('end'), isLast);
+      assert.deepEqual(
+        calls.filter((call) => call === 'done'),
+        ['done'],
+      );
+      assert.equal(exchange.status, reply.status);
+      const isWhole = typeof reply.body === 'string' || bytes.startsWith('HEAD');
+      assert.equal(exchange.bytes, isWhole ? body.length : 6);
+      assert.deepEqual([exchange.isWritten, exchange.heldBytes], [true, 0]);
+    });
+  }
+
+  test('2.12 an upgrade ends the connection if more has been read', async () => {
+    for (const hasReadMore of [false, true]) {
+      const offer = request('GET', 'Connection: upgrade\r\nUpgrade: h2c\r\n');
+      const { calls } = await respond(offer, OK, { hasReadMore });
+      assert.equal(calls.includes('end'), hasReadMore);
+      assert.ok(!(await respond(request(), OK, { hasReadMore })).calls.includes('end'));
+    }
+  });
+});
+
+/** Charges (`+`) and refunds (`-`) of a client that takes the response at once, and of one that doesn't yet. */
+const CHARGES: readonly (readonly [why: string, reply: () => Reply, fast: string, slow: string])[] =
+  [
+    ['a short one', () => text(200, 'x'.repeat(15_360)), '', '+15360'],
+    ['a short static one', () => ({ ...text(200, 'x'.repeat(15_360)), isStatic: true }), '', ''],
+    [
+      'a long one, for what is left of it',
+      () => text(200, `${'é'.repeat(7_680)}x`),
+      '+15361 -15361 +1 -1',
+      '+15361',
+    ],
+    [
+      'a long static one, for a slice',
+      () => ({ ...text(200, ''), body: Buffer.alloc(31 * KIB), isStatic: true }),
+      '+15360 -15360 +15360 -15360 +1024 -1024',
+      '+15360',
+    ],
+    [
+      'pieces',
+      () => ({ ...PIECES(), body: pieces('x'.repeat(20_000), 'y') }),
+      '+20000 -20000 +4640 -4640 +1 -1',
+      '+20000',
+    ],
+  ];
+
+describe('6.17 a client is charged for a response', () => {
+  for (const [why, reply, fast, slow] of CHARGES) {
+    test(`6.17 ${why}`, async () => {
+      const bytesOf = (calls: readonly string[]) =>
+        calls.filter((call) => /^[+-]/.test(call)).join(' ');
+      const { calls, exchange } = await respond(request(), reply());
+      assert.equal(bytesOf(calls), fast);
+      const slices = calls.filter((call) => call.startsWith('-')).length;
+      assert.equal(calls.filter((call) => call === 'sending').length, 1 + slices);
+      assert.equal(calls.at(-1), 'done');
+
+      const late = await respond(request(), reply(), { windowBytes: 0 });
+      assert.equal(bytesOf(late.calls), slow);
+      assert.ok(!late.exchange.isWritten);
+      late.peer.receive(ALL);
+      await late.settle();
+      assert.ok(late.exchange.isWritten);
+      assert.equal(late.exchange.bytes, exchange.bytes);
+      assert.equal(late.calls.filter((call) => call === 'done').length, 1);
+    });
+  }
+});
+
+describe('4.14 a response that ends early', () => {
+  /** Sends 'one', waits, and sends 'two'. */
+  async function wait() {
+    const page = Promise.withResolvers<void>();
+    const body = pieces('one', () => page.promise, 'two');
+    return { page, ...(await respond(request(), { ...PIECES(), body })) };
+  }
+
+  test('4.14 a piece that fails closes the connection at once, with its fault', async () => {
+    const { exchange, calls, peer, page, settle } = await wait();
+    page.reject(new Error('no page'));
+    await settle();
+    assert.deepEqual(calls, ['sending', '+3', '-3', 'sending', 'failed', 'done']);
+    assert.match(String(exchange.fault), /no page/);
+    assert.ok(peer.output.endsWith('3\r\none\r\n'));
+  });
+
+  test('4.14 it has no fault if the client has left', async () => {
+    const { exchange, calls, peer, page, settle } = await wait();
+    assert.ok(!exchange.hasLeft);
+    peer.destroy();
+    page.reject(new Error('no page'));
+    await settle();
+    assert.deepEqual(calls.slice(-2), ['failed', 'done']);
+    assert.equal(exchange.fault, undefined);
+    assert.ok(exchange.hasLeft);
+  });
+
+  test('4.1 it ends once the client has left', async () => {
+    const { calls, peer, page, settle } = await wait();
+    peer.destroy();
+    page.resolve();
+    await settle();
+    assert.deepEqual(calls, ['sending', '+3', '-3', 'sending', 'done']);
+  });
 });

@@ -54,13 +54,17 @@ export class Peer extends Socket {
 
   override _read(): void {}
 
-  override _write(chunk: Buffer | string, _encoding: BufferEncoding, done: Callback): void {
-    this.#unread.push({ text: chunk.toString('latin1'), done });
-    this.receive(0);
+  override _write(chunk: Buffer | string, encoding: BufferEncoding, done: Callback): void {
+    this._writev([{ chunk, encoding }], done);
   }
 
-  override _writev(chunks: { chunk: Buffer | string }[], done: Callback): void {
-    const text = chunks.map(({ chunk }) => chunk.toString('latin1')).join('');
+  override _writev(
+    chunks: { chunk: Buffer | string; encoding: BufferEncoding }[],
+    done: Callback,
+  ): void {
+    const bytesOf = (one: (typeof chunks)[number]) =>
+      typeof one.chunk === 'string' ? Buffer.from(one.chunk, one.encoding) : one.chunk;
+    const text = chunks.map((one) => bytesOf(one).toString('latin1')).join('');
     this.#unread.push({ text, done });
     this.receive(0);
   }
