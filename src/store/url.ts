@@ -57,13 +57,13 @@ export function nameOf({ host, port }: Host): string {
 function parsePostgres(url: string) {
   const match = POSTGRES_URL.exec(url);
   if (match === null) return undefined;
-  const [user = '', password = '', hostInfo = '', dbname = '', parameterInfo = ''] = match.slice(1);
+  const [user = '', password = '', hostInfo, dbname = '', parameterInfo = ''] = match.slice(1);
   const parameters: Record<string, string | undefined> = {
     ...{ user: decode(user), password: decode(password), dbname: decode(dbname) },
     ...parseParameters(parameterInfo),
   };
   // A parameter replaces all hosts or ports of the URL. In it, IPv6 addresses have no brackets.
-  const own = hostInfo.split(',').map(splitHost);
+  const own = hostInfo!.split(',').map(splitHost);
   const hosts = parseHosts(
     parameters.host?.split(',') ?? own.map(({ host }) => host),
     parameters.port?.split(',') ?? own.map(({ port }) => port),
@@ -107,7 +107,7 @@ function passwordsOf(password: string): readonly string[] {
 function parseParameters(text: string): Record<string, string> {
   const parameters: Record<string, string> = {};
   for (const [i, part] of text.split('&').filter(Boolean).entries()) {
-    const [name = '', ...rest] = part.split('=').map(decode);
+    const [name, ...rest] = part.split('=').map(decode) as [string, ...string[]];
     const value = rest.join('=');
     if (PARAMETERS.split(', ').includes(name)) parameters[name] = value;
     // As JDBC writes it, and libpq reads it.
