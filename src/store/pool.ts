@@ -116,7 +116,7 @@ export class Pool {
       // A lock can stop all writes, so they leave one of the connections that exist to reads (5.9).
       const writing = this.#connections.filter(({ batch }) => batch?.isWrite).length;
       const canWrite = writing < Math.max(1, this.#connections.length - 1);
-      if (this.#resting.has(queue) || (queue.options.isWrite && !canWrite)) continue;
+      if (this.#resting.has(queue) || (queue.options.writes && !canWrite)) continue;
       const batch = queue.take(this.#options.now());
       if (batch !== undefined || queue.size === 0) this.#queues.delete(queue);
       if (batch === undefined) continue; // All its calls wait for writes that run.

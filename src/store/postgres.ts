@@ -26,7 +26,7 @@ export function openPostgres(
   const reads = { ...options, outcomeAfter, schedule: pool.schedule };
   const running: RunningKeys = new Set();
   const keysOf = <T>(item: T) => item;
-  const writes = { ...reads, isWrite: true, running, keysOf };
+  const writes = { ...reads, writes: { keysOf, running } };
   const creates = new Queue<Session, NewUser, User>({ ...writes, statement: createUsers });
   const updates = new Queue<Session, Target, WriteResult>({ ...writes, statement: updateUsers });
   const deletes = new Queue<Session, Target, WriteResult>({ ...writes, statement: deleteUsers });

@@ -38,12 +38,18 @@ export type FailedOutcome = 'rolled back' | 'not done' | 'unknown';
 
 /** The user that a write changes, and the email that it gives to a user. */
 interface Keys {
-  readonly id?: number;
+  readonly id?: number | undefined;
   readonly email?: string | undefined;
 }
 
 /** The ids and emails of the writes that run. */
-export type RunningKeys = Set<number | string>;
+export type RunningKeys = Set<Keys[keyof Keys]>;
+
+/** A batch has no id twice, and no key of another one that runs (5.6). */
+interface Writes<Item> {
+  readonly keysOf: (item: Item) => Keys;
+  readonly running: RunningKeys; // shared by the queues whose writes exclude each other
+}
 
 export interface QueueOptions<Session, Item, Result>
   extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
@@ -51,9 +57,7 @@ export interface QueueOptions<Session, Item, Result>
   readonly outcomeAfter: (err: unknown) => FailedOutcome;
   readonly schedule: (queue: BatchSource<Session>) => void; // at each call; runs batches in a later turn
   readonly pageOf?: (item: Item) => string; // a batch has the calls for one page
-  readonly keysOf?: (item: Item) => Keys; // a batch has no id twice, and no key of another one that runs (5.6)
-  readonly running?: RunningKeys; // shared by the queues whose writes exclude each other
-  readonly isWrite?: boolean;
+  readonly writes?: Writes<Item>; // undefined: the calls only read
 }
 
 interface Call<Item = unknown, Result = never> {
@@ -66,7 +70,7 @@ interface Call<Item = unknown, Result = never> {
 
 /** Calls that are served in order. */
 interface Line<Item, Result> {
-  readonly key: string | undefined; // undefined: no later call joins it
+  readonly key: string | symbol; // a symbol: no later call joins it
   calls: Call<Item, Result>[];
 }
 
@@ -79,7 +83,7 @@ export type Batch<Session> = NonNullable<ReturnType<BatchSource<Session>['take']
 /** The waiting calls of one operation. No call has a timer: `expire` checks all of them (6.6). */
 export class Queue<Session, Item, Result> {
   readonly options: QueueOptions<Session, Item, Result>;
-  readonly #lines = new Map<string, Line<Item, Result>>();
+  readonly #lines = new Map<Line<Item, Result>['key'], Line<Item, Result>>();
   readonly #networks = new Map<string, Line<Item, Result>[]>(); // each with its lines; the next ones first
   #size = 0;
 
@@ -105,20 +109,20 @@ export class Queue<Session, Item, Result> {
   #add(call: Call<Item, Result>): void {
     const network = call.caller?.network ?? '';
     const key = this.#lineOf(call.item, network);
-    const known = key === undefined ? undefined : this.#lines.get(key);
+    const known = this.#lines.get(key);
     const line = known ?? { key, calls: [] };
     line.calls.push(call);
     this.#size++;
-    if (known === undefined && key !== undefined) this.#lines.set(key, line);
+    this.#lines.set(key, line);
     // The line of a page has calls of several networks, and each of them can be the first to be served.
     if (known === undefined || this.options.pageOf !== undefined) this.#enqueue(network, line);
   }
 
-  #lineOf(item: Item, network: string): string | undefined {
-    const { pageOf, keysOf } = this.options;
-    if (keysOf === undefined) return pageOf?.(item) ?? network;
-    const { id } = keysOf(item);
-    return id === undefined ? undefined : `${network} ${id}`;
+  #lineOf(item: Item, network: string): string | symbol {
+    const { pageOf, writes } = this.options;
+    if (writes === undefined) return pageOf?.(item) ?? network;
+    const { id } = writes.keysOf(item);
+    return id === undefined ? Symbol() : `${network} ${id}`;
   }
 
   #enqueue(network: string, line: Line<Item, Result>): void {
@@ -133,12 +137,12 @@ export class Queue<Session, Item, Result> {
     const calls = this.#select(now, keys);
     if (calls.length === 0) return undefined;
     const release = () => {
-      for (const key of keys) this.options.running?.delete(key);
+      for (const key of keys) this.options.writes!.running.delete(key);
       keys.clear(); // Another batch can have them when this one is released again.
     };
     return {
       size: calls.length,
-      isWrite: this.options.isWrite === true,
+      isWrite: this.options.writes !== undefined,
       deadline: now + this.options.timeoutMs, // from then on, no call waits for the statement
       /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
       run: (session: Session) => this.#run(session, calls).finally(release),
@@ -154,17 +158,15 @@ export class Queue<Session, Item, Result> {
 
   /** Fails the calls that have too little time left to run, and those whose callers have left. */
   expire(now: number): void {
-    const isOver = (call: Call) => this.#failIfOver(call, now);
-    for (const [network, lines] of this.#networks) {
-      const rest = lines.filter((line) => {
-        const calls = line.calls.filter((call) => !isOver(call));
+    const networks = [...this.#networks];
+    this.#networks.clear();
+    for (const [network, lines] of networks) {
+      for (const line of lines) {
+        const calls = line.calls.filter((call) => !this.#failIfOver(call, now));
         this.#size -= line.calls.length - calls.length;
         line.calls = calls;
-        if (calls.length === 0) this.#remove(line);
-        return calls.length > 0;
-      });
-      if (rest.length > 0) this.#networks.set(network, rest);
-      else this.#networks.delete(network);
+        this.#requeue(network, line);
+      }
     }
   }
 
@@ -193,7 +195,7 @@ export class Queue<Session, Item, Result> {
       if (lines.length > 0) this.#networks.set(network, lines);
       const size = batch.length + (isPage ? MAX_BATCH_SIZE : 1);
       let isBlocked = false;
-      while (line.calls.length > 0 && batch.length < size && !isBlocked) {
+      while (line.calls.length > 0 && batch.length < size) {
         const call = line.calls[0]!;
         const isOver = this.#failIfOver(call, now);
         isBlocked = !isOver && !this.#reserve(call.item, keys);
@@ -203,26 +205,26 @@ export class Queue<Session, Item, Result> {
         this.#size--;
       }
       if (isBlocked) blocked.push([network, line]);
-      else if (line.calls.length > 0) this.#enqueue(network, line);
-      else this.#remove(line);
+      else this.#requeue(network, line);
       if (batch.length + blocked.length >= MAX_BATCH_SIZE || (isPage && batch.length > 0)) break;
     }
     for (const [network, line] of blocked) this.#enqueue(network, line);
     return batch.sort((a, b) => a.expires - b.expires);
   }
 
-  #remove(line: Line<Item, Result>): void {
-    const { key } = line;
-    if (key !== undefined && this.#lines.get(key) === line) this.#lines.delete(key);
+  #requeue(network: string, line: Line<Item, Result>): void {
+    if (line.calls.length > 0) this.#enqueue(network, line);
+    // After its last call, the line of a page can still be among those of another network.
+    else if (this.#lines.get(line.key) === line) this.#lines.delete(line.key);
   }
 
   /** Reserves the id and email of a write for a batch, or returns false: another batch has one of them. */
   #reserve(item: Item, own: RunningKeys): boolean {
-    const { keysOf, running } = this.options;
-    if (keysOf === undefined || running === undefined) return true;
+    if (this.options.writes === undefined) return true;
+    const { keysOf, running } = this.options.writes;
     const { id, email } = keysOf(item);
-    if (id !== undefined && running.has(id)) return false;
-    if (email !== undefined && running.has(email) && !own.has(email)) return false;
+    if (running.has(id)) return false;
+    if (running.has(email) && !own.has(email)) return false;
     for (const key of [id, email]) {
       if (key === undefined) continue;
       running.add(key);
@@ -265,15 +267,15 @@ export class Queue<Session, Item, Result> {
   }
 }
 
-/** Fails the calls that expire by `now`; returns the others. The calls are in order of their deadlines. */
-function failExpired<T extends Call>(calls: T[], now: number, cause: unknown): T[] {
-  if (calls.length === 0 || calls[0]!.expires > now) return calls;
-  const expired = calls.filter(({ expires }) => expires <= now);
-  fail(expired, cause);
-  return calls.slice(expired.length);
+/** Fails the calls that expire by `now`; returns the others. */
+function failExpired<T extends Call>(calls: readonly T[], now: number, cause: unknown): T[] {
+  fail(
+    calls.filter(({ expires }) => expires <= now),
+    cause,
+  );
+  return calls.filter(({ expires }) => expires > now);
 }
 
 function fail(calls: readonly Call[], cause: unknown): void {
-  const err = new StoreUnavailable('the store failed', { cause });
-  for (const call of calls) call.reject(err);
+  for (const { reject } of calls) reject(new StoreUnavailable('the store failed', { cause }));
 }

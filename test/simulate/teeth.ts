@@ -19,7 +19,7 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'batches that give the same emails run at the same time (deadlocks)',
     file: 'queue.ts',
-    from: 'if (email !== undefined && running.has(email) && !own.has(email)) return false;',
+    from: 'if (running.has(email) && !own.has(email)) return false;',
     to: '',
   },
   {
@@ -44,14 +44,14 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'a batch with two changes of one user',
     file: 'queue.ts',
-    from: 'if (id !== undefined && running.has(id)) return false;',
-    to: 'if (id !== undefined && running.has(id) && !own.has(id)) return false;',
+    from: 'if (running.has(id)) return false;',
+    to: 'if (running.has(id) && !own.has(id)) return false;',
   },
   {
     why: 'a change and a removal of one user run at the same time (5.6)',
     file: 'postgres.ts',
     from: 'WriteResult>({ ...writes, statement: deleteUsers',
-    to: 'WriteResult>({ ...writes, running: new Set(), statement: deleteUsers',
+    to: 'WriteResult>({ ...writes, writes: { keysOf, running: new Set() }, statement: deleteUsers',
   },
   {
     why: 'a read-only server is taken for a fault of one call (a lost 25006)',
@@ -134,8 +134,8 @@ const PLANTED: readonly { why: string; file: string; from: string; to: string }[
   {
     why: 'later calls for a user overtake one that waits',
     file: 'queue.ts',
-    from: 'return id === undefined ? undefined',
-    to: 'return id !== undefined ? undefined',
+    from: 'return id === undefined ? Symbol()',
+    to: 'return id !== undefined ? Symbol()',
   },
   {
     why: 'calls that were refused as raced get no second statement',

@@ -20,7 +20,7 @@ function queueOf(options: Partial<QueueOptions<unknown, string, string>> = {}) {
       const lost = items.find((item) => item.startsWith('lost'));
       if (bad) throw fault(bad, 'rolled back');
       if (lost) throw fault(lost, 'unknown');
-      return items.map((item) => item.toUpperCase());
+      return items.map((item) => (item === 'taken' ? new Error() : item.toUpperCase()));
     },
     outcomeAfter: (err) => (err as Fault).outcome,
     timeoutMs: TIMEOUT_MS,
@@ -29,12 +29,12 @@ function queueOf(options: Partial<QueueOptions<unknown, string, string>> = {}) {
     ...options,
   });
   const outcomes: string[] = [];
-  /** Calls the queue with words, each by the client of its first letter. `outcomes` gets the results. */
+  /** Calls the queue with words, each by the client of its first letter; that of `gone` has left. */
   const call = (...words: string[]) => {
     for (const word of words) {
-      queue.call(word, { network: word[0]!, hasLeft: false }).then(
+      queue.call(word, { network: word[0]!, hasLeft: word === 'gone' }).then(
         (result) => outcomes.push(result),
-        (err: Error) => outcomes.push(`${word}: ${err.name}`),
+        (err: Error) => outcomes.push(`${word}: ${err}, ${err.cause}`),
       );
     }
   };
@@ -49,10 +49,19 @@ function queueOf(options: Partial<QueueOptions<unknown, string, string>> = {}) {
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-/** Words such as `n7=a@x` give user 7 an email. */
+const failed = (word: string, cause: unknown) =>
+  `${word}: StoreUnavailable: the store failed, ${cause}`;
+const LATE = 'no response in time';
+
+/** Words such as `n7=a@x` give user 7 an email, and `n=a@x` creates one with it. */
 const keyed = (): Partial<QueueOptions<unknown, string, string>> => ({
-  running: new Set(),
-  keysOf: (word) => ({ id: Number.parseInt(word.slice(1), 10), email: word.split('=')[1] }),
+  writes: {
+    running: new Set(),
+    keysOf: (word) => ({
+      id: Number.parseInt(word.slice(1), 10) || undefined,
+      email: word.split('=')[1],
+    }),
+  },
 });
 
 for (const [what, options] of [
@@ -83,6 +92,62 @@ test('a batch is chosen among as many calls as it can have', () => {
   assert.equal(queue.take(0)?.size, 500);
 });
 
+test('5.11 a write that waits holds up only the later ones for its user', async () => {
+  const { call, queue, statements, runAll } = queueOf(keyed());
+  call('n=a@x');
+  const first = queue.take(0)!;
+  call('n1=a@x', ...Array.from({ length: 600 }, () => 'n1'), 'n2', 'n=a@x', 'n=b@x');
+  await queue.take(0)!.run(undefined);
+  await first.run(undefined);
+  await runAll();
+  assert.deepEqual(statements.slice(0, 4), [
+    ['n2', 'n=b@x'],
+    ['n=a@x'],
+    ['n1=a@x', 'n=a@x'],
+    ['n1'],
+  ]);
+  assert.equal(queue.size, 0);
+});
+
+test('5.6 a batch that is released twice releases its keys once', async () => {
+  const { call, queue, outcomes } = queueOf(keyed());
+  call('n1');
+  const lost = queue.take(0)!;
+  assert.ok(lost.isWrite);
+  lost.fail('cut');
+  call('n1');
+  const next = queue.take(0)!;
+  await lost.run(undefined);
+  call('n1');
+  assert.equal(queue.take(0), undefined);
+  await next.run(undefined);
+  assert.deepEqual(outcomes, [failed('n1', 'cut'), 'N1']);
+});
+
+test('4.17 a call whose client has left is not done', async () => {
+  const { call, queue, outcomes } = queueOf();
+  call('gone', 'a');
+  queue.expire(0);
+  assert.equal(queue.size, 1);
+  call('gone');
+  const { size, isWrite } = queue.take(0)!;
+  assert.deepEqual({ size, isWrite }, { size: 1, isWrite: false });
+  await settled();
+  const left = 'gone: CallerLeft, undefined';
+  assert.deepEqual(outcomes, [left, left]);
+});
+
+test('4.13 a statement has the earliest deadline of its calls, whichever client is next', async () => {
+  const { call, clock, deadlines, runAll } = queueOf();
+  // Calls of `a` are left after 500, when it is the turn of `c`.
+  for (const [ms, word] of ['a', 'b', 'c'].entries()) {
+    clock.ms = ms;
+    call(...Array.from({ length: 200 }, () => word));
+  }
+  await runAll();
+  assert.deepEqual(deadlines, [TIMEOUT_MS, TIMEOUT_MS]);
+});
+
 test('any 4 bad calls of 500 fail alone, within 63 statements', async () => {
   // The worst case is one in each quarter of the batch.
   for (const places of [
@@ -94,10 +159,10 @@ test('any 4 bad calls of 500 fail alone, within 63 statements', async () => {
     const { queue, call, statements, outcomes } = queueOf();
     call(...Array.from({ length: 500 }, (_, i) => (places.includes(i) ? `bad${i}` : `w${i}`)));
     assert.equal(await queue.take(0)!.run(undefined), undefined);
-    const failed = outcomes.filter((outcome) => outcome.includes('StoreUnavailable'));
+    const alone = outcomes.filter((outcome) => outcome.includes('the store failed'));
     assert.deepEqual(
-      failed,
-      places.map((place) => `bad${place}: StoreUnavailable`),
+      alone,
+      places.map((place) => failed(`bad${place}`, `Error: bad${place}`)),
     );
     assert.equal(outcomes.length, 500);
     assert.ok(statements.length <= 63, `${statements.length} statements`);
@@ -106,19 +171,21 @@ test('any 4 bad calls of 500 fail alone, within 63 statements', async () => {
 
 test('4.13 if the connection is lost while halves run, earlier calls keep their results and later ones never run', async () => {
   const { queue, call, statements, outcomes } = queueOf();
-  call('a', 'bad', 'z', 'lost', 'c');
+  call('a', 'bad', 'taken', 'lost', 'c');
   const unknown = await queue.take(0)!.run(undefined);
   assert.match(String(unknown), /lost/);
   assert.deepEqual(statements.slice(1), [
-    ['a', 'bad', 'z'],
+    ['a', 'bad', 'taken'],
     ['a', 'bad'],
     ['a'],
     ['bad'],
-    ['z'],
+    ['taken'],
     ['lost', 'c'],
   ]);
-  const failed = ['bad', 'lost', 'c'].map((word) => `${word}: StoreUnavailable`);
-  assert.deepEqual(outcomes, ['A', failed[0], 'Z', failed[1], failed[2]]);
+  assert.deepEqual(outcomes, [
+    ...['A', failed('bad', 'Error: bad'), 'taken: Error, undefined'],
+    ...['lost', 'c'].map((word) => failed(word, 'Error: lost')),
+  ]);
 });
 
 test('4.13 a call that has waited for three quarters of its time never runs', async () => {
@@ -132,11 +199,13 @@ test('4.13 a call that has waited for three quarters of its time never runs', as
   clock.ms++;
   await runAll();
   assert.deepEqual(statements, [['b']]);
-  assert.deepEqual(outcomes.toSorted(), ['B', 'a: StoreUnavailable']);
+  assert.deepEqual(outcomes.toSorted(), [
+    ...['B', failed('a', 'the store was busy or unreachable for too long')],
+  ]);
 });
 
 test('5.11 pages of each client are read in turn, and shared with others who wait for them', async () => {
-  const { call, runAll, statements } = queueOf({ pageOf: (item) => item.slice(1) });
+  const { queue, call, runAll, statements } = queueOf({ pageOf: (item) => item.slice(1) });
   call('a1', 'a2', 'a3', 'b3', 'c2');
   await runAll();
   // Afterwards every client gets its turn again.
@@ -144,6 +213,12 @@ test('5.11 pages of each client are read in turn, and shared with others who wai
   await runAll();
   const groups = statements.map((items) => items.join(' '));
   assert.deepEqual(groups, ['a1', 'a3 b3', 'a2 c2', 'a1', 'b5', 'a4']);
+  // `b` got its page with `a`, and its turn then changes nothing for those who wait for that page anew.
+  for (const words of [['a1', 'b1'], ['d2', 'c1'], ['e1']]) {
+    call(...words);
+    await queue.take(0)!.run(undefined);
+  }
+  assert.deepEqual(statements.slice(6), [['a1', 'b1'], ['d2'], ['c1', 'e1']]);
 });
 
 test('5.11 a client with a thousand pages gets one before each other client has its own', async () => {
@@ -171,10 +246,19 @@ test('4.13 a statement gets the deadline of its first call, and each call fails 
   assert.deepEqual(outcomes, []);
   batch.expire(TIMEOUT_MS);
   await settled();
-  assert.deepEqual(outcomes, ['a: StoreUnavailable']);
+  assert.deepEqual(outcomes, [failed('a', LATE)]);
   results.resolve(['A', 'B']);
   assert.equal(await ran, undefined);
-  assert.deepEqual(outcomes, ['a: StoreUnavailable', 'B']);
+  assert.deepEqual(outcomes, [failed('a', LATE), 'B']);
+});
+
+test('4.13 a call that expires before its statement runs fails', async () => {
+  const { queue, call, clock, statements, outcomes } = queueOf();
+  call('a');
+  const batch = queue.take(0)!;
+  clock.ms = TIMEOUT_MS;
+  await batch.run(undefined);
+  assert.deepEqual([statements, outcomes], [[], [failed('a', LATE)]]);
 });
 
 test('4.13 calls that expire while halves run fail, and do not run again', async () => {
@@ -189,7 +273,7 @@ test('4.13 calls that expire while halves run fail, and do not run again', async
   assert.equal(await queue.take(0)!.run(undefined), undefined);
   await settled();
   assert.deepEqual(statements, [['a', 'b']]);
-  assert.deepEqual(outcomes, ['a: StoreUnavailable', 'b: StoreUnavailable']);
+  assert.deepEqual(outcomes, [failed('a', 'Error: bad'), failed('b', 'Error: bad')]);
 });
 
 test('4.17 20,000 calls can wait, and the 20,001st fails at once', async () => {
@@ -201,6 +285,7 @@ test('4.17 20,000 calls can wait, and the 20,001st fails at once', async () => {
   });
   assert.deepEqual(outcomes, []);
   queue.take(0);
+  assert.equal(queue.size, 19_500);
   call('c');
   await settled();
   assert.deepEqual(outcomes, []);
