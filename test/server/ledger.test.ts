@@ -43,7 +43,8 @@ class Client implements Holder {
     this.waitingSinceMs = nowMs;
   }
 
-  close(): void {
+  close(reason = 'room'): void {
+    assert.equal(reason, 'room');
     assert.ok(this.isOpen, 'a client is closed once');
     this.isOpen = false;
     this.#ledger.remove(this);
