@@ -56,6 +56,25 @@ for (const [transport, env, skip] of [
       assert.deepEqual(outcomes([await client.ask()]), ['200 keep-alive']);
     });
 
+    // Node's parser hides its errors from an offer to the end of the next head.
+    test('2.12 2.10 malformed input after an offer gets 408, and nothing after it is processed', async () => {
+      const inputs = [
+        'FOO / HTTP/1.1\r\n\r\n',
+        '\0',
+        GET.replace('Host', 'Host '),
+        'GET / HTTP/3.0\r\n\r\n',
+      ];
+      await Promise.all(
+        inputs.map(async (input) => {
+          await using client = await connect();
+          await client.ask(OFFERING);
+          await client.write(input + GET);
+          await client.closed;
+          assert.deepEqual(outcomes(responsesIn(client.text())), ['200 keep-alive', '408 close']);
+        }),
+      );
+    });
+
     for (const [why, ...parts] of [
       ['a request behind it in one read', OFFERING + GET],
       ['bytes of the new protocol behind it', `${OFFERING}PRI * HTTP/2.0`],
