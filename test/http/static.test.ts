@@ -1,0 +1,70 @@
+// A document in several codings (contract 8.3, 2.17).
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
+import { compress } from '../../src/http/static.ts';
+
+const BODY = Buffer.from('Ada '.repeat(1000));
+const reply = compress(BODY, 'text/plain', ['X-A', 'b']);
+const DECODE = { br: brotliDecompressSync, gzip: gunzipSync, identity: (body: Buffer) => body };
+
+/** Values of Accept-Encoding by the coding that they select. */
+const SELECTIONS: Readonly<Record<keyof typeof DECODE, readonly (string | undefined)[]>> = {
+  br: [
+    ...['br', 'gzip, deflate, br', 'BR;q=1.000', '*', 'gzip;q=0.8, br;q=0.9', 'br;q=1'],
+    ...['identity;q=0, *', 'br,', ',,br', ' br\t;\t Q=0.5 ', 'br;q=0., br', 'gzip;q=0.5,br;q=1.'],
+  ],
+  gzip: [
+    ...['gzip', 'x-gzip', 'X-GZip', 'gzip;q=0.001', 'br;q=0.5, gzip', 'br;q=0, *', '*;q=0.1, gzip'],
+    ...['deflate , gzip', 'x-gzip-x, gzip;q=0.5', 'br;q=0.123, gzip;q=0.124', 'gzip ;q=0.5'],
+  ],
+  identity: [
+    ...[undefined, '', 'identity', 'deflate', 'br;q=0', 'br;q=0.4, identity;q=0.5'],
+    ...['br;q=0.5, identity;q=0.6', 'x-x-gzip', 'x-gzipx', '*;q=0, identity'],
+    // Malformed, so ignored.
+    ...['br;q=2', 'gzip;q=high', 'br gzip', 'br;q=0.1234', 'br;q=1.1', 'br;q=1.0000', 'br;q=10'],
+    ...['br;q=', 'br;', 'br;q=.5', 'br;q=-1', 'br;x=1', 'b r', 'br;q=1 x', '(br', '\0br', 'br\0'],
+    ...['br;q = 1', ';q=1', 'br;q=01', 'br;q=00', 'br;q=0.x', 'br;q=1.x'],
+    ...['*;q=0', 'identity;q=0'], // No coding is allowed.
+  ],
+};
+
+for (const coding of ['br', 'gzip', 'identity'] as const) {
+  describe(`8.3 ${coding}`, () => {
+    const { headers: [, tag] = [] } = reply({ 'accept-encoding': coding });
+    const common = ['ETag', tag!, 'Vary', 'Accept-Encoding'];
+    const fixed = { cacheControl: 'no-cache', isStatic: true };
+
+    for (const value of SELECTIONS[coding]) {
+      test(`8.3 Accept-Encoding: ${JSON.stringify(value)} selects ${coding}`, () => {
+        const { body, ...others } = reply(value === undefined ? {} : { 'accept-encoding': value });
+        const own = coding === 'identity' ? [] : ['Content-Encoding', coding];
+        const headers = [...common, ...own, 'X-A', 'b'];
+        assert.deepEqual(others, { status: 200, type: 'text/plain', headers, ...fixed });
+        assert.deepEqual(DECODE[coding](body as Buffer), BODY);
+      });
+    }
+
+    test('8.3 2.17 its tag is strong and its own; If-None-Match with it returns 304', () => {
+      assert.match(tag!, /^"[\w-]{22}"$/);
+      for (const [condition, status] of [
+        ...[tag!, `W/${tag}`, `"x", ${tag}`, '*'].map((known) => [known, 304] as const),
+        ...['"x"', tag!.slice(1, -1), `${tag!.slice(0, -1)}x"`].map((one) => [one, 200] as const),
+      ]) {
+        const request = { 'accept-encoding': coding, 'if-none-match': condition };
+        const response = reply(request);
+        assert.equal(response.status, status, condition);
+        const expected = { status, body: '', headers: common, ...fixed };
+        if (status === 304) assert.deepEqual(response, expected);
+      }
+      const another = coding === 'br' ? 'gzip' : 'br';
+      const request = { 'accept-encoding': another, 'if-none-match': tag! };
+      assert.equal(reply(request).status, 200);
+    });
+  });
+}
+
+test('a decoder of the Brotli document needs 64 KiB for its window', () => {
+  const { body } = reply({ 'accept-encoding': 'br' });
+  assert.equal((body as Buffer)[0]! & 1, 0); // RFC 7932 §9.1: WBITS is 16.
+});
