@@ -47,7 +47,7 @@ function chooseCoding(accepted = ''): (typeof CODINGS)[number] {
   for (const element of accepted.split(',')) {
     const [, name, weight = '1'] = ELEMENT.exec(element) ?? [];
     // RFC 9110 §8.4.1.3: x-gzip is gzip.
-    if (name) weights.set(name.toLowerCase().replace(/^x-gzip$/, 'gzip'), Number(weight));
+    if (name) weights.set(name.toLowerCase().replace('x-gzip', 'gzip'), Number(weight));
   }
   const weightOf = (coding: string) => weights.get(coding) ?? weights.get('*') ?? 0;
   const best = CODINGS.reduce((a, b) => (weightOf(b) > weightOf(a) ? b : a));

@@ -13,6 +13,7 @@ const SELECTIONS: Readonly<Record<keyof typeof DECODE, readonly (string | undefi
   br: [
     ...['br', 'gzip, deflate, br', 'BR;q=1.000', '*', 'gzip;q=0.8, br;q=0.9', 'br;q=1'],
     ...['identity;q=0, *', 'br,', ',,br', ' br\t;\t Q=0.5 ', 'br;q=0., br', 'gzip;q=0.5,br;q=1.'],
+    'br;q=0.1, gzip;q=0.1, *', // "*" is not identity.
   ],
   gzip: [
     ...['gzip', 'x-gzip', 'X-GZip', 'gzip;q=0.001', 'br;q=0.5, gzip', 'br;q=0, *', '*;q=0.1, gzip'],
@@ -63,6 +64,11 @@ for (const coding of ['br', 'gzip', 'identity'] as const) {
     });
   });
 }
+
+test('a document without further headers', () => {
+  const { headers } = compress(BODY, 'text/plain')({});
+  assert.deepEqual([headers!.length, headers![2]], [4, 'Vary']);
+});
 
 test('a decoder of the Brotli document needs 64 KiB for its window', () => {
   const { body } = reply({ 'accept-encoding': 'br' });
