@@ -13,9 +13,11 @@ const fault = (message: string, outcome: FailedOutcome): Fault =>
 function queueOf(options: Partial<QueueOptions<unknown, string, string>> = {}) {
   const clock = { ms: 0 };
   const statements: string[][] = [];
+  const deadlines: number[] = [];
   const queue = new Queue<unknown, string, string>({
-    statement: async (_connection, items) => {
+    statement: async (_connection, items, expires) => {
       statements.push(items);
+      deadlines.push(expires);
       const bad = items.find((item) => item.startsWith('bad'));
       const lost = items.find((item) => item.startsWith('lost'));
       if (bad) throw fault(bad, 'rolled back');
@@ -44,7 +46,7 @@ function queueOf(options: Partial<QueueOptions<unknown, string, string>> = {}) {
     }
     await settled();
   };
-  return { queue, clock, statements, outcomes, call, runAll };
+  return { queue, clock, statements, deadlines, outcomes, call, runAll };
 }
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
