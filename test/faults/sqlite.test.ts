@@ -33,7 +33,9 @@ const LATEST_MS = Number(DATABASE_TIMEOUT_MS) + 1000;
 /** Room for the writes between the faults, and for a log of 4 MB before it is merged. */
 const DISK_BYTES = 32 * 2 ** 20;
 
-test('a full disk, then a file system that turns read-only', { timeout: 240_000 }, async (t) => {
+test('5.2 a full disk, then a file system that turns read-only', {
+  timeout: 240_000,
+}, async (t) => {
   // Linux can simulate an error of an ext4 file system, which then applies its `errors=` option.
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-disk-'));
   const image = `${folder}.ext4`;

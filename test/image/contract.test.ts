@@ -25,7 +25,7 @@ const NOT_HERE = [
   'the process survives errors of the driver',
   'connections that the kernel has already queued',
   'the service hangs',
-  'a read-only one is named',
+  'a read-only file system is named',
   'is named, with a fix',
   '6.19 ',
 ];
