@@ -1,5 +1,4 @@
-// Section 1 of the contract: listeners (PORT, HOST, ADMIN_PORT, TLS_*), bodies,
-// origins, the log, and stopping.
+// Section 1 of the contract: listeners (PORT, HOST, ADMIN_PORT, TLS_*), origins and the log.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -21,11 +20,9 @@ import {
   fileOf as file,
   type LogLine,
   newFolder,
-  PASSWORD,
   Program,
   run,
   start,
-  USER,
 } from '../support/program.ts';
 import { until } from '../support/until.ts';
 
@@ -79,23 +76,10 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
   });
 });
 
-describe('1 configuration: bodies, origins, log, stop', {
+describe('1 configuration: origins and the log', {
   concurrency: 2,
   timeout: 300_000,
 }, () => {
-  test('1 BODY_LIMIT_BYTES: a body of that size is read, and one more byte returns 413', async () => {
-    await using program = await start({ BODY_LIMIT_BYTES: '100' });
-    for (const [length, status] of [
-      [100, 200],
-      [101, 413],
-    ] as const) {
-      const body = JSON.stringify({ id: USER, pw: PASSWORD }).padEnd(length);
-      const headers = { 'content-type': 'application/json' };
-      const response = await send(`${program.url}/token`, { method: 'POST', headers, body });
-      assert.equal(response.status, status);
-    }
-  });
-
   test('1 CORS_ORIGIN: every response allows it, whatever the Origin, and a preflight needs no token; unset, there is no CORS header', async () => {
     const asked = 'authorization,content-type,if-match,traceparent,tracestate';
     const preflight = {

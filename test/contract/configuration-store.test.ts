@@ -1,4 +1,4 @@
-// Section 1 of the contract: DATABASE_URL, DATABASE_POOL_SIZE and DATABASE_TIMEOUT_MS.
+// Section 1 of the contract: DATABASE_URL.
 import assert from 'node:assert/strict';
 import { chmodSync, chownSync, existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -9,29 +9,11 @@ import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
 import { createDatabase, startPostgres } from '../support/postgres.ts';
 import { COMPLETE, newFolder, Program, start } from '../support/program.ts';
-import { create, execute, list, lockWrites, ready, serve } from '../support/service.ts';
-import { until } from '../support/until.ts';
+import { execute, list, ready, serve } from '../support/service.ts';
 
 const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () => {
-  for (const [value, limitMs] of [
-    ['1000', 1000],
-    ['', 5000],
-  ] as const) {
-    test(`1 DATABASE_TIMEOUT_MS: "${value}" lets a request wait ${limitMs} ms for the store, then 500`, async () => {
-      const url = await createDatabase();
-      await using program = await serve({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: value });
-      const { id } = await create(program);
-      await using _lock = await lockWrites(url);
-      const began = performance.now();
-      const response = await send(`${program.url}/users/${id}`, { method: 'DELETE' });
-      const ms = performance.now() - began;
-      assert.deepEqual([response.status, response.body], [500, 'Internal Server Error']);
-      assert.ok(ms > limitMs * 0.9 && ms < limitMs + 1000, `responded after ${ms} ms`);
-    });
-  }
-
   describe('a Postgres with TLS', { skip: NO_OPENSSL }, () => {
     let server: Awaited<ReturnType<typeof startPostgres>>;
     let cert: string;
@@ -137,29 +119,4 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     await using refused = await start({ ...env, DATABASE_URL: url.href });
     assert.match(String((await refused.logged('store unavailable')).cause), /password/);
   });
-
-  for (const [value, size] of [
-    ['2', 2],
-    ['', 4],
-  ] as const) {
-    test(`1 DATABASE_POOL_SIZE: "${value}" limits the connections to ${size}, however many requests wait`, async () => {
-      const url = await createDatabase();
-      await using program = await serve({ DATABASE_URL: url, DATABASE_POOL_SIZE: value });
-      const count = async () => {
-        const own = "datname = current_database() and application_name = 'notes-users'";
-        return (await execute(url, `select from pg_stat_activity where ${own}`)).length;
-      };
-      const lock = await lockWrites(url);
-      const waiting: Promise<unknown>[] = [];
-      for (let i = 0; i < 10; i++) {
-        waiting.push(create(program));
-        await send(program.url); // so that no two share a statement
-      }
-      await until(async () => (await count()) >= size);
-      const counts = [await count(), await count()];
-      await lock.release();
-      await Promise.all(waiting);
-      assert.deepEqual(counts, [size, size]);
-    });
-  }
 });

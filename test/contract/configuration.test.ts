@@ -1,53 +1,48 @@
-// Section 1 of the contract: valid values of the variables, values from files, and secrets. The
-// tests of their effects are in configuration-store, -access and -server.
+// Section 1 of the contract: values from the environment and from files, secrets, access (AUTH_*,
+// SIGNING_SECRET*, PROTECT_USERS, TRUST_PROXY) and the note.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { send } from '../support/client.ts';
-import { claims, token } from '../support/login.ts';
+import { basic, raw, send } from '../support/client.ts';
+import { claims, login, token } from '../support/login.ts';
 import { freePort } from '../support/postgres.ts';
-import { COMPLETE, fileOf as file, newFolder, run, SECRET, start } from '../support/program.ts';
+import {
+  fileOf as file,
+  newFolder,
+  PASSWORD,
+  run,
+  SECRET,
+  start,
+  USER,
+} from '../support/program.ts';
+import { HEADER, signed } from '../vectors/tokens.ts';
 
-/** A wrong value of every variable that can have one. test/config.test.ts has all kinds. */
-const WRONG = {
-  PORT: '65536',
-  ADMIN_PORT: '-1',
-  DATABASE_URL: 'mysql://127.0.0.1/service',
-  DATABASE_POOL_SIZE: '0',
-  DATABASE_TIMEOUT_MS: '5s',
-  AUTH_USER: 'ad:min',
-  AUTH_PASSWORD: '1234567',
-  AUTH_NAME: 'Ada\n',
-  SIGNING_SECRET: 'x'.repeat(31),
-  VERIFY_ONLY_SECRET: 'x',
-  SIGNING_SECRET_PREVIOUS: `${SECRET}\u2028`,
-  PROTECT_USERS: 'maybe',
-  TRUST_PROXY: '0.5',
-  AUTH_FAILURES_PER_MINUTE: 'many',
-  BODY_LIMIT_BYTES: '100kb',
-  MEMORY_LIMIT_BYTES: '67108863',
-  CORS_ORIGIN: 'app.example',
-  LOG_LEVEL: 'verbose',
-  IDLE_TIMEOUT_MS: '999',
-  SHUTDOWN_DELAY_MS: '-1',
-  SHUTDOWN_TIMEOUT_MS: '5s',
-};
+/** The variables for which `:` and a line end is a wrong value. test/config.test.ts has all kinds of faults. */
+const NAMES = [
+  ...['PORT', 'ADMIN_PORT', 'DATABASE_URL', 'DATABASE_POOL_SIZE', 'DATABASE_TIMEOUT_MS'],
+  ...['AUTH_USER', 'AUTH_PASSWORD', 'AUTH_NAME', 'SIGNING_SECRET', 'VERIFY_ONLY_SECRET'],
+  ...['SIGNING_SECRET_PREVIOUS', 'PROTECT_USERS', 'TRUST_PROXY', 'AUTH_FAILURES_PER_MINUTE'],
+  ...['BODY_LIMIT_BYTES', 'MEMORY_LIMIT_BYTES', 'CORS_ORIGIN', 'LOG_LEVEL', 'IDLE_TIMEOUT_MS'],
+  ...['SHUTDOWN_DELAY_MS', 'SHUTDOWN_TIMEOUT_MS'],
+];
 
 describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 }, () => {
   test('1.6 all problems are reported together, one line each, and nothing listens', async () => {
-    const { exit, stdout, lines } = await run({ ...COMPLETE, ...WRONG });
+    const { exit, stdout, lines } = await run(
+      Object.fromEntries(NAMES.map((name) => [name, ':\n'])),
+    );
     assert.deepEqual(exit, { code: 78, signal: null });
     assert.equal(stdout, '');
     for (const line of lines) assert.match(line, /^[A-Z_]+: \S.*; expected \S.{4,}/);
     assert.deepEqual(
       lines.map((line) => line.split(':')[0]),
-      Object.keys(WRONG),
+      NAMES,
     );
   });
 
   test('1.2 1.6 every variable can be given as NAME_FILE, and each unreadable file has its line', async () => {
     const missing = join(newFolder(), 'missing');
-    const files = ['HOST', 'ADMIN_HOST', 'NOTE_TITLE', 'NOTE_CONTENTS', ...Object.keys(WRONG)].map(
+    const files = ['HOST', 'ADMIN_HOST', 'NOTE_TITLE', 'NOTE_CONTENTS', ...NAMES].map(
       (name) => `${name}_FILE`,
     );
     const all = [...files, 'TLS_CERT_FILE', 'TLS_KEY_FILE'];
@@ -94,5 +89,84 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
     await program.stop();
     assert.match(program.stdout, /"store":"postgres 127\.0\.0\.1:\d+\/none"/);
     assert.doesNotMatch(program.stdout + program.stderr, /sesame|someone/);
+  });
+});
+
+describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, () => {
+  test('1 AUTH_USER, AUTH_NAME, NOTE_TITLE, NOTE_CONTENTS: the defaults are admin, Administrator and a welcome', async () => {
+    await using program = await start({ AUTH_USER: '' });
+    const jwt = await token(program);
+    assert.deepEqual([claims(jwt).id, claims(jwt).name], ['admin', 'Administrator']);
+    const headers = { authorization: `Bearer ${jwt}` };
+    const { title, contents } = JSON.parse((await send(`${program.url}/notes`, { headers })).body);
+    assert.equal(title, 'Welcome');
+    assert.match(contents, /\S/);
+  });
+
+  test('1 AUTH_PASSWORD: unset, each start generates one and prints it once on stderr', async () => {
+    const printed = [];
+    for (let i = 0; i < 2; i++) {
+      await using program = await start({ AUTH_PASSWORD: '' });
+      const line = /^AUTH_PASSWORD is not set; generated for user admin: (\S+)\n/m;
+      await program.until(({ stderr }) => line.test(stderr));
+      const password = line.exec(program.stderr)![1]!;
+      assert.equal((await login(program, password)).status, 200);
+      await program.stop();
+      const output = program.stdout + program.stderr;
+      assert.equal(output.split(password).length, 2, 'printed more than once');
+      printed.push(password);
+    }
+    assert.notEqual(printed[0], printed[1]);
+  });
+
+  test('1 SIGNING_SECRET: unset, one is generated with a warning, and a restart invalidates tokens', async () => {
+    await using first = await start({ SIGNING_SECRET: '' });
+    await using second = await start({ SIGNING_SECRET: '' });
+    await first.until(({ stdout, stderr }) => /SIGNING_SECRET.*\n/.test(stdout + stderr));
+    const headers = { authorization: `Bearer ${await token(first)}` };
+    assert.equal((await send(`${first.url}/notes`, { headers })).status, 200);
+    assert.equal((await send(`${second.url}/notes`, { headers })).status, 401);
+  });
+
+  test('1 VERIFY_ONLY_SECRET, SIGNING_SECRET_PREVIOUS: both verify, neither signs (3.7)', async () => {
+    const next = 'the signing secret of the day after!';
+    const previous = 'the signing secret of the day before';
+    const env = { VERIFY_ONLY_SECRET: next, SIGNING_SECRET_PREVIOUS: previous };
+    await using program = await start(env);
+    const jwt = await token(program);
+    assert.equal(jwt, signed(HEADER, claims(jwt), SECRET));
+    const statuses = [];
+    await using without = await start();
+    for (const [{ url }, secret] of [
+      [program, SECRET],
+      [program, next],
+      [program, previous],
+      [program, 'a secret that was never configured'],
+      [without, previous],
+    ] as const) {
+      const headers = { authorization: `Bearer ${signed(HEADER, claims(jwt), secret)}` };
+      statuses.push((await send(`${url}/notes`, { headers })).status);
+    }
+    assert.deepEqual(statuses, [200, 200, 200, 401, 401]);
+  });
+
+  // description.test.ts tries each route.
+  test('1 PROTECT_USERS: true requires the bearer token', async () => {
+    await using program = await start({ PROTECT_USERS: 'true' });
+    for (const authorization of ['', basic(USER, PASSWORD)]) {
+      const init = { headers: { authorization } };
+      const { status, headers } = await send(`${program.url}/users`, init);
+      assert.deepEqual([status, headers.get('www-authenticate')], [401, 'Bearer realm="users"']);
+    }
+    const headers = { authorization: `Bearer ${await token(program)}` };
+    assert.equal((await send(`${program.url}/users`, { headers })).status, 200);
+  });
+
+  test('1 TRUST_PROXY: the client is the entry of X-Forwarded-For at that position from the right', async () => {
+    await using program = await start({ TRUST_PROXY: '2' });
+    const list = ['198.51.100.9, 203.0.113.1', '203.0.113.2'];
+    const fields = list.map((line) => `X-Forwarded-For: ${line}\r\n`).join('');
+    await raw(program.url, `GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${fields}\r\n`);
+    assert.equal((await program.logged('request')).client, '203.0.113.1');
   });
 });
