@@ -87,9 +87,9 @@ export function send(
     const isChunked = length === undefined && req.httpVersionMinor === 1;
     if (isChunked) headers.push('Transfer-Encoding', 'chunked'); // 2.4, 2.6
     res.writeHead(status, headers).end();
-  } else if (whole !== undefined && length !== undefined && length <= SLICE_BYTES) {
+  } else if (length !== undefined && length <= SLICE_BYTES) {
     // Node writes ASCII faster as latin1.
-    res.writeHead(status, headers).end(whole, length === whole.length ? 'latin1' : 'utf8');
+    res.writeHead(status, headers).end(whole, length === whole!.length ? 'latin1' : 'utf8');
     exchange.bytes = length;
     // The client reads more slowly than we write.
     if (res.writableLength > 0 && !reply.isStatic) exchange.hold(length);

@@ -85,18 +85,19 @@ const request = (method = 'GET', fields = '', version = '1.1') =>
   `${method} / HTTP/${version}\r\nHost: x\r\n${fields}\r\n`;
 const KEEP = 'Connection: keep-alive\r\n';
 
-/** A body in pieces, with waits between them. */
+/** A body in pieces, with waits between them; after the end it begins again. */
 function pieces(...parts: readonly (string | (() => Promise<void>))[]): Pieces {
-  const left = [...parts];
+  let next = 0;
   return {
     next() {
-      const part = left.shift();
+      const part = parts[next++];
+      if (part === undefined) next = 0;
       return typeof part === 'string' ? Buffer.from(part) : part?.();
     },
   };
 }
 
-const PIECES = () => ({ status: 200, type: 'a/b', body: pieces('one', async () => {}, 'two') });
+const PIECES = { status: 200, type: 'a/b', body: pieces('one', async () => {}, 'two') };
 const OK = text(200, 'ok');
 const TYPE = 'Content-Type: text/plain; charset=utf-8';
 const LENGTH = 'Content-Length: 2';
@@ -133,14 +134,14 @@ const RESPONSES: readonly (readonly [
   [
     '2.6 HEAD of pieces',
     request('HEAD'),
-    PIECES(),
+    PIECES,
     ['200 OK', 'Content-Type: a/b', 'Transfer-Encoding: chunked'],
     '',
   ],
   [
     '2.4 HEAD of pieces, HTTP/1.0',
     request('HEAD', KEEP, '1.0'),
-    PIECES(),
+    PIECES,
     ['200 OK', 'Content-Type: a/b'],
     '',
     true,
@@ -148,14 +149,14 @@ const RESPONSES: readonly (readonly [
   [
     'pieces',
     request(),
-    PIECES(),
+    PIECES,
     ['200 OK', 'Content-Type: a/b', 'Transfer-Encoding: chunked'],
     '3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n',
   ],
   [
     '2.4 pieces, HTTP/1.0',
     request('GET', `${KEEP}TE: chunked\r\n`, '1.0'),
-    PIECES(),
+    PIECES,
     ['200 OK', 'Content-Type: a/b'],
     'onetwo',
     true,
@@ -238,6 +239,8 @@ describe('a response', () => {
         ['done'],
       );
       assert.equal(exchange.status, reply.status);
+      const { requestId, client, route, query } = exchange;
+      assert.deepEqual([requestId, client, route, query], ['', '', '', '']); // The pipeline sets them.
       const isWhole = typeof reply.body === 'string' || bytes.startsWith('HEAD');
       assert.equal(exchange.bytes, isWhole ? body.length : 6);
       assert.deepEqual([exchange.isWritten, exchange.heldBytes], [true, 0]);
@@ -273,7 +276,7 @@ const CHARGES: readonly (readonly [why: string, reply: () => Reply, fast: string
     ],
     [
       'pieces',
-      () => ({ ...PIECES(), body: pieces('x'.repeat(20_000), 'y') }),
+      () => ({ ...PIECES, body: pieces('x'.repeat(20_000), 'y') }),
       '+20000 -20000 +4640 -4640 +1 -1',
       '+20000',
     ],
@@ -307,7 +310,7 @@ describe('4.14 a response that ends early', () => {
   async function wait() {
     const page = Promise.withResolvers<void>();
     const body = pieces('one', () => page.promise, 'two');
-    return { page, ...(await respond(request(), { ...PIECES(), body })) };
+    return { page, ...(await respond(request(), { ...PIECES, body })) };
   }
 
   test('4.14 a piece that fails closes the connection at once, with its fault', async () => {
