@@ -163,8 +163,10 @@ function runLater(now: () => number) {
       const start = now();
       while (now() - start < TURN_MS) {
         const batch = queue.take(now());
-        isRunning = batch !== undefined;
-        if (batch === undefined) return clearInterval(timer);
+        if (batch === undefined) {
+          isRunning = false;
+          return clearInterval(timer);
+        }
         await batch.run();
       }
       setImmediate(runTurn);

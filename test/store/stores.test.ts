@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
 import { migrations, missing, parseMigration } from '../../src/store/schema.ts';
-import { ALWAYS } from '../../src/user.ts';
+import { ALWAYS, type UserChange } from '../../src/user.ts';
 import { open } from '../support/open-store.ts';
 import { newDatabase, newFolder, STORES } from '../support/program.ts';
 import { newUser, storedUser } from '../support/users.ts';
@@ -19,7 +19,8 @@ const FIRST_PAGE = { after: 0, limit: 10 };
 
 for (const engine of STORES) {
   test(`2.9 a call that violates a constraint fails no other call of its turn (${engine})`, async (t) => {
-    const store = await open(t, await newDatabase(engine));
+    const onUnavailable = () => assert.fail('its store is available');
+    const store = await open(t, await newDatabase(engine), { onUnavailable });
     const settled = await Promise.allSettled(
       ['Ada', 'x'.repeat(101), 'Bob'].map((name) =>
         store.create(newUser({ name, email: newEmail() })),
@@ -119,6 +120,10 @@ test('4.13 5.2 a write that finds the file locked for too long fails and is not 
   // Neither the event loop nor a read waits for the lock.
   for (let turns = 0; turns < 50; turns++) await turn();
   assert.deepEqual(await store.list(FIRST_PAGE), []);
+  const queued = store.create(newUser({ email: newEmail() }));
+  clock.ms = 225; // It has too little time left to run.
+  await assert.rejects(queued, { name: 'StoreUnavailable' });
+  assert.deepEqual(outages, []);
   clock.ms = 300;
   await assert.rejects(stuck, { name: 'StoreUnavailable' });
   // Working reads don't end a failure to write.
@@ -162,6 +167,7 @@ test('4.13 a call that waited for a lock is not done late after the process was 
 
 test('5.2 calls for one page in one turn share a SQLite read, calls for others do not', async (t) => {
   const store = await open(t, 'sqlite::memory:');
+  assert.equal(store.walBytes, undefined); // 7.3
   await store.create(newUser({ email: newEmail() }));
   const [one, same, other] = await Promise.all([
     store.list(FIRST_PAGE),
@@ -220,6 +226,53 @@ test('5.2 a change by another program that leaves version alone raises it', asyn
   const changed = await store.update(id, { name: 'Dan' }, ALWAYS);
   assert.deepEqual(changed, storedUser({ id, name: 'Dan', email: 'bob@example.com', version: 5 }));
   assert.deepEqual(await store.find(id), changed);
+});
+
+test('5.2 an outage ends once each kind of access that failed works again', async (t) => {
+  const path = newFile();
+  const outages: unknown[] = [];
+  const store = await open(t, `sqlite:${path}`, {
+    onUnavailable: (cause) => outages.push(cause),
+    onAvailable: () => outages.push('back'),
+  });
+  using other = new DatabaseSync(path);
+  for (const [fails, works] of [
+    [() => store.list(FIRST_PAGE), () => store.find(1)],
+    [() => store.find(1), () => store.list(FIRST_PAGE)],
+    [() => store.ping(), () => store.find(1)],
+  ] as const) {
+    other.exec('alter table users rename to moved');
+    for (let failures = 0; failures < 2; failures++) {
+      await assert.rejects(fails, (err: Error) => {
+        assert.equal(`${err}`, 'StoreUnavailable: the store failed');
+        return /^no such table: users$/.test((err.cause as Error).message);
+      });
+    }
+    other.exec('alter table moved rename to users');
+    await works();
+    const fault = `${path}: no such table: users (SQLite result code 1)`;
+    assert.deepEqual(outages.splice(0), [fault, 'back']);
+  }
+  const create = () => store.create(newUser({ email: newEmail() }));
+  other.exec('alter table users rename to moved');
+  for (const fails of [create, () => store.find(1)]) await assert.rejects(fails);
+  other.exec('alter table moved rename to users');
+  await store.find(1);
+  assert.equal(outages.length, 1, 'writes have not worked yet');
+  await create();
+  assert.equal(outages[1], 'back');
+});
+
+test('5.2 a change that leaves the email alone leaves its index alone', async (t) => {
+  const store = await open(t, `sqlite:${newFile()}`);
+  t.after(() => assert.equal(store.walBytes, undefined, 'a store that is closed merges its log'));
+  const { id } = await store.create(newUser({ email: newEmail() }));
+  const grownBy = async (set: UserChange) => {
+    const bytes = store.walBytes!;
+    await store.update(id, set, ALWAYS);
+    return store.walBytes! - bytes;
+  };
+  assert.ok((await grownBy({ name: 'Bob' })) < (await grownBy({ email: newEmail() })));
 });
 
 test('5.2 the write-ahead log shrinks once no reader keeps it', async (t) => {
