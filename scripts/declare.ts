@@ -22,7 +22,9 @@ function typesOf(declaration: string): ReadonlyMap<string, string> {
 function commentOf(name: keyof typeof SETTINGS): string {
   const [{ expected }, text, preset]: Setting = SETTINGS[name];
   const own = (START_DEFAULTS as Readonly<Record<string, string>>)[name] ?? preset;
-  const meaning = text.replace(/^[a-z]/, (letter) => letter.toUpperCase());
+  // What the program does without the setting doesn't apply if `start` has a default.
+  const known = own === undefined ? text : text.replace(/; unset: .*/, '');
+  const meaning = known.replace(/^[a-z]/, (letter) => letter.toUpperCase());
   return `${meaning}. Expects ${expected}.${own === undefined ? '' : ` Default: \`${own}\`.`}`;
 }
 

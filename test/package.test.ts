@@ -242,5 +242,6 @@ describe('the package', { timeout: 300_000 }, () => {
     const types = readFileSync(join(folder, 'node_modules/notes-users/dist/start.d.cts'), 'utf8');
     const exported = Array.from(types.matchAll(/^export .*?(\w+)(?: \{|\()/gm), ([, name]) => name);
     assert.deepEqual(exported, ['Settings', 'RunningService', 'start']);
+    assert.doesNotMatch(types, /unset: .* Default: /);
   });
 });
