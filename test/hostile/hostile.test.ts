@@ -119,7 +119,7 @@ async function besiege(service: Service, attack: Attack, slots: number) {
     counts = message;
   });
   const exit = once(child, 'exit');
-  await Promise.race([exit, pause(ATTACK_MS)]);
+  await Promise.race([exit, once(child, 'message').then(() => pause(ATTACK_MS))]);
   if (child.exitCode !== null) throw new Error('the attacker ended by itself');
   await crowd.stop();
   child.kill('SIGKILL');
