@@ -20,8 +20,8 @@ async function answer(req: IncomingMessage): Promise<[status: number, body: stri
 
 async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
   const [status, body] = await answer(req).catch(() => [400, ''] as const);
-  const id = req.headers['x-request-id'] ?? '';
-  res.writeHead(status, { 'X-Request-Id': id, 'Content-Length': Buffer.byteLength(body) });
+  const own = { 'X-Request-Id': req.headers['x-request-id'] ?? '', 'Content-Type': 'text/plain' };
+  res.writeHead(status, { ...own, 'Content-Length': Buffer.byteLength(body) });
   res.end(body);
 }
 

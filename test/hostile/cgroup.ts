@@ -54,9 +54,9 @@ export class MemoryGroup {
   }
 
   /** The command that enters the group and becomes this command, so that all its memory counts. */
-  wrap(command: readonly string[]): [string, string[]] {
+  wrap(command: readonly string[]): readonly string[] {
     const script = 'echo $$ > "$0" && exec "$@"';
-    return ['/bin/sh', ['-c', script, join(this.#folder, 'cgroup.procs'), ...command]];
+    return ['/bin/sh', '-c', script, join(this.#folder, 'cgroup.procs'), ...command];
   }
 
   /** Memory that the kernel cannot reclaim by dropping page cache. */

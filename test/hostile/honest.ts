@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { connect as connectTls, createSecureContext } from 'node:tls';
+import { type HttpResponse, responsesIn } from '../support/client.ts';
 import { PASSWORD, USER } from '../support/program.ts';
 import { attackerAddress } from './attacker.ts';
 
@@ -213,29 +214,20 @@ class Client {
   }
 }
 
-const endOf = (text: string, head: number) =>
-  head + 4 + Number(/\r\ncontent-length: (\d+)/i.exec(text.slice(0, head))?.[1] ?? 0);
-
 /** Resolves with the last response. @throws the first status but 200; adds to `broken` what is wrong */
 async function read(socket: Socket, id: string, bodies: readonly RegExp[], broken: string[]) {
-  const chunks = socket.iterator({ destroyOnReturn: false });
   let text = '';
-  for (const [i, expected] of bodies.entries()) {
-    let end = text.indexOf('\r\n\r\n');
-    while (end === -1 || text.length < endOf(text, end)) {
-      const { value, done } = await chunks.next();
-      if (done) throw new Error('ended');
-      text += value.toString('latin1');
-      end = text.indexOf('\r\n\r\n');
-    }
-    const bodyEnd = endOf(text, end);
-    const [fields, body] = [text.slice(0, end), text.slice(end + 4, bodyEnd)];
-    const status = fields.slice(9, 12);
-    if (status !== '200') throw new Error(status);
-    const isOwn = new RegExp(`\r\nx-request-id: ${id}\\.${i}(\r|$)`, 'i').test(fields);
-    if (!isOwn || !expected.test(body)) broken.push(`${id}.${i} got ${fields}\n${body}`);
-    text = text.slice(bodyEnd);
+  let responses: readonly HttpResponse[] = [];
+  for await (const chunk of socket.iterator({ destroyOnReturn: false })) {
+    text += chunk.toString('latin1');
+    responses = responsesIn(text);
+    const failed = responses.find(({ status }) => status !== 200);
+    if (failed) throw new Error(`${failed.status}`);
+    if (responses.length >= bodies.length) break;
   }
-  if (text !== '') broken.push(`after ${id} came ${text}`);
-  await chunks.return?.();
+  if (responses.length < bodies.length) throw new Error('ended');
+  const isOwn = ({ headers, body }: HttpResponse, i: number) =>
+    headers.get('x-request-id') === `${id}.${i}` && bodies[i]?.test(body);
+  const isWhole = text.endsWith(responses.at(-1)!.body); // nothing came after it
+  if (!isWhole || !responses.every(isOwn)) broken.push(`${id} got ${text}`);
 }
