@@ -82,9 +82,9 @@ export function withFiles(design: string): string {
 
 function rowOf(claim: string, files: readonly string[]): string {
   const lines = files.reduce((sum, file) => sum + linesOf(file), 0);
-  // Few changes of src then change the page.
-  const rounded = (Math.ceil(lines / 500) * 500).toLocaleString('en');
-  return `**${claim}** (${rounded} lines): ${files.map(linkTo).join(', ')}`;
+  // So that few changes of src change the page.
+  const rounded = (Math.round(lines / 100) * 100).toLocaleString('en');
+  return `**${claim}** (about ${rounded} lines): ${files.map(linkTo).join(', ')}`;
 }
 
 function filesOf(pattern: string): readonly string[] {
