@@ -1,4 +1,4 @@
-// The members of a user, and every code point of an email. test/contract/users-model.test.ts tries the edges of
+// The members of a user, and every code point of an email. test/contract/users.test.ts tries the edges of
 // vectors/users.ts on each route.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

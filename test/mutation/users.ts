@@ -1,5 +1,5 @@
 // The model of section 4 against a service in this process, where `npm run mutate` changes the code. In
-// `npm test` it runs against the program (test/contract/users-model.test.ts).
+// `npm test` it runs against the program (test/contract/users.test.ts).
 import { after, test } from 'node:test';
 import fc from 'fast-check';
 import { start } from '../../src/start.ts';
