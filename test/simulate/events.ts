@@ -3,33 +3,16 @@ import fc from 'fast-check';
 import { type Backend, NORMAL } from './server.ts';
 import type { Action, World } from './world.ts';
 
-type Run = (world: World, faults: Faults) => void;
-type Faults = Pick<World, 'server' | 'time'>;
-
 /** An event of a story, and the time that passes after it. */
-class Event implements fc.AsyncCommand<object, World> {
-  readonly #text: string;
-  readonly #ms: number;
-  readonly #run: Run;
-
-  constructor(text: string, ms: number, run: Run) {
-    this.#text = text;
-    this.#ms = ms;
-    this.#run = run;
-  }
-
-  check(): boolean {
-    return true;
-  }
-
-  async run(_model: object, world: World): Promise<void> {
-    this.#run(world, world);
-    await world.pass(this.#ms);
-  }
-
-  toString(): string {
-    return `${this.#text}; then ${this.#ms} ms pass\n`;
-  }
+function event(text: string, ms: number, act: (world: World) => void) {
+  return {
+    check: () => true,
+    run: async (_model: object, world: World) => {
+      act(world);
+      await world.pass(ms);
+    },
+    toString: () => `${text}; then ${ms} ms pass\n`,
+  };
 }
 
 const id = fc.integer({ min: 1, max: 8 });
@@ -56,9 +39,8 @@ const later = fc.constantFrom(1, 30, 100, 300, 1000, 3000);
 
 const call = fc
   .tuple(action, network, soon)
-  .map(
-    ([what, from, ms]) =>
-      new Event(`${from}: ${JSON.stringify(what)}`, ms, (world) => world.call(what, from)),
+  .map(([what, from, ms]) =>
+    event(`${from}: ${JSON.stringify(what)}`, ms, (world) => world.call(what, from)),
   );
 
 /** A client gives many emails to users and new users, in opposite orders, or one email to many. */
@@ -68,28 +50,26 @@ const burst = fc
     fc.constantFrom('crossing', 'one email', 'one user'),
     soon,
   )
-  .map(
-    ([count, kind, ms]) =>
-      new Event(`a: ${kind === 'crossing' ? 2 * count : count} calls, ${kind}`, ms, (world) => {
-        for (let n = 0; n < count; n++) {
-          const target = kind === 'one user' ? 1 : n + 1;
-          const wanted = kind === 'crossing' ? 100 + count - n : 0;
-          const given = kind === 'one user' ? undefined : wanted;
-          if (kind === 'crossing') world.call({ kind: 'create', email: 100 + n });
-          world.call({ kind: 'update', id: target, email: given, version: undefined });
-        }
-      }),
+  .map(([count, kind, ms]) =>
+    event(`a: ${kind === 'crossing' ? 2 * count : count} calls, ${kind}`, ms, (world) => {
+      for (let n = 0; n < count; n++) {
+        const target = kind === 'one user' ? 1 : n + 1;
+        const wanted = kind === 'crossing' ? 100 + count - n : 0;
+        const given = kind === 'one user' ? undefined : wanted;
+        if (kind === 'crossing') world.call({ kind: 'create', email: 100 + n });
+        world.call({ kind: 'update', id: target, email: given, version: undefined });
+      }
+    }),
   );
 
 /** A fault, which ends after a time if it returns a function. */
-function fault(text: string, start: (world: World) => (() => void) | undefined) {
-  return fc.tuple(later, fc.constantFrom(0, 1, 20, 100, 600)).map(
-    ([lastsMs, ms]) =>
-      new Event(`${text} (lasts ${lastsMs} ms)`, ms, (world) => {
-        world.isCalm = false;
-        const end = start(world);
-        if (end) world.time.after(lastsMs, end);
-      }),
+function fault(text: string, start: (world: World) => unknown) {
+  return fc.tuple(later, fc.constantFrom(0, 1, 20, 100, 600)).map(([lastsMs, ms]) =>
+    event(`${text} (lasts ${lastsMs} ms)`, ms, (world) => {
+      world.isCalm = false;
+      const end = start(world);
+      if (typeof end === 'function') world.time.after(lastsMs, () => end());
+    }),
   );
 }
 
@@ -103,7 +83,6 @@ function ofBackends(
 ) {
   return fault(text, (world) => {
     for (const backend of of(backends(world))) backend[act]();
-    return undefined;
   });
 }
 
@@ -134,12 +113,10 @@ const faults = [
   fault('the primary hangs', (world) => {
     world.canBeLate = true;
     primary(world).frozenUntil = world.time.ms + 1500;
-    return undefined;
   }),
   fault('the hosts change roles (25006)', ({ server }) => {
-    if (server.hosts.some(({ old }) => old)) return undefined;
+    if (server.hosts.some(({ old }) => old)) return;
     for (const host of server.hosts) host.isReadOnly = !host.isReadOnly;
-    return undefined;
   }),
   fault('the other host is promoted, and the old primary is not fenced', ({ server }) =>
     server.split(),
@@ -149,7 +126,6 @@ const faults = [
     fault(`the clock of the server steps by ${stepMs} ms`, (world) => {
       if (stepMs < 0) world.canBeLate = true;
       world.server.clockMs += stepMs;
-      return undefined;
     }),
   ),
   fault('another session locks user 1', ({ server }) => server.lock(1)),
