@@ -167,6 +167,7 @@ describe('2.8 bodies', () => {
     ['1000 bytes in pieces', JSON_TYPE, FULL.split(/(?<=^.{300}|^.{999})/), 'x'.repeat(998)],
     ['1000 bytes in chunks', { ...JSON_TYPE, ...CHUNKED }, [...FULL], 'x'.repeat(998)],
     ['a client that waits for 100', { ...JSON_TYPE, expect: '100-continue' }, ['[]'], []],
+    ['one that expects more', { ...JSON_TYPE, expect: 'a, 100-Continue; b' }, ['[]'], []],
     ['nothing, of any type', CHUNKED, [], undefined],
     ['a body on a route without bodies', TEXT, ['\xff'], undefined, []],
   ] as [string, Headers, Piece[], unknown, MediaType[]?][]) {

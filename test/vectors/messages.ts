@@ -1,10 +1,28 @@
-// Input that reaches no route, each with the status of its refusal. Each message whose end two
-// parsers could see in different places hides a request behind it.
+// Heads of requests that are served, and input that reaches no route, each with the status of its refusal. Each
+// message whose end two parsers could see in different places hides a request behind it.
 
 export type Refused = readonly [bytes: string, status: number, why: string];
 
 const get = (fields: string) => `GET / HTTP/1.1\r\nHost: x\r\n${fields}\r\n\r\n`;
 const line = (text: string) => `${text}\r\nHost: x\r\n\r\n`;
+
+const CLOSE = 'Connection: close';
+const GET = `GET / HTTP/1.1\r\n${CLOSE}\r\n`;
+const HOST = 'Host: x\r\n';
+const many = (count: number) => 'a:\r\n'.repeat(count);
+/** Returns a request with a head of so many bytes. */
+const sized = (bytes: number) => get(`${CLOSE}\r\nA: `.padEnd(bytes - get('').length, 'a'));
+
+export const ACCEPTED: readonly (readonly [bytes: string, why: string])[] = [
+  ...['x', '', 'a.example', 'a-1:80', 'a:', '[::1]', '[2001:db8::1]:8080', "~_!$&'()*+,;=%2F"].map(
+    (host) => [`${GET}Host: ${host}\r\n\r\n`, `the Host ${host}`] as const,
+  ),
+  ['GET / HTTP/1.0\r\n\r\n', 'HTTP/1.0 without Host'],
+  ['GET / HTTP/1.0\r\nHost: x\r\n\r\n', 'HTTP/1.0 with Host'],
+  [`${GET}${many(98)}${HOST}\r\n`, 'a Host after 98 other fields'],
+  [sized(16_384), 'a head of 16 KiB'],
+  [`${get(`${CLOSE}\r\nTransfer-Encoding: Chunked`)}0\r\n\r\n`, 'chunks, in capitals'],
+];
 
 /** One of each class. */
 export const CLASSES: readonly Refused[] = [
@@ -28,7 +46,17 @@ const OTHERS: readonly Refused[] = [
       `the Host ${host}`,
     ],
   ),
+  ...[`${HOST}Host: y\r\n`, 'Host: x/y\r\n', 'Host:\r\nhost: x\r\n'].map((fields): Refused => {
+    const head = `GET / HTTP/1.0\r\nConnection: keep-alive\r\n${fields}\r\n`;
+    return [head + head, 400, `HTTP/1.0 with ${JSON.stringify(fields)}`];
+  }),
+  [`${GET}${HOST}${many(97)}Host: y\r\n\r\n`, 400, 'a second Host as the 100th field'],
+  [`${GET}${HOST}${many(99)}\r\n`, 431, '101 fields'],
+  [`${GET}${HOST}${many(2_500)}\r\n`, 431, '2,502 fields'],
   [line(`GET /${'a'.repeat(16_384)} HTTP/1.1`), 431, 'a path over 16 KiB'],
+  [sized(16_385), 431, 'a head of 16 KiB and a byte'],
+  [get(`A: ${`${'a'.repeat(405)}\r\nB: `.repeat(40)}`), 431, 'fields over 16 KiB with separators'],
+  [get(`A: ${'a\r\nB: '.repeat(8_000)}`), 431, 'short fields over 16 KiB'],
   ...['0.9', '1.2', '3.0', '3', '10.0'].map(
     (version): Refused => [line(`GET / HTTP/${version}`), 505, `version ${version}`],
   ),
