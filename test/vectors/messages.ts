@@ -17,6 +17,7 @@ export const ACCEPTED: readonly (readonly [bytes: string, why: string])[] = [
   ...['x', '', 'a.example', 'a-1:80', 'a:', '[::1]', '[2001:db8::1]:8080', "~_!$&'()*+,;=%2F"].map(
     (host) => [`${GET}Host: ${host}\r\n\r\n`, `the Host ${host}`] as const,
   ),
+  [`${GET}${HOST}Hose: y\r\nEast: x\r\n\r\n`, 'other fields of four letters'],
   ['GET / HTTP/1.0\r\n\r\n', 'HTTP/1.0 without Host'],
   ['GET / HTTP/1.0\r\nHost: x\r\n\r\n', 'HTTP/1.0 with Host'],
   [`${GET}${many(98)}${HOST}\r\n`, 'a Host after 98 other fields'],
