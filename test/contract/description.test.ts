@@ -44,17 +44,15 @@ describe('8 the description', () => {
         AUTH_PASSWORD: pair.pw,
         AUTH_NAME: 'Administrator',
       });
-      if (path !== '/users' || method !== 'POST') {
-        const { post } = DOCUMENT.paths!['/users'] as { post: JsonObject };
-        await send(`${program.url}/users`, {
-          method: 'POST',
-          body: exampleOf(post.requestBody!),
-        });
-      }
-      const headers: Record<string, string> = {};
-      const scheme = JSON.stringify(part.security).includes('basic') ? 'basic' : 'bearer';
-      headers.authorization =
-        scheme === 'basic' ? basic(pair.id, pair.pw) : `Bearer ${await newToken(program, pair)}`;
+      const { post } = DOCUMENT.paths!['/users'] as { post: JsonObject };
+      const body = exampleOf(post.requestBody!);
+      if (part !== post) await send(`${program.url}/users`, { method: 'POST', body });
+      const isBasic = JSON.stringify(part.security).includes('basic');
+      const headers: Record<string, string> = {
+        authorization: isBasic
+          ? basic(pair.id, pair.pw)
+          : `Bearer ${await newToken(program, pair)}`,
+      };
       let target = path;
       const query = new URLSearchParams();
       for (const parameter of Object.values(part.parameters!).map(resolve)) {
