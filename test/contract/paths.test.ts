@@ -17,10 +17,8 @@ const METHODS: Readonly<Record<string, string>> = {
   '/token': 'options, post',
   '/notes': 'get, head, options',
   '/protected': 'get, head, options',
-  '/docs': 'get, head, options',
   '/users': 'get, head, options, post',
   '/users/1': 'delete, get, head, options, patch, put',
-  '/users/no-id': 'delete, get, head, options, patch, put',
 };
 
 /** Requests with two faults, with PROTECT_USERS. The earlier check sets the status. */
