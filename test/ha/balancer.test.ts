@@ -14,12 +14,11 @@ import { startBalancer } from './balancer.ts';
 import { settings } from './page.ts';
 import { HAPROXY } from './programs.ts';
 
-const SKIP = HAPROXY === '' && 'not installed: apt-get install haproxy';
+const skip = HAPROXY === '' && 'not installed: apt-get install haproxy';
 const STATUS_TIMEOUT_MS = 60_000;
 
 test('3.1 7.1 7.2 without Postgres, the routes that need no store work behind two backends', {
-  skip: SKIP,
-  timeout: 300_000,
+  skip,
 }, async () => {
   await using stack = new AsyncDisposableStack();
   const { postgres, replicas } = await startReplicas(stack);
@@ -39,10 +38,7 @@ test('3.1 7.1 7.2 without Postgres, the routes that need no store work behind tw
   assert.deepEqual(await statusesWithoutStore(url), [200, 200, 200, 200]);
 });
 
-test('6.2 when a replica stops, no request to either backend fails', {
-  skip: SKIP,
-  timeout: 300_000,
-}, async () => {
+test('6.2 when a replica stops, no request to either backend fails', { skip }, async () => {
   await using stack = new AsyncDisposableStack();
   const { replicas } = await startReplicas(stack);
   const url = stack.use(await startBalancer(replicas)).url;
@@ -67,8 +63,7 @@ test('6.2 when a replica stops, no request to either backend fails', {
 });
 
 test('a request whose connection closes before its response is retried if its route needs no store', {
-  skip: SKIP,
-  timeout: 300_000,
+  skip,
 }, async () => {
   await using stack = new AsyncDisposableStack();
   const { replicas } = await startReplicas(stack);

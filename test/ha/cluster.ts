@@ -38,21 +38,19 @@ const PORTS = [2379, 2380, 5432, 8008] as const;
 const POLL_MS = 100;
 
 /** Maximum time for a cluster to recover, including a full copy of one member. */
-export const WHOLE_TIMEOUT_MS = 180_000;
+const WHOLE_TIMEOUT_MS = 180_000;
 
 /** The shortest times that Patroni accepts, in seconds. The page has Patroni's defaults. */
 const SHORT_TIMES = { ttl: 20, loop_wait: 1, retry_timeout: 9 };
 
+/** The setting, and the state of the two standbys from Patroni and pg_stat_replication. */
+const MODES = {
+  synchronous: { mode: true, roles: 'replica,sync_standby', states: 'async,sync' },
+  quorum: { mode: 'quorum', roles: 'quorum_standby,quorum_standby', states: 'quorum,quorum' },
+  asynchronous: { mode: false, roles: 'replica,replica', states: 'async,async' },
+} as const;
 /** Settings of Patroni that decide whether a failover loses writes. */
-export type Replication = 'synchronous' | 'quorum' | 'asynchronous';
-
-const SYNCHRONOUS_MODE = { synchronous: true, quorum: 'quorum', asynchronous: false } as const;
-/** State of the two standbys, from Patroni and pg_stat_replication. */
-const STANDBYS: Record<Replication, { readonly roles: string; readonly states: string }> = {
-  synchronous: { roles: 'replica,sync_standby', states: 'async,sync' },
-  quorum: { roles: 'quorum_standby,quorum_standby', states: 'quorum,quorum' },
-  asynchronous: { roles: 'replica,replica', states: 'async,async' },
-};
+export type Replication = keyof typeof MODES;
 
 /** A member as GET /cluster of any Patroni describes it. */
 interface Described {
@@ -236,7 +234,7 @@ export class Cluster {
 
   /** Resolves with the leader once both standbys stream from it in the mode of `replication`. */
   async whole(): Promise<Member> {
-    const { roles, states } = STANDBYS[this.replication];
+    const { roles, states } = MODES[this.replication];
     return this.#until('a leader with two standbys', async () => {
       const leader = await this.leader();
       const others = (await this.#described()).filter(({ role }) => role !== 'leader');
@@ -345,7 +343,7 @@ export class Cluster {
   /** Sets this cluster's replication in Patroni's file, and short times unless HA=full. */
   #withReplication(file: string): string {
     const changed = {
-      synchronous_mode: SYNCHRONOUS_MODE[this.replication],
+      synchronous_mode: MODES[this.replication].mode,
       ...(IS_FULL ? {} : SHORT_TIMES),
     };
     let text = file;

@@ -23,10 +23,7 @@ const SKIP = ABSENT || whyNoGo();
 
 requireTools(SKIP);
 
-test('4.13 5.1 5.5 every history of calls is linearizable', {
-  skip: SKIP,
-  timeout: 3_000_000,
-}, async (t) => {
+test('4.13 5.1 5.5 every history of calls is linearizable', { skip: SKIP }, async (t) => {
   const checker = join(newFolder(), 'porcupine');
   const cwd = join(import.meta.dirname, 'porcupine');
   const build = promisify(execFile)('go', ['build', '-o', checker, '.'], { cwd });
