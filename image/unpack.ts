@@ -38,16 +38,19 @@ export interface Entry {
   readonly mode: string;
   /** `uid/gid` */
   readonly owner: string;
+  /** Of the last change, as `1970-01-01 00:00:00` in UTC. */
+  readonly time: string;
   readonly path: string;
 }
 
 /** Lists the contents of a layer. */
 export async function entriesOf(layer: string): Promise<readonly Entry[]> {
-  const lines = (await run('tar', ['-tvf', layer, '--numeric-owner'])).trimEnd().split('\n');
+  const list = ['-tvf', layer, '--numeric-owner', '--utc', '--full-time'];
+  const lines = (await run('tar', list)).trimEnd().split('\n');
   return lines.map((line) => {
-    const [, mode = '', owner = '', path = ''] =
-      /^(\S+) +(\S+) +\S+ +\S+ +\S+ +(?:\.\/)?(.*)$/.exec(line) ?? [];
-    return { mode, owner, path };
+    const [, mode = '', owner = '', time = '', path = ''] =
+      /^(\S+) +(\S+) +\S+ +(\S+ \S+) +(?:\.\/)?(.*)$/.exec(line) ?? [];
+    return { mode, owner, time, path };
   });
 }
 

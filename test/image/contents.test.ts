@@ -4,7 +4,14 @@ import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { BOM_PATH } from '../../image/bom.ts';
-import { resolveImage, run, type Unpacked, unpack } from '../../image/unpack.ts';
+import {
+  type Entry,
+  entriesOf,
+  resolveImage,
+  run,
+  type Unpacked,
+  unpack,
+} from '../../image/unpack.ts';
 import { newFolder } from '../support/program.ts';
 import { IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
@@ -13,15 +20,6 @@ const MB = 1_000_000;
 /** Maximum size without node, which grows with its versions. */
 const MOST_MB = 7;
 const MOST_FILES = 45;
-
-/** A line of `tar -tv`. */
-interface Entry {
-  readonly mode: string;
-  /** `uid/gid` */
-  readonly owner: string;
-  readonly time: string;
-  readonly path: string;
-}
 
 interface Bom {
   readonly specVersion: string;
@@ -56,12 +54,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
 
   before(async () => {
     unpacked = await unpack(await resolveImage(IMAGE), folder);
-    const list = ['-tvf', unpacked.layers[0]!, '--numeric-owner', '--utc', '--full-time'];
-    const lines = (await run('tar', list)).trimEnd().split('\n');
-    entries = lines.map((line) => {
-      const [mode = '', owner = '', , date, time, path = ''] = line.split(/\s+/);
-      return { mode, owner, time: `${date} ${time}`, path };
-    });
+    entries = await entriesOf(unpacked.layers[0]!);
   });
 
   const files = () => entries.filter(({ mode }) => !mode.startsWith('d')).map(({ path }) => path);
