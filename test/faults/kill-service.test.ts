@@ -1,12 +1,12 @@
 // Kills the service with SIGKILL at random moments under 16 writers. After the next start, every
 // acknowledged write exists once, and no id is reused.
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { newFolder, STORES, start } from '../support/program.ts';
+import { newDatabase, newFolder, STORES, start } from '../support/program.ts';
 import { Ledger } from './ledger.ts';
 import { report, secondsSince, TIMES } from './results.ts';
-import { databaseOf, releaseServer, usersIn } from './users.ts';
+import { usersIn } from './users.ts';
 import { Writers } from './writers.ts';
 
 const WRITERS = 16;
@@ -17,8 +17,6 @@ const CHECK_EVERY = 10; // kills; then the database is compared with the ledger
 
 const NODE_COMPILE_CACHE = newFolder();
 
-after(releaseServer);
-
 for (const store of STORES) {
   test(`kill -9 of the service (${store})`, { timeout: 900_000 }, async (t) => {
     // Starts take most of the time. A cache of compiled code makes them faster.
@@ -28,7 +26,7 @@ for (const store of STORES) {
     let acknowledged = 0;
     let healSeconds = 0;
     const lane = async () => {
-      const DATABASE_URL = await databaseOf(store);
+      const DATABASE_URL = await newDatabase(store);
       const ledger = new Ledger();
       for (let kill = 1; kill <= KILLS; kill++) {
         const began = performance.now();

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { type Program, STORES, start } from '../support/program.ts';
+import { newDatabase, type Program, STORES, start } from '../support/program.ts';
 import { type Entry, Ledger } from './ledger.ts';
 import { report, TIMES } from './results.ts';
-import { databaseOf, releaseServer, usersIn } from './users.ts';
+import { usersIn } from './users.ts';
 import { Writers } from './writers.ts';
 
 const WRITERS = 16;
@@ -15,11 +15,9 @@ const PIPELINES = 8;
 /** Maximum time from the last response to the exit. */
 const LAST_SECONDS = 1;
 
-after(releaseServer);
-
 for (const store of STORES) {
   test(`6.2 SIGTERM under load of keep-alive and pipelining clients (${store})`, async (t) => {
-    const DATABASE_URL = await databaseOf(store);
+    const DATABASE_URL = await newDatabase(store);
     const ledger = new Ledger();
     let lastSeconds = 0;
     let landed = 0;

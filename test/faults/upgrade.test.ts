@@ -4,11 +4,12 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import postgres from 'postgres';
 import {
   COMPLETE,
+  newDatabase,
   newFolder,
   PROGRAM,
   Program,
@@ -20,7 +21,7 @@ import { execute, ready } from '../support/service.ts';
 import { until } from '../support/until.ts';
 import { Ledger } from './ledger.ts';
 import { report } from './results.ts';
-import { databaseOf, releaseServer, usersIn } from './users.ts';
+import { usersIn } from './users.ts';
 import { Writers } from './writers.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -45,13 +46,12 @@ before(() => {
     'alter table users add column half text; insert into no_such_table values (1);',
   );
 });
-after(releaseServer);
 
 for (const store of STORES) {
   test(`5.8 upgrade and rollback beside the other version: no request fails (${store})`, {
     timeout: 600_000,
   }, async (t) => {
-    const DATABASE_URL = await databaseOf(store);
+    const DATABASE_URL = await newDatabase(store);
     const ledger = new Ledger();
     await using stack = new AsyncDisposableStack();
     const begin = async (command: Command) => {
@@ -100,7 +100,7 @@ for (const store of STORES) {
   });
 
   test(`5.3 a failed migration leaves the database unchanged (${store})`, async () => {
-    const DATABASE_URL = await databaseOf(store);
+    const DATABASE_URL = await newDatabase(store);
     await using first = await start({ DATABASE_URL }, oldVersion);
     await ready(first);
     await using broken = new Program({ ...COMPLETE, DATABASE_URL }, [], brokenVersion);
