@@ -1,6 +1,7 @@
 // Clients that create, change and remove users over keep-alive connections as fast as possible.
 // Each user has its own email. Every response is recorded in the ledger.
-import { Agent, request as httpRequest } from 'node:http';
+import { once } from 'node:events';
+import { Agent, request as httpRequest, type IncomingMessage } from 'node:http';
 import type { Entry, Ledger } from './ledger.ts';
 
 // The cycle of a writer. It creates more users than it removes.
@@ -28,7 +29,7 @@ export class Writers {
   readonly #run = ++runs;
   readonly #counts = new Map<number, number>(); // responses by status
   readonly #waiting = new Set<() => void>();
-  readonly #inFlight = new Set<Promise<HttpResponse>>();
+  readonly #inFlight = new Set<Promise<unknown>>();
   #isStopping = false;
 
   /** Starts to write at once. A writer ends when its connection fails. */
@@ -143,7 +144,7 @@ export class Writers {
       this.refused.set(entry.email, Date.now());
       return undefined;
     } catch (err) {
-      const { message, isReused } = err as Broken;
+      const { message, isReused } = err as Error & { isReused: boolean };
       if (isReused) this.cutOff.push(`${method} ${path}: ${message}`);
       else this.untaken.push(entry);
       throw err;
@@ -159,39 +160,19 @@ export class Writers {
   }
 }
 
-interface HttpResponse {
-  readonly status: number;
-  readonly body: string;
-  readonly ms: number;
-}
-
-/** The connection failed before the response was complete. */
-class Broken extends Error {
-  readonly isReused: boolean; // It delivered a response before.
-
-  constructor(message: string, isReused: boolean) {
-    super(message);
-    this.isReused = isReused;
-  }
-}
-
-/** @throws Broken */
-function request(agent: Agent, url: string, method: string, body?: object): Promise<HttpResponse> {
+/** @throws the error of the connection, with `isReused` if that had begun a response */
+async function request(agent: Agent, url: string, method: string, body?: object) {
   const began = performance.now();
-  const text = body && JSON.stringify(body);
   const headers = body && { 'Content-Type': 'application/json' };
-  return new Promise((resolve, reject) => {
-    const req = httpRequest(url, { agent, method, headers }, (res) => {
-      let response = '';
-      res.setEncoding('utf8').on('data', (part) => {
-        response += part;
-      });
-      res.on('error', (err) => reject(new Broken(err.message, true)));
-      res.on('end', () =>
-        resolve({ status: res.statusCode!, body: response, ms: performance.now() - began }),
-      );
-    });
-    req.on('error', (err) => reject(new Broken(err.message, req.reusedSocket)));
-    req.end(text);
-  });
+  const req = httpRequest(url, { agent, method, headers }).on('error', () => {});
+  req.end(body && JSON.stringify(body));
+  let response: IncomingMessage | undefined;
+  try {
+    [response] = (await once(req, 'response')) as [IncomingMessage];
+    let text = '';
+    for await (const part of response.setEncoding('utf8')) text += part;
+    return { status: response.statusCode!, body: text, ms: performance.now() - began };
+  } catch (err) {
+    throw Object.assign(err as Error, { isReused: req.reusedSocket || response !== undefined });
+  }
 }
