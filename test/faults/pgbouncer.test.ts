@@ -2,11 +2,10 @@
 // count or configure connections to the server (5.1, 6.1, settings of the store), because those
 // are the pooler's here.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { chmodSync, globSync, writeFileSync } from 'node:fs';
+import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { contractTests } from '../support/contract-tests.ts';
 import { Daemon, find, stablePort } from '../support/daemon.ts';
 import { newFolder } from '../support/program.ts';
 import { Server } from '../support/server.ts';
@@ -14,8 +13,6 @@ import { through } from './users.ts';
 
 const PATH = find('pgbouncer');
 const SKIP = PATH === undefined && 'PgBouncer is not installed: apt-get install pgbouncer';
-const ROOT = join(import.meta.dirname, '../..');
-const CONTRACT = globSync('test/contract/*.test.ts', { cwd: ROOT });
 
 /** Contract suites name their store: `users (postgres)`, `paths, postgres`. */
 const ON_POSTGRES = '([(]|, )postgres([)]|$)';
@@ -36,28 +33,16 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
   ] as const) {
     test(`the contract holds, ${why}`, { timeout: 900_000 }, async (t) => {
       await using bouncer = await startBouncer(server, setting);
-      const { NODE_TEST_CONTEXT: _, ...env } = process.env;
-      const child = spawn(
-        process.execPath,
-        ['--test', '--test-timeout=300000', `--test-name-pattern=${ON_POSTGRES}`, ...CONTRACT],
-        {
-          cwd: ROOT,
-          env: { ...env, TEST_DATABASE_URL: through(bouncer.port, server.url) },
-          stdio: ['ignore', 'pipe', 'inherit'],
-          signal: t.signal,
-        },
+      const output = await contractTests(
+        t,
+        { TEST_DATABASE_URL: through(bouncer.port, server.url) },
+        '--test-timeout=300000',
+        `--test-name-pattern=${ON_POSTGRES}`,
       );
-      let output = '';
-      child.stdout.setEncoding('utf8').on('data', (text: string) => {
-        output += text;
-      });
-      const [code] = await once(child, 'close');
-      assert.equal(code, 0, output);
       // Checks that the suite really ran, and through PgBouncer.
       const passed = Number(/pass (\d+)/.exec(output)?.[1]);
       assert.ok(passed > 20, output);
       assert.match(bouncer.log, /test_/);
-      t.diagnostic(`${passed} tests passed through PgBouncer`);
     });
   }
 });
