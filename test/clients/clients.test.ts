@@ -74,7 +74,7 @@ const CLIENTS: readonly Client[] = [
   {
     name: 'openapi-generator-go.go',
     files: 'openapi/*.go',
-    skip: MISSING.generator || MISSING.goModules,
+    skip: MISSING.generator || MISSING.go,
     async make(folder) {
       const properties = 'packageName=openapi,withGoMod=false';
       const output = join(folder, 'openapi');
@@ -117,7 +117,7 @@ const CLIENTS: readonly Client[] = [
   {
     name: 'oapi-codegen.go',
     files: 'oapi/*.go',
-    skip: MISSING.oapiCodegen || MISSING.goModules,
+    skip: MISSING.go,
     async make(folder) {
       const output = join(folder, 'oapi/oapi.go');
       mkdirSync(join(folder, 'oapi'));

@@ -24,7 +24,7 @@ const DEPENDENCY_PLUGIN = 'org.apache.maven.plugins:maven-dependency-plugin:3.9.
 export const ABSENT = {
   java: absent('java', 'javac', 'mvn'),
   go: whyNoGo(),
-  python: absent('python3') || (hasVenv() ? false : 'python3 has no venv'),
+  python: absent('python3') || whyNoVenv(),
 } as const;
 
 function absent(...programs: readonly string[]): string | false {
@@ -32,17 +32,16 @@ function absent(...programs: readonly string[]): string | false {
   return missing.length > 0 && `not installed: ${missing.join(', ')}`;
 }
 
-function hasVenv(): boolean {
+function whyNoVenv(): string | false {
   const check = 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))';
-  return spawnSync('python3', ['-c', check]).status === 0;
+  return spawnSync('python3', ['-c', check]).status !== 0 && 'python3 has no venv';
 }
 
 /** Folder of each tool. It changes with the version. */
 const FOLDERS = {
   jars: folderOf('jars', readFileSync(join(TOOLS, 'pom.xml'))),
   venv: folderOf('venv', readFileSync(join(TOOLS, 'requirements.txt'))),
-  gobin: folderOf('gobin', GO_PACKAGE),
-  gomod: folderOf('gomod', readFileSync(join(TOOLS, 'go.sum'))),
+  go: folderOf('go', GO_PACKAGE + readFileSync(join(TOOLS, 'go.sum'))),
 };
 
 function folderOf(name: string, pin: string | Buffer): string {
@@ -51,7 +50,7 @@ function folderOf(name: string, pin: string | Buffer): string {
 
 export const GENERATOR_JAR = join(FOLDERS.jars, 'openapi-generator-cli-7.25.0.jar');
 export const CLASS_PATH = join(FOLDERS.jars, 'libraries', '*');
-export const OAPI_CODEGEN = join(FOLDERS.gobin, 'oapi-codegen');
+export const OAPI_CODEGEN = join(FOLDERS.go, 'oapi-codegen');
 export const PYTHON = join(FOLDERS.venv, 'bin/python');
 export const OPENAPI_PYTHON_CLIENT = join(FOLDERS.venv, 'bin/openapi-python-client');
 export const SCHEMATHESIS = join(FOLDERS.venv, 'bin/schemathesis');
@@ -127,22 +126,16 @@ const python: Tool = {
   },
 };
 
-const oapiCodegen: Tool = {
-  name: 'oapi-codegen',
-  folder: FOLDERS.gobin,
-  absent: ABSENT.go,
-  download: () => run('go', ['install', GO_PACKAGE], { env: { GOBIN: FOLDERS.gobin } }),
-};
-
-const goModules: Tool = {
-  name: 'the Go modules of the clients',
-  folder: FOLDERS.gomod,
+const go: Tool = {
+  name: 'oapi-codegen and the Go modules of the clients',
+  folder: FOLDERS.go,
   absent: ABSENT.go,
   async download() {
+    await run('go', ['install', GO_PACKAGE], { env: { GOBIN: FOLDERS.go } });
     for (const name of ['go.mod', 'go.sum']) {
-      copyFileSync(join(TOOLS, name), join(FOLDERS.gomod, name));
+      copyFileSync(join(TOOLS, name), join(FOLDERS.go, name));
     }
-    await run('go', ['mod', 'download'], { cwd: FOLDERS.gomod });
+    await run('go', ['mod', 'download'], { cwd: FOLDERS.go });
   },
 };
 
@@ -153,8 +146,7 @@ const FAULTS: Readonly<Record<string, string>> = JSON.parse(process.env.CLIENTS_
 export const MISSING = {
   generator: missing(generator),
   python: missing(python),
-  oapiCodegen: missing(oapiCodegen),
-  goModules: missing(goModules),
+  go: missing(go),
 } as const;
 
 function missing({ name, folder, absent }: Tool): string | false {
@@ -165,8 +157,7 @@ function missing({ name, folder, absent }: Tool): string | false {
 
 /** Installs the tools that are not in the cache. `MISSING` has the reason of each failure. */
 export async function install(): Promise<void> {
-  const tools = [generator, python, oapiCodegen, goModules];
-  const faults = tools.map(async ({ name, folder, absent, download }) => [
+  const faults = [generator, python, go].map(async ({ name, folder, absent, download }) => [
     name,
     absent ? undefined : await fill(folder, name, download),
   ]);
