@@ -1,7 +1,9 @@
 // Builds the image and starts the Postgres of the contract tests, before the image tests.
 import { join } from 'node:path';
 import { ENGINE, run } from '../../image/unpack.ts';
-import * as postgres from '../support/postgres.ts';
+import { globalSetup as startPostgres } from '../support/postgres.ts';
+
+export { globalTeardown } from '../support/postgres.ts';
 
 const SOURCE = join(import.meta.dirname, '../..');
 const TAG = 'notes-users:test';
@@ -17,9 +19,5 @@ export async function globalSetup(): Promise<void> {
   }
   await run(ENGINE, ['build', '-t', TAG, SOURCE]);
   process.env.TEST_IMAGE = TAG;
-  await postgres.globalSetup();
-}
-
-export async function globalTeardown(): Promise<void> {
-  await postgres.globalTeardown();
+  await startPostgres();
 }
