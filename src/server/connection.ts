@@ -71,7 +71,7 @@ export class Connection implements Holder, Carrier {
   readonly network: Network;
   heldBytes = 0;
   waitingSinceMs: number | undefined;
-  #state: State = 'idle';
+  #state!: State; // only enter() sets it
   #socket: Socket;
   readonly #transport: Socket; // the TCP socket below a TLS socket, or the same
   readonly #context: Context;
@@ -196,7 +196,7 @@ export class Connection implements Holder, Carrier {
    * both with unread bytes would send RST, which can discard the response before the client reads it.
    */
   #linger(): void {
-    const refusal = this.#ending?.refusal;
+    const { refusal } = this.#ending!;
     this.enter('lingering');
     const text = refusal && this.#context.handler.refusal(refusal, this.address);
     this.#socket.end(text ?? '');
@@ -212,8 +212,7 @@ export class Connection implements Holder, Carrier {
     }
     const refusal = new HttpError(statusOfParseError(err), message);
     const reason = refusal.status === 408 ? 'timeout' : 'refused';
-    const latest = this.#waiting.at(-1) ?? this.#current;
-    const req = latest?.req ?? this.#unread;
+    const req = this.#current?.req ?? this.#unread; // Those that wait have no body.
     if (this.#state === 'handshake' && message === undefined) {
       this.close(reason); // a response could not be encrypted
     } else if (req === undefined || req.complete) {

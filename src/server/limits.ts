@@ -74,7 +74,6 @@ export const HTTP_OPTIONS: ServerOptions = {
   requestTimeout: 30_000, // 6.3
   connectionsCheckingInterval: 1_000,
   requireHostHeader: false, // checkMessage() checks it, so that its 400 has the headers of every response
-  joinDuplicateHeaders: false,
   optimizeEmptyRequests: true, // no stream for a request without a body
 };
 

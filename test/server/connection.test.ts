@@ -19,7 +19,8 @@ const nows = mock.method(performance, 'now', () => clock.ms);
 const servers = mock.method(http, 'createServer');
 mock.timers.enable({ apis: ['setInterval'] });
 const { Listener } = await import('../../src/server/listener.ts');
-const { REASONS } = await import('../../src/server/connection.ts');
+const { Connection, REASONS } = await import('../../src/server/connection.ts');
+const { Ledger } = await import('../../src/server/ledger.ts');
 const { Pipeline } = await import('../../src/pipeline.ts');
 const { text } = await import('../../src/http/reply.ts');
 after(() => mock.reset());
@@ -213,6 +214,7 @@ class Client {
       if (isRefusal && isComplete) assert.ok(isLast, 'a refusal is the last');
     });
     if (responses.at(-1)?.isLast) assert.equal(rest, '', 'nothing follows the last response');
+    assert.ok(!this.peer.isCut, 'a response that ends early is reset');
   }
 
   /** Checks that nothing is missing. Call it when all has been sent, processed and taken. */
@@ -229,6 +231,12 @@ class Client {
     if (this.excuses.size > 0) return;
     assert.equal(complete.length, this.#ids.length, 'every request has a response');
     assert.ok(!this.peer.hasFin && !this.peer.destroyed, 'the connection is kept');
+  }
+
+  /** True if all its requests have their responses. */
+  get isAnswered(): boolean {
+    const { responses } = this.#read();
+    return responses.filter(({ isComplete }) => isComplete).length === this.#ids.length;
   }
 
   /** Checks that requests have left no listeners on the socket. */
@@ -342,6 +350,10 @@ async function play({ events, maxConnections, windowBytes }: Run): Promise<void>
   for (const event of events) {
     await actions[event.name]!(clients[event.client % clients.length]!, event);
     for (const client of clients) client.check();
+    const open = clients.filter(({ peer }) => !peer.isClosed);
+    const { states } = listener.usage();
+    const total = Object.values(states).reduce((sum, count) => sum + count, 0);
+    assert.equal(total, open.length, 'each connection is in one state');
   }
 
   // All is sent, taken and answered.
@@ -358,6 +370,7 @@ async function play({ events, maxConnections, windowBytes }: Run): Promise<void>
     assert.equal(heldBytes, open.length * CONNECTION_BYTES, 'idle connections hold nothing else');
   }
   const kept = open.filter(({ excuses }) => excuses.size === 0);
+  assert.ok(states.idle >= kept.length, 'a connection that is kept is idle');
   for (const client of kept) client.sendFin();
   await quiet(clients);
   assert.ok(
@@ -371,9 +384,14 @@ async function play({ events, maxConnections, windowBytes }: Run): Promise<void>
     'lingering ends',
   );
   for (const client of clients) if (!client.peer.destroyed) client.fail('stopped');
+  const answered = clients.filter(({ peer, isAnswered }) => !peer.destroyed && isAnswered);
   listener.destroy();
   await stopped;
   await quiet(clients);
+  assert.ok(
+    answered.every(({ peer }) => !peer.isReset),
+    'only a request is reset',
+  );
 
   const { closed, ...rest } = listener.usage();
   assert.equal(rest.heldBytes, 0, 'charges return to 0');
@@ -399,7 +417,176 @@ async function quiet(clients: readonly Client[]): Promise<void> {
   }
 }
 
+/** Returns what a client gets for its input, exactly, and why its connection ends. `!` is `Connection: close`. */
+async function outcomeOf(
+  input: string,
+  act: (peer: Peer, server: http.Server, usage: () => { heldBytes: number }) => void,
+) {
+  servers.mock.resetCalls();
+  isStopping = false;
+  const limits = { budgetBytes: 1e9, maxConnections: 9, connectionBytes: CONNECTION_BYTES };
+  const timeouts = { idleTimeoutMs: 65_000, unreadTimeoutMs: UNREAD_MS };
+  const listener = new Listener(pipeline, { limits, ...timeouts });
+  const server = servers.mock.calls[0]!.result!;
+  const peer = new Peer('192.0.2.1', ALL);
+  peer.on('error', () => {});
+  server.emit('connection', peer);
+  const client = new Client(peer);
+  peer.send(input);
+  for (let turns = 0; turns < 4; turns++) await turn();
+  act(peer, server, () => listener.usage());
+  await quiet([client]);
+  const { responses } = readResponses(peer.output, peer.hasFin, () => false);
+  clock.ms += LINGER_MS + 1;
+  mock.timers.tick(SWEEP_MS);
+  await quiet([client]);
+  const { closed, heldBytes } = listener.usage();
+  const kept = peer.destroyed ? 0 : CONNECTION_BYTES;
+  assert.equal(heldBytes, kept, 'requests are refunded');
+  const statuses = responses.map(({ status, isLast }) => (isLast ? `${status}!` : status));
+  if (responses.at(-1)?.status === 405) assert.match(peer.output, /\r\nAllow: GET/);
+  const reason = REASONS.find((name) => closed[name] > 0) ?? 'kept';
+  listener.destroy();
+  await quiet([client]);
+  return [...statuses, reason].join(' ');
+}
+
+const requests = (...kinds: readonly string[]) =>
+  kinds.map((name) => `${KINDS[name]!.head}Host: a\r\n\r\n${KINDS[name]!.body ?? ''}`).join('');
+const manyLate = (count: number) => Array<string>(count).fill('late');
+const half = (kind: string) => requests(kind).slice(0, -1);
+const nothing = () => {};
+const fin = (peer: Peer) => peer.sendFin();
+const fail = (code: string) => (peer: Peer, server: http.Server) =>
+  void server.emit('clientError', Object.assign(new Error(), { code }), peer);
+const timeout = fail('ERR_HTTP_REQUEST_TIMEOUT');
+
 describe('connections', () => {
+  for (const [why, input, act, outcome] of [
+    ['a client that keeps its connection', requests('now', 'post'), nothing, '200 200 kept'],
+    ['a client that closes its side', requests('now'), fin, '200 client'],
+    ['a client that closes its side at once', '', fin, 'client'],
+    ['a client that resets', requests('now'), fail('ECONNRESET'), '200 client'],
+    ['a client that resets in a body', half('post'), fail('ECONNRESET'), 'client'],
+    ['input after the last request', requests('close', 'now'), nothing, '200! last'],
+    ['32 requests that wait', requests(...manyLate(33)), nothing, `${'200 '.repeat(33)}kept`],
+    ['33 requests that wait', requests(...manyLate(34)), nothing, `${'200 '.repeat(32)}200! last`],
+    ['a body that waits', requests('late', 'post', 'now'), nothing, '200 last'],
+    ['an upgrade that waits', requests('late', 'upgrade', 'now'), nothing, '200 last'],
+    ['an upgrade', requests('now', 'upgrade'), nothing, '200 200 kept'],
+    ['an upgrade with a body', requests('upgradeBody'), nothing, '200 kept'],
+    ['half the body of an upgrade', half('upgradeBody'), fin, '400! last'],
+    ['input after an upgrade', requests('upgrade', 'now'), nothing, '200! last'],
+    ['a tunnel', requests('connect'), nothing, '405! refused'],
+    ['a tunnel after a request', requests('late', 'connect'), nothing, '200 405! refused'],
+    ['a tunnel after the last request', requests('close', 'connect'), nothing, '200! last'],
+    ['a malformed head', requests('garbage', 'now'), nothing, '400! refused'],
+    [
+      'a control character',
+      'GET /now HTTP/1.1\r\nHost: a\r\nX: \x01\r\n\r\n',
+      nothing,
+      '400! refused',
+    ],
+    ['no Host', 'GET /now HTTP/1.1\r\n\r\n', nothing, '400! last'],
+    ['one after requests', requests('late', 'now', 'garbage'), nothing, '200 200 400! refused'],
+    ['a malformed body', requests('badChunk'), nothing, '400! last'],
+    ['half a head', half('now'), fin, '400! refused'],
+    ['half a body', half('post'), fin, '400! last'],
+    ['a late head', half('now'), timeout, '408! timeout'],
+    ['one after requests', requests('late', 'now') + half('now'), timeout, '200 200 408! timeout'],
+    ['a late body', half('post'), timeout, '408! last'],
+    ['a late body after its response', half('early'), timeout, '405 timeout'],
+    ['half a body after its response', half('early'), fin, '405 refused'],
+    ['a body that is too large', requests('tooLarge'), timeout, '413! last'],
+    ['a response that fails', requests('broken', 'now'), nothing, '200 failed'],
+  ] as const) {
+    test(`2.3 6.3 ${why}: ${outcome.slice(-30)}`, async () =>
+      assert.equal(await outcomeOf(input, act), outcome));
+  }
+
+  /** A connection over TLS, before its handshake. */
+  function accept() {
+    const [tcp, tls] = [new Peer('192.0.2.1', 0), new Peer('192.0.2.1', 0)];
+    const limits = { budgetBytes: 1e9, maxConnections: 9, connectionBytes: CONNECTION_BYTES };
+    const ledger = new Ledger<InstanceType<typeof Connection>>(limits, () => clock.ms);
+    const closed = Object.fromEntries(REASONS.map((reason) => [reason, 0])) as Record<
+      Reason,
+      number
+    >;
+    const context = {
+      handler: pipeline,
+      ledger,
+      now: () => clock.ms,
+      unreadTimeoutMs: UNREAD_MS,
+      closed,
+    };
+    const connection = new Connection(tcp, '192.0.2.1', true, context);
+    ledger.add(connection);
+    connection.charge(CONNECTION_BYTES);
+    const reasons = () => REASONS.filter((reason) => closed[reason] > 0);
+    return { tcp, tls, connection, ledger, reasons };
+  }
+
+  test('6.17 a request is charged with 16 KiB and its head until its response', async () => {
+    const input = requests('late');
+    let heldBytes = 0;
+    await outcomeOf(input, (_peer, _server, usage) => {
+      ({ heldBytes } = usage());
+    });
+    assert.equal(heldBytes, CONNECTION_BYTES + 16 * 1024 + input.length);
+  });
+
+  test('6.13 a handshake that fails gets no response, and a request without TLS gets one', () => {
+    const err = Object.assign(new Error(), { code: 'HPE_INVALID_METHOD' });
+    const [silent, told] = [accept(), accept()];
+    silent.connection.reject(err);
+    assert.deepEqual([silent.reasons(), silent.tcp.destroyed], [['refused'], true]);
+    told.connection.reject(err, 'Use https.');
+    assert.equal(told.connection.state, 'lingering');
+  });
+
+  for (const [state, limitMs, reason] of [
+    ['sending', UNREAD_MS, 'unread'],
+    ['lingering', LINGER_MS, 'client'],
+  ] as const) {
+    test(`6.3 2.13 a connection may be ${state} for exactly its limit`, () => {
+      const { connection, reasons } = accept();
+      for (const other of ['idle', 'receiving', 'working'] as const) {
+        connection.enter(other);
+        clock.ms += 1e9;
+        connection.sweep();
+        assert.equal(connection.state, other);
+      }
+      assert.equal(connection.waitingSinceMs, undefined); // The client waits for us.
+      connection.enter(state);
+      clock.ms += limitMs;
+      connection.sweep();
+      assert.deepEqual([connection.state, reasons()], [state, []]);
+      clock.ms++;
+      connection.sweep();
+      assert.deepEqual([connection.state, reasons()], ['closed', [reason]]);
+      connection.enter('idle');
+      assert.equal(connection.state, 'closed');
+    });
+  }
+
+  test('6.3 a client may send 64 KiB of TLS records without data between two sweeps', () => {
+    const { tcp, tls, connection, ledger, reasons } = accept();
+    tcp.bytesRead = 100_000; // by the handshake
+    assert.deepEqual([connection.state, ledger.heldBytes], ['handshake', 2 * CONNECTION_BYTES]);
+    connection.secure(tls);
+    assert.deepEqual([connection.state, ledger.heldBytes], ['idle', CONNECTION_BYTES]);
+    for (const dataBytes of [0, 0, 1000]) {
+      tls.bytesRead += dataBytes;
+      tcp.bytesRead += 32 * dataBytes + 65_536;
+      connection.sweep();
+    }
+    assert.deepEqual(reasons(), []);
+    tcp.bytesRead += 65_537;
+    connection.sweep();
+    assert.deepEqual([reasons(), ledger.heldBytes, tls.destroyed], [['records'], 0, true]);
+  });
+
   test('2.3 2.11 6.3 answer in order, end for a named reason, and leave nothing behind', async () => {
     let events = 0;
     const property = fc.asyncProperty(run, async (given) => {

@@ -1,7 +1,7 @@
 // The limits that follow from the memory of the process.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { adminLimits, apiLimits } from '../../src/server/limits.ts';
+import { adminLimits, apiLimits, TLS_OPTIONS } from '../../src/server/limits.ts';
 
 const MEBIBYTE = 1024 * 1024;
 const MACHINE = 16 * 1024; // MiB
@@ -36,6 +36,15 @@ test('6.3 a connection over TLS costs more, and the admin listener has slots of 
   const [plain, tls] = [false, true].map((isTls) => apiLimits({ ...ANY, maxFiles: 1 }, isTls));
   assert.ok(tls!.connectionBytes > plain!.connectionBytes);
   assert.equal(adminLimits.maxConnections, 64);
+  assert.equal(adminLimits.budgetBytes, 4 * MEBIBYTE);
+});
+
+test('2.16 http/1.1 is chosen before http/1.0, and nothing else (ALPN)', () => {
+  const choose = (...protocols: string[]) =>
+    TLS_OPTIONS.ALPNCallback!({ servername: '', protocols });
+  assert.equal(choose('h2', 'http/1.0', 'http/1.1'), 'http/1.1');
+  assert.equal(choose('http/1.0'), 'http/1.0');
+  assert.equal(choose('h2'), undefined);
 });
 
 test('6.3 connections leave descriptors to the rest of the process', () => {

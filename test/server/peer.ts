@@ -10,6 +10,8 @@ export class Peer extends Socket {
   output = ''; // what the client has received
   hasFin = false; // The client has received the end of the server's side.
   isClosed = false;
+  isReset = false;
+  isCut = false; // The server has closed it with a response that the client takes for complete or late.
   windowBytes: number; // that the client takes at once
   #unread: { text: string; done: Callback }[] = []; // written, and not yet taken
 
@@ -49,6 +51,7 @@ export class Peer extends Socket {
   }
 
   override resetAndDestroy(): this {
+    this.isReset = true;
     return this.destroy();
   }
 
@@ -75,7 +78,9 @@ export class Peer extends Socket {
   }
 
   override _destroy(error: Error | null, done: Callback): void {
-    for (const write of this.#unread.splice(0)) write.done();
+    const unread = this.#unread.splice(0);
+    this.isCut = unread.length > 0 && !this.isReset && !this.writableEnded && error === null;
+    for (const write of unread) write.done();
     super._destroy(error, done);
   }
 }
