@@ -77,6 +77,7 @@ export class Connection implements Holder, Carrier {
   readonly #context: Context;
   #current: Exchange | undefined; // the request in progress
   readonly #waiting: Exchange[] = []; // requests that wait for the current one
+  #leaving: Exchange | undefined; // the request before it, while the socket has a part of its response
   #unread: IncomingMessage | undefined; // a request that got its response before its body had arrived
   #requestBytes = 0; // of all requests, as clients write them, without the framing of chunks
   #ending: Ending | undefined; // set once no further request is accepted
@@ -129,8 +130,7 @@ export class Connection implements Holder, Carrier {
 
   /** Processes a request whose head has been read, or queues it behind the current one. */
   receive(req: IncomingMessage, res: ServerResponse): void {
-    const before = this.#current;
-    if (before?.isWritten && this.isLatest) this.#finish(before);
+    this.#overtake();
     const exchange = new Exchange(this, req, res);
     // Node keeps a request that gets no response until the connection closes, so it stays charged.
     exchange.hold(REQUEST_BYTES + exchange.headBytes);
@@ -148,6 +148,18 @@ export class Connection implements Holder, Carrier {
     }
   }
 
+  /**
+   * Ends the current request if its response is complete, before node reports that the socket has it all. Over TLS
+   * that can come after the client's next request.
+   */
+  #overtake(): void {
+    const before = this.#current;
+    if (!before?.res.writableEnded || !this.isLatest || this.#leaving || this.#ending) return;
+    this.#leaving = before;
+    this.#proceed(before);
+    if (before.isWritten) this.#finish(before);
+  }
+
   #begin(exchange: Exchange): void {
     const { handler, now } = this.#context;
     this.#current = exchange;
@@ -159,8 +171,15 @@ export class Connection implements Holder, Carrier {
 
   /** The socket has the whole response. */
   #finish(exchange: Exchange): void {
-    if (exchange !== this.#current) return;
+    const isLeaving = exchange === this.#leaving;
+    if (!isLeaving && exchange !== this.#current) return;
     this.refund(exchange.heldBytes);
+    if (isLeaving) this.#leaving = undefined;
+    else this.#proceed(exchange);
+  }
+
+  /** The current request has its response. Begins the next one, or waits for it. */
+  #proceed(exchange: Exchange): void {
     this.#unread = exchange.req.complete ? undefined : exchange.req;
     this.#current = undefined;
     const next = this.#waiting.shift();
@@ -287,6 +306,7 @@ export class Connection implements Holder, Carrier {
     this.#context.ledger.remove(this);
     this.#waiting.length = 0;
     this.#current = undefined;
+    this.#leaving = undefined;
   }
 }
 

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { before, describe, test } from 'node:test';
 import { assertRefusal, GET, items, open, outcomes, request } from '../support/bytes.ts';
+import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { exchange, responsesIn, send, statusesOf } from '../support/client.ts';
 import { newDatabase, type Program, start } from '../support/program.ts';
 import { execute, lockWrites } from '../support/service.ts';
@@ -116,6 +117,23 @@ describe('2 every response', { timeout: 300_000 }, () => {
       '200 close',
     ]);
     assert.equal((await send(`${program.url}/users?email=late@example.com`)).body, '[]');
+  });
+
+  // Over TLS, node reports that a response has been written after the client has it.
+  test('2.11 over TLS, a request with a body that follows a response is served', {
+    skip: NO_OPENSSL,
+  }, async () => {
+    await using own = await start(certificate());
+    await using client = await open(own.url, {}, true);
+    let served = 0;
+    const ask = async () => {
+      for (; served < 100; served++) {
+        const response = await client.ask(post(`tls${served}@example.com`));
+        assert.deepEqual(outcomes([response]), ['201 keep-alive']);
+      }
+    };
+    await Promise.race([ask(), client.closed]);
+    assert.equal(served, 100);
   });
 
   // Tokens and documents: access.test.ts and docs.test.ts.
