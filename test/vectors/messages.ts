@@ -117,6 +117,7 @@ const SMUGGLED: readonly Refused[] = [
   ].map((chunks): Refused => {
     return [post(CHUNKED, chunks + HIDDEN), 400, `the chunks ${JSON.stringify(chunks)}`];
   }),
+  [post(CHUNKED, `1;${'x'.repeat(20_000)}\r\n`), 413, 'a chunk extension over 16 KiB'],
   [post('Content-Length: 9007199254740992'), 413, 'a Content-Length of 2^53'],
   [post(CHUNKED).replace('HTTP/1.1', 'HTTP/1.0'), 400, 'chunks in HTTP/1.0'],
 ];
