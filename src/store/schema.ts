@@ -77,11 +77,11 @@ const BEGIN = `
 const FIND_RECORD = `
   select count(*) filter (where ours) as count, quote_ident(current_user) as role,
     coalesce(string_agg(quote_ident(nspname), ', ') filter (where ours), quote_ident(current_schema())) as schema,
-    max(quote_ident(pg_get_userbyid(relowner))) filter (where ours) as owner,
+    max(quote_ident(rolname)) filter (where ours) as owner, bool_or(rolsuper) filter (where ours) as "isSuperuser",
     coalesce(bool_or(relname = 'users' and nspname = current_schema()), false) as "isTaken"
   from (
     select *, relname = 'notes_users_schema' and relkind = 'r' as ours
-    from pg_class join pg_namespace n on n.oid = relnamespace
+    from pg_class join pg_namespace n on n.oid = relnamespace join pg_roles r on r.oid = relowner
     where relname in ('notes_users_schema', 'users') and relpersistence <> 't'
     order by nspname
   ) c`;
@@ -111,7 +111,7 @@ export async function migratePostgres(sql: Sql, prolong: () => void, info: Store
 async function inspect(sql: Sql) {
   const all = migrations('postgres');
   const [place] = await sql.unsafe(FIND_RECORD);
-  const { count, role, owner, isTaken } = place!;
+  const { count, role, owner, isSuperuser, isTaken } = place!;
   const schema: string | null = place!.schema;
   const own = `create schema ${role} authorization ${role}`;
   if (schema === null) throw new StoreUnavailable(`no schema for tables; ${ADVICE}: ${own}`);
@@ -125,8 +125,17 @@ async function inspect(sql: Sql) {
       `the schema ${schema} has a table users that this service did not create; nothing was changed. Use another database, or give the role a schema: ${own}`,
     );
   }
-  const grant = `grant ${count === 0 ? `create on schema ${schema}` : owner} to ${role}`;
-  if (count === 0) return { schema, grant, lacking: all, hasRowSecurity: false };
+  if (count === 0) {
+    const grant = `grant create on schema ${schema} to ${role}`;
+    return { schema, grant, lacking: all, hasRowSecurity: false };
+  }
+  // A member of a superuser's role is one. A dump that a superuser restores can make tables of its own.
+  const tables = ['notes_users_schema', 'users'].map(
+    (name) => `alter table ${schema}.${name} owner to ${role}`,
+  );
+  const grant = isSuperuser
+    ? [`grant usage, create on schema ${schema} to ${role}`, ...tables].join('; ')
+    : `grant ${owner} to ${role}`;
   const record = `
     select max(version) as version, max(oldest_service) as "oldestService",
       row_security_active(to_regclass($1)) as "hasRowSecurity",
