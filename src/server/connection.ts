@@ -77,7 +77,7 @@ export class Connection implements Holder, Carrier {
   readonly #context: Context;
   #current: Exchange | undefined; // the request in progress
   readonly #waiting: Exchange[] = []; // requests that wait for the current one
-  #leaving: Exchange | undefined; // the request before it, while the socket has a part of its response
+  #leaving: Exchange | undefined; // the request before it, until the socket has written its response
   #unread: IncomingMessage | undefined; // a request that got its response before its body had arrived
   #requestBytes = 0; // of all requests, as clients write them, without the framing of chunks
   #ending: Ending | undefined; // set once no further request is accepted
@@ -149,8 +149,8 @@ export class Connection implements Holder, Carrier {
   }
 
   /**
-   * Ends the current request if its response is complete, before node reports that the socket has it all. Over TLS
-   * that can come after the client's next request.
+   * Ends the current request if its response is complete. Node reports that the socket has written it later: over TLS,
+   * often after the client's next request has arrived. Only one response at a time is overtaken.
    */
   #overtake(): void {
     const before = this.#current;

@@ -43,7 +43,7 @@ interface Keys {
 }
 
 /** The ids and emails of the writes that run. */
-export type RunningKeys = Set<Keys[keyof Keys]>;
+export type RunningKeys = Set<number | string | undefined>; // never has undefined
 
 /** A batch has no id twice, and no key of another one that runs (5.6). */
 interface Writes<Item> {
@@ -269,10 +269,8 @@ export class Queue<Session, Item, Result> {
 
 /** Fails the calls that expire by `now`; returns the others. */
 function failExpired<T extends Call>(calls: readonly T[], now: number, cause: unknown): T[] {
-  fail(
-    calls.filter(({ expires }) => expires <= now),
-    cause,
-  );
+  const expired = calls.filter(({ expires }) => expires <= now);
+  fail(expired, cause);
   return calls.filter(({ expires }) => expires > now);
 }
 

@@ -129,7 +129,7 @@ async function inspect(sql: Sql) {
     const grant = `grant create on schema ${schema} to ${role}`;
     return { schema, grant, lacking: all, hasRowSecurity: false };
   }
-  // A member of a superuser's role is one. A dump that a superuser restores can make tables of its own.
+  // A member of a superuser's role can become one. Tables that a superuser restored can be the superuser's.
   const tables = ['notes_users_schema', 'users'].map(
     (name) => `alter table ${schema}.${name} owner to ${role}`,
   );
