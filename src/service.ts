@@ -12,12 +12,13 @@ import { adminHandler } from './ops/admin.ts';
 import type { Log } from './ops/log.ts';
 import { Metrics, maxFiles } from './ops/metrics.ts';
 import { Pipeline } from './pipeline.ts';
+import type { Services } from './route.ts';
 import { routes } from './routes.ts';
-import { adminLimits, apiLimits } from './server/limits.ts';
+import { adminLimits, apiLimits, type ProcessLimits } from './server/limits.ts';
 import { type KeyPair, Listener } from './server/listener.ts';
-import { openStore } from './store/index.ts';
+import { openStore, type StoreOptions } from './store/index.ts';
 import { describe } from './store/url.ts';
-import { StoreUnavailable } from './user.ts';
+import { StoreUnavailable, type UserStore } from './user.ts';
 
 // A client that reads nothing of a response for this long plus DATABASE_TIMEOUT_MS is disconnected. While
 // its request waits for the store, there is nothing to read.
@@ -26,6 +27,7 @@ const STOP_GRACE_MS = 500; // how long an idle connection may still send a reque
 
 export type Service = Awaited<ReturnType<typeof startService>>;
 type OnFatal = (err: Error) => void; // called if the service can never use its database
+type Login = { readonly user: string; readonly password: string };
 
 /**
  * Starts a service, independent of any other in this process (9.3).
@@ -40,52 +42,23 @@ export function startService(config: Config, log: Log, onFatal: OnFatal) {
 }
 
 async function open(config: Config, log: Log, onFatal: OnFatal, resources: AsyncDisposableStack) {
-  const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL, DATABASE_TIMEOUT_MS } = config;
-  const { AUTH_USER: user, AUTH_PASSWORD: password = randomText(15), AUTH_NAME: name } = config;
-  const { SIGNING_SECRET = randomText(32), VERIFY_ONLY_SECRET, SIGNING_SECRET_PREVIOUS } = config;
-  const keys = [SIGNING_SECRET, VERIFY_ONLY_SECRET, SIGNING_SECRET_PREVIOUS];
-  const secrets = keys.filter((key) => key !== undefined);
+  const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL } = config;
+  const credential = { user: config.AUTH_USER, password: config.AUTH_PASSWORD ?? randomText(15) };
   const tls = readTls(config);
-  let notAfterMs: number | undefined; // of the certificate
-  const checkValidity = ({ cert }: KeyPair) => {
-    const { validFromDate, validToDate } = new X509Certificate(cert);
-    notAfterMs = validToDate.getTime();
-    if (unixMs() >= validFromDate.getTime() && unixMs() <= notAfterMs) return;
-    const fields = { from: validFromDate.toISOString(), to: validToDate.toISOString() };
-    log.error('TLS certificate is not valid now; replace it and send SIGHUP', fields);
-  };
-  if (tls) checkValidity(tls);
-  const opened = await openStore(DATABASE_URL, {
-    poolSize: config.DATABASE_POOL_SIZE,
-    timeoutMs: DATABASE_TIMEOUT_MS,
-    now,
-    onUnavailable: (cause) => log.error('store unavailable', { cause: causeOf(cause) }),
-    onAvailable: () => log.info('store available'),
-    info: log.info,
-    debug: log.debug,
-    onFatal,
-  });
+  let notAfterMs = tls && checkValidity(tls, log);
+  const opened = await openStore(DATABASE_URL, storeOptions(config, log, onFatal));
   resources.defer(() => opened.close());
   // Without an admin listener nobody can read the metrics.
   const metrics =
     ADMIN_PORT === undefined ? undefined : new Metrics(routes, DATABASE_URL.engine, opened);
   resources.defer(() => metrics?.close());
-  const store = metrics?.measure(opened, DATABASE_TIMEOUT_MS, now) ?? opened;
+  const store = metrics?.measure(opened, config.DATABASE_TIMEOUT_MS, now) ?? opened;
 
   let stopping: Promise<boolean> | undefined;
   const isStopping = () => stopping !== undefined;
   const pipeline = new Pipeline({
     routes,
-    services: {
-      store,
-      note: JSON.stringify({ title: config.NOTE_TITLE, contents: config.NOTE_CONTENTS }),
-      ...readDocuments(),
-      credential: new Credential({ user, password, name }),
-      tokens: new Tokens({ id: user, name }, secrets, () => unixMs() / 1000),
-      limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, now),
-      protectUsers: config.PROTECT_USERS,
-      trustProxy: config.TRUST_PROXY,
-    },
+    services: servicesOf(config, credential, store),
     bodyLimitBytes: config.BODY_LIMIT_BYTES,
     corsOrigin: config.CORS_ORIGIN,
     isStopping,
@@ -99,25 +72,20 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
       log.error('request failed', { requestId, traceId, cause: causeOf(fault) }); // 2.9
     },
   });
-  const resourceLimits = {
-    settingBytes: config.MEMORY_LIMIT_BYTES,
-    groupBytes: process.constrainedMemory(),
-    machineBytes: totalmem(),
-    heapLimitBytes: getHeapStatistics().heap_size_limit,
-    maxFiles: maxFiles() ?? Number.POSITIVE_INFINITY,
-  };
-  const limits = apiLimits(resourceLimits, !!tls);
   const timeouts = {
     idleTimeoutMs: config.IDLE_TIMEOUT_MS,
-    unreadTimeoutMs: UNREAD_TIMEOUT_MS + DATABASE_TIMEOUT_MS, // 6.3
+    unreadTimeoutMs: UNREAD_TIMEOUT_MS + config.DATABASE_TIMEOUT_MS, // 6.3
   };
   const onRoomMade = (count: number) => {
     if (count > 0) log.error('connections closed to make room', { count });
     else log.info('connections have room');
   };
   const destroy = (listener: Listener) => listener.destroy();
-  const apiOptions = { limits, ...timeouts, tls, onRoomMade };
-  const api = resources.adopt(new Listener(pipeline, apiOptions), destroy);
+  const limits = apiLimits(processLimits(config), !!tls);
+  const api = resources.adopt(
+    new Listener(pipeline, { limits, ...timeouts, tls, onRoomMade }),
+    destroy,
+  );
 
   const finish = async (graceMs: number) => {
     log.info('stopping');
@@ -147,7 +115,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
       if (pair === undefined) return; // 6.9
       api.reloadTls(pair);
       log.info('TLS certificate reloaded');
-      checkValidity(pair);
+      notAfterMs = checkValidity(pair, log);
     } catch (err) {
       log.error('TLS certificate not reloaded', { cause: (err as Error).message });
     }
@@ -163,7 +131,56 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);
   }
   log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });
-  return { url, adminUrl, credential: { user, password }, reloadTls, stop };
+  return { url, adminUrl, credential, reloadTls, stop };
+}
+
+function storeOptions(config: Config, log: Log, onFatal: OnFatal): StoreOptions {
+  return {
+    poolSize: config.DATABASE_POOL_SIZE,
+    timeoutMs: config.DATABASE_TIMEOUT_MS,
+    now,
+    onUnavailable: (cause) => log.error('store unavailable', { cause: causeOf(cause) }),
+    onAvailable: () => log.info('store available'),
+    info: log.info,
+    debug: log.debug,
+    onFatal,
+  };
+}
+
+function servicesOf(config: Config, { user, password }: Login, store: UserStore): Services {
+  const { AUTH_NAME: name, SIGNING_SECRET = randomText(32) } = config;
+  const keys = [SIGNING_SECRET, config.VERIFY_ONLY_SECRET, config.SIGNING_SECRET_PREVIOUS];
+  const secrets = keys.filter((key) => key !== undefined);
+  return {
+    store,
+    note: JSON.stringify({ title: config.NOTE_TITLE, contents: config.NOTE_CONTENTS }),
+    ...readDocuments(),
+    credential: new Credential({ user, password, name }),
+    tokens: new Tokens({ id: user, name }, secrets, () => unixMs() / 1000),
+    limiter: new FailureLimiter(config.AUTH_FAILURES_PER_MINUTE, now),
+    protectUsers: config.PROTECT_USERS,
+    trustProxy: config.TRUST_PROXY,
+  };
+}
+
+function processLimits(config: Config): ProcessLimits {
+  return {
+    settingBytes: config.MEMORY_LIMIT_BYTES,
+    groupBytes: process.constrainedMemory(),
+    machineBytes: totalmem(),
+    heapLimitBytes: getHeapStatistics().heap_size_limit,
+    maxFiles: maxFiles() ?? Number.POSITIVE_INFINITY,
+  };
+}
+
+/** Returns the Unix time at which the certificate expires. Logs an error if it is not valid now. */
+function checkValidity({ cert }: KeyPair, log: Log): number {
+  const { validFromDate, validToDate } = new X509Certificate(cert);
+  if (unixMs() < validFromDate.getTime() || unixMs() > validToDate.getTime()) {
+    const fields = { from: validFromDate.toISOString(), to: validToDate.toISOString() };
+    log.error('TLS certificate is not valid now; replace it and send SIGHUP', fields);
+  }
+  return validToDate.getTime();
 }
 
 function randomText(byteCount: number): string {

@@ -35,7 +35,7 @@ function isValid(sent: Authorization, client: string, auth: AuthServices): boole
 type Authorization = { readonly scheme: string; readonly credentials: string };
 
 /** @returns undefined unless the header is two parts separated by one space */
-export function parseAuthorization(header: string): Authorization | undefined {
+function parseAuthorization(header: string): Authorization | undefined {
   const space = header.indexOf(' ');
   if (space < 1 || space === header.length - 1 || header.includes(' ', space + 1)) return undefined; // 3.6
   return { scheme: header.slice(0, space).toLowerCase(), credentials: header.slice(space + 1) };
@@ -50,7 +50,7 @@ export function unauthorized(challenge: string): HttpError {
 const TOKEN68 = /^[A-Za-z0-9\-._~+/]+=*$/;
 
 /** Returns the last fixed part of a pattern: `users` of `/users/{id}`. */
-export function realmOf(pattern: string): string {
+function realmOf(pattern: string): string {
   return pattern.split('/').findLast((segment) => !segment.startsWith('{'))!; // 3.19
 }
 

@@ -32,7 +32,7 @@ export const SWEEP_MS = 500; // One timer checks all connections of a listener: 
 export const LINGER_MS = 2_000; // A closing connection is read for so long, so its client gets the response.
 
 /** What the process may use. */
-interface Resources {
+export interface ProcessLimits {
   readonly settingBytes: number | undefined; // MEMORY_LIMIT_BYTES
   readonly groupBytes: number; // the control group's limit as node reports it: without one, 0 or more than the machine's
   readonly machineBytes: number;
@@ -45,7 +45,7 @@ interface Resources {
  * together. If V8's limit leaves less than a quarter, as for a setting without a control group, the budget is a
  * quarter (6.17).
  */
-export function apiLimits(may: Resources, isTls: boolean): LedgerLimits {
+export function apiLimits(may: ProcessLimits, isTls: boolean): LedgerLimits {
   const { settingBytes, groupBytes, machineBytes, heapLimitBytes, maxFiles } = may;
   const isConstrained = groupBytes > 0 && groupBytes < machineBytes;
   const unlimitedBytes = Math.min(machineBytes, heapLimitBytes + UNLIMITED_BYTES);

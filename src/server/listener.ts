@@ -18,7 +18,7 @@ export interface KeyPair {
   readonly key: string;
 }
 
-export interface ListenerOptions {
+interface ListenerOptions {
   readonly limits: LedgerLimits;
   readonly idleTimeoutMs: number; // An idle connection closes after it (6.14).
   readonly unreadTimeoutMs: number; // A connection closes if the client reads nothing of a response for it (6.3).
