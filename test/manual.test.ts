@@ -1,5 +1,5 @@
 // Runs the command blocks of docs/operations.md. Those that need a container engine are in
-// test/image/operations.test.ts, those of nginx in test/proxies. Also checks the blocks of
+// test/image/operations.test.ts, those of proxies in test/proxies. Also checks the blocks of
 // docs/high-availability.md that test:ha does not run.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';

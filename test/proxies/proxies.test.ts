@@ -1,7 +1,9 @@
-// A client behind Debian's Varnish and nginx with default settings reads its own writes, and entity
-// tags stay usable (contract 2.17, 8.3; docs/operations.md).
+// Debian's Varnish, nginx and HAProxy in front of the service: a client reads its own writes, entity tags stay
+// usable (contract 2.17, 8.3), and a flood is refused (docs/operations.md).
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { Agent, get, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { HttpResponse } from '../support/client.ts';
@@ -10,6 +12,7 @@ import { newFolder, type Program, start } from '../support/program.ts';
 
 const VARNISH = find('varnishd');
 const NGINX = find('nginx');
+const HAPROXY = find('haproxy');
 
 /** Replaces the contract tests' client, because proxies add headers that openapi.json lacks. */
 async function send(
@@ -88,6 +91,49 @@ test('2.17 a client behind Varnish with its built-in rules reads its own writes'
 
 const MANUAL = readFileSync(new URL('../../docs/operations.md', import.meta.url), 'utf8');
 
+/** Returns the block of the manual that contains the text. */
+function blockWith(text: string): string {
+  const blocks = MANUAL.matchAll(/^```\w+\n(.*?)^```/gms);
+  return [...blocks].map(([, block]) => block!).find((block) => block.includes(text))!;
+}
+
+/** Starts nginx with these blocks of `http`. */
+async function startNginx(blocks: string, backend: string): Promise<Daemon> {
+  const [port, folder] = [await stablePort(), openFolder()];
+  const temp = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
+    .map((name) => `${name}_temp_path ${folder}/${name};`)
+    .join('\n');
+  const file = join(folder, 'nginx.conf');
+  const served = blocks
+    .replace('server {', `server { listen 127.0.0.1:${port};`)
+    .replaceAll('http://127.0.0.1:3000', backend);
+  writeFileSync(
+    file,
+    `daemon off; master_process off; pid ${folder}/pid; error_log stderr;
+    events {}
+    http { access_log off; ${temp} ${served} }`,
+  );
+  return new Daemon(port, NGINX!, ['-e', 'stderr', '-p', folder, '-c', file]).listening();
+}
+
+/** Starts HAProxy with this frontend. */
+async function startHaproxy(frontend: string, backend: string): Promise<Daemon> {
+  const port = await stablePort();
+  const file = join(openFolder(), 'haproxy.cfg');
+  writeFileSync(
+    file,
+    `defaults
+      mode http
+      timeout connect 10s
+      timeout client 60s
+      timeout server 60s
+    ${frontend.replace('bind :80', `bind 127.0.0.1:${port}`)}
+    backend notes-users
+      server a ${new URL(backend).host}\n`,
+  );
+  return new Daemon(port, HAPROXY!, ['-db', '-f', file]).listening();
+}
+
 describe('behind nginx that compresses JSON', {
   skip: NGINX === undefined && 'no nginx is installed',
   timeout: 240_000,
@@ -100,27 +146,6 @@ describe('behind nginx that compresses JSON', {
   });
   after(() => program?.[Symbol.asyncDispose]());
 
-  async function nginx(locations: string): Promise<Daemon> {
-    const [port, folder] = [await stablePort(), openFolder()];
-    const temp = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
-      .map((name) => `${name}_temp_path ${folder}/${name};`)
-      .join('\n');
-    const file = join(folder, 'nginx.conf');
-    writeFileSync(
-      file,
-      `daemon off; master_process off; pid ${folder}/pid; error_log stderr;
-      events {}
-      http {
-        access_log off; ${temp}
-        server {
-          listen 127.0.0.1:${port};
-          ${locations.replaceAll('http://127.0.0.1:3000', program.url)}
-        }
-      }`,
-    );
-    return new Daemon(port, NGINX!, ['-e', 'stderr', '-p', folder, '-c', file]).listening();
-  }
-
   /** Reads the user as a browser does, and changes it with the received tag. */
   async function change({ port }: Daemon): Promise<{ tag: string; status: number }> {
     const url = `http://127.0.0.1:${port}/users/1`;
@@ -132,16 +157,16 @@ describe('behind nginx that compresses JSON', {
   }
 
   test('2.17 with gzip for every type a tag becomes weak and fails If-Match', async () => {
-    await using proxy = await nginx(`gzip on; gzip_proxied any; gzip_types *;
-      location / { proxy_pass http://127.0.0.1:3000; }`);
+    const everything = 'gzip on; gzip_proxied any; gzip_types *;';
+    const location = 'location / { proxy_pass http://127.0.0.1:3000; }';
+    await using proxy = await startNginx(`server { ${everything} ${location} }`, program.url);
     const { tag, status } = await change(proxy);
     assert.match(tag, /^W\/"/);
     assert.equal(status, 412);
   });
 
   test('2.17 with the settings of the manual a tag stays strong, and other responses are compressed', async () => {
-    const [, settings] = /```nginx\n(gzip.*?)```/s.exec(MANUAL) ?? [];
-    await using proxy = await nginx(settings!);
+    await using proxy = await startNginx(`server { ${blockWith('gzip on')} }`, program.url);
     const { tag, status } = await change(proxy);
     assert.match(tag, /^"/);
     assert.equal(status, 200);
@@ -155,3 +180,31 @@ describe('behind nginx that compresses JSON', {
     }
   });
 });
+
+for (const { name, path, start: startProxy, block, refused } of [
+  { name: 'nginx', path: NGINX, start: startNginx, block: 'limit_conn', refused: 503 },
+  { name: 'HAProxy', path: HAPROXY, start: startHaproxy, block: 'stick-table', refused: 429 },
+]) {
+  test(`with the limits of the manual, ${name} refuses a flood of one client, and serves the others`, {
+    skip: path === undefined && `no ${name} is installed`,
+    timeout: 240_000,
+  }, async () => {
+    await using program = await start();
+    await using proxy = await startProxy(blockWith(block), program.url);
+    const agent = new Agent({ keepAlive: true, maxSockets: 10 });
+    const flood = Array.from({ length: 1_000 }, () => statusFor('127.0.0.2', proxy.port, agent));
+    const statuses = new Set(await Promise.all(flood));
+    assert.deepEqual([...statuses].sort(), [200, refused]);
+    assert.equal(await statusFor('127.0.0.3', proxy.port), 200);
+    agent.destroy();
+  });
+}
+
+/** Requests the greeting from a client's own address. */
+async function statusFor(localAddress: string, port: number, agent?: Agent): Promise<number> {
+  const req = get({ host: '127.0.0.1', port, localAddress, agent });
+  const [res] = (await once(req, 'response')) as [IncomingMessage];
+  res.resume();
+  await once(res, 'end');
+  return res.statusCode!;
+}
