@@ -23,7 +23,8 @@ export function authenticate(access: Access, exchange: Exchange, auth: AuthServi
   const sent = parseAuthorization(singleHeader(exchange.req, 'authorization') ?? ''); // 3.6
   // 3.13: a request without credentials of this scheme is not a failed check.
   if (sent?.scheme === scheme && isValid(sent, exchange.client, auth)) return;
-  throw unauthorized(challenge(access, realmOf(exchange.route), sent));
+  const [, realm = ''] = exchange.route.split('/', 2); // 3.19
+  throw unauthorized(challenge(access, realm, sent));
 }
 
 function isValid(sent: Authorization, client: string, auth: AuthServices): boolean {
@@ -48,11 +49,6 @@ export function unauthorized(challenge: string): HttpError {
 
 // token68 = 1*( ALPHA / DIGIT / "-" / "." / "_" / "~" / "+" / "/" ) *"="   (RFC 9110 §11.2)
 const TOKEN68 = /^[A-Za-z0-9\-._~+/]+=*$/;
-
-/** Returns the last fixed part of a pattern: `users` of `/users/{id}`. */
-function realmOf(pattern: string): string {
-  return pattern.split('/').findLast((segment) => !segment.startsWith('{'))!; // 3.19
-}
 
 /** Returns the challenge for a request that sent these credentials (RFC 7617 §2, RFC 6750 §3). */
 export function challenge(access: Access, realm: string, sent: Authorization | undefined): string {
