@@ -132,6 +132,11 @@ function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void)
     rest = rest.subarray(slice.length);
     exchange.bytes += slice.length;
     exchange.hold(held);
+    if (rest.length === 0 && pieces === undefined) {
+      // With the last slice, because a client that has it can send its next request at once (2.11).
+      exchange.res.end(slice);
+      return done();
+    }
     const proceed = () => {
       exchange.release(held);
       exchange.connection.enter('sending');

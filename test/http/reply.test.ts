@@ -265,13 +265,13 @@ const CHARGES: readonly (readonly [why: string, reply: () => Reply, fast: string
     [
       'a long one, for what is left of it',
       () => text(200, `${'é'.repeat(7_680)}x`),
-      '+15361 -15361 +1 -1',
+      '+15361 -15361 +1',
       '+15361',
     ],
     [
       'a long static one, for a slice',
       () => ({ ...text(200, ''), body: Buffer.alloc(31 * KIB), isStatic: true }),
-      '+15360 -15360 +15360 -15360 +1024 -1024',
+      '+15360 -15360 +15360 -15360 +1024',
       '+15360',
     ],
     [
