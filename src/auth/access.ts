@@ -37,9 +37,9 @@ type Authorization = { readonly scheme: string; readonly credentials: string };
 
 /** @returns undefined unless the header is two parts separated by one space */
 function parseAuthorization(header: string): Authorization | undefined {
-  const space = header.indexOf(' ');
-  if (space < 1 || space === header.length - 1 || header.includes(' ', space + 1)) return undefined; // 3.6
-  return { scheme: header.slice(0, space).toLowerCase(), credentials: header.slice(space + 1) };
+  const [scheme = '', credentials, excess] = header.split(' ', 3);
+  if (!credentials || excess !== undefined) return undefined; // 3.6
+  return { scheme: scheme.toLowerCase(), credentials };
 }
 
 /** Returns a 401 with a challenge, which RFC 9110 §15.5.2 requires. */

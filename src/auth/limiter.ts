@@ -11,7 +11,7 @@ const MAX_WINDOWS = 10_000;
 export class FailureLimiter {
   readonly #limit: number;
   readonly #now: () => number;
-  readonly #windows = new Map<string, { failures: number; endMs: number }>(); // oldest first
+  readonly #windows = new Map<string | undefined, { failures: number; endMs: number }>(); // oldest first
 
   /** A `limit` of 0 disables it. */
   constructor(limit: number, now: () => number) {
@@ -41,15 +41,16 @@ export class FailureLimiter {
   }
 
   #lockEndMs(key: string | undefined, limit: number): number {
-    const window = key === undefined ? undefined : this.#windows.get(key);
+    const window = this.#windows.get(key);
     return window !== undefined && window.failures >= limit ? window.endMs : 0;
   }
 
   #count(key: string | undefined, limit: number, nowMs: number): void {
     if (key === undefined) return;
     const known = this.#windows.get(key);
-    const failures = known === undefined || known.endMs <= nowMs ? 1 : known.failures + 1;
-    if (known !== undefined && failures > 1 && failures < limit) {
+    const isRunning = known !== undefined && known.endMs > nowMs;
+    const failures = isRunning ? known.failures + 1 : 1;
+    if (isRunning && failures < limit) {
       known.failures = failures;
       return;
     }

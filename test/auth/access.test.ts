@@ -17,13 +17,13 @@ const limiter = new FailureLimiter(0, () => 0);
 const AUTH = { credential, tokens, limiter, protectUsers: false };
 
 /** Returns the status and the last header of the refusal; undefined if the request is let in. */
-function refusal(access: Access, route: string, sent: readonly string[]) {
+function refusal(access: Access, route: string, sent: readonly string[], auth = AUTH) {
   const req = {
     headers: { authorization: sent[0] },
     rawHeaders: sent.flatMap((value) => ['Authorization', value]),
   };
   try {
-    authenticate(access, { req, route, client: '192.0.2.1' } as unknown as Exchange, AUTH);
+    authenticate(access, { req, route, client: '192.0.2.1' } as unknown as Exchange, auth);
     return undefined;
   } catch (err) {
     assert.ok(err instanceof HttpError);
@@ -66,8 +66,27 @@ for (const { access, route, scheme, value, challenge } of [
       test(`3.6 ${JSON.stringify(sent)} is refused, with the challenge alone`, () =>
         assert.equal(refusal(access, route, sent), challenge));
     }
+
+    test('3.6 the scheme is accepted in any case, with the right credentials', () => {
+      for (const name of [scheme, scheme.toUpperCase()]) {
+        assert.equal(refusal(access, route, [`${name} ${value}`]), undefined);
+      }
+    });
   });
 }
+
+test('3.13 only Basic credentials in two parts count as a failed check', () => {
+  for (const [sent, isCounted] of [
+    ...FORMS.map((form) => [form('Basic', 'wrong'), false] as const),
+    [['Bearer wrong'], false],
+    [['Basic wrong'], true],
+  ] as const) {
+    const auth = { ...AUTH, limiter: new FailureLimiter(1, () => 0) };
+    refusal('basic', '/protected', sent, auth);
+    const later = refusal('basic', '/protected', [`Basic ${PAIR}`], auth);
+    assert.equal(later?.startsWith('429'), isCounted || undefined, JSON.stringify(sent));
+  }
+});
 
 describe('the challenge', () => {
   for (const [access, route, sent, challenge] of [

@@ -103,6 +103,17 @@ test('3.13 exactly the 10,000 addresses that failed last keep their locks, in le
   assert.ok(grown < 4 * 2 ** 20, `${grown} bytes`);
 });
 
+test('3.13 a window begins with its first failure, and a limit of 0 is none', () => {
+  const { clock, attempt } = limited(3);
+  for (const pauseMs of [0, MINUTE_MS - 1, 1]) {
+    clock.ms += pauseMs;
+    assert.equal(attempt(false), 'wrong');
+  }
+  assert.equal(attempt(true), 'right');
+  const unlimited = limited(0);
+  for (let i = 0; i < 3; i++) assert.equal(unlimited.attempt(false), 'wrong');
+});
+
 test('3.13 a lock is new in the table, however old its window is', () => {
   const { attempt } = limited(2);
   attempt(false);
