@@ -55,7 +55,7 @@ export class Tokens {
   #read(token: string, nowSeconds: number): number | undefined {
     const [header = '', payload = '', signature, excess] = token.split('.', 4);
     if (signature === undefined || excess !== undefined) return undefined; // 3.7
-    const fields = decodeObject(header);
+    const fields = decode(header);
     // RFC 7515 §4.1.11: `crit` names extensions that must be understood.
     if (fields?.alg !== 'HS256' || Object.hasOwn(fields, 'crit')) return undefined; // 3.7
     // Comparing text rather than bytes rejects a signature in non-canonical base64url (3.7).
@@ -66,7 +66,7 @@ export class Tokens {
       return given.length === expected.length && timingSafeEqual(given, expected); // 3.12
     });
     if (!isSigned) return undefined;
-    const { id, name, exp, nbf } = decodeObject(payload) ?? {};
+    const { id, name, exp, nbf } = decode(payload) ?? {}; // 3.7
     // RFC 7519 §4.1.4 and §4.1.5, without leeway. JSON.parse turns 1e999 into Infinity.
     if (typeof exp !== 'number' || !Number.isFinite(exp) || exp <= nowSeconds) return undefined; // 3.7
     if (nbf !== undefined && (typeof nbf !== 'number' || !(nbf <= nowSeconds))) return undefined; // 3.7
@@ -78,15 +78,13 @@ function sign(input: string, secret: string): string {
   return createHmac('sha256', secret).update(input).digest('base64url');
 }
 
-/** Decodes a JSON object in canonical base64url without padding (RFC 7515 §2). */
-function decodeObject(text: string): Record<string, unknown> | undefined {
+/** Decodes JSON in canonical base64url without padding (RFC 7515 §2). What is not an object has no members. */
+function decode(text: string): Readonly<Record<string, unknown>> | null {
   const bytes = Buffer.from(text, 'base64url');
-  if (bytes.toString('base64url') !== text || !isUtf8(bytes)) return undefined; // 3.7
+  if (bytes.toString('base64url') !== text || !isUtf8(bytes)) return null; // 3.7
   try {
-    const value: unknown = JSON.parse(bytes.toString());
-    const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
-    return isObject ? (value as Record<string, unknown>) : undefined; // 3.7
+    return JSON.parse(bytes.toString());
   } catch {
-    return undefined;
+    return null;
   }
 }
