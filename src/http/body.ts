@@ -52,9 +52,10 @@ export function readBody(
     if (length > limitBytes) return refuse(tooLarge(limitBytes)); // 2.8
     if (accepts.length === 0 || isFinished) return; // 2.15
     const larger = append(buffer, length, chunk, Number(declared ?? limitBytes));
-    exchange.hold(BODY_FACTOR * (larger.length - buffer.length));
-    if (larger !== buffer) free(buffer);
     if (larger !== chunk) free(chunk);
+    if (larger === buffer) return;
+    exchange.hold(BODY_FACTOR * (larger.length - buffer.length));
+    free(buffer);
     buffer = larger;
   });
   const complete = () => {
