@@ -134,6 +134,20 @@ test('res.shouldKeepAlive is false after Connection: close', async () => {
   assert.deepEqual(seen, [true, false]);
 });
 
+test('a response emits socket once the response before it has been written', async () => {
+  const responses: ServerResponse[] = [];
+  using server = await serve((_req, res) => {
+    responses.push(res);
+    if (responses.length === 1) return;
+    assert.equal(res.socket, null);
+    res.once('socket', (socket) => res.end(String(socket === responses[0]!.req.socket)));
+    responses[0]!.end();
+  });
+  const { socket, text } = open(server);
+  socket.write(`${HEAD}\r\n${LAST}`);
+  assert.match(await text(), /\r\n\r\ntrue$/);
+});
+
 test('res.useChunkedEncodingByDefault ends a body without chunks', async () => {
   using server = await serve((_req, res) => {
     Object.assign(res, { useChunkedEncodingByDefault: false });

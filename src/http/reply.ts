@@ -144,7 +144,9 @@ function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void)
     };
     exchange.res.write(slice, () => setImmediate(proceed)); // 4.1
   };
-  writeNext();
+  // While the response before has the socket, node would keep a piece, and drop its callback if the client leaves.
+  if (exchange.res.socket === null && !exchange.hasLeft) exchange.res.once('socket', writeNext);
+  else writeNext();
 }
 
 /**

@@ -289,10 +289,10 @@ export class Connection implements Holder, Carrier {
   close(reason?: Reason): void {
     const hasRequest = this.#current !== undefined;
     const socket = this.#socket;
-    this.onClose(reason);
     // Node 26 keeps the descriptor of a socket that is reset after its end.
     if (hasRequest && socket === this.#transport && !socket.writableEnded) socket.resetAndDestroy();
     else socket.destroy();
+    this.onClose(reason);
     // Node frees the requests and the parser now. By itself, it would first read all other sockets that are
     // readable. Input that is still buffered must not reach the parser: the next connection gets it.
     socket.removeAllListeners('data').removeAllListeners('end').emit('close');
@@ -305,6 +305,7 @@ export class Connection implements Holder, Carrier {
     this.#context.closed[reason]++;
     this.#context.ledger.remove(this);
     this.#waiting.length = 0;
+    this.#current?.res.emit('socket', this.#socket); // It never gets one: stream() waits for it.
     this.#current = undefined;
     this.#leaving = undefined;
   }

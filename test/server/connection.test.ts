@@ -97,6 +97,7 @@ const KINDS: Readonly<Record<string, Kind>> = {
 /** Replies that wait for the test. */
 const late: (() => void)[] = [];
 let isStopping = false;
+let inProgress = 0; // requests that have begun and are not recorded
 const lately = () => new Promise<void>((resolve) => void late.push(resolve));
 const pieces = (hasEnd: boolean) => {
   let next = 0;
@@ -124,8 +125,8 @@ const pipeline = new Pipeline({
   services: { protectUsers: false, trustProxy: 0 } as Services, // No handler uses another.
   ...{ bodyLimitBytes: 1_000, corsOrigin: undefined, now: () => clock.ms },
   isStopping: () => isStopping,
-  begin: () => {},
-  record: () => {},
+  begin: () => void inProgress++,
+  record: () => void inProgress--,
 });
 
 /** A client, with what it has sent and why its connection may end. */
@@ -297,6 +298,7 @@ async function play({ events, maxConnections, windowBytes }: Run): Promise<void>
   const server = servers.mock.calls[0]!.result!;
   const clients: Client[] = [];
   isStopping = false;
+  inProgress = 0;
   let requests = 0;
   let stopped: Promise<void> | undefined;
   const connect = () => {
@@ -393,6 +395,7 @@ async function play({ events, maxConnections, windowBytes }: Run): Promise<void>
     'only a request is reset',
   );
 
+  assert.equal(inProgress, 0, '6.8 7.3 each request is recorded once');
   const { closed, ...rest } = listener.usage();
   assert.equal(rest.heldBytes, 0, 'charges return to 0');
   assert.ok(Object.values(rest.states).every((count) => count === 0));
