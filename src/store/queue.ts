@@ -158,15 +158,15 @@ export class Queue<Session, Item, Result> {
 
   /** Fails the calls that have too little time left to run, and those whose callers have left. */
   expire(now: number): void {
+    for (const line of this.#lines.values()) {
+      const calls = line.calls.filter((call) => !this.#failIfOver(call, now));
+      this.#size -= line.calls.length - calls.length;
+      line.calls = calls;
+    }
     const networks = [...this.#networks];
     this.#networks.clear();
     for (const [network, lines] of networks) {
-      for (const line of lines) {
-        const calls = line.calls.filter((call) => !this.#failIfOver(call, now));
-        this.#size -= line.calls.length - calls.length;
-        line.calls = calls;
-        this.#requeue(network, line);
-      }
+      for (const line of lines) this.#requeue(network, line);
     }
   }
 

@@ -139,6 +139,21 @@ test('4.17 a call whose client has left is not done', async () => {
   assert.deepEqual(outcomes, [left, left]);
 });
 
+test('4.13 deadlines are checked once for each call of a page, whoever calls', () => {
+  const { queue } = queueOf({ pageOf: () => 'page' });
+  let checks = 0;
+  for (let i = 0; i < 300; i++) {
+    void queue.call('page', {
+      network: `${i % 100}`,
+      get hasLeft() {
+        return ++checks < 0;
+      },
+    });
+  }
+  queue.expire(0);
+  assert.deepEqual([checks, queue.size], [300, 300]);
+});
+
 test('4.13 a statement has the earliest deadline of its calls, whichever client is next', async () => {
   const { call, clock, deadlines, runAll } = queueOf();
   // Calls of `a` are left after 500, when it is the turn of `c`.
