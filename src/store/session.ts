@@ -53,6 +53,7 @@ export async function openSession(options: SessionOptions) {
 
 async function open(options: SessionOptions, password: string) {
   const { signal, now } = options;
+  signal.throwIfAborted(); // The pool can close while it pauses.
   const socket = singleUseSocket(options.host);
   const notices: Notice[] = [];
   const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();

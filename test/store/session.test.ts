@@ -180,3 +180,22 @@ test('5.7 a start that takes longer than the connect timeout still reports the c
   while (performance.now() < end);
   await assert.rejects(attempt, { code: 'ECONNREFUSED' });
 });
+
+test('9.4 a pool that is closed before its next attempt connects to nothing', async () => {
+  const attempts: Promise<unknown>[] = [];
+  const { promise: pause, resolve: endPause } = Promise.withResolvers<void>();
+  const openSession: typeof SURROUNDINGS.openSession = (options) => {
+    const attempt = SURROUNDINGS.openSession(options);
+    attempts.push(attempt);
+    return attempt;
+  };
+  const database = parseDatabaseUrl(`postgres://127.0.0.1:${await freePort()}/none`);
+  const surroundings = { ...SURROUNDINGS, openSession, sleep: () => pause };
+  const store = openPostgres(database as PostgresDatabase, QUIET, surroundings);
+  await until(() => attempts.length === 1);
+  await assert.rejects(attempts[0]!, { code: 'ECONNREFUSED' });
+  await store.close();
+  endPause();
+  await until(() => attempts.length === 2);
+  await assert.rejects(attempts[1]!, { name: 'AbortError' });
+});
