@@ -160,7 +160,7 @@ export class Listener {
 
   #closeIdle(): void {
     for (const connection of this.#ledger.holders) {
-      if (connection.state === 'idle') connection.close('stopped');
+      if (['handshake', 'idle'].includes(connection.state)) connection.close('stopped');
     }
   }
 

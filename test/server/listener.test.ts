@@ -193,6 +193,7 @@ test(
     assert.match(String(bytes), /^HTTP\/1\.1 200 /);
     await Promise.all([stopped, once(silent.resume(), 'close')]);
     assert.deepEqual(order, ['responded', 'stopped']);
+    assert.equal(server.usage().closed.stopped, 2); // the silent one not by the timeout of its handshake
   },
 );
 
