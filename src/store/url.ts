@@ -74,8 +74,8 @@ function parsePostgres(url: string) {
   // The driver's SCRAM can't bind to the TLS connection.
   oneOf('channel_binding', ['disable', 'prefer'], parameters.channel_binding ?? 'prefer');
   const seconds = parameters.connect_timeout ?? '0';
-  if (!/^-?[0-9]{1,9}$/.test(seconds)) {
-    throw new Error('connect_timeout invalid; expected an integer, in seconds');
+  if (!/^-?[0-9]{1,6}$/.test(seconds)) {
+    throw new Error('connect_timeout invalid; expected an integer of at most 6 digits, in seconds');
   }
   return {
     engine: 'postgres' as const,

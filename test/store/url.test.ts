@@ -87,6 +87,7 @@ const POSTGRES: Record<string, Meaning> = {
   'postgres:///?channel_binding=prefer': {},
   'postgres:///?connect_timeout=0': {},
   'postgres:///?connect_timeout=10': { connectTimeoutMs: 10_000 },
+  'postgres:///?connect_timeout=999999': { connectTimeoutMs: 999_999_000 }, // fits a timer
   'postgres:///?connect_timeout=-1': { connectTimeoutMs: -1000 },
 };
 const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
@@ -126,7 +127,9 @@ const INVALID: Record<string, readonly string[]> = {
   'channel_binding invalid; expected one of disable, prefer': ['require', 'on'].map(
     (to) => `postgres:///?channel_binding=${to}`,
   ),
-  'connect_timeout invalid': ['10s', 's10', ''].map((to) => `postgres:///?connect_timeout=${to}`),
+  'connect_timeout invalid': ['10s', 's10', '', '1000000'].map(
+    (to) => `postgres:///?connect_timeout=${to}`,
+  ),
   'sslmode invalid': [
     ...['postgres:///?sslmode=on', 'postgres:///?sslmode='],
     ...[
