@@ -56,11 +56,6 @@ export class Exchange {
     return this.req.socket.destroyed;
   }
 
-  /** True once the socket has the whole response. Node reports that as `finish` a moment later. */
-  get isWritten(): boolean {
-    return this.res.writableEnded && this.res.writableLength === 0;
-  }
-
   /** Charges bytes to the connection, until the response has been sent. */
   hold(bytes: number): void {
     this.heldBytes += bytes;

@@ -77,7 +77,6 @@ export class Connection implements Holder, Carrier {
   readonly #context: Context;
   #current: Exchange | undefined; // the request in progress
   readonly #waiting: Exchange[] = []; // requests that wait for the current one
-  #leaving: Exchange | undefined; // the request before it, until the socket has written its response
   #unread: IncomingMessage | undefined; // a request that got its response before its body had arrived
   #requestBytes = 0; // of all requests, as clients write them, without the framing of chunks
   #ending: Ending | undefined; // set once no further request is accepted
@@ -149,15 +148,13 @@ export class Connection implements Holder, Carrier {
   }
 
   /**
-   * Ends the current request if its response is complete. Node reports that the socket has written it later: over TLS,
-   * often after the client's next request has arrived. Only one response at a time is overtaken.
+   * Ends the current request if its response is complete. Node reports `finish` later: over TLS, often after the
+   * client's next request has arrived. The response must have the socket, so only one at a time is overtaken.
    */
   #overtake(): void {
     const before = this.#current;
-    if (!before?.res.writableEnded || !this.isLatest || this.#leaving || this.#ending) return;
-    this.#leaving = before;
-    this.#proceed(before);
-    if (before.isWritten) this.#finish(before);
+    if (!before?.res.writableEnded || before.res.socket === null) return;
+    if (this.isLatest && this.#ending === undefined) this.#proceed(before);
   }
 
   #begin(exchange: Exchange): void {
@@ -165,17 +162,11 @@ export class Connection implements Holder, Carrier {
     this.#current = exchange;
     this.enter('working');
     exchange.startMs = now();
-    exchange.res.on('finish', () => this.#finish(exchange));
+    exchange.res.on('finish', () => {
+      this.refund(exchange.heldBytes);
+      if (exchange === this.#current) this.#proceed(exchange);
+    });
     handler.handle(exchange);
-  }
-
-  /** The socket has the whole response. */
-  #finish(exchange: Exchange): void {
-    const isLeaving = exchange === this.#leaving;
-    if (!isLeaving && exchange !== this.#current) return;
-    this.refund(exchange.heldBytes);
-    if (isLeaving) this.#leaving = undefined;
-    else this.#proceed(exchange);
   }
 
   /** The current request has its response. Begins the next one, or waits for it. */
@@ -307,7 +298,6 @@ export class Connection implements Holder, Carrier {
     this.#waiting.length = 0;
     this.#current?.res.emit('socket', this.#socket); // It never gets one: stream() waits for it.
     this.#current = undefined;
-    this.#leaving = undefined;
   }
 }
 

@@ -243,7 +243,7 @@ describe('a response', () => {
       assert.deepEqual([requestId, client, route, query], ['', '', '', '']); // The pipeline sets them.
       const isWhole = typeof reply.body === 'string' || bytes.startsWith('HEAD');
       assert.equal(exchange.bytes, isWhole ? body.length : 6);
-      assert.deepEqual([exchange.isWritten, exchange.heldBytes], [true, 0]);
+      assert.deepEqual([exchange.res.writableFinished, exchange.heldBytes], [true, 0]);
     });
   }
 
@@ -295,10 +295,10 @@ describe('6.17 a client is charged for a response', () => {
 
       const late = await respond(request(), reply(), { windowBytes: 0 });
       assert.equal(bytesOf(late.calls), slow);
-      assert.ok(!late.exchange.isWritten);
+      assert.ok(!late.exchange.res.writableFinished);
       late.peer.receive(ALL);
       await late.settle();
-      assert.ok(late.exchange.isWritten);
+      assert.ok(late.exchange.res.writableFinished);
       assert.equal(late.exchange.bytes, exchange.bytes);
       assert.equal(late.calls.filter((call) => call === 'done').length, 1);
     });
