@@ -154,7 +154,7 @@ export class Connection implements Holder, Carrier {
   #overtake(): void {
     const before = this.#current;
     if (!before?.res.writableEnded || before.res.socket === null) return;
-    if (this.isLatest && this.#ending === undefined) this.#proceed(before);
+    if (this.#ending === undefined) this.#proceed(before);
   }
 
   #begin(exchange: Exchange): void {

@@ -474,6 +474,7 @@ describe('connections', () => {
     ['input after the last request', requests('close', 'now'), nothing, '200! last'],
     ['32 requests that wait', requests(...manyLate(33)), nothing, `${'200 '.repeat(33)}kept`],
     ['33 requests that wait', requests(...manyLate(34)), nothing, `${'200 '.repeat(32)}200! last`],
+    ['a body behind two responses', requests('now', 'now', 'post'), nothing, '200 200 last'],
     ['a body that waits', requests('late', 'post', 'now'), nothing, '200 last'],
     ['an upgrade that waits', requests('late', 'upgrade', 'now'), nothing, '200 last'],
     ['an upgrade', requests('now', 'upgrade'), nothing, '200 200 kept'],
