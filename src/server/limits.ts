@@ -45,8 +45,8 @@ export interface ProcessLimits {
  * together. If V8's limit leaves less than a quarter, as for a setting without a control group, the budget is a
  * quarter (6.17).
  */
-export function apiLimits(may: ProcessLimits, isTls: boolean): LedgerLimits {
-  const { settingBytes, groupBytes, machineBytes, heapLimitBytes, maxFiles } = may;
+export function apiLimits(limits: ProcessLimits, isTls: boolean): LedgerLimits {
+  const { settingBytes, groupBytes, machineBytes, heapLimitBytes, maxFiles } = limits;
   const isConstrained = groupBytes > 0 && groupBytes < machineBytes;
   const unlimitedBytes = Math.min(machineBytes, heapLimitBytes + UNLIMITED_BYTES);
   const memory = (settingBytes ?? (isConstrained ? groupBytes : unlimitedBytes)) - OWN_BYTES;
