@@ -14,12 +14,10 @@ import { FIELDS } from '../src/user.ts';
 import {
   COMMON_HEADERS,
   DOCUMENT,
-  fault,
   resolve,
   TRANSPORT_STATUSES,
   UNROUTED_STATUSES,
 } from './support/openapi.ts';
-import * as vectors from './vectors/users.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const PATH = join(ROOT, 'openapi.json');
@@ -67,18 +65,28 @@ describe('the document', () => {
 
   // Without the default: clients that are made from the document would send it with each PATCH.
   test("4.11 its schemas of a user's fields are those that the service validates with", () => {
+    const { User, UserFields, UserChange, ...schemas } = DOCUMENT.components!.schemas!;
     for (const [field, { default: _, ...schema }] of Object.entries(FIELDS)) {
       const name = field.replace(/^./, (letter) => letter.toUpperCase());
-      assert.deepEqual(DOCUMENT.components!.schemas![name], schema);
+      assert.deepEqual(schemas[name], schema);
+      for (const whole of [User, UserFields, UserChange]) {
+        assert.match(String(whole?.properties?.[field]?.$ref), RegExp(`/schemas/${name}$`));
+      }
     }
   });
 
-  test('4.11 it requires what a user always has, and what a new user must have', () => {
-    const { User, UserFields } = DOCUMENT.components!.schemas!;
+  test('4.11 it requires what a user always has, and what a new user must have; others are ignored', () => {
+    const { User, UserFields, UserChange } = DOCUMENT.components!.schemas!;
     const fields = Object.entries(FIELDS);
     const always = fields.filter(([, { type }]) => type === 'string').map(([field]) => field);
     const given = fields.filter(([, schema]) => !('default' in schema)).map(([field]) => field);
-    assert.deepEqual([User!.required, UserFields!.required], [['id', ...always], given]);
+    assert.deepEqual(
+      [User, UserFields, UserChange].map((schema) => schema?.required),
+      [['id', ...always], given, undefined],
+    );
+    for (const { type, additionalProperties } of [UserFields!, UserChange!]) {
+      assert.deepEqual([type, additionalProperties], ['object', undefined]); // 4.12
+    }
   });
 
   test('it has the version of the package', () => {
@@ -109,18 +117,6 @@ describe('generators and viewers', () => {
     }
     for (const name of Object.keys(COMMON_HEADERS)) {
       assert.ok(introduction.toLowerCase().includes(`\`${name}`), name);
-    }
-  });
-
-  test('8.1 patterns have only escapes that every engine accepts', () => {
-    const patterns = Array.from(TEXT.matchAll(/"pattern": (".*")/g), ([, json]) =>
-      JSON.parse(json!),
-    );
-    assert.ok(patterns.length > 5);
-    for (const pattern of patterns) {
-      for (const [sequence] of pattern.matchAll(/\\(?:x[0-9a-f]{2}|.)/g)) {
-        assert.match(sequence, /^\\(?:x[0-9a-f]{2}|[?.])$/, pattern);
-      }
     }
   });
 
@@ -161,31 +157,4 @@ test('redocly lint, with its recommended rules, finds no error and no warning', 
   });
   const { totals } = JSON.parse(text);
   assert.deepEqual(totals, { errors: 0, warnings: 0, ignored: 0 }, text);
-});
-
-test('4.11 the schemas accept and refuse the same fields as the service', () => {
-  const { UserFields, UserChange } = DOCUMENT.components!.schemas!;
-  for (const [field, { accepted, refused }] of Object.entries(vectors.FIELDS)) {
-    const values = Object.entries({ ...accepted, ...refused });
-    // No portable pattern rejects lone surrogates, which JSON.stringify writes as `\udXXX`.
-    for (const [why, value] of values.filter(([, one]) => !/\\ud/.test(JSON.stringify(one)))) {
-      const user = { name: 'Ada', email: 'ada@x', [field]: value };
-      assert.equal(fault(UserFields!, user) === undefined, why in accepted, `${field}: ${why}`);
-      const change = fault(UserChange!, { [field]: value });
-      assert.equal(change === undefined, why in accepted, `${field}: ${why}`);
-    }
-  }
-  for (const body of Object.values(vectors.NOT_OBJECTS).filter(Boolean)) {
-    for (const schema of [UserFields!, UserChange!]) {
-      assert.notEqual(fault(schema, JSON.parse(body)), undefined, body);
-    }
-  }
-  for (const [field, { default: absent }] of Object.entries(vectors.FIELDS)) {
-    const user = { name: 'Ada', email: 'ada@x', [field]: undefined };
-    assert.equal(fault(UserFields!, user) === undefined, absent !== undefined, field);
-  }
-  for (const schema of [UserFields!, UserChange!]) {
-    assert.equal(fault(schema, { name: 'Ada', email: 'ada@x', id: 'x' }), undefined);
-  }
-  assert.equal(fault(UserChange!, {}), undefined);
 });

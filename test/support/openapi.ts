@@ -71,7 +71,7 @@ ajv.addVocabulary(Object.keys(DOCUMENT));
 ajv.addSchema(DOCUMENT, NAME);
 
 /** Returns the reason why the schema refuses a value; undefined if it accepts it. */
-export function fault(schema: JsonObject, value: unknown): string | undefined {
+function fault(schema: JsonObject, value: unknown): string | undefined {
   const validate = ajv.compile(schema);
   return validate(value) ? undefined : ajv.errorsText(validate.errors);
 }
