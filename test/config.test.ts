@@ -33,6 +33,9 @@ test('1.5 an empty value of any variable, and an empty path of its file, count a
     const empty = VARIABLES.map((name) => [name + suffix, '']);
     assert.deepEqual(readConfig(Object.fromEntries(empty)), config);
   }
+  const named = { AUTH_NAME: '', AUTH_NAME_FILE: file('é'), PORT_FILE: file('\n') };
+  const env = { ...named, NOTE_TITLE: 'a', NOTE_TITLE_FILE: '' };
+  assert.deepEqual(readConfig(env), { ...config, AUTH_NAME: 'é', NOTE_TITLE: 'a' });
 });
 
 const INTEGERS: Readonly<Record<string, readonly [min: number, max: number]>> = {
@@ -159,7 +162,7 @@ describe('invalid values', () => {
     }
   });
 
-  test('1.8 files: one line end is removed, and a second is refused', () => {
+  test('1.2, 1.8 files: one line end is removed, and a second is refused unless the value may have it', () => {
     for (const [text, code] of [
       ['correct horse\n\n', 'U+000A'],
       ['correct horse\r\n\r\n', 'U+000D'],
@@ -172,8 +175,9 @@ describe('invalid values', () => {
         'at least 8 characters, without control characters, line ends and byte order marks';
       assert.deepEqual(problems(env), [`AUTH_PASSWORD: contains ${code}; expected ${expected}`]);
     }
-    const env = { AUTH_PASSWORD_FILE: file('correct horse\r\n') };
-    assert.equal(readConfig(env).AUTH_PASSWORD, 'correct horse');
+    const files = { AUTH_PASSWORD_FILE: file('correct horse\r\n'), NOTE_TITLE_FILE: file('a\n\n') };
+    const { AUTH_PASSWORD, NOTE_TITLE } = readConfig(files);
+    assert.deepEqual([AUTH_PASSWORD, NOTE_TITLE], ['correct horse', 'a\n']);
   });
 
   test('1.2, 1.4 a file that is not UTF-8, and one beside the variable itself, are problems', () => {

@@ -5,15 +5,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { basic, raw, send } from '../support/client.ts';
 import { claims, login, token } from '../support/login.ts';
-import {
-  fileOf as file,
-  newFolder,
-  PASSWORD,
-  run,
-  SECRET,
-  start,
-  USER,
-} from '../support/program.ts';
+import { newFolder, PASSWORD, run, SECRET, start, USER } from '../support/program.ts';
 import { HEADER, signed } from '../vectors/tokens.ts';
 
 /** The variables for which `:` and a line end is a wrong value. test/config.test.ts has all kinds of faults. */
@@ -51,27 +43,6 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
     assert.deepEqual(exit, { code: 78, signal: null });
     assert.equal(stdout, '');
     assert.deepEqual(lines.map((line) => line.split(':')[0]).sort(), all.sort());
-  });
-
-  test('1.2, 1.5 one trailing newline of a file is not part of the value, and an empty value counts as unset', async () => {
-    await using program = await start({
-      AUTH_PASSWORD: '',
-      AUTH_PASSWORD_FILE: file('pass word from a file\n'),
-      SIGNING_SECRET: '',
-      SIGNING_SECRET_FILE: file(SECRET),
-      AUTH_NAME_FILE: file('é, as UTF-8'),
-      NOTE_TITLE_FILE: file('one newline stays\n\n'),
-      NOTE_CONTENTS: 'given',
-      NOTE_CONTENTS_FILE: '',
-      BODY_LIMIT_BYTES_FILE: file('\n'),
-      ADMIN_PORT: '',
-      TLS_CERT_FILE: '',
-    });
-    const jwt = await token(program, 'pass word from a file');
-    assert.deepEqual([claims(jwt).name, program.adminUrl], ['é, as UTF-8', '']);
-    const headers = { authorization: `Bearer ${jwt}` };
-    const note = JSON.parse((await send(`${program.url}/notes`, { headers })).body);
-    assert.deepEqual(note, { title: 'one newline stays\n', contents: 'given' });
   });
 
   test('1.1, 1.3 unknown variables are ignored, and TLS_CERT_FILE and TLS_KEY_FILE have no _FILE variant', async () => {
