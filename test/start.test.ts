@@ -9,42 +9,16 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { VARIABLES } from '../src/config.ts';
 import { type Settings, start } from '../src/start.ts';
 import { halfSent } from './support/bytes.ts';
-import { certificate, NO_OPENSSL } from './support/certificate.ts';
 import { send } from './support/client.ts';
 import { collect } from './support/garbage.ts';
 import { newFolder } from './support/program.ts';
 
-/** Every setting except the two of TLS, with a value other than its default. */
-const ALL: Required<Omit<Settings, 'TLS_CERT_FILE' | 'TLS_KEY_FILE'>> = {
-  PORT: 0,
-  HOST: '127.0.0.1',
-  ADMIN_PORT: 0,
-  ADMIN_HOST: '127.0.0.2',
-  DATABASE_URL: 'sqlite::memory:',
-  DATABASE_POOL_SIZE: 1,
-  DATABASE_TIMEOUT_MS: 100,
-  AUTH_USER: 'ann',
-  AUTH_PASSWORD: 'correct horse',
-  AUTH_NAME: 'Ann',
-  SIGNING_SECRET: 'x'.repeat(32),
-  VERIFY_ONLY_SECRET: 'y'.repeat(32),
-  SIGNING_SECRET_PREVIOUS: 'z'.repeat(32),
-  NOTE_TITLE: 'A title',
-  NOTE_CONTENTS: 'Contents',
-  PROTECT_USERS: true,
-  TRUST_PROXY: 1,
-  AUTH_FAILURES_PER_MINUTE: 1,
-  BODY_LIMIT_BYTES: 10,
-  MEMORY_LIMIT_BYTES: 134_217_728,
-  CORS_ORIGIN: '*',
-  IDLE_TIMEOUT_MS: 1000,
-  SHUTDOWN_DELAY_MS: 1,
-  SHUTDOWN_TIMEOUT_MS: 1000,
-};
-
 describe('settings', () => {
-  test('every setting is accepted', async () => {
-    await using service = await start(ALL);
+  test('a setting can be a text, a number or a boolean', async () => {
+    await using service = await start({
+      ...{ AUTH_USER: 'ann', AUTH_PASSWORD: 'correct horse', PROTECT_USERS: true },
+      ...{ ADMIN_PORT: 0, ADMIN_HOST: '127.0.0.2', CORS_ORIGIN: '*' },
+    });
     assert.deepEqual(service.credential, { user: 'ann', password: 'correct horse' });
     assert.equal((await fetch(`${service.url}/users`)).status, 401);
     assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
@@ -65,7 +39,8 @@ describe('settings', () => {
     const cwd = process.cwd();
     process.chdir(folder);
     t.after(() => process.chdir(cwd));
-    const empty = Object.keys(ALL).map((name) => [name, '']);
+    const names = VARIABLES.filter((name) => name !== 'LOG_LEVEL');
+    const empty = names.map((name) => [name, '']);
     await using service = await start(Object.fromEntries(empty));
     assert.match(service.url, /^http:\/\/127\.0\.0\.1:(?!3000$)\d+$/);
     assert.deepEqual(readdirSync(folder), []);
@@ -124,16 +99,6 @@ describe('close', () => {
     const closed = service.close();
     held.finish();
     await held.received(/\r\nHTTP\/1\.1 201 /);
-    await closed;
-  });
-
-  test('close() ends a stalled TLS handshake', { skip: NO_OPENSSL }, async () => {
-    const service = await start(certificate());
-    const { hostname, port } = new URL(service.url);
-    const socket = connect(Number(port), hostname);
-    await once(socket, 'connect');
-    const closed = once(socket.resume(), 'close');
-    await service.close();
     await closed;
   });
 });
