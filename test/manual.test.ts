@@ -3,15 +3,11 @@
 // docs/high-availability.md that test:ha does not run.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import { X509Certificate } from 'node:crypto';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import type { TLSSocket } from 'node:tls';
 import postgres from 'postgres';
 import { databaseUrl, settings } from './ha/page.ts';
-import { open } from './support/bytes.ts';
-import { certificate, NO_OPENSSL } from './support/certificate.ts';
 import { send } from './support/client.ts';
 import { find } from './support/daemon.ts';
 import { block, blocks } from './support/manual.ts';
@@ -71,28 +67,6 @@ describe('the page on high availability', () => {
     assert.equal(text, expected);
   });
 });
-
-test('the manual: new TLS files are in use after the signal', { skip: NO_OPENSSL }, async () => {
-  const [used, fresh] = [certificate(), certificate()];
-  await using program = await start(used);
-  const before = await fingerprint(program.url);
-  for (const name of ['TLS_CERT_FILE', 'TLS_KEY_FILE'] as const) {
-    copyFileSync(fresh[name], used[name]);
-  }
-  // Docker sends the signal to the first process of the container.
-  const docker = `docker() { [ "$*" = "kill --signal HUP notes" ] && kill -HUP ${program.process.pid}; }`;
-  execFileSync('sh', ['-ec', `${docker}\n${block('TLS files', 'docker kill')}`]);
-  await program.logged('TLS certificate reloaded');
-  const after = await fingerprint(program.url);
-  assert.notEqual(after, before);
-  assert.equal(after, new X509Certificate(readFileSync(fresh.TLS_CERT_FILE)).fingerprint256);
-});
-
-/** Returns the fingerprint of the certificate that a new connection gets. */
-async function fingerprint(url: string): Promise<string> {
-  await using client = await open(url, {}, true);
-  return (client.socket as TLSSocket).getPeerCertificate().fingerprint256;
-}
 
 test('the manual: during a rotation of roles the service runs as the first, then either, then only the second', async () => {
   const server = process.env.TEST_DATABASE_URL;
