@@ -88,6 +88,17 @@ test('3.13 only Basic credentials in two parts count as a failed check', () => {
   }
 });
 
+test('4.15 only a protected route needs credentials', () => {
+  const isProtected = { ...AUTH, protectUsers: true };
+  const challenge = '401 Unauthorized WWW-Authenticate Bearer realm="users"';
+  for (const auth of [AUTH, isProtected]) {
+    assert.equal(refusal('none', '/users', [], auth), undefined);
+    const expected = auth.protectUsers ? challenge : undefined;
+    assert.equal(refusal('bearerIfProtected', '/users', [], auth), expected);
+  }
+  assert.equal(refusal('bearerIfProtected', '/users', [`Bearer ${TOKEN}`], isProtected), undefined);
+});
+
 describe('the challenge', () => {
   for (const [access, route, sent, challenge] of [
     ['basic', '/protected', `Basic ${PAIR}x`, BASIC],
