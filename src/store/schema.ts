@@ -129,13 +129,12 @@ async function inspect(sql: Sql) {
     const grant = `grant create on schema ${schema} to ${role}`;
     return { schema, grant, lacking: all, hasRowSecurity: false };
   }
-  // A member of a superuser's role can become one. Tables that a superuser restored can be the superuser's.
+  // Tables that a superuser restored can be the superuser's. A member of that role can become a superuser.
   const tables = ['notes_users_schema', 'users'].map(
     (name) => `alter table ${schema}.${name} owner to ${role}`,
   );
-  const grant = isSuperuser
-    ? [`grant usage, create on schema ${schema} to ${role}`, ...tables].join('; ')
-    : `grant ${owner} to ${role}`;
+  const rights = isSuperuser || owner === role ? tables : [`grant ${owner} to ${role}`];
+  const grant = [`grant usage, create on schema ${schema} to ${role}`, ...rights].join('; ');
   const record = `
     select max(version) as version, max(oldest_service) as "oldestService",
       row_security_active(to_regclass($1)) as "hasRowSecurity",

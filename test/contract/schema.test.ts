@@ -110,8 +110,9 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
     assert.equal((await program.logged('using schema')).schema, schema);
   });
 
-  const OWNED =
-    'grant usage, create on schema public to ROLE; alter table public.notes_users_schema owner to ROLE; alter table public.users owner to ROLE';
+  const ownedBy = (role: string) =>
+    `alter table public.notes_users_schema owner to ${role}; alter table public.users owner to ${role}`;
+  const OWNED = `grant usage, create on schema public to ROLE; ${ownedBy('ROLE')}`;
   const owner = `notes_${process.pid}_owner`;
   for (const [why, prepare, grant] of [
     ['use the tables of a superuser', 'revoke all on schema public from public', OWNED],
@@ -122,17 +123,23 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
     ],
     ['use any schema', 'drop schema public', OWN_SCHEMA],
     ['change users of a superuser', 'grant select on users, notes_users_schema to public', OWNED],
+    // As after `drop schema public cascade; create schema public` and a restore.
     [
-      'use the tables of another role',
-      `create role ${owner}; alter table notes_users_schema owner to ${owner}; alter table users owner to ${owner}`,
-      `grant ${owner} to ROLE`,
+      'use the schema of its tables',
+      `revoke all on schema public from public; ${ownedBy('ROLE')}`,
+      OWNED,
+    ],
+    [
+      'use the schema and tables of another role',
+      `revoke all on schema public from public; create role ${owner}; ${ownedBy(owner)}`,
+      `grant usage, create on schema public to ROLE; grant ${owner} to ROLE`,
     ],
   ] as const) {
     test(`5.3 a role that may not ${why}: the log says what to run, and running it is enough`, async () => {
       const url = await createDatabase();
       if (grant.includes('owner')) await (await serve({ DATABASE_URL: url })).stop();
-      await execute(url, prepare);
       const { role, DATABASE_URL } = await newRole(url);
+      await execute(url, prepare.replaceAll('ROLE', role));
       await using program = await start({ DATABASE_URL });
       const { cause } = await program.logged('store unavailable');
       const [, advice] = /; an administrator of Postgres can run: (.*)$/.exec(String(cause)) ?? [];
