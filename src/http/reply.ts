@@ -158,7 +158,7 @@ function mustEnd(exchange: Exchange, { status, type, body }: Reply): boolean {
   const { req } = exchange;
   // HTTP/1.0 has no chunks: without a length, closing the connection ends the body.
   if (req.httpVersionMinor === 0 && !(isWhole(body) && type)) return true; // 2.4
-  if (status === 413 || status === 408) return true; // 2.8
+  if (status === 413) return true; // 2.8
   // Node drops the bytes that follow an offer to upgrade.
   if (req.headers.upgrade !== undefined && exchange.connection.hasReadMore) return true; // 2.12
   if (req.complete) return false;

@@ -180,7 +180,6 @@ const RESPONSES: readonly (readonly [
   ],
   ...[
     ['2.8 413', 413, 'Payload Too Large', true] as const,
-    ['2.8 408', 408, 'Request Timeout', true] as const,
     ['400', 400, 'Bad Request', false] as const,
   ].map(
     ([why, status, phrase, isLast]) =>
