@@ -88,7 +88,8 @@ export async function backup(path: string, target: string): Promise<void> {
     using db = new sqlite.DatabaseSync(path, { readOnly: true });
     createFile(target, 'wx'); // never over an existing file
     isCreated = true;
-    await sqlite.backup(db, target, { rate: ALL_PAGES });
+    // SQLite takes `:memory:` and `file:` at the start of a name for something else.
+    await sqlite.backup(db, resolve(target), { rate: ALL_PAGES });
     for (const place of [target, dirname(target)]) sync(place);
   } catch (err) {
     if (isCreated) rmSync(target, { force: true });

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { existsSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { newFolder, Program, start } from '../support/program.ts';
+import { newFolder, PROGRAM, Program, start } from '../support/program.ts';
 import { create, execute, list } from '../support/service.ts';
 import { until } from '../support/until.ts';
 
@@ -43,6 +43,18 @@ test('6.19 a copy made while clients write has every user created before, and is
 
   await using restored = await start({ DATABASE_URL: `sqlite:${copy}` });
   assert.equal(JSON.parse(await list(restored)).length, copied.size);
+});
+
+test('6.19 FILE is a file of the current folder, also if SQLite gives its name another meaning', async () => {
+  const folder = newFolder();
+  const DATABASE_URL = `sqlite:${join(folder, 'service.db')}`;
+  await (await start({ DATABASE_URL })).stop();
+  const inFolder = ['/usr/bin/env', '-C', folder, ...PROGRAM];
+  for (const name of ['copy.db', ':memory:', 'file:copy.db', 'file:x?mode=memory']) {
+    await using program = new Program({ DATABASE_URL }, ['--backup', name], inFolder);
+    assert.equal((await program.exited).code, 0, program.stderr);
+    assert.deepEqual(await execute(`sqlite:${join(folder, name)}`, 'select id from users'), []);
+  }
 });
 
 for (const [why, expected, file, url] of [
