@@ -165,7 +165,8 @@ export class Pipeline implements Handler {
   }
 
   #respond(exchange: Exchange, reply: Reply | Promise<Reply>): void {
-    if (reply instanceof Promise) {
+    // Not `instanceof`: libraries such as zone.js replace the global Promise.
+    if ('then' in reply) {
       const respond = (settled: Reply) => this.#respond(exchange, settled);
       reply.then(respond, (err) => this.#fail(exchange, err));
       return;

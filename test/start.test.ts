@@ -81,6 +81,21 @@ test('9.3 ten services run side by side, each with its own users and password', 
   assert.equal(new Set(passwords).size, 10);
 });
 
+test('9.3 every request is served while a library replaces Promise', async (t) => {
+  await using service = await start();
+  const RealPromise = Promise;
+  globalThis.Promise = class extends RealPromise<unknown> {} as PromiseConstructor;
+  t.after(() => {
+    globalThis.Promise = RealPromise;
+  });
+  const create = (_: unknown, i: number) =>
+    send(`${service.url}/users`, { method: 'POST', body: { name: 'x', email: `${i}@x` } });
+  for (const { status } of await Promise.all(Array.from({ length: 600 }, create))) {
+    assert.equal(status, 201);
+  }
+  assert.equal(JSON.parse((await send(`${service.url}/users`)).body).length, 600);
+});
+
 describe('close', () => {
   test('a second close() has no effect, nothing responds any more, and the store is closed', async () => {
     const folder = newFolder();

@@ -117,13 +117,13 @@ function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void)
     if (exchange.hasLeft) return done();
     if (rest.length === 0) {
       const piece = pieces?.next();
-      if (piece instanceof Promise) {
-        piece.then(writeNext, fail);
-        return;
-      }
       if (piece === undefined) {
         exchange.res.end();
         return done();
+      }
+      if ('then' in piece) {
+        piece.then(writeNext, fail);
+        return;
       }
       rest = piece;
     }
