@@ -184,6 +184,8 @@ export function readAdminAddress(env: Environment): { host: string; port: number
   const problems: string[] = [];
   const host = read(env, 'ADMIN_HOST', problems) ?? read(env, 'HOST', problems) ?? '0.0.0.0';
   const number = read(env, 'ADMIN_PORT', problems) ?? 3001;
+  // node:http would connect to port 80.
+  if (number === 0) problems.push('ADMIN_PORT: 0 names no port; expected the one to connect to');
   if (problems.length > 0) throw new Error(problems.join('\n'));
   // "All interfaces" is not an address to connect to.
   return { host: { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host, port: number };

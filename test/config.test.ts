@@ -253,6 +253,11 @@ test('the address of the probes', () => {
   ] as const) {
     assert.deepEqual(readAdminAddress(env), { host, port }, JSON.stringify(env));
   }
-  const message = 'ADMIN_PORT: invalid; expected an integer from 0 to 65535';
-  assert.throws(() => readAdminAddress({ ADMIN_PORT: 'x' }), { message });
+  for (const [ADMIN_PORT, fault] of [
+    ['x', 'invalid; expected an integer from 0 to 65535'],
+    ['0', '0 names no port; expected the one to connect to'],
+  ] as const) {
+    const message = `ADMIN_PORT: ${fault}`;
+    assert.throws(() => readAdminAddress({ ADMIN_PORT }), { message });
+  }
 });
