@@ -10,16 +10,21 @@ import { INCOMPLETE, WRONG } from '../vectors/logins.ts';
 const RIGHT = { id: USER, pw: PASSWORD };
 const post = (url: string, body: object) => send(`${url}/token`, { method: 'POST', body });
 
-test('the right pair gets a token, and its user a greeting', async () => {
+test('the right pair gets a token, and each route its body', async () => {
   await using service = await start({ AUTH_PASSWORD: PASSWORD, AUTH_NAME: 'Ada' });
   const { status, headers, body } = await post(service.url, RIGHT);
   assert.deepEqual([status, headers.get('cache-control')], [200, 'no-store']);
   assert.match(JSON.parse(body).token, /^[\w-]+\.[\w-]+\.[\w-]+$/);
-  const greeting = await send(`${service.url}/protected`, {
-    headers: { authorization: basic(USER, PASSWORD) },
-  });
-  assert.deepEqual([greeting.status, greeting.body], [200, 'Welcome, Ada.\n']);
-  assert.match((await send(service.url)).body, /^Hello/);
+  const bearer = `Bearer ${JSON.parse(body).token}`;
+  for (const [path, authorization, expected] of [
+    ['/', '', /^Hello/],
+    ['/protected', basic(USER, PASSWORD), /^Welcome, Ada\.\n$/],
+    ['/notes', bearer, /^\{"title":"Welcome"/],
+    ['/openapi.json', '', /^\{\s*"openapi"/],
+    ['/docs', '', /^<!doctype html>/i],
+  ] as const) {
+    assert.match((await send(service.url + path, { headers: { authorization } })).body, expected);
+  }
 });
 
 for (const [bodies, later] of [
