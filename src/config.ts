@@ -197,9 +197,11 @@ export function readTls({ TLS_CERT_FILE, TLS_KEY_FILE }: Config): KeyPair | unde
   const pair = { cert: readPem(TLS_CERT_FILE), key: readPem(TLS_KEY_FILE) };
   const chain = 'a PEM certificate chain';
   const certificate = parsePem('TLS_CERT_FILE', chain, () => new X509Certificate(pair.cert));
-  const decrypted = `a PEM private key without a passphrase; to make one: openssl pkey -in ${TLS_KEY_FILE} -out NEW_FILE`;
-  const key = parsePem('TLS_KEY_FILE', decrypted, () => {
-    if (/[ ,]ENCRYPTED/.test(pair.key)) throw new Error(`${TLS_KEY_FILE} is encrypted`);
+  const key = parsePem('TLS_KEY_FILE', 'a PEM private key without a passphrase', () => {
+    const decrypt = `to decrypt it: openssl pkey -in ${TLS_KEY_FILE} -out NEW_FILE`;
+    // RFC 7468 §11, RFC 1421 §4.6.1.1
+    const isEncrypted = /^(?:-----BEGIN |Proc-Type: 4,)ENCRYPTED/m.test(pair.key);
+    if (isEncrypted) throw new Error(`${TLS_KEY_FILE} is encrypted; ${decrypt}`);
     return createPrivateKey(pair.key);
   });
   // node:tls accepts an EC key with an RSA certificate, and then every handshake fails.

@@ -1,6 +1,7 @@
 // Reads a Config from the environment (contract section 1).
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import {
@@ -210,13 +211,24 @@ for (const command of ['pkey', 'ec']) {
     openssl(`${command} -aes256 -passout pass:secret -in ${TLS_KEY_FILE} -out ${encrypted}`);
     const [problem, ...rest] = problems({ TLS_CERT_FILE, TLS_KEY_FILE: encrypted });
     assert.deepEqual(rest, []);
-    const line = /^TLS_KEY_FILE: (.*) is encrypted; expected .*: openssl (.*) NEW_FILE$/;
+    const line =
+      /^TLS_KEY_FILE: (.*) is encrypted; to decrypt it: openssl (.*) NEW_FILE; expected /;
     const [, file, found] = line.exec(problem!)!;
     assert.equal(file, encrypted);
     openssl(`${found} ${decrypted} -passin pass:secret`);
     assert.deepEqual(problems({ TLS_CERT_FILE, TLS_KEY_FILE: decrypted }), []);
   });
 }
+
+test('a file without a key is not called encrypted, whatever its text says', {
+  skip: NO_OPENSSL,
+}, () => {
+  const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
+  const withText = file(`Bag: NOT ENCRYPTED\n${readFileSync(TLS_KEY_FILE, 'utf8')}`);
+  assert.deepEqual(problems({ TLS_CERT_FILE, TLS_KEY_FILE: withText }), []);
+  const [problem] = problems({ TLS_CERT_FILE, TLS_KEY_FILE: TLS_CERT_FILE });
+  assert.match(problem!, /^TLS_KEY_FILE: .*; expected a PEM private key without a passphrase$/);
+});
 
 test('1.7 no message contains a value, a password of a URL or a private key', () => {
   const names = VARIABLES.filter((name) => !/^(TLS_|HOST|ADMIN_HOST|AUTH_NAME|NOTE_)/.test(name));
