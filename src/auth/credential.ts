@@ -5,6 +5,10 @@ import { isAscii, isUtf8 } from 'node:buffer';
 import { timingSafeEqual } from 'node:crypto';
 
 const BLOCK_BYTES = 256; // Buffer sizes are multiples of this, which hides the length of a secret.
+// How much longer than its NFC in UTF-8 a text can be in UTF-16, and in UTF-8: each byte is at most 1.5 characters
+// in NFD. Longer texts are wrong, and the time of normalize() is quadratic: 8,000 accents take 70 ms (node 26).
+const MAX_UTF16_GROWTH = 3;
+const MAX_UTF8_GROWTH = 6;
 
 // Comparing digests would be shorter code, but takes 1.2 µs more for a login, or 3 %.
 export class Secret {
@@ -17,6 +21,11 @@ export class Secret {
     this.#expected = Buffer.alloc(Math.ceil((this.#length + 1) / BLOCK_BYTES) * BLOCK_BYTES);
     this.#expected.write(value);
     this.#given = Buffer.alloc(this.#expected.length);
+  }
+
+  /** True if a text of this length can't be the secret in another form. Its own length stays hidden. */
+  isExceededBy(length: number, growth: number): boolean {
+    return length > growth * this.#expected.length;
   }
 
   equals(given: string): boolean {
@@ -42,14 +51,16 @@ export class Credential {
 
   /** Always compares both, so that the time does not depend on the login (3.12). */
   matches(user: string, password: string): boolean {
-    const isUser = this.#user.equals(user.normalize()); // 3.20
-    const isPassword = this.#password.equals(password.normalize()); // 3.20
+    const isUser = this.#user.equals(inNfc(user, this.#user)); // 3.20
+    const isPassword = this.#password.equals(inNfc(password, this.#password)); // 3.20
     return isUser && isPassword;
   }
 
   /** Compares Basic credentials encoded: a login has no colon, so only one text is right (RFC 7617 §2). */
   matchesBasic(credentials: string): boolean {
-    return this.#basic.equals(credentials) || this.#basic.equals(inNfc(credentials)); // 3.10
+    if (this.#basic.equals(credentials)) return true; // 3.10
+    const isTooLong = this.#basic.isExceededBy(credentials.length, MAX_UTF8_GROWTH);
+    return !isTooLong && this.#basic.equals(base64InNfc(credentials));
   }
 }
 
@@ -57,8 +68,13 @@ function encode(text: string): string {
   return Buffer.from(text.normalize()).toString('base64');
 }
 
+/** Leaves a text as it is that is too long for the secret. */
+function inNfc(text: string, secret: Secret): string {
+  return secret.isExceededBy(text.length, MAX_UTF16_GROWTH) ? text : text.normalize();
+}
+
 /** Leaves anything but canonical base64 of UTF-8 as it is: it equals no credentials. */
-function inNfc(credentials: string): string {
+function base64InNfc(credentials: string): string {
   const bytes = Buffer.from(credentials, 'base64');
   if (isAscii(bytes) || !isUtf8(bytes) || bytes.toString('base64') !== credentials)
     return credentials;

@@ -48,6 +48,13 @@ describe('3.20 every spelling of a pair is right, however it was set', () => {
     ['a:300 K', 'a:300 \u212a'],
     ['a:\u03a9', 'a:\u2126'],
     ['a:\uac01', 'a:\u1100\u1161\u11a8'],
+    // The longest in relation to their NFC, and in two blocks.
+    ...['\u01d5', '\u1f82', 'K', 'e'].flatMap((one) =>
+      [60, 200].map((count) => {
+        const text = one.repeat(count);
+        return [`a:${text}`, `a:${text.normalize('NFD')}`, `a:${text.replaceAll('K', '\u212a')}`];
+      }),
+    ),
     ['a:bb'],
     [':password'],
   ]) {

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import type { IncomingMessage } from 'node:http';
 import { test } from 'node:test';
 import { condition } from '../../src/api/preconditions.ts';
+import { Credential } from '../../src/auth/credential.ts';
 import { clientAddress, forwardedPrefix } from '../../src/http/address.ts';
 import { mediaType } from '../../src/http/media.ts';
 import { Router } from '../../src/http/router.ts';
@@ -12,6 +13,8 @@ const document = await compress(Buffer.from('x'), 'text/plain');
 const router = new Router({ 'GET /users/{id}': 1 });
 const json = (type: string) =>
   mediaType({ headers: { 'content-type': type } } as IncomingMessage, ['json']);
+
+const credential = new Credential({ user: 'ann', password: 'correct horse', name: 'Ann' });
 
 for (const [what, read, start, parts] of [
   ['an X-Forwarded-For', (text) => clientAddress('::1', text, 1), '', ',|1|[|:|1.1.1.1,| '],
@@ -29,6 +32,15 @@ for (const [what, read, start, parts] of [
     (text) => document({ 'accept-encoding': text }),
     'a',
     ',| |a |;|q=0.|gzip;q=1,|a \t;',
+  ],
+  // In NFC, an accent below a letter precedes those above it.
+  ['a login', (text) => credential.matches(text, ''), '\u0301'.repeat(8_192), '\u0316'],
+  ['a password', (text) => credential.matches('', text), '\u0301'.repeat(8_192), '\u0316'],
+  [
+    'a Basic credential',
+    (text) => credential.matchesBasic(Buffer.from(text).toString('base64')),
+    '\u0301'.repeat(8_192),
+    '\u0316',
   ],
   ['a Content-Type', json, 'application/json', ';| |;a=b|;a="|\\"| ;a'],
 ] as [string, (text: string) => unknown, string, string][]) {
