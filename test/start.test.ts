@@ -81,7 +81,7 @@ test('9.3 ten services run side by side, each with its own users and password', 
   assert.equal(new Set(passwords).size, 10);
 });
 
-test('9.3 every request is served while a library replaces Promise', async (t) => {
+test('9.9 every request is served while a library replaces Promise', async (t) => {
   await using service = await start();
   const RealPromise = Promise;
   globalThis.Promise = class extends RealPromise<unknown> {} as PromiseConstructor;
