@@ -5,10 +5,9 @@ import { isAscii, isUtf8 } from 'node:buffer';
 import { timingSafeEqual } from 'node:crypto';
 
 const BLOCK_BYTES = 256; // Buffer sizes are multiples of this, which hides the length of a secret.
-// How much longer than its NFC in UTF-8 a text can be in UTF-16, and in UTF-8: each byte is at most 1.5 characters
-// in NFD. Longer texts are wrong, and the time of normalize() is quadratic: 8,000 accents take 70 ms (node 26).
-const MAX_UTF16_GROWTH = 3;
-const MAX_UTF8_GROWTH = 6;
+// A text has at most this many UTF-16 units for each byte of its NFC, which is at most 1.5 characters in NFD. Longer
+// texts are wrong, and the time of normalize() is quadratic: 8,000 accents take 70 ms (node 26).
+const MAX_GROWTH = 3;
 
 // Comparing digests would be shorter code, but takes 1.2 µs more for a login, or 3 %.
 export class Secret {
@@ -23,9 +22,9 @@ export class Secret {
     this.#given = Buffer.alloc(this.#expected.length);
   }
 
-  /** True if a text of this length can't be the secret in another form. Its own length stays hidden. */
-  isExceededBy(length: number, growth: number): boolean {
-    return length > growth * this.#expected.length;
+  /** False if the secret has no form of this length. Its own length stays hidden. */
+  canHaveLength(length: number): boolean {
+    return length <= MAX_GROWTH * this.#expected.length;
   }
 
   equals(given: string): boolean {
@@ -46,7 +45,7 @@ export class Credential {
     this.name = name;
     this.#user = new Secret(user.normalize());
     this.#password = new Secret(password.normalize());
-    this.#basic = new Secret(encode(`${user}:${password}`));
+    this.#basic = new Secret(toBase64(`${user}:${password}`.normalize()));
   }
 
   /** Always compares both, so that the time does not depend on the login (3.12). */
@@ -58,25 +57,24 @@ export class Credential {
 
   /** Compares Basic credentials encoded: a login has no colon, so only one text is right (RFC 7617 §2). */
   matchesBasic(credentials: string): boolean {
-    if (this.#basic.equals(credentials)) return true; // 3.10
-    const isTooLong = this.#basic.isExceededBy(credentials.length, MAX_UTF8_GROWTH);
-    return !isTooLong && this.#basic.equals(base64InNfc(credentials));
+    const isAsSent = this.#basic.equals(credentials);
+    return isAsSent || this.#basic.equals(base64InNfc(credentials, this.#basic)); // 3.10
   }
 }
 
-function encode(text: string): string {
-  return Buffer.from(text.normalize()).toString('base64');
+function toBase64(text: string): string {
+  return Buffer.from(text).toString('base64');
 }
 
-/** Leaves a text as it is that is too long for the secret. */
+/** Leaves a text that is too long for the secret as it is. */
 function inNfc(text: string, secret: Secret): string {
-  return secret.isExceededBy(text.length, MAX_UTF16_GROWTH) ? text : text.normalize();
+  return secret.canHaveLength(text.length) ? text.normalize() : text;
 }
 
 /** Leaves anything but canonical base64 of UTF-8 as it is: it equals no credentials. */
-function base64InNfc(credentials: string): string {
+function base64InNfc(credentials: string, secret: Secret): string {
   const bytes = Buffer.from(credentials, 'base64');
   if (isAscii(bytes) || !isUtf8(bytes) || bytes.toString('base64') !== credentials)
     return credentials;
-  return encode(bytes.toString()); // 3.20
+  return toBase64(inNfc(bytes.toString(), secret)); // 3.20
 }
