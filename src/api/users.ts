@@ -94,20 +94,20 @@ function existing(result: WriteResult): User {
  * one is read just before it is sent, so that a thousand clients hold no users meanwhile.
  */
 function piecesOf(first: readonly User[], last: number, caller: Context, store: UserStore): Pieces {
-  let users: readonly User[] | undefined = first;
-  let start = '[';
+  const make = (users: readonly User[], start: string) =>
+    shared(users, start + last, (read) => makePiece(read, start, last));
+  let piece: ReturnType<typeof makePiece> | undefined = make(first, '[');
   let nextPage: Page | undefined;
   const load = async (page: Page) => {
-    users = await readPage(page, caller, store);
+    piece = make(await readPage(page, caller, store), ',');
   };
   return {
     next() {
-      if (users === undefined) return nextPage && load(nextPage);
-      const piece = shared(users, start + last, (read) => makePiece(read, start, last));
-      users = undefined;
-      start = ',';
+      if (piece === undefined) return nextPage && load(nextPage);
+      const { body } = piece;
       nextPage = piece.nextPage;
-      return piece.body;
+      piece = undefined;
+      return body;
     },
   };
 }

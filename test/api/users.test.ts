@@ -5,6 +5,7 @@ import { describe, test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { list as listUsers } from '../../src/api/users.ts';
+import type { Pieces } from '../../src/http/reply.ts';
 import type { Context, Services } from '../../src/route.ts';
 import { type Caller, type Page, toPublic, type User, type UserStore } from '../../src/user.ts';
 import { storedUser } from '../support/users.ts';
@@ -18,10 +19,19 @@ async function piecesOf(list: List, query = '', network = ''): Promise<(string |
   if (typeof body === 'string' || Buffer.isBuffer(body)) return [body];
   const pieces: Buffer[] = [];
   for (;;) {
-    const piece = body.next();
+    const piece = nextOf(body);
     if (piece === undefined) return pieces;
     if (piece instanceof Promise) await piece;
     else pieces.push(piece);
+  }
+}
+
+/** A list that throws here, and not in a promise, would end the process. */
+function nextOf(pieces: Pieces) {
+  try {
+    return pieces.next();
+  } catch (cause) {
+    throw new Error('next() has thrown', { cause });
   }
 }
 
@@ -112,6 +122,13 @@ for (const { why, second } of [
   {
     why: 'ids that JavaScript rounds',
     second: USERS.slice(0, 500).map((user) => ({ ...user, id: 2 ** 53 })),
+  },
+  {
+    why: 'a fraction among its ids',
+    second: USERS.slice(500, 1000).map((user, i) => ({
+      ...user,
+      id: user.id + (i === 9 ? 0.5 : 0),
+    })),
   },
 ]) {
   test(`5.10 a list whose store returns ${why} ends with an error`, async () => {
