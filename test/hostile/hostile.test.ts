@@ -100,7 +100,10 @@ for (const { attack, transport, store, limitMiB } of CASES) {
     assert.deepEqual(crowd.broken, []);
     if (counts.opened === 0) throw new Error('the attacker had no connection');
     await until(() => service.closeWaiting === 0, LEAVE_MS).catch(() => {});
-    assert.equal(service.closeWaiting, 0, 'sockets that the client has closed');
+    const message = `${service.closeWaiting} sockets that the client has closed are open`;
+    // A slow machine is still busy with what the attacker had sent.
+    if (attack.does === 'computes' && service.closeWaiting > 0) throw new Error(message);
+    assert.equal(service.closeWaiting, 0, message);
     proxy.resume();
     proxy.delayMs = 0;
     await until(() => service.isReady());
