@@ -280,7 +280,8 @@ export class Connection implements Holder, Carrier {
   close(reason?: Reason): void {
     const hasRequest = this.#current !== undefined;
     const socket = this.#socket;
-    // Node 26 keeps the descriptor of a socket that is reset after its end.
+    // Before onClose(), so that a stream that it ends sees that the client has left. Node 26 keeps the descriptor of a
+    // socket that is reset after its end.
     if (hasRequest && socket === this.#transport && !socket.writableEnded) socket.resetAndDestroy();
     else socket.destroy();
     this.onClose(reason);
@@ -296,7 +297,8 @@ export class Connection implements Holder, Carrier {
     this.#context.closed[reason]++;
     this.#context.ledger.remove(this);
     this.#waiting.length = 0;
-    this.#current?.res.emit('socket', this.#socket); // It never gets one: stream() waits for it.
+    // Ends a stream that waits for the response before it (reply.ts). Node would never give it the socket.
+    this.#current?.res.emit('socket', this.#socket);
     this.#current = undefined;
   }
 }
