@@ -175,7 +175,6 @@ export class Connection implements Holder, Carrier {
     this.#current = undefined;
     const next = this.#waiting.shift();
     if (next !== undefined) {
-      next.isLast ||= this.isLatest && this.#ending !== undefined && !this.#ending.refusal;
       this.#begin(next);
     } else if (this.#ending !== undefined) {
       this.#linger();
@@ -194,6 +193,8 @@ export class Connection implements Holder, Carrier {
   /** Accepts no further request. Ends after the responses to those that have been received (2.3). */
   #end(ending: Ending): void {
     this.#ending = ending;
+    const last = this.#waiting.at(-1) ?? this.#current;
+    if (last && !ending.refusal) last.isLast = true;
     // From now on input is dropped. Node's parser would turn it into requests and keep them (2.10).
     this.#socket.removeAllListeners('data').on('data', () => {});
     // Node would close both sides after the last response.

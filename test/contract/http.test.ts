@@ -119,6 +119,17 @@ describe('2 every response', { timeout: 300_000 }, () => {
     assert.equal((await send(`${program.url}/users?email=late@example.com`)).body, '[]');
   });
 
+  test('2.11 a request with a body behind another is not processed, and the response before it says so', async () => {
+    await using lock = await lockWrites(url);
+    await using client = await open(program.url);
+    await client.write(post('before@example.com') + post('behind@example.com'));
+    for (let i = 0; i < 3; i++) assert.equal((await send(program.url)).status, 200);
+    await lock.release();
+    await client.closed;
+    assert.deepEqual(outcomes(responsesIn(client.text())), ['201 close']);
+    assert.equal((await send(`${program.url}/users?email=behind@example.com`)).body, '[]');
+  });
+
   for (const isTls of [false, true]) {
     // Node reports later that it has written a response: over TLS, after the client has it.
     test(`2.11 a request with a body that follows a response at once is served${isTls ? ', over TLS' : ''}`, {
