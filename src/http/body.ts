@@ -31,7 +31,10 @@ export function readBody(
   // 413 comes before 415, so the type of a body of unknown length is checked at its end. A client
   // that waits for 100 must not be told to send a body that is then refused (2.14).
   const type = declared === undefined && !isClientWaiting ? undefined : mediaType(req, accepts);
-  if (isClientWaiting) res.writeContinue(); // 2.14
+  if (isClientWaiting) {
+    res.writeContinue(); // 2.14
+    exchange.isLast = !res.shouldKeepAlive;
+  }
   connection.enter('receiving');
   let buffer: Buffer = EMPTY;
   let length = 0;

@@ -1,7 +1,7 @@
 // One request and its response, from the head of the request to the line in the log.
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { counterKeys } from './address.ts';
-import { headBytesOf } from './message.ts';
+import { expectsContinue, headBytesOf } from './message.ts';
 
 /** What an exchange needs of its connection. */
 export interface Carrier {
@@ -43,7 +43,8 @@ export class Exchange {
     this.method = req.method!;
     this.headers = req.headers;
     this.headBytes = headBytesOf(req);
-    this.isLast = !res.shouldKeepAlive; // The client asked for it (RFC 9112 §9.3).
+    // The client asked for it (RFC 9112 §9.3), or may never send the body because it waits for 100 (RFC 9110 §10.1.1).
+    this.isLast = !res.shouldKeepAlive || expectsContinue(req);
   }
 
   /** The client's IPv4 address, or the /64 of its IPv6 address. */

@@ -3,7 +3,6 @@ import { STATUS_CODES } from 'node:http';
 import { dateOf, setImmediate, unixMs } from '../clock.ts';
 import { HttpError } from './errors.ts';
 import type { Exchange } from './exchange.ts';
-import { expectsContinue } from './message.ts';
 
 export interface Reply {
   readonly status: number;
@@ -151,8 +150,7 @@ function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void)
 
 /**
  * True if the connection must close after this response. The request's body may still be on its way: node
- * drops one of known length. A body of unknown length closes the connection, and so does one that the client
- * may never send because it waits for 100 (RFC 9110 §10.1.1).
+ * drops one of known length. A body of unknown length closes the connection.
  */
 function mustEnd(exchange: Exchange, { status, type, body }: Reply): boolean {
   const { req } = exchange;
@@ -163,7 +161,7 @@ function mustEnd(exchange: Exchange, { status, type, body }: Reply): boolean {
   if (req.headers.upgrade !== undefined && exchange.connection.hasReadMore) return true; // 2.12
   if (req.complete) return false;
   const { 'transfer-encoding': coding, 'content-length': length } = req.headers;
-  return coding !== undefined || expectsContinue(req) || Number(length ?? 0) > UNREAD_LIMIT_BYTES;
+  return coding !== undefined || Number(length ?? 0) > UNREAD_LIMIT_BYTES;
 }
 
 function isWhole<T>(body: T | string | Buffer): body is string | Buffer {
