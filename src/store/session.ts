@@ -15,16 +15,17 @@ const MIGRATION_TIMEOUT_MS = 60_000; // time for a migration, by this process or
 
 const PROBE = `
   select pg_backend_pid() as pid,
-    extract(epoch from clock_timestamp())::float8 as seconds,
+    extract(epoch from clock_timestamp()) as seconds,
     current_setting('server_encoding') as encoding,
     pg_is_in_recovery() as "isStandby",
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly"`;
 
 // Every statement should use an index. By default the server plans most batches anew, or keeps a plan made
 // while the table was small, which scans all of it. With `enable_seqscan` off, some estimated costs are so
-// high that `jit` would compile the statement.
-const SET_PLANNER =
-  'set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
+// high that `jit` would compile the statement. The server must not close a connection that a statement is on
+// its way to.
+const SET_SESSION =
+  'set idle_session_timeout = 0; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
 
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now' | 'info'> {
   readonly database: PostgresDatabase;
@@ -68,13 +69,13 @@ async function open(options: SessionOptions, password: string) {
   try {
     const { 0: server, state } = await sql.unsafe(PROBE);
     // Our clock is read after the server's, so converted deadlines can be early but never late.
-    const epoch = server!.seconds - now() / 1000; // the server's clock at zero of ours
+    const epoch = Number(server!.seconds) - now() / 1000; // the server's clock at zero of ours
     checkServer(server!, options);
     const schema = options.schema ?? (await migratePostgres(sql, prolong, options.info));
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server!.pid !== state.pid; // 5.1
     const settings = settingsOf(isPooled ? 'set local' : 'set session', options.timeoutMs, schema);
-    if (!isPooled) await sql.unsafe(`${settings}; ${SET_PLANNER}`);
+    if (!isPooled) await sql.unsafe(`${settings}; ${SET_SESSION}`);
     return {
       schema,
       query: queryWith(sql, notices, isPooled ? settings : undefined),
@@ -100,10 +101,10 @@ async function open(options: SessionOptions, password: string) {
 
 /**
  * With these settings the server ends a late statement even if it never learns that we have gone, warns if a
- * commit was not replicated (4.13), and ignores the role's own search_path (5.3).
+ * commit was not replicated (4.13), and ignores the role's own search_path (5.3). A null in an array is no text.
  */
 function settingsOf(set: string, timeoutMs: number, schema: string): string {
-  return `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} search_path = ${schema}`;
+  return `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} array_nulls = on; ${set} search_path = ${schema}`;
 }
 
 /** Behind a pooler, each statement may run in another server session, so `settings` are sent with it. */

@@ -102,15 +102,37 @@ test('5.1 5.3 behind a pooler the tables are found in their schema, without the 
 
 for (const isPooler of [false, true]) {
   const place = isPooler ? 'behind a pooler' : 'directly';
-  test(`4.13 warnings are sent although the database hides them, ${place}`, async (t) => {
+  test(`4.6 4.13 settings of the database change no statement and hide no warning, ${place}`, async (t) => {
     const url = await createDatabase();
-    const name = new URL(url).pathname.slice(1);
-    await connectTo(t, url).unsafe(`alter database ${name} set client_min_messages = error`);
-    const session = await openOne(t, isPooler ? await throughPooler(t, url) : url);
-    const rows = await session.query('show client_min_messages', []);
-    assert.deepEqual(Array.from(rows), [{ client_min_messages: 'warning' }]);
+    const alter = `alter database ${new URL(url).pathname.slice(1)} set`;
+    await connectTo(t, url).unsafe(
+      `${alter} client_min_messages = error; ${alter} array_nulls = off; ${alter} extra_float_digits = -15`,
+    );
+    const client = isPooler ? await throughPooler(t, url) : url;
+    const session = await openOne(t, client);
+    const [shown] = await session.query('show client_min_messages', []);
+    assert.deepEqual(shown, { client_min_messages: 'warning' });
+    const time = session.serverTime(performance.now());
+    const [read] = await session.query(
+      'select abs(extract(epoch from now()) - $1::float8) < 3600 as right',
+      [time],
+    );
+    assert.deepEqual(read, { right: true }, `the server's clock is read as ${time}`);
+
+    const store = await open(t, client);
+    const ada = await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
+    const moved = { ...ada, email: 'ada@y', version: 2 };
+    assert.deepEqual(await store.update(ada.id, { email: 'ada@y' }, ALWAYS), moved);
   });
 }
+
+test('2.9 the server closes no connection that is idle', async (t) => {
+  const url = await createDatabase();
+  const name = new URL(url).pathname.slice(1);
+  await connectTo(t, url).unsafe(`alter database ${name} set idle_session_timeout = '1h'`);
+  const [shown] = await (await openOne(t, url)).query('show idle_session_timeout', []);
+  assert.deepEqual(shown, { idle_session_timeout: '0' });
+});
 
 test('4.13 the deadline of a write is in the time of the server: our clock is an hour late', async (t) => {
   const { now } = Date;
