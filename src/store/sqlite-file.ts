@@ -10,7 +10,6 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
-  realpathSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -119,7 +118,7 @@ function sync(path: string): void {
  */
 export function watchFiles(path: string): () => void {
   if (path === ':memory:') return () => {};
-  const files = filesOf(realpathSync.native(path)); // SQLite follows links too
+  const files = filesOf(path);
   const stat = (file: string) => statSync(file, { throwIfNoEntry: false });
   const identityOf = (file: string) => {
     const { dev, ino } = stat(file) ?? {};

@@ -26,7 +26,8 @@ export async function openSqlite(database: SqliteDatabase, options: StoreOptions
   const db = await openFile(database, now);
   const users = usersIn(db);
   const access = reportFailures(path, db, options);
-  const checkFiles = watchFiles(path);
+  const location = db.location() ?? path; // a link has no log of its own
+  const checkFiles = watchFiles(location);
   // Reads at once, with its own snapshot. If the reads of a turn of the event loop shared a snapshot, one
   // could miss a write that another process has acknowledged meanwhile. Waiting for a later turn costs more
   // than it saves, unless eight calls share the read.
@@ -65,7 +66,7 @@ export async function openSqlite(database: SqliteDatabase, options: StoreOptions
       writes.call(() => users.update(id, set, condition), caller),
     delete: (id, condition, caller) => writes.call(() => users.delete(id, condition), caller),
     get walBytes() {
-      return statSync(`${path}-wal`, { throwIfNoEntry: false })?.size;
+      return statSync(`${location}-wal`, { throwIfNoEntry: false })?.size;
     },
     async ping() {
       checkFiles(); // 7.2

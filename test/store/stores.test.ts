@@ -1,7 +1,7 @@
 // What the model of the users and the simulation can't reach: a constraint that a call violates, SQLite's file
 // under locks and beside other programs, and the numbers of the migrations.
 import assert from 'node:assert/strict';
-import fs, { readdirSync, readFileSync, statSync } from 'node:fs';
+import fs, { readdirSync, readFileSync, statSync, symlinkSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -273,6 +273,14 @@ test('5.2 a change that leaves the email alone leaves its index alone', async (t
     return store.walBytes! - bytes;
   };
   assert.ok((await grownBy({ name: 'Bob' })) < (await grownBy({ email: newEmail() })));
+});
+
+test('7.3 the write-ahead log of a file behind a link has its size', async (t) => {
+  const link = newFile();
+  symlinkSync(newFile(), link);
+  const store = await open(t, `sqlite:${link}`);
+  await store.create(newUser({ email: newEmail() }));
+  assert.ok(store.walBytes! > 0);
 });
 
 test('5.2 the write-ahead log shrinks once no reader keeps it', async (t) => {
