@@ -138,7 +138,7 @@ export class Connection implements Holder, Carrier {
       dropBody(req); // It came with the read that has ended the connection.
     } else if (this.#current === undefined) {
       this.#begin(exchange);
-    } else if (!hasBody(req) && !req.headers.upgrade && this.#waiting.length < MAX_WAITING) {
+    } else if (!hasBody(req) && this.#waiting.length < MAX_WAITING) {
       this.#waiting.push(exchange);
     } else {
       // 2.11: node would keep each chunk of a body that waits; one read can bring 10,000.

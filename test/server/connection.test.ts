@@ -460,6 +460,7 @@ const manyLate = (count: number) => Array<string>(count).fill('late');
 const half = (kind: string) => requests(kind).slice(0, -1);
 const nothing = () => {};
 const fin = (peer: Peer) => peer.sendFin();
+const sendMore = (peer: Peer) => peer.send(requests('now', 'garbage'));
 const fail = (code: string) => (peer: Peer, server: http.Server) =>
   void server.emit('clientError', Object.assign(new Error(), { code }), peer);
 const timeout = fail('ERR_HTTP_REQUEST_TIMEOUT');
@@ -476,8 +477,9 @@ describe('connections', () => {
     ['33 requests that wait', requests(...manyLate(34)), nothing, `${'200 '.repeat(32)}200! last`],
     ['a body behind two responses', requests('now', 'now', 'post'), nothing, '200 200 last'],
     ['a body that waits', requests('late', 'post', 'now'), nothing, '200! last'],
-    ['an upgrade that waits', requests('late', 'upgrade', 'now'), nothing, '200! last'],
-    ['an upgrade', requests('now', 'upgrade'), nothing, '200 200 kept'],
+    ['an upgrade that waits', requests('late', 'upgrade'), nothing, '200 200 kept'],
+    ['input after it', requests('late', 'upgrade', 'now'), nothing, '200 200! last'],
+    ['requests after it', requests('late', 'upgrade', 'now'), sendMore, '200 200! last'],
     ['an upgrade with a body', requests('upgradeBody'), nothing, '200 kept'],
     ['half the body of an upgrade', half('upgradeBody'), fin, '400! last'],
     ['input after an upgrade', requests('upgrade', 'now'), nothing, '200! last'],
