@@ -1,13 +1,13 @@
 // Section 4, and both stores' responses (5.0), by the model of test/support/users-model.ts: every edge value,
 // then random requests. A failure prints the step, and for random requests the shortest list of steps and its
-// seed. Then rules that need concurrency, other settings, or requests that `fetch` can't send. Many users are
-// in users-list.test.ts, failures in stores.test.ts.
+// seed. Then rules that need other settings, or requests that `fetch` can't send. Calls at once are in
+// test/store/together.test.ts, many users in users-list.test.ts, failures in stores.test.ts.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { raw, send, statusesOf } from '../support/client.ts';
+import { raw, send } from '../support/client.ts';
 import { newDatabase, type Program, STORES, start } from '../support/program.ts';
-import { create, list, newEmail, serve } from '../support/service.ts';
+import { create, newEmail, serve } from '../support/service.ts';
 import { EDGES, Model, randomSteps } from '../support/users-model.ts';
 
 const RUNS = 60;
@@ -61,52 +61,6 @@ for (const store of STORES) {
         fc.asyncProperty(randomSteps, (steps) => Model.run(program.url, steps)),
         { numRuns: RUNS },
       ));
-
-    /** Returns the path and the entity tag of a new user. */
-    async function newUser(): Promise<[path: string, tag: string]> {
-      const path = `/users/${(await create(program)).id}`;
-      return [path, (await send(program.url + path)).headers.get('etag')!];
-    }
-
-    /** Sends a request to each path at once. One wins. Returns its body. */
-    async function race(
-      [won, lost]: readonly [number, number],
-      paths: readonly string[],
-      request: () => Parameters<typeof send>[1],
-    ): Promise<string> {
-      const responses = await Promise.all(paths.map((path) => send(program.url + path, request())));
-      responses.sort((one, other) => one.status - other.status);
-      assert.deepEqual(statusesOf(responses), [won, ...paths.slice(1).map(() => lost)]);
-      return responses[0]!.body;
-    }
-
-    for (const [method, won] of [
-      ['POST', 201],
-      ['PUT', 200],
-      ['PATCH', 200],
-    ] as const) {
-      test(`4.10 of ten concurrent ${method}s with one email, one returns ${won} and nine 400`, async () => {
-        const body = { name: 'Racer', email: newEmail() };
-        const users = await Promise.all(Array.from({ length: 10 }, newUser));
-        const paths = users.map(([path]) => (method === 'POST' ? '/users' : path));
-        const winner = await race([won, 400], paths, () => ({ method, body }));
-        assert.equal(await list(program, `?email=${body.email}`), `[${winner}]`);
-      });
-    }
-
-    for (const [method, lost] of [
-      ['PUT', 412],
-      ['PATCH', 412],
-      ['DELETE', 404],
-    ] as const) {
-      test(`4.7, 4.8 of ten concurrent ${method}s with one tag, one returns 200 and nine ${lost}`, async () => {
-        const [path, tag] = await newUser();
-        await race([200, lost], Array(10).fill(path), () => {
-          const body = { name: 'Grace', email: newEmail() };
-          return { method, body, headers: { 'if-match': tag } };
-        });
-      });
-    }
   });
 }
 
