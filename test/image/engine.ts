@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import { ENGINE, run } from '../../image/unpack.ts';
-import { hardened } from './hardened.ts';
+import { HARDENED } from './hardened.ts';
 
 /** The image under test. */
 export const IMAGE = process.env.TEST_IMAGE ?? '';
@@ -28,7 +28,7 @@ export class Container {
   static async start(...flags: readonly string[]): Promise<Container> {
     const container = new Container();
     const port = ['-p', '127.0.0.1::3000'];
-    await engine('run', '-d', '--name', container.name, ...hardened(), ...port, ...flags, IMAGE);
+    await engine('run', '-d', '--name', container.name, ...HARDENED, ...port, ...flags, IMAGE);
     return container;
   }
 

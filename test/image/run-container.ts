@@ -1,14 +1,14 @@
 // Stands in for the program in the contract tests (TEST_PROGRAM). Runs the image with only the
 // variables of its own environment; forwards output, signals and exit status.
-//   node run-container.ts IMAGE MEMORY [ARGUMENT …]
+//   node run-container.ts IMAGE [ARGUMENT …]
 import { spawn } from 'node:child_process';
 import { chownSync, readdirSync, statSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { ENGINE } from '../../image/unpack.ts';
-import { hardened } from './hardened.ts';
+import { HARDENED } from './hardened.ts';
 
-const [image = '', memory, ...args] = process.argv.slice(2);
+const [image = '', ...args] = process.argv.slice(2);
 const name = `notes-users-test-${process.pid}`;
 const { uid, gid, homedir } = userInfo();
 
@@ -43,7 +43,7 @@ const env: Record<string, string | undefined> = {
 const child = spawn(
   ENGINE,
   [
-    ...['run', '--rm', '--name', name, '--network', 'host', ...hardened(memory), ...user],
+    ...['run', '--rm', '--name', name, '--network', 'host', ...HARDENED, ...user],
     ...Object.keys(env).flatMap((variable) => ['-e', variable]),
     ...folders.flatMap((folder) => ['-v', `${folder}:${folder}`]),
     image,
