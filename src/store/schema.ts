@@ -8,40 +8,37 @@ import type { Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
 
-/** What a database records about its schema. */
+/** What a database records about its schema, and whether it has the table of the users. */
 interface Schema {
   readonly version: number; // of its newest migration, counted from 1 without gaps
   readonly oldestService: number; // newest migration that a service must know to use the database
+  readonly hasUsers: boolean;
 }
-
-type Migration = Schema & { readonly sql: string }; // The SQL also records it.
 
 /** This service can never use the database. The message says what to do. */
 export class UnusableDatabase extends Error {
   override readonly name = 'UnusableDatabase';
 }
 
-/** Reads all migrations of an engine in order (5.3). */
-export function migrations(engine: 'sqlite' | 'postgres'): readonly Migration[] {
+/** Reads the SQL of all migrations of an engine in order (5.3). Each also records itself. */
+export function migrations(engine: 'sqlite' | 'postgres'): readonly string[] {
   const folder = new URL(`../../db/${engine}/`, import.meta.url);
   const files = readdirSync(folder).filter((name) => name.endsWith('.sql'));
   const read = (name: string) => readFileSync(new URL(name, folder), 'utf8');
-  return files.sort().map((name, i) => parseMigration(i + 1, read(name)));
+  return files.sort().map((name, i) => withRecord(i + 1, read(name)));
 }
 
 /** Without a valid `-- oldest service` line, a migration allows no older service. A test checks the files. */
-export function parseMigration(version: number, sql: string): Migration {
-  const [, declared = version] = /^-- oldest service: ([1-9][0-9]*)$/m.exec(sql) ?? [];
-  const oldestService = Math.min(Number(declared), version);
-  const record = `(version, oldest_service) values (${version}, ${oldestService})`;
-  return { version, oldestService, sql: `${sql}\n; insert into notes_users_schema ${record};` };
+export function withRecord(version: number, sql: string): string {
+  const [, oldest = version] = /^-- oldest service: ([1-9][0-9]*)$/m.exec(sql) ?? [];
+  return `${sql}\n; insert into notes_users_schema (version, oldest_service) values (${version}, ${oldest});`;
 }
 
 /**
  * Returns the migrations that the database lacks: none if its schema is newer and allows this service.
  * @throws UnusableDatabase if the schema needs a newer service, or the users are gone (5.3)
  */
-export function missing(all: readonly Migration[], schema: Schema & { hasUsers: boolean }) {
+export function missing(all: readonly string[], schema: Schema) {
   const { version, oldestService, hasUsers } = schema;
   const known = all.length;
   if (oldestService > known) {
@@ -98,7 +95,7 @@ export async function migratePostgres(sql: Sql, prolong: () => void, info: Store
   for (; found.lacking.length > 0; found = await inspect(sql)) {
     await sql.unsafe(BEGIN);
     const { schema, lacking, grant } = await inspect(sql);
-    const next = lacking[0]?.sql ?? ''; // Another replica may have applied it before we got the lock.
+    const next = lacking[0] ?? ''; // Another replica may have applied it before we got the lock.
     await sql.unsafe(`set local search_path = ${schema}; ${next} commit`).catch(advise(grant));
   }
   const { schema, hasRowSecurity } = found;

@@ -166,7 +166,7 @@ function migrate(db: DatabaseSync): void {
   if (missing(all, schemaOf(db)).length === 0) return; // This read makes SQLite create `-wal` and `-shm`.
   transact(db, () => {
     // Read again: another process may have migrated the file before we got the lock.
-    for (const { sql } of missing(all, schemaOf(db))) db.exec(sql);
+    for (const sql of missing(all, schemaOf(db))) db.exec(sql);
   });
 }
 
