@@ -91,7 +91,8 @@ export async function backup(path: string, target: string): Promise<void> {
     await sqlite.backup(db, resolve(target), { rate: ALL_PAGES });
     for (const place of [target, dirname(target)]) sync(place);
   } catch (err) {
-    if (isCreated) rmSync(target, { force: true });
+    // On a full disk SQLite leaves its journal.
+    for (const end of isCreated ? ['', '-journal'] : []) rmSync(target + end, { force: true });
     throw new Error(`cannot copy ${path} to ${target}: ${(err as Error).message}`, { cause: err });
   }
 }

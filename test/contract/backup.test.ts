@@ -1,6 +1,6 @@
 // Rule 6.19 of the contract: --backup copies the SQLite database while the service runs.
 import assert from 'node:assert/strict';
-import { existsSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { newFolder, PROGRAM, Program, start } from '../support/program.ts';
@@ -78,3 +78,22 @@ for (const [why, expected, file, url] of [
     assert.equal(existsSync(join(folder, file)), file === 'there.db');
   });
 }
+
+test('6.19 it exits with 1 and leaves no file if the disk is full', {
+  skip: process.env.TEST_PROGRAM !== undefined && 'the limit is one of this machine',
+}, async () => {
+  const folder = newFolder();
+  const DATABASE_URL = `sqlite:${join(newFolder(), 'service.db')}`;
+  await (await start({ DATABASE_URL })).stop();
+  // More than SQLite's cache, so it writes its journal before the copy fails.
+  await execute(DATABASE_URL, 'create table large as select zeroblob(3000000)');
+  const limited = ['/bin/bash', '-c', 'ulimit -f 1000; exec "$0" "$@"', ...PROGRAM];
+  await using program = new Program(
+    { DATABASE_URL },
+    ['--backup', join(folder, 'copy.db')],
+    limited,
+  );
+  assert.equal((await program.exited).code, 1, program.stderr);
+  assert.match(program.stderr, /^cannot copy .*: disk I\/O error\n$/);
+  assert.deepEqual(readdirSync(folder), []);
+});
