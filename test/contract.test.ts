@@ -60,24 +60,6 @@ test('pages cite rules that are there', () => {
   }
 });
 
-test('an error in the map is reported', () => {
-  const rule = '- **2.1** A claim.\n';
-  const code = { file: 'src/a.ts', line: 3, rules: ['2.1'] };
-  const named = { file: 'test/a.test.ts', line: 7, rules: ['2.1'] };
-  const unknown = { rules: ['2.1', '2.2'] };
-  for (const [fault, text, codes, tests] of [
-    [undefined, rule, [code], [named]],
-    ['2.1: no code cites it', rule, [], [named]],
-    ['2.1: no test is named after it', rule, [code], []],
-    ['src/a.ts:3: cites unknown rule 2.2', rule, [{ ...code, ...unknown }], [named]],
-    ['test/a.test.ts:7: cites unknown rule 2.2', rule, [code], [{ ...named, ...unknown }]],
-    ['2.1: defined twice', rule + rule, [code], [named]],
-  ] as const) {
-    const expected = fault === undefined ? [] : [fault];
-    assert.deepEqual(mapRules(text, codes, tests).faults, expected);
-  }
-});
-
 /** Returns the anchor that GitHub gives a heading. */
 function slug(heading: string): string {
   return heading

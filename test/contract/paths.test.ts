@@ -2,7 +2,7 @@
 // the vectors of targets are in test/http/router.test.ts, those of queries in test/vectors/users.ts.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
-import { items, request, TEXT } from '../support/bytes.ts';
+import { items, request } from '../support/bytes.ts';
 import { basic, exchange, type HttpResponse } from '../support/client.ts';
 import { token } from '../support/login.ts';
 import { PASSWORD, type Program, start, USER } from '../support/program.ts';
@@ -84,14 +84,6 @@ describe('2 paths', { timeout: 300_000 }, () => {
       assert.equal(response.headers.get('allow') !== null, status === 405);
     }
     assert.equal((await ask('GET /users/1', { fields: bearer })).body, one);
-  });
-
-  test('2.6 an unknown path returns 404 for any method', async () => {
-    for (const method of ['GET', 'HEAD', 'POST', 'OPTIONS', 'PROPFIND']) {
-      const { status, headers, body } = await ask(`${method} /users/1/2`);
-      const seen = [status, headers.get('content-type'), headers.get('allow'), body];
-      assert.deepEqual(seen, [404, TEXT, null, method === 'HEAD' ? '' : 'Not Found']);
-    }
   });
 
   for (const [path, methods] of Object.entries(METHODS)) {
