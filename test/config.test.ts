@@ -181,7 +181,16 @@ describe('invalid values', () => {
     assert.deepEqual([AUTH_PASSWORD, NOTE_TITLE], ['correct horse', 'a\n']);
   });
 
-  test('1.2, 1.4 a file that is not UTF-8, and one beside the variable itself, are problems', () => {
+  test('1.2, 1.4 a file that is missing, one that is not UTF-8, and one beside the variable itself, are problems', () => {
+    const files = VARIABLES.filter((name) => !name.startsWith('TLS_')).map(
+      (name) => `${name}_FILE`,
+    );
+    const missing = join(newFolder(), 'missing');
+    const found = problems(Object.fromEntries(files.map((name) => [name, missing])));
+    assert.deepEqual(
+      found.map((problem) => problem.split(':')[0]),
+      files,
+    );
     const SIGNING_SECRET_FILE = file(Buffer.alloc(32, 0xff));
     assert.deepEqual(problems({ SIGNING_SECRET_FILE }), [
       `SIGNING_SECRET_FILE: ${SIGNING_SECRET_FILE} is not valid UTF-8; expected the path of a file that holds the value as UTF-8`,

@@ -1,11 +1,10 @@
 // Section 1 of the contract: values from the environment and from files, secrets, access (AUTH_*,
 // SIGNING_SECRET*, PROTECT_USERS, TRUST_PROXY) and the note.
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { basic, raw, send } from '../support/client.ts';
 import { claims, login, token } from '../support/login.ts';
-import { newFolder, PASSWORD, run, SECRET, start, USER } from '../support/program.ts';
+import { PASSWORD, run, SECRET, start, USER } from '../support/program.ts';
 import { HEADER, signed } from '../vectors/tokens.ts';
 
 /** The variables for which `:` and a line end is a wrong value. test/config.test.ts has all kinds of faults. */
@@ -29,20 +28,6 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
       lines.map((line) => line.split(':')[0]),
       NAMES,
     );
-  });
-
-  test('1.2 1.6 every variable can be given as NAME_FILE, and each unreadable file has its line', async () => {
-    const missing = join(newFolder(), 'missing');
-    const files = ['HOST', 'ADMIN_HOST', 'NOTE_TITLE', 'NOTE_CONTENTS', ...NAMES].map(
-      (name) => `${name}_FILE`,
-    );
-    const all = [...files, 'TLS_CERT_FILE', 'TLS_KEY_FILE'];
-    const { exit, stdout, lines } = await run(
-      Object.fromEntries(all.map((name) => [name, missing])),
-    );
-    assert.deepEqual(exit, { code: 78, signal: null });
-    assert.equal(stdout, '');
-    assert.deepEqual(lines.map((line) => line.split(':')[0]).sort(), all.sort());
   });
 
   test('1.1, 1.3 unknown variables are ignored, and TLS_CERT_FILE and TLS_KEY_FILE have no _FILE variant', async () => {
