@@ -28,7 +28,7 @@ const RETRY_MS = 20; // pause before another attempt on a locked file
 // 5.2: SQLite reuses its log after 1,000 pages (4 MiB), unless a reader keeps it. Twice that, so the log is cut
 // only after such a reader.
 const WAL_LIMIT_BYTES = 8 * 2 ** 20;
-const OPEN_TIMEOUT_MS = 10_000; // time for another process that migrates the file
+const OPEN_TIMEOUT_MS = 10_000; // time for another process that has locked the file
 // A copy has one step. SQLite begins one in several steps again at each commit of another connection.
 const ALL_PAGES = 2 ** 31 - 1;
 
@@ -84,7 +84,8 @@ export async function backup(path: string, target: string): Promise<void> {
   const sqlite = process.getBuiltinModule('node:sqlite');
   let isCreated = false;
   try {
-    using db = new sqlite.DatabaseSync(path, { readOnly: true });
+    // A service that stops locks the file while it merges its log.
+    using db = new sqlite.DatabaseSync(path, { readOnly: true, timeout: OPEN_TIMEOUT_MS });
     createFile(target, 'wx'); // never over an existing file
     isCreated = true;
     // SQLite takes `:memory:` and `file:` at the start of a name for something else.

@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
 import { newFolder, PROGRAM, Program, start } from '../support/program.ts';
 import { create, execute, list } from '../support/service.ts';
 import { until } from '../support/until.ts';
@@ -57,6 +59,20 @@ test('6.19 FILE is a file of the current folder, also if SQLite gives its name a
     assert.equal((await program.exited).code, 0, program.stderr);
     assert.deepEqual(await execute(`sqlite:${join(folder, name)}`, 'select id from users'), []);
   }
+});
+
+test('6.19 it waits for a program that locks the whole file for a moment', async () => {
+  const folder = newFolder();
+  const path = join(folder, 'service.db');
+  await (await start({ DATABASE_URL: `sqlite:${path}` })).stop();
+  const other = new DatabaseSync(path);
+  other.exec('pragma locking_mode = exclusive; delete from users');
+  const copy = join(folder, 'copy.db');
+  const copying = backup(`sqlite:${path}`, copy);
+  await until(() => existsSync(copy)); // Next it reads the database.
+  await pause(500);
+  other.close();
+  assert.deepEqual(await copying, { code: 0, stderr: '' });
 });
 
 for (const [why, expected, file, url] of [
