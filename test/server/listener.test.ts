@@ -221,8 +221,9 @@ for (const [what, flood] of Object.entries(FLOODS)) {
       if (found !== undefined) secret.resolve(found);
     });
     await once(client, 'secureConnect');
+    // It has the client's Finished. The records take long to make, and its handshake must not time out meanwhile.
+    await until(() => server.usage().states.idle === 1);
     const records = flood(new Records(await secret.promise));
-    await until(() => server.usage().states.idle === 1); // It has the client's Finished.
     transport.write(records);
     await once(transport, 'close');
     assert.equal(server.usage().closed.records, 1);
