@@ -8,8 +8,7 @@ export interface Carrier {
   readonly address: string; // the client's, IPv4 in its plain form
   readonly isLatest: boolean; // No other request waits.
   readonly hasReadMore: boolean; // More than the requests so far may have arrived.
-  charge(bytes: number): void;
-  refund(bytes: number): void;
+  charge(bytes: number): void; // negative: refunds
   enter(state: 'receiving' | 'working' | 'sending'): void; // records whom we wait for, and progress
   endAfterCurrent(): void; // The response in progress is the last one.
   close(reason: 'failed'): void; // at once, because the response can't be completed
@@ -64,8 +63,7 @@ export class Exchange {
   }
 
   release(bytes: number): void {
-    this.heldBytes -= bytes;
-    this.connection.refund(bytes);
+    this.hold(-bytes);
   }
 }
 

@@ -60,6 +60,8 @@ export const REASONS = [
 ] as const;
 export type Reason = (typeof REASONS)[number];
 
+const PLAIN_HTTP = 'This port takes HTTPS; the request was plain HTTP.';
+
 /** Why a connection ends after the responses to its requests, and what it sends last. */
 interface Ending {
   readonly reason: Reason;
@@ -107,16 +109,12 @@ export class Connection implements Holder, Carrier {
   secure(socket: Socket): void {
     this.#socket = socket;
     this.#sweptRecordBytes = this.#recordBytes; // without those of the handshake
-    this.refund(this.#context.ledger.limits.connectionBytes);
+    this.charge(-this.#context.ledger.limits.connectionBytes);
     this.enter('idle');
   }
 
   charge(bytes: number): void {
     if (this.#state !== 'closed') this.#context.ledger.charge(this, bytes);
-  }
-
-  refund(bytes: number): void {
-    if (this.#state !== 'closed') this.#context.ledger.refund(this, bytes);
   }
 
   get isLatest(): boolean {
@@ -163,7 +161,7 @@ export class Connection implements Holder, Carrier {
     this.enter('working');
     exchange.startMs = now();
     exchange.res.on('finish', () => {
-      this.refund(exchange.heldBytes);
+      this.charge(-exchange.heldBytes);
       if (exchange === this.#current) this.#proceed(exchange);
     });
     handler.handle(exchange);
@@ -215,16 +213,17 @@ export class Connection implements Holder, Carrier {
   }
 
   /** Handles input that node's parser rejected, and requests that took too long to arrive. */
-  reject(err: ParseError, message?: string): void {
+  reject(err: ParseError): void {
     if (this.#ending !== undefined) return;
     if (!this.#socket.writable || err.code === 'ECONNRESET') {
       this.#socket.destroy();
       return;
     }
-    const refusal = new HttpError(statusOfParseError(err), message);
+    const isPlain = err.code === 'ERR_SSL_HTTP_REQUEST';
+    const refusal = new HttpError(statusOfParseError(err), isPlain ? PLAIN_HTTP : undefined);
     const reason = refusal.status === 408 ? 'timeout' : 'refused';
     const req = this.#current?.req ?? this.#unread; // Those that wait have no body.
-    if (this.#state === 'handshake' && message === undefined) {
+    if (this.#state === 'handshake' && !isPlain) {
       this.close(reason); // a response could not be encrypted
     } else if (req === undefined || req.complete) {
       this.#end({ reason, refusal });

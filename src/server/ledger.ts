@@ -40,19 +40,14 @@ const MODEST_CONNECTIONS = 2;
 export class Ledger<T extends Holder> {
   readonly limits: LedgerLimits;
   readonly holders = new Set<T>(); // in the order of their arrival
+  heldBytes = 0; // the charges of all
   readonly #now: () => number;
   readonly #networks = new Map<string, Network>(); // those that have connections
-  #heldBytes = 0;
   #isScheduled = false;
 
   constructor(limits: LedgerLimits, now: () => number) {
     this.limits = limits;
     this.#now = now;
-  }
-
-  /** The charges of all connections. */
-  get heldBytes(): number {
-    return this.#heldBytes;
   }
 
   /** Returns the network of a connection to add. `site` is the key of an IPv6 address's /48. */
@@ -73,29 +68,25 @@ export class Ledger<T extends Holder> {
   /** Removes a connection with all that it holds. */
   remove(holder: T): void {
     if (!this.holders.delete(holder)) return;
-    this.refund(holder, holder.heldBytes);
+    this.charge(holder, -holder.heldBytes);
     for (let at: Network | undefined = holder.network; at; at = at.site) {
       if (at.heldBytes === 0) this.#networks.delete(at.key);
     }
   }
 
-  /** Charges bytes to a connection. If they don't fit, closes connections once the caller has returned. */
+  /** Charges bytes to a connection, or refunds -bytes. If they don't fit, closes connections in a microtask. */
   charge(holder: T, bytes: number): void {
     holder.heldBytes += bytes;
     for (let at: Network | undefined = holder.network; at; at = at.site) at.heldBytes += bytes;
-    this.#heldBytes += bytes;
+    this.heldBytes += bytes;
     if (this.#isScheduled || this.#fits(1)) return;
     this.#isScheduled = true;
     queueMicrotask(() => this.#makeRoom());
   }
 
-  refund(holder: T, bytes: number): void {
-    this.charge(holder, -bytes);
-  }
-
   #fits(share: number): boolean {
     const { budgetBytes, maxConnections } = this.limits;
-    return this.#heldBytes <= share * budgetBytes && this.holders.size <= share * maxConnections;
+    return this.heldBytes <= share * budgetBytes && this.holders.size <= share * maxConnections;
   }
 
   #makeRoom(): void {

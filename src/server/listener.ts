@@ -28,7 +28,7 @@ interface ListenerOptions {
 }
 
 const CONNECTION = Symbol('connection');
-/** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, every handshake fails. */
+/** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, the first handshake throws. */
 type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
 
 /** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */
@@ -48,8 +48,9 @@ export class Listener {
     this.#ledger = new Ledger(limits, now);
     const closed = countsOf(REASONS);
     this.#context = { handler, ledger: this.#ledger, now, unreadTimeoutMs, closed };
+    const of = (socket: OwnedSocket) => socket[CONNECTION];
     const receive = (req: IncomingMessage, res: ServerResponse) =>
-      (req.socket as OwnedSocket)[CONNECTION]?.receive(req, res);
+      of(req.socket)?.receive(req, res);
     const timeouts = { keepAliveTimeout: idleTimeoutMs, ...(tls && TLS_OPTIONS) };
     const all = { ...HTTP_OPTIONS, ...timeouts, ...tls };
     // Loaded on first use: without TLS, the service starts sooner and uses less memory.
@@ -60,7 +61,6 @@ export class Listener {
     http.setMaxIdleHTTPParsers(IDLE_PARSERS);
     // 2.16: clients may close their side after the last request. The types of node lack the option.
     Object.assign(this.#server, { httpAllowHalfOpen: true });
-    const of = (socket: OwnedSocket) => socket[CONNECTION];
     this.#server
       .prependListener('connection', (socket: Socket) => this.#accept(socket))
       .prependListener('secureConnection', (socket: Socket) => this.#secure(socket))
@@ -70,10 +70,7 @@ export class Listener {
       .on('connect', (_req, socket: OwnedSocket) => of(socket)?.refuseTunnel())
       .on('clientError', (err: ParseError, socket: OwnedSocket) => {
         // Before the end of a handshake, only the TCP socket is ours.
-        const connection = of(socket) ?? (socket._parent && of(socket._parent));
-        if (connection === undefined) socket.destroy();
-        else if (err.code !== 'ERR_SSL_HTTP_REQUEST') connection.reject(err);
-        else connection.reject(err, 'This port takes HTTPS; the request was plain HTTP.');
+        (of(socket) ?? of(socket._parent!))?.reject(err);
       });
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();
   }
@@ -116,8 +113,12 @@ export class Listener {
       // http.Server's own close() would close idle connections at once.
       NetServer.prototype.close.call(this.#server);
     });
-    // One turn later, so that input that has already arrived is read first.
-    const grace = setInterval(() => nextTurn().then(() => this.#closeIdle()), graceMs);
+    const grace = setInterval(async () => {
+      await nextTurn(); // Input that has already arrived is read first.
+      for (const connection of this.#ledger.holders) {
+        if (['handshake', 'idle'].includes(connection.state)) connection.close('stopped');
+      }
+    }, graceMs);
     if (this.#ledger.holders.size > 0) await closed;
     clearInterval(grace);
   }
@@ -142,11 +143,7 @@ export class Listener {
   }
 
   #secure(socket: OwnedSocket): void {
-    const connection = socket._parent?.[CONNECTION];
-    if (connection === undefined || socket.destroyed) {
-      socket.destroy();
-      return;
-    }
+    const connection = socket._parent![CONNECTION]!;
     // Not earlier: a connection that is half-open during its handshake would never end.
     socket.allowHalfOpen = true;
     this.#own(socket, connection);
@@ -156,12 +153,6 @@ export class Listener {
   #own(socket: OwnedSocket, connection: Connection): void {
     socket[CONNECTION] = connection;
     socket.once('end', () => connection.onEnd());
-  }
-
-  #closeIdle(): void {
-    for (const connection of this.#ledger.holders) {
-      if (['handshake', 'idle'].includes(connection.state)) connection.close('stopped');
-    }
   }
 
   #sweep(): void {

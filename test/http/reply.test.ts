@@ -53,8 +53,7 @@ async function respond(request: string, reply: Reply, setting: Setting = {}) {
     const exchange = new Exchange(
       {
         ...{ address: '', isLatest: true, hasReadMore },
-        charge: (bytes) => calls.push(`+${bytes}`),
-        refund: (bytes) => calls.push(`-${bytes}`),
+        charge: (bytes) => calls.push(bytes < 0 ? `${bytes}` : `+${bytes}`),
         enter: (state) => calls.push(state),
         endAfterCurrent: () => calls.push('end'),
         close: (reason) => {

@@ -543,11 +543,11 @@ describe('connections', () => {
   });
 
   test('6.13 a handshake that fails gets no response, and a request without TLS gets one', () => {
-    const err = Object.assign(new Error(), { code: 'HPE_INVALID_METHOD' });
     const [silent, told] = [accept(), accept()];
-    silent.connection.reject(err);
+    const errorOf = (code: string) => Object.assign(new Error(), { code });
+    silent.connection.reject(errorOf('HPE_INVALID_METHOD'));
     assert.deepEqual([silent.reasons(), silent.tcp.destroyed], [['refused'], true]);
-    told.connection.reject(err, 'Use https.');
+    told.connection.reject(errorOf('ERR_SSL_HTTP_REQUEST'));
     assert.equal(told.connection.state, 'lingering');
   });
 

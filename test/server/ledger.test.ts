@@ -79,7 +79,7 @@ class Model {
 
   refund(client: Client, most: number): void {
     const bytes = Math.min(most, client.ownBytes - this.limits.connectionBytes);
-    this.ledger.refund(client, bytes);
+    this.ledger.charge(client, -bytes);
     this.#hold(client, -bytes);
   }
 
