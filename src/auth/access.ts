@@ -51,7 +51,7 @@ export function unauthorized(challenge: string): HttpError {
 const TOKEN68 = /^[A-Za-z0-9\-._~+/]+=*$/;
 
 /** Returns the challenge for a request that sent these credentials (RFC 7617 §2, RFC 6750 §3). */
-export function challenge(access: Access, realm: string, sent: Authorization | undefined): string {
+function challenge(access: Access, realm: string, sent: Authorization | undefined): string {
   if (access === 'basic') return `Basic realm="${realm}", charset="UTF-8"`; // 3.10
   // 3.8: only a client that sent a well-formed token learns that it is invalid.
   const isToken = sent?.scheme === 'bearer' && TOKEN68.test(sent.credentials);

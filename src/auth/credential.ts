@@ -57,8 +57,7 @@ export class Credential {
 
   /** Compares Basic credentials encoded: a login has no colon, so only one text is right (RFC 7617 §2). */
   matchesBasic(credentials: string): boolean {
-    const isAsSent = this.#basic.equals(credentials);
-    return isAsSent || this.#basic.equals(base64InNfc(credentials, this.#basic)); // 3.10
+    return this.#basic.equals(base64InNfc(credentials, this.#basic)); // 3.10
   }
 }
 
