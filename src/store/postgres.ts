@@ -245,9 +245,8 @@ const OUTCOMES: Readonly<Record<string, FailedOutcome>> = {
 
 /** Returns the outcome of a statement that failed. Without an ERROR from the server it is unknown. */
 function outcomeAfter(err: unknown): FailedOutcome {
-  const { code, severity } = err as { code?: unknown; severity?: string };
-  if (severity !== 'ERROR' || typeof code !== 'string') return 'unknown';
-  return OUTCOMES[code] ?? 'rolled back';
+  const { code = '', severity } = err as { code?: string; severity?: string };
+  return severity === 'ERROR' ? (OUTCOMES[code] ?? 'rolled back') : 'unknown';
 }
 
 /** Returns an array literal (PostgreSQL manual, section 8.15.2), with null for undefined and '' for null. */

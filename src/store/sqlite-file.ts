@@ -35,7 +35,6 @@ const ALL_PAGES = 2 ** 31 - 1;
 /** By primary result code, the lower eight bits (sqlite.org/rescode.html). */
 const OUTCOMES: Readonly<Record<number, FailedOutcome>> = {
   5: 'not done', // SQLITE_BUSY
-  6: 'not done', // SQLITE_LOCKED
   19: 'rolled back', // SQLITE_CONSTRAINT
 };
 
