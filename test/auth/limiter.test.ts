@@ -6,7 +6,7 @@ import { type TestContext, test } from 'node:test';
 import fc from 'fast-check';
 import { FailureLimiter } from '../../src/auth/limiter.ts';
 import { HttpError } from '../../src/http/errors.ts';
-import { collect } from '../support/garbage.ts';
+import { usedBytes } from '../support/garbage.ts';
 
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
 const CLIENT = '192.0.2.1';
@@ -124,10 +124,3 @@ test('3.13 a lock is new in the table, however old its window is', () => {
   attempt(false, ipv4(20_000));
   assert.equal(attempt(true), 'right');
 });
-
-/** Returns the bytes of the heap and of buffers after a garbage collection. */
-function usedBytes(): number {
-  collect();
-  const { heapUsed, arrayBuffers } = process.memoryUsage();
-  return heapUsed + arrayBuffers;
-}

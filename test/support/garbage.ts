@@ -13,3 +13,10 @@ export function collect(): void {
 export function collectYoung(): void {
   gc({ type: 'minor' });
 }
+
+/** Returns the bytes of the heap and of buffers after a collection. */
+export function usedBytes(): number {
+  collect();
+  const { heapUsed, arrayBuffers } = process.memoryUsage();
+  return heapUsed + arrayBuffers;
+}
