@@ -119,24 +119,11 @@ test('Litestream runs as the user of the image, on its file, with the log left t
   assert.ok(tested.includes(`litestream@v${version}'`));
 });
 
-// A user who removes one of these lines gets no error, so a test has them.
-for (const [claim, lines] of [
-  ['users need a token', / - name: PROTECT_USERS value: "true" /],
-  [
-    'every resource that a node can run out of has a request',
-    / requests: cpu: \S+ memory: \S+ ephemeral-storage: /,
-  ],
-  [
-    'a database outage, when no replica is ready, does not block draining a node',
-    / unhealthyPodEvictionPolicy: AlwaysAllow /,
-  ],
-  [
-    'only one namespace reaches the admin port, and all reach the API',
-    / policyTypes: \[Ingress\] ingress: - ports: - port: http - ports: - port: admin from: - namespaceSelector: matchLabels: \S+ \w+ $/,
-  ],
-] as const) {
-  test(`in kubernetes.yaml ${claim}`, () => {
-    const text = readFileSync(join(ROOT, 'deploy/kubernetes.yaml'), 'utf8');
-    assert.match(text.replace(/ *#.*$/gm, '').replace(/\s+/g, ' '), lines);
-  });
-}
+test('in kubernetes.yaml users need a token, and only one namespace reaches the admin port', () => {
+  const text = readFileSync(join(ROOT, 'deploy/kubernetes.yaml'), 'utf8');
+  assert.match(text, / - name: PROTECT_USERS\s+value: "true"/);
+  assert.match(
+    text,
+    / - ports:\s+- port: admin\s+from:\s+- namespaceSelector:\s+matchLabels:\s+\S+ \w/,
+  );
+});

@@ -238,13 +238,6 @@ test('5.11 pages of each client are read in turn, and shared with others who wai
   assert.deepEqual(statements.slice(6), [['a1', 'b1'], ['d2'], ['c1', 'e1']]);
 });
 
-test('5.11 a client with a thousand pages gets one before each other client has its own', async () => {
-  const { call, runAll, statements } = queueOf({ pageOf: (item) => item.slice(1) });
-  call(...Array.from({ length: 1000 }, (_, i) => `a${i}`), 'b-', 'c.');
-  await runAll();
-  assert.deepEqual(statements.slice(0, 3), [['a0'], ['b-'], ['c.']]);
-});
-
 test('4.13 a statement gets the deadline of its first call, and each call fails at its own', async () => {
   const results = Promise.withResolvers<string[]>();
   const { queue, call, clock, outcomes } = queueOf({
