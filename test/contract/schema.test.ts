@@ -96,20 +96,6 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
     });
   }
 
-  test('5.3 a schema whose name needs quotes is used, whatever the search_path', async () => {
-    const url = await createDatabase();
-    const schema = `"My ""Note's"`;
-    const role = await newRole(url, '', OWN_SCHEMA.replace('ROLE', schema));
-    await execute(url, `alter role ${role.role} set search_path = nowhere, ${schema}`);
-    const first = await serve(role);
-    const ada = await create(first);
-    await first.stop();
-    await execute(url, `alter role ${role.role} reset search_path`);
-    await using program = await serve(role);
-    assert.equal(await list(program), JSON.stringify([ada]));
-    assert.equal((await program.logged('using schema')).schema, schema);
-  });
-
   const ownedBy = (role: string) =>
     `alter table public.notes_users_schema owner to ${role}; alter table public.users owner to ${role}`;
   const OWNED = `grant usage, create on schema public to ROLE; ${ownedBy('ROLE')}`;
