@@ -6,7 +6,7 @@ import { cpSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { send } from './support/client.ts';
-import { newFolder, start } from './support/program.ts';
+import { newFolder, Program, start } from './support/program.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 
@@ -27,20 +27,31 @@ describe('dist/main.cjs and dist/start.cjs', () => {
     symlinkSync(join(ROOT, 'node_modules/postgres'), join(folder, 'node_modules/postgres'));
   });
 
+  /** Returns the command of the image, with its flags. It runs in `/`. */
+  function entrypoint(): readonly string[] {
+    const dockerfile = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').replaceAll('\\\n', '');
+    const [, command = ''] = /^ENTRYPOINT (.+)$/m.exec(dockerfile) ?? [];
+    const flags = (JSON.parse(command) as string[]).slice(1, -1);
+    assert.ok(flags.includes('--permission'));
+    const here = flags.map((flag) => flag.replace(/=\/(app\/)?/, `=${folder}/`));
+    return ['sh', '-c', 'cd /; exec "$0" "$@"', process.execPath, ...here, program];
+  }
+
   for (const path of [':memory:', 'data/service.db', 'data/a/b/service.db']) {
     test(`it opens ${path} with the flags of the image`, async () => {
-      const dockerfile = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').replaceAll('\\\n', '');
-      const [, command = ''] = /^ENTRYPOINT (.+)$/m.exec(dockerfile) ?? [];
-      const flags = (JSON.parse(command) as string[]).slice(1, -1);
-      assert.ok(flags.includes('--permission'));
-      const here = flags.map((flag) => flag.replace(/=\/(app\/)?/, `=${folder}/`));
       const file = path.startsWith(':') ? path : join(folder, path);
-      // Runs in `/`, as in the image.
-      const shell = ['sh', '-c', 'cd /; exec "$0" "$@"', process.execPath, ...here, program];
-      await using running = await start({ DATABASE_URL: `sqlite:${file}` }, shell);
+      await using running = await start({ DATABASE_URL: `sqlite:${file}` }, entrypoint());
       assert.equal((await send(`${running.url}/users`)).status, 200);
     });
   }
+
+  test('6.19 it copies the database with the flags of the image', async () => {
+    const DATABASE_URL = `sqlite:${join(folder, 'data/original.db')}`;
+    await using _ = await start({ DATABASE_URL }, entrypoint());
+    const args = ['--backup', join(folder, 'data/copy.db')];
+    await using copying = new Program({ DATABASE_URL }, args, entrypoint());
+    assert.equal((await copying.exited).code, 0, copying.stderr);
+  });
 
   test('3.18 the build has a module http/form.js, which exports parseForm', async () => {
     const { parseForm } = await import(join(folder, 'dist/http/form.js'));

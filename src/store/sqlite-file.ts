@@ -88,11 +88,15 @@ export async function backup(path: string, target: string): Promise<void> {
     createFile(target, 'wx'); // never over an existing file
     isCreated = true;
     // SQLite takes `:memory:` and `file:` at the start of a name for something else.
-    await sqlite.backup(db, resolve(target), { rate: ALL_PAGES });
-    for (const place of [target, dirname(target)]) sync(place);
+    const file = resolve(target);
+    await sqlite.backup(db, file, { rate: ALL_PAGES });
+    using copy = new sqlite.DatabaseSync(file);
+    // Makes the name durable, not only the contents. Node's permission model allows no fsync of our own.
+    copy.exec('pragma synchronous = extra; pragma journal_mode = delete');
   } catch (err) {
-    // On a full disk SQLite leaves its journal.
-    for (const end of isCreated ? ['', '-journal'] : []) rmSync(target + end, { force: true });
+    // On a full disk SQLite leaves some of its own.
+    const left = isCreated ? [...filesOf(target), `${target}-journal`] : [];
+    for (const file of left) rmSync(file, { force: true });
     throw new Error(`cannot copy ${path} to ${target}: ${(err as Error).message}`, { cause: err });
   }
 }
@@ -101,16 +105,6 @@ export async function backup(path: string, target: string): Promise<void> {
 function createFile(path: string, flag: 'a' | 'wx'): void {
   writeFileSync(path, '', { flag, mode: FILE_MODE });
   chmodSync(path, FILE_MODE); // The umask may have removed the group's permissions.
-}
-
-/** Returns once the file, or the names in the folder, survive a power loss. */
-function sync(path: string): void {
-  const file = openSync(path, 'r');
-  try {
-    fsyncSync(file);
-  } finally {
-    closeSync(file);
-  }
 }
 
 /**
@@ -155,7 +149,10 @@ function makeFolder(path: string): void {
     if ((err as { code?: string }).code !== 'EEXIST') throw err;
   }
   // 5.5: node's permission model allows no fsync. In the image, the folder of the volume exists.
-  if (process.permission === undefined) sync(dirname(path));
+  if (process.permission !== undefined) return;
+  const folder = openSync(dirname(path), 'r');
+  fsyncSync(folder);
+  closeSync(folder);
 }
 
 /** Makes commits durable (5.2), and applies the missing migrations in one transaction (5.3). */
