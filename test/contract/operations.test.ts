@@ -139,13 +139,17 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     ['a failed start', { DATABASE_URL: 'sqlite:/dev/null/x' }, 1],
     ['a configuration error', { PORT: 'x' }, 78],
   ] as const) {
-    test(`6.4 6.12 nobody reads stderr: ${why} exits with ${status}`, async () => {
-      // A named pipe that nobody reads, and to which nothing more can be written.
-      const shell = `cd ${newFolder()}; mkfifo pipe; exec 3<>pipe
-        dd if=/dev/zero of=pipe bs=1 oflag=nonblock 2>&-; exec "$0" "$1" >pipe 2>&1`;
-      const env = { DATABASE_URL: 'sqlite::memory:', PORT: '0', ...settings };
-      await using program = new Program(env, [], ['sh', '-c', shell, process.execPath, ENTRY]);
-      assert.deepEqual(await program.exited, { code: status, signal: null });
+    test(`6.4 6.11 6.12 nobody reads stderr: ${why} exits with ${status}`, async () => {
+      // A named pipe to which nothing more can be written, and one whose reader has exited.
+      for (const pipe of [
+        'exec 3<>pipe 4>pipe; dd if=/dev/zero of=pipe bs=1 oflag=nonblock 2>&-',
+        'exec 3<>pipe 4>pipe 3<&-',
+      ]) {
+        const shell = `cd ${newFolder()}; mkfifo pipe; ${pipe}; exec "$0" "$1" >&4 2>&1`;
+        const env = { DATABASE_URL: 'sqlite::memory:', PORT: '0', ...settings };
+        await using program = new Program(env, [], ['sh', '-c', shell, process.execPath, ENTRY]);
+        assert.deepEqual(await program.exited, { code: status, signal: null });
+      }
     });
   }
 
