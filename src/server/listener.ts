@@ -28,7 +28,7 @@ interface ListenerOptions {
 }
 
 const CONNECTION = Symbol('connection');
-/** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, the first handshake throws. */
+/** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, every handshake fails. */
 type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
 
 /** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */
@@ -48,7 +48,7 @@ export class Listener {
     this.#ledger = new Ledger(limits, now);
     const closed = countsOf(REASONS);
     this.#context = { handler, ledger: this.#ledger, now, unreadTimeoutMs, closed };
-    const of = (socket: OwnedSocket) => socket[CONNECTION];
+    const of = (socket?: OwnedSocket) => socket?.[CONNECTION];
     const receive = (req: IncomingMessage, res: ServerResponse) =>
       of(req.socket)?.receive(req, res);
     const timeouts = { keepAliveTimeout: idleTimeoutMs, ...(tls && TLS_OPTIONS) };
@@ -70,7 +70,7 @@ export class Listener {
       .on('connect', (_req, socket: OwnedSocket) => of(socket)?.refuseTunnel())
       .on('clientError', (err: ParseError, socket: OwnedSocket) => {
         // Before the end of a handshake, only the TCP socket is ours.
-        (of(socket) ?? of(socket._parent!))?.reject(err);
+        (of(socket) ?? of(socket._parent))?.reject(err);
       });
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();
   }
@@ -143,7 +143,8 @@ export class Listener {
   }
 
   #secure(socket: OwnedSocket): void {
-    const connection = socket._parent![CONNECTION]!;
+    const connection = socket._parent?.[CONNECTION];
+    if (connection === undefined) return void socket.destroy();
     // Not earlier: a connection that is half-open during its handshake would never end.
     socket.allowHalfOpen = true;
     this.#own(socket, connection);
