@@ -10,6 +10,7 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
+  realpathSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -61,7 +62,8 @@ export async function openFile({ path, autocheckpoint }: SqliteDatabase, now: ()
 }
 
 /** Creates the file if it is missing. SQLite gives `-wal` and `-shm` its mode (5.2). */
-function prepareFile(path: string): void {
+function prepareFile(name: string): void {
+  const path = existsSync(name) ? realpathSync.native(name) : name; // SQLite follows links too
   const { R_OK, W_OK, X_OK } = constants;
   const folder = dirname(path);
   makeFolder(folder);

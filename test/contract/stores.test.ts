@@ -9,6 +9,7 @@ import {
   mkdirSync,
   renameSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
@@ -323,6 +324,17 @@ describe('5.2 SQLite', TIMEOUT, () => {
       },
     );
   }
+
+  test('5.2 the folder of a file behind a link is named, with a fix', WITH_ROOT, async () => {
+    const [folder, other] = [newFolder(), newFolder()];
+    const [file, link] = [join(folder, 'service.db'), join(other, 'link.db')];
+    writeFileSync(file, '');
+    symlinkSync(file, link);
+    for (const place of [folder, other, file]) chownSync(place, NOBODY, NOBODY);
+    chmodSync(folder, 0o500);
+    const line = await refusal(`sqlite:${link}`, AS_NOBODY);
+    assert.ok(line.endsWith(`: chmod u+rwX ${folder}`), line);
+  });
 
   test('5.2, 6.4 what is not a folder, a regular file or a database is named', async () => {
     const text = fileOf('This is a letter, not a database.'.repeat(100));
