@@ -17,13 +17,10 @@ const METHODS = [
 const PASSWORDS = [
   { why: 'a superscript', set: 'Sommer²024', same: 'Sommer2024' },
   { why: 'a soft hyphen', set: 'I\u00adX', same: 'IX' },
-  { why: 'a no-break space', set: 'a\u00a0b', same: 'a b' },
   { why: 'a zero-width space', set: 'a\u200bb', same: 'a b' },
   { why: 'a zero-width joiner', set: 'a\u200db', same: 'ab' },
   { why: 'variation selectors and a grapheme joiner', set: 'a\ufe0f\u180b\u034f', same: 'a' },
   { why: 'a ligature', set: 'ﬁsch', same: 'fisch' },
-  { why: 'full-width letters', set: 'ｐａｓｓ', same: 'pass' },
-  { why: 'a Roman numeral', set: 'Ⅸ', same: 'IX' },
   { why: 'a decomposed letter', set: 'pa\u0308ss', same: 'p\u00e4ss' },
   { why: 'a byte order mark', set: '\ufeffpass', same: 'pass' },
   // SASLprep refuses these, so they are used as they are.
