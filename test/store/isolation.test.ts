@@ -121,3 +121,31 @@ test('4.10 a taken email rolls no batch back, and one that another session takes
   );
   assert.equal((await statistics(direct)).rolledBack! - start.rolledBack!, 1);
 });
+
+test('4.2 calls touch few rows of a large table', async (t) => {
+  const url = await createDatabase();
+  const store = await open(t, url);
+  await store.list({ after: 0, limit: 1 }); // The tables exist.
+  const sql = connectTo(t, url);
+  await sql.unsafe(`
+    insert into users (name, email) select 'n', i || '@x' from generate_series(1, 20000) i; analyze users`);
+  const touched = async () => {
+    await statistics(sql);
+    const [row] = await sql`
+      select (seq_tup_read + idx_tup_fetch)::int as rows from pg_stat_user_tables where relname = 'users'`;
+    return row!.rows as number;
+  };
+  const before = await touched();
+  for (let id = 1; id <= 20_000; id += 1000) {
+    assert.equal((await store.find(id))?.email, `${id}@x`);
+    assert.equal((await store.findByEmail(`${id}@x`))?.id, id);
+    assert.equal((await store.list({ after: id, limit: 10 })).length, 10);
+    await store.create(newUser({ email: `${id}@new` }));
+    await store.update(id, { name: 'Bob' }, ALWAYS);
+    await store.update(id, { email: `${id}@y` }, { oneOf: [2], noneOf: [] });
+    await store.delete(id, ALWAYS);
+  }
+  await store.close();
+  const rows = (await touched()) - before;
+  assert.ok(rows > 20 * 14 && rows < 20 * 40, `${rows} rows`);
+});
