@@ -1,5 +1,6 @@
 // Tests `start` from the source. package.test.ts tests the packed form.
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -8,11 +9,12 @@ import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { VARIABLES } from '../src/config.ts';
 import { type Settings, start } from '../src/start.ts';
-import { halfSent, request } from './support/bytes.ts';
+import { halfSent, open, request } from './support/bytes.ts';
 import { send } from './support/client.ts';
-import { usedBytes } from './support/garbage.ts';
+import { collect, usedBytes } from './support/garbage.ts';
 import { newFolder } from './support/program.ts';
 import { execute } from './support/service.ts';
+import { until } from './support/until.ts';
 
 describe('settings', () => {
   test('a setting can be a text, a number or a boolean', async () => {
@@ -148,4 +150,21 @@ test('6.17 an idle connection keeps neither the bytes nor the values of a body t
   const grown = usedBytes() - before;
   for (const client of clients) client.destroy();
   assert.ok(grown < 10_000_000, `${grown} bytes`);
+});
+
+test('6.17 an idle connection does not keep a request that got its response before its body', async () => {
+  await using service = await start();
+  await using client = await open(service.url);
+  const seen = Promise.withResolvers<WeakRef<object>>();
+  const see = (event: unknown) => seen.resolve(new WeakRef((event as { request: object }).request));
+  subscribe('http.server.request.start', see);
+  await client.ask('POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n');
+  unsubscribe('http.server.request.start', see);
+  await client.write('x');
+  const request = await seen.promise;
+  await until(() => {
+    collect();
+    return request.deref() === undefined;
+  });
+  assert.equal((await client.ask()).status, 200);
 });

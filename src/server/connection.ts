@@ -79,7 +79,8 @@ export class Connection implements Holder, Carrier {
   readonly #context: Context;
   #current: Exchange | undefined; // the request in progress
   readonly #waiting: Exchange[] = []; // requests that wait for the current one
-  #unread: IncomingMessage | undefined; // a request that got its response before its body had arrived
+  // A request that got its response before its body had arrived. Weak: node keeps it until then (6.17).
+  #unread: WeakRef<IncomingMessage> | undefined;
   #requestBytes = 0; // of all requests, as clients write them, without the framing of chunks
   #ending: Ending | undefined; // set once no further request is accepted
   #sweptRecordBytes = 0; // at the last sweep
@@ -169,7 +170,7 @@ export class Connection implements Holder, Carrier {
 
   /** The current request has its response. Begins the next one, or waits for it. */
   #proceed(exchange: Exchange): void {
-    this.#unread = exchange.req.complete ? undefined : exchange.req;
+    this.#unread = exchange.req.complete ? undefined : new WeakRef(exchange.req);
     this.#current = undefined;
     const next = this.#waiting.shift();
     if (next !== undefined) {
@@ -222,7 +223,7 @@ export class Connection implements Holder, Carrier {
     const isPlain = err.code === 'ERR_SSL_HTTP_REQUEST';
     const refusal = new HttpError(statusOfParseError(err), isPlain ? PLAIN_HTTP : undefined);
     const reason = refusal.status === 408 ? 'timeout' : 'refused';
-    const req = this.#current?.req ?? this.#unread; // Those that wait have no body.
+    const req = this.#current?.req ?? this.#unread?.deref(); // Those that wait have no body.
     if (this.#state === 'handshake' && !isPlain) {
       this.close(reason); // a response could not be encrypted
     } else if (req === undefined || req.complete) {
