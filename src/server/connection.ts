@@ -185,7 +185,6 @@ export class Connection implements Holder, Carrier {
   endAfterCurrent(): void {
     if (this.#state === 'closed') return;
     this.#waiting.length = 0;
-    if (this.#current) dropBody(this.#current.req);
     this.#end({ reason: 'last' });
   }
 

@@ -303,6 +303,15 @@ describe('6.17 a client is charged for a response', () => {
   }
 });
 
+test('6.17 a body that follows its response is dropped, also while the client does not read', async () => {
+  const head = 'POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999\r\n\r\n';
+  const { exchange, peer, settle } = await respond(head, OK, { windowBytes: 0 });
+  peer.send('x'.repeat(50_000));
+  await settle();
+  assert.equal(peer.output, '');
+  assert.equal(exchange.req.readableLength, 0);
+});
+
 describe('4.14 a response that ends early', () => {
   /** Sends 'one', waits, and sends 'two'. */
   async function wait() {
