@@ -87,6 +87,8 @@ export async function backup(path: string, target: string): Promise<void> {
   try {
     // A service that stops locks the file while it merges its log.
     using db = new sqlite.DatabaseSync(path, { readOnly: true, timeout: OPEN_TIMEOUT_MS });
+    // Says why the file can't be read. For a lock, `backup` says "not an error".
+    db.exec('select 1 from sqlite_schema');
     createFile(target, 'wx'); // never over an existing file
     isCreated = true;
     // SQLite takes `:memory:` and `file:` at the start of a name for something else.

@@ -61,18 +61,20 @@ test('6.19 FILE is a file of the current folder, also if SQLite gives its name a
   }
 });
 
-test('6.19 it waits for a program that locks the whole file for a moment', async () => {
+test('6.19 it waits for a lock, such as that of a service that stops, and names one that lasts', async () => {
   const folder = newFolder();
-  const path = join(folder, 'service.db');
-  await (await start({ DATABASE_URL: `sqlite:${path}` })).stop();
-  const other = new DatabaseSync(path);
-  other.exec('pragma locking_mode = exclusive; delete from users');
-  const copy = join(folder, 'copy.db');
-  const copying = backup(`sqlite:${path}`, copy);
-  await until(() => existsSync(copy)); // Next it reads the database.
-  await pause(500);
-  other.close();
-  assert.deepEqual(await copying, { code: 0, stderr: '' });
+  const file = join(folder, 'service.db');
+  const url = `sqlite:${file}`;
+  await (await start({ DATABASE_URL: url })).stop();
+  const lock = new DatabaseSync(file);
+  lock.exec('pragma locking_mode = exclusive; begin immediate');
+  const { code, stderr } = await backup(url, join(folder, 'first.db'));
+  assert.equal(code, 1);
+  assert.match(stderr, /: database is locked\n$/);
+  const second = backup(url, join(folder, 'second.db'));
+  await pause(3_000);
+  lock.close();
+  assert.deepEqual(await second, { code: 0, stderr: '' });
 });
 
 for (const [why, expected, file, url] of [
