@@ -593,6 +593,15 @@ describe('connections', () => {
     assert.deepEqual([reasons(), ledger.heldBytes, tls.destroyed], [['records'], 0, true]);
   });
 
+  test('6.8 7.3 a stream behind a response that nobody reads is recorded once the client leaves', () => {
+    const steps = ['write now', 'sendAll', 'turn', 'write pieces', 'sendAll', 'turn', 'reset'];
+    const events = steps.map((step) => {
+      const [name = '', kind = ''] = step.split(' ');
+      return { name, kind, client: 0, share: 1 };
+    });
+    return play({ events, maxConnections: 10_000, windowBytes: 0 });
+  });
+
   test('2.3 2.11 6.3 answer in order, end for a named reason, and leave nothing behind', async () => {
     let events = 0;
     const property = fc.asyncProperty(run, async (given) => {
