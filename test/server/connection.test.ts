@@ -6,7 +6,8 @@ import http from 'node:http';
 import { after, describe, mock, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
-import type { Services } from '../../src/route.ts';
+import type { Context, Services } from '../../src/route.ts';
+import { collect } from '../support/garbage.ts';
 import { Peer, readResponses } from './peer.ts';
 
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
@@ -112,6 +113,11 @@ const pieces = (hasEnd: boolean) => {
     },
   };
 };
+let body: WeakRef<object> | undefined; // of POST /kept
+function rememberBody(context: Context) {
+  body = new WeakRef(context.body as object);
+  return lately().then(() => text(200, 'kept'));
+}
 const common = { access: 'none', accepts: [], returns: [], summary: '' } as const;
 const pipeline = new Pipeline({
   routes: {
@@ -120,6 +126,7 @@ const pipeline = new Pipeline({
     'GET /large': { ...common, handle: () => text(200, LARGE) },
     'GET /pieces': { ...common, handle: () => ({ status: 200, type: 'a/b', body: pieces(true) }) },
     'GET /broken': { ...common, handle: () => ({ status: 200, type: 'a/b', body: pieces(false) }) },
+    'POST /kept': { ...common, accepts: ['json'], handle: rememberBody },
     'POST /body': { ...common, accepts: ['json'], handle: ({ body }) => text(200, `${body}`) },
   },
   services: { protectUsers: false, trustProxy: 0 } as Services, // No handler uses another.
@@ -540,6 +547,15 @@ describe('connections', () => {
       ({ heldBytes } = usage());
     });
     assert.equal(heldBytes, CONNECTION_BYTES + 16 * 1024 + input.length);
+  });
+
+  test('6.17 a body is not kept once its handler waits', async () => {
+    const head = 'POST /kept HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n';
+    const isFreed = () => {
+      collect();
+      assert.equal(body?.deref(), undefined);
+    };
+    assert.equal(await outcomeOf(`${head}Content-Length: 4\r\n\r\n[12]`, isFreed), '200 kept');
   });
 
   test('6.13 a handshake that fails gets no response, and a request without TLS gets one', () => {
