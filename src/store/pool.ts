@@ -16,6 +16,9 @@ const CONNECT_TIMEOUT_MS = 2_000; // for each host, unless `connect_timeout` is 
 const BACKOFF_MS = { first: 25, longest: 1_000 }; // 5.7
 // A connection lost sooner is a failed attempt: a server can accept connections and be unusable.
 const MIN_LIFETIME_MS = 100;
+// A connection to a read-only server is replaced if it is older: the server may have lost its role to another.
+// If each write replaced one, none would be left for reads.
+const READ_ONLY_LIFETIME_MS = 1_000;
 // While a batch of at least `size` calls runs, the next one of its queue waits up to this long, so that more
 // calls join it. For fewer calls or slower commits, parallel statements are faster.
 const SHARE = { ms: 3, size: 8 };
@@ -133,9 +136,16 @@ export class Pool {
     if (!this.#connections.includes(connection)) return; // Replaced meanwhile; its calls have failed.
     connection.batch = undefined;
     if (err instanceof NotReplicated) this.#avoid(connection.host);
-    if (err !== undefined) this.#replace(connection, err);
+    const isUsable = err === undefined || this.#isStillReadOnly(connection, err);
+    if (!isUsable) this.#replace(connection, err);
     else if (connection.host !== this.#connections.at(-1)!.host) this.#replace(connection, MOVED);
     this.#assign();
+  }
+
+  /** True if the server refused a write, but a new connection would hardly reach another server. */
+  #isStillReadOnly({ connectedAt }: PooledConnection, err: Error & { code?: string }): boolean {
+    const isReadOnly = err.code === '25006'; // read_only_sql_transaction
+    return isReadOnly && this.#options.now() - connectedAt < READ_ONLY_LIFETIME_MS;
   }
 
   /** Makes the next batch of the queue wait, if this one is large. */

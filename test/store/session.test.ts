@@ -179,6 +179,32 @@ test('5.1 two connections to one host that time out together advance the pool by
   assert.deepEqual(lines.slice(logged).sort(), [connected, connected, lost, lost]);
 });
 
+test('5.9 on a read-only server, writes replace a connection once a second at most', async (t) => {
+  const url = await createDatabase();
+  await (await open(t, url)).list({ after: 0, limit: 1 });
+  const alter = `alter database ${new URL(url).pathname.slice(1)} set`;
+  await connectTo(t, url).unsafe(`${alter} default_transaction_read_only = on`);
+  let nowMs = 0;
+  let lost = 0;
+  const debug = (message: string) => {
+    if (message === 'connection lost') lost++;
+  };
+  const store = await open(t, url, { poolSize: 1, now: () => nowMs, debug });
+  const write = () =>
+    assert.rejects(store.create(newUser({ name: 'Ada', email: 'ada@x' })), ({ cause }) => {
+      assert.equal((cause as { code?: string }).code, '25006');
+      return true;
+    });
+  const lostAfter: number[] = [];
+  for (const at of [0, 999, 1000, 1999, 2000]) {
+    nowMs = at;
+    await write();
+    assert.equal(await store.find(1), undefined);
+    lostAfter.push(lost);
+  }
+  assert.deepEqual(lostAfter, [0, 0, 1, 1, 2]);
+});
+
 test('a collection of the young objects frees the rows of a query', async (t) => {
   const session = await openOne(t, await createDatabase());
   const text = "select n as id, 'name ' || n as name from generate_series(1, 500) n";
