@@ -2,7 +2,7 @@
 // the image, the container, the volume and the registry, and the ports. The command for arm64 takes
 // minutes, so it needs IMAGE=full. ARM64_NODE_IMAGE names its base image if no registry is reachable.
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { ENGINE, run } from '../../image/unpack.ts';
@@ -62,6 +62,19 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     await container.responses();
     const restored = new Client(await container.url(), await password(container));
     assert.deepEqual(await restored.names(), ['Ann']);
+  });
+
+  test('a restore without the file of the backup changes nothing, even after a crash', async () => {
+    const client = new Client(await container.url(), await password(container));
+    await client.create('Cid');
+    await engine('kill', container.name); // The commit is only in the write-ahead log.
+    const empty = newFolder();
+    await assert.rejects(runs('Backup and restore', 'docker stop', empty), /backup\.db/);
+    assert.deepEqual(readdirSync(empty), []);
+    await engine('start', container.name);
+    await container.responses();
+    const restarted = new Client(await container.url(), await password(container));
+    assert.deepEqual(await restarted.names(), ['Ann', 'Cid']);
   });
 
   test('SIGHUP does not end it', async () => {
