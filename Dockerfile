@@ -37,6 +37,7 @@ HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
   CMD ["/usr/local/bin/node", "/app/dist/main.cjs", "--live"]
 # --disable-warning hides that --allow-net is experimental. The permission model does not cover
 # node:sqlite: there the user, the read-only root and the dropped capabilities are the limits.
+# /run/secrets may not exist, and without the asterisk it would then be a file.
 ENTRYPOINT ["/usr/local/bin/node", \
   "--max-old-space-size-percentage=50", "--max-semi-space-size=4", \
   "--disable-warning=ExperimentalWarning", \
@@ -46,7 +47,7 @@ ENTRYPOINT ["/usr/local/bin/node", \
   "--allow-net", \
   "--allow-fs-read=/app/", \
   "--allow-fs-read=/data/", \
-  "--allow-fs-read=/run/secrets/", \
+  "--allow-fs-read=/run/secrets/*", \
   "--allow-fs-read=/proc/self/fd", \
   "--allow-fs-read=/proc/self/limits", \
   "--allow-fs-write=/data/", \

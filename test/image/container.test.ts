@@ -68,6 +68,14 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     assert.match(lines[0]!, /^NOTE_TITLE_FILE: .*restricted/);
   });
 
+  test('a secret that is not mounted is named', async () => {
+    const path = '/run/secrets/auth_password';
+    await using container = await Container.start('-e', `AUTH_PASSWORD_FILE=${path}`);
+    const { status, lines } = await container.ended();
+    assert.equal(status, 78);
+    assert.match(lines.join('\n'), /^AUTH_PASSWORD_FILE: ENOENT: .*\/run\/secrets\/auth_password/);
+  });
+
   test('its health check reports healthy, and unhealthy when it hangs', async () => {
     const flags = ['--health-interval=1s', '--health-timeout=1s', '--health-retries=1'];
     await using container = await Container.start(...flags);
