@@ -36,9 +36,7 @@ export const SURROUNDINGS = {
   openSession,
 };
 
-type PoolOptions = StoreOptions &
-  Pick<SessionOptions, 'database' | 'authorities'> &
-  typeof SURROUNDINGS;
+type PoolOptions = StoreOptions & Pick<SessionOptions, 'database'> & typeof SURROUNDINGS;
 type Queue = BatchSource<Session>;
 
 interface PooledConnection {

@@ -3,7 +3,6 @@
 // email is taken, because a duplicate would roll back the whole batch. The results equal those of calls
 // that run one at a time: first the skipped ones, then the others, of which no two have an id in common, and
 // of those with the same new email only the first is done.
-import { readFileSync } from 'node:fs';
 import type { Condition, Field, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { ALWAYS, EmailTaken, FIELD_NAMES, FIELDS, StoreUnavailable } from '../user.ts';
 import type { Store, StoreOptions } from './options.ts';
@@ -20,9 +19,7 @@ export function openPostgres(
   options: StoreOptions,
   surroundings = SURROUNDINGS,
 ): Store {
-  const { sslRootCert } = database;
-  const authorities = sslRootCert === undefined ? undefined : readAuthorities(sslRootCert);
-  const pool = new Pool({ ...options, ...surroundings, database, authorities });
+  const pool = new Pool({ ...options, ...surroundings, database });
   const reads = { ...options, outcomeAfter, schedule: pool.schedule };
   const running: RunningKeys = new Set();
   const keysOf = <T>(item: T) => item;
@@ -49,12 +46,6 @@ export function openPostgres(
     },
     close: () => pool.close(),
   };
-}
-
-function readAuthorities(path: string): string | string[] {
-  if (path !== 'system') return readFileSync(path, 'utf8');
-  const { getCACertificates } = process.getBuiltinModule('node:tls'); // Other URLs don't need it.
-  return [...getCACertificates('default'), ...getCACertificates('system')];
 }
 
 // Under synchronous replication a session that commits waits for the standby, even after its client

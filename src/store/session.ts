@@ -1,6 +1,7 @@
 // One connection to Postgres: a client of npm `postgres` that owns one socket. Before its first use, a
 // probe checks the server against `target_session_attrs`, detects a pooler in between, and reads the
 // server's clock.
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { connect, isIP, type Socket } from 'node:net';
 import process from 'node:process';
@@ -30,7 +31,6 @@ const SET_SESSION =
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now' | 'info'> {
   readonly database: PostgresDatabase;
   readonly host: Host;
-  readonly authorities: string | readonly string[] | undefined; // PEM of `sslrootcert`
   readonly connectTimeoutMs: number; // time limit of connecting, without the migration
   readonly isSecondPass: boolean; // over all hosts: `prefer-standby` then accepts any server
   readonly signal: AbortSignal; // aborts the attempt
@@ -150,7 +150,7 @@ function checkServer({ encoding, isStandby, isReadOnly }: Row, options: SessionO
   );
 }
 
-function createClient({ database, host, authorities }: SessionOptions, handlers: object): Sql {
+function createClient({ database, host }: SessionOptions, handlers: object): Sql {
   // Loaded only if the settings choose Postgres.
   const postgres: (options: object) => Sql = createRequire(import.meta.url)('postgres');
   // The driver reads PGPASSWORD, PGTARGETSESSIONATTRS and the like when it creates a client, and has no
@@ -162,7 +162,7 @@ function createClient({ database, host, authorities }: SessionOptions, handlers:
       ...host,
       user: database.user,
       database: database.database,
-      ssl: tlsOptions(database, host, authorities),
+      ssl: tlsOptions(database, host),
       ...handlers,
       max: 1,
       fetch_types: false,
@@ -228,16 +228,21 @@ export function afterPoll(ms: number, action: () => void): () => void {
 }
 
 /** `sslmode` in the driver's terms (PostgreSQL manual, libpq, "SSL Support"). */
-function tlsOptions(
-  { sslMode }: PostgresDatabase,
-  { host }: Host,
-  ca: SessionOptions['authorities'],
-) {
+function tlsOptions({ sslMode, sslRootCert }: PostgresDatabase, { host }: Host) {
   if (host.startsWith('/') || sslMode === 'disable') return false;
   if (sslMode === 'prefer' || sslMode === 'allow') return 'prefer';
   // An IP address is never sent as a server name (RFC 6066 §3). The certificate must still match it.
   const name = isIP(host) === 0 ? { servername: host } : { servername: undefined, host };
+  // Read for each connection, so a new file needs no restart.
+  const ca = sslRootCert === undefined ? undefined : readAuthorities(sslRootCert);
   // As in libpq, `require` verifies the chain if there is a root certificate.
   const options = { ca, rejectUnauthorized: sslMode !== 'require' || ca !== undefined, ...name };
   return sslMode === 'verify-full' ? options : { ...options, checkServerIdentity: () => undefined };
+}
+
+/** Returns the PEM of `sslrootcert`. */
+function readAuthorities(path: string): string | string[] {
+  if (path !== 'system') return readFileSync(path, 'utf8');
+  const { getCACertificates } = process.getBuiltinModule('node:tls'); // Other URLs don't need it.
+  return [...getCACertificates('default'), ...getCACertificates('system')];
 }

@@ -1,6 +1,6 @@
 // Section 1 of the contract: DATABASE_URL.
 import assert from 'node:assert/strict';
-import { chmodSync, chownSync, existsSync } from 'node:fs';
+import { chmodSync, chownSync, copyFileSync, existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -8,7 +8,7 @@ import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
 import { createDatabase, startPostgres } from '../support/postgres.ts';
-import { COMPLETE, newFolder, Program, start } from '../support/program.ts';
+import { COMPLETE, fileOf, newFolder, Program, start } from '../support/program.ts';
 import { execute, list, ready, serve } from '../support/service.ts';
 
 const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
@@ -70,6 +70,18 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
         assert.equal(rows.length > 0, status === 200 && mode !== 'disable');
       });
     }
+
+    test('1 DATABASE_URL: another sslrootcert in the same file needs no restart', async () => {
+      const url = await createDatabase(server.url);
+      const path = fileOf(readFileSync(certificate().TLS_CERT_FILE));
+      await using program = await start({
+        DATABASE_URL: `${url}?sslmode=verify-full&sslrootcert=${path}`,
+      });
+      const { cause } = await program.logged('store unavailable');
+      assert.match(String(cause), /self-signed certificate/);
+      copyFileSync(cert, path);
+      await ready(program);
+    });
   });
 
   test('1 DATABASE_URL: the default is data/service.db in the working directory', async () => {

@@ -33,7 +33,7 @@ export async function open(
 export async function openOne(t: TestContext, url: string, connectTimeoutMs = TIMEOUT_MS) {
   const database = parseDatabaseUrl(url) as PostgresDatabase;
   const session = await openSession({
-    ...{ database, host: database.hosts[0]!, authorities: undefined, isSecondPass: false },
+    ...{ database, host: database.hosts[0]!, isSecondPass: false },
     ...{ timeoutMs: TIMEOUT_MS, connectTimeoutMs, now: () => performance.now() },
     ...{ signal: t.signal, schema: 'public', info: () => {} },
   });
