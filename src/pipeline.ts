@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { errorReply } from './api/failures.ts';
 import { authenticate } from './auth/access.ts';
-import { now, setImmediate } from './clock.ts';
+import { now } from './clock.ts';
 import { clientAddress } from './http/address.ts';
 import { readBody } from './http/body.ts';
 import { HttpError } from './http/errors.ts';
@@ -21,7 +21,7 @@ interface PipelineOptions {
   readonly services: Services;
   readonly bodyLimitBytes: number;
   readonly corsOrigin: string | undefined; // undefined: no CORS headers
-  readonly isStopping: () => boolean; // true: each connection closes after its last response
+  readonly stopping: () => Promise<void> | undefined; // while set, a response waits for it and ends its connection
   readonly begin: (method: string) => void; // called for every request, before it is processed
   readonly record: (exchange: CompletedExchange) => void; // called for every response
 }
@@ -171,18 +171,19 @@ export class Pipeline implements Handler {
       reply.then(respond, (err) => this.#fail(exchange, err));
       return;
     }
-    const { isStopping, record } = this.#options;
+    const { stopping, record } = this.#options;
     const { connection, requestId } = exchange;
     const headers = [...this.#common, 'X-Request-Id', requestId];
-    if (isStopping()) {
-      // 6.2: the last response of a connection closes it. Requests that arrived in the same read get
-      // responses too, but are known only in the next turn of the event loop.
-      setImmediate(() => {
-        exchange.isLast ||= connection.isLatest;
-        send(exchange, reply, headers, record);
-      });
-    } else {
+    const ready = stopping();
+    if (ready === undefined) {
       send(exchange, reply, headers, record);
+      return;
     }
+    // 6.2: the last response of a connection closes it. Requests that arrived in the same read get
+    // responses too, but are known only in the next turn of the event loop.
+    ready.then(() => {
+      exchange.isLast ||= connection.isLatest;
+      send(exchange, reply, headers, record);
+    });
   }
 }

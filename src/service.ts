@@ -5,7 +5,7 @@ import { getHeapStatistics } from 'node:v8';
 import { Credential } from './auth/credential.ts';
 import { Tokens } from './auth/jwt.ts';
 import { FailureLimiter } from './auth/limiter.ts';
-import { now, sleep, unixMs } from './clock.ts';
+import { nextTurn, now, sleep, unixMs } from './clock.ts';
 import { type Config, readTls } from './config.ts';
 import { readDocuments } from './docs.ts';
 import { adminHandler } from './ops/admin.ts';
@@ -61,7 +61,9 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     services: servicesOf(config, credential, store),
     bodyLimitBytes: config.BODY_LIMIT_BYTES,
     corsOrigin: config.CORS_ORIGIN,
-    isStopping,
+    // A client that gets the last response of its connection makes another one. While the listener accepts
+    // those that are queued, responses wait: otherwise the queue never empties (6.2).
+    stopping: () => (isStopping() ? (api.draining ?? nextTurn()) : undefined),
     begin: (method) => metrics?.begin(method),
     record: (exchange) => {
       const ms = now() - exchange.startMs;

@@ -38,6 +38,8 @@ export class Listener {
   readonly #context: Context;
   readonly #options: ListenerOptions;
   readonly #timer: NodeJS.Timeout;
+  /** While stop() accepts the connections that the kernel has queued; resolves when the listener closes. */
+  draining: Promise<void> | undefined;
   #accepted = 0;
   #onEmpty: (() => void) | undefined;
   #report = { atMs: 0, roomMade: 0, isMaking: false };
@@ -100,14 +102,9 @@ export class Listener {
    * closed. The handler closes each with its last response. Every `graceMs`, `stop` closes idle ones (6.15).
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
-    // Node accepts one connection per turn of the event loop, so after a turn without one the queue
-    // is empty. Clients that keep reconnecting extend the loop by at most `acceptMs` (6.2).
-    const deadline = now() + acceptMs;
-    let accepted: number;
-    do {
-      accepted = this.#accepted;
-      await nextTurn();
-    } while (this.#accepted > accepted && now() < deadline);
+    this.draining = this.#drain(acceptMs);
+    await this.draining;
+    this.draining = undefined;
     const closed = new Promise<void>((resolve) => {
       this.#onEmpty = resolve;
       // http.Server's own close() would close idle connections at once.
@@ -121,6 +118,17 @@ export class Listener {
     }, graceMs);
     if (this.#ledger.holders.size > 0) await closed;
     clearInterval(grace);
+  }
+
+  async #drain(acceptMs: number): Promise<void> {
+    // Node accepts one connection per turn of the event loop, so after a turn without one the queue
+    // is empty. Clients that keep connecting extend the loop by at most `acceptMs` (6.2).
+    const deadline = now() + acceptMs;
+    let accepted: number;
+    do {
+      accepted = this.#accepted;
+      await nextTurn();
+    } while (this.#accepted > accepted && now() < deadline);
   }
 
   destroy(): void {

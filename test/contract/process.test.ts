@@ -214,6 +214,27 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         assert.deepEqual(statusesOf(responsesIn(used.text())), [200, 200]);
         assert.deepEqual(await program.exited, DONE);
       });
+
+      test('6.2 clients that reconnect after each response do not keep the listener open', async () => {
+        await using program = await start();
+        const closing = LIST.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n');
+        const client = async () => {
+          for (;;) {
+            await using connection = await open(program.url); // rejects if it is refused
+            await connection.write(closing);
+            await connection.closed;
+          }
+        };
+        const count = 128;
+        const ended = Promise.allSettled(Array.from({ length: count }, client));
+        await until(() => program.log.length > 2 * count);
+        program.process.kill('SIGTERM');
+        await ended;
+        assert.deepEqual(await program.exited, DONE);
+        const messages = program.log.map(({ message }) => message);
+        const served = messages.slice(messages.indexOf('stopping')).length;
+        assert.ok(served < 3 * count, `${served} responses`);
+      });
     });
 
     test('6.9 SIGHUP changes nothing during startup, nor without TLS files', ON_LINUX, async () => {

@@ -131,7 +131,7 @@ const pipeline = new Pipeline({
   },
   services: { protectUsers: false, trustProxy: 0 } as Services, // No handler uses another.
   ...{ bodyLimitBytes: 1_000, corsOrigin: undefined, now: () => clock.ms },
-  isStopping: () => isStopping,
+  stopping: () => (isStopping ? turn() : undefined),
   begin: () => void inProgress++,
   record: () => void inProgress--,
 });
