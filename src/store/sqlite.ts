@@ -19,6 +19,7 @@ const TURN_MS = 2; // for batches in one turn of the event loop; the one that ha
 const OTHER_FIELDS = FIELD_NAMES.filter((field) => field !== 'email');
 
 type Write = () => WriteResult;
+type Access = 'read' | 'write' | 'file';
 
 export async function openSqlite(database: SqliteDatabase, options: StoreOptions): Promise<Store> {
   const { path } = database;
@@ -69,7 +70,7 @@ export async function openSqlite(database: SqliteDatabase, options: StoreOptions
       return statSync(`${location}-wal`, { throwIfNoEntry: false })?.size;
     },
     async ping() {
-      checkFiles(); // 7.2
+      await access('file', now(), checkFiles); // 7.2
       await read(users.ping);
     },
     close: async () => db.close(),
@@ -79,11 +80,11 @@ export async function openSqlite(database: SqliteDatabase, options: StoreOptions
 /**
  * Returns a function that retries an action while the file is locked, and reports when the file fails or
  * works again. It works again once each kind of access that failed has succeeded: on a full disk, reads
- * succeed while writes fail.
+ * succeed while writes fail, and of a removed file too.
  */
 function reportFailures(path: string, db: DatabaseSync, options: StoreOptions) {
-  const failing = new Set<'read' | 'write'>();
-  return async <T>(kind: 'read' | 'write', expires: number, action: () => T): Promise<T> => {
+  const failing = new Set<Access>();
+  return async <T>(kind: Access, expires: number, action: () => T): Promise<T> => {
     try {
       const result = await retry(action, expires, options.now);
       if (failing.delete(kind) && failing.size === 0) options.onAvailable();
