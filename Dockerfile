@@ -37,7 +37,7 @@ HEALTHCHECK --interval=30s --timeout=3s --start-period=10s --retries=3 \
   CMD ["/usr/local/bin/node", "/app/dist/main.cjs", "--live"]
 # --disable-warning hides that --allow-net is experimental. The permission model does not cover
 # node:sqlite: there the user, the read-only root and the dropped capabilities are the limits.
-# /run/secrets may not exist, and without the asterisk it would then be a file.
+# Without its asterisk, node would take a missing /run/secrets for a file, and refuse to read what is below it.
 ENTRYPOINT ["/usr/local/bin/node", \
   "--max-old-space-size-percentage=50", "--max-semi-space-size=4", \
   "--disable-warning=ExperimentalWarning", \

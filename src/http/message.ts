@@ -53,6 +53,11 @@ export function hasBody(req: IncomingMessage): boolean {
   return coding !== undefined || (length !== undefined && Number(length) !== 0);
 }
 
+/** Drops a body as it arrives. Otherwise node would keep 64 KiB and more of it until the client has the response. */
+export function dropBody(req: IncomingMessage): void {
+  if (!req.complete && hasBody(req)) req.on('data', () => {});
+}
+
 /** Node's own pattern, by which node decides whether the connection closes. */
 const CONTINUE = /(?:^|\W)100-continue(?:$|\W)/i;
 

@@ -8,7 +8,7 @@ import type { Socket } from 'node:net';
 import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { type Carrier, Exchange } from '../http/exchange.ts';
-import { hasBody, type ParseError, statusOfParseError } from '../http/message.ts';
+import { dropBody, hasBody, type ParseError, statusOfParseError } from '../http/message.ts';
 import type { Holder, Ledger, Network } from './ledger.ts';
 import {
   LINGER_MS,
@@ -301,9 +301,4 @@ export class Connection implements Holder, Carrier {
     this.#current?.res.emit('socket', this.#socket);
     this.#current = undefined;
   }
-}
-
-/** Otherwise node would keep every chunk of the latest read. */
-function dropBody(req: IncomingMessage): void {
-  if (!req.complete) req.on('data', () => {});
 }

@@ -101,7 +101,7 @@ async function open(options: SessionOptions, password: string) {
 
 /**
  * With these settings the server ends a late statement even if it never learns that we have gone, warns if a
- * commit was not replicated (4.13), and ignores the role's own search_path (5.3). A null in an array is no text.
+ * commit was not replicated (4.13), ignores the role's own search_path (5.3), and takes NULL in an array for null.
  */
 function settingsOf(set: string, timeoutMs: number, schema: string): string {
   return `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} array_nulls = on; ${set} search_path = ${schema}`;

@@ -98,7 +98,7 @@ export async function backup(path: string, target: string): Promise<void> {
     // Makes the name durable, not only the contents. Node's permission model allows no fsync of our own.
     copy.exec('pragma synchronous = extra; pragma journal_mode = delete');
   } catch (err) {
-    // On a full disk SQLite leaves some of its own.
+    // On a full disk SQLite leaves its own files.
     const left = isCreated ? [...filesOf(target), `${target}-journal`] : [];
     for (const file of left) rmSync(file, { force: true });
     throw new Error(`cannot copy ${path} to ${target}: ${(err as Error).message}`, { cause: err });

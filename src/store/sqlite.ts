@@ -79,8 +79,8 @@ export async function openSqlite(database: SqliteDatabase, options: StoreOptions
 
 /**
  * Returns a function that retries an action while the file is locked, and reports when the file fails or
- * works again. It works again once each kind of access that failed has succeeded: on a full disk, reads
- * succeed while writes fail, and of a removed file too.
+ * works again. It works again once each kind of access that failed has succeeded: on a full disk and of a
+ * removed file, reads succeed while writes fail.
  */
 function reportFailures(path: string, db: DatabaseSync, options: StoreOptions) {
   const failing = new Set<Access>();
