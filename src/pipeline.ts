@@ -10,7 +10,7 @@ import type { Exchange } from './http/exchange.ts';
 import { MEDIA_TYPES } from './http/media.ts';
 import { checkMessage, hasBody } from './http/message.ts';
 import { percentDecode } from './http/query.ts';
-import { empty, type Reply, rawReply, send } from './http/reply.ts';
+import { empty, isWhole, type Reply, rawReply, send } from './http/reply.ts';
 import { type Resource, Router } from './http/router.ts';
 import type { RequestLine } from './ops/log.ts';
 import type { Route, RouteTable, Services } from './route.ts';
@@ -181,7 +181,11 @@ export class Pipeline implements Handler {
     }
     // 6.2: the last response of a connection closes it. Requests that arrived in the same read get
     // responses too, but are known only in the next turn of the event loop.
+    const { body, isStatic } = reply;
+    const held = isWhole(body) && !isStatic ? Buffer.byteLength(body) : 0;
+    exchange.hold(held); // 6.17
     ready.then(() => {
+      exchange.release(held);
       exchange.isLast ||= connection.isLatest;
       send(exchange, reply, headers, record);
     });

@@ -166,6 +166,7 @@ function mustEnd(exchange: Exchange, { status, type, body }: Reply): boolean {
   return coding !== undefined || Number(length ?? 0) > UNREAD_LIMIT_BYTES;
 }
 
-function isWhole<T>(body: T | string | Buffer): body is string | Buffer {
+/** True for a body that is not produced while the client reads it. */
+export function isWhole<T>(body: T | string | Buffer): body is string | Buffer {
   return typeof body === 'string' || Buffer.isBuffer(body);
 }

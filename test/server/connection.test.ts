@@ -98,6 +98,7 @@ const KINDS: Readonly<Record<string, Kind>> = {
 /** Replies that wait for the test. */
 const late: (() => void)[] = [];
 let isStopping = false;
+let draining: Promise<void> | undefined; // Responses wait for it.
 let inProgress = 0; // requests that have begun and are not recorded
 const lately = () => new Promise<void>((resolve) => void late.push(resolve));
 const pieces = (hasEnd: boolean) => {
@@ -131,7 +132,7 @@ const pipeline = new Pipeline({
   },
   services: { protectUsers: false, trustProxy: 0 } as Services, // No handler uses another.
   ...{ bodyLimitBytes: 1_000, corsOrigin: undefined, now: () => clock.ms },
-  stopping: () => (isStopping ? turn() : undefined),
+  stopping: () => draining ?? (isStopping ? turn() : undefined),
   begin: () => void inProgress++,
   record: () => void inProgress--,
 });
@@ -547,6 +548,19 @@ describe('connections', () => {
       ({ heldBytes } = usage());
     });
     assert.equal(heldBytes, CONNECTION_BYTES + 16 * 1024 + input.length);
+  });
+
+  test('6.17 a response that waits while a stop drains the queue is charged', async () => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    draining = promise;
+    const input = requests('large');
+    let heldBytes = 0;
+    await outcomeOf(input, (_peer, _server, usage) => {
+      ({ heldBytes } = usage());
+      draining = undefined;
+      resolve();
+    });
+    assert.equal(heldBytes, CONNECTION_BYTES + 16 * 1024 + input.length + LARGE.length);
   });
 
   test('6.17 a body is not kept once its handler waits', async () => {
