@@ -168,6 +168,13 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     });
   }
 
+  test('6.11 --help exits with 0 although nobody reads it', async () => {
+    const shell = `cd ${newFolder()}; mkfifo pipe; exec 3<>pipe 4>pipe 3<&-; exec "$0" "$1" --help >&4`;
+    await using program = new Program({}, [], ['sh', '-c', shell, process.execPath, ENTRY]);
+    assert.deepEqual(await program.exited, { code: 0, signal: null });
+    assert.equal(program.stderr, '');
+  });
+
   test('1 IDLE_TIMEOUT_MS: responses announce it, and an idle connection outlives those with a shorter timeout (6.14)', async () => {
     await using short = await start({ IDLE_TIMEOUT_MS: '1000' });
     await using long = await start({ IDLE_TIMEOUT_MS: '600000' });
