@@ -8,7 +8,7 @@ create table notes_users_schema (
 create table users (
   -- an identity's sequence never gives an id twice, not even after its user was deleted
   id bigint generated always as identity primary key -- 5.4
-    check (id between 1 and 9007199254740991), -- exact in JSON and JavaScript
+    check (id between 1 and 9007199254740991), -- 5.10; exact in JSON and JavaScript
   name text not null check (char_length(name) between 1 and 100), -- 4.11
   -- collate "C": compared byte by byte, exactly
   email text collate "C" not null unique -- 4.10

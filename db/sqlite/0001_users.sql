@@ -8,7 +8,7 @@ create table notes_users_schema (
 create table users (
   -- autoincrement: an id is never given twice, not even after its user was deleted
   id integer primary key autoincrement -- 5.4
-    check (id between 1 and 9007199254740991), -- exact in JSON and JavaScript
+    check (id between 1 and 9007199254740991), -- 5.10; exact in JSON and JavaScript
   -- length() ends at U+0000
   name text not null check (length(name) between 1 and 100 and instr(name, char(0)) = 0), -- 4.11
   email text not null unique -- 4.10

@@ -116,25 +116,3 @@ test('no text of a list is a rope', async () => {
     }
   }
 });
-
-for (const { why, second } of [
-  { why: 'the same page again', second: USERS.slice(0, 500) },
-  {
-    why: 'ids that JavaScript rounds',
-    second: USERS.slice(0, 500).map((user) => ({ ...user, id: 2 ** 53 })),
-  },
-  {
-    why: 'a fraction among its ids',
-    second: USERS.slice(500, 1000).map((user, i) => ({
-      ...user,
-      id: user.id + (i === 9 ? 0.5 : 0),
-    })),
-  },
-]) {
-  test(`5.10 a list whose store returns ${why} ends with an error`, async () => {
-    let reads = 0;
-    const list: List = async () => (++reads === 1 ? USERS.slice(0, 500) : second);
-    await assert.rejects(piecesOf(list), { name: 'RangeError' });
-    assert.equal(reads, 2);
-  });
-}
