@@ -93,9 +93,11 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     log.info('stopping');
     await sleep(config.SHUTDOWN_DELAY_MS);
     const { SHUTDOWN_TIMEOUT_MS: timeoutMs } = config;
-    const tooLate = sleep(timeoutMs, false, { ref: false });
+    const timer = new AbortController();
+    const tooLate = sleep(timeoutMs, false, { ref: false, signal: timer.signal });
     const stopped = api.stop(Math.min(graceMs, timeoutMs / 2), timeoutMs / 2).then(() => true);
     const isInTime = await Promise.race([stopped, tooLate]); // 6.2
+    timer.abort(); // 9.4
     await resources.disposeAsync();
     log.info('stopped');
     return isInTime;

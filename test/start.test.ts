@@ -1,12 +1,13 @@
 // Tests `start` from the source. package.test.ts tests the packed form.
 import assert from 'node:assert/strict';
+import { createHook } from 'node:async_hooks';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { setTimeout as pause } from 'node:timers/promises';
+import { setImmediate as nextTurn, setTimeout as pause } from 'node:timers/promises';
 import { VARIABLES } from '../src/config.ts';
 import { type Settings, start } from '../src/start.ts';
 import { halfSent, open, request } from './support/bytes.ts';
@@ -122,6 +123,17 @@ describe('close', () => {
     held.finish();
     await held.received(/\r\nHTTP\/1\.1 201 /);
     await closed;
+  });
+
+  test('9.4 no timer is left, not even one that lets the process end', async () => {
+    const timers = new Set<number>();
+    const see = (id: number, type: string) => type === 'Timeout' && timers.add(id);
+    const hook = createHook({ init: see, destroy: (id) => timers.delete(id) }).enable();
+    const { close } = await start({ ADMIN_PORT: 0 });
+    await close();
+    await nextTurn();
+    hook.disable();
+    assert.equal(timers.size, 0);
   });
 });
 
