@@ -52,8 +52,8 @@ export class Log {
     // None of these values can contain a quote or a backslash, so JSON.stringify is not needed.
     this.#write(
       this.#format === 'text'
-        ? `${time.slice(11, 23)} ${status} ${method} ${route} ${ms.toFixed(1)} ms ${bytes} B ${client} ${requestId}\n`
-        : `{"time":"${time}","level":"info","message":"request","requestId":"${requestId}"${trace},"method":"${method}","route":"${route}","status":${status},"ms":${ms.toFixed(3)},"bytes":${bytes},"client":"${client}"}\n`,
+        ? `${time.slice(11, 23)} ${status} ${method} ${route} ${ms.toFixed(1)} ms ${bytes} B ${client} ${requestId}`
+        : `{"time":"${time}","level":"info","message":"request","requestId":"${requestId}"${trace},"method":"${method}","route":"${route}","status":${status},"ms":${ms.toFixed(3)},"bytes":${bytes},"client":"${client}"}`,
     );
   }
 
@@ -66,12 +66,12 @@ export class Log {
     if (this.#level < LEVELS.indexOf(level)) return;
     const time = this.#time();
     if (this.#format === 'json') {
-      this.#write(`${JSON.stringify({ time, level, message, ...fields })}\n`); // 6.7
+      this.#write(JSON.stringify({ time, level, message, ...fields })); // 6.7
     } else {
       const shown = Object.entries(fields).filter(([, value]) => value !== undefined);
       const list = shown.map(([key, value]) => ` ${key}=${value}`).join('');
       const prefix = level === 'info' ? '' : `${level}: `;
-      this.#write(`${time.slice(11, 23)} ${prefix}${message}${list}\n`);
+      this.#write(`${time.slice(11, 23)} ${prefix}${message}${list}`);
     }
   }
 
@@ -90,7 +90,8 @@ export class Log {
       this.droppedCount++; // 6.10
       return;
     }
-    this.#pending += line;
+    // join() copies the text. Otherwise it would keep the headers that its parts are slices of.
+    this.#pending += [line, '\n'].join('');
     this.#writing ??= this.#drain();
   }
 

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Format, Log } from '../../src/ops/log.ts';
+import { usedBytes } from '../support/garbage.ts';
 
 const REQUEST = {
   ...{ requestId: 'r-1', traceId: undefined, method: 'GET', route: '/users/{id}' },
@@ -156,5 +157,17 @@ describe('writing to the sink', () => {
     assert.deepEqual([report.level, report.message], ['error', 'log lines dropped']);
     assert.equal(report.count, log.droppedCount);
     assert.equal(kept.length + report.count, 10_000);
+  });
+
+  test('6.10 a line that waits keeps nothing of a request besides its text', async () => {
+    const { log } = slow();
+    log.info('first');
+    await turn();
+    const before = usedBytes();
+    for (let i = 0; i < 1_000; i++) {
+      const header = Buffer.alloc(16_000, `${i}-`.padStart(64, '0')).toString('latin1');
+      log.request({ ...REQUEST, traceId: header.slice(0, 32), client: header.slice(32, 64) }, 1);
+    }
+    assert.ok(usedBytes() - before < 2 ** 23); // The headers have 16 MB.
   });
 });
