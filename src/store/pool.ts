@@ -177,7 +177,7 @@ export class Pool {
       this.#avoid(connection.host);
       this.#replace(connection, `no response within ${this.#options.timeoutMs} ms`);
     }
-    for (const queue of this.#queues) queue.expire(now);
+    for (const queue of this.#queues) queue.expire(now, this.#fault);
     this.#assign();
     const isBusy = this.#queues.size > 0 || this.connections.used > 0;
     this.#cancelTick = isBusy ? this.#options.afterPoll(TICK_MS, this.#tick) : undefined;

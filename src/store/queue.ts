@@ -12,6 +12,7 @@ import type { StoreOptions } from './options.ts';
 const MAX_BATCH_SIZE = 500; // calls in one statement
 const MAX_WAITING = 20_000; // calls; further calls fail at once (4.17)
 const QUEUE_TIME = 0.75; // share of its time that a call may queue; the rest is for execution (4.13)
+const BUSY = 'the store was busy or unreachable for too long';
 
 /** Result of a call that was not done although its statement committed. The call runs again. */
 export const NOT_DONE = Symbol('not done');
@@ -156,10 +157,10 @@ export class Queue<Session, Item, Result> {
     };
   }
 
-  /** Fails the calls that have too little time left to run, and those whose callers have left. */
-  expire(now: number): void {
+  /** Fails the calls that have too little time left to run, with the cause, and those whose callers have left. */
+  expire(now: number, cause?: unknown): void {
     for (const line of this.#lines.values()) {
-      const calls = line.calls.filter((call) => !this.#failIfOver(call, now));
+      const calls = line.calls.filter((call) => !this.#failIfOver(call, now, cause));
       this.#size -= line.calls.length - calls.length;
       line.calls = calls;
     }
@@ -170,10 +171,9 @@ export class Queue<Session, Item, Result> {
     }
   }
 
-  #failIfOver({ expires, caller, reject }: Call, now: number): boolean {
+  #failIfOver({ expires, caller, reject }: Call, now: number, cause: unknown = BUSY): boolean {
     const reservedMs = (1 - QUEUE_TIME) * this.options.timeoutMs; // 4.13
     if (expires <= now + reservedMs) {
-      const cause = 'the store was busy or unreachable for too long';
       reject(new StoreUnavailable('the store failed', { cause }));
       return true;
     }

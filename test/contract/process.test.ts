@@ -84,7 +84,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
   describe('6.1 a Postgres that cannot be reached', { concurrency: 2 }, () => {
     for (const isSilent of [false, true]) {
       const how = isSilent ? 'accepts connections and never responds' : 'refuses connections';
-      test(`3.1, 6.1, 6.2 a server that ${how}: /users returns 500, /ready 503, the log has one line, and a stop exits with 0`, async () => {
+      test(`2.9, 3.1, 6.1, 6.2 a server that ${how}: /users returns 500, /ready 503, the log has one line, and a stop exits with 0`, async () => {
         await using proxy = await TcpProxy.listen(0);
         if (isSilent) proxy.stall();
         else proxy.refuse();
@@ -114,6 +114,8 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
           assert.equal((await send(program.url)).status, 200);
         }
         assert.equal(program.log.filter(({ message }) => /^store /.test(message)).length, 1);
+        const failed = await program.logged('request failed');
+        assert.equal(failed.cause, `the store failed: ${cause}`); // 2.9
         assert.deepEqual(await program.stop(), DONE);
       });
     }
