@@ -155,7 +155,7 @@ function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
     (stream as Terminal)._handle?.setBlocking?.(false);
   }
   const toStream: Sink = (lines) =>
-    new Promise((resolve) => process.stdout.write(lines, () => resolve()));
+    new Promise((resolve) => process.stdout.write(lines, (err) => resolve(err ? lines : '')));
   const sink = fstatSync(process.stdout.fd).isFile() ? fileSink() : toStream;
   return new Log(LOG_LEVEL, process.stdout.isTTY && !isJson ? 'text' : 'json', sink); // 6.7
 }
@@ -168,6 +168,7 @@ function fileSink(): Sink {
     const failed = { bytesWritten: 0 };
     const { bytesWritten } = await writeBytes(process.stdout.fd, bytes).catch(() => failed);
     if (bytesWritten > 0) isTorn = bytes[bytesWritten - 1] !== LINE_FEED;
+    return bytesWritten > 0 ? bytes.toString('utf8', bytesWritten) : lines;
   };
 }
 

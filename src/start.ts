@@ -61,7 +61,7 @@ export async function start(settings: Settings = {}): Promise<RunningService> {
     }
   }
   const config = readConfig(env, problems);
-  const log = new Log('silent', 'json', async () => {}); // 9.2
+  const log = new Log('silent', 'json', async () => ''); // 9.2
   const { url, adminUrl, credential, stop } = await startService(config, log, () => {});
   const close = async () => {
     await stop(0); // 9.4: without a grace time, because the clients in this process have finished

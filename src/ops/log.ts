@@ -7,8 +7,8 @@ export const LEVELS = ['silent', 'error', 'info', 'debug'] as const;
 export type Level = (typeof LEVELS)[number];
 export type Format = 'json' | 'text';
 
-/** Writes a text. Resolves when it can take more, and never rejects. */
-export type Sink = (text: string) => Promise<void>;
+/** Writes a text. Resolves when it can take more, with what was not written, and never rejects. */
+export type Sink = (text: string) => Promise<string>;
 
 /** What a request's line has besides its time (6.8). */
 export type RequestLine = Pick<
@@ -27,6 +27,7 @@ export class Log {
   droppedCount = 0; // lines, since the start (7.3)
   #pending = '';
   #reportedCount = 0; // of those
+  #isFailing = false; // The sink did not write the last text.
   #writing: Promise<void> | undefined; // until the sink has taken everything
   #nowMs = 0;
   #nowText = '';
@@ -101,10 +102,12 @@ export class Log {
     while (this.#pending !== '') {
       const text = this.#pending;
       this.#pending = '';
-      const count = this.droppedCount - this.#reportedCount;
+      const count = this.#isFailing ? 0 : this.droppedCount - this.#reportedCount;
       this.#reportedCount += count;
       if (count > 0) this.error('log lines dropped', { count });
-      await this.#sink(text);
+      const unwritten = await this.#sink(text);
+      this.#isFailing = unwritten !== '';
+      this.droppedCount += unwritten.split('\n').length - 1;
     }
     this.#writing = undefined;
   }

@@ -92,33 +92,38 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
     }
   });
 
-  test('6.10 the service survives the exit of a log reader', async () => {
+  test('6.10 the service survives the exit of a log reader, and counts the lines', async () => {
     await using program = await start();
     program.process.stdout?.destroy();
     for (let i = 0; i < 20; i++) assert.equal((await send(program.url)).status, 200);
     assert.equal((await send(`${program.url}/users`)).status, 200);
+    const metrics = await send(`${program.adminUrl}/metrics`);
+    assert.match(metrics.body, /^log_dropped_lines_total [1-9]/m);
     program.process.kill('SIGTERM');
     const [code] = await once(program.process, 'exit', soon());
     assert.equal(code, 0);
   });
-
-  const messages = (lines: readonly string[]) => lines.map((line) => JSON.parse(line).message);
 
   for (const isCut of [false, true]) {
     test(`6.6 6.7 6.10 logging to a file is asynchronous, and resumes after a full disk${isCut ? ', after a line that was cut' : ''}`, async () => {
       const { program: logging, file, lines } = await intoFile(8 * 512);
       await using program = logging;
       for (let i = 0; i < 50; i++) assert.equal((await send(program.url)).status, 200);
-      const [first = ''] = lines();
-      assert.ok(lines().length < 50);
+      const [first = '', ...others] = lines();
+      assert.ok(others.length < 49);
       truncateSync(file, isCut ? first.length + '\n{"time":'.length : 0);
       assert.equal((await send(program.url)).status, 200);
       assert.deepEqual(await program.stop(), { code: 0, signal: null });
       const kept = lines();
       if (isCut) assert.equal(kept.splice(0, 2)[1], '{"time":');
+      const logged = kept.filter(Boolean).map((line) => JSON.parse(line));
+      const dropped = logged.findIndex(({ message }) => message === 'log lines dropped');
+      const [{ count }] = logged.splice(dropped, 1);
       // The line of an earlier request can follow.
-      const last = messages(kept.filter(Boolean)).slice(-3);
+      const last = logged.slice(-3).map(({ message }) => message);
       assert.deepEqual(last, ['request', 'stopping', 'stopped']);
+      // Of 'listening', 51 requests, 'stopping' and 'stopped'.
+      assert.equal(1 + others.length + count + logged.length, 54);
       assert.doesNotMatch(program.stderr, /writeSync/); // --trace-sync-io
     });
   }

@@ -17,6 +17,7 @@ async function written(write: (log: Log) => void, format: Format) {
   const sink = async (text: string) => {
     all += text;
     await turn();
+    return '';
   };
   const log = new Log('debug', format, sink, () => NOW);
   write(log);
@@ -30,7 +31,7 @@ function slow() {
   const waiting: (() => void)[] = [];
   const log = new Log('info', 'json', (text) => {
     texts.push(text);
-    return new Promise((resolve) => waiting.push(resolve));
+    return new Promise((resolve) => waiting.push(() => resolve('')));
   });
   const take = () => {
     waiting.shift()!();
@@ -96,7 +97,10 @@ describe('6.7 6.8 lines', () => {
   test('the time of a line is that of its call', async () => {
     let now = NOW;
     const texts: string[] = [];
-    const sink = async (text: string) => void texts.push(text);
+    const sink = async (text: string) => {
+      texts.push(text);
+      return '';
+    };
     const log = new Log('info', 'json', sink, () => now);
     for (const ms of [0, 0, 1]) {
       now += ms;
