@@ -185,7 +185,7 @@ export class Pipeline implements Handler {
     const held = isWhole(body) && !isStatic ? Buffer.byteLength(body) : 0;
     exchange.hold(held); // 6.17
     ready.then(() => {
-      exchange.release(held);
+      exchange.hold(-held);
       exchange.isLast ||= connection.isLatest;
       send(exchange, reply, headers, record);
     });

@@ -43,7 +43,7 @@ export function readBody(
   const finish = (call: () => void) => {
     if (isFinished) return;
     isFinished = true;
-    exchange.release(BODY_FACTOR * buffer.length);
+    exchange.hold(-BODY_FACTOR * buffer.length);
     connection.enter('working');
     call();
     free(buffer);

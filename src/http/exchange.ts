@@ -56,14 +56,10 @@ export class Exchange {
     return this.req.socket.destroyed;
   }
 
-  /** Charges bytes to the connection, until the response has been sent. */
+  /** Charges bytes to the connection, until the response has been sent, or refunds -bytes. */
   hold(bytes: number): void {
     this.heldBytes += bytes;
     this.connection.charge(bytes);
-  }
-
-  release(bytes: number): void {
-    this.hold(-bytes);
   }
 }
 

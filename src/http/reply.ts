@@ -139,7 +139,7 @@ function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void)
       return done();
     }
     const proceed = () => {
-      exchange.release(held);
+      exchange.hold(-held);
       exchange.connection.enter('sending');
       writeNext();
     };
