@@ -6,7 +6,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { freePort } from '../test/support/postgres.ts';
+import { freePort } from '../test/support/daemon.ts';
 import { has, killAtExit, onServerCore } from './machine.ts';
 
 const HERE = import.meta.dirname;

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
-import { startPostgres } from '../test/support/postgres.ts';
+import { Server as Postgres } from '../test/support/server.ts';
 import { newFolder, removeAtExit } from './machine.ts';
 
 /** Time for our service to create its table after it listens. */
@@ -30,7 +30,7 @@ export interface Server {
 }
 
 export async function startServer(): Promise<Server> {
-  const server = await startPostgres();
+  const server = await Postgres.create();
   removeAtExit(server.dataDir);
   const admin = postgres(server.url, { max: 1, onnotice: () => {} });
   const [row] = await admin`show server_version`;

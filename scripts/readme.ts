@@ -6,7 +6,7 @@ import { globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SETTINGS, type Setting, VARIABLES } from '../src/config.ts';
-import { stablePort } from '../test/support/daemon.ts';
+import { freePort } from '../test/support/daemon.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const README = join(ROOT, 'README.md');
@@ -114,7 +114,7 @@ const CLAIMS = {
 /** Runs the commands of all blocks in one shell and puts each output below its command. */
 async function replay(blocks: readonly string[]): Promise<string[]> {
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-session-'));
-  const port = await stablePort();
+  const port = await freePort();
   const shell = spawn('bash', ['--norc'], {
     cwd: ROOT,
     env: { ...process.env, PORT: String(port), DATABASE_URL: `sqlite:${folder}/service.db` },

@@ -6,13 +6,13 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import postgres from 'postgres';
 import { databaseUrl, settings } from './ha/page.ts';
 import { send } from './support/client.ts';
 import { find } from './support/daemon.ts';
 import { block, blocks } from './support/manual.ts';
 import { promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
 import { newFolder, start } from './support/program.ts';
+import { query } from './support/server.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const MANIFEST = join(ROOT, 'deploy/kubernetes.yaml');
@@ -72,10 +72,9 @@ test('the manual: during a rotation of roles the service runs as the first, then
   const server = process.env.TEST_DATABASE_URL;
   if (!server) throw new Error('TEST_DATABASE_URL is not set: run the tests with npm test');
   const name = `notes_${process.pid}`;
-  const sql = postgres(server, { max: 1, onnotice: () => {} });
   const runs = async (text: string) => {
     const own = text.replaceAll(/\bnotes(?=\b|_2)/g, name).replaceAll('PASSWORD', 'secret');
-    for (const statement of own.split(';\n').filter(Boolean)) await sql.unsafe(statement);
+    for (const statement of own.split(';\n').filter(Boolean)) await query(server, statement);
   };
   let users = 0;
   const status = async (role: string) => {
@@ -94,9 +93,8 @@ test('the manual: during a rotation of roles the service runs as the first, then
     assert.equal(await status(`${name}_2`), 201);
     assert.equal(await status(name), 500);
   } finally {
-    await sql.unsafe(`drop database if exists ${name} with (force)`);
-    await sql.unsafe(`drop role if exists ${name}_2, ${name}`);
-    await sql.end();
+    await query(server, `drop database if exists ${name} with (force)`);
+    await query(server, `drop role if exists ${name}_2, ${name}`);
   }
 });
 

@@ -9,12 +9,12 @@ import { join } from 'node:path';
 import { text as textOf } from 'node:stream/consumers';
 import { before, describe, test } from 'node:test';
 import { connect as connectTls } from 'node:tls';
-import postgres from 'postgres';
-import { accepts, GET, items, request } from '../support/bytes.ts';
+import { GET, items, request } from '../support/bytes.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { type HttpResponse, raw, responsesIn, send, statusesOf } from '../support/client.ts';
+import { accepts, freePort } from '../support/daemon.ts';
 import { Page } from '../support/metrics.ts';
-import { createDatabase, freePort } from '../support/postgres.ts';
+import { createDatabase } from '../support/postgres.ts';
 import {
   COMPLETE,
   fileOf as file,
@@ -24,6 +24,7 @@ import {
   run,
   start,
 } from '../support/program.ts';
+import { execute } from '../support/service.ts';
 import { until } from '../support/until.ts';
 
 const NO_IPV6 =
@@ -154,10 +155,11 @@ describe('1 configuration: origins and the log', {
     await using program = await start(env);
     const { level, host } = await program.logged('connected');
     assert.deepEqual([level, host], ['debug', url.host]);
-    const sql = postgres(url.href, { max: 1, onnotice: () => {} });
-    await sql`select pg_terminate_backend(pid) from pg_stat_activity
-      where application_name = 'notes-users' and datname = current_database()`;
-    await sql.end({ timeout: 5 });
+    await execute(
+      url.href,
+      `select pg_terminate_backend(pid) from pg_stat_activity
+       where application_name = 'notes-users' and datname = current_database()`,
+    );
     assert.equal((await program.logged('connection lost')).level, 'debug');
     const connections = () => program.log.filter(({ message }) => message === 'connected');
     await program.until(() => connections().length === 2);

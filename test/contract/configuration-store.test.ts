@@ -7,15 +7,16 @@ import { fileURLToPath } from 'node:url';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
-import { createDatabase, startPostgres } from '../support/postgres.ts';
+import { createDatabase } from '../support/postgres.ts';
 import { COMPLETE, fileOf, newFolder, Program, start } from '../support/program.ts';
+import { Server } from '../support/server.ts';
 import { execute, list, ready, serve } from '../support/service.ts';
 
 const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () => {
   describe('a Postgres with TLS', { skip: NO_OPENSSL }, () => {
-    let server: Awaited<ReturnType<typeof startPostgres>>;
+    let server: Server;
     let cert: string;
     before(async () => {
       const files = certificate();
@@ -26,7 +27,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       const { uid, gid } = OWNER;
       if (uid !== undefined && gid !== undefined) chownSync(key, uid, gid);
       const options = ['ssl=on', `ssl_cert_file=${cert}`, `ssl_key_file=${key}`, 'fsync=off'];
-      server = await startPostgres(...options.flatMap((option) => ['-c', option]));
+      server = await Server.create(...options.flatMap((option) => ['-c', option]));
     });
     after(() => server?.stop());
 

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { basic, exchange, send } from '../support/client.ts';
+import { freePort } from '../support/daemon.ts';
 import {
   DOCUMENT,
   declared,
@@ -12,7 +13,6 @@ import {
   seen,
   TRANSPORT_STATUSES,
 } from '../support/openapi.ts';
-import { freePort } from '../support/postgres.ts';
 import { PASSWORD, type Program, start, USER } from '../support/program.ts';
 
 const COMMITTED = readFileSync(new URL('../../openapi.json', import.meta.url), 'utf8');

@@ -6,18 +6,10 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { TcpProxy } from '../faults/proxy.ts';
-import {
-  accepts,
-  assertRefusal,
-  type Client,
-  GET,
-  halfSent,
-  open,
-  outcomes,
-} from '../support/bytes.ts';
+import { assertRefusal, type Client, GET, halfSent, open, outcomes } from '../support/bytes.ts';
 import { basic, responsesIn, send, statusesOf } from '../support/client.ts';
+import { accepts, freePort } from '../support/daemon.ts';
 import { token } from '../support/login.ts';
-import { freePort } from '../support/postgres.ts';
 import {
   COMPLETE,
   newDatabase,

@@ -18,8 +18,9 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { TcpProxy } from '../faults/proxy.ts';
 import { through } from '../faults/users.ts';
 import { type HttpResponse, send, statusesOf } from '../support/client.ts';
+import { freePort } from '../support/daemon.ts';
 import { Page } from '../support/metrics.ts';
-import { createDatabase, freePort } from '../support/postgres.ts';
+import { createDatabase } from '../support/postgres.ts';
 import {
   COMPLETE,
   fileOf,

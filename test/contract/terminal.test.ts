@@ -7,8 +7,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { accepts, halfSent } from '../support/bytes.ts';
-import { freePort } from '../support/postgres.ts';
+import { halfSent } from '../support/bytes.ts';
+import { accepts, freePort } from '../support/daemon.ts';
 import { newFolder } from '../support/program.ts';
 import { until } from '../support/until.ts';
 

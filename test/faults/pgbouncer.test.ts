@@ -6,7 +6,7 @@ import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { contractTests } from '../support/contract-tests.ts';
-import { Daemon, find, stablePort } from '../support/daemon.ts';
+import { Daemon, find, freePort } from '../support/daemon.ts';
 import { newFolder } from '../support/program.ts';
 import { Server } from '../support/server.ts';
 import { through } from './users.ts';
@@ -50,7 +50,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
 
 /** Starts PgBouncer in front of every database of the server. */
 async function startBouncer(server: Server, setting: string): Promise<Daemon> {
-  const port = await stablePort();
+  const port = await freePort();
   const folder = newFolder();
   chmodSync(folder, 0o755);
   const file = join(folder, 'pgbouncer.ini');

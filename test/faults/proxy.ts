@@ -3,7 +3,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
-import { stablePort } from '../support/daemon.ts';
+import { freePort } from '../support/daemon.ts';
 
 /** Ends a connection with FIN or RST. */
 type Cut = 'fin' | 'rst';
@@ -36,7 +36,7 @@ export class TcpProxy {
   }
 
   static async listen(target: number): Promise<TcpProxy> {
-    const proxy = new TcpProxy(await stablePort(), target);
+    const proxy = new TcpProxy(await freePort(), target);
     proxy.#server.listen(proxy.port, '127.0.0.1');
     await once(proxy.#server, 'listening');
     return proxy;

@@ -1,14 +1,14 @@
 // HAProxy in front of two replicas.
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { Daemon, stablePort } from '../support/daemon.ts';
+import { Daemon, freePort } from '../support/daemon.ts';
 import { newFolder, type Program } from '../support/program.ts';
 import { FILES, replaced } from './page.ts';
 import { HAPROXY } from './programs.ts';
 
 /** Starts HAProxy with the page's configuration and the ports of these replicas. */
 export async function startBalancer(replicas: readonly Pick<Program, 'url' | 'adminUrl'>[]) {
-  const port = await stablePort();
+  const port = await freePort();
   const portOf = (url: string) => new URL(url).port;
   const config = replaced(FILES.balancer, {
     'bind :80': `bind 127.0.0.1:${port}`,

@@ -4,21 +4,14 @@
 // keeps running after its Patroni is killed.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import {
-  chownSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readlinkSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, sep } from 'node:path';
+import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import postgres from 'postgres';
-import { Daemon, OWNER, stablePort } from '../support/daemon.ts';
+import { Daemon, freePort, OWNER, processesIn, signalAll } from '../support/daemon.ts';
+import { query } from '../support/server.ts';
 import {
   COMMANDS,
   databaseUrl,
@@ -268,12 +261,8 @@ export class Cluster {
   async createDatabase(leader: Member): Promise<string> {
     const name = `notes_${Math.random().toString(36).slice(2)}`;
     const statements = replaced(FILES.database, { PASSWORD }).replaceAll(/\bnotes\b/g, name);
-    const sql = postgres(leader.url, { max: 1, onnotice: () => {} });
-    try {
-      for (const text of statements.split(';\n').filter((part) => part.trim() !== ''))
-        await sql.unsafe(text);
-    } finally {
-      await sql.end({ timeout: 5 });
+    for (const text of statements.split(';\n').filter((part) => part.trim() !== '')) {
+      await query(leader.url, text);
     }
     return name;
   }
@@ -402,37 +391,6 @@ export class Cluster {
 
 async function distinctPorts(count: number): Promise<number[]> {
   const ports = new Set<number>();
-  while (ports.size < count) ports.add(await stablePort());
+  while (ports.size < count) ports.add(await freePort());
   return [...ports];
-}
-
-/** Returns the processes whose working folder is this one or below it. */
-function processesIn(folder: string): number[] {
-  return readdirSync('/proc')
-    .filter((name) => /^[0-9]+$/.test(name))
-    .map(Number)
-    .filter((pid) => {
-      try {
-        return `${readlinkSync(`/proc/${pid}/cwd`)}${sep}`.startsWith(folder + sep);
-      } catch {
-        return false;
-      }
-    });
-}
-
-/** Signals the processes in the folder, and those that they start meanwhile; returns how many. */
-function signalAll(folder: string, signal: NodeJS.Signals): number {
-  const signalled = new Set<number>();
-  for (;;) {
-    const others = processesIn(folder).filter((pid) => !signalled.has(pid));
-    if (others.length === 0) return signalled.size;
-    for (const pid of others) {
-      signalled.add(pid);
-      try {
-        process.kill(pid, signal);
-      } catch {
-        // It has already ended.
-      }
-    }
-  }
 }

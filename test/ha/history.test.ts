@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { TcpProxy } from '../faults/proxy.ts';
-import { stablePort } from '../support/daemon.ts';
+import { freePort } from '../support/daemon.ts';
 import { newFolder, type Program, start } from '../support/program.ts';
 import { requireTools, whyNoGo } from '../support/tools.ts';
 import { startBalancer } from './balancer.ts';
@@ -43,7 +43,7 @@ test('4.13 5.1 5.5 every history of calls is linearizable', { skip: SKIP }, asyn
   const replicas: Program[] = [];
   const environments = [direct, { ...others, DATABASE_URL: proxied }];
   for (const env of environments) {
-    Object.assign(env, { PORT: `${await stablePort()}`, ADMIN_PORT: `${await stablePort()}` });
+    Object.assign(env, { PORT: `${await freePort()}`, ADMIN_PORT: `${await freePort()}` });
     replicas.push(await start(env));
   }
   stack.defer(async () => {

@@ -7,7 +7,7 @@ import { Agent, get, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { HttpResponse } from '../support/client.ts';
-import { Daemon, find, stablePort } from '../support/daemon.ts';
+import { Daemon, find, freePort } from '../support/daemon.ts';
 import { block } from '../support/manual.ts';
 import { newFolder, start } from '../support/program.ts';
 
@@ -38,7 +38,7 @@ test('2.17 a client behind Varnish with its built-in rules reads its own writes'
   timeout: 240_000,
 }, async () => {
   await using program = await start();
-  const port = await stablePort();
+  const port = await freePort();
   const backend = `127.0.0.1:${new URL(program.url).port}`;
   const folder = join(openFolder(), 'varnish');
   const places = ['-n', folder, '-a', `127.0.0.1:${port}`, '-b', backend];
@@ -85,7 +85,7 @@ test('2.17 a client behind Varnish with its built-in rules reads its own writes'
 
 /** Starts nginx with these blocks of `http`. */
 async function startNginx(blocks: string, backend: string): Promise<Daemon> {
-  const [port, folder] = [await stablePort(), openFolder()];
+  const [port, folder] = [await freePort(), openFolder()];
   const temp = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
     .map((name) => `${name}_temp_path ${folder}/${name};`)
     .join('\n');
@@ -104,7 +104,7 @@ async function startNginx(blocks: string, backend: string): Promise<Daemon> {
 
 /** Starts HAProxy with this frontend. */
 async function startHaproxy(frontend: string, backend: string): Promise<Daemon> {
-  const port = await stablePort();
+  const port = await freePort();
   const file = join(openFolder(), 'haproxy.cfg');
   writeFileSync(
     file,

@@ -8,9 +8,10 @@ import { openPostgres, type Target, updateUsers } from '../../src/store/postgres
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { TcpProxy } from '../faults/proxy.ts';
+import { freePort } from '../support/daemon.ts';
 import { collect, collectYoung } from '../support/garbage.ts';
 import { connectTo, open, openOne, QUIET } from '../support/open-store.ts';
-import { createDatabase, freePort } from '../support/postgres.ts';
+import { createDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { newUser, storedUser } from '../support/users.ts';
 

@@ -99,18 +99,6 @@ export async function halfSent(url: string) {
   };
 }
 
-/** True if the server of `url` accepts connections. */
-export async function accepts(url: string): Promise<boolean> {
-  const { hostname, port } = new URL(url);
-  const socket = connect(Number(port), hostname);
-  const isOpen = await once(socket, 'connect').then(
-    () => true,
-    () => false,
-  );
-  socket.destroy();
-  return isOpen;
-}
-
 /** The elements of a header's list in lower case, sorted. */
 export function items(value: string | null): string[] {
   return (value ?? '')

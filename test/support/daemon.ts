@@ -1,10 +1,11 @@
 // Starts third-party programs for the tests: paths, users and ports.
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { userInfo } from 'node:os';
-import { join } from 'node:path';
+import { join, sep } from 'node:path';
+import { until } from './until.ts';
 
 /** User and group of programs that refuse to run as root. */
 export const OWNER = userInfo().uid === 0 ? (idsOf('postgres') ?? idsOf('nobody') ?? {}) : {};
@@ -33,28 +34,69 @@ export class Daemon {
 
   /** Resolves once the port accepts connections. */
   async listening(): Promise<this> {
-    while (this.process.exitCode === null && this.process.signalCode === null) {
-      const socket = connect(this.port, '127.0.0.1');
-      const isOpen = await new Promise<boolean>((resolve) => {
-        socket.once('connect', () => resolve(true));
-        socket.once('error', () => setTimeout(() => resolve(false), 20));
-      });
-      socket.destroy();
-      if (isOpen) return this;
-    }
-    throw new Error(`the process ended:\n${this.log}`);
+    const url = `http://127.0.0.1:${this.port}`;
+    await until(async () => this.#hasEnded || (await accepts(url)));
+    if (this.#hasEnded) throw new Error(`the process ended:\n${this.log}`);
+    return this;
+  }
+
+  get #hasEnded(): boolean {
+    return this.process.exitCode !== null || this.process.signalCode !== null;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
+    if (this.#hasEnded) return;
     const exited = once(this.process, 'exit');
     this.process.kill('SIGKILL');
     await exited;
   }
 }
 
+/** True if the server of `url` accepts connections. */
+export async function accepts(url: string): Promise<boolean> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  const isOpen = await once(socket, 'connect').then(
+    () => true,
+    () => false,
+  );
+  socket.destroy();
+  return isOpen;
+}
+
+/** Returns the processes whose working folder is this one or below it. */
+export function processesIn(folder: string): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^[0-9]+$/.test(name))
+    .map(Number)
+    .filter((pid) => {
+      try {
+        return `${readlinkSync(`/proc/${pid}/cwd`)}${sep}`.startsWith(folder + sep);
+      } catch {
+        return false;
+      }
+    });
+}
+
+/** Signals the processes in the folder, and those that they start meanwhile; returns how many. */
+export function signalAll(folder: string, signal: NodeJS.Signals): number {
+  const signalled = new Set<number>();
+  for (;;) {
+    const others = processesIn(folder).filter((pid) => !signalled.has(pid));
+    if (others.length === 0) return signalled.size;
+    for (const pid of others) {
+      signalled.add(pid);
+      try {
+        process.kill(pid, signal);
+      } catch {
+        // It has already ended.
+      }
+    }
+  }
+}
+
 /** Returns a free port below the ephemeral range, so no outgoing connection can take it. */
-export async function stablePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   for (;;) {
     const port = 10_000 + Math.floor(Math.random() * 20_000);
     const probe = createServer();

