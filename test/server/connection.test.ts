@@ -7,8 +7,9 @@ import { after, describe, mock, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
 import type { Context, Services } from '../../src/route.ts';
+import { splitResponses } from '../support/client.ts';
 import { collect } from '../support/garbage.ts';
-import { Peer, readResponses } from './peer.ts';
+import { Peer } from './peer.ts';
 
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
 const EVENTS = Number(process.env.EVENTS ?? 20_000);
@@ -258,9 +259,22 @@ class Client {
   }
 
   #read() {
-    const { output, hasFin } = this.peer;
-    return readResponses(output, hasFin, (id) => this.#heads.has(id));
+    return read(this.peer, (id) => this.#heads.has(id));
   }
+}
+
+/** Reads final responses as a client does, up to the first that is incomplete. `isHead` says which have no body. */
+function read({ output, hasFin }: Peer, isHead: (id: string) => boolean) {
+  const idOf = (headers: Headers) => headers.get('x-request-id') ?? '';
+  const { responses, rest } = splitResponses(output, (headers) => isHead(idOf(headers)), hasFin);
+  const final = responses.filter(({ status }) => status >= 200);
+  return {
+    rest,
+    responses: final.map(({ status, headers, isComplete }) => {
+      const isLast = headers.get('connection') === 'close';
+      return { status, isComplete, isLast, id: idOf(headers) };
+    }),
+  };
 }
 
 interface Event {
@@ -297,15 +311,22 @@ const run = fc.record({
 });
 type Run = typeof run extends fc.Arbitrary<infer T> ? T : never;
 
-async function play({ events, maxConnections, windowBytes }: Run): Promise<void> {
+function listen(maxConnections: number) {
   // Mocks keep their calls; those of millions of events would fill the memory.
   for (const { mock } of [nows, servers]) mock.resetCalls();
-  const limits = { budgetBytes: 1e9, maxConnections, connectionBytes: CONNECTION_BYTES };
-  const timeouts = { idleTimeoutMs: 65_000, unreadTimeoutMs: UNREAD_MS };
-  const listener = new Listener(pipeline, { limits, ...timeouts });
-  const server = servers.mock.calls[0]!.result!;
-  const clients: Client[] = [];
   isStopping = false;
+  const timeouts = { idleTimeoutMs: 65_000, unreadTimeoutMs: UNREAD_MS };
+  const listener = new Listener(pipeline, { limits: limitsOf(maxConnections), ...timeouts });
+  return { listener, server: servers.mock.calls[0]!.result! };
+}
+
+function limitsOf(maxConnections: number) {
+  return { budgetBytes: 1e9, maxConnections, connectionBytes: CONNECTION_BYTES };
+}
+
+async function play({ events, maxConnections, windowBytes }: Run): Promise<void> {
+  const { listener, server } = listen(maxConnections);
+  const clients: Client[] = [];
   inProgress = 0;
   let requests = 0;
   let stopped: Promise<void> | undefined;
@@ -433,12 +454,7 @@ async function outcomeOf(
   input: string,
   act: (peer: Peer, server: http.Server, usage: () => { heldBytes: number }) => void,
 ) {
-  servers.mock.resetCalls();
-  isStopping = false;
-  const limits = { budgetBytes: 1e9, maxConnections: 9, connectionBytes: CONNECTION_BYTES };
-  const timeouts = { idleTimeoutMs: 65_000, unreadTimeoutMs: UNREAD_MS };
-  const listener = new Listener(pipeline, { limits, ...timeouts });
-  const server = servers.mock.calls[0]!.result!;
+  const { listener, server } = listen(9);
   const peer = new Peer('192.0.2.1', ALL);
   peer.on('error', () => {});
   server.emit('connection', peer);
@@ -447,7 +463,7 @@ async function outcomeOf(
   for (let turns = 0; turns < 4; turns++) await turn();
   act(peer, server, () => listener.usage());
   await quiet([client]);
-  const { responses } = readResponses(peer.output, peer.hasFin, () => false);
+  const { responses } = read(peer, () => false);
   clock.ms += LINGER_MS + 1;
   mock.timers.tick(SWEEP_MS);
   await quiet([client]);
@@ -521,8 +537,7 @@ describe('connections', () => {
   /** A connection over TLS, before its handshake. */
   function accept() {
     const [tcp, tls] = [new Peer('192.0.2.1', 0), new Peer('192.0.2.1', 0)];
-    const limits = { budgetBytes: 1e9, maxConnections: 9, connectionBytes: CONNECTION_BYTES };
-    const ledger = new Ledger<InstanceType<typeof Connection>>(limits, () => clock.ms);
+    const ledger = new Ledger<InstanceType<typeof Connection>>(limitsOf(9), () => clock.ms);
     const closed = Object.fromEntries(REASONS.map((reason) => [reason, 0])) as Record<
       Reason,
       number

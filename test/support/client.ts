@@ -67,8 +67,23 @@ function requestLine([first = '']: readonly (string | Uint8Array)[]) {
 
 /** Splits bytes into complete responses. The first one is to a request with this method. */
 export function responsesIn(text: string, method = ''): HttpResponse[] {
-  const responses: HttpResponse[] = [];
-  for (let rest = text; rest !== ''; ) {
+  const isHead = (_: Headers, earlier: readonly HttpResponse[]) =>
+    method === 'HEAD' && earlier.every(({ status }) => status < 200);
+  return splitResponses(text, isHead).responses.filter(({ isComplete }) => isComplete);
+}
+
+/**
+ * Splits bytes into responses, up to the first that is incomplete, and what follows that. `isHead` says which have
+ * no body, and `hasEnded` that the connection has.
+ */
+export function splitResponses(
+  text: string,
+  isHead: (headers: Headers, earlier: readonly HttpResponse[]) => boolean,
+  hasEnded = true,
+) {
+  const responses: (HttpResponse & { readonly isComplete: boolean })[] = [];
+  let rest = text;
+  while (rest !== '' && responses.at(-1)?.isComplete !== false) {
     const end = rest.indexOf('\r\n\r\n');
     if (end < 0) break;
     const [line = '', ...fields] = rest.slice(0, end).split('\r\n');
@@ -77,26 +92,28 @@ export function responsesIn(text: string, method = ''): HttpResponse[] {
     const headers = new Headers(
       fields.map((field) => field.split(/: (.*)/s).slice(0, 2) as [string, string]),
     );
-    const isForHead = method === 'HEAD' && responses.every((earlier) => earlier.status < 200);
     rest = rest.slice(end + 4);
-    const hasBody = headers.has('content-type') && !isForHead;
-    const [content, after] = hasBody ? bodyIn(rest, headers) : ['', rest];
-    if (content === undefined) break;
-    const body = decode(Buffer.from(content, 'latin1'), headers.get('content-encoding'));
-    responses.push({ status, headers, body: body.toString() });
+    const hasBody = headers.has('content-type') && !isHead(headers, responses);
+    const [content, after] = hasBody ? bodyIn(rest, headers, hasEnded) : ['', rest];
+    const body = decode(Buffer.from(content ?? '', 'latin1'), headers.get('content-encoding'));
+    responses.push({ status, headers, body: body.toString(), isComplete: content !== undefined });
     rest = after;
   }
-  return responses;
+  return { responses, rest };
 }
 
 /** Returns the body at the start of the text, and what follows it. The body is undefined if it is incomplete. */
-function bodyIn(text: string, headers: Headers): [body: string | undefined, after: string] {
+function bodyIn(
+  text: string,
+  headers: Headers,
+  hasEnded: boolean,
+): [body: string | undefined, after: string] {
   const length = headers.get('content-length');
   if (length !== null) {
     const end = Number(length);
     return [text.length < end ? undefined : text.slice(0, end), text.slice(end)];
   }
-  if (!headers.has('transfer-encoding')) return [text, ''];
+  if (!headers.has('transfer-encoding')) return [hasEnded ? text : undefined, ''];
   let body = '';
   for (let rest = text; ; ) {
     const [line = '', size = '0'] = /^([0-9a-f]+)\r\n/i.exec(rest.slice(0, 10)) ?? [];
