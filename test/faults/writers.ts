@@ -1,7 +1,12 @@
 // Clients that create, change and remove users over keep-alive connections as fast as possible.
 // Each user has its own email. Every response is recorded in the ledger.
 import { once } from 'node:events';
-import { Agent, request as httpRequest, type IncomingMessage } from 'node:http';
+import {
+  Agent,
+  request as httpRequest,
+  type IncomingMessage,
+  type RequestOptions,
+} from 'node:http';
 import type { Entry, Ledger } from './ledger.ts';
 
 // The cycle of a writer. It creates more users than it removes.
@@ -132,7 +137,7 @@ export class Writers {
   async #send(agent: Agent, entry: Entry, method: 'POST' | 'PATCH' | 'DELETE', body?: object) {
     const isNew = method === 'POST';
     const path = isNew ? '/users' : `/users/${entry.id}`;
-    const asked = request(agent, this.#url + path, method, body);
+    const asked = request(this.#url + path, { agent, method }, body);
     this.#inFlight.add(asked);
     try {
       const response = await asked;
@@ -160,18 +165,19 @@ export class Writers {
   }
 }
 
-/** @throws the error of the connection, with `isReused` if that had begun a response */
-async function request(agent: Agent, url: string, method: string, body?: object) {
+/** Sends a body as JSON. @throws the error of the connection, with `isReused` if that had begun a response */
+export async function request(url: string, options: RequestOptions, body?: object) {
   const began = performance.now();
-  const headers = body && { 'Content-Type': 'application/json' };
-  const req = httpRequest(url, { agent, method, headers }).on('error', () => {});
+  const headers = { ...options.headers, ...(body && { 'Content-Type': 'application/json' }) };
+  const req = httpRequest(url, { ...options, headers }).on('error', () => {});
   req.end(body && JSON.stringify(body));
   let response: IncomingMessage | undefined;
   try {
     [response] = (await once(req, 'response')) as [IncomingMessage];
     let text = '';
     for await (const part of response.setEncoding('utf8')) text += part;
-    return { status: response.statusCode!, body: text, ms: performance.now() - began };
+    const { statusCode: status = 0, headers } = response;
+    return { status, headers, body: text, ms: performance.now() - began };
   } catch (err) {
     throw Object.assign(err as Error, { isReused: req.reusedSocket || response !== undefined });
   }

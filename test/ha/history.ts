@@ -1,7 +1,9 @@
 // Calls of many clients on a few users and emails, recorded for porcupine/main.go.
 import assert from 'node:assert/strict';
 import { createWriteStream, type WriteStream } from 'node:fs';
-import { Agent, request } from 'node:http';
+import { Agent } from 'node:http';
+import { setTimeout as pause } from 'node:timers/promises';
+import { request } from '../faults/writers.ts';
 
 const CLIENTS = 24;
 const USERS = 64; // at a time
@@ -17,17 +19,11 @@ interface Known {
   version: number;
 }
 
-interface Response {
-  readonly status: number; // 0: the outcome is unknown
-  readonly etag: string | undefined;
-  readonly body: string;
-}
-
 /** Load that records its calls until `stop`. */
 export class History {
   calls = 0;
   unknown = 0;
-  readonly #url: URL;
+  readonly #url: string;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: CLIENTS });
   readonly #file: WriteStream;
   readonly #users: Known[] = [];
@@ -39,7 +35,7 @@ export class History {
   #isStopping = false;
 
   constructor(url: string, file: string) {
-    this.#url = new URL(url);
+    this.#url = url;
     this.#file = createWriteStream(file);
     this.#clients = Array.from({ length: CLIENTS }, (_, i) => this.#run(i));
     for (const client of this.#clients) client.catch(() => {}); // `stop` rejects.
@@ -146,38 +142,22 @@ export class History {
   }
 
   /** Resolves with status 0 if the outcome is unknown: after a 5xx, and without a response. */
-  #send(
+  async #send(
     method: string,
     path: string,
     body?: object,
     headers: Readonly<Record<string, string>> = {},
-  ): Promise<Response> {
+  ) {
     this.calls++;
-    return new Promise((resolve) => {
-      const unknown = () => {
-        this.unknown++;
-        setTimeout(() => resolve({ status: 0, etag: undefined, body: '' }), PAUSE_MS);
-      };
-      const req = request(this.#url, {
-        ...{ method, path, agent: this.#agent, timeout: TIMEOUT_MS },
-        headers: body ? { ...headers, 'Content-Type': 'application/json' } : headers,
-      });
-      req.on('timeout', () => req.destroy());
-      req.on('error', unknown);
-      req.on('response', (res) => {
-        let text = '';
-        res.setEncoding('utf8').on('data', (chunk: string) => {
-          text += chunk;
-        });
-        res.on('error', unknown);
-        res.on('end', () => {
-          const status = res.statusCode ?? 0;
-          if (status >= 500) unknown();
-          else resolve({ status, etag: res.headers.etag, body: text });
-        });
-      });
-      req.end(body && JSON.stringify(body));
-    });
+    const signal = AbortSignal.timeout(TIMEOUT_MS);
+    const options = { method, headers, agent: this.#agent, signal };
+    const response = await request(this.#url + path, options, body).catch(() => undefined);
+    if (response !== undefined && response.status < 500) {
+      return { status: response.status, etag: response.headers.etag, body: response.body };
+    }
+    this.unknown++;
+    await pause(PAUSE_MS);
+    return { status: 0, etag: undefined, body: '' };
   }
 }
 
