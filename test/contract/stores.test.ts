@@ -192,7 +192,7 @@ describe('5.1 Postgres', TIMEOUT, () => {
       const url = await createDatabase();
       await using proxy = await TcpProxy.listen(Number(new URL(url).port));
       const env = { DATABASE_TIMEOUT_MS: String(LONG_TIMEOUT_MS) };
-      await using program = await serve({ DATABASE_URL: through(proxy.port, url), ...env });
+      await using program = await serve({ DATABASE_URL: through(url, proxy.port), ...env });
       await create(program);
       if (why.endsWith('hole')) {
         proxy.stall();

@@ -35,7 +35,7 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
       await using bouncer = await startBouncer(server, setting);
       const output = await contractTests(
         t,
-        { TEST_DATABASE_URL: through(bouncer.port, server.url) },
+        { TEST_DATABASE_URL: through(server.url, bouncer.port) },
         '--test-timeout=300000',
         `--test-name-pattern=${ON_POSTGRES}`,
         '--test-skip-pattern=6[.]6 one core', // It measures prepared statements.

@@ -79,7 +79,7 @@ describe('Postgres', { timeout: 900_000 }, () => {
     await using proxy = await TcpProxy.listen(server.port);
     const directUrl = await createDatabase(server.url);
     await run(t, {
-      ...{ times: STARTING.length, directUrl, databaseUrl: through(proxy.port, directUrl) },
+      ...{ times: STARTING.length, directUrl, databaseUrl: through(directUrl, proxy.port) },
       mostHealSeconds: 4, // A connection attempt waits up to 2 s for a response.
       async inject(writers, i) {
         const failed = () => proxy.counts.cut + proxy.counts.silenced;
@@ -97,7 +97,7 @@ describe('Postgres', { timeout: 900_000 }, () => {
       await using proxy = await TcpProxy.listen(server.port);
       proxy.failure = { how, response };
       await using program = await start({
-        DATABASE_URL: through(proxy.port, await createDatabase(server.url)),
+        DATABASE_URL: through(await createDatabase(server.url), proxy.port),
         DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
       });
       await until(() => proxy.counts.cut + proxy.counts.silenced > 0);

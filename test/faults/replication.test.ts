@@ -7,15 +7,15 @@ import { createDatabase } from '../support/postgres.ts';
 import { type Program, start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
 import { DEADLINE_MS, until } from '../support/until.ts';
-import { usersIn } from './users.ts';
+import { through, usersIn } from './users.ts';
 
 const TIMEOUT_MS = 1000;
 
 describe('synchronous replication', { timeout: 900_000 }, () => {
   test('7.2 without a write, /ready makes the pool leave an old primary', async () => {
     await using servers = await replicated();
-    const { primary, standby, direct } = servers;
-    await using program = await startOn(direct, [primary.port, standby.port]);
+    const { primary, standby } = servers;
+    await using program = await startOn(servers);
     assert.equal((await create(program, 'before')).status, 201);
     await promote(standby);
     await primary.query(`alter system set default_transaction_read_only = on`);
@@ -27,8 +27,8 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
 
   test('4.13 7.2 a frozen standby: a write that got 500 is done once, when the standby is back', async () => {
     await using servers = await replicated();
-    const { primary, standby, direct } = servers;
-    await using program = await startOn(direct, [primary.port, standby.port]);
+    const { standby, direct } = servers;
+    await using program = await startOn(servers);
     assert.equal((await create(program, 'before')).status, 201);
     standby.suspend();
     assert.equal((await create(program, 'late')).status, 500);
@@ -73,11 +73,9 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
   });
 });
 
-function startOn(directUrl: string, ports: readonly number[]): Promise<Program> {
-  const hosts = ports.map((port) => `127.0.0.1:${port}`).join(',');
-  const { pathname } = new URL(directUrl);
+function startOn({ primary, standby, direct }: Awaited<ReturnType<typeof replicated>>) {
   return start({
-    DATABASE_URL: `postgres://postgres:test@${hosts}${pathname}`,
+    DATABASE_URL: through(direct, primary.port, standby.port),
     DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
     LOG_LEVEL: 'debug',
   });

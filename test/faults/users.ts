@@ -8,9 +8,9 @@ export async function usersIn(databaseUrl: string): Promise<Row[]> {
   return users as unknown as Row[];
 }
 
-/** Returns the URL with another port of 127.0.0.1. */
-export function through(port: number, databaseUrl: string): string {
-  const url = new URL(databaseUrl);
-  url.port = String(port);
-  return url.href;
+/** Returns the URL with other ports of 127.0.0.1. */
+export function through(databaseUrl: string, ...ports: readonly number[]): string {
+  const { username, password, pathname, search } = new URL(databaseUrl);
+  const hosts = ports.map((port) => `127.0.0.1:${port}`).join(',');
+  return `postgres://${username}:${password}@${hosts}${pathname}${search}`;
 }

@@ -1,6 +1,7 @@
 // A replica of the service that reads from a standby.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { through } from '../faults/users.ts';
 import { send } from '../support/client.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { start } from '../support/program.ts';
@@ -19,13 +20,9 @@ test('5.1 7.2 a replica that prefers a standby reads from it, is ready, and refu
   const created = await send(`${writer.url}/users`, { method: 'POST', body });
   assert.equal(created.status, 201);
 
-  const { pathname } = new URL(direct);
-  const hosts = [primary, standby].map(({ port }) => `127.0.0.1:${port}`).join(',');
-  const attributes = 'target_session_attrs=prefer-standby';
-  await using reader = await start({
-    DATABASE_URL: `postgres://postgres:test@${hosts}${pathname}?${attributes}`,
-    LOG_LEVEL: 'debug',
-  });
+  const hosts = through(direct, primary.port, standby.port);
+  const DATABASE_URL = `${hosts}?target_session_attrs=prefer-standby`;
+  await using reader = await start({ DATABASE_URL, LOG_LEVEL: 'debug' });
   const connected = await reader.logged('connected');
   if (connected.host !== `127.0.0.1:${standby.port}`) throw new Error(`it reads ${connected.host}`);
   await until(

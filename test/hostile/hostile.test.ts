@@ -74,7 +74,7 @@ for (const { attack, transport, store, limitMiB } of CASES) {
     const url = store === 'sqlite' ? await newDatabase(store) : await createDatabase(postgres.url);
     await using proxy = await TcpProxy.listen(postgres.port);
     const settings = {
-      DATABASE_URL: attack.delay === undefined ? url : through(proxy.port, url),
+      DATABASE_URL: attack.delay === undefined ? url : through(url, proxy.port),
       ...{ ...tls, ...attack.settings },
     };
     await using service = await Service.start(attack.form ?? 'image', limitMiB * MIB, settings);

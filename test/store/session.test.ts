@@ -8,6 +8,7 @@ import { openPostgres, type Target, updateUsers } from '../../src/store/postgres
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { TcpProxy } from '../faults/proxy.ts';
+import { through } from '../faults/users.ts';
 import { freePort } from '../support/daemon.ts';
 import { collect, collectYoung } from '../support/garbage.ts';
 import { connectTo, open, openOne, QUIET } from '../support/open-store.ts';
@@ -24,19 +25,13 @@ async function throughPooler(t: TestContext, url: string): Promise<string> {
     const start = bytes.indexOf(BACKEND_KEY_DATA);
     if (start !== -1) bytes.writeInt32BE(1, start + BACKEND_KEY_DATA.length);
   };
-  return onPort(url, proxy.port);
+  return through(url, proxy.port);
 }
 
 async function proxyTo(t: TestContext, url: string): Promise<TcpProxy> {
   const proxy = await TcpProxy.listen(Number(new URL(url).port));
   t.after(() => proxy[Symbol.asyncDispose]());
   return proxy;
-}
-
-function onPort(url: string, ...ports: number[]): string {
-  const { username, password, pathname } = new URL(url);
-  const hosts = ports.map((port) => `127.0.0.1:${port}`).join(',');
-  return `postgres://${username}:${password}@${hosts}${pathname}?target_session_attrs=any`;
 }
 
 for (const [seconds, limitMs] of [
@@ -167,7 +162,7 @@ test('5.1 two connections to one host that time out together advance the pool by
   const debug = (message: string, { host, cause = '' }: Readonly<Record<string, string>>) =>
     void lines.push(`${message} ${host} ${cause}`.trim());
   const options = { poolSize: 2, timeoutMs: 3000, debug };
-  const store = await open(t, onPort(url, first.port, second.port), options);
+  const store = await open(t, through(url, first.port, second.port), options);
   await store.list({ after: 0, limit: 1 });
   await until(() => store.connections?.idle === 2);
   const logged = lines.length;
