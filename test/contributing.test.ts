@@ -5,6 +5,7 @@ import { cpSync, existsSync, globSync, readFileSync, symlinkSync, writeFileSync 
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
+import { sendUnchecked } from './support/client.ts';
 import { newDatabase, newFolder, PROGRAM, type Program, STORES, start } from './support/program.ts';
 import { execute } from './support/service.ts';
 import { until } from './support/until.ts';
@@ -183,11 +184,11 @@ class Client {
 
   /** Creates a user, or changes user 1 if it has the last tag. */
   async #send(url: string, method: string, fields: object): Promise<void> {
-    const body = JSON.stringify({ name: `Ada ${this.#count++}`, ...fields });
-    const condition: Record<string, string> = method === 'POST' ? {} : { 'if-match': this.#tag };
-    const headers = { 'content-type': 'application/json', ...condition };
-    const response = await fetch(url, { method, body, headers });
-    assert.equal(response.ok, true, `${method} ${url}: ${await response.text()}`);
-    if (method !== 'POST') this.#tag = response.headers.get('etag')!;
+    const body = { name: `Ada ${this.#count++}`, ...fields };
+    const isNew = method === 'POST';
+    const headers: Record<string, string> = isNew ? {} : { 'if-match': this.#tag };
+    const response = await sendUnchecked(url, { method, body, headers });
+    assert.equal(response.status, isNew ? 201 : 200, `${method} ${url}: ${response.body}`);
+    if (!isNew) this.#tag = response.headers.get('etag')!;
   }
 }

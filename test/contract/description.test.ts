@@ -5,27 +5,21 @@ import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { basic, exchange, send } from '../support/client.ts';
 import { freePort } from '../support/daemon.ts';
+import { token as newToken } from '../support/login.ts';
 import {
   DOCUMENT,
   declared,
   type JsonObject,
+  OPERATIONS,
   resolve,
   seen,
   TRANSPORT_STATUSES,
 } from '../support/openapi.ts';
 import { PASSWORD, type Program, start, USER } from '../support/program.ts';
 
+type Operation = (typeof OPERATIONS)[number];
+
 const COMMITTED = readFileSync(new URL('../../openapi.json', import.meta.url), 'utf8');
-
-interface Operation {
-  readonly method: string;
-  readonly path: string;
-  readonly part: JsonObject;
-}
-
-const operations: Operation[] = Object.entries(DOCUMENT.paths!).flatMap(([path, methods]) =>
-  Object.entries(methods).map(([method, part]) => ({ method: method.toUpperCase(), path, part })),
-);
 
 describe('8 the description', () => {
   test('8.1 GET /openapi.json returns the committed document, with any host and settings', async () => {
@@ -36,22 +30,17 @@ describe('8 the description', () => {
     assert.equal(response?.body, COMMITTED);
   });
 
-  for (const { method, path, part } of operations) {
+  for (const { method, path, part } of OPERATIONS) {
     test(`8.1 the example of ${method} ${path} works on a fresh service`, async () => {
-      const pair = exampleOf(DOCUMENT.paths!['/token']!.post!.requestBody!) as Credentials;
-      await using program = await start({
-        AUTH_USER: pair.id,
-        AUTH_PASSWORD: pair.pw,
-        AUTH_NAME: 'Administrator',
-      });
+      const pair = exampleOf(DOCUMENT.paths!['/token']!.post!.requestBody!) as { pw: string };
+      await using program = await start({ AUTH_PASSWORD: pair.pw });
       const { post } = DOCUMENT.paths!['/users'] as { post: JsonObject };
       const body = exampleOf(post.requestBody!);
       if (part !== post) await send(`${program.url}/users`, { method: 'POST', body });
       const isBasic = JSON.stringify(part.security).includes('basic');
+      const bearer = `Bearer ${await newToken(program, pair.pw)}`;
       const headers: Record<string, string> = {
-        authorization: isBasic
-          ? basic(pair.id, pair.pw)
-          : `Bearer ${await newToken(program, pair)}`,
+        authorization: isBasic ? basic(USER, pair.pw) : bearer,
       };
       let target = path;
       const query = new URLSearchParams();
@@ -80,19 +69,9 @@ describe('8 the description', () => {
 /** Routes whose response differs between services or calls. */
 const VARYING = ['/token', '/openapi.json', '/docs'];
 
-interface Credentials {
-  readonly id: string;
-  readonly pw: string;
-}
-
 /** Returns the example of a body or a response. All its media types share it. */
 function exampleOf({ content }: JsonObject): unknown {
   return Object.values(content!)[0]!.example;
-}
-
-async function newToken({ url }: Program, pair: Credentials): Promise<string> {
-  const { body } = await send(`${url}/token`, { method: 'POST', body: { ...pair } });
-  return JSON.parse(body).token;
 }
 
 describe('8 every declared response', { concurrency: true }, () => {
@@ -114,7 +93,7 @@ describe('8 every declared response', { concurrency: true }, () => {
     program = await start(env);
     const nowhere = `postgres://nobody@127.0.0.1:${await freePort()}/none`;
     storeless = await start({ ...env, DATABASE_URL: nowhere, DATABASE_TIMEOUT_MS: '500' });
-    token = await newToken(program, { id: USER, pw: PASSWORD });
+    token = await newToken(program);
     // Two users are enough for a second page.
     await newUser();
     await newUser();
@@ -205,7 +184,7 @@ describe('8 every declared response', { concurrency: true }, () => {
     505: () => [{ version: '1.2' }],
   };
 
-  for (const operation of operations) {
+  for (const operation of OPERATIONS) {
     const { method, path, part } = operation;
     test(`8.1 ${method} ${path} returns its declared responses, those of any request, and no other`, async () => {
       for (const status of new Set([

@@ -6,7 +6,7 @@ import { chmodSync, writeFileSync } from 'node:fs';
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import type { HttpResponse } from '../support/client.ts';
+import { sendUnchecked as send } from '../support/client.ts'; // Proxies add headers.
 import { Daemon, find, freePort } from '../support/daemon.ts';
 import { block } from '../support/manual.ts';
 import { newFolder, start } from '../support/program.ts';
@@ -14,17 +14,6 @@ import { newFolder, start } from '../support/program.ts';
 const VARNISH = find('varnishd');
 const NGINX = find('nginx');
 const HAPROXY = find('haproxy');
-
-/** Replaces the contract tests' client, because proxies add headers that openapi.json lacks. A body is sent as JSON. */
-async function send(
-  url: string,
-  { body, headers, method = 'GET' }: { body?: object; headers?: object; method?: string } = {},
-): Promise<HttpResponse> {
-  const type = body && { 'content-type': 'application/json' };
-  const init = { method, headers: { ...type, ...headers }, body: body && JSON.stringify(body) };
-  const res = await fetch(url, init as RequestInit);
-  return { status: res.status, headers: res.headers, body: await res.text() };
-}
 
 /** Creates a folder that a program without root can write. */
 function openFolder(): string {

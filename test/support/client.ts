@@ -13,11 +13,18 @@ export interface HttpResponse {
   readonly body: string;
 }
 
+type Init = Omit<RequestInit, 'body'> & { readonly body?: unknown };
+
 /** Sends one request and reads the whole response. A plain object as `body` is sent as JSON. */
-export async function send(
-  url: string,
-  init: Omit<RequestInit, 'body'> & { body?: unknown } = {},
-): Promise<HttpResponse> {
+export async function send(url: string, init: Init = {}): Promise<HttpResponse> {
+  const response = await sendUnchecked(url, init);
+  const { pathname, search } = new URL(url);
+  seen({ method: init.method ?? 'GET', target: pathname + search, ...response });
+  return response;
+}
+
+/** The same for a response that openapi.json does not declare, such as one of a proxy. */
+export async function sendUnchecked(url: string, init: Init = {}): Promise<HttpResponse> {
   const headers = new Headers(init.headers);
   const isJson = typeof init.body === 'object' && init.body?.constructor === Object;
   if (isJson && !headers.has('content-type')) headers.set('content-type', 'application/json');
@@ -25,10 +32,7 @@ export async function send(
   const signal = AbortSignal.timeout(DEADLINE_MS);
   const options = { redirect: 'manual', signal, ...init, headers, body };
   const res = await fetch(url, options as RequestInit);
-  const response = { status: res.status, headers: res.headers, body: await res.text() };
-  const { pathname, search } = new URL(url);
-  seen({ method: init.method ?? 'GET', target: pathname + search, ...response });
-  return response;
+  return { status: res.status, headers: res.headers, body: await res.text() };
 }
 
 /** Writes raw bytes to the server of `url`. Resolves with everything it sends until it closes. */

@@ -29,6 +29,10 @@ export const DOCUMENT: JsonObject = JSON.parse(text.replaceAll('"$ref": "#', `"$
 
 const paths = DOCUMENT.paths!;
 
+export const OPERATIONS = Object.entries(paths).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, part]) => ({ method: method.toUpperCase(), path, part })),
+);
+
 /** Statuses that any request can get. No route declares them, and they close the connection. */
 export const TRANSPORT_STATUSES = [408, 413, 431, 505];
 
@@ -85,11 +89,9 @@ export function resolve(part: JsonObject): JsonObject {
 
 /** Returns everything that the operations declare, in the format of `seen`. */
 export function declared(): string[] {
-  return Object.entries(paths).flatMap(([path, methods]) =>
-    Object.entries(methods).flatMap(([method, { responses }]) =>
-      Object.entries(responses!).flatMap(([status, response]) =>
-        namesOf(`${method.toUpperCase()} ${path} ${status}`, resolve(response).headers ?? {}),
-      ),
+  return OPERATIONS.flatMap(({ method, path, part }) =>
+    Object.entries(part.responses!).flatMap(([status, response]) =>
+      namesOf(`${method} ${path} ${status}`, resolve(response).headers ?? {}),
     ),
   );
 }
