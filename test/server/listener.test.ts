@@ -185,21 +185,6 @@ test(
   },
 );
 
-test('4.14, 6.15, 7.3 a response that fails and an idle connection at a stop are counted', async () => {
-  const { server, port } = await listen((exchange) => {
-    response(exchange, { next: () => Promise.reject(new Error('no page')) });
-  });
-  const failing = connect(port);
-  failing.write(GET);
-  const idle = connect(port);
-  await once(idle, 'connect');
-  await until(() => failing.closed && server.usage().states.idle === 1);
-  await server.stop(1, 0);
-  const { failed, stopped, ...others } = server.usage().closed;
-  assert.deepEqual([failed, stopped], [1, 1]);
-  assert.ok(Object.values(others).every((count) => count === 0));
-});
-
 const FLOODS = {
   'without data': (records: Records) => records.keyUpdates(20_000),
   'with an empty line after every 1,000': (records: Records) => {
