@@ -119,7 +119,7 @@ const CREATE = `
   where ${BEFORE_DEADLINE} order by email collate "C", n
   on conflict (email) do nothing returning ${COLUMNS}`;
 
-const createUsers: Run<NewUser, User> = async (session, users, expires) => {
+const createUsers = refuseTaken<NewUser, User>(async (session, users, expires) => {
   const values = FIELD_NAMES.map((field) => array(users.map((user) => user[field])));
   const rows = await session.query<User>(CREATE, [session.serverTime(expires), ...values]);
   const created = new Map(rows.map((row) => [row.email, row]));
@@ -129,7 +129,7 @@ const createUsers: Run<NewUser, User> = async (session, users, expires) => {
     created.delete(email);
     return user;
   });
-};
+});
 
 /** One conditional update or delete. */
 export type Target = UserChange & { readonly id: number; readonly condition: Condition };
@@ -186,18 +186,26 @@ const formsOf = (command: string) => ({
     ) i where u.id = i.id ${RETURNED}`,
 });
 const deleteUsers = writeWith('delete from users u using');
-const writeFields = writeWith(`update users u set ${SET_FIELDS} from`);
 
-export const updateUsers: Run<Target, WriteResult> = async (session, targets, expires) => {
-  try {
-    return await writeFields(session, targets, expires);
-  } catch (err) {
-    // unique_violation: another session took the email after this statement's snapshot. The error does not
-    // tell whose email: several targets run again in halves, with new snapshots that show it.
-    if (targets.length > 1 || (err as { code?: string }).code !== '23505') throw err;
-    return [new EmailTaken()];
-  }
-};
+export const updateUsers = refuseTaken(writeWith(`update users u set ${SET_FIELDS} from`));
+
+/**
+ * Makes a unique_violation the result of a call. Another session took the email after this statement's snapshot,
+ * an administrator's index is stricter, or a duplicate is in the copy of `reindex concurrently`, which `on conflict`
+ * doesn't check. The error does not tell whose email: several calls run again in halves, with new snapshots.
+ */
+function refuseTaken<Item, Result>(run: Run<Item, Result>): Run<Item, Result> {
+  return async (session, items, expires) => {
+    try {
+      return await run(session, items, expires);
+    } catch (err) {
+      const { code, constraint_name } = err as { code?: string; constraint_name?: string };
+      const isTaken = code === '23505' && constraint_name !== 'users_pkey'; // An import can have used the next id.
+      if (items.length > 1 || !isTaken) throw err;
+      return [new EmailTaken()];
+    }
+  };
+}
 
 function writeWith(command: string): Run<Target, WriteResult> {
   const { full, simple } = formsOf(command);

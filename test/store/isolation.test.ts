@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ALWAYS, EmailTaken } from '../../src/user.ts';
+import { ALWAYS, EmailTaken, StoreUnavailable } from '../../src/user.ts';
 import { connectTo, open, statistics, untilOneWaits } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newUser } from '../support/users.ts';
@@ -120,6 +120,23 @@ test('4.10 a taken email rolls no batch back, and one that another session takes
     users.map((_, i) => (emails[i] ? 'EmailTaken' : 'done')),
   );
   assert.equal((await statistics(direct)).rolledBack! - start.rolledBack!, 1);
+});
+
+test("4.10 an email that an administrator's unique index refuses is taken, and an id is not", async (t) => {
+  const url = await createDatabase();
+  const store = await open(t, url);
+  const ada = await store.create(newUser({ email: 'ada@x' }));
+  const sql = connectTo(t, url);
+  await sql`create unique index on users (lower(email))`;
+  const [taken, bob] = await Promise.allSettled([
+    store.create(newUser({ email: 'ADA@x' })),
+    store.create(newUser({ email: 'bob@x' })),
+  ]);
+  assert.deepEqual([taken.status, bob.status], ['rejected', 'fulfilled']);
+  await assert.rejects(store.create(newUser({ email: 'ADA@x' })), EmailTaken);
+  await assert.rejects(store.update(ada.id, { email: 'BOB@x' }, ALWAYS), EmailTaken);
+  await sql`alter table users alter id restart`;
+  await assert.rejects(store.create(newUser({ email: 'eve@x' })), StoreUnavailable);
 });
 
 test('4.2 calls touch few rows of a large table', async (t) => {
