@@ -69,11 +69,16 @@ function prepareFile(name: string): void {
   makeFolder(folder);
   if (!statSync(folder).isDirectory()) throw new Error(`${folder} is not a folder`);
   accessSync(folder, W_OK | X_OK);
-  if (!existsSync(path)) createFile(path, 'a'); // SQLite would make it readable for all.
-  for (const file of filesOf(path).filter(existsSync)) {
-    if (!statSync(file).isFile()) throw new Error(`${file} is not a regular file`);
-    accessSync(file, R_OK | W_OK); // Without permission SQLite silently opens the file read-only.
+  for (const file of filesOf(path)) {
+    try {
+      if (!statSync(file).isFile()) throw new Error(`${file} is not a regular file`);
+      accessSync(file, R_OK | W_OK); // Without permission SQLite silently opens the file read-only.
+    } catch (err) {
+      // The last process that closes the file removes its log at any time.
+      if ((err as NodeJS.ErrnoException).code !== 'ENOENT') throw err;
+    }
   }
+  if (!existsSync(path)) createFile(path, 'a'); // SQLite would make it readable for all.
 }
 
 /**

@@ -20,6 +20,7 @@ const NOT_HERE = [
   'the service hangs',
   'a read-only file system is named',
   'is named, with a fix',
+  'a log that another process removes',
   '6.19 ',
   '6.3 connection 10,001', // Each idle connection is charged 40 KiB, so 10,000 of them don't fit into 128 MB.
 ];
