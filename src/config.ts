@@ -231,10 +231,20 @@ function isOrigin(value: string): boolean {
   return value === `${protocol}//${host}`;
 }
 
+/** Reads a file. Node's own message about its permission model doesn't name it. */
+function readBytes(path: string): Buffer {
+  try {
+    return readFileSync(path);
+  } catch (err) {
+    if ((err as NodeJS.ErrnoException).code !== 'ERR_ACCESS_DENIED') throw err;
+    throw new Error(`node may not read ${path}; in the image, mount it below /run/secrets`);
+  }
+}
+
 /** Rejects an empty file, which node:tls takes for an absent option. */
 function readPem(path: string, expected = pemFile.expected): string {
   try {
-    const pem = readFileSync(path, 'utf8');
+    const pem = readBytes(path).toString();
     if (pem === '') throw new Error(`${path} is empty`);
     return pem;
   } catch (err) {
@@ -271,7 +281,7 @@ function valueOrFile(env: Environment, name: Name, problems: string[]): string |
     return undefined;
   }
   try {
-    const bytes = readFileSync(path);
+    const bytes = readBytes(path);
     if (!isUtf8(bytes)) throw new Error(`${path} is not valid UTF-8`); // 1.2
     return bytes.toString().replace(/\r?\n$/, ''); // 1.2
   } catch (err) {
