@@ -98,6 +98,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     const stopped = api.stop(Math.min(graceMs, timeoutMs / 2), timeoutMs / 2).then(() => true);
     const isInTime = await Promise.race([stopped, tooLate]); // 6.2
     timer.abort(); // 9.4
+    if (!isInTime) log.error('SHUTDOWN_TIMEOUT_MS has passed; requests in flight are cut');
     await resources.disposeAsync();
     log.info('stopped');
     return isInTime;

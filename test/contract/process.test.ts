@@ -170,6 +170,10 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         const began = performance.now();
         assert.deepEqual(await program.stop(), FAILED);
         assert.ok(performance.now() - began >= 290);
+        const { level } = await program.logged(
+          'SHUTDOWN_TIMEOUT_MS has passed; requests in flight are cut',
+        );
+        assert.equal(level, 'error');
       });
 
       test('1 SHUTDOWN_DELAY_MS: meanwhile /ready fails, and new and old connections are served', async () => {
