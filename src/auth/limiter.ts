@@ -4,14 +4,14 @@ import { counterKeys, SITE_NETWORKS } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 
 const WINDOW_MS = 60_000; // A window begins with a failure. Reaching the limit starts it anew, as a lock.
-// A full table forgets its oldest window, even a lock: it takes 10,000 addresses to get there, and each of
-// them has the whole limit anyway.
+// A full table forgets the address that has not failed for longest, even a lock: it takes 10,000 addresses to get
+// there, and each of them has the whole limit anyway.
 const MAX_WINDOWS = 10_000;
 
 export class FailureLimiter {
   readonly #limit: number;
   readonly #now: () => number;
-  readonly #windows = new Map<string | undefined, { failures: number; endMs: number }>(); // oldest first
+  readonly #windows = new Map<string | undefined, { failures: number; endMs: number }>(); // by their last failure
 
   /** A `limit` of 0 disables it. */
   constructor(limit: number, now: () => number) {
@@ -50,13 +50,12 @@ export class FailureLimiter {
     const known = this.#windows.get(key);
     const isRunning = known !== undefined && known.endMs > nowMs;
     const failures = isRunning ? known.failures + 1 : 1;
-    if (isRunning && failures < limit) {
-      known.failures = failures;
-      return;
-    }
+    const endMs = isRunning && failures < limit ? known.endMs : nowMs + WINDOW_MS;
+    // At the end also if it is known: otherwise 10,000 of its /64s would push out a /48 that still fails.
     this.#windows.delete(key);
-    this.#windows.set(key, { failures, endMs: nowMs + WINDOW_MS });
+    this.#windows.set(key, { failures, endMs });
+    if (this.#windows.size <= MAX_WINDOWS) return;
     const [oldest] = this.#windows.keys();
-    if (this.#windows.size > MAX_WINDOWS) this.#windows.delete(oldest!);
+    this.#windows.delete(oldest);
   }
 }

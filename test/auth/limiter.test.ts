@@ -114,13 +114,19 @@ test('3.13 a window begins with its first failure, and a limit of 0 is none', ()
   for (let i = 0; i < 3; i++) assert.equal(unlimited.attempt(false), 'wrong');
 });
 
-test('3.13 a lock is new in the table, however old its window is', () => {
-  const { attempt } = limited(2);
-  attempt(false);
-  for (let i = 0; i < 9_999; i++) attempt(false, ipv4(i));
-  attempt(false);
-  for (let i = 0; i < 9_999; i++) attempt(false, ipv4(10_000 + i));
+test('3.13 a failure is new in the table, however old its window is', () => {
+  const { attempt } = limited(3);
+  for (let failures = 0; failures < 3; failures++) {
+    attempt(false);
+    for (let i = 0; i < 9_999; i++) attempt(false, ipv4(10_000 * failures + i));
+  }
   assert.equal(attempt(true), 60);
-  attempt(false, ipv4(20_000));
+  attempt(false, ipv4(30_000));
   assert.equal(attempt(true), 'right');
+});
+
+test('3.13 the /64s of a /48 that each fail once do not push out its count', () => {
+  const { attempt } = limited(200);
+  for (let i = 0; i < 12_800; i++) assert.equal(attempt(false, ipv6(i)), 'wrong');
+  assert.equal(attempt(true, ipv6(12_800)), 60);
 });
