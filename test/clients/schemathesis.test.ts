@@ -1,27 +1,20 @@
 // Runs schemathesis on both stores, with and without PROTECT_USERS. It derives valid and invalid
 // requests from openapi.json and checks every response. All of its checks are on by default.
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { send } from '../support/client.ts';
-import { newDatabase, newFolder, STORES, start } from '../support/program.ts';
+import { token } from '../support/login.ts';
+import { OPERATIONS } from '../support/openapi.ts';
+import { newDatabase, newFolder, PASSWORD, STORES, start, USER } from '../support/program.ts';
 import { IS_FULL, MISSING, run, SCHEMATHESIS } from './toolbox.ts';
 
 const PATH = join(import.meta.dirname, '../../openapi.json');
-const { paths } = JSON.parse(readFileSync(PATH, 'utf8'));
-const OPERATIONS = Object.entries<object>(paths).flatMap(([path, item]) =>
-  Object.keys(item).map((method) => `${method.toUpperCase()} ${path}`),
-);
-const { id: USER, pw: PASSWORD } =
-  paths['/token'].post.requestBody.content['application/json'].example;
 
 /** Minimum number of requests for each operation. */
 const EXAMPLES = IS_FULL ? 300 : 30;
 /** CLIENTS=full sends new requests each time. schemathesis prints the seed of a failure. */
 const SEED = IS_FULL ? [] : ['--seed', '16'];
-
-const TOKEN = 'token';
 
 /**
  * Returns the configuration. checks/hooks.py replaces `positive_data_acceptance`. By default the
@@ -64,16 +57,12 @@ describe('schemathesis', { skip: MISSING.python, concurrency: 2 }, () => {
         await using program = await start({
           PROTECT_USERS: String(isProtected),
           DATABASE_URL: await newDatabase(store),
-          AUTH_USER: USER,
-          AUTH_PASSWORD: PASSWORD,
           // schemathesis also sends invalid credentials.
           AUTH_FAILURES_PER_MINUTE: '0',
         });
-        const pair = { id: USER, pw: PASSWORD };
-        const response = await send(`${program.url}/token`, { method: 'POST', body: pair });
         const folder = newFolder();
         const config = join(folder, 'schemathesis.toml');
-        writeFileSync(config, configuration(JSON.parse(response.body)[TOKEN]));
+        writeFileSync(config, configuration(await token(program)));
         const args = ['run', PATH, '--url', program.url, ...SEED];
         const output = await run(SCHEMATHESIS, ['--config-file', config, ...args], {
           cwd: folder,
@@ -87,7 +76,8 @@ describe('schemathesis', { skip: MISSING.python, concurrency: 2 }, () => {
           requests,
           ({ method, route }): string => `${method} ${route}`,
         );
-        for (const operation of OPERATIONS) {
+        for (const { method, path } of OPERATIONS) {
+          const operation = `${method} ${path}`;
           const count = counts[operation]?.length ?? 0;
           assert.ok(count >= EXAMPLES, `${count} requests of ${operation}`);
         }

@@ -23,9 +23,5 @@ export async function startBalancer(replicas: readonly Pick<Program, 'url' | 'ad
   chmodSync(folder, 0o755);
   const file = join(folder, 'haproxy.cfg');
   writeFileSync(file, config);
-  const daemon = await new Daemon(port, HAPROXY, ['-db', '-f', file]).listening();
-  return {
-    url: `http://127.0.0.1:${port}`,
-    [Symbol.asyncDispose]: () => daemon[Symbol.asyncDispose](),
-  };
+  return new Daemon(port, HAPROXY, ['-db', '-f', file]).listening();
 }

@@ -308,7 +308,7 @@ export class Cluster {
     });
     const daemons = await Promise.all(started);
     await this.#until('etcd is healthy', async () => {
-      const health = await fetch(`http://127.0.0.1:${daemons[0]!.port}/health`).catch(() => {});
+      const health = await fetch(`${daemons[0]!.url}/health`).catch(() => {});
       return health?.ok;
     });
   }

@@ -33,7 +33,7 @@ test('2.17 a client behind Varnish with its built-in rules reads its own writes'
   const places = ['-n', folder, '-a', `127.0.0.1:${port}`, '-b', backend];
   const args = ['-F', '-j', 'none', ...places, '-s', 'malloc,16m'];
   await using cache = await new Daemon(port, VARNISH!, args).listening();
-  const url = `http://127.0.0.1:${cache.port}`;
+  const { url } = cache;
   const read = async (path: string) => {
     const { status, headers, body } = await send(url + path);
     assert.match(headers.get('via') ?? '', /varnish/);
@@ -119,7 +119,7 @@ test('2.17 behind nginx with the settings of the manual a tag stays strong, and 
   const location = block('Behind a cache or a compressing proxy', 'gzip on');
   await using proxy = await startNginx(`server { ${location} }`, program.url);
   // Reads the user as a browser does, and changes it with the received tag.
-  const url = `http://127.0.0.1:${proxy.port}`;
+  const { url } = proxy;
   const read = await send(`${url}/users/1`, { headers: { 'accept-encoding': 'gzip' } });
   const tag = read.headers.get('etag') ?? '';
   assert.match(tag, /^"/);

@@ -19,11 +19,13 @@ export function find(program: string): string | undefined {
 /** A process that listens on a port. Disposing it kills it. */
 export class Daemon {
   readonly port: number;
+  readonly url: string;
   readonly process: ChildProcess;
   log = '';
 
   constructor(port: number, path: string, args: readonly string[], options: SpawnOptions = {}) {
     this.port = port;
+    this.url = `http://127.0.0.1:${port}`;
     this.process = spawn(path, args, { ...OWNER, ...options, stdio: ['ignore', 'pipe', 'pipe'] });
     for (const stream of [this.process.stdout, this.process.stderr]) {
       stream?.setEncoding('utf8').on('data', (text: string) => {
@@ -34,8 +36,7 @@ export class Daemon {
 
   /** Resolves once the port accepts connections. */
   async listening(): Promise<this> {
-    const url = `http://127.0.0.1:${this.port}`;
-    await until(async () => this.#hasEnded || (await accepts(url)));
+    await until(async () => this.#hasEnded || (await accepts(this.url)));
     if (this.#hasEnded) throw new Error(`the process ended:\n${this.log}`);
     return this;
   }

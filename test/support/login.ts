@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { type HttpResponse, send } from './client.ts';
 import { PASSWORD, type Program, USER } from './program.ts';
 
-export function login({ url }: Program, pw = PASSWORD): Promise<HttpResponse> {
+export function login({ url }: Pick<Program, 'url'>, pw = PASSWORD): Promise<HttpResponse> {
   return send(`${url}/token`, { method: 'POST', body: { id: USER, pw } });
 }
 
-export async function token(program: Program, pw = PASSWORD): Promise<string> {
+export async function token(program: Pick<Program, 'url'>, pw = PASSWORD): Promise<string> {
   const response = await login(program, pw);
   assert.equal(response.status, 200, response.body);
   return JSON.parse(response.body).token;
