@@ -10,7 +10,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { halfSent } from '../support/bytes.ts';
 import { accepts, freePort } from '../support/daemon.ts';
 import { newFolder } from '../support/program.ts';
-import { until } from '../support/until.ts';
+import { DEADLINE_MS, until } from '../support/until.ts';
 
 const HAS_SCRIPT = {
   skip: spawnSync('script', ['--version']).error && 'needs script (util-linux)',
@@ -23,7 +23,10 @@ async function onTerminal(command: string) {
   const terminal = spawn('script', ['-qec', command, '/dev/null'], { env });
   let output = '';
   terminal.stdout.setEncoding('utf8');
-  while (!output.includes('listening')) output += (await once(terminal.stdout, 'data'))[0];
+  const signal = AbortSignal.timeout(DEADLINE_MS);
+  while (!output.includes('listening')) {
+    output += (await once(terminal.stdout, 'data', { signal }))[0];
+  }
   return { terminal, output };
 }
 

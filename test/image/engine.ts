@@ -1,7 +1,7 @@
 // Runs the container engine for the tests. setup.ts builds the image and names it in TEST_IMAGE.
 import { randomUUID } from 'node:crypto';
-import { setTimeout as pause } from 'node:timers/promises';
 import { ENGINE, run } from '../../image/unpack.ts';
+import { until } from '../support/until.ts';
 import { HARDENED } from './hardened.ts';
 
 /** The image under test. */
@@ -40,16 +40,16 @@ export class Container {
   /** Resolves once the API responds; rejects with its output if it exits first. */
   async responses(): Promise<void> {
     const url = await this.url();
-    // Asks the engine rarely, because that costs more than a request to the service.
-    for (let tries = 1; ; tries++) {
+    let tries = 0;
+    await until(async () => {
       // Closes the connection, so that a stop has no idle connection to wait for.
       const headers = { connection: 'close' };
       const res = await fetch(url, { headers }).catch(() => undefined);
-      if (res?.ok) return;
-      const isOver = tries % 200 === 0 && !(await this.isRunning());
+      // Asks the engine rarely, because that costs more than a request to the service.
+      const isOver = !res?.ok && ++tries % 200 === 0 && !(await this.isRunning());
       if (isOver) throw new Error((await this.lines()).join('\n'));
-      await pause(5);
-    }
+      return res?.ok === true;
+    });
   }
 
   async isRunning(): Promise<boolean> {

@@ -8,6 +8,7 @@ import { family, Histograms, Metrics } from '../../src/ops/metrics.ts';
 import { routes } from '../../src/routes.ts';
 import * as domain from '../../src/user.ts';
 import { collectYoung } from '../support/garbage.ts';
+import { until } from '../support/until.ts';
 
 type Pool = ConstructorParameters<typeof Metrics>[2];
 
@@ -200,7 +201,10 @@ describe('the process', () => {
       collectYoung();
       await pause(20); // for the observer
     };
-    while (count() === 0) await collect();
+    await until(async () => {
+      await collect();
+      return count() > 0;
+    });
     metrics.close();
     const last = count();
     await collect();
@@ -224,8 +228,7 @@ describe('the process', () => {
     await pause(50);
     const seen = delay();
     assert.ok(seen > 0.3, `${seen}`);
-    await pause(50);
-    const later = delay();
+    const later = delay(); // at once, before another sample
     assert.ok(later < seen - 0.1, `${later} after ${seen}`);
   });
 });

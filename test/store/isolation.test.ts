@@ -1,10 +1,11 @@
 // Writes that wait for each other on a real Postgres, which decides what the simulation assumes.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as turn } from 'node:timers/promises';
 import { ALWAYS, EmailTaken, StoreUnavailable } from '../../src/user.ts';
 import { connectTo, open, statistics, untilOneWaits } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
 import { newUser } from '../support/users.ts';
 
 test('5.6 two replicas that create and change the same users in different orders do not deadlock', async (t) => {
@@ -78,18 +79,19 @@ for (const level of ['repeatable read', 'serializable']) {
 
 test('4.13 a response that arrived while the event loop was blocked is received', async (t) => {
   const url = await createDatabase();
-  const store = await open(t, url, { timeoutMs: 300 });
-  await store.create(newUser({ name: 'a', email: 'a@h' }));
-  await connectTo(t, url).unsafe(`
+  const store = await open(t, url, { timeoutMs: 2000 });
+  await store.list({ after: 0, limit: 1 }); // The table exists.
+  const sql = connectTo(t, url);
+  await sql.unsafe(`
     create function wait() returns trigger language plpgsql as
-      $$ begin perform pg_sleep(0.1); return new; end $$;
+      $$ begin perform pg_sleep(1); return new; end $$;
     create trigger wait before insert on users for each row execute function wait()`);
   const created = store.create(newUser({ name: 'b', email: 'b@h' }));
-  await sleep(20); // Until the statement is sent.
-  // After this, node checks its timers before its sockets.
-  await new Promise((resolve) => setImmediate(resolve));
-  const until = performance.now() + 600;
-  while (performance.now() < until);
+  const sleeping = "select from pg_stat_activity where wait_event = 'PgSleep'";
+  await until(async () => (await sql.unsafe(sleeping)).length > 0);
+  await turn(); // After this, node checks its timers before its sockets.
+  const end = performance.now() + 2500;
+  while (performance.now() < end);
   assert.equal((await created).name, 'b');
 });
 

@@ -4,6 +4,7 @@ import postgres from 'postgres';
 import { openStore, type Store, type StoreOptions } from '../../src/store/index.ts';
 import { openSession } from '../../src/store/session.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
+import { until } from './until.ts';
 
 const TIMEOUT_MS = 10_000;
 
@@ -49,10 +50,12 @@ export function connectTo(t: TestContext, url: string): postgres.Sql {
 }
 
 /** Resolves once a statement of another session waits for this one. */
-export async function untilOneWaits(sql: postgres.Sql | postgres.TransactionSql): Promise<void> {
-  const waiting = await sql`
-    select from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))`;
-  if (waiting.length === 0) await untilOneWaits(sql);
+export function untilOneWaits(sql: postgres.Sql | postgres.TransactionSql): Promise<void> {
+  return until(async () => {
+    const waiting = await sql`
+      select from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))`;
+    return waiting.length > 0;
+  });
 }
 
 /** Statistics of the database that a session is connected to. */
