@@ -6,9 +6,7 @@ import { cpSync, mkdirSync, readFileSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { send } from './support/client.ts';
-import { newFolder, Program, start } from './support/program.ts';
-
-const ROOT = join(import.meta.dirname, '..');
+import { newFolder, Program, ROOT, start } from './support/program.ts';
 
 describe('dist/main.cjs and dist/start.cjs', () => {
   let folder = '';

@@ -7,9 +7,8 @@ import { copyFileSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { JOURNEY } from './support/journey.ts';
-import { newDatabase, newFolder, PASSWORD, STORES, start, USER } from './support/program.ts';
+import { newDatabase, newFolder, PASSWORD, ROOT, STORES, start, USER } from './support/program.ts';
 
-const ROOT = join(import.meta.dirname, '..');
 const CLIENT = join(ROOT, 'test/client');
 const GENERATOR = join(CLIENT, 'node_modules/openapi-typescript/bin/cli.js');
 const COMPILER = join(ROOT, 'node_modules/typescript/bin/tsc');

@@ -7,11 +7,10 @@ import { after, before, describe, test } from 'node:test';
 import { certificate } from './support/certificate.ts';
 import { send } from './support/client.ts';
 import { Page, promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
-import { newDatabase, newFolder, type Program, start } from './support/program.ts';
+import { newDatabase, newFolder, type Program, ROOT, start } from './support/program.ts';
 import { serve } from './support/service.ts';
 import { until } from './support/until.ts';
 
-const ROOT = join(import.meta.dirname, '..');
 const ALERTS = join(ROOT, 'deploy/alerts.yaml');
 const PROMTOOL = { skip: WITHOUT_PROMTOOL };
 

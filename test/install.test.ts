@@ -6,9 +6,8 @@ import { cpSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { newFolder } from './support/program.ts';
+import { newFolder, ROOT } from './support/program.ts';
 
-const ROOT = join(import.meta.dirname, '..');
 const TREE = ['src', 'db', 'openapi.json', 'package.json', 'package-lock.json', '.npmrc'];
 const NO_REGISTRY = 'needs the registry of npm';
 const run = promisify(execFile);

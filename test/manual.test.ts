@@ -11,10 +11,9 @@ import { send } from './support/client.ts';
 import { find } from './support/daemon.ts';
 import { block, blocks } from './support/manual.ts';
 import { promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
-import { newFolder, start } from './support/program.ts';
+import { newFolder, ROOT, start } from './support/program.ts';
 import { query } from './support/server.ts';
 
-const ROOT = join(import.meta.dirname, '..');
 const MANIFEST = join(ROOT, 'deploy/kubernetes.yaml');
 const STAND_IN = join(import.meta.dirname, 'support/kubectl.ts');
 const KUBECTL = find('kubectl');

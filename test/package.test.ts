@@ -7,9 +7,8 @@ import { stripTypeScriptTypes } from 'node:module';
 import { join } from 'node:path';
 import { before, describe, type TestContext, test } from 'node:test';
 import { STATUSES } from './support/every-route.ts';
-import { newFolder } from './support/program.ts';
+import { newFolder, ROOT } from './support/program.ts';
 
-const ROOT = join(import.meta.dirname, '..');
 const TIMEOUT_MS = 30_000;
 // With NODE_TEST_CONTEXT, tests in a child would report to this process and not by their status.
 const { NODE_TEST_CONTEXT: _, ...ENV } = process.env;

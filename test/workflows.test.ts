@@ -5,10 +5,9 @@ import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { find } from './support/daemon.ts';
-import { newFolder } from './support/program.ts';
+import { newFolder, ROOT } from './support/program.ts';
 import { goProgram, requireTools } from './support/tools.ts';
 
-const ROOT = join(import.meta.dirname, '..');
 const MODULE = 'github.com/rhysd/actionlint/cmd/actionlint@v1.7.12';
 
 const files = globSync('.github/workflows/*.yml', { cwd: ROOT }).sort();

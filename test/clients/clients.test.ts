@@ -14,7 +14,7 @@ import {
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { JOURNEY } from '../support/journey.ts';
-import { newDatabase, newFolder, PASSWORD, STORES, start, USER } from '../support/program.ts';
+import { newDatabase, newFolder, PASSWORD, ROOT, STORES, start, USER } from '../support/program.ts';
 import { requireTools } from '../support/tools.ts';
 import {
   CLASS_PATH,
@@ -27,7 +27,6 @@ import {
   run,
 } from './toolbox.ts';
 
-const ROOT = join(import.meta.dirname, '../..');
 const DOCUMENT = join(ROOT, 'openapi.json');
 const JOURNEYS = join(import.meta.dirname, 'journeys');
 const TOOLS = join(import.meta.dirname, 'tools');

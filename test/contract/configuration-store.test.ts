@@ -3,16 +3,13 @@ import assert from 'node:assert/strict';
 import { chmodSync, chownSync, copyFileSync, existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
-import { COMPLETE, fileOf, newFolder, Program, start } from '../support/program.ts';
+import { COMPLETE, ENTRY, fileOf, newFolder, Program, start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
 import { execute, list, ready, serve } from '../support/service.ts';
-
-const ENTRY = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 
 describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () => {
   describe('a Postgres with TLS', { skip: NO_OPENSSL }, () => {

@@ -8,10 +8,9 @@ import { describe, test } from 'node:test';
 import { type Client, open, outcomes, request } from '../support/bytes.ts';
 import { basic, raw, send } from '../support/client.ts';
 import { token } from '../support/login.ts';
-import { newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/program.ts';
+import { ENTRY, newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/program.ts';
 import { until } from '../support/until.ts';
 
-const ENTRY = join(import.meta.dirname, '../../src/main.ts');
 const USAGE =
   'usage: notes-users [--json | --backup FILE | --live | --ready | --help | --version]\n';
 /** Time after which a test concludes that an event won't happen. */

@@ -5,7 +5,6 @@ import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { before, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import postgres from 'postgres';
 import {
   COMPLETE,
@@ -13,6 +12,7 @@ import {
   newFolder,
   PROGRAM,
   Program,
+  ROOT,
   SCHEMA_VERSION,
   STORES,
   start,
@@ -24,7 +24,6 @@ import { report } from './results.ts';
 import { usersIn } from './users.ts';
 import { Writers } from './writers.ts';
 
-const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const WRITERS = 16;
 const WAITING = `select from pg_locks where not granted and mode = 'AccessExclusiveLock'`;
 

@@ -3,12 +3,11 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Page } from '../support/metrics.ts';
-import { newFolder, PROGRAM, type Program, start } from '../support/program.ts';
+import { newFolder, PROGRAM, type Program, ROOT, start } from '../support/program.ts';
 import { until } from '../support/until.ts';
 import { MemoryGroup } from './cgroup.ts';
 import type { Endpoint } from './honest.ts';
 
-const ROOT = join(import.meta.dirname, '../..');
 const CLOSE_WAIT = '08'; // in /proc/net/tcp
 
 type Form = 'image' | 'npm start' | 'bare';

@@ -12,10 +12,9 @@ import {
   type Unpacked,
   unpack,
 } from '../../image/unpack.ts';
-import { newFolder } from '../support/program.ts';
+import { newFolder, ROOT } from '../support/program.ts';
 import { IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
-const SOURCE = join(import.meta.dirname, '../..');
 const MB = 1_000_000;
 /** Maximum size without node, which grows with its versions. */
 const MOST_MB = 7;
@@ -94,7 +93,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   });
 
   test('its service is the output of npm run build, byte for byte', async () => {
-    await run(process.execPath, [join(SOURCE, 'scripts/build.ts'), join(folder, 'dist')]);
+    await run(process.execPath, [join(ROOT, 'scripts/build.ts'), join(folder, 'dist')]);
     assert.equal(
       readFileSync(join(unpacked.root, 'app/dist/main.cjs'), 'utf8'),
       readFileSync(join(folder, 'dist/main.cjs'), 'utf8'),
@@ -103,7 +102,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
 
   test('its settings: user, volume, ports, labels, and programs without a shell', async () => {
     const config = JSON.parse(await inspect('image', IMAGE, '{{json .Config}}'));
-    const { version, scripts } = JSON.parse(readFileSync(join(SOURCE, 'package.json'), 'utf8'));
+    const { version, scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
     assert.equal(config.User, '65532:65532');
     assert.deepEqual(Object.keys(config.Volumes), ['/data']);
     assert.deepEqual(Object.keys(config.ExposedPorts), ['3000/tcp', '3001/tcp']);
@@ -120,7 +119,7 @@ describe('the image: contents', { skip: NO_IMAGE, timeout: 900_000 }, () => {
 
   test('the bill of materials names node, the Debian packages and the npm package', () => {
     const bom = JSON.parse(readFileSync(join(unpacked.root, BOM_PATH), 'utf8')) as Bom;
-    const lock = JSON.parse(readFileSync(join(SOURCE, 'package-lock.json'), 'utf8'));
+    const lock = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8'));
     const { version, integrity } = lock.packages['node_modules/postgres'];
     const names = (prefix: string) =>
       bom.components.filter(({ purl = '' }) => purl.startsWith(prefix));

@@ -9,12 +9,11 @@ import { ENGINE, run } from '../../image/unpack.ts';
 import { send } from '../support/client.ts';
 import { find } from '../support/daemon.ts';
 import { block } from '../support/manual.ts';
-import { newFolder } from '../support/program.ts';
+import { newFolder, ROOT } from '../support/program.ts';
 import { until } from '../support/until.ts';
 import { Container, engine, IMAGE, NO_IMAGE } from './engine.ts';
 import { NO_POSTGRES, postgresImage } from './postgres-image.ts';
 
-const SOURCE = join(import.meta.dirname, '../..');
 const QEMU = '/proc/sys/fs/binfmt_misc/qemu-aarch64';
 
 describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
@@ -40,16 +39,16 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   };
 
   test('the image is built and run, and users need a token', async () => {
-    await runs('The image', 'docker build', SOURCE);
+    await runs('The image', 'docker build', ROOT);
     await container.responses();
     assert.equal((await fetch(`${await container.url()}/users`)).status, 401);
   });
 
   test('the image is verified against a new build, and against the list of a build', async () => {
-    const stage = await engine('build', '-q', '--target', 'build', SOURCE);
+    const stage = await engine('build', '-q', '--target', 'build', ROOT);
     const hashes = ['run', '--rm', '--network', 'none', stage.trim(), 'cat', '/rootfs.sha256'];
     writeFileSync(join(folder, 'build.log'), await engine(...hashes));
-    const output = await runs('Audit it', 'image:verify', SOURCE);
+    const output = await runs('Audit it', 'image:verify', ROOT);
     assert.equal([...output.matchAll(/^\d+ files match the list$/gm)].length, 2, output);
   });
 
@@ -97,7 +96,7 @@ test('the manual: the image for arm64 is built, run and verified', {
   const { ARM64_NODE_IMAGE: base } = process.env;
   const flags = base === undefined ? '' : ` --build-arg NODE_IMAGE=${base}`;
   const command = block('arm64', 'image/arm64.ts').trimEnd() + flags;
-  const output = await run('bash', ['-ec', command], { cwd: SOURCE });
+  const output = await run('bash', ['-ec', command], { cwd: ROOT });
   assert.match(output, /^\d+ files match the list$/m);
   const figures = output.matchAll(/^(?:build|size|first 200|memory|docker stop).*$/gm);
   for (const [figure] of figures) t.diagnostic(figure);
@@ -121,7 +120,7 @@ describe('the manual: compose', {
   before(async () => {
     const [, published = ''] = /image: (postgres:.*)/.exec(composeFile())!;
     const file = composeFile()
-      .replace('build: .', `build: ${SOURCE}`)
+      .replace('build: .', `build: ${ROOT}`)
       .replace('image: notes-users', `image: ${IMAGE}`)
       .replace(published, await postgresImage(published))
       .replaceAll(/"127\.0\.0\.1:(\d+):\1"/g, '"127.0.0.1::$1"');
@@ -196,7 +195,7 @@ describe('the manual: compose', {
 });
 
 function composeFile(): string {
-  return readFileSync(join(SOURCE, 'compose.yaml'), 'utf8');
+  return readFileSync(join(ROOT, 'compose.yaml'), 'utf8');
 }
 
 /** Returns the password that a container without settings generated at its last start. */

@@ -4,10 +4,9 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { run, unpack } from '../../image/unpack.ts';
-import { newFolder } from '../support/program.ts';
+import { newFolder, ROOT } from '../support/program.ts';
 import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
 
-const SOURCE = join(import.meta.dirname, '../..');
 const NAME = `notes-users-verify-${process.pid}`;
 const KEPT = `${NAME}-kept`;
 const TAGS = ['latest', '0.1.0'] as const;
@@ -18,11 +17,11 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   const list = join(folder, 'list');
 
   before(async () => {
-    const stage = (await engine('build', '-q', '--target', 'build', SOURCE)).trim();
+    const stage = (await engine('build', '-q', '--target', 'build', ROOT)).trim();
     const hashes = ['run', '--rm', '--network', 'none', stage, 'cat', '/rootfs.sha256'];
     writeFileSync(list, await engine(...hashes));
     ids.clean = await inspect('image', IMAGE, '{{.Id}}');
-    ids.tampered = await commit([join(SOURCE, 'tsconfig.json'), '/app/dist/main.cjs']);
+    ids.tampered = await commit([join(ROOT, 'tsconfig.json'), '/app/dist/main.cjs']);
     // Keeps a tag, because an image is deleted with its last tag.
     await engine('tag', ids.tampered, KEPT);
   });
@@ -32,7 +31,7 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   });
 
   const verify = (image: string) =>
-    run(process.execPath, [join(SOURCE, 'image/verify.ts'), image, list]);
+    run(process.execPath, [join(ROOT, 'image/verify.ts'), image, list]);
 
   /** Makes a container, changes it, and returns the id of its image. */
   async function commit(
@@ -79,7 +78,7 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   }
 
   test('a new file is named', async () => {
-    const id = await commit([join(SOURCE, 'tsconfig.json'), '/app/more.js']);
+    const id = await commit([join(ROOT, 'tsconfig.json'), '/app/more.js']);
     await assert.rejects(verify(id), /app\/more\.js: not in the list/);
     await engine('rmi', id);
   });
@@ -125,7 +124,7 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     await run('tar', ['-xpf', layers[0]!, '-C', root]);
     await run('sh', ['-ec', change, join(folder, 'copy')], { cwd: root });
     await run('tar', ['-cf', join(context, 'layer.tar'), '-C', root, '.']);
-    const dockerfile = readFileSync(join(SOURCE, 'Dockerfile'), 'utf8');
+    const dockerfile = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
     const [, stage = ''] = dockerfile.split('\nFROM scratch\n');
     const last = stage.replace('COPY --from=build /rootfs/ /', 'ADD layer.tar /');
     writeFileSync(join(context, 'Dockerfile'), `FROM scratch\n${last}`);

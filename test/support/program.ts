@@ -6,11 +6,12 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { createDatabase } from './postgres.ts';
 import { DEADLINE_MS } from './until.ts';
 
-const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+export const ROOT = join(import.meta.dirname, '../..');
+/** The program's file, without the launcher of `npm start`. */
+export const ENTRY = join(ROOT, 'src/main.ts');
 
 // The words of `npm start`: exec, node, its flags, the entry file.
 const [, , ...START]: string[] = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
