@@ -18,7 +18,6 @@ function clocked(secrets: readonly string[] = [SECRET], subject = SUBJECT) {
   return { clock, tokens: new Tokens(subject, secrets, () => clock.seconds) };
 }
 
-/** Returns a `Tokens` at this time. */
 function at(seconds: number, secrets?: readonly string[], subject?: typeof SUBJECT): Tokens {
   const { clock, tokens } = clocked(secrets, subject);
   clock.seconds = seconds;

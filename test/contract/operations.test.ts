@@ -8,7 +8,16 @@ import { describe, test } from 'node:test';
 import { type Client, open, outcomes, request } from '../support/bytes.ts';
 import { basic, raw, send } from '../support/client.ts';
 import { token } from '../support/login.ts';
-import { ENTRY, newFolder, PASSWORD, Program, SECRET, start, USER } from '../support/program.ts';
+import {
+  ENTRY,
+  newFolder,
+  PASSWORD,
+  Program,
+  preloaded,
+  SECRET,
+  start,
+  USER,
+} from '../support/program.ts';
 import { until } from '../support/until.ts';
 
 const USAGE =
@@ -279,8 +288,7 @@ function startWith(fault: string, env = {}): Promise<Program> {
     import { createRequire } from 'node:module';
     const postgres = createRequire(${JSON.stringify(ENTRY)})('postgres');
     process.on('SIGUSR2', () => setTimeout(() => { ${fault} }));`;
-  const url = `data:text/javascript,${encodeURIComponent(code)}`;
-  return start({ NODE_OPTIONS: `--import=${url}`, ...env });
+  return start({ ...preloaded(code), ...env });
 }
 
 /** Starts the program with its standard output in a file of at most that many bytes. */

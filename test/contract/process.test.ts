@@ -15,6 +15,7 @@ import {
   newDatabase,
   PASSWORD,
   Program,
+  preloaded,
   run,
   STORES,
   start,
@@ -87,7 +88,7 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         await using program = await start({
           DATABASE_URL: `postgres://two.example:${proxy.port}/none`,
           DATABASE_TIMEOUT_MS: '500',
-          NODE_OPTIONS: `--import=${moduleUrl(lookup)}`,
+          ...preloaded(lookup),
         });
         const { level, cause } = await program.logged('store unavailable');
         assert.equal(level, 'error');
@@ -386,11 +387,6 @@ function cpuMs(program: Program): number {
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   const ticks = Number(fields[11]) + Number(fields[12]);
   return (ticks * 1000) / Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' }));
-}
-
-/** Returns JavaScript as a URL for NODE_OPTIONS. */
-function moduleUrl(source: string): string {
-  return `data:text/javascript,${encodeURIComponent(source)}`;
 }
 
 /** Starts a program; resolves once it has opened the locked file and waits. */

@@ -27,6 +27,7 @@ import {
   newDatabase,
   newFolder,
   Program,
+  preloaded,
   SCHEMA_VERSION,
   STORES,
   start,
@@ -63,7 +64,6 @@ const CALLS: readonly (readonly [method: string, path: string, body?: object])[]
   ['DELETE', '/users/2'],
 ];
 
-/** Sends one request of each call at once. */
 function sendAll(program: Program): Promise<HttpResponse[]> {
   return Promise.all(
     CALLS.map(([method, path, body], i) => {
@@ -246,9 +246,7 @@ describe('5.1 Postgres', TIMEOUT, () => {
 
 const NOBODY = 65534;
 // The program drops root before it starts.
-const AS_NOBODY = {
-  NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(`process.setgid(${NOBODY}); process.setuid(${NOBODY})`)}`,
-};
+const AS_NOBODY = preloaded(`process.setgid(${NOBODY}); process.setuid(${NOBODY})`);
 const WITH_ROOT = {
   skip:
     (process.getuid?.() !== 0 || process.platform !== 'linux') &&

@@ -30,7 +30,6 @@ interface Campaign {
   readonly inject: (writers: Writers, i: number) => Promise<void>;
 }
 
-/** Runs a campaign, checks its invariants, and reports it. */
 export async function run(t: TestContext, campaign: Campaign): Promise<void> {
   const { times, directUrl, databaseUrl = directUrl, inject } = campaign;
   const { mostHealSeconds = HEAL_SECONDS } = campaign;

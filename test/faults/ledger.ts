@@ -1,7 +1,6 @@
 // Records the responses that clients got, in the test's process, to compare them with the database.
 // A write with an unknown outcome (a 500, or no response) may have been done, but never twice.
 
-/** A row of the database. */
 export interface Row {
   readonly id: number;
   readonly name: string;

@@ -5,7 +5,6 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { freePort } from '../support/daemon.ts';
 
-/** Ends a connection with FIN or RST. */
 type Cut = 'fin' | 'rst';
 
 /** A connection of a client, and the one to the target. */
@@ -14,7 +13,6 @@ interface Link {
   isSilent: boolean; // Data is dropped, in both directions.
 }
 
-/** A proxy on 127.0.0.1 to a port there. */
 export class TcpProxy {
   /** One-way delay in milliseconds. */
   delayMs = 0;

@@ -14,7 +14,6 @@ const TURNS = ['create', 'create', 'change', 'create', 'create', 'change', 'remo
 
 let runs = 0;
 
-/** Some writers on one service. */
 export class Writers {
   /** Emails whose latest write got 500, with the time in milliseconds since 1970. */
   readonly refused = new Map<string, number>();
@@ -44,17 +43,14 @@ export class Writers {
     this.ended = Promise.all(Array.from({ length: count }, (_, i) => this.#write(i)));
   }
 
-  /** Number of responses with this status. */
   count(status: number): number {
     return this.#counts.get(status) ?? 0;
   }
 
-  /** Number of acknowledged writes. */
   get acknowledged(): number {
     return this.count(200) + this.count(201);
   }
 
-  /** Number of requests without a response yet. */
   get inFlight(): number {
     return this.#inFlight.size;
   }

@@ -100,7 +100,6 @@ test('a request whose connection closes before its response is retried if its ro
   assert.equal(failed.length, closed);
 });
 
-/** Starts Postgres with two replicas. The stack stops them. */
 async function startReplicas(stack: AsyncDisposableStack) {
   const postgres = stack.use(await Server.create());
   const env = settings(await createDatabase(postgres.url));

@@ -111,7 +111,6 @@ export class Member {
     return { cwd: this.folder, env: { ...process.env, HOME: this.folder } };
   }
 
-  /** The output of this member's Patroni. */
   get log(): string {
     return this.#patroni?.log ?? '';
   }

@@ -16,7 +16,6 @@ const PROBE_EVERY_MS = 100;
 /** Maximum time that a replica may take for the writes of one `progress`. */
 const PROGRESS_TIMEOUT_MS = 180_000;
 
-/** Results of a load. */
 export interface Seen extends Findings {
   readonly acknowledged: number;
   /** Lost and duplicated writes to users that were created after `mark`. */
@@ -55,7 +54,6 @@ export class Load implements AsyncDisposable {
     }
   }
 
-  /** Number of requests without a response yet. */
   get inFlight(): number {
     return this.#replicas.reduce((sum, { writers }) => sum + writers.inFlight, 0);
   }

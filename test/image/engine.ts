@@ -4,7 +4,6 @@ import { ENGINE, run } from '../../image/unpack.ts';
 import { until } from '../support/until.ts';
 import { HARDENED } from './hardened.ts';
 
-/** The image under test. */
 export const IMAGE = process.env.TEST_IMAGE ?? '';
 
 /** Reason to skip tests: without setup.ts there is no image. */
@@ -32,7 +31,6 @@ export class Container {
     return container;
   }
 
-  /** Returns the base URL of the API. */
   async url(): Promise<string> {
     return `http://${(await engine('port', this.name, '3000')).split('\n')[0]}`;
   }

@@ -24,7 +24,6 @@ function metricsOf(t: TestContext, pool: Pool = {}): Metrics {
   return metrics;
 }
 
-/** Returns the lines that begin with the name. */
 function lines(metrics: Metrics, name: string): string[] {
   const page = metrics.exposition(API, 0);
   return page.split('\n').filter((line) => line.startsWith(name));

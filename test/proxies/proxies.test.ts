@@ -72,7 +72,6 @@ test('2.17 a client behind Varnish with its built-in rules reads its own writes'
   }
 });
 
-/** Starts nginx with these blocks of `http`. */
 async function startNginx(blocks: string, backend: string): Promise<Daemon> {
   const [port, folder] = [await freePort(), openFolder()];
   const temp = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
@@ -91,7 +90,6 @@ async function startNginx(blocks: string, backend: string): Promise<Daemon> {
   return new Daemon(port, NGINX!, ['-e', 'stderr', '-p', folder, '-c', file]).listening();
 }
 
-/** Starts HAProxy with this frontend. */
 async function startHaproxy(frontend: string, backend: string): Promise<Daemon> {
   const port = await freePort();
   const file = join(openFolder(), 'haproxy.cfg');

@@ -46,7 +46,6 @@ const connect = (port: number) => track(connectTcp(port, '127.0.0.1')).on('error
 const connectTls = (options: ConnectionOptions) =>
   track(connectTlsSocket({ rejectUnauthorized: false, ...options })).on('error', () => {});
 
-/** Starts a listener on a free port with the given handler. */
 async function listen(
   handle: Handler['handle'],
   {

@@ -24,14 +24,12 @@ export class Peer extends Socket {
     });
   }
 
-  /** The client sends bytes. */
   send(text: string): void {
     if (this.destroyed) return;
     this.bytesRead += text.length;
     this.push(text, 'latin1');
   }
 
-  /** The client closes its side. */
   sendFin(): void {
     if (!this.destroyed) this.push(null);
   }

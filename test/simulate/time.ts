@@ -46,7 +46,6 @@ export class Time {
   readonly sleep = (ms: number): Promise<void> =>
     new Promise((resolve) => void this.after(ms, resolve));
 
-  /** Lets that much time pass. */
   async pass(ms: number): Promise<void> {
     const end = this.ms + ms;
     await allSettled();

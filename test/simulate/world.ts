@@ -142,7 +142,6 @@ export class World {
     this.#report();
   }
 
-  /** Prepares the checks of all calls. */
   #prepare(): void {
     const { states } = this.server;
     const users = new Map<number, User>();

@@ -9,7 +9,7 @@ import { seen } from './openapi.ts';
 export const TEXT = 'text/plain; charset=utf-8';
 export const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
-export interface Message {
+interface Message {
   readonly version?: string;
   readonly type?: string;
   /** More lines of the head, each with its CR LF. */

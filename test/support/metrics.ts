@@ -21,12 +21,10 @@ export function promtool(args: readonly string[], input = ''): { status: number;
   }
 }
 
-/** A page of metrics. */
 export class Page {
   readonly text: string;
   readonly values: ReadonlyMap<string, number>;
 
-  /** Fetches the page of an admin listener. */
   static async of(adminUrl: string): Promise<Page> {
     return new Page((await send(`${adminUrl}/metrics`)).body);
   }
@@ -48,7 +46,6 @@ export class Page {
     return Object.fromEntries(own.map(([key, value]) => [key.slice(name.length + 1, -1), value]));
   }
 
-  /** Names of all samples. */
   get names(): ReadonlySet<string> {
     return new Set([...this.values.keys()].map((key) => key.replace(/\{.*/, '')));
   }

@@ -6,12 +6,10 @@ import { readFileSync } from 'node:fs';
 import { STATUS_CODES } from 'node:http';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 
-/** A JSON object of the document. */
 export interface JsonObject {
   readonly [name: string]: JsonObject;
 }
 
-/** A request and its response. */
 export interface Exchange {
   readonly method: string;
   /** The request target as sent. */

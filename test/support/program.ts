@@ -28,7 +28,7 @@ export const SCHEMA_VERSION = readdirSync(join(ROOT, 'db/sqlite')).length;
 
 /** Names of the stores that every contract test runs against. */
 export const STORES = ['sqlite', 'postgres'] as const;
-export type StoreName = (typeof STORES)[number];
+type StoreName = (typeof STORES)[number];
 
 /** The default credentials and key of `start`. */
 export const USER = 'admin';
@@ -52,7 +52,6 @@ if (process.env.NODE_TEST_CONTEXT !== undefined) {
   });
 }
 
-/** A running program. */
 export class Program {
   /** Base URL of the API without a trailing slash, known once it listens. */
   url = '';
@@ -173,6 +172,11 @@ export async function run(env: Record<string, string>, args: readonly string[] =
   const exit = await Promise.race([program.exited, listens]);
   const { stdout, stderr } = program;
   return { exit, stdout, output: stdout + stderr, lines: stderr.split('\n').filter(Boolean) };
+}
+
+/** Returns the variable with which node runs this code before the program. */
+export function preloaded(code: string): { NODE_OPTIONS: string } {
+  return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(code)}` };
 }
 
 /** Returns the path of a new file with these contents. */

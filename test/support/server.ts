@@ -20,7 +20,6 @@ const PASSWORD = 'test';
 const FLAGS = ['-c', 'unix_socket_directories=', '-c', 'max_connections=300'];
 const START_ATTEMPTS = 50;
 
-/** A Postgres server on 127.0.0.1. */
 export class Server {
   readonly port: number;
   readonly dataDir: string;

@@ -19,11 +19,7 @@ export function signed(
   return signedText(`${encode(header)}.${encode(payload)}`, secret);
 }
 
-export function signedText(
-  input: string,
-  secret: string | Buffer = SECRET,
-  hash = 'sha256',
-): string {
+function signedText(input: string, secret: string | Buffer = SECRET, hash = 'sha256'): string {
   return `${input}.${createHmac(hash, secret).update(input).digest('base64url')}`;
 }
 
