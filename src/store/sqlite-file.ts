@@ -78,6 +78,13 @@ function prepareFile(name: string): void {
       if ((err as NodeJS.ErrnoException).code !== 'ENOENT') throw err;
     }
   }
+  const sizeOf = (file: string) => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+  // SQLite would delete this log. Its size first: another process may be creating both files.
+  if (sizeOf(`${path}-wal`) > 0 && sizeOf(path) === 0) {
+    throw new Error(
+      `${path} is missing or empty, but ${path}-wal has its last commits: put it back, or restore a backup`,
+    );
+  }
   if (!existsSync(path)) createFile(path, 'a'); // SQLite would make it readable for all.
 }
 

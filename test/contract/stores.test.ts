@@ -372,6 +372,23 @@ describe('5.2 SQLite', TIMEOUT, () => {
     });
   }
 
+  for (const why of ['missing', 'empty']) {
+    test(`5.2 a start while the file is ${why} keeps the commits of its log`, async () => {
+      const url = await newDatabase('sqlite');
+      const path = pathOf(url);
+      const killed = await start({ DATABASE_URL: url });
+      const user = await create(killed);
+      await killed.stop('SIGKILL');
+      renameSync(path, `${path}.away`);
+      if (why === 'empty') writeFileSync(path, '');
+      const said = `${path} is missing or empty, but ${path}-wal has its last commits: put it back, or restore a backup`;
+      assert.ok((await refusal(url)).endsWith(`: ${said}`));
+      renameSync(`${path}.away`, path);
+      await using program = await start({ DATABASE_URL: url });
+      assert.equal(await list(program), JSON.stringify([user]));
+    });
+  }
+
   test('5.2 a log that another process removes meanwhile does not fail the start', async () => {
     const url = await newDatabase('sqlite');
     await (await start({ DATABASE_URL: url })).stop();
