@@ -1,13 +1,15 @@
 // Node's timers and clocks, taken when this module is loaded. Fake timers that a test suite installs later
-// don't reach the service (9.9).
-import timers from 'node:timers/promises';
+// don't reach the service (9.9). In jsdom the global timers are not node's.
+import timers from 'node:timers';
+import promises from 'node:timers/promises';
 
 const RealDate = Date;
 
-export const { setTimeout, clearTimeout, setInterval, clearInterval } = globalThis;
-export const { setImmediate, clearImmediate, queueMicrotask } = globalThis;
-export const sleep = timers.setTimeout;
-export const nextTurn = timers.setImmediate;
+export const { setTimeout, clearTimeout, setInterval, clearInterval } = timers;
+export const { setImmediate, clearImmediate } = timers;
+export const { queueMicrotask } = globalThis;
+export const sleep = promises.setTimeout;
+export const nextTurn = promises.setImmediate;
 
 /** A monotonic clock in milliseconds. */
 export const now = performance.now.bind(performance);

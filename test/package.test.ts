@@ -158,6 +158,20 @@ describe('the package', { timeout: 300_000 }, () => {
     });
   }
 
+  test("9.6 in jsdom, whose timers are not node's, every request is served, and close() ends", () => {
+    const code = `
+      const { setTimeout: begin, setInterval: repeat } = globalThis;
+      globalThis.setTimeout = (...args) => Number(begin(...args));
+      globalThis.setInterval = (...args) => Number(repeat(...args));
+      delete globalThis.setImmediate;
+      delete globalThis.clearImmediate;
+      const { start } = require('notes-users');
+      const { everyRoute } = require('./every-route.cjs');
+      everyRoute(start).then((statuses) => console.log(statuses));`;
+    const { status, stdout, stderr } = runNode('--eval', code);
+    assert.deepEqual([status, stdout, stderr], [0, `${STATUSES}\n`, '']);
+  });
+
   for (const pool of ['forks', 'threads', 'vmForks', 'vmThreads']) {
     test(`9.6 9.9 vitest in ${pool} fakes each timer alone, and all together`, (t) => {
       const code = `
