@@ -11,9 +11,11 @@ import { send } from './support/client.ts';
 import { find } from './support/daemon.ts';
 import { block, blocks } from './support/manual.ts';
 import { promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
-import { newFolder, ROOT, start } from './support/program.ts';
+import { newDatabase, newFolder, ROOT, start } from './support/program.ts';
 import { query } from './support/server.ts';
+import { create, execute, serve } from './support/service.ts';
 
+const MANUAL = join(ROOT, 'docs/operations.md');
 const MANIFEST = join(ROOT, 'deploy/kubernetes.yaml');
 const STAND_IN = join(import.meta.dirname, 'support/kubectl.ts');
 const KUBECTL = find('kubectl');
@@ -202,4 +204,20 @@ describe('the manual: Kubernetes', {
     writeFileSync(wrong, readFileSync(MANIFEST, 'utf8').replace('minAvailable', 'atLeast'));
     assert.throws(() => validate(wrong));
   });
+});
+
+test('5.4 the manual: after an import the service gives no id again, and none that was imported', async () => {
+  const [statement] = /select setval.* from users(?=`)/.exec(readFileSync(MANUAL, 'utf8'))!;
+  const url = await newDatabase('postgres');
+  await using program = await serve({ DATABASE_URL: url });
+  await create(program);
+  const { id: deleted } = await create(program);
+  await execute(url, `delete from users where id = ${deleted}`);
+  await execute(url, statement);
+  const { id } = await create(program);
+  assert.ok(id > deleted);
+  const values = `values (${id + 10}, 'Eve', 'eve@x')`;
+  await execute(url, `insert into users (id, name, email) overriding system value ${values}`);
+  await execute(url, statement);
+  assert.ok((await create(program)).id > id + 10);
 });
