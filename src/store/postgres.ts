@@ -199,9 +199,10 @@ function refuseTaken<Item, Result>(run: Run<Item, Result>): Run<Item, Result> {
     try {
       return await run(session, items, expires);
     } catch (err) {
-      const { code, constraint_name } = err as { code?: string; constraint_name?: string };
-      const isTaken = code === '23505' && constraint_name !== 'users_pkey'; // An import can have used the next id.
-      if (items.length > 1 || !isTaken) throw err;
+      const { code, table_name, constraint_name } = err as Record<string, string | undefined>;
+      // Not an imported id that the sequence reached, nor a duplicate in the table of a trigger.
+      const isEmail = table_name === 'users' && constraint_name !== 'users_pkey';
+      if (items.length > 1 || code !== '23505' || !isEmail) throw err;
       return [new EmailTaken()];
     }
   };
