@@ -136,24 +136,28 @@ for (const { name, path, start: startProxy, words, refused } of [
   { name: 'nginx', path: NGINX, start: startNginx, words: 'limit_conn', refused: 503 },
   { name: 'HAProxy', path: HAPROXY, start: startHaproxy, words: 'stick-table', refused: 429 },
 ]) {
-  test(`with the limits of the manual, ${name} refuses a flood of one client, and serves the others`, {
+  test(`with the limits of the manual, ${name} refuses a flood of one client, serves the others, and adds their addresses`, {
     skip: path === undefined && `no ${name} is installed`,
     timeout: 240_000,
   }, async () => {
-    await using program = await start();
+    await using program = await start({ TRUST_PROXY: '1' });
     await using proxy = await startProxy(block('Sizing', words), program.url);
     const agent = new Agent({ keepAlive: true, maxSockets: 10 });
     const flood = Array.from({ length: 1_000 }, () => statusFor('127.0.0.2', proxy.port, agent));
     const statuses = new Set(await Promise.all(flood));
     assert.deepEqual([...statuses].sort(), [200, refused]);
     assert.equal(await statusFor('127.0.0.3', proxy.port), 200);
+    await program.until(({ log }) => log.at(-1)?.client === '127.0.0.3');
+    const clients = program.log.flatMap(({ client }) => client ?? []);
+    assert.deepEqual([...new Set(clients)], ['127.0.0.2', '127.0.0.3']); // not the forged one
     agent.destroy();
   });
 }
 
-/** Requests the greeting from a client's own address. */
+/** Requests the greeting from a client's own address, with a forged one. */
 async function statusFor(localAddress: string, port: number, agent?: Agent): Promise<number> {
-  const req = get({ host: '127.0.0.1', port, localAddress, agent });
+  const headers = { 'x-forwarded-for': '192.0.2.9' };
+  const req = get({ host: '127.0.0.1', port, localAddress, agent, headers });
   const [res] = (await once(req, 'response')) as [IncomingMessage];
   res.resume();
   await once(res, 'end');
