@@ -1,12 +1,11 @@
 // `npm start` after each install that production makes, and with each node on the path (contract 9.7).
 import assert from 'node:assert/strict';
-import { type ExecFileOptions, execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { type ExecFileOptions, execFile } from 'node:child_process';
 import { cpSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { newFolder, ROOT } from './support/program.ts';
+import { newFolder, Program, ROOT } from './support/program.ts';
 
 const TREE = ['src', 'db', 'openapi.json', 'package.json', 'package-lock.json', '.npmrc'];
 const NO_REGISTRY = 'needs the registry of npm';
@@ -42,20 +41,12 @@ async function install(args: readonly string[], env: Record<string, string> = {}
 
 /** Runs `npm start` with the node of a folder until it listens or ends; returns its output and status. */
 async function npmStart(cwd: string, bin: string) {
-  const env = { ...process.env, PATH: bin + delimiter + PATH, PORT: '0' };
-  const options = { cwd, env: { ...env, DATABASE_URL: 'sqlite::memory:' } };
-  const child = spawn('npm', ['start', '--silent'], options);
-  let stdout = '';
-  let stderr = '';
-  child.stdout.setEncoding('utf8').on('data', (text) => {
-    stdout += text;
-    if (text.includes('"listening"')) child.kill();
-  });
-  child.stderr.setEncoding('utf8').on('data', (text) => {
-    stderr += text;
-  });
-  const [status] = await once(child, 'close');
-  return { stdout, stderr, status };
+  const env = { ...(process.env as Record<string, string>), PATH: bin + delimiter + PATH };
+  const shell = ['sh', '-c', `cd ${cwd} && exec npm start --silent`];
+  const program = new Program({ ...env, PORT: '0', DATABASE_URL: 'sqlite::memory:' }, [], shell);
+  await program.logged('listening').catch(() => {}); // An older node ends.
+  const { code: status } = await program.stop();
+  return { stdout: program.stdout, stderr: program.stderr, status };
 }
 
 describe('9.7 npm start', { concurrency: 2 }, () => {
