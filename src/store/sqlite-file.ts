@@ -25,7 +25,7 @@ import { migrations, missing, UnusableDatabase } from './schema.ts';
 import type { SqliteDatabase } from './url.ts';
 
 const FILE_MODE = 0o660; // others have no access (5.2)
-const RETRY_MS = 20; // pause before another attempt on a locked file
+const RETRY_MS = 2; // pause before another attempt on a locked file; an import hardly leaves longer gaps
 // 5.2: SQLite reuses its log after 1,000 pages (4 MiB), unless a reader keeps it. Twice that, so the log is cut
 // only after such a reader.
 const WAL_LIMIT_BYTES = 8 * 2 ** 20;
