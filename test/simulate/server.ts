@@ -367,7 +367,8 @@ export class SimulatedServer {
         const isGiven = hasEmail(next.email);
         for (let other = holder(isGiven); other; other = holder(isGiven))
           await this.#wait(own, other);
-        if (owner(next.email, users)) throw refusal('23505');
+        if (owner(next.email, users))
+          throw Object.assign(refusal('23505'), { table_name: 'users' });
         own.emails.add(next.email);
       }
       const isSame = FIELD_NAMES.every((field) => next[field] === user[field]);
