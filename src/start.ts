@@ -36,8 +36,8 @@ export interface RunningService {
 /**
  * Starts the service in this process: on a free port of 127.0.0.1, with users in memory, unless the
  * settings say otherwise. Reads no environment and prints nothing; many can run side by side. Does
- * not wait for Postgres: `/users` returns 500 until it can be reached, and always if its database is
- * not UTF8 or needs a newer version of the service.
+ * not wait for Postgres: `/users` returns 500 until it can be reached, and always if its database
+ * can't be used. With `ADMIN_PORT`, `/ready` says why.
  *
  *     await using service = await start();
  *     const res = await fetch(`${service.url}/users`);

@@ -13,6 +13,7 @@ import { type Settings, start } from '../src/start.ts';
 import { halfSent, open, request } from './support/bytes.ts';
 import { send } from './support/client.ts';
 import { collect, usedBytes } from './support/garbage.ts';
+import { createDatabase } from './support/postgres.ts';
 import { newFolder } from './support/program.ts';
 import { execute } from './support/service.ts';
 import { until } from './support/until.ts';
@@ -144,6 +145,16 @@ test('9.2 a start that fails, because its port is in use, closes the store', asy
   const failed = start({ PORT: Number(new URL(other.url).port), DATABASE_URL });
   await assert.rejects(failed, { code: 'EADDRINUSE' });
   assert.deepEqual(readdirSync(folder), ['service.db']);
+});
+
+test('7.2 /ready names the reason why a Postgres database can never be used', async () => {
+  const DATABASE_URL = await createDatabase();
+  await execute(DATABASE_URL, 'create table users (login text)');
+  await using service = await start({ DATABASE_URL, ADMIN_PORT: 0 });
+  assert.equal((await send(`${service.url}/users`)).status, 500);
+  const { status, body } = await send(`${service.adminUrl}/ready`);
+  assert.equal(status, 503);
+  assert.match(body, /^not ready: .* has a table users that this service did not create/);
 });
 
 test('6.17 an idle connection keeps neither the bytes nor the values of a body that was refused', async () => {

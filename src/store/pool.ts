@@ -231,6 +231,7 @@ export class Pool {
       if (this.#closing.signal.aborted) return undefined;
       if (session instanceof UnusableDatabase) {
         this.#stop();
+        this.#fault = session; // 7.2: a suite doesn't end with it
         this.#options.onFatal(session);
         return undefined;
       }
