@@ -73,9 +73,11 @@ test('the manual: during a rotation of roles the service runs as the first, then
   const server = process.env.TEST_DATABASE_URL;
   if (!server) throw new Error('TEST_DATABASE_URL is not set: run the tests with npm test');
   const name = `notes_${process.pid}`;
+  // The administrator of a managed Postgres is no superuser.
+  const administrator = `postgres://${name}_admin:secret@${new URL(server).host}/postgres`;
   const runs = async (text: string) => {
     const own = text.replaceAll(/\bnotes(?=\b|_2)/g, name).replaceAll('PASSWORD', 'secret');
-    for (const statement of own.split(';\n').filter(Boolean)) await query(server, statement);
+    for (const statement of own.split(';\n').filter(Boolean)) await query(administrator, statement);
   };
   let users = 0;
   const status = async (role: string) => {
@@ -85,6 +87,7 @@ test('the manual: during a rotation of roles the service runs as the first, then
     return (await send(`${program.url}/users`, { method: 'POST', body })).status;
   };
   try {
+    await query(server, `create role ${name}_admin createrole createdb login password 'secret'`);
     await runs(block('Kubernetes', 'create database'));
     assert.equal(await status(name), 201);
     await runs(block('Database password', 'in role'));
@@ -95,7 +98,7 @@ test('the manual: during a rotation of roles the service runs as the first, then
     assert.equal(await status(name), 500);
   } finally {
     await query(server, `drop database if exists ${name} with (force)`);
-    await query(server, `drop role if exists ${name}_2, ${name}`);
+    await query(server, `drop role if exists ${name}_2, ${name}, ${name}_admin`);
   }
 });
 
