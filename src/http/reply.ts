@@ -9,7 +9,7 @@ export interface Reply {
   readonly status: number;
   readonly type?: string; // Content-Type; absent without a body (204, 304)
   readonly body: string | Buffer | Pieces; // responses share bytes without a copy
-  readonly isStatic?: boolean; // The body is kept anyway, so no connection is charged for it.
+  readonly isStatic?: boolean; // The body is kept anyway: a connection is charged only for a slice that it sends.
   readonly cacheControl?: string; // default: PRIVATE
   readonly headers?: readonly string[]; // a flat list of names and values
 }
