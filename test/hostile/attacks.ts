@@ -77,7 +77,7 @@ function every(socket: Socket, ms: number, act: () => void): void {
 const chunked = (path: string) =>
   get(path, `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`, 'POST');
 const ONE_BYTE_CHUNKS = fill(60_000, '1\r\nx\r\n');
-/** The log's line has a part of it. A later version may append a text. */
+/** A later version may append a text; the log has the trace's id only. */
 const TRACEPARENT = `01-${fill(32, '1')}-${fill(16, '1')}-01-`;
 const HALF_HEAD = 'GET / HTTP/1.1\r\nHost: loc';
 const FEW_BYTES = Array.from({ length: 98 }, (_, i) => `x${i}:\r\n`).join('');
@@ -290,7 +290,12 @@ export const ATTACKS: readonly Attack[] = [
   computes(
     'long traceparents whose log nobody reads',
     { addresses: 20, leavesLogUnread: true },
-    (a) => a.flood(20, () => get('/', `traceparent: ${TRACEPARENT}${fill(HEAD_BYTES)}\r\n`), 20),
+    (a) =>
+      a.flood(
+        20,
+        () => get('/', `traceparent: ${TRACEPARENT}${fill(HEAD_BYTES)}\r\n`).repeat(4),
+        20,
+      ),
   ),
   // Ten that the next attacker would try against one ledger and one rule.
   holds('more networks than slots, replaced at once', { addresses: 2000 }, (a) =>
