@@ -8,6 +8,7 @@ import { family, Histograms, Metrics } from '../../src/ops/metrics.ts';
 import { routes } from '../../src/routes.ts';
 import * as domain from '../../src/user.ts';
 import { collectYoung } from '../support/garbage.ts';
+import { Page } from '../support/metrics.ts';
 import { until } from '../support/until.ts';
 
 type Pool = ConstructorParameters<typeof Metrics>[2];
@@ -24,16 +25,8 @@ function metricsOf(t: TestContext, pool: Pool = {}): Metrics {
   return metrics;
 }
 
-function lines(metrics: Metrics, name: string): string[] {
-  const page = metrics.exposition(API, 0);
-  return page.split('\n').filter((line) => line.startsWith(name));
-}
-
-function value(page: string, start: string): number {
-  const line = page.split('\n').find((one) => one.startsWith(`${start} `));
-  assert.ok(line, start);
-  return Number(line.slice(start.length));
-}
+const pageOf = (metrics: Metrics) => new Page(metrics.exposition(API, 0));
+const value = ({ values }: Page, name: string) => values.get(name)!;
 
 test('a family has its help, its type and a line per sample, with escaped labels', () => {
   for (const [samples, lines] of [
@@ -94,7 +87,7 @@ test('7.3 the duration of a request is in seconds', (t) => {
   metrics.end({ method: 'GET', route: '/', status: 200 }, 250);
   const name = 'http_server_request_duration_seconds_sum';
   const labels = 'http_request_method="GET",http_route="/",http_response_status_code="200"';
-  assert.deepEqual(lines(metrics, name), [`${name}{${labels}} 0.25`]);
+  assert.deepEqual(pageOf(metrics).series(name), { [labels]: 0.25 });
 });
 
 const TIMEOUT_MS = 100;
@@ -116,9 +109,9 @@ function measured(t: TestContext, result: Promise<unknown>, ms = 0, pool: Pool =
   const name = 'db_client_operation_duration_seconds_sum';
   /** The labels of each series, and the sum of its durations in milliseconds. */
   const recorded = () =>
-    lines(metrics, name).map((line) => {
-      const [, labels = '', seconds] = /\{db_system_name=(.*)\} (.*)/.exec(line)!;
-      return [labels.replace(/,\w+=/g, ' ').replaceAll('"', ''), Number(seconds) * 1000];
+    Object.entries(pageOf(metrics).series(name)).map(([labels, seconds]) => {
+      const values = Array.from(labels.matchAll(/"(.*?)"/g), ([, label]) => label);
+      return [values.join(' '), seconds * 1000];
     });
   return { calls, recorded, store: metrics.measure(store, TIMEOUT_MS, () => clock.ms) };
 }
@@ -153,8 +146,10 @@ describe('the store', () => {
         throw new Error('EIO');
       },
     };
-    for (const pool of [{}, state]) assert.deepEqual(lines(metricsOf(t, pool), 'sqlite_'), []);
-    assert.deepEqual(lines(metricsOf(t, { walBytes: 0 }), 'sqlite_'), ['sqlite_wal_size_bytes 0']);
+    const sizes = [{}, state, { walBytes: 0 }].map((pool: Pool) =>
+      pageOf(metricsOf(t, pool)).values.get('sqlite_wal_size_bytes'),
+    );
+    assert.deepEqual(sizes, [undefined, undefined, 0]);
   });
 });
 
@@ -168,7 +163,7 @@ describe('the process', () => {
     const metrics = metricsOf(t);
     const before = cpuUsage().user / 1e6;
     block(50);
-    const page = metrics.exposition(API, 3, 1_500);
+    const page = new Page(metrics.exposition(API, 3, 1_500));
     const user = value(page, 'process_cpu_time_seconds_total{cpu_mode="user"}');
     assert.ok(user > before && user <= cpuUsage().user / 1e6, `${user}`);
     assert.ok(value(page, 'process_cpu_time_seconds_total{cpu_mode="system"}') > 0);
@@ -184,7 +179,7 @@ describe('the process', () => {
     skip: process.platform !== 'linux' && 'needs /proc',
   }, (t) => {
     const metrics = metricsOf(t);
-    const count = (name: string) => value(metrics.exposition(API, 0), name);
+    const count = (name: string) => value(pageOf(metrics), name);
     const before = count('process_open_fds');
     const files = Array.from({ length: 50 }, () => openSync(import.meta.filename, 'r'));
     assert.equal(count('process_open_fds') - before, 50);
@@ -195,7 +190,7 @@ describe('the process', () => {
   test('7.3 collections are counted by kind until the metrics are closed', async (t) => {
     const metrics = metricsOf(t);
     const name = 'nodejs_gc_duration_seconds_count{kind="minor"}';
-    const count = () => Number(lines(metrics, name)[0]?.slice(name.length) ?? 0);
+    const count = () => pageOf(metrics).values.get(name) ?? 0;
     const collect = async () => {
       collectYoung();
       await pause(20); // for the observer
@@ -213,7 +208,7 @@ describe('the process', () => {
   test('7.3 a blocked event loop shows in the next page, and not in the one after it', async (t) => {
     const metrics = metricsOf(t);
     const delay = () => {
-      const page = metrics.exposition(API, 0);
+      const page = pageOf(metrics);
       const all = ['p50', 'p99', 'max'].map((which) =>
         value(page, `nodejs_eventloop_delay_${which}_seconds`),
       );
