@@ -15,7 +15,7 @@ import { send } from './support/client.ts';
 import { collect, usedBytes } from './support/garbage.ts';
 import { createDatabase } from './support/postgres.ts';
 import { newFolder } from './support/program.ts';
-import { execute } from './support/service.ts';
+import { execute, insertUsers } from './support/service.ts';
 import { until } from './support/until.ts';
 
 describe('settings', () => {
@@ -89,11 +89,7 @@ test('9.3 ten services run side by side, each with its own users and password', 
 test('9.9 every request is served while a library replaces Promise', async () => {
   const DATABASE_URL = `sqlite:${join(newFolder(), 'service.db')}`;
   await using service = await start({ DATABASE_URL });
-  const ids = 'with recursive ids(id) as (select 1 union all select id + 1 from ids limit 600)';
-  await execute(
-    DATABASE_URL,
-    `${ids} insert into users (name, email) select id, id || '@x' from ids`,
-  );
+  await insertUsers(DATABASE_URL, 600);
   const RealPromise = Promise;
   globalThis.Promise = class extends RealPromise<unknown> {} as PromiseConstructor;
   try {

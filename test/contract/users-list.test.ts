@@ -7,7 +7,7 @@ import { before, describe, test } from 'node:test';
 import { type Client, open } from '../support/bytes.ts';
 import { responsesIn, send, statusesOf } from '../support/client.ts';
 import { newDatabase, type Program, STORES } from '../support/program.ts';
-import { create, execute, list, serve, type User } from '../support/service.ts';
+import { create, execute, insertUsers, list, serve, type User } from '../support/service.ts';
 
 const ROWS = 200_000;
 const MEMORY_LIMIT_BYTES = 64 * 2 ** 20;
@@ -17,7 +17,7 @@ const NAME = 'x'.repeat(100); // makes the list larger than all buffers between 
 const row = (id: number): User => ({
   id,
   name: (NAME + id).slice(-100),
-  email: `user-${id}@many.example`,
+  email: `${id}@many.example`,
 });
 /** Without the fields that a fork adds. */
 const known = ({ id, name, email }: User): User => ({ id, name, email });
@@ -25,12 +25,7 @@ const known = ({ id, name, email }: User): User => ({ id, name, email });
 /** Starts the program, and fills its database with users 1 to `count`. */
 async function serveRows(url: string, count: number, env = {}): Promise<Program> {
   const program = await serve({ DATABASE_URL: url, ...env });
-  await execute(
-    url,
-    `with recursive n (i) as (select 1 union all select i + 1 from n where i < ${count})
-     insert into users (name, email)
-     select substr('${NAME}' || i, length('' || i) + 1), 'user-' || i || '@many.example' from n`,
-  );
+  await insertUsers(url, count, `substr('${NAME}' || i, length('' || i) + 1)`);
   return program;
 }
 

@@ -14,7 +14,7 @@ import { certificate } from '../support/certificate.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newDatabase, SECRET } from '../support/program.ts';
 import { Server } from '../support/server.ts';
-import { execute } from '../support/service.ts';
+import { insertUsers } from '../support/service.ts';
 import { until } from '../support/until.ts';
 import type { Counts, Target } from './attacker.ts';
 import { ATTACKS, type Attack } from './attacks.ts';
@@ -46,11 +46,6 @@ const CASES: readonly Case[] = ATTACKS.flatMap((attack) => {
   );
 });
 
-/** SQL for both stores that adds so many users. */
-const listed = (count: number) =>
-  `with recursive n (i) as (select 1 union all select i + 1 from n where i < ${count})
-   insert into users (name, email) select 'listed', 'listed-' || i || '@example.com' from n`;
-
 function storesOf({ store, users }: Attack, transport: Case['transport']): Case['store'][] {
   if (store !== undefined) return [store];
   if (users === undefined) return ['sqlite'];
@@ -78,7 +73,7 @@ for (const { attack, transport, store, limitMiB } of CASES) {
       ...{ ...tls, ...attack.settings },
     };
     await using service = await Service.start(attack.form ?? 'image', limitMiB * MIB, settings);
-    if (attack.users !== undefined) await execute(url, listed(attack.users));
+    if (attack.users !== undefined) await insertUsers(url, attack.users);
     if (attack.leavesLogUnread) service.ignoreLog();
     const slots = await slotsOf(service);
     if (attack.delay === 'slow') proxy.delayMs = SLOW_MS;

@@ -66,6 +66,15 @@ export async function execute(url: string, text: string): Promise<Record<string,
   return query(url, text);
 }
 
+/** Inserts users 1 to `count` of an empty table. `name` is SQL, with the user's number `i`. */
+export async function insertUsers(url: string, count: number, name = "'Many'"): Promise<void> {
+  await execute(
+    url,
+    `with recursive n (i) as (select 1 union all select i + 1 from n where i < ${count})
+     insert into users (name, email) select ${name}, i || '@many.example' from n`,
+  );
+}
+
 /** Blocks writes of users, but not reads, until released. */
 export async function lockWrites(url: string) {
   if (url.startsWith('sqlite:')) {
