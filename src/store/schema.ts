@@ -74,7 +74,8 @@ const BEGIN = `
 const FIND_RECORD = `
   select count(*) filter (where ours) as count, quote_ident(current_user) as role,
     coalesce(string_agg(quote_ident(nspname), ', ') filter (where ours), quote_ident(current_schema())) as schema,
-    max(quote_ident(rolname)) filter (where ours) as owner, bool_or(rolsuper) filter (where ours) as "isSuperuser",
+    max(quote_ident(rolname)) filter (where ours) as owner,
+    bool_or(rolsuper or rolcreaterole) filter (where ours) as "isAdministrator",
     coalesce(bool_or(relname = 'users' and nspname = current_schema()), false) as "isTaken"
   from (
     select *, relname = 'notes_users_schema' and relkind = 'r' as ours
@@ -108,7 +109,7 @@ export async function migratePostgres(sql: Sql, prolong: () => void, info: Store
 async function inspect(sql: Sql) {
   const all = migrations('postgres');
   const [place] = await sql.unsafe(FIND_RECORD);
-  const { count, role, owner, isSuperuser, isTaken } = place!;
+  const { count, role, owner, isAdministrator, isTaken } = place!;
   const schema: string | null = place!.schema;
   const own = `create schema ${role} authorization ${role}`;
   if (schema === null) throw new StoreUnavailable(`no schema for tables; ${ADVICE}: ${own}`);
@@ -126,11 +127,11 @@ async function inspect(sql: Sql) {
     const grant = `grant create on schema ${schema} to ${role}`;
     return { schema, grant, lacking: all, hasRowSecurity: false };
   }
-  // Tables that a superuser restored can be the superuser's. A member of that role can become a superuser.
+  // Tables that an administrator restored can be the administrator's. A member of that role can have its power.
   const tables = ['notes_users_schema', 'users'].map(
     (name) => `alter table ${schema}.${name} owner to ${role}`,
   );
-  const rights = isSuperuser || owner === role ? tables : [`grant ${owner} to ${role}`];
+  const rights = isAdministrator || owner === role ? tables : [`grant ${owner} to ${role}`];
   const grant = [`grant usage, create on schema ${schema} to ${role}`, ...rights].join('; ');
   const record = `
     select max(version) as version, max(oldest_service) as "oldestService",

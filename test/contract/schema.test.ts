@@ -109,6 +109,12 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
     ],
     ['use any schema', 'drop schema public', OWN_SCHEMA],
     ['change users of a superuser', 'grant select on users, notes_users_schema to public', OWNED],
+    // As after a restore with --no-owner on a managed Postgres.
+    [
+      'use the tables of an administrator',
+      `create role ${owner}_admin createrole; ${ownedBy(`${owner}_admin`)}`,
+      OWNED,
+    ],
     // As after `drop schema public cascade; create schema public` and a restore.
     [
       'use the schema of its tables',
