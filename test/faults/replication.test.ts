@@ -17,7 +17,8 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
     const { primary, standby } = servers;
     await using program = await startOn(servers);
     assert.equal((await create(program, 'before')).status, 201);
-    await promote(standby);
+    const promoted = await standby.query('select pg_promote() as "isPromoted"');
+    assert.deepEqual(promoted, [{ isPromoted: true }]);
     await primary.query(`alter system set default_transaction_read_only = on`);
     await primary.query('select pg_reload_conf()');
     assert.equal(await ready(program), 503);
@@ -106,9 +107,4 @@ async function replicated() {
   const direct = await createDatabase(primary.url);
   const standby = stack.use(await primary.synchronousStandby());
   return { primary, standby, direct, [Symbol.asyncDispose]: () => stack.disposeAsync() };
-}
-
-async function promote(standby: Server): Promise<void> {
-  const rows = await standby.query('select pg_promote() as "isPromoted"');
-  assert.deepEqual(rows, [{ isPromoted: true }]);
 }

@@ -182,8 +182,9 @@ export class Cluster {
   /** Starts everything. Resolves once both standbys stream from the leader. */
   static async start(replication: Replication): Promise<Cluster> {
     const folder = mkdtempSync(join(tmpdir(), 'notes-users-ha-cluster-'));
-    const ports = await distinctPorts(1 + NAMES.length * PORTS.length);
-    const cluster = new Cluster(folder, replication, ports);
+    const ports = new Set<number>();
+    while (ports.size < 1 + NAMES.length * PORTS.length) ports.add(await freePort());
+    const cluster = new Cluster(folder, replication, [...ports]);
     try {
       const folders = [folder, ...['etcd', 'haproxy', ...NAMES].map((name) => join(folder, name))];
       for (const path of folders) {
@@ -386,10 +387,4 @@ export class Cluster {
     const logs = this.members.map(({ name, log }) => `${name}:\n${log.slice(-3000)}`);
     throw new Error(`waited for ${what} for ${WHOLE_TIMEOUT_MS} ms\n${logs.join('\n')}`);
   }
-}
-
-async function distinctPorts(count: number): Promise<number[]> {
-  const ports = new Set<number>();
-  while (ports.size < count) ports.add(await freePort());
-  return [...ports];
 }
