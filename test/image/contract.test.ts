@@ -9,7 +9,7 @@ const STAND_IN = join(import.meta.dirname, 'run-container.ts');
 
 /**
  * Names of tests that the stand-in can't run. They freeze the program with SIGSTOP, change its
- * user, use a read-only folder, look at open files, leave the log unread, or inject code.
+ * user, use a read-only folder, look at open files, leave the log unread, or give node options.
  */
 const NOT_HERE = [
   'during startup',
@@ -21,6 +21,7 @@ const NOT_HERE = [
   'a read-only file system is named',
   'is named, with a fix',
   'a log that another process removes',
+  'permission model forbids',
   '6.19 ',
   '6.3 connection 10,001', // Each idle connection is charged 40 KiB, so 10,000 of them don't fit into 128 MB.
 ];
