@@ -185,7 +185,7 @@ export class Connection implements Holder, Carrier {
   endAfterCurrent(): void {
     if (this.#state === 'closed') return;
     this.#waiting.length = 0;
-    this.#end({ reason: 'last' });
+    if (!this.#ending || this.#ending.refusal) this.#end({ reason: 'last' });
   }
 
   /** Accepts no further request. Ends after the responses to those that have been received (2.3). */
@@ -228,7 +228,7 @@ export class Connection implements Holder, Carrier {
     } else if (req === undefined || req.complete) {
       this.#end({ reason, refusal });
     } else if (this.#state === 'receiving') {
-      this.#refuseBody(refusal); // The rest of a body is malformed or late.
+      this.#refuseBody(refusal, reason); // The rest of a body is malformed or late.
     } else {
       this.#end({ reason }); // That request has its response, or can get none (2.3).
     }
@@ -237,13 +237,13 @@ export class Connection implements Holder, Carrier {
   /** The client has closed its side. Node doesn't see that a body with an offer to upgrade is incomplete. */
   onEnd(): void {
     if (this.#state === 'receiving' && !this.#current!.req.complete) {
-      this.#refuseBody(new HttpError(400));
+      this.#refuseBody(new HttpError(400), 'refused');
     }
   }
 
   /** Ends the request whose body is read. The refusal is its response. */
-  #refuseBody(refusal: HttpError): void {
-    this.#current!.isLast = true;
+  #refuseBody(refusal: HttpError, reason: Reason): void {
+    this.#end({ reason });
     this.#current!.req.emit('error', refusal); // readBody listens to it.
   }
 
