@@ -68,7 +68,7 @@ function prepareFile(name: string): void {
   const folder = dirname(path);
   makeFolder(folder);
   if (!statSync(folder).isDirectory()) throw new Error(`${folder} is not a folder`);
-  accessSync(folder, W_OK | X_OK);
+  accessSync(folder, R_OK | W_OK | X_OK); // SQLite opens it to make new names durable.
   for (const file of filesOf(path)) {
     try {
       if (!statSync(file).isFile()) throw new Error(`${file} is not a regular file`);

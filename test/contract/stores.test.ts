@@ -297,6 +297,7 @@ describe('5.2 SQLite', TIMEOUT, () => {
     ['/', 0, 0o755],
     ['-wal', NOBODY, 0o040],
     ['-shm', NOBODY, 0o400],
+    ['/', NOBODY, 0o300],
     ['/', NOBODY, 0o500],
     ['/', NOBODY, 0o600],
   ] as const) {
