@@ -258,12 +258,8 @@ function read<N extends Name>(env: Environment, name: N, problems: string[]): Co
   const value = (format === pemFile ? env[name] : valueOrFile(env, name, problems)) || preset; // 1.3, 1.5
   if (value === undefined) return undefined as Config[N];
   try {
-    const [found] = (!format.isProse && UNTYPABLE.exec(value)) || [];
-    if (found !== undefined) {
-      const code = found.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0');
-      const expected = `${format.expected}, without control characters, line ends and byte order marks`;
-      throw new Error(`contains U+${code}; expected ${expected}`); // 1.8
-    }
+    const expected = `${format.expected}, without control characters, line ends and byte order marks`;
+    if (!format.isProse) checkTypable(value, `; expected ${expected}`);
     const parsed = format.parse(value);
     if (parsed === undefined) throw new Error(`invalid; expected ${format.expected}`);
     return parsed as Config[N];
@@ -271,6 +267,14 @@ function read<N extends Name>(env: Environment, name: N, problems: string[]): Co
     problems.push(`${name}: ${(err as Error).message}`);
     return undefined as Config[N];
   }
+}
+
+/** @throws an Error that names the code point (1.8) */
+function checkTypable(value: string, expected = ''): void {
+  const [found] = UNTYPABLE.exec(value) ?? [];
+  if (found === undefined) return;
+  const code = found.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0');
+  throw new Error(`contains U+${code}${expected}`);
 }
 
 function valueOrFile(env: Environment, name: Name, problems: string[]): string | undefined {
@@ -281,6 +285,7 @@ function valueOrFile(env: Environment, name: Name, problems: string[]): string |
     return undefined;
   }
   try {
+    checkTypable(path);
     const bytes = readBytes(path);
     if (!isUtf8(bytes)) throw new Error(`${path} is not valid UTF-8`); // 1.2
     return bytes.toString().replace(/\r?\n$/, ''); // 1.2

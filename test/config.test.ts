@@ -181,7 +181,7 @@ describe('invalid values', () => {
     assert.deepEqual([AUTH_PASSWORD, NOTE_TITLE], ['correct horse', 'a\n']);
   });
 
-  test('1.2, 1.4 a file that is missing, one that is not UTF-8, and one beside the variable itself, are problems', () => {
+  test('1.2, 1.4, 1.6 a file that is missing, one that is not UTF-8, and one beside the variable itself, are problems', () => {
     const files = VARIABLES.filter((name) => !name.startsWith('TLS_')).map(
       (name) => `${name}_FILE`,
     );
@@ -191,6 +191,9 @@ describe('invalid values', () => {
       found.map((problem) => problem.split(':')[0]),
       files,
     );
+    assert.deepEqual(problems({ NOTE_TITLE_FILE: `${missing}\n` }), [
+      'NOTE_TITLE_FILE: contains U+000A; expected the path of a file that holds the value as UTF-8',
+    ]);
     const SIGNING_SECRET_FILE = file(Buffer.alloc(32, 0xff));
     assert.deepEqual(problems({ SIGNING_SECRET_FILE }), [
       `SIGNING_SECRET_FILE: ${SIGNING_SECRET_FILE} is not valid UTF-8; expected the path of a file that holds the value as UTF-8`,
