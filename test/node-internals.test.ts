@@ -13,7 +13,7 @@ import {
 } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, connect, Server as NetServer, type Socket } from 'node:net';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { certificate, NO_OPENSSL } from './support/certificate.ts';
@@ -160,22 +160,49 @@ test('res.useChunkedEncodingByDefault ends a body without chunks', async () => {
   assert.match(await text(), /\r\n\r\nx$/);
 });
 
-test('tlsSocket._parent is the TCP socket, and its bytesRead counts TLS records', {
-  skip: NO_OPENSSL,
-}, async () => {
+const WITH_TLS = { skip: NO_OPENSSL };
+
+/** Connects over TLS. Returns the client, the TCP socket below it, and the server's two sockets, which close with it. */
+async function connectBoth(t: TestContext) {
   const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
   const pair = { cert: readFileSync(TLS_CERT_FILE), key: readFileSync(TLS_KEY_FILE) };
   const server = createTlsServer(pair).listen(0, '127.0.0.1');
+  t.after(() => server.close());
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
-  const client = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false });
-  const transport = once(server, 'connection');
-  const [socket] = (await once(server, 'secureConnection')) as [Socket & { _parent?: Socket }];
-  assert.equal(socket._parent, (await transport)[0]);
-  assert.ok(socket._parent!.bytesRead > socket.bytesRead);
-  client.destroy();
-  server.close();
+  const transport = connect(port, '127.0.0.1');
+  const client = connectTls({ socket: transport, rejectUnauthorized: false }).on('error', () => {});
+  const connected = once(server, 'connection');
+  const secured = once(server, 'secureConnection');
+  await once(client, 'secureConnect');
+  return { client, transport, connected, secured };
+}
+
+test(
+  'tlsSocket._parent is the TCP socket, and its bytesRead counts TLS records',
+  WITH_TLS,
+  async (t) => {
+    const { client, connected, secured } = await connectBoth(t);
+    const [socket] = (await secured) as [TlsSocket];
+    assert.equal(socket._parent, (await connected)[0]);
+    assert.ok(socket._parent.bytesRead > socket.bytesRead);
+    client.destroy();
+  },
+);
+
+test('below TLS a write fails after a reset that looks like an end', WITH_TLS, async (t) => {
+  const { client, transport, secured } = await connectBoth(t);
+  client.write(`${HEAD}\r\n`, () => transport.resetAndDestroy());
+  const [socket] = (await secured) as [TlsSocket];
+  Object.assign(socket, { allowHalfOpen: true }).resume();
+  await once(socket, 'end');
+  const [err] = await new Promise<unknown[]>((resolve) =>
+    socket._parent.write('', (...args) => resolve(args)),
+  );
+  assert.equal((err as NodeJS.ErrnoException).code, 'EPIPE');
 });
+
+type TlsSocket = Socket & { readonly _parent: Socket };
 
 const { NODE_24 } = process.env;
 test('the same on node 24', { skip: !NODE_24 && 'NODE_24 is unset' }, () => {

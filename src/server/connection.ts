@@ -239,6 +239,11 @@ export class Connection implements Holder, Carrier {
     if (this.#state === 'receiving' && !this.#current!.req.complete) {
       this.#refuseBody(new HttpError(400), 'refused');
     }
+    // Node drops an error of its own TLS records, such as tickets: a reset then looks like an end, and nothing that is
+    // written over TLS fails. A write below TLS does.
+    if (this.#current && this.#socket !== this.#transport) {
+      this.#transport.write('', (err) => err && this.#socket.destroy());
+    }
   }
 
   /** Ends the request whose body is read. The refusal is its response. */

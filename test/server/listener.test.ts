@@ -184,6 +184,23 @@ test(
   },
 );
 
+// The reset arrives with the end of the handshake and the request, so it fails the tickets that node writes first.
+test(
+  '6.3 a client that resets its connection with its first request has left (TLS)',
+  WITH_TLS,
+  async () => {
+    const handle = (exchange: Exchange) => void setImmediate(() => response(exchange, 'x'));
+    const { server, port } = await listen(handle, { inactivityMs: INACTIVITY_MS, tls: pem() });
+    const transport = connect(port);
+    const client = connectTls({ socket: transport });
+    await once(client, 'secureConnect');
+    client.write(GET, () => transport.resetAndDestroy());
+    const ended = () => Object.entries(server.usage().closed).filter(([, count]) => count > 0);
+    await until(() => ended().length > 0);
+    assert.deepEqual(ended(), [['client', 1]]);
+  },
+);
+
 const FLOODS = {
   'without data': (records: Records) => records.keyUpdates(20_000),
   'with an empty line after every 1,000': (records: Records) => {
