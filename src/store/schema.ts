@@ -54,6 +54,12 @@ export function missing(all: readonly string[], schema: Schema) {
   return all.slice(version);
 }
 
+/** Adds to the error of a migration what failed. The stores still need its code. */
+export function failMigration(err: unknown): never {
+  (err as Error).message = `a migration failed: ${(err as Error).message}`;
+  throw err;
+}
+
 // A migration waits this long for a lock, for example of a backup. Meanwhile, requests of other replicas queue
 // behind it. Then the attempt to connect has failed, and the pool makes another.
 const LOCK_TIMEOUT_MS = 250; // 5.8
@@ -97,7 +103,8 @@ export async function migratePostgres(sql: Sql, prolong: () => void, info: Store
     await sql.unsafe(BEGIN);
     const { schema, lacking, grant } = await inspect(sql);
     const next = lacking[0] ?? ''; // Another replica may have applied it before we got the lock.
-    await sql.unsafe(`set local search_path = ${schema}; ${next} commit`).catch(advise(grant));
+    const migrated = sql.unsafe(`set local search_path = ${schema}; ${next} commit`);
+    await migrated.catch(failMigration).catch(advise(grant));
   }
   const { schema, hasRowSecurity } = found;
   info('using schema', { schema });

@@ -21,7 +21,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { sleep, unixMs } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { FailedOutcome } from './queue.ts';
-import { migrations, missing, UnusableDatabase } from './schema.ts';
+import { failMigration, migrations, missing, UnusableDatabase } from './schema.ts';
 import type { SqliteDatabase } from './url.ts';
 
 const FILE_MODE = 0o660; // others have no access (5.2)
@@ -180,7 +180,12 @@ function migrate(db: DatabaseSync): void {
   if (missing(all, schemaOf(db)).length === 0) return; // This read makes SQLite create `-wal` and `-shm`.
   transact(db, () => {
     // Read again: another process may have migrated the file before we got the lock.
-    for (const sql of missing(all, schemaOf(db))) db.exec(sql);
+    const lacking = missing(all, schemaOf(db));
+    try {
+      for (const sql of lacking) db.exec(sql);
+    } catch (err) {
+      failMigration(err);
+    }
   });
 }
 
