@@ -165,12 +165,14 @@ describe('2 every response', { timeout: 300_000 }, () => {
     assert.equal(refusal?.headers.get('cache-control'), 'private, no-cache');
   });
 
-  test('2.12 CONNECT returns 405 with Allow and closes', async () => {
-    const responses = await exchanged(CONNECT);
-    assert.deepEqual(outcomes(responses), ['405 close']);
-    const allowed = items(responses[0]!.headers.get('allow'));
-    assert.deepEqual(allowed, ['delete', 'get', 'head', 'options', 'patch', 'post', 'put']);
-    assertRefusal(responses[0]!);
+  test('2.12 CONNECT with any Host returns 405 with Allow and closes', async () => {
+    for (const bytes of [CONNECT, 'CONNECT x:443 HTTP/1.1\r\n\r\n']) {
+      const responses = await exchanged(bytes);
+      assert.deepEqual(outcomes(responses), ['405 close']);
+      const allowed = items(responses[0]!.headers.get('allow'));
+      assert.deepEqual(allowed, ['delete', 'get', 'head', 'options', 'patch', 'post', 'put']);
+      assertRefusal(responses[0]!);
+    }
   });
 
   test('2.9 a client that resets after CONNECT causes no error line', async () => {
