@@ -162,7 +162,7 @@ test('res.useChunkedEncodingByDefault ends a body without chunks', async () => {
 
 const WITH_TLS = { skip: NO_OPENSSL };
 
-/** Connects over TLS. Returns the client, the TCP socket below it, and the server's two sockets, which close with it. */
+/** Connects over TLS. Returns the client, the TCP socket below it, and when the server emits its own. */
 async function connectBoth(t: TestContext) {
   const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
   const pair = { cert: readFileSync(TLS_CERT_FILE), key: readFileSync(TLS_KEY_FILE) };

@@ -70,7 +70,7 @@ describe('7.3 the connections of the API', { concurrency: true, timeout: 300_000
     ['last', LAST, CLOSES],
     ['last', LAST], // after 2 s
     // Node doesn't see that the body is incomplete: the socket would stay in CLOSE-WAIT for 30 s.
-    ['last', HALF_BODY.replace('Host', 'Connection: upgrade\r\nUpgrade: h2c\r\nHost'), LEAVES],
+    ['refused', HALF_BODY.replace('Host', 'Connection: upgrade\r\nUpgrade: h2c\r\nHost'), LEAVES],
     ['refused', 'NONSENSE\r\n\r\n', CLOSES],
     ['refused', 'NONSENSE\r\n\r\n'],
     ['refused', 'NONSENSE\r\n\r\n', TLS],
