@@ -54,10 +54,15 @@ export function missing(all: readonly string[], schema: Schema) {
   return all.slice(version);
 }
 
-/** Adds to the error of a migration what failed. The stores still need its code. */
+/**
+ * Adds to the error of a migration what failed. If the data or the schema refused it in Postgres, another attempt
+ * would only lock the tables again.
+ */
 export function failMigration(err: unknown): never {
-  (err as Error).message = `a migration failed: ${(err as Error).message}`;
-  throw err;
+  const fault = err as Error & { code?: string };
+  fault.message = `a migration failed: ${fault.message}`;
+  const isFinal = /^(22|23|42)/.test(fault.code ?? ''); // classes of SQLSTATE: data, constraints, names
+  throw isFinal ? new UnusableDatabase(fault.message) : fault; // 5.3
 }
 
 // A migration waits this long for a lock, for example of a backup. Meanwhile, requests of other replicas queue
@@ -104,7 +109,7 @@ export async function migratePostgres(sql: Sql, prolong: () => void, info: Store
     const { schema, lacking, grant } = await inspect(sql);
     const next = lacking[0] ?? ''; // Another replica may have applied it before we got the lock.
     const migrated = sql.unsafe(`set local search_path = ${schema}; ${next} commit`);
-    await migrated.catch(failMigration).catch(advise(grant));
+    await migrated.catch(advise(grant)).catch(failMigration);
   }
   const { schema, hasRowSecurity } = found;
   info('using schema', { schema });
