@@ -61,7 +61,8 @@ export function missing(all: readonly string[], schema: Schema) {
 export function failMigration(err: unknown): never {
   const fault = err as Error & { code?: string };
   fault.message = `a migration failed: ${fault.message}`;
-  const isFinal = /^(22|23|42)/.test(fault.code ?? ''); // classes of SQLSTATE: data, constraints, names
+  // Classes of SQLSTATE: features, data, constraints, dependent objects, names, limits.
+  const isFinal = /^(0A|22|23|2B|42|54)/.test(fault.code ?? '');
   throw isFinal ? new UnusableDatabase(fault.message) : fault; // 5.3
 }
 

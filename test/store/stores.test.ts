@@ -6,10 +6,11 @@ import { syncBuiltinESMExports } from 'node:module';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
-import { migrations, missing, withRecord } from '../../src/store/schema.ts';
+import { failMigration, migrations, missing, withRecord } from '../../src/store/schema.ts';
 import { ALWAYS, type UserChange } from '../../src/user.ts';
 import { open } from '../support/open-store.ts';
 import { newDatabase, newFolder, STORES } from '../support/program.ts';
+import { execute } from '../support/service.ts';
 import { newUser, storedUser } from '../support/users.ts';
 
 let emails = 0;
@@ -359,6 +360,27 @@ describe('migrations', () => {
       const sql = `${header}select 1`;
       const record = `(version, oldest_service) values (3, ${oldest})`;
       assert.equal(withRecord(3, sql), `${sql}\n; insert into notes_users_schema ${record};`);
+    }
+  });
+
+  test('5.3 what data, views and limits refuse is final; what can pass is tried again', async () => {
+    const url = await newDatabase('postgres');
+    await execute(
+      url,
+      `create table wide as select string_agg(md5(i::text), '') as text from generate_series(1, 1000) i;
+       create view shown as select text from wide`,
+    );
+    const change = 'alter table wide';
+    for (const [sql, name] of [
+      [`${change} add constraint short check (length(text) < 9)`, 'UnusableDatabase'],
+      [`${change} alter text type varchar`, 'UnusableDatabase'],
+      [`${change} drop column text`, 'UnusableDatabase'],
+      ['create index on wide (text)', 'UnusableDatabase'],
+      [`begin read only; ${change} add number int`, 'PostgresError'],
+      ['set statement_timeout = 1; select pg_sleep(9)', 'PostgresError'],
+    ] as const) {
+      const failed = execute(url, sql).catch(failMigration);
+      await assert.rejects(failed, { name, message: /^a migration failed: / }, sql);
     }
   });
 
