@@ -250,5 +250,5 @@ function explain(path: string, err: NodeJS.ErrnoException): string {
   const chown = `chown ${uid}:${process.getgid?.()} ${place}`;
   if (err.syscall === 'mkdir') return `${fault}; create it: mkdir -p ${place} && ${chown}`;
   const fix = statSync(place).uid === uid ? `chmod u+rwX ${place}` : chown;
-  return `${fault}; ${place} is not writable by uid ${uid}: ${fix}`;
+  return `${fault}; ${place} is not accessible to uid ${uid}: ${fix}`;
 }

@@ -317,7 +317,7 @@ describe('5.2 SQLite', TIMEOUT, () => {
         chmodSync(place, mode);
         const line = await refusal(url, AS_NOBODY);
         const fix = owner === 0 ? `chown ${NOBODY}:${NOBODY} ${place}` : `chmod u+rwX ${place}`;
-        assert.ok(line.endsWith(`; ${place} is not writable by uid ${NOBODY}: ${fix}`), line);
+        assert.ok(line.endsWith(`; ${place} is not accessible to uid ${NOBODY}: ${fix}`), line);
         execFileSync('sh', ['-c', fix]);
         await using fixed = new Program(env);
         await fixed.logged('listening');
