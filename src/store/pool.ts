@@ -81,7 +81,7 @@ export class Pool {
 
   /** Runs the calls of the queue once all requests of this turn of the event loop have arrived. */
   readonly schedule = (queue: Queue) => {
-    if (this.#closing.signal.aborted) return queue.expire(Number.POSITIVE_INFINITY);
+    if (this.#closing.signal.aborted) return queue.expire(Number.POSITIVE_INFINITY, this.#fault);
     this.#queues.add(queue);
     this.#cancelTick ??= this.#options.afterPoll(TICK_MS, this.#tick); // 6.6
     if (this.#isAssigning) return;
@@ -105,7 +105,7 @@ export class Pool {
   #stop(): void {
     this.#closing.abort();
     this.#cancelTick?.();
-    for (const queue of this.#queues) queue.expire(Number.POSITIVE_INFINITY);
+    for (const queue of this.#queues) queue.expire(Number.POSITIVE_INFINITY, this.#fault);
   }
 
   /** Gives idle connections the next batches. Queues take turns, so that none starves another. */
@@ -230,8 +230,8 @@ export class Pool {
       if (!(session instanceof Error)) return this.#adopt(session, host);
       if (this.#closing.signal.aborted) return undefined;
       if (session instanceof UnusableDatabase) {
-        this.#stop();
         this.#fault = session; // 7.2: a suite doesn't end with it
+        this.#stop();
         this.#options.onFatal(session);
         return undefined;
       }

@@ -39,6 +39,16 @@ for (const engine of STORES) {
   });
 }
 
+test('2.9 a call that waits for a database that can never be used fails with the reason', async (t) => {
+  const url = await newDatabase('postgres');
+  await execute(url, 'create table users (id bigint)');
+  const store = await open(t, url);
+  await assert.rejects(store.list(FIRST_PAGE), ({ cause }: Error) => {
+    assert.match(String(cause), /this service did not create/);
+    return true;
+  });
+});
+
 test('1 DATABASE_URL: wal_autocheckpoint=0 leaves the log to another program', async (t) => {
   const grown = async (parameter: string) => {
     const store = await open(t, `sqlite:${newFile()}${parameter}`);
