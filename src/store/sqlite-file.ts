@@ -79,10 +79,10 @@ function prepareFile(name: string): void {
     }
   }
   const sizeOf = (file: string) => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
-  // SQLite would delete this log. Its size first: another process may be creating both files.
+  // SQLite would delete this log. Looks at the log first: a process that creates both writes to the file first.
   if (sizeOf(`${path}-wal`) > 0 && sizeOf(path) === 0) {
     throw new Error(
-      `${path} is missing or empty, but ${path}-wal has its last commits: put it back, or restore a backup`,
+      `${path} is missing or empty, but ${path}-wal has its last commits: put it back, restore a backup, or remove the log to start without users`,
     );
   }
   if (!existsSync(path)) createFile(path, 'a'); // SQLite would make it readable for all.
