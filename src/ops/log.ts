@@ -91,7 +91,7 @@ export class Log {
       this.droppedCount++; // 6.10
       return;
     }
-    // join() copies the text. Otherwise it would keep the headers that its parts are slices of.
+    // join() copies the text. Otherwise V8 would keep the whole headers of which the line has parts.
     this.#pending += [line, '\n'].join('');
     this.#writing ??= this.#drain();
   }

@@ -119,7 +119,7 @@ export class Metrics {
       family('db_client_connection_pending_requests', 'gauge',    'Store operations that wait for a connection.', pool?.waiting),
       family('sqlite_wal_size_bytes',                'gauge',     'Size of the write-ahead log of SQLite.', readable(() => this.#store.walBytes)),
       family('log_dropped_lines_total',              'counter',   'Log lines that were not written.', droppedLines),
-      family('process_memory_usage_bytes',           'gauge',     'Resident memory, with the program file of node, about 45 MiB that a container hardly counts.', rss),
+      family('process_memory_usage_bytes',           'gauge',     'Resident memory, including the program file of node, which a container hardly counts.', rss),
       family('process_cpu_time_seconds_total',       'counter',   'CPU time of the process.', by('cpu_mode', { user: user / 1e6, system: system / 1e6 })),
       family('process_start_time_seconds',           'gauge',     'Unix time at which the process started.', performance.timeOrigin / 1e3),
       family('process_open_fds',                     'gauge',     'Open file descriptors.', readable(openFiles)),

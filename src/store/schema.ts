@@ -55,8 +55,8 @@ export function missing(all: readonly string[], schema: Schema) {
 }
 
 /**
- * Adds to the error of a migration what failed. If the data or the schema refused it in Postgres, another attempt
- * would only lock the tables again.
+ * Says in the error that a migration failed. If Postgres would refuse it again, throws UnusableDatabase: another
+ * attempt would only lock the tables.
  */
 export function failMigration(err: unknown): never {
   const fault = err as Error & { code?: string };
