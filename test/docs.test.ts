@@ -204,6 +204,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.deepEqual(await secrets(), ['', '', '']);
     assert.equal(await page.evaluate('localStorage.length + sessionStorage.length'), 0);
     assert.deepEqual(await page.context().cookies(), []);
+    assert.equal(await page.locator('textarea:not([autocomplete="off"])').count(), 0); // Firefox
   });
 
   for (const [how, announced] of Object.entries({
