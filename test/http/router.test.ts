@@ -60,9 +60,10 @@ describe('2.6 2.7 a target that matches no path', () => {
     ...['/user', '/Users', '/users/7/8', '//users', '/users//7', '/users//', '//', '/users%2F7'],
     ...['%2Fusers', '/./users', '/x/../users', '/users%2F', '/users%3Flimit=1', '/users%20'],
     ...['/users%00', 'users', '', '*', '/{id}', '/users#x', 'ftp://host/users', 'x/http://h/users'],
-    ...['/constructor', '__proto__'],
+    ...['/constructor', '__proto__', `/${'a'.repeat(8000)}`],
   ]) {
-    test(`2.6 ${target || '(empty)'}`, () => assert.equal(router.find(target), undefined));
+    test(`2.6 ${target.slice(0, 40) || '(empty)'}`, () =>
+      assert.equal(router.find(target), undefined));
   }
 });
 

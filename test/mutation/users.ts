@@ -3,9 +3,9 @@
 import { after, test } from 'node:test';
 import fc from 'fast-check';
 import { start } from '../../src/start.ts';
-import { EDGES, Model, randomSteps } from '../support/users-model.ts';
+import { EDGES, LONGEST, Model, randomSteps } from '../support/users-model.ts';
 
-const service = await start();
+const service = await start({ BODY_LIMIT_BYTES: LONGEST });
 after(() => service.close());
 
 for (const [what, steps] of Object.entries(EDGES)) {

@@ -55,6 +55,7 @@ interface Wanted {
 const NOT_FOUND: Wanted = { status: 404, body: 'No user has this id.' }; // 4.9
 const TAKEN: Wanted = { status: 400, body: 'Another user has this email.' }; // 4.10
 const NO_OBJECT: Wanted = { status: 400, body: 'The body must be a JSON object.' }; // 4.12
+const NO_JSON: Wanted = { status: 400, body: 'The body is not valid JSON.' }; // 2.8
 const STALE: Wanted = {
   status: 412,
   body: "The user's current version fails If-Match or If-None-Match.", // 4.8
@@ -210,7 +211,12 @@ function json({ id, fields }: Pick<User, 'id' | 'fields'>): string {
 
 /** Returns the fields that count, or the refusal. A whole user has all fields, some by default. */
 function parseBody(text: string, isWhole: boolean): Fields | Wanted {
-  const body: unknown = text === '' ? undefined : JSON.parse(text);
+  let body: unknown;
+  try {
+    body = text === '' ? undefined : JSON.parse(text);
+  } catch {
+    return NO_JSON;
+  }
   if (typeof body !== 'object' || body === null || Array.isArray(body)) return NO_OBJECT;
   const values = new Map<string, unknown>(Object.entries(body));
   const fields = Object.fromEntries(
@@ -318,7 +324,16 @@ const EMAIL_STEPS = [
 
 const OTHER_MEMBERS = ['{}', '{"id":7,"version":null}', '{"__proto__":{"name":"A","email":"a@b"}}'];
 const REPEATED = '{"name":"Ada","email":"b@x","name":"Grace","id":1,"version":7}';
-const BODY_STEPS = [...Object.values(NOT_OBJECTS), ...OTHER_MEMBERS, REPEATED].flatMap(
+// 2.9: JSON of any depth, and what only begins like it.
+const DEEP = [
+  ...['[', '{"a":'].map(
+    (open) => `${open.repeat(60_000)}1${(open === '[' ? ']' : '}').repeat(60_000)}`,
+  ),
+  ...['['.repeat(100_000), '[{"":'.repeat(50_000), '["\\uDEAD",1e999,-0,123123123123123123]'],
+].flatMap((value) => [value, `{"name":"Ada","email":"deep@x","x":${value}}`]);
+/** Longest body of the steps, in bytes. */
+export const LONGEST = 600_000;
+const BODY_STEPS = [...Object.values(NOT_OBJECTS), ...OTHER_MEMBERS, REPEATED, ...DEEP].flatMap(
   (text): Step[] => [
     post({ name: 'Ada', email: 'ada@x' }),
     { call: 'POST', body: text },

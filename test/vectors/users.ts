@@ -276,11 +276,11 @@ export const REFUSED_QUERIES = [
   ...['after=-1', 'after=1.5', 'after=', 'after=x', 'after=0%20or%201=1', 'after=0&after=1'],
   ...['after=9007199254740992', 'email=a@b&email=a@b', 'email=a@b&limit=0', 'email=', 'email'],
   ...['email=a%20b@x', 'email=%25', 'email=a@b@c', 'email=a%00@b', 'limit=%zz', 'email=%ff@x'],
-  ...['x=%zz', '%'],
+  ...['x=%zz', '%', `email=${'%F0%9F%98%80'.repeat(500)}`],
 ];
 
 /** Queries without a parameter of `GET /users`, which are ignored. */
 export const IGNORED_QUERIES = [
   ...['', 'x=1', 'x=1&x=2', 'Limit=0', 'offset=3', 'order=name', '=', '&&', 'limits=0'],
-  ...['constructor=1', '__proto__=1', '?limit=0', ';limit=0', 'limit%20=0'],
+  ...['constructor=1', '__proto__=1', '?limit=0', ';limit=0', 'limit%20=0', 'x'.repeat(9000)],
 ];
