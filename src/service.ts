@@ -194,7 +194,7 @@ function randomText(byteCount: number): string {
 
 /** Returns the chain of causes as one text, with the stack of an unknown error. */
 function causeOf(err: unknown): string {
-  if (!(err instanceof Error)) return String(err);
+  if (!Error.isError(err)) return String(err);
   const isKnown = err instanceof StoreUnavailable || 'code' in err;
   const text = isKnown ? err.message : (err.stack ?? err.message);
   return err.cause === undefined ? text : `${text}: ${causeOf(err.cause)}`;

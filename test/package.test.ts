@@ -172,6 +172,27 @@ describe('the package', { timeout: 300_000 }, () => {
     assert.deepEqual([status, stdout, stderr], [0, `${STATUSES}\n`, '']);
   });
 
+  test("9.6 in a context whose Error is not node's, as in Jest, /ready says why Postgres is unreachable", () => {
+    const code = `
+      const { compileFunction, createContext } = require('node:vm');
+      const path = require.resolve('notes-users');
+      const parsingContext = createContext({ ...globalThis, AbortController, Buffer, process, URL });
+      const parameters = ['module', 'require', '__dirname'];
+      const load = compileFunction(fs.readFileSync(path, 'utf8'), parameters, { parsingContext });
+      const loaded = {};
+      load(loaded, require, require('node:path').dirname(path));
+      const settings = { DATABASE_URL: 'postgres://u@127.0.0.1:1/d', DATABASE_TIMEOUT_MS: 100, ADMIN_PORT: 0 };
+      loaded.exports.start(settings).then(async (service) => {
+        await fetch(service.url + '/users');
+        const ready = await fetch(service.adminUrl + '/ready');
+        console.log(await ready.text());
+        await service.close();
+      });`;
+    const { status, stdout, stderr } = runNode('--eval', code);
+    const fault = 'not ready: store unavailable: connect ECONNREFUSED 127.0.0.1:1\n\n';
+    assert.deepEqual([status, stdout, stderr], [0, fault, '']);
+  });
+
   for (const pool of ['forks', 'threads', 'vmForks', 'vmThreads']) {
     test(`9.6 9.9 vitest in ${pool} fakes each timer alone, and all together`, (t) => {
       const code = `

@@ -37,6 +37,6 @@ export function adminHandler(
 }
 
 function firstCauseOf(err: unknown): string {
-  if (!(err instanceof Error)) return String(err);
-  return err.cause === undefined ? err.message : firstCauseOf(err.cause);
+  const { message = String(err), cause } = Object(err) as Partial<Error>;
+  return cause === undefined ? message : firstCauseOf(cause);
 }

@@ -227,7 +227,8 @@ export class Pool {
           schema: this.#schema,
         })
         .catch((err: Error) => err);
-      if (!(session instanceof Error)) return this.#adopt(session, host);
+      // Not `instanceof`: in a context of Jest, node's errors have another class.
+      if (!Error.isError(session)) return this.#adopt(session, host);
       if (this.#closing.signal.aborted) return undefined;
       if (session instanceof UnusableDatabase) {
         this.#fault = session; // 7.2: a suite doesn't end with it

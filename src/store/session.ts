@@ -90,9 +90,10 @@ async function open(options: SessionOptions, password: string) {
       const fault = `${nameOf(options.host)} closed the connection instead of starting TLS`;
       throw new StoreUnavailable(`${fault}: if it has none, use sslmode=prefer or disable`);
     }
-    if (!(err instanceof AggregateError)) throw err;
+    const { errors } = err as AggregateError;
+    if (errors === undefined) throw err;
     // A name with several addresses fails without a message of its own.
-    throw new StoreUnavailable(err.errors.map(({ message }) => message).join('; '));
+    throw new StoreUnavailable(errors.map(({ message }) => message).join('; '));
   } finally {
     cancelTimeout();
     signal.removeEventListener('abort', socket.destroy);
