@@ -30,6 +30,7 @@ const RETRY_MS = 2; // pause before another attempt on a locked file; an import 
 // only after such a reader.
 const WAL_LIMIT_BYTES = 8 * 2 ** 20;
 const OPEN_TIMEOUT_MS = 10_000; // time for another process that has locked the file
+const FLUSH_DISK = 'pragma fullfsync = on'; // On macOS, fsync alone leaves data in the disk's cache.
 // A copy has one step. SQLite begins one in several steps again at each commit of another connection.
 const ALL_PAGES = 2 ** 31 - 1;
 
@@ -108,7 +109,7 @@ export async function backup(path: string, target: string): Promise<void> {
     await sqlite.backup(db, file, { rate: ALL_PAGES });
     using copy = new sqlite.DatabaseSync(file);
     // Makes the name durable, not only the contents. Node's permission model allows no fsync of our own.
-    copy.exec('pragma synchronous = extra; pragma journal_mode = delete');
+    copy.exec(`${FLUSH_DISK}; pragma synchronous = extra; pragma journal_mode = delete`);
   } catch (err) {
     // On a full disk SQLite leaves its own files.
     const left = isCreated ? [...filesOf(target), `${target}-journal`] : [];
@@ -175,7 +176,8 @@ function makeFolder(path: string): void {
 function migrate(db: DatabaseSync): void {
   const all = migrations('sqlite');
   missing(all, schemaOf(db)); // Throws before the file is changed.
-  db.exec('pragma journal_mode = wal; pragma synchronous = full; pragma temp_store = memory');
+  db.exec(`${FLUSH_DISK}; pragma journal_mode = wal; pragma synchronous = full`);
+  db.exec('pragma temp_store = memory');
   db.exec(`pragma journal_size_limit = ${WAL_LIMIT_BYTES}`); // of this connection only
   if (missing(all, schemaOf(db)).length === 0) return; // This read makes SQLite create `-wal` and `-shm`.
   transact(db, () => {

@@ -7,6 +7,7 @@ import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
 import { failMigration, migrations, missing, withRecord } from '../../src/store/schema.ts';
+import { openFile } from '../../src/store/sqlite-file.ts';
 import { ALWAYS, type UserChange } from '../../src/user.ts';
 import { open } from '../support/open-store.ts';
 import { newDatabase, newFolder, STORES } from '../support/program.ts';
@@ -328,6 +329,12 @@ test('5.2 the write-ahead log shrinks once no reader keeps it', async (t) => {
   // One turn of writes fills the log's part that is written back, another one reuses the log.
   for (let turns = 0; turns < 3; turns++) await write();
   assert.ok(megabytes() <= 8, `${megabytes()} MiB`);
+});
+
+test('5.2 on macOS, where fsync leaves data in the cache of the disk, SQLite empties it', async () => {
+  const database = { engine: 'sqlite', path: newFile(), autocheckpoint: true } as const;
+  using db = await openFile(database, () => performance.now());
+  assert.equal(db.prepare('pragma fullfsync').get()?.fullfsync, 1);
 });
 
 describe('migrations', () => {
