@@ -187,8 +187,8 @@ export function readAdminAddress(env: Environment): { host: string; port: number
   // node:http would connect to port 80.
   if (number === 0) problems.push('ADMIN_PORT: 0 names no port; expected the one to connect to');
   if (problems.length > 0) throw new Error(problems.join('\n'));
-  // "All interfaces" is not an address to connect to.
-  return { host: { '0.0.0.0': '127.0.0.1', '::': '::1' }[host] ?? host, port: number };
+  // "All interfaces" is not an address to connect to. "::" includes IPv4, and a container may lack ::1.
+  return { host: ['0.0.0.0', '::'].includes(host) ? '127.0.0.1' : host, port: number };
 }
 
 /** Undefined if TLS is not set. @throws an Error if a file is invalid or the key is of another certificate */

@@ -270,9 +270,9 @@ test('the address of the probes', () => {
     [{ ADMIN_PORT_FILE: file('81\n') }, '127.0.0.1', 81],
     [{ HOST: '10.0.0.1' }, '10.0.0.1', 3001],
     [{ HOST: '10.0.0.1', ADMIN_HOST: '10.0.0.2' }, '10.0.0.2', 3001],
-    [{ HOST: '10.0.0.1', ADMIN_HOST: '::' }, '::1', 3001],
+    [{ HOST: '10.0.0.1', ADMIN_HOST: '::' }, '127.0.0.1', 3001],
     [{ HOST: '0.0.0.0' }, '127.0.0.1', 3001],
-    [{ HOST: '::' }, '::1', 3001],
+    [{ HOST: '::' }, '127.0.0.1', 3001],
     [{ PORT: 'x' }, '127.0.0.1', 3001],
   ] as const) {
     assert.deepEqual(readAdminAddress(env), { host, port }, JSON.stringify(env));
