@@ -11,10 +11,10 @@ import {
   mkdirSync,
   openSync,
   realpathSync,
-  rmSync,
   statSync,
   writeFileSync,
 } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import process from 'node:process';
 import type { DatabaseSync } from 'node:sqlite';
@@ -86,7 +86,9 @@ function prepareFile(name: string): void {
       `${path} is missing or empty, but ${path}-wal has its last commits: put it back, restore a backup, or remove the log to start without users`,
     );
   }
-  if (!existsSync(path)) createFile(path, 'a'); // SQLite would make it readable for all.
+  if (existsSync(path)) return;
+  writeFileSync(path, '', { flag: 'a', mode: FILE_MODE }); // SQLite would make it readable for all.
+  chmodSync(path, FILE_MODE); // The umask may have removed the group's permissions.
 }
 
 /**
@@ -96,14 +98,15 @@ function prepareFile(name: string): void {
  */
 export async function backup(path: string, target: string): Promise<void> {
   const sqlite = process.getBuiltinModule('node:sqlite');
-  let isCreated = false;
+  let created: readonly string[] = [];
   try {
     // A service that stops locks the file while it merges its log.
     using db = new sqlite.DatabaseSync(path, { readOnly: true, timeout: OPEN_TIMEOUT_MS });
     // Says why the file can't be read. For a lock, `backup` says "not an error".
     db.exec('select 1 from sqlite_schema');
-    createFile(target, 'wx'); // never over an existing file
-    isCreated = true;
+    writeFileSync(target, '', { flag: 'wx', mode: FILE_MODE }); // never over an existing file
+    created = [...filesOf(target), `${target}-journal`]; // On a full disk SQLite leaves its own.
+    chmodSync(target, FILE_MODE);
     // SQLite takes `:memory:` and `file:` at the start of a name for something else.
     const file = resolve(target);
     await sqlite.backup(db, file, { rate: ALL_PAGES });
@@ -111,17 +114,10 @@ export async function backup(path: string, target: string): Promise<void> {
     // Makes the name durable, not only the contents. Node's permission model allows no fsync of our own.
     copy.exec(`${FLUSH_DISK}; pragma synchronous = extra; pragma journal_mode = delete`);
   } catch (err) {
-    // On a full disk SQLite leaves its own files.
-    const left = isCreated ? [...filesOf(target), `${target}-journal`] : [];
-    for (const file of left) rmSync(file, { force: true });
+    // A disk that has become read-only keeps them.
+    await Promise.allSettled(created.map((file) => rm(file, { force: true })));
     throw new Error(`cannot copy ${path} to ${target}: ${(err as Error).message}`, { cause: err });
   }
-}
-
-/** Creates an empty file; the flag says what happens if there is one. */
-function createFile(path: string, flag: 'a' | 'wx'): void {
-  writeFileSync(path, '', { flag, mode: FILE_MODE });
-  chmodSync(path, FILE_MODE); // The umask may have removed the group's permissions.
 }
 
 /**

@@ -97,21 +97,52 @@ for (const [why, expected, file, url] of [
   });
 }
 
-test('6.19 it exits with 1 and leaves no file if the disk is full', {
-  skip: process.env.TEST_PROGRAM !== undefined && 'the limit is one of this machine',
-}, async () => {
+/** Makes functions of node:fs throw in the program. */
+function refuse(...names: readonly string[]): string {
+  const script = `
+    import fs from 'node:fs';
+    import { syncBuiltinESMExports } from 'node:module';
+    const fail = () => { throw new Error('refused'); };
+    for (const name of ${JSON.stringify(names)}) {
+      fs[name] = fail;
+      fs.promises[name] = async () => fail();
+    }
+    syncBuiltinESMExports();`;
+  return `--import=data:text/javascript,${encodeURIComponent(script)}`;
+}
+
+test('6.19 it exits with 1 and leaves no file if the file system refuses the mode', async () => {
   const folder = newFolder();
   const DATABASE_URL = `sqlite:${join(newFolder(), 'service.db')}`;
   await (await start({ DATABASE_URL })).stop();
-  // More than SQLite's cache, so it writes its journal before the copy fails.
-  await execute(DATABASE_URL, 'create table large as select zeroblob(3000000)');
-  const limited = ['/bin/bash', '-c', 'ulimit -f 1000; exec "$0" "$@"', ...PROGRAM];
-  await using program = new Program(
-    { DATABASE_URL },
-    ['--backup', join(folder, 'copy.db')],
-    limited,
-  );
+  const env = { DATABASE_URL, NODE_OPTIONS: refuse('chmodSync') };
+  await using program = new Program(env, ['--backup', join(folder, 'copy.db')]);
   assert.equal((await program.exited).code, 1, program.stderr);
-  assert.match(program.stderr, /^cannot copy .*: disk I\/O error\n$/);
+  assert.match(program.stderr, /^cannot copy .*: refused\n$/);
   assert.deepEqual(readdirSync(folder), []);
 });
+
+for (const [what, NODE_OPTIONS, left] of [
+  ['leaves no file', '', []],
+  [
+    'says so even if it cannot remove the copy',
+    refuse('rm', 'rmSync'),
+    ['copy.db', 'copy.db-journal'],
+  ],
+] as const) {
+  test(`6.19 if the disk is full, it exits with 1 and ${what}`, {
+    skip: process.env.TEST_PROGRAM !== undefined && 'the limit is one of this machine',
+  }, async () => {
+    const folder = newFolder();
+    const DATABASE_URL = `sqlite:${join(newFolder(), 'service.db')}`;
+    await (await start({ DATABASE_URL })).stop();
+    // More than SQLite's cache, so it writes its journal before the copy fails.
+    await execute(DATABASE_URL, 'create table large as select zeroblob(3000000)');
+    const limited = ['/bin/bash', '-c', 'ulimit -f 1000; exec "$0" "$@"', ...PROGRAM];
+    const env = { DATABASE_URL, NODE_OPTIONS };
+    await using program = new Program(env, ['--backup', join(folder, 'copy.db')], limited);
+    assert.equal((await program.exited).code, 1, program.stderr);
+    assert.match(program.stderr, /^cannot copy .*: disk I\/O error\n$/);
+    assert.deepEqual(readdirSync(folder), left);
+  });
+}
