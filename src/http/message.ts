@@ -1,9 +1,10 @@
 // What a request's head says (RFC 9112), checks that node's parser does not make, and the statuses of its errors.
 import type { IncomingMessage } from 'node:http';
+import { isIPv6 } from 'node:net';
 import { HttpError } from './errors.ts';
 
 // uri-host [ ":" port ]: a name, an address, or nothing (RFC 9112 §3.2, RFC 3986 §3.2.2)
-const HOST = /^(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/;
+const HOST = /^(?:(?:[\w.~!$&'()*+,;=-]|%[0-9a-f]{2})*|\[([0-9a-f:.]+)\])(?::[0-9]*)?$/i;
 
 export const MAX_HEAD_BYTES = 16 * 1024; // of the request line and the fields (RFC 6585 §5)
 export const MAX_FIELDS = 100;
@@ -20,7 +21,8 @@ export function checkMessage(req: IncomingMessage, headBytes: number): void {
   }
   if (req.httpVersionMinor === 0 && req.headers.host === undefined) return; // 2.4
   const host = singleHeader(req, 'host');
-  if (host === undefined || !HOST.test(host)) {
+  const parts = host === undefined ? null : HOST.exec(host);
+  if (parts === null || (parts[1] !== undefined && !isIPv6(parts[1]))) {
     throw new HttpError(400, 'The request must have exactly one Host header with a valid host.'); // 2.4
   }
 }

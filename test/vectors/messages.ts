@@ -40,7 +40,7 @@ const OTHERS: readonly Refused[] = [
   [get('A: \0'), 400, 'NUL in a field'],
   ['GET / HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'no Host'],
   ['GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\nConnection: close\r\n\r\n', 400, 'two equal hosts'],
-  ...['a b', 'x/y', 'x@y', '[::1', 'a:b'].map(
+  ...['a b', 'x/y', 'x@y', '[::1', 'a:b', '%', 'x%zz', '[::1::]', '[1.2]'].map(
     (host): Refused => [
       `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`,
       400,
