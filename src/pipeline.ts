@@ -8,7 +8,7 @@ import { readBody } from './http/body.ts';
 import { HttpError } from './http/errors.ts';
 import type { Exchange } from './http/exchange.ts';
 import { MEDIA_TYPES } from './http/media.ts';
-import { checkMessage, hasBody } from './http/message.ts';
+import { hasBody } from './http/message.ts';
 import { percentDecode } from './http/query.ts';
 import { empty, isWhole, type Reply, rawReply, send } from './http/reply.ts';
 import { type Resource, Router } from './http/router.ts';
@@ -100,13 +100,7 @@ export class Pipeline implements Handler {
   /** Runs the checks in their fixed order (2.5), then the handler. Undefined: it waits for the body. */
   #process(exchange: Exchange): Reply | Promise<Reply> | undefined {
     const { req } = exchange;
-    try {
-      checkMessage(req, exchange.headBytes);
-    } catch (err) {
-      // The start of the next request is unknown (RFC 9112 §6.3).
-      exchange.isLast = true; // 2.10
-      throw err;
-    }
+    exchange.check();
     if (req.url === '*' && req.method === 'OPTIONS') {
       return this.#options204(this.allow); // 2.6
     }

@@ -1,7 +1,7 @@
 // One request and its response, from the head of the request to the line in the log.
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { counterKeys } from './address.ts';
-import { expectsContinue, headBytesOf } from './message.ts';
+import { checkMessage, expectsContinue, headBytesOf } from './message.ts';
 
 /** What an exchange needs of its connection. */
 export interface Carrier {
@@ -44,6 +44,14 @@ export class Exchange {
     this.headBytes = headBytesOf(req);
     // The client asked for it (RFC 9112 §9.3), or may never send the body because it waits for 100 (RFC 9110 §10.1.1).
     this.isLast = !res.shouldKeepAlive || expectsContinue(req);
+  }
+
+  /** @throws HttpError for a head that node's parser accepts and we don't; the connection then closes */
+  check(): void {
+    const { isLast } = this;
+    this.isLast = true; // 2.10: the start of the next request is unknown (RFC 9112 §6.3).
+    checkMessage(this.req, this.headBytes);
+    this.isLast = isLast;
   }
 
   /** The client's IPv4 address, or the /64 of its IPv6 address. */

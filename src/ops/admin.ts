@@ -14,7 +14,9 @@ export function adminHandler(
   store: UserStore,
   exposition: () => string,
 ): Handler {
-  const replyTo = async ({ req }: Exchange): Promise<Reply> => {
+  const replyTo = async (exchange: Exchange): Promise<Reply> => {
+    exchange.check();
+    const { req } = exchange;
     const [path] = req.url!.split('?', 1);
     if (!['/live', '/ready', '/metrics'].includes(path!)) throw new HttpError(404);
     const isAllowed = req.method === 'GET' || req.method === 'HEAD';

@@ -55,6 +55,21 @@ describe('7 the admin listener', { timeout: 300_000 }, () => {
     assert.equal(responses[0]?.body, 'Bad Request');
   });
 
+  test('7.1, 7.2 and 7.3 the admin listener checks versions, hosts and codings as the API does', async () => {
+    for (const [bytes, status] of [
+      ['GET /live HTTP/2.0\r\nHost: x\r\n\r\n', 505],
+      ['GET /live HTTP/1.1\r\n\r\n', 400],
+      ['GET /live HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n', 400],
+      ['GET /live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n', 400],
+      ['GET /live HTTP/1.0\r\n\r\n', 200],
+    ] as const) {
+      await using client = await open(program.adminUrl);
+      await client.write(bytes);
+      await client.closed;
+      assert.deepEqual(outcomes(responsesIn(client.text())), [`${status} close`], bytes);
+    }
+  });
+
   test('7.3 the counts equal the number of requests sent, and no label has a value from a request', async () => {
     await using program = await serve();
     const sent: Record<string, number> = {};
