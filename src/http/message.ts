@@ -4,7 +4,7 @@ import { isIPv6 } from 'node:net';
 import { HttpError } from './errors.ts';
 
 // uri-host [ ":" port ]: a name, an address, or nothing (RFC 9112 §3.2, RFC 3986 §3.2.2)
-const HOST = /^(?:(?:[\w.~!$&'()*+,;=-]|%[0-9a-f]{2})*|\[([0-9a-f:.]+)\])(?::[0-9]*)?$/i;
+const HOST = /^(?:(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/;
 
 export const MAX_HEAD_BYTES = 16 * 1024; // of the request line and the fields (RFC 6585 §5)
 export const MAX_FIELDS = 100;
@@ -21,10 +21,14 @@ export function checkMessage(req: IncomingMessage, headBytes: number): void {
   }
   if (req.httpVersionMinor === 0 && req.headers.host === undefined) return; // 2.4
   const host = singleHeader(req, 'host');
-  const parts = host === undefined ? null : HOST.exec(host);
-  if (parts === null || (parts[1] !== undefined && !isIPv6(parts[1]))) {
+  if (host === undefined || !isHost(host)) {
     throw new HttpError(400, 'The request must have exactly one Host header with a valid host.'); // 2.4
   }
+}
+
+function isHost(text: string): boolean {
+  if (!HOST.test(text)) return false;
+  return !text.startsWith('[') || isIPv6(text.slice(1, text.indexOf(']')));
 }
 
 const LINES_BYTES = '  HTTP/1.1\r\n\r\n'.length;
