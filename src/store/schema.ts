@@ -85,7 +85,10 @@ const BEGIN = `
 // replica's new tables don't seem foreign.
 const FIND_RECORD = `
   select count(*) filter (where ours) as count, quote_ident(current_user) as role,
-    coalesce(string_agg(quote_ident(nspname), ', ') filter (where ours), quote_ident(current_schema())) as schema,
+    coalesce(
+      string_agg(quote_ident(nspname), ', ') filter (where ours),
+      quote_ident(nullif(current_schema(), 'pg_catalog'))
+    ) as schema,
     max(quote_ident(rolname)) filter (where ours) as owner,
     bool_or(rolsuper or rolcreaterole) filter (where ours) as "isAdministrator",
     coalesce(bool_or(relname = 'users' and nspname = current_schema()), false) as "isTaken"
@@ -124,7 +127,7 @@ async function inspect(sql: Sql) {
   const [place] = await sql.unsafe(FIND_RECORD);
   const { count, role, owner, isAdministrator, isTaken } = place!;
   const schema: string | null = place!.schema;
-  const own = `create schema ${role} authorization ${role}`;
+  const own = `create schema if not exists ${role} authorization ${role}; alter role ${role} set search_path = ${role}`;
   if (schema === null) throw new StoreUnavailable(`no schema for tables; ${ADVICE}: ${own}`);
   if (count > 1) {
     throw new UnusableDatabase(

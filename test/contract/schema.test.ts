@@ -99,6 +99,8 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
   const ownedBy = (role: string) =>
     `alter table public.notes_users_schema owner to ${role}; alter table public.users owner to ${role}`;
   const OWNED = `grant usage, create on schema public to ROLE; ${ownedBy('ROLE')}`;
+  const GIVEN =
+    'create schema if not exists ROLE authorization ROLE; alter role ROLE set search_path = ROLE';
   const owner = `notes_${process.pid}_owner`;
   for (const [why, prepare, grant] of [
     ['use the tables of a superuser', 'revoke all on schema public from public', OWNED],
@@ -107,7 +109,9 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
       'revoke create on schema public from public',
       'grant create on schema public to ROLE',
     ],
-    ['use any schema', 'drop schema public', OWN_SCHEMA],
+    ['use any schema', 'drop schema public', GIVEN],
+    ['find its schema', `${OWN_SCHEMA}; alter role ROLE set search_path = ''`, GIVEN],
+    ['use any schema but pg_catalog', 'alter role ROLE set search_path = pg_catalog', GIVEN],
     ['change users of a superuser', 'grant select on users, notes_users_schema to public', OWNED],
     // As after a restore with --no-owner on a managed Postgres.
     [
