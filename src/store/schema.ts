@@ -73,11 +73,13 @@ const IDLE_TIMEOUT_MS = 1_000;
 
 // The number is arbitrary; nothing else locks it in this database. The statements after it must see what the
 // previous holder committed, so they can't share a snapshot with it. If this client is lost between two
-// statements, the server ends the transaction, so that others get the lock.
+// statements, the server ends the transaction, so that others get the lock. Postgres 14 to 16 have no
+// transaction_timeout.
 const BEGIN = `
   begin isolation level read committed;
   set local statement_timeout = 0; set local lock_timeout = ${LOCK_TIMEOUT_MS};
   set local idle_in_transaction_session_timeout = ${IDLE_TIMEOUT_MS};
+  select set_config(name, '0', true) from pg_settings where name = 'transaction_timeout';
   select pg_advisory_xact_lock(7236128401)`;
 
 // Finds our record in any schema. Every role can read the catalog, so it also finds a schema that the role

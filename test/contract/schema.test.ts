@@ -171,6 +171,24 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
     }
   });
 
+  test('5.3 a transaction_timeout of the role does not end a migration', async () => {
+    const url = await createDatabase();
+    const { DATABASE_URL } = await newRole(
+      url,
+      '',
+      `${OWN_SCHEMA}; alter role ROLE set transaction_timeout = 100`,
+    );
+    const sql = postgres(url, { max: 1, onnotice: () => {} });
+    try {
+      await sql.unsafe('begin; select pg_advisory_xact_lock(7236128401)'); // as in src/store/schema.ts
+      await using program = await start({ DATABASE_URL });
+      const { cause } = await program.logged('store unavailable');
+      assert.match(String(cause), /due to lock timeout$/);
+    } finally {
+      await sql.end({ timeout: 5 });
+    }
+  });
+
   test('5.3 tables of another program in another schema are no obstacle, and the log says once that row-level security can hide users', async () => {
     const url = await createDatabase();
     const role = await newRole(url, '', OWN_SCHEMA);
