@@ -3,7 +3,7 @@
 // openapi.json: the lists of a 415, and that a 413 closes its connection.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
-import { assertRefusal, GET, open, outcomes, request } from '../support/bytes.ts';
+import { assertRefusal, open, request } from '../support/bytes.ts';
 import { exchange, responsesIn, send, statusesOf } from '../support/client.ts';
 import { PASSWORD, type Program, start, USER } from '../support/program.ts';
 import { create } from '../support/service.ts';
@@ -94,18 +94,6 @@ describe('2.8 bodies', { timeout: 300_000 }, () => {
     });
   }
 
-  test('2.14 without a body, or with a refused type, there is no 100, and the connection closes', async () => {
-    const bodiless = GET.replace(/\r\n$/, `${EXPECT}\r\n`);
-    const refused = FRAMINGS.map(
-      (framing) =>
-        parts(request('POST /users', '{}', { type: 'text/plain', fields: EXPECT, framing }))[0],
-    );
-    for (const head of [bodiless, ...refused]) {
-      const expected = head === bodiless ? '200 close' : '415 close';
-      assert.deepEqual(outcomes(await exchange(program.url, head)), [expected]);
-    }
-  });
-
   test('2.8, 2.13 a client that sends its whole body before it reads gets its response', async () => {
     for (const [version, route, length, framing, status] of [
       ['1.1', 'POST /users', 90_000, 'length', 413],
@@ -130,17 +118,6 @@ describe('2.8 bodies', { timeout: 300_000 }, () => {
       const responses = responsesIn(client.text());
       assert.deepEqual(statusesOf(responses), [status], route);
       if (status === 413) assertRefusal(responses[0]!);
-    }
-  });
-
-  test(`2.13 a refusal before a body of more than ${UNREAD_LIMIT} bytes closes the connection`, async () => {
-    for (const [length, connection] of [
-      [UNREAD_LIMIT, 'keep-alive'],
-      [UNREAD_LIMIT + 1, 'close'],
-    ] as const) {
-      await using client = await open(program.url);
-      const head = `POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: ${length}\r\n\r\n`;
-      assert.deepEqual(outcomes([await client.ask(head)]), [`404 ${connection}`]);
     }
   });
 

@@ -148,23 +148,6 @@ describe('2 every response', { timeout: 300_000 }, () => {
     });
   }
 
-  // Tokens and documents: access.test.ts and docs.test.ts.
-  test('2.17 a response is private, also an error and a refusal', async () => {
-    for (const [path, status, init] of [
-      ['/', 200, {}],
-      ['/users', 200, {}],
-      ['/users/1', 304, { headers: { 'if-none-match': '*' } }],
-      ['/users', 204, { method: 'OPTIONS' }],
-      ['/notes', 405, { method: 'DELETE' }],
-    ] as const) {
-      const response = await send(program.url + path, { ...init, cache: 'no-store' });
-      const cache = response.headers.get('cache-control');
-      assert.deepEqual([path, response.status, cache], [path, status, 'private, no-cache']);
-    }
-    const [refusal] = await exchanged('nonsense\r\n\r\n');
-    assert.equal(refusal?.headers.get('cache-control'), 'private, no-cache');
-  });
-
   test('2.12 CONNECT with any Host returns 405 with Allow and closes', async () => {
     for (const bytes of [CONNECT, 'CONNECT x:443 HTTP/1.1\r\n\r\n']) {
       const responses = await exchanged(bytes);

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { TcpProxy } from '../faults/proxy.ts';
-import { assertRefusal, type Client, GET, halfSent, open, outcomes } from '../support/bytes.ts';
+import { assertRefusal, GET, halfSent, open, outcomes } from '../support/bytes.ts';
 import { basic, responsesIn, send, statusesOf } from '../support/client.ts';
 import { accepts, freePort } from '../support/daemon.ts';
 import { token } from '../support/login.ts';
@@ -212,27 +212,6 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         assert.deepEqual(statusesOf(responsesIn(used.text())), [200, 200]);
         assert.deepEqual(await program.exited, DONE);
       });
-
-      test('6.2 clients that reconnect after each response do not keep the listener open', async () => {
-        await using program = await start();
-        const closing = LIST.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n');
-        const client = async () => {
-          for (;;) {
-            await using connection = await open(program.url); // rejects if it is refused
-            await connection.write(closing);
-            await connection.closed;
-          }
-        };
-        const count = 128;
-        const ended = Promise.allSettled(Array.from({ length: count }, client));
-        await until(() => program.log.length > 2 * count);
-        program.process.kill('SIGTERM');
-        await ended;
-        assert.deepEqual(await program.exited, DONE);
-        const messages = program.log.map(({ message }) => message);
-        const served = messages.slice(messages.indexOf('stopping')).length;
-        assert.ok(served < 3 * count, `${served} responses`);
-      });
     });
 
     test('6.9 SIGHUP changes nothing during startup, nor without TLS files', ON_LINUX, async () => {
@@ -322,29 +301,6 @@ describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
         found.filter((trace) => !/internal\/crypto|checkFiles/.test(trace)),
         [],
       );
-    });
-
-    // The program inherits the limit. 'unlimited' is NaN.
-    const files = Number(execFileSync('sh', ['-c', 'ulimit -n'], { encoding: 'utf8' }));
-    test('6.3 connection 10,001 closes the oldest connections, and none is closed before it', {
-      skip: files < 11_000 && 'ulimit -n is below 11,000: raise it to run this test',
-    }, async () => {
-      await using own = await start();
-      const idle: Client[] = [];
-      let closed = 0;
-      while (idle.length < 10_000) {
-        const opened = await Promise.all(Array.from({ length: 250 }, () => open(own.url)));
-        for (const client of opened) client.closed.then(() => closed++);
-        await Promise.all(opened.map((client) => client.ask()));
-        idle.push(...opened);
-      }
-      assert.equal(closed, 0, 'none of 10,000 is closed');
-      await using one = await open(own.url);
-      await one.ask();
-      await Promise.race(idle.map((client) => client.closed));
-      assert.ok(closed >= 1 && closed < 1000, `${closed} closed`);
-      assert.ok(idle.slice(250).every(({ socket }) => !socket.destroyed && socket.readable));
-      for (const { socket } of idle) socket.destroy();
     });
   });
 });

@@ -609,10 +609,13 @@ describe('connections', () => {
         assert.equal(connection.state, other);
       }
       assert.equal(connection.waitingSinceMs, undefined); // The client waits for us.
-      connection.enter(state);
-      clock.ms += limitMs;
-      connection.sweep();
-      assert.deepEqual([connection.state, reasons()], [state, []]);
+      // Progress, such as a slice that the client has taken, begins the wait anew.
+      for (let progress = 0; progress < 2; progress++) {
+        connection.enter(state);
+        clock.ms += limitMs;
+        connection.sweep();
+        assert.deepEqual([connection.state, reasons()], [state, []]);
+      }
       clock.ms++;
       connection.sweep();
       assert.deepEqual([connection.state, reasons()], ['closed', [reason]]);
