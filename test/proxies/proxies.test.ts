@@ -1,5 +1,5 @@
-// Debian's Varnish, nginx and HAProxy in front of the service: a client reads its own writes, entity tags stay
-// usable (contract 2.17, 8.3), and a flood is refused (docs/operations.md).
+// Debian's nginx and HAProxy in front of the service, with the settings of docs/operations.md: entity tags stay usable
+// (contract 2.17, 8.3), and a flood is refused.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { chmodSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,6 @@ import { Daemon, find, freePort } from '../support/daemon.ts';
 import { block } from '../support/manual.ts';
 import { newFolder, start } from '../support/program.ts';
 
-const VARNISH = find('varnishd');
 const NGINX = find('nginx');
 const HAPROXY = find('haproxy');
 
@@ -21,56 +20,6 @@ function openFolder(): string {
   chmodSync(folder, 0o777);
   return folder;
 }
-
-test('2.17 a client behind Varnish with its built-in rules reads its own writes', {
-  skip: VARNISH === undefined && 'no varnishd is installed',
-  timeout: 240_000,
-}, async () => {
-  await using program = await start();
-  const port = await freePort();
-  const backend = `127.0.0.1:${new URL(program.url).port}`;
-  const folder = join(openFolder(), 'varnish');
-  const places = ['-n', folder, '-a', `127.0.0.1:${port}`, '-b', backend];
-  const args = ['-F', '-j', 'none', ...places, '-s', 'malloc,16m'];
-  await using cache = await new Daemon(port, VARNISH!, args).listening();
-  const { url } = cache;
-  const read = async (path: string) => {
-    const { status, headers, body } = await send(url + path);
-    assert.match(headers.get('via') ?? '', /varnish/);
-    return {
-      status,
-      tag: headers.get('etag') ?? '',
-      body: JSON.parse(status === 200 ? body : '0'),
-    };
-  };
-  const create = (email: string) =>
-    send(`${url}/users`, { method: 'POST', body: { name: 'Ada', email } });
-  const page = '/users?after=0&limit=9';
-
-  // Each of these is read before it changes.
-  assert.deepEqual((await read(page)).body, []);
-  assert.equal((await read('/users/1')).status, 404);
-  assert.equal((await create('ada@example.com')).status, 201);
-  assert.deepEqual((await read(page)).body, [{ id: 1, name: 'Ada', email: 'ada@example.com' }]);
-  for (const name of ['Ben', 'Cy', 'Dan']) {
-    const headers = { 'if-match': (await read('/users/1')).tag };
-    const changed = await send(`${url}/users/1`, { method: 'PATCH', headers, body: { name } });
-    assert.equal(changed.status, 200);
-    assert.equal((await read('/users/1')).body.name, name);
-  }
-  assert.equal((await send(`${url}/users/1`, { method: 'DELETE' })).status, 200);
-  assert.equal((await read('/users/1')).status, 404);
-  assert.deepEqual((await read(page)).body, []);
-
-  // 8.3: documents are revalidated with the service.
-  for (const path of ['/openapi.json', '/docs']) {
-    const { headers, body } = await send(url + path);
-    const tag = headers.get('etag') ?? '';
-    assert.match(tag, /^"[^"]+"$/);
-    assert.equal((await send(url + path, { headers: { 'if-none-match': tag } })).status, 304);
-    assert.equal(body, (await send(program.url + path)).body);
-  }
-});
 
 async function startNginx(blocks: string, backend: string): Promise<Daemon> {
   const [port, folder] = [await freePort(), openFolder()];
