@@ -110,7 +110,8 @@ function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void)
   const pieces = isWhole(source) ? undefined : source;
   let rest = isWhole(source) ? source : EMPTY;
   const fail = (err: unknown) => {
-    if (!exchange.hasLeft) exchange.fault = err;
+    if (exchange.hasLeft) return done();
+    exchange.fault = err;
     exchange.connection.close('failed'); // 4.14
     done();
   };
