@@ -53,7 +53,8 @@ export class FailureLimiter {
     const endMs = isRunning && failures < limit ? known.endMs : nowMs + WINDOW_MS;
     // At the end also if it is known: otherwise 10,000 of its /64s would push out a /48 that still fails.
     this.#windows.delete(key);
-    this.#windows.set(key, { failures, endMs });
+    // A copy: with the part of a header that an IPv4 address can be, V8 keeps all of it (node 24).
+    this.#windows.set(key.split('.').join('.'), { failures, endMs });
     if (this.#windows.size <= MAX_WINDOWS) return;
     const [oldest] = this.#windows.keys();
     this.#windows.delete(oldest);
