@@ -86,10 +86,14 @@ async function open(options: SessionOptions, password: string) {
     };
   } catch (err) {
     socket.destroy();
-    if (/before secure TLS connection/.test((err as Error).message)) {
+    const { message } = err as Error;
+    if (/before secure TLS connection/.test(message)) {
       const fault = `${nameOf(options.host)} closed the connection instead of starting TLS`;
       throw new StoreUnavailable(`${fault}: if it has none, use sslmode=prefer or disable`);
     }
+    // Node's advice can't be followed in the image, and doesn't apply to `sslrootcert`.
+    const advice = /; if the root CA is installed locally, .*/;
+    (err as Error).message = message.replace(advice, '; its authority must be in sslrootcert');
     const { errors } = err as AggregateError;
     if (errors === undefined) throw err;
     // A name with several addresses fails without a message of its own.
