@@ -241,11 +241,11 @@ function readBytes(path: string): Buffer {
   }
 }
 
-/** Rejects an empty file, which node:tls takes for an absent option. */
+/** Rejects a file without PEM, such as an empty one or DER, which node:tls ignores. */
 function readPem(path: string, expected = pemFile.expected): string {
   try {
     const pem = readBytes(path).toString();
-    if (pem === '') throw new Error(`${path} is empty`);
+    if (!pem.includes('-----BEGIN ')) throw new Error(`${path} is not PEM`);
     return pem;
   } catch (err) {
     throw new Error(`${(err as Error).message}; expected ${expected}`);

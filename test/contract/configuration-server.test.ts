@@ -206,9 +206,9 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
       ['', key, /^TLS_CERT_FILE: missing, but TLS_KEY_FILE is set; expected/],
       [missing, key, RegExp(`^TLS_CERT_FILE: .*${missing}`)],
       [cert, missing, RegExp(`^TLS_KEY_FILE: .*${missing}`)],
-      [file('no PEM'), key, /^TLS_CERT_FILE: /],
-      [file(''), key, /^TLS_CERT_FILE: .* is empty;/],
-      [cert, file(''), /^TLS_(CERT|KEY)_FILE: .* is empty;/],
+      [file('no PEM'), key, /^TLS_CERT_FILE: .* is not PEM;/],
+      [file(''), key, /^TLS_CERT_FILE: .* is not PEM;/],
+      [cert, file(''), /^TLS_KEY_FILE: .* is not PEM;/],
       [cert, second.TLS_KEY_FILE, /^TLS_KEY_FILE: .* another key;/],
       [cert, certificate('rsa').TLS_KEY_FILE, /another key;/],
     ] as const) {

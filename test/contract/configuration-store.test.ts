@@ -1,5 +1,6 @@
 // Section 1 of the contract: DATABASE_URL.
 import assert from 'node:assert/strict';
+import { X509Certificate } from 'node:crypto';
 import { chmodSync, chownSync, copyFileSync, existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -7,7 +8,7 @@ import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
-import { COMPLETE, ENTRY, fileOf, newFolder, Program, start } from '../support/program.ts';
+import { COMPLETE, ENTRY, fileOf, newFolder, Program, run, start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
 import { execute, list, ready, serve } from '../support/service.ts';
 
@@ -69,6 +70,16 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       });
     }
 
+    test('1 DATABASE_URL: an sslrootcert that is missing or not PEM exits with 78', async () => {
+      const der = new X509Certificate(readFileSync(cert)).raw;
+      for (const path of [join(newFolder(), 'missing'), fileOf(''), fileOf(der)]) {
+        const DATABASE_URL = `postgres:///?sslmode=verify-full&sslrootcert=${path}`;
+        const { exit, lines } = await run({ ...COMPLETE, DATABASE_URL });
+        assert.deepEqual([exit, lines.length], [{ code: 78, signal: null }, 1]);
+        assert.match(lines[0]!, /^DATABASE_URL: .*; expected sslrootcert to be .* a PEM file$/);
+      }
+    });
+
     test('1 DATABASE_URL: another sslrootcert in the same file needs no restart', async () => {
       const url = await createDatabase(server.url);
       const path = fileOf(readFileSync(certificate().TLS_CERT_FILE));
@@ -76,7 +87,10 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
         DATABASE_URL: `${url}?sslmode=verify-full&sslrootcert=${path}`,
       });
       const { cause } = await program.logged('store unavailable');
-      assert.match(String(cause), /self-signed certificate/);
+      assert.match(
+        String(cause),
+        /^self-signed certificate; its authority must be in sslrootcert$/,
+      );
       copyFileSync(cert, path);
       await ready(program);
     });
