@@ -45,7 +45,7 @@ const CREDENTIALS: Readonly<Record<string, string>> = {
   '[]': '',
   '[{"basic":[]}]': 'Basic',
   '[{"bearer":[]}]': 'Bearer token',
-  '[{},{"bearer":[]}]': 'Bearer if `PROTECT_USERS`',
+  '[{"bearer":[]},{}]': 'Bearer if `PROTECT_USERS`',
 };
 
 export function routeTable(): string {
