@@ -12,6 +12,7 @@ import { createDatabase } from '../support/postgres.ts';
 import { newDatabase, newFolder, type Program, STORES, start } from '../support/program.ts';
 import { create, execute, list, pathOf, ready, refusal, serve } from '../support/service.ts';
 import { until } from '../support/until.ts';
+import { FIELDS } from '../vectors/users.ts';
 
 const TIMEOUT = { timeout: 300_000 };
 
@@ -240,56 +241,41 @@ describe('5.3 whose tables these are: SQLite', TIMEOUT, () => {
   });
 });
 
-const MAX_ID = 2 ** 53 - 1;
-
 for (const store of STORES) {
-  describe(`5.10 the schema defends its rules (${store})`, TIMEOUT, () => {
-    const insert = (fields: object) => {
-      const row = { id: 1, name: "'n'", email: "'a@b'", version: 1, ...fields };
-      const clause = store === 'sqlite' ? '' : 'overriding system value';
-      return `insert into users (${Object.keys(row)}) ${clause} values (${Object.values(row)})`;
+  test(`5.10 the schema rejects ids, versions and fields that the service would refuse, and no others (${store})`, async () => {
+    const url = await newDatabase(store);
+    await using program = await serve({ DATABASE_URL: url });
+    const clause = store === 'sqlite' ? '' : 'overriding system value';
+    const insert = (fields: object, i = 0) => {
+      const row = { id: i + 1, name: "'n'", email: `'${i}@b'`, version: 1, ...fields };
+      const values = Object.values(row).join().replaceAll('\0', "' || char(0) || '");
+      return execute(url, `insert into users (${Object.keys(row)}) ${clause} values (${values})`);
     };
-    const text = (code: number) => `${store === 'sqlite' ? 'char' : 'chr'}(${code})`;
-    const around = (code: number) => ({ email: `'a' || ${text(code)} || '@b'` });
-
-    test('5.10 it rejects the ids, versions and fields that the service would refuse, and no others', async () => {
-      const url = await newDatabase(store);
-      await using program = await serve({ DATABASE_URL: url });
-      for (const fields of [
-        ...['0', '-1', String(2n ** 53n), String(2n ** 53n + 1n), String(2n ** 63n - 1n)].flatMap(
-          (value) => [{ id: value }, { version: value }],
-        ),
-        ...["''", `'${'x'.repeat(101)}'`].map((name) => ({ name })),
-        ...["'a@'", "'@bb'", "'aaa'", "'a@b@c'", "'@'", "'a@@b'"].map((email) => ({ email })),
-        { email: `'${'x'.repeat(99)}@b'` },
-        // 4.11: the first and the last of each range, and the single ones
-        ...[1, 9, 0x1f, 0x20, 0x7f, 0x85, 0x9f, 0xa0, 0x1680, 0x2000, 0x2005, 0x200a].map(around),
-        ...[0x2028, 0x2029, 0x202f, 0x205f, 0x3000].map(around),
-        // Postgres has no U+0000.
-        ...(store === 'sqlite' ? [{ name: `'a' || char(0)` }, around(0)] : []),
-      ]) {
-        const statement = insert(fields);
-        await assert.rejects(execute(url, statement), /check|CHECK|out of range/, statement);
-      }
-      const accepted = [
-        { id: MAX_ID, version: MAX_ID },
-        { name: `'${'😀'.repeat(100)}'` },
-        { email: `'${'😀'.repeat(98)}@b'` },
-        ...[0x21, 0x2d, 0x5b, 0x5c, 0x5d, 0x5e, 0x7e, 0xa1, 0x180e, 0x200b, 0x2027, 0xfeff].map(
-          around,
-        ),
-        { name: text(1) },
-        { email: "'-]^@[-*?'" },
-      ];
-      for (const [i, fields] of accepted.entries()) {
-        await execute(url, insert({ id: i + 1, email: `'${i}@b'`, ...fields }));
-      }
-      const users: { email: string }[] = JSON.parse(await list(program));
-      assert.equal(users.length, accepted.length);
-      for (const { email } of users) {
-        const found = await list(program, `?email=${encodeURIComponent(email)}`);
-        assert.equal(JSON.parse(found).length, 1, email);
-      }
-    });
+    const rowsOf = (kind: 'accepted' | 'refused') =>
+      Object.entries(FIELDS).flatMap(([field, vectors]) =>
+        Object.values(vectors[kind])
+          .filter((value) => typeof value === 'string')
+          // No encoding has lone surrogates, and Postgres has no U+0000.
+          .filter((value) => value.isWellFormed() && (store === 'sqlite' || !value.includes('\0')))
+          .map((value) => ({ [field]: `'${value.replaceAll("'", "''")}'` })),
+      );
+    const wrong = ['0', '-1', 2n ** 53n, 2n ** 53n + 1n, 2n ** 63n - 1n];
+    const numbers = wrong.flatMap((value) => [{ id: value }, { version: value }]);
+    for (const fields of [...numbers, ...rowsOf('refused')]) {
+      await assert.rejects(
+        insert(fields),
+        /check|CHECK|out of range/,
+        String(Object.entries(fields)),
+      );
+    }
+    const largest = { id: Number.MAX_SAFE_INTEGER, version: Number.MAX_SAFE_INTEGER };
+    const accepted = [largest, ...rowsOf('accepted')];
+    for (const [i, fields] of accepted.entries()) await insert(fields, i);
+    const users: { email: string }[] = JSON.parse(await list(program));
+    assert.equal(users.length, accepted.length);
+    for (const { email } of users) {
+      const found = await list(program, `?email=${encodeURIComponent(email)}`);
+      assert.equal(JSON.parse(found).length, 1, email);
+    }
   });
 }

@@ -1,5 +1,5 @@
 // Edge values of users, their ids, entity tags and queries (contract 4.2, 4.3, 4.8, 4.9, 4.11, 4.12), by
-// what they are. Read by test/user.test.ts and the model of section 4.
+// what they are. Read by test/user.test.ts, test/contract/schema.test.ts and the model of section 4.
 
 // White_Space in PropList.txt of Unicode 16. Written out, because the code has ranges.
 export const WHITE_SPACE = [
@@ -94,6 +94,8 @@ export const EMAILS: Field = {
     'U+00A1, which follows the last control and space': '\u00a1@b',
     'a soft hyphen, which is no control': 'a\u00ad@b',
     'a fullwidth at sign, which is not @': 'a@b＠c',
+    'what GLOB treats specially, and the ends of ASCII': '!~-]^[*?\\@[-*?!~',
+    'neighbours of white space': '\u167f\u1681\u1fff\u2027\u202a\u2fff@b',
   },
   refused: {
     ...NOT_STRINGS,
