@@ -181,8 +181,10 @@ function unlessTaken(write: Write): WriteResult | EmailTaken {
   try {
     return write();
   } catch (err) {
+    const { errcode, message } = err as Error & { errcode?: number };
+    const isEmail = /: (users\.|index )/.test(message); // not in a table that a trigger writes
     // SQLite undoes only this statement; the transaction continues.
-    if ((err as { errcode?: number }).errcode === SQLITE_CONSTRAINT_UNIQUE) return new EmailTaken();
+    if (errcode === SQLITE_CONSTRAINT_UNIQUE && isEmail) return new EmailTaken(); // 4.10
     throw err;
   }
 }

@@ -8,7 +8,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
 import { failMigration, migrations, missing, withRecord } from '../../src/store/schema.ts';
 import { openFile } from '../../src/store/sqlite-file.ts';
-import { ALWAYS, type UserChange } from '../../src/user.ts';
+import { ALWAYS, EmailTaken, type UserChange } from '../../src/user.ts';
 import { open } from '../support/open-store.ts';
 import { newDatabase, newFolder, STORES } from '../support/program.ts';
 import { execute } from '../support/service.ts';
@@ -238,6 +238,25 @@ test('5.2 a change by another program that leaves version alone raises it', asyn
   const changed = await store.update(id, { name: 'Dan' }, ALWAYS);
   assert.deepEqual(changed, storedUser({ id, name: 'Dan', email: 'bob@example.com', version: 5 }));
   assert.deepEqual(await store.find(id), changed);
+});
+
+test("4.10 SQLite: an email that an administrator's unique index refuses is taken; other duplicates are failures", async (t) => {
+  const path = newFile();
+  const store = await open(t, `sqlite:${path}`);
+  const ada = await store.create(newUser({ email: 'ada@x' }));
+  using other = new DatabaseSync(path);
+  other.exec(`
+    create unique index lower_email on users (lower(email));
+    create table changes (name text unique);
+    create trigger log after update on users begin insert into changes values (new.name); end`);
+  await assert.rejects(store.create(newUser({ email: 'ADA@x' })), EmailTaken);
+  const bob = await store.create(newUser({ email: 'bob@x' }));
+  const [first, second] = await Promise.allSettled([
+    store.update(ada.id, { name: 'Eve' }, ALWAYS),
+    store.update(bob.id, { name: 'Eve' }, ALWAYS),
+  ]);
+  assert.equal(first.status, 'fulfilled');
+  assert.equal(second.status === 'rejected' && second.reason.name, 'StoreUnavailable');
 });
 
 test('6.1 a removed file is an outage until it is put back, also if only ping finds it', async (t) => {
