@@ -83,7 +83,7 @@ function prepareFile(name: string): void {
   // SQLite would delete this log. Looks at the log first: a process that creates both writes to the file first.
   if (sizeOf(`${path}-wal`) > 0 && sizeOf(path) === 0) {
     throw new Error(
-      `${path} is missing or empty, but ${path}-wal has its last commits: put it back, restore a backup, or remove the log to start without users`,
+      `${path} is missing or empty, but ${path}-wal has its last commits: put it back; or remove the log, then restore a backup or start without users`,
     );
   }
   if (existsSync(path)) return;

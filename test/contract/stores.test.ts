@@ -382,7 +382,7 @@ describe('5.2 SQLite', TIMEOUT, () => {
       await killed.stop('SIGKILL');
       renameSync(path, `${path}.away`);
       if (why === 'empty') writeFileSync(path, '');
-      const said = `${path} is missing or empty, but ${path}-wal has its last commits: put it back, restore a backup, or remove the log to start without users`;
+      const said = `${path} is missing or empty, but ${path}-wal has its last commits: put it back; or remove the log, then restore a backup or start without users`;
       assert.ok((await refusal(url)).endsWith(`: ${said}`));
       renameSync(`${path}.away`, path);
       await using program = await start({ DATABASE_URL: url });
