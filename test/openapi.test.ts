@@ -130,6 +130,21 @@ describe('generators and viewers', () => {
     assert.ok(count >= 2);
   });
 
+  // Literals, classes of literals and of \x00 to \xff, repetition and anchors. Not `\s`, `\w`, `\d`, `\b`, `\p`, `\u`,
+  // `.`, groups, `&&` and `[:` in classes, nor flags: each means something else in one of the five, or nothing.
+  test('8.1 its patterns have only what means the same in JavaScript, Python, Java, Go and PCRE', () => {
+    const literal = String.raw`[^\\^$.|?*+()[\]{}]|\\[.?]`;
+    const member = String.raw`[^\\^[\]&|]|\\x[0-9a-f]{2}`;
+    const portable = RegExp(String.raw`^\^?(?:(?:${literal}|\[\^?(?:${member})+\])[*+]?)+\$?$`);
+    const patterns = [...TEXT.matchAll(/"pattern": (".*")/g)].map(([, json]) => JSON.parse(json!));
+    assert.ok(patterns.length >= 6);
+    for (const pattern of patterns) {
+      assert.match(pattern, portable);
+      // Python reserves these. Without its flag `u`, JavaScript has no code points above U+FFFF.
+      assert.doesNotMatch(pattern, /--|~~|[^\0-\uffff]/u);
+    }
+  });
+
   test('8.1 no optional parameter has an example, and any X-Request-Id is valid', () => {
     const parameters = OPERATIONS.flatMap(({ part }) => Object.values(part.parameters!));
     for (const parameter of parameters.map(resolve)) {

@@ -21,7 +21,7 @@ const GO_PACKAGE = 'github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.
 const DEPENDENCY_PLUGIN = 'org.apache.maven.plugins:maven-dependency-plugin:3.9.0';
 
 /** Reason to skip the tests of a language; `false` if the machine has it. */
-export const ABSENT = {
+const ABSENT = {
   java: absent('java', 'javac', 'mvn'),
   go: whyNoGo(),
   python: absent('python3') || whyNoVenv(),
@@ -58,7 +58,7 @@ export const SCHEMATHESIS = join(FOLDERS.venv, 'bin/schemathesis');
 const { NODE_TEST_CONTEXT: _, GOFLAGS = '', ...inherited } = process.env;
 
 /** Environment with the caches of all package managers in the cache folder. */
-export const ENV = {
+const ENV = {
   ...inherited,
   GOPATH: join(CACHE, 'go'),
   GOCACHE: join(CACHE, 'go-build'),
