@@ -2,15 +2,7 @@
 // a program that uses it completes the journey on both stores. test/client.test.ts does the same
 // with openapi-typescript.
 import assert from 'node:assert/strict';
-import {
-  copyFileSync,
-  cpSync,
-  globSync,
-  mkdirSync,
-  readFileSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { copyFileSync, cpSync, globSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { JOURNEY } from '../support/journey.ts';
@@ -34,8 +26,6 @@ const TOOLS = join(import.meta.dirname, 'tools');
 interface Client {
   /** Name of the generator, and of its file in `journeys/`. */
   readonly name: string;
-  /** Files of the generated client, in its folder. */
-  readonly files: string;
   readonly skip: string | false;
   /** Generates and compiles the client in a new folder. @returns the command of the journey */
   readonly make: (folder: string) => Promise<readonly [string, readonly string[], Options?]>;
@@ -63,7 +53,6 @@ async function compilePython(folder: string, journey: string) {
 const CLIENTS: readonly Client[] = [
   {
     name: 'openapi-generator-python.py',
-    files: 'openapi_client/**/*.py',
     skip: MISSING.generator || MISSING.python,
     async make(folder) {
       await generate('python', folder);
@@ -72,7 +61,6 @@ const CLIENTS: readonly Client[] = [
   },
   {
     name: 'openapi-generator-go.go',
-    files: 'openapi/*.go',
     skip: MISSING.generator || MISSING.go,
     async make(folder) {
       const properties = 'packageName=openapi,withGoMod=false';
@@ -83,12 +71,11 @@ const CLIENTS: readonly Client[] = [
   },
   {
     name: 'openapi-generator-java.java',
-    files: 'src/main/java/**/*.java',
     skip: MISSING.generator,
     async make(folder) {
       await generate('java', folder, '--library', 'native');
       const classes = join(folder, 'classes');
-      const sources = globSync(join(folder, this.files));
+      const sources = globSync(join(folder, 'src/main/java/**/*.java'));
       const paths = ['-d', classes, '-cp', CLASS_PATH];
       await run('javac', ['-nowarn', ...paths, ...sources, join(JOURNEYS, this.name)]);
       return ['java', ['-cp', `${classes}:${CLASS_PATH}`, 'Journey']];
@@ -96,7 +83,6 @@ const CLIENTS: readonly Client[] = [
   },
   {
     name: 'openapi-generator-typescript-fetch.ts',
-    files: 'api/**/*.ts',
     skip: MISSING.generator,
     async make(folder) {
       await generate('typescript-fetch', join(folder, 'api'));
@@ -115,7 +101,6 @@ const CLIENTS: readonly Client[] = [
   },
   {
     name: 'oapi-codegen.go',
-    files: 'oapi/*.go',
     skip: MISSING.go,
     async make(folder) {
       const output = join(folder, 'oapi/oapi.go');
@@ -127,7 +112,6 @@ const CLIENTS: readonly Client[] = [
   },
   {
     name: 'openapi-python-client.py',
-    files: 'notes_and_users_client/**/*.py',
     skip: MISSING.python,
     async make(folder) {
       const output = join(folder, 'client');
@@ -150,14 +134,8 @@ describe('generated clients', { concurrency: 2 }, () => {
       const folder = newFolder();
       let command: Awaited<ReturnType<Client['make']>>;
 
-      test('8.1 the client is generated and compiles', async (t) => {
+      test('8.1 the client is generated and compiles', async () => {
         command = await client.make(folder);
-        const texts = globSync(join(folder, client.files)).map((file) =>
-          readFileSync(file, 'utf8'),
-        );
-        const lines = texts.join('').split('\n').length;
-        assert.ok(lines > 1000);
-        t.diagnostic(`${client.name}: ${lines} generated lines`);
       });
 
       for (const store of STORES) {
