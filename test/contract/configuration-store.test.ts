@@ -116,7 +116,8 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
   ] as const) {
     test(`1 DATABASE_URL: postgresql://…${options} returns ${status} (${why})`, async () => {
       const url = (await createDatabase()).replace(/^postgres:/, 'postgresql:');
-      const env = { DATABASE_URL: url + options, DATABASE_TIMEOUT_MS: '2000' };
+      const DATABASE_URL = `${url}${options}&connect_timeout=60`; // for a slow machine
+      const env = { DATABASE_URL, DATABASE_TIMEOUT_MS: '2000' };
       await using program = await start(env);
       if (status === 200) {
         await ready(program);
@@ -132,6 +133,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
 
   test('1 DATABASE_URL: libpq environment variables such as PGPASSWORD are ignored', async () => {
     const url = new URL(await createDatabase());
+    url.search = '?connect_timeout=60'; // for a slow machine
     const env = {
       PGPASSWORD: url.password,
       PGTARGETSESSIONATTRS: 'any',
