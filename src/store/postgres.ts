@@ -55,7 +55,7 @@ const PING = `
     current_setting('transaction_read_only')::bool as "isReadOnly",
     exists (
       select from pg_stat_activity
-      where wait_event = 'SyncRep' and usename = current_user
+      where wait_event = 'SyncRep' and usename = session_user
         and query_start < clock_timestamp() - interval '2 s'
     ) as "isStuck"
   from (select from users limit 1) u`;

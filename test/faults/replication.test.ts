@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 import { type HttpResponse, send } from '../support/client.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { type Program, start } from '../support/program.ts';
-import { Server } from '../support/server.ts';
+import { query, Server } from '../support/server.ts';
 import { DEADLINE_MS, until } from '../support/until.ts';
 import { through, usersIn } from './users.ts';
 
@@ -29,7 +29,16 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
   test('4.13 7.2 a frozen standby: a write that got 500 is done once, when the standby is back', async () => {
     await using servers = await replicated();
     const { standby, direct } = servers;
-    await using program = await startOn(servers);
+    // As where a login role acts as the owner of the tables.
+    await query(
+      direct,
+      `create role owner in role pg_read_all_stats; grant create on schema public to owner;
+       create role login login password 'test' in role owner; alter role login set role = owner`,
+    );
+    await using program = await startOn({
+      ...servers,
+      direct: direct.replace('//postgres:', '//login:'),
+    });
     assert.equal((await create(program, 'before')).status, 201);
     standby.suspend();
     assert.equal((await create(program, 'late')).status, 500);
@@ -74,7 +83,7 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
   });
 });
 
-function startOn({ primary, standby, direct }: Awaited<ReturnType<typeof replicated>>) {
+function startOn({ primary, standby, direct }: Pick<Servers, 'primary' | 'standby' | 'direct'>) {
   return start({
     DATABASE_URL: through(direct, primary.port, standby.port),
     DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
@@ -99,6 +108,8 @@ function untilReady(program: Program, status: 200 | 503 = 200): Promise<void> {
   const deadlineMs = status === 503 ? 15_000 : DEADLINE_MS;
   return until(async () => (await ready(program)) === status, deadlineMs);
 }
+
+type Servers = Awaited<ReturnType<typeof replicated>>;
 
 /** A primary with a database and a synchronous standby. */
 async function replicated() {
