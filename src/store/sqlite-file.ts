@@ -44,10 +44,14 @@ const OUTCOMES: Readonly<Record<number, FailedOutcome>> = {
 const filesOf = (path: string) => ['', '-wal', '-shm'].map((end) => path + end);
 
 /**
- * Opens the file and migrates it. Creates the file and its folder if missing.
+ * Opens the file, migrates it and prepares its statements. Creates the file and its folder if missing.
  * @throws an Error with one line that says what an operator can do
  */
-export async function openFile({ path, autocheckpoint }: SqliteDatabase, now: () => number) {
+export async function openFile<T>(
+  { path, autocheckpoint }: SqliteDatabase,
+  now: () => number,
+  prepare: (db: DatabaseSync) => T,
+) {
   const sqlite = process.getBuiltinModule('node:sqlite'); // loaded only if the settings choose it
   const db = new sqlite.DatabaseSync(path, { timeout: 0, open: false }); // 5.2
   try {
@@ -55,7 +59,7 @@ export async function openFile({ path, autocheckpoint }: SqliteDatabase, now: ()
     db.open();
     if (!autocheckpoint) db.exec('pragma wal_autocheckpoint = 0'); // of this connection only
     await retry(() => migrate(db), now() + OPEN_TIMEOUT_MS, now);
-    return db;
+    return [db, prepare(db)] as const;
   } catch (err) {
     if (db.isOpen) db.close();
     throw new Error(explain(path, err as NodeJS.ErrnoException), { cause: err });

@@ -24,8 +24,7 @@ type Access = 'read' | 'write' | 'file';
 export async function openSqlite(database: SqliteDatabase, options: StoreOptions): Promise<Store> {
   const { path } = database;
   const { now, timeoutMs } = options;
-  const db = await openFile(database, now);
-  const users = usersIn(db);
+  const [db, users] = await openFile(database, now, usersIn);
   const access = reportFailures(path, db, options);
   const location = db.location() ?? path; // a link has no log of its own
   const checkFiles = watchFiles(location);
