@@ -61,6 +61,8 @@ export const REASONS = [
 export type Reason = (typeof REASONS)[number];
 
 const PLAIN_HTTP = 'This port takes HTTPS; the request was plain HTTP.';
+// Errors of a handshake that begins with other bytes than TLS. Before 3.5, OpenSSL takes only four methods for HTTP.
+const IS_PLAIN = /^ERR_SSL_(?:HTTP_REQUEST|HTTPS_PROXY_REQUEST|WRONG_VERSION_NUMBER)$/;
 
 /** Why a connection ends after the responses to its requests, and what it sends last. */
 interface Ending {
@@ -219,11 +221,12 @@ export class Connection implements Holder, Carrier {
       this.#socket.destroy();
       return;
     }
-    const isPlain = err.code === 'ERR_SSL_HTTP_REQUEST';
+    const isHandshake = this.#state === 'handshake';
+    const isPlain = isHandshake && IS_PLAIN.test(err.code ?? '');
     const refusal = new HttpError(statusOfParseError(err), isPlain ? PLAIN_HTTP : undefined);
     const reason = refusal.status === 408 ? 'timeout' : 'refused';
     const req = this.#current?.req ?? this.#unread?.deref(); // Those that wait have no body.
-    if (this.#state === 'handshake' && !isPlain) {
+    if (isHandshake && !isPlain) {
       this.close(reason); // a response could not be encrypted
     } else if (req === undefined || req.complete) {
       this.#end({ reason, refusal });

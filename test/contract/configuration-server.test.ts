@@ -186,16 +186,15 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     assert.match(program.url, /^https:\/\/127\.0\.0\.1:\d+$/);
     assert.equal((await askTls(program.url, first)).status, 200);
     assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
-    for (const method of ['GET', 'DELETE']) {
-      const plain = await raw(program.url, `${method} / HTTP/1.1\r\nHost: x\r\n\r\n`);
+    const starts = ['GET / HTTP/1.1', 'DELETE / HTTP/1.1', 'CONNECT x:1 HTTP/1.1', 'no TLS either'];
+    for (const line of starts) {
+      const plain = await raw(program.url, `${line}\r\nHost: x\r\n\r\n`);
       const said = 'This port takes HTTPS; the request was plain';
       assert.match(plain, RegExp(`^HTTP/1\\.1 400 [^]*\\r\\n\\r\\n${said}`));
     }
-    await program.until(({ log }) => log.filter(({ status }) => status === 400).length === 2);
-    assert.equal(await raw(program.url, 'no TLS either\r\n\r\n').catch(() => ''), '');
+    await program.until(({ log }) => log.filter(({ status }) => status === 400).length === 4);
     const { values } = await Page.of(program.adminUrl);
-    // The last one got no response, because nobody has said that it is HTTP.
-    assert.equal(values.get('http_server_connections_closed_total{reason="refused"}'), 3);
+    assert.equal(values.get('http_server_connections_closed_total{reason="refused"}'), 4);
     assert.equal(values.get('http_server_connections{state="lingering"}'), 0);
   });
 
