@@ -28,7 +28,7 @@ export class Exchange {
   client = ''; // the client's address; behind trusted proxies, from X-Forwarded-For
   startMs = 0;
   route = ''; // the route's pattern; empty if no route matched
-  parameters: Readonly<Record<string, string>> = NONE; // values of its `{name}` segments, decoded
+  parameters!: Readonly<Record<string, string>>; // values of its `{name}` segments, decoded; once a route matched
   query = ''; // raw, without its `?`
   body: unknown = undefined; // parsed; undefined if there is none
   status = 0;
@@ -70,5 +70,3 @@ export class Exchange {
     this.connection.charge(bytes);
   }
 }
-
-const NONE: Readonly<Record<string, string>> = {};
