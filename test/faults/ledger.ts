@@ -63,12 +63,6 @@ export class Ledger {
     this.acknowledged++;
   }
 
-  /** Maximum number of times that the user's row can have been written. */
-  most(email: string): number {
-    const { changes, unknownName, removal } = this.entries.get(email)!;
-    return 1 + changes + (unknownName === undefined ? 0 : 1) + (removal === 'none' ? 0 : 1);
-  }
-
   /** Compares all entries, or those of some emails, with the rows of the database. */
   check(rows: readonly Row[], entries: Iterable<Entry> = this.entries.values()): Findings {
     const lost: string[] = [];

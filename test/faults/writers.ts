@@ -15,8 +15,6 @@ const TURNS = ['create', 'create', 'change', 'create', 'create', 'change', 'remo
 let runs = 0;
 
 export class Writers {
-  /** Emails whose latest write got 500, with the time in milliseconds since 1970. */
-  readonly refused = new Map<string, number>();
   /** Unexpected responses. */
   readonly surprises: string[] = [];
   /** Connections that failed. */
@@ -142,7 +140,6 @@ export class Writers {
       this.slowestMs = Math.max(this.slowestMs, response.ms);
       if (status === (isNew ? 201 : 200)) return response;
       if (status !== 500) this.surprises.push(`${method} ${path}: ${status} ${response.body}`);
-      this.refused.set(entry.email, Date.now());
       return undefined;
     } catch (err) {
       const { message, isReused } = err as Error & { isReused: boolean };
