@@ -4,9 +4,8 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { setTimeout as pause } from 'node:timers/promises';
 import { TcpProxy } from '../faults/proxy.ts';
-import { assertRefusal, GET, halfSent, open, outcomes } from '../support/bytes.ts';
+import { halfSent, open, outcomes } from '../support/bytes.ts';
 import { basic, responsesIn, send, statusesOf } from '../support/client.ts';
 import { accepts, freePort } from '../support/daemon.ts';
 import { token } from '../support/login.ts';
@@ -33,47 +32,6 @@ const ON_LINUX = {
 
 // Parallel groups: tests that wait for real seconds, tests that wait for the store, and the others.
 describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
-  test('6.3 a head of 10 s or a request of 30 s gets 408, and shorter ones are served', async () => {
-    await using program = await start();
-    const half = 'GET / HTTP/1.1\r\nHost: x\r\nA: ';
-    const post = 'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
-    const order: string[] = [];
-    // Sends the rest by a byte a second.
-    const late = async (what: string, first: string, rest = '', before: number[] = []) => {
-      await using client = await open(program.url);
-      client.socket.write(first);
-      const bytes = [...rest];
-      const dribble = setInterval(() => client.socket.write(bytes.shift() ?? ''), 1000);
-      await client.closed;
-      clearInterval(dribble);
-      order.push(what);
-      const responses = responsesIn(client.text());
-      assert.deepEqual(statusesOf(responses), [...before, 408]);
-      assertRefusal(responses.at(-1)!);
-    };
-    const inTime = async () => {
-      await using client = await open(program.url);
-      const body = '{"name":"Slow","email":"slow@example.com"}';
-      client.socket.write(`${post}Connection: close\r\nContent-Length: ${body.length}\r\n`);
-      await pause(8000);
-      client.socket.write('\r\n');
-      await pause(17_000);
-      client.socket.write(body);
-      await client.closed;
-      order.push('served');
-      assert.deepEqual(statusesOf(responsesIn(client.text())), [201]);
-    };
-    await Promise.all([
-      late('head', half, 'a'.repeat(20)),
-      late('head', 'GET /'),
-      late('head', GET + half, '', [200]),
-      inTime(),
-      late('body', `${post}Content-Length: 50\r\n\r\n`, ' '.repeat(49)),
-      late('body', `${post}Transfer-Encoding: chunked\r\n\r\n`, '1\r\n \r\n'.repeat(8)),
-    ]);
-    assert.deepEqual(order, ['head', 'head', 'head', 'served', 'body', 'body']);
-  });
-
   describe('6.1 a Postgres that cannot be reached', { concurrency: 2 }, () => {
     for (const isSilent of [false, true]) {
       const how = isSilent ? 'accepts connections and never responds' : 'refuses connections';

@@ -1,7 +1,7 @@
 // The limits that follow from the memory of the process.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { adminLimits, apiLimits, TLS_OPTIONS } from '../../src/server/limits.ts';
+import { adminLimits, apiLimits, HTTP_OPTIONS, TLS_OPTIONS } from '../../src/server/limits.ts';
 
 const MEBIBYTE = 1024 * 1024;
 const MACHINE = 16 * 1024; // MiB
@@ -37,6 +37,13 @@ test('6.3 a connection over TLS costs more, and the admin listener has slots of 
   assert.ok(tls!.connectionBytes > plain!.connectionBytes);
   assert.equal(adminLimits.maxConnections, 64);
   assert.equal(adminLimits.budgetBytes, 4 * MEBIBYTE);
+});
+
+// Node looks at the interval, so a client has up to a second more. connections.test.ts has what it gets then.
+test('6.3, 6.13 a head may take 10 s, a request 30 s, a handshake 10 s', () => {
+  const { headersTimeout, requestTimeout, connectionsCheckingInterval } = HTTP_OPTIONS;
+  const times = [headersTimeout, requestTimeout, connectionsCheckingInterval];
+  assert.deepEqual([...times, TLS_OPTIONS.handshakeTimeout], [10_000, 30_000, 1_000, 10_000]);
 });
 
 test('2.16 http/1.1 is chosen before http/1.0, and nothing else (ALPN)', () => {
