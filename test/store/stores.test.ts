@@ -352,8 +352,13 @@ test('5.2 the write-ahead log shrinks once no reader keeps it', async (t) => {
 
 test('5.2 on macOS, where fsync leaves data in the cache of the disk, SQLite empties it', async () => {
   const database = { engine: 'sqlite', path: newFile(), autocheckpoint: true } as const;
-  using db = await openFile(database, () => performance.now());
-  assert.equal(db.prepare('pragma fullfsync').get()?.fullfsync, 1);
+  const [db, found] = await openFile(
+    database,
+    () => performance.now(),
+    (opened) => opened.prepare('pragma fullfsync').get(),
+  );
+  db.close();
+  assert.equal(found?.fullfsync, 1);
 });
 
 describe('migrations', () => {
