@@ -11,6 +11,8 @@ import { type Carrier, Exchange } from '../http/exchange.ts';
 import { dropBody, hasBody, type ParseError, statusOfParseError } from '../http/message.ts';
 import type { Holder, Ledger, Network } from './ledger.ts';
 import {
+  HANDSHAKE_BYTES,
+  HANDSHAKE_FACTOR,
   LINGER_MS,
   MAX_RECORD_BYTES,
   MAX_RECORD_FACTOR,
@@ -112,7 +114,8 @@ export class Connection implements Holder, Carrier {
   secure(socket: Socket): void {
     this.#socket = socket;
     this.#sweptRecordBytes = this.#recordBytes; // without those of the handshake
-    this.charge(-this.#context.ledger.limits.connectionBytes);
+    const excessBytes = Math.max(this.#transport.bytesRead - HANDSHAKE_BYTES, 0);
+    this.charge(HANDSHAKE_FACTOR * excessBytes - this.#context.ledger.limits.connectionBytes);
     this.enter('idle');
   }
 

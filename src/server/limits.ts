@@ -1,4 +1,5 @@
 // The limits of a listener and of a connection, and what a connection costs at most. docs/design.md adds them up.
+import { constants } from 'node:crypto';
 import type { ServerOptions } from 'node:http';
 import type { ServerOptions as TlsOptions } from 'node:https';
 import { MAX_HEAD_BYTES } from '../http/message.ts';
@@ -12,6 +13,10 @@ const OWN_BYTES = 24 * MEBIBYTE; // the process outside V8's heap, without mappe
 // An idle connection with an unfinished head, which causes no event: 39 KiB with 100 fields, 93 KiB over TLS. During
 // its handshake a connection is charged twice, because OpenSSL keeps a ClientHello of up to 128 KiB.
 const CONNECTION_BYTES = { plain: 40 * KIBIBYTE, tls: 112 * KIBIBYTE } as const;
+// Node and OpenSSL keep parts of a ClientHello until the connection closes: of one with 64 KiB of ALPN names, 111 KiB.
+// A usual handshake has 2 KiB.
+export const HANDSHAKE_BYTES = 8 * KIBIBYTE; // what `tls` covers
+export const HANDSHAKE_FACTOR = 2; // for each further byte
 export const REQUEST_BYTES = 16 * KIBIBYTE; // a request with 100 fields, without their bytes: 14 KiB measured
 
 const MAX_CONNECTIONS = 10_000; // 6.3
@@ -82,6 +87,8 @@ export const TLS_OPTIONS: TlsOptions = {
   // TLS 1.3, and of TLS 1.2 only forward-secret AEAD ciphers (contract 1 TLS_CERT_FILE).
   ciphers:
     'TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:ECDHE+AESGCM:ECDHE+CHACHA20',
+  // OpenSSL would keep a second ClientHello, which nothing charges (6.17).
+  secureOptions: constants.SSL_OP_NO_RENEGOTIATION,
   // A callback, because node copies the option ALPNProtocols for each connection into a pooled
   // buffer, and keeps all 64 KiB of it. The names are in order of preference (RFC 7301).
   ALPNCallback: ({ protocols }) =>

@@ -274,6 +274,24 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     assert.equal(values.get(notAfter), +validity(later).validToDate / 1000);
   });
 
+  test('1 TLS_CERT_FILE, 6.17: a client of TLS 1.2 cannot renegotiate, also after SIGHUP', async () => {
+    await using program = await start(certificate());
+    for (const _ of ['at the start', 'after SIGHUP']) {
+      const { hostname: host, port } = new URL(program.url);
+      const socket = connectTls({
+        ...{ host, port: Number(port), rejectUnauthorized: false, maxVersion: 'TLSv1.2' },
+      });
+      await once(socket, 'secureConnect');
+      const err = await new Promise((resolve) => {
+        socket.on('error', resolve).renegotiate({}, resolve);
+      });
+      socket.destroy();
+      assert.ok(err instanceof Error);
+      program.process.kill('SIGHUP');
+      await program.logged('TLS certificate reloaded');
+    }
+  });
+
   const AEAD = ['AES128-GCM-SHA256', 'AES256-GCM-SHA384', 'CHACHA20-POLY1305'];
   const CBC = ['AES128-SHA256', 'AES256-SHA'];
   for (const [kind, name, others] of [

@@ -626,7 +626,7 @@ describe('connections', () => {
 
   test('6.3 a client may send 64 KiB of TLS records without data between two sweeps', () => {
     const { tcp, tls, connection, ledger, reasons } = accept();
-    tcp.bytesRead = 100_000; // by the handshake
+    tcp.bytesRead = 8 * 1024; // by the handshake
     assert.deepEqual([connection.state, ledger.heldBytes], ['handshake', 2 * CONNECTION_BYTES]);
     connection.secure(tls);
     assert.deepEqual([connection.state, ledger.heldBytes], ['idle', CONNECTION_BYTES]);
@@ -639,6 +639,15 @@ describe('connections', () => {
     tcp.bytesRead += 65_537;
     connection.sweep();
     assert.deepEqual([reasons(), ledger.heldBytes, tls.destroyed], [['records'], 0, true]);
+  });
+
+  test('6.17 what a long handshake leaves behind is charged', () => {
+    const { tcp, tls, connection, ledger } = accept();
+    tcp.bytesRead = 8 * 1024 + 60_000;
+    connection.secure(tls);
+    assert.equal(ledger.heldBytes, CONNECTION_BYTES + 2 * 60_000);
+    connection.close();
+    assert.equal(ledger.heldBytes, 0);
   });
 
   test('6.8 7.3 a stream behind a response that nobody reads is recorded once the client leaves', () => {
