@@ -65,7 +65,7 @@ export class Router<Route> {
 /** Splits a path, or that of a URL, then decodes each segment once (2.7). Ignores one trailing slash. */
 function splitPath(path: string): readonly string[] {
   // RFC 9110 §4.2: the host of a URL is not empty, and user information is an error.
-  const local = path.startsWith('/') ? path : path.replace(/^https?:\/\/[^/@]+\/?/i, '/');
+  const local = path.startsWith('/') ? path : path.replace(/^https?:\/\/[^/@:][^/@]*\/?/i, '/');
   const segments = local.split('/', MAX_SEGMENTS);
   if (segments.at(-1) === '' && segments.at(-2) !== '') segments.pop();
   percentDecode(path, 'path'); // 2.7: also what is behind the segments

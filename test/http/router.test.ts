@@ -61,7 +61,7 @@ describe('2.6 2.7 a target that matches no path', () => {
     ...['%2Fusers', '/./users', '/x/../users', '/users%2F', '/users%3Flimit=1', '/users%20'],
     ...['/users%00', 'users', '', '*', '/{id}', '/users#x', 'ftp://host/users', 'x/http://h/users'],
     ...['/constructor', '__proto__', `/${'a'.repeat(8000)}`],
-    ...['http:///users', 'http://user@host/users'], // RFC 9110 §4.2
+    ...['http:///users', 'http://:80/users', 'http://user@host/users'], // RFC 9110 §4.2
   ]) {
     test(`2.6 ${target.slice(0, 40) || '(empty)'}`, () =>
       assert.equal(router.find(target), undefined));
