@@ -5,6 +5,7 @@
 // responses to what it has received and perhaps a refusal, then closes its side and waits for the client's.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { setImmediate } from '../clock.ts';
 import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { type Carrier, Exchange } from '../http/exchange.ts';
@@ -114,9 +115,13 @@ export class Connection implements Holder, Carrier {
   secure(socket: Socket): void {
     this.#socket = socket;
     this.#sweptRecordBytes = this.#recordBytes; // without those of the handshake
-    const excessBytes = Math.max(this.#transport.bytesRead - HANDSHAKE_BYTES, 0);
-    this.charge(HANDSHAKE_FACTOR * excessBytes - this.#context.ledger.limits.connectionBytes);
     this.enter('idle');
+    // The read that ended the handshake can have brought data too, which node decrypts in this turn.
+    setImmediate(() => {
+      const handshakeBytes = this.#transport.bytesRead - socket.bytesRead;
+      const excessBytes = Math.max(handshakeBytes - HANDSHAKE_BYTES, 0);
+      this.charge(HANDSHAKE_FACTOR * excessBytes - this.#context.ledger.limits.connectionBytes);
+    });
   }
 
   charge(bytes: number): void {
