@@ -274,7 +274,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
     assert.equal(values.get(notAfter), +validity(later).validToDate / 1000);
   });
 
-  test('1 TLS_CERT_FILE, 6.17: a client of TLS 1.2 cannot renegotiate, also after SIGHUP', async () => {
+  test('1 TLS_CERT_FILE: a client of TLS 1.2 cannot renegotiate, also after SIGHUP (6.17)', async () => {
     await using program = await start(certificate());
     for (const _ of ['at the start', 'after SIGHUP']) {
       const { hostname: host, port } = new URL(program.url);
