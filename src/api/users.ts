@@ -1,6 +1,7 @@
 // The six operations on users (contract section 4).
 import { forwardedPrefix } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
+import { copyOf } from '../http/message.ts';
 import { parseQuery } from '../http/query.ts';
 import { empty, json, type Pieces, type Reply } from '../http/reply.ts';
 import type { Context, RouteHandler, Services } from '../route.ts';
@@ -24,7 +25,7 @@ export async function list(context: Context, { store, trustProxy }: Services): P
     if (!isValid('email', values.email)) {
       throw new HttpError(400, `The query parameter email must be ${FIELDS.email.description}.`); // 4.2
     }
-    const user = await store.findByEmail(values.email, context);
+    const user = await store.findByEmail(copyOf(values.email), context);
     const found = user !== undefined && user.id > after ? [user] : [];
     return json(JSON.stringify(found.map(toPublic)));
   }

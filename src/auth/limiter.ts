@@ -2,6 +2,7 @@
 // higher limit by IPv6 /48, because one client can own a whole /48.
 import { counterKeys, SITE_NETWORKS } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
+import { copyOf } from '../http/message.ts';
 
 const WINDOW_MS = 60_000; // A window begins with a failure. Reaching the limit starts it anew, as a lock.
 // A full table forgets the address that has not failed for longest, even a lock: it takes 10,000 addresses to get
@@ -53,8 +54,7 @@ export class FailureLimiter {
     const endMs = isRunning && failures < limit ? known.endMs : nowMs + WINDOW_MS;
     // At the end also if it is known: otherwise 10,000 of its /64s would push out a /48 that still fails.
     this.#windows.delete(key);
-    // A copy: with the part of a header that an IPv4 address can be, V8 keeps all of it (node 24).
-    this.#windows.set(key.split('.').join('.'), { failures, endMs });
+    this.#windows.set(copyOf(key), { failures, endMs }); // An IPv4 address can be a part of a header (node 24).
     if (this.#windows.size <= MAX_WINDOWS) return;
     const [oldest] = this.#windows.keys();
     this.#windows.delete(oldest);

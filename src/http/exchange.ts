@@ -1,7 +1,7 @@
 // One request and its response, from the head of the request to the line in the log.
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { counterKeys } from './address.ts';
-import { checkMessage, expectsContinue, headBytesOf } from './message.ts';
+import { checkMessage, copyOf, expectsContinue, headBytesOf } from './message.ts';
 
 /** What an exchange needs of its connection. */
 export interface Carrier {
@@ -19,7 +19,7 @@ export class Exchange {
   readonly req: IncomingMessage;
   readonly res: ServerResponse;
   readonly method: string;
-  readonly headers: IncomingHttpHeaders;
+  headers: IncomingHttpHeaders;
   readonly headBytes: number; // as clients write it
   heldBytes = 0; // charged to the connection until the client has the response
   isLast: boolean; // The connection closes after this response.
@@ -62,6 +62,16 @@ export class Exchange {
   /** True once the connection has closed. */
   get hasLeft(): boolean {
     return this.req.socket.destroyed;
+  }
+
+  /** Frees the head once the connection has closed. A call that runs keeps the exchange for seconds (6.17). */
+  release(): void {
+    this.headers = {};
+    this.parameters = {};
+    this.query = '';
+    this.client = copyOf(this.client);
+    this.traceId &&= copyOf(this.traceId);
+    Object.assign(this.req, { headers: {}, rawHeaders: [], url: '' });
   }
 
   /** Charges bytes to the connection, until the response has been sent, or refunds -bytes. */

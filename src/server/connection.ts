@@ -315,6 +315,7 @@ export class Connection implements Holder, Carrier {
     this.#waiting.length = 0;
     // Ends a stream that waits for the response before it (reply.ts). Node would never give it the socket.
     this.#current?.res.emit('socket', this.#socket);
+    this.#current?.release();
     this.#current = undefined;
   }
 }

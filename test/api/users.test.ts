@@ -8,6 +8,7 @@ import { list as listUsers } from '../../src/api/users.ts';
 import type { Pieces } from '../../src/http/reply.ts';
 import type { Context, Services } from '../../src/route.ts';
 import { type Caller, type Page, toPublic, type User, type UserStore } from '../../src/user.ts';
+import { usedBytes } from '../support/garbage.ts';
 import { storedUser } from '../support/users.ts';
 
 type List = (page: Page, caller?: Caller) => Promise<readonly User[]>;
@@ -70,6 +71,20 @@ describe('4.1 a list is complete and read once', () => {
       });
     }
   }
+});
+
+test('6.17 a search by email keeps nothing else of the query', async () => {
+  const emails: string[] = [];
+  const findByEmail = async (email: string) => void emails.push(email);
+  const store = { findByEmail: findByEmail as UserStore['findByEmail'] } as UserStore;
+  const before = usedBytes();
+  for (let i = 0; i < 200; i++) {
+    const query = Buffer.from(`email=${i}@example.com&x=${'x'.repeat(15_000)}`).toString();
+    await listUsers({ query } as Context, { store } as Services);
+  }
+  const grown = (usedBytes() - before) / emails.length;
+  assert.ok(grown < 1024, `${grown} bytes`);
+  assert.equal(emails[7], '7@example.com');
 });
 
 const USERS = usersOf(2000);

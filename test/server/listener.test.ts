@@ -13,6 +13,7 @@ import type { Handler } from '../../src/server/connection.ts';
 import type { LedgerLimits } from '../../src/server/ledger.ts';
 import { type KeyPair, Listener } from '../../src/server/listener.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
+import { usedBytes } from '../support/garbage.ts';
 import { RECORD_CIPHER, Records, trafficSecret } from '../support/records.ts';
 import { until } from '../support/until.ts';
 
@@ -96,6 +97,33 @@ for (const isTls of [false, true]) {
     assert.deepEqual(await promise, [false, true]);
   });
 }
+
+test('6.17 a call that runs keeps no part of the head once its client has left', async () => {
+  const kept: Exchange[] = [];
+  const { server, port } = await listen((exchange) => {
+    const { req, headers } = exchange;
+    exchange.client = String(headers['x-forwarded-for']).slice(0, 15);
+    exchange.traceId = String(headers.traceparent).slice(0, 32);
+    exchange.query = req.url!.slice(1);
+    exchange.parameters = { id: req.url!.slice(2) };
+    kept.push(exchange);
+  });
+  const part = 'x'.repeat(5_000);
+  const head = `GET /${part} HTTP/1.1\r\nX-Forwarded-For: ${part}\r\ntraceparent: ${part}\r\n\r\n`;
+  const leave = async () => {
+    const clients = Array.from({ length: 100 }, () => connectTcp(port, '127.0.0.1'));
+    for (const client of clients) client.write(head);
+    await until(() => server.usage().states.working === clients.length);
+    for (const client of clients) client.resetAndDestroy();
+    await until(() => server.usage().states.working === 0);
+  };
+  await leave();
+  const before = usedBytes();
+  await leave();
+  const grown = (usedBytes() - before) / 100;
+  assert.ok(grown < 8_000, `${grown} bytes`);
+  assert.equal(kept.length, 200);
+});
 
 /** After a CONNECT, node removes its own listeners from the socket. */
 const CONNECT = 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n';
