@@ -122,6 +122,25 @@ describe('close', () => {
     await closed;
   });
 
+  test('9.4 ends an attempt to connect, also if an AbortError is no native error, as in jsdom and node 24.0', async (t) => {
+    const RealController = AbortController;
+    t.after(() => {
+      globalThis.AbortController = RealController;
+    });
+    globalThis.AbortController = class extends RealController {
+      constructor() {
+        super();
+        this.signal.throwIfAborted = () => {
+          this.abort();
+          throw Object.create(Error.prototype);
+        };
+      }
+    };
+    const { close } = await start({ DATABASE_URL: 'postgres://u@127.0.0.1:1/d' });
+    await close();
+    await nextTurn(); // An unhandled rejection fails the test.
+  });
+
   test('9.4 no timer is left, not even one that lets the process end', async () => {
     const timers = new Set<number>();
     const see = (id: number, type: string) => type === 'Timeout' && timers.add(id);

@@ -217,27 +217,30 @@ export class Pool {
     const first = database.hosts.indexOf(this.#firstHost);
     const faults: Error[] = [];
     for (const host of [...database.hosts.slice(first), ...database.hosts.slice(0, first)]) {
-      const session = await this.#options
-        .openSession({
-          ...this.#options,
-          host,
-          connectTimeoutMs: Math.max(CONNECT_TIMEOUT_MS, database.connectTimeoutMs), // 5.7
-          isSecondPass: this.#failures > 0,
-          signal: this.#closing.signal,
-          schema: this.#schema,
-        })
-        .catch((err: Error) => err);
-      // Not `instanceof`: in a context of Jest, node's errors have another class.
-      if (!Error.isError(session)) return this.#adopt(session, host);
+      const opening = this.#options.openSession({
+        ...this.#options,
+        host,
+        connectTimeoutMs: Math.max(CONNECT_TIMEOUT_MS, database.connectTimeoutMs), // 5.7
+        isSecondPass: this.#failures > 0,
+        signal: this.#closing.signal,
+        schema: this.#schema,
+      });
+      // No test of its class says whether a value is an error: contexts of Jest, jsdom and node 24.0 differ.
+      const outcome = await opening.then(
+        (session) => ({ session }),
+        (fault: Error) => ({ fault }),
+      );
+      if ('session' in outcome) return this.#adopt(outcome.session, host);
+      const { fault } = outcome;
       if (this.#closing.signal.aborted) return undefined;
-      if (session instanceof UnusableDatabase) {
-        this.#fault = session; // 7.2: a suite doesn't end with it
+      if (fault instanceof UnusableDatabase) {
+        this.#fault = fault; // 7.2: a suite doesn't end with it
         this.#stop();
-        this.#options.onFatal(session);
+        this.#options.onFatal(fault);
         return undefined;
       }
-      this.#options.debug('cannot connect', { host: nameOf(host), cause: String(session) });
-      faults.push(session);
+      this.#options.debug('cannot connect', { host: nameOf(host), cause: String(fault) });
+      faults.push(fault);
     }
     if (this.#connections.length > 0) return undefined;
     const said = faults.map(({ message }) => message).join('; ');
