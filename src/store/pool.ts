@@ -217,21 +217,19 @@ export class Pool {
     const first = database.hosts.indexOf(this.#firstHost);
     const faults: Error[] = [];
     for (const host of [...database.hosts.slice(first), ...database.hosts.slice(0, first)]) {
-      const opening = this.#options.openSession({
-        ...this.#options,
-        host,
-        connectTimeoutMs: Math.max(CONNECT_TIMEOUT_MS, database.connectTimeoutMs), // 5.7
-        isSecondPass: this.#failures > 0,
-        signal: this.#closing.signal,
-        schema: this.#schema,
-      });
-      // No test of its class says whether a value is an error: contexts of Jest, jsdom and node 24.0 differ.
-      const outcome = await opening.then(
-        (session) => ({ session }),
-        (fault: Error) => ({ fault }),
-      );
-      if ('session' in outcome) return this.#adopt(outcome.session, host);
-      const { fault } = outcome;
+      const session = await this.#options
+        .openSession({
+          ...this.#options,
+          host,
+          connectTimeoutMs: Math.max(CONNECT_TIMEOUT_MS, database.connectTimeoutMs), // 5.7
+          isSecondPass: this.#failures > 0,
+          signal: this.#closing.signal,
+          schema: this.#schema,
+        })
+        .catch((err: Error) => void faults.push(err));
+      // No class tells: in contexts of Jest and jsdom, node's errors have others.
+      if (session !== undefined) return this.#adopt(session, host);
+      const fault = faults.at(-1)!;
       if (this.#closing.signal.aborted) return undefined;
       if (fault instanceof UnusableDatabase) {
         this.#fault = fault; // 7.2: a suite doesn't end with it
@@ -240,7 +238,6 @@ export class Pool {
         return undefined;
       }
       this.#options.debug('cannot connect', { host: nameOf(host), cause: String(fault) });
-      faults.push(fault);
     }
     if (this.#connections.length > 0) return undefined;
     const said = faults.map(({ message }) => message).join('; ');
