@@ -48,10 +48,12 @@ export class Exchange {
 
   /** @throws HttpError for a head that node's parser accepts and we don't; the connection then closes */
   check(): void {
-    const { isLast } = this;
-    this.isLast = true; // 2.10: the start of the next request is unknown (RFC 9112 §6.3).
-    checkMessage(this.req, this.headBytes);
-    this.isLast = isLast;
+    try {
+      checkMessage(this.req, this.headBytes);
+    } catch (err) {
+      this.isLast = true; // 2.10: the start of the next request is unknown (RFC 9112 §6.3).
+      throw err;
+    }
   }
 
   /** The client's IPv4 address, or the /64 of its IPv6 address. */

@@ -31,7 +31,7 @@ function isHost(text: string): boolean {
   return !text.startsWith('[') || isIPv6(text.slice(1, text.indexOf(']')));
 }
 
-/** A copy of a part of a head. V8 keeps the whole text, up to 16 KiB, for a part of it. */
+/** Copies a part of a head. For the part itself, V8 keeps the whole text of up to 16 KiB. */
 export function copyOf(part: string): string {
   return part.split('').join('');
 }

@@ -39,6 +39,6 @@ export function adminHandler(
 }
 
 function firstCauseOf(err: unknown): string {
-  const { message = String(err), cause } = Object(err) as Partial<Error>;
-  return cause === undefined ? message : firstCauseOf(cause);
+  if (!Error.isError(err)) return String(err);
+  return err.cause === undefined ? err.message : firstCauseOf(err.cause);
 }

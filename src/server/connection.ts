@@ -65,7 +65,7 @@ export type Reason = (typeof REASONS)[number];
 
 const PLAIN_HTTP = 'This port takes HTTPS; the request was plain HTTP.';
 // Errors of a handshake that begins with other bytes than TLS. Before 3.5, OpenSSL takes only four methods for HTTP.
-const IS_PLAIN = /^ERR_SSL_(?:HTTP_REQUEST|HTTPS_PROXY_REQUEST|WRONG_VERSION_NUMBER)$/;
+const NOT_TLS = /^ERR_SSL_(?:HTTP_REQUEST|HTTPS_PROXY_REQUEST|WRONG_VERSION_NUMBER)$/;
 
 /** Why a connection ends after the responses to its requests, and what it sends last. */
 interface Ending {
@@ -230,7 +230,7 @@ export class Connection implements Holder, Carrier {
       return;
     }
     const isHandshake = this.#state === 'handshake';
-    const isPlain = isHandshake && IS_PLAIN.test(err.code ?? '');
+    const isPlain = isHandshake && NOT_TLS.test(err.code ?? '');
     const refusal = new HttpError(statusOfParseError(err), isPlain ? PLAIN_HTTP : undefined);
     const reason = refusal.status === 408 ? 'timeout' : 'refused';
     const req = this.#current?.req ?? this.#unread?.deref(); // Those that wait have no body.
