@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { start } from '../../src/start.ts';
+import { checkAuthorization } from '../support/authorization.ts';
 import { basic, send } from '../support/client.ts';
 import { PASSWORD, USER } from '../support/program.ts';
 import { INCOMPLETE, WRONG } from '../vectors/logins.ts';
@@ -43,3 +44,8 @@ for (const [bodies, later] of [
     }
   });
 }
+
+test('only one header with right credentials is accepted', async () => {
+  await using service = await start({ AUTH_PASSWORD: PASSWORD, AUTH_FAILURES_PER_MINUTE: 1 });
+  await checkAuthorization(service.url);
+});
