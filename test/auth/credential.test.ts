@@ -41,58 +41,32 @@ describe('a secret equals itself and no other text', () => {
   });
 });
 
-describe('3.20 every spelling of a pair is right, however it was set', () => {
-  for (const spellings of [
-    ['ådmin:pass:wörd', 'a\u030admin:pass:wo\u0308rd'],
-    ['zo\u00eb:w\u1ed9rd', 'zoe\u0308:wo\u0302\u0323rd', 'zo\u00eb:wo\u0323\u0302rd'],
-    ['a:300 K', 'a:300 \u212a'],
-    ['a:\u03a9', 'a:\u2126'],
-    ['a:\uac01', 'a:\u1100\u1161\u11a8'],
-    // The longest in relation to their NFC, and in two blocks.
-    ...['\u01d5', '\u1f82', 'K', 'e'].flatMap((one) =>
-      [60, 200].map((count) => {
-        const text = one.repeat(count);
-        return [`a:${text}`, `a:${text.normalize('NFD')}`, `a:${text.replaceAll('K', '\u212a')}`];
-      }),
-    ),
-    ['a:bb'],
-    [':password'],
-  ]) {
-    test(spellings[0]!, () => {
-      for (const set of spellings) {
-        const own = credentialOf(set);
-        for (const pair of spellings) {
-          const { user, password } = split(pair);
-          assert.equal(own.matches(user, password), true, pair);
-          assert.equal(own.matchesBasic(base64(pair)), true, pair);
-          assert.equal(own.matches(user, `${password}\u0308`), false, pair);
-          assert.equal(own.matchesBasic(base64(`${pair}\u0308`)), false, pair);
-        }
-      }
-    });
-  }
-});
+// The longest in relation to their NFC, and in two blocks.
+const LONG = ['\u01d5', '\u1f82', 'K', 'e'].flatMap((one) =>
+  [60, 200].flatMap((count) => {
+    const text = one.repeat(count);
+    return [`a:${text}`, `a:${text.normalize('NFD')}`, `a:${text.replaceAll('K', '\u212a')}`];
+  }),
+);
+const PAIRS = [
+  ...['ådmin:pass:wörd', 'a\u030admin:pass:wo\u0308rd', 'admin:pass:wörd', 'ådmin:pass:word'],
+  ...['x:y', ':', 'pass:wörd:ådmin', 'Ada:pass:wörd', 'ådmin:pass', 'ådmin', 'ådmin:pass:wörd\0'],
+  ...['zo\u00eb:w\u1ed9rd', 'zoe\u0308:wo\u0302\u0323rd', 'zo\u00eb:wo\u0323\u0302rd'],
+  ...['a:300 K', 'a:300 \u212a', 'a:\u03a9', 'a:\u2126', 'a:\uac01', 'a:\u1100\u1161\u11a8'],
+  ...['a:p\u00e4ss4', 'a:p\u00e4ss\u2074', 'a:\uff50\u00e4ss4', 'a:P\u00e4ss4'],
+  ...['a:p\u00e4ss4\u00a0', 'a:bb', ':password', ...LONG, ...LONG.map((pair) => `${pair}\u0308`)],
+];
 
-describe('another pair is refused', () => {
-  for (const [set, pair] of [
-    ['ådmin:pass:wörd', 'admin:pass:wörd'],
-    ['ådmin:pass:wörd', 'ådmin:pass:word'],
-    ['ådmin:pass:wörd', 'x:y'],
-    ['ådmin:pass:wörd', ':'],
-    ['ådmin:pass:wörd', 'pass:wörd:ådmin'],
-    ['ådmin:pass:wörd', 'Ada:pass:wörd'],
-    ['ådmin:pass:wörd', 'ådmin:pass'],
-    ['ådmin:pass:wörd', 'ådmin'],
-    ['ådmin:pass:wörd', 'ådmin:pass:wörd\0'],
-    ['a:p\u00e4ss4', 'a:p\u00e4ss\u2074'],
-    ['a:p\u00e4ss4', 'a:\uff50\u00e4ss4'],
-    ['a:p\u00e4ss4', 'a:P\u00e4ss4'],
-    ['a:p\u00e4ss4', 'a:p\u00e4ss4\u00a0'],
-  ] as const) {
-    test(`${JSON.stringify(pair)} for ${set}`, () => {
-      const { user, password } = split(pair);
-      assert.equal(credentialOf(set).matches(user, password), false);
-      assert.equal(credentialOf(set).matchesBasic(base64(pair)), false);
+describe('3.20 every spelling of a pair is right, and no other pair', () => {
+  for (const set of PAIRS.filter((pair) => pair.includes(':'))) {
+    test(set.slice(0, 20), () => {
+      const own = credentialOf(set);
+      for (const pair of PAIRS) {
+        const isRight = pair.normalize() === set.normalize();
+        const { user, password } = split(pair);
+        assert.equal(own.matches(user, password), isRight, pair);
+        assert.equal(own.matchesBasic(base64(pair)), isRight, pair);
+      }
     });
   }
 
