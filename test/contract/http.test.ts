@@ -13,10 +13,14 @@ import { ACCEPTED, CLASSES, REFUSED } from '../vectors/messages.ts';
 
 const CLOSE = 'Connection: close\r\n';
 const CONNECT = 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n';
+// Java's HttpClient sends such an offer with every plain-text request.
+const OFFER =
+  'Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAAAAAAQBAAAAAAUAAEAABgAGAAA\r\nUpgrade: h2c\r\n';
 const get = (path: string, fields = '', version = '1.1') =>
   `GET ${path} HTTP/${version}\r\n${version === '1.1' ? 'Host: x\r\n' : ''}${fields}\r\n`;
-const post = (email: string, version = '1.1') =>
-  request('POST /users', JSON.stringify({ name: 'Ben', email }), { version });
+const post = (email: string, fields = '') =>
+  request('POST /users', JSON.stringify({ name: 'Ben', email }), { fields });
+
 describe('2 every response', { timeout: 300_000 }, () => {
   let program: Program;
   let url: string;
@@ -82,52 +86,9 @@ describe('2 every response', { timeout: 300_000 }, () => {
       assert.deepEqual(outcomes(await exchanged(bytes)), ['200 close']));
   }
 
-  test('2.4 HTTP/1.0 a response without length is not chunked, closes, and nothing after it is processed', async () => {
-    const alive = 'Connection: keep-alive\r\n';
-    for (const [first, status] of [
-      [get('/users', `${alive}TE: chunked\r\n`, '1.0'), 200],
-      [get('/users/1', `${alive}If-None-Match: *\r\n`, '1.0'), 304],
-      [`OPTIONS / HTTP/1.0\r\n${alive}\r\n`, 204],
-    ] as const) {
-      const email = `behind-${status}@example.com`;
-      const [response] = await exchanged(first + post(email, '1.0'));
-      assert.deepEqual(outcomes([response!]), [`${status} close`]);
-      assert.equal(response!.headers.get('transfer-encoding'), null);
-      if (status === 200) assert.ok(JSON.parse(response!.body).length >= 2500);
-      assert.equal((await send(`${program.url}/users?email=${email}`)).body, '[]');
-    }
-  });
-
-  test('2.11 at most 32 requests wait; one more ends the connection and is not processed', async () => {
-    await using lock = await lockWrites(url);
-    await using client = await open(program.url);
-    await client.write(post('first@example.com') + get('/').repeat(33) + post('late@example.com'));
-    for (let i = 0; i < 3; i++) assert.equal((await send(program.url)).status, 200);
-    await lock.release();
-    await client.closed;
-    const responses = outcomes(responsesIn(client.text()));
-    assert.deepEqual(responses, [
-      '201 keep-alive',
-      ...Array(31).fill('200 keep-alive'),
-      '200 close',
-    ]);
-    assert.equal((await send(`${program.url}/users?email=late@example.com`)).body, '[]');
-  });
-
-  test('2.11 a request with a body behind another is not processed, and the response before it says so', async () => {
-    await using lock = await lockWrites(url);
-    await using client = await open(program.url);
-    await client.write(post('before@example.com') + post('behind@example.com'));
-    for (let i = 0; i < 3; i++) assert.equal((await send(program.url)).status, 200);
-    await lock.release();
-    await client.closed;
-    assert.deepEqual(outcomes(responsesIn(client.text())), ['201 close']);
-    assert.equal((await send(`${program.url}/users?email=behind@example.com`)).body, '[]');
-  });
-
   for (const isTls of [false, true]) {
     // Node reports later that it has written a response: over TLS, after the client has it.
-    test(`2.11 a request with a body that follows a response at once is served${isTls ? ', over TLS' : ''}`, {
+    test(`2.11 2.12 a request with a body that follows a response at once is served, with an offer or without${isTls ? ', over TLS' : ''}`, {
       skip: isTls && NO_OPENSSL,
     }, async () => {
       await using own = await start(isTls ? certificate() : {});
@@ -135,7 +96,8 @@ describe('2 every response', { timeout: 300_000 }, () => {
       let served = 0;
       const ask = async () => {
         for (; served < 100; served++) {
-          const response = await client.ask(post(`at-once-${served}@example.com`));
+          const offer = served % 2 ? OFFER : '';
+          const response = await client.ask(post(`at-once-${served}@example.com`, offer));
           assert.deepEqual(outcomes([response]), ['201 keep-alive']);
           // A document is sent in slices.
           const from = client.text().length;
@@ -158,6 +120,20 @@ describe('2 every response', { timeout: 300_000 }, () => {
     }
   });
 
+  // Node's parser hides its errors from an offer to the end of the next head.
+  test('2.12 2.10 malformed input after an offer gets 408, and nothing after it is processed', async () => {
+    const spaced = GET.replace('Host', 'Host ');
+    const inputs = ['FOO / HTTP/1.1\r\n\r\n', '\0', spaced, 'GET / HTTP/3.0\r\n\r\n'];
+    const clients = inputs.map(async (input) => {
+      await using client = await open(program.url);
+      await client.ask(get('/', OFFER));
+      await client.write(input + GET);
+      await client.closed;
+      assert.deepEqual(outcomes(responsesIn(client.text())), ['200 keep-alive', '408 close']);
+    });
+    await Promise.all(clients);
+  });
+
   test('2.9 a client that resets after CONNECT causes no error line', async () => {
     for (let i = 0; i < 5; i++) {
       const { socket, closed } = await open(program.url);
@@ -167,22 +143,4 @@ describe('2 every response', { timeout: 300_000 }, () => {
     assert.equal((await send(program.url)).status, 200);
     assert.ok(!program.log.some(({ message }) => message === 'fault outside a request'));
   });
-});
-
-test('2.10, 2.14 after a last request, input is not a request, not even in the log', async () => {
-  await using program = await start();
-  for (const bytes of [
-    get('/', CLOSE) + CONNECT,
-    `${get('/', CLOSE)}nonsense\r\n\r\n`,
-    get('/users', 'Expect: 100-continue\r\n') + GET,
-  ]) {
-    assert.deepEqual(outcomes(await exchange(program.url, bytes)), ['200 close']);
-  }
-  const { headers } = await send(program.url);
-  const id = headers.get('x-request-id');
-  await program.until(({ log }) => log.some(({ requestId }) => requestId === id));
-  const statuses = program.log.flatMap(({ message, status }) =>
-    message === 'request' ? [status] : [],
-  );
-  assert.deepEqual(statuses, [200, 200, 200, 200]);
 });

@@ -484,7 +484,13 @@ const manyLate = (count: number) => Array<string>(count).fill('late');
 const half = (kind: string) => requests(kind).slice(0, -1);
 const nothing = () => {};
 const fin = (peer: Peer) => peer.sendFin();
-const sendMore = (peer: Peer) => peer.send(requests('now', 'garbage'));
+const send = (input: string) => (peer: Peer) => peer.send(input);
+const sendMore = send(requests('now', 'garbage'));
+const [NOW, UPGRADE] = [requests('now'), requests('upgrade')];
+const UPGRADE_CHUNKS = requests('chunks').replace(
+  'Host',
+  'Connection: upgrade\r\nUpgrade: h2c\r\nHost',
+);
 const fail = (code: string) => (peer: Peer, server: http.Server) =>
   void server.emit('clientError', Object.assign(new Error(), { code }), peer);
 const timeout = fail('ERR_HTTP_REQUEST_TIMEOUT');
@@ -497,6 +503,12 @@ describe('connections', () => {
     ['a client that resets', requests('now'), fail('ECONNRESET'), '200 client'],
     ['a client that resets in a body', half('post'), fail('ECONNRESET'), 'client'],
     ['input after the last request', requests('close', 'now'), nothing, '200! last'],
+    [
+      'input after an Expect without a body',
+      NOW.replace('Host', 'Expect: 100-continue\r\nHost') + NOW,
+      nothing,
+      '200! last',
+    ],
     ['32 requests that wait', requests(...manyLate(33)), nothing, `${'200 '.repeat(33)}kept`],
     ['33 requests that wait', requests(...manyLate(34)), nothing, `${'200 '.repeat(32)}200! last`],
     ['a body behind two responses', requests('now', 'now', 'post'), nothing, '200 200 last'],
@@ -507,6 +519,13 @@ describe('connections', () => {
     ['an upgrade with a body', requests('upgradeBody'), nothing, '200 kept'],
     ['half the body of an upgrade', half('upgradeBody'), fin, '400! refused'],
     ['input after an upgrade', requests('upgrade', 'now'), nothing, '200! last'],
+    ['input after its body', requests('upgradeBody', 'now'), nothing, '200! last'],
+    ['input after the end of its body', half('upgradeBody'), send(`]${NOW}`), '200! last'],
+    ['the end of its body', half('upgradeBody'), send(']'), '200 kept'],
+    ['the end of its head', UPGRADE.slice(0, 60), send(UPGRADE.slice(60)), '200 kept'],
+    ['input after that', UPGRADE.slice(0, -2), send(`\r\n${NOW}`), '200! last'],
+    ['input after its last byte', half('upgrade'), send(`\n${NOW}`), '200! last'],
+    ['an upgrade with chunks', UPGRADE_CHUNKS, nothing, '200! last'],
     ['a tunnel', requests('connect'), nothing, '405! refused'],
     ['a tunnel after a request', requests('late', 'connect'), nothing, '200 405! refused'],
     ['a tunnel after the last request', requests('close', 'connect'), nothing, '200! last'],
