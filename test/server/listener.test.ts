@@ -1,4 +1,4 @@
-// The listener: timeouts of readers that stop, floods of TLS records, and stops. The contract tests cover the rest.
+// The listener: timeouts of readers that stop, and stops. The contract tests cover the rest.
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
@@ -14,7 +14,6 @@ import type { LedgerLimits } from '../../src/server/ledger.ts';
 import { type KeyPair, Listener } from '../../src/server/listener.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { usedBytes } from '../support/garbage.ts';
-import { RECORD_CIPHER, Records, trafficSecret } from '../support/records.ts';
 import { until } from '../support/until.ts';
 
 const INACTIVITY_MS = 1500;
@@ -201,36 +200,6 @@ test(
     assert.deepEqual(ended(), [['client', 1]]);
   },
 );
-
-const FLOODS = {
-  'without data': (records: Records) => records.keyUpdates(20_000),
-  'with an empty line after every 1,000': (records: Records) => {
-    const part = () => [records.keyUpdates(1_000), records.seal(Buffer.from('\r\n'))];
-    return Buffer.concat(Array.from({ length: 20 }, part).flat());
-  },
-};
-
-// Updates of keys cause no event in node (RFC 8446 §4.6.3).
-for (const [what, flood] of Object.entries(FLOODS)) {
-  test(`6.3, 7.3 a flood of TLS records ${what} closes its connection`, WITH_TLS, async () => {
-    const { server, port } = await listen(() => {}, { tls: pem() });
-    const transport = connect(port);
-    const version = { minVersion: 'TLSv1.3', ciphers: RECORD_CIPHER } as const;
-    const client = connectTls({ socket: transport, ...version });
-    const secret = Promise.withResolvers<Buffer>();
-    client.on('keylog', (line: Buffer) => {
-      const found = trafficSecret(line);
-      if (found !== undefined) secret.resolve(found);
-    });
-    await once(client, 'secureConnect');
-    // It has the client's Finished. The records take long to make, and its handshake must not time out meanwhile.
-    await until(() => server.usage().states.idle === 1);
-    const records = flood(new Records(await secret.promise));
-    transport.write(records);
-    await once(transport, 'close');
-    assert.equal(server.usage().closed.records, 1);
-  });
-}
 
 test('6.2 a stop without grace serves all requests of a pipeline', async () => {
   let isStopping = false;
