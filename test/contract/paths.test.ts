@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import { items, request } from '../support/bytes.ts';
-import { basic, exchange, type HttpResponse } from '../support/client.ts';
+import { exchange, type HttpResponse } from '../support/client.ts';
 import { token } from '../support/login.ts';
-import { PASSWORD, type Program, start, USER } from '../support/program.ts';
+import { type Program, start } from '../support/program.ts';
 
 const LARGE = 'x'.repeat(16_385);
 const STALE = 'If-Match: "x"\r\n';
@@ -115,30 +115,6 @@ describe('2 paths', { timeout: 300_000 }, () => {
     assert.deepEqual(items(headers.get('allow')), [...all].sort());
   });
 
-  test('2.6 HEAD has the status and the headers of GET, and no body', async () => {
-    const none = 'If-None-Match: *\r\n';
-    for (const [path, status, fields] of [
-      ['/', 200, ''],
-      ['/notes', 200, bearer],
-      ['/notes', 401, ''],
-      ['/protected', 200, `Authorization: ${basic(USER, PASSWORD)}\r\n`],
-      ['/users', 200, bearer],
-      ['/users?limit=0', 400, bearer],
-      ['/users/1', 304, bearer + none],
-      ['/users/999999', 404, bearer],
-      ['/nowhere', 404, ''],
-      ['/docs', 200, ''],
-    ] as const) {
-      const [get, head] = [
-        await ask(`GET ${path}`, { fields }),
-        await ask(`HEAD ${path}`, { fields }),
-      ];
-      assert.deepEqual([get.status, head.status], [status, status], path);
-      assert.deepEqual(comparable(head), comparable(get));
-      assert.equal(head.body, '');
-    }
-  });
-
   test('2.7 a target is split, then decoded once, and its query never changes the route', async () => {
     const greeting = (await ask('GET /')).body;
     const noUser = (await ask('GET /users/999999', { fields: bearer })).body;
@@ -169,9 +145,3 @@ describe('2 paths', { timeout: 300_000 }, () => {
     }
   });
 });
-
-/** Returns the headers except those that differ between responses and framings. */
-function comparable({ headers }: HttpResponse): Record<string, string> {
-  const others = ['date', 'x-request-id', 'transfer-encoding', 'connection', 'keep-alive'];
-  return Object.fromEntries([...headers].filter(([name]) => !others.includes(name)));
-}

@@ -487,6 +487,7 @@ const fin = (peer: Peer) => peer.sendFin();
 const send = (input: string) => (peer: Peer) => peer.send(input);
 const sendMore = send(requests('now', 'garbage'));
 const [NOW, UPGRADE] = [requests('now'), requests('upgrade')];
+const EARLY = `POST /late HTTP/1.1\r\nHost: a\r\nContent-Length: ${NOW.length}\r\n\r\n`;
 const UPGRADE_CHUNKS = requests('chunks').replace(
   'Host',
   'Connection: upgrade\r\nUpgrade: h2c\r\nHost',
@@ -546,6 +547,8 @@ describe('connections', () => {
     ['a late body', half('post'), timeout, '408! timeout'],
     ['a late body after its response', half('early'), timeout, '405 timeout'],
     ['half a body after its response', half('early'), fin, '405 refused'],
+    ['a request in a body after its response', EARLY + NOW + NOW, nothing, '405 200 kept'],
+    ['the same in two reads', EARLY + NOW.slice(0, 9), send(NOW.slice(9) + NOW), '405 200 kept'],
     ['a body that is too large', requests('tooLarge'), timeout, '413! last'],
     ['a response that fails', requests('broken', 'now'), nothing, '200 failed'],
   ] as const) {
