@@ -76,10 +76,7 @@ describe('3.7 valid tokens', () => {
   }
 });
 
-for (const [fault, all] of Object.entries({
-  ...vectors.refusedTokens(NOW),
-  padding: vectors.paddedTokens(NOW),
-})) {
+for (const [fault, all] of Object.entries(vectors.refusedTokens(NOW))) {
   describe(`3.7 refused tokens: ${fault}`, () => {
     const good = signed(HEADER, CLAIMS);
     for (const [why, token] of Object.entries(all)) {
