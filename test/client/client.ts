@@ -10,7 +10,6 @@ const api = createClient<paths>({ baseUrl });
 
 const greeting = await api.GET('/', { parseAs: 'text' });
 const wrong = await api.POST('/token', { body: { id, pw: 'wrong' } });
-const noNote = await api.GET('/notes');
 const { data: issued } = await api.POST('/token', { body: { id, pw } });
 const headers = { Authorization: `Bearer ${issued?.token}` };
 const note = await api.GET('/notes', { headers });
@@ -19,16 +18,10 @@ const secret = await api.GET('/protected', { headers: basic, parseAs: 'text' });
 
 const body = { name: 'Ada', email: 'ada@example.com' };
 const created = await api.POST('/users', { headers, body });
-const taken = await api.POST('/users', { headers, body });
 const user: User | undefined = created.data;
 const tag = created.response.headers.get('ETag') ?? '';
-for (const name of ['Grace', 'Alan']) {
-  const email = `${name.toLowerCase()}@example.com`;
-  await api.POST('/users', { headers, body: { name, email } });
-}
 
 const path = { id: user?.id ?? 0 };
-const read = await api.GET('/users/{id}', { headers, params: { path } });
 const change = {
   headers,
   params: { path, header: { 'If-Match': tag } },
@@ -38,35 +31,21 @@ const patched = await api.PATCH('/users/{id}', change);
 const stale = await api.PATCH('/users/{id}', change);
 const refusal: string | undefined = stale.error;
 
-const pages: (string[] | undefined)[] = [];
-let link: string | null = '</users?after=0>';
-while (link !== null) {
-  const query: { limit: number; after: number } = {
-    limit: 2,
-    after: Number(/\d+(?=>)/.exec(link)),
-  };
-  const page = await api.GET('/users', { headers, params: { query } });
-  pages.push(page.data?.map(({ name }) => name));
-  link = page.response.headers.get('Link');
-}
-
+await api.POST('/users', { headers, body: { name: 'Bob', email: 'bob@example.com' } });
+const query = { limit: 1, after: 0 };
+const page = await api.GET('/users', { headers, params: { query } });
 const deleted = await api.DELETE('/users/{id}', { headers, params: { path } });
-const gone = await api.GET('/users/{id}', { headers, params: { path } });
 
 console.log(
   JSON.stringify({
     greeting: greeting.data,
     wrong: [wrong.response.status, wrong.error],
-    noNote: [noNote.response.status, noNote.error],
     note: note.data?.title,
     protected: secret.data,
     created: [created.response.status, user?.email, tag],
-    taken: [taken.response.status, taken.error],
-    read: [read.response.status, read.data?.name, read.response.headers.get('ETag')],
     patched: [patched.response.status, patched.data?.name, patched.response.headers.get('ETag')],
     stale: [stale.response.status, refusal],
-    pages,
+    page: [page.data?.[0]?.name, page.response.headers.get('Link')],
     deleted: [deleted.response.status, deleted.data?.name],
-    gone: [gone.response.status, gone.error],
   }),
 );

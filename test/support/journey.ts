@@ -4,15 +4,11 @@
 export const JOURNEY = {
   greeting: 'Hello! This is the Notes and Users API.\n',
   wrong: [401, 'Unauthorized'],
-  noNote: [401, 'Unauthorized'],
   note: 'Welcome',
   protected: 'Welcome, Administrator.\n',
   created: [201, 'ada@example.com', '"1-1"'],
-  taken: [400, 'Another user has this email.'],
-  read: [200, 'Ada', '"1-1"'],
   patched: [200, 'Ada Lovelace', '"1-2"'],
   stale: [412, "The user's current version fails If-Match or If-None-Match."],
-  pages: [['Ada Lovelace', 'Grace'], ['Alan']],
+  page: ['Ada Lovelace', '</users?limit=1&after=1>; rel="next"'],
   deleted: [200, 'Ada Lovelace'],
-  gone: [404, 'No user has this id.'],
 };

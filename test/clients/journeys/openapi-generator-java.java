@@ -1,12 +1,10 @@
 // The journey with the client from openapi-generator for Java's HttpClient. Prints it as JSON.
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
 import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.regex.Pattern;
 import org.openapitools.client.ApiClient;
 import org.openapitools.client.ApiException;
 import org.openapitools.client.ApiResponse;
@@ -20,8 +18,6 @@ import org.openapitools.client.model.UserChange;
 import org.openapitools.client.model.UserFields;
 
 class Journey {
-  private static final Pattern AFTER = Pattern.compile("[?&]after=(\\d+)");
-
   private interface Call {
     Object run() throws ApiException;
   }
@@ -60,7 +56,6 @@ class Journey {
     journey.put("greeting", new ServiceApi(anyone).greet(null));
     journey.put(
         "wrong", refused(() -> access.issueToken(new Credentials().id(user).pw("wrong"), null)));
-    journey.put("noNote", refused(() -> new NotesApi(anyone).readNote(null)));
     String token = access.issueToken(new Credentials().id(user).pw(password), null).getToken();
     ApiClient bearer = client(url, "Bearer " + token);
     journey.put("note", new NotesApi(bearer).readNote(null).getTitle());
@@ -72,12 +67,6 @@ class Journey {
     Long ada = created.getData().getId();
     String tag = header(created, "etag");
     journey.put("created", List.of(created.getStatusCode(), created.getData().getEmail(), tag));
-    journey.put("taken", refused(() -> users.createUser(fields, null)));
-    for (String name : List.of("Grace", "Alan")) {
-      users.createUser(new UserFields().name(name).email(name.toLowerCase() + "@example.com"), null);
-    }
-    ApiResponse<User> read = users.readUserWithHttpInfo(ada, null, null, null);
-    journey.put("read", List.of(read.getStatusCode(), read.getData().getName(), header(read, "etag")));
     UserChange change = new UserChange().name("Ada Lovelace");
     ApiResponse<User> patched = users.patchUserWithHttpInfo(ada, change, tag, null, null);
     journey.put(
@@ -85,19 +74,11 @@ class Journey {
         List.of(patched.getStatusCode(), patched.getData().getName(), header(patched, "etag")));
     journey.put("stale", refused(() -> users.patchUser(ada, change, tag, null, null)));
 
-    List<List<String>> pages = new ArrayList<>();
-    Long after = null;
-    do {
-      ApiResponse<List<User>> page = users.listUsersWithHttpInfo(2, after, null, null);
-      pages.add(page.getData().stream().map(User::getName).toList());
-      var next = AFTER.matcher(header(page, "link"));
-      after = next.find() ? Long.valueOf(next.group(1)) : null;
-    } while (after != null);
-    journey.put("pages", pages);
-
+    users.createUser(new UserFields().name("Bob").email("bob@example.com"), null);
+    ApiResponse<List<User>> page = users.listUsersWithHttpInfo(1, 0L, null, null);
+    journey.put("page", List.of(page.getData().get(0).getName(), header(page, "link")));
     ApiResponse<User> deleted = users.deleteUserWithHttpInfo(ada, null, null, null);
     journey.put("deleted", List.of(deleted.getStatusCode(), deleted.getData().getName()));
-    journey.put("gone", refused(() -> users.readUser(ada, null, null, null)));
     System.out.println(new ObjectMapper().writeValueAsString(journey));
   }
 }

@@ -1,6 +1,5 @@
 # The journey with the Python client from openapi-generator. Prints it as JSON.
 import json
-import re
 import sys
 
 import openapi_client as api
@@ -24,46 +23,30 @@ def refused(call, *args, **kwargs):
 
 
 wrong = refused(access.issue_token, api.Credentials(id=user, pw="wrong"))
-no_note = refused(notes.read_note)
 configuration.access_token = access.issue_token(api.Credentials(id=user, pw=password)).token
 
 fields = api.UserFields(name="Ada", email="ada@example.com")
 created = users.create_user_with_http_info(fields)
 ada, tag = created.data.id, created.headers["ETag"]
-taken = refused(users.create_user, fields)
-for name in ["Grace", "Alan"]:
-    users.create_user(api.UserFields(name=name, email=f"{name.lower()}@example.com"))
-read = users.read_user_with_http_info(ada)
 change = api.UserChange(name="Ada Lovelace")
 patched = users.patch_user_with_http_info(ada, change, if_match=tag)
 stale = refused(users.patch_user, ada, change, if_match=tag)
 
-pages, after = [], None
-while True:
-    page = users.list_users_with_http_info(limit=2, after=after)
-    pages.append([one.name for one in page.data])
-    following = re.search(r"[?&]after=(\d+)", page.headers.get("Link", ""))
-    if following is None:
-        break
-    after = int(following[1])
-
+users.create_user(api.UserFields(name="Bob", email="bob@example.com"))
+page = users.list_users_with_http_info(limit=1, after=0)
 deleted = users.delete_user_with_http_info(ada)
 print(
     json.dumps(
         {
             "greeting": service.greet(),
             "wrong": wrong,
-            "noNote": no_note,
             "note": notes.read_note().title,
             "protected": access.greet_caller(),
             "created": [created.status_code, created.data.email, tag],
-            "taken": taken,
-            "read": [read.status_code, read.data.name, read.headers["ETag"]],
             "patched": [patched.status_code, patched.data.name, patched.headers["ETag"]],
             "stale": stale,
-            "pages": pages,
+            "page": [page.data[0].name, page.headers["Link"]],
             "deleted": [deleted.status_code, deleted.data.name],
-            "gone": refused(users.read_user, ada),
         }
     )
 )
