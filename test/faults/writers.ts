@@ -19,10 +19,6 @@ export class Writers {
   readonly surprises: string[] = [];
   /** Connections that failed. */
   broken = 0;
-  /** Requests that lost a used connection before the response. */
-  readonly cutOff: string[] = [];
-  /** Users whose request lost a new connection or got none. The service can't have done it. */
-  readonly untaken: Entry[] = [];
   slowestMs = 0;
   /** Resolves when every writer has ended, by itself or because its connection failed. */
   readonly ended: Promise<unknown>;
@@ -107,7 +103,7 @@ export class Writers {
   async #create(agent: Agent, name: string): Promise<Entry | undefined> {
     const email = `${name}@example.com`;
     const entry = this.#ledger.asked(email, name);
-    const response = await this.#send(agent, entry, 'POST', { name, email });
+    const response = await this.#send(agent, '/users', 'POST', { name, email });
     if (response === undefined) return undefined;
     this.#ledger.created(entry, JSON.parse(response.body).id);
     return entry;
@@ -116,21 +112,19 @@ export class Writers {
   /** True if the user can be used again. */
   async #change(agent: Agent, entry: Entry, name: string): Promise<boolean> {
     entry.unknownName = name;
-    const response = await this.#send(agent, entry, 'PATCH', { name });
+    const response = await this.#send(agent, `/users/${entry.id}`, 'PATCH', { name });
     if (response !== undefined) this.#ledger.changed(entry, name);
     return response !== undefined;
   }
 
   async #remove(agent: Agent, entry: Entry): Promise<void> {
     entry.removal = 'unknown';
-    const response = await this.#send(agent, entry, 'DELETE');
+    const response = await this.#send(agent, `/users/${entry.id}`, 'DELETE');
     if (response !== undefined) this.#ledger.removed(entry);
   }
 
   /** The response if it acknowledges the write. @throws if the connection fails */
-  async #send(agent: Agent, entry: Entry, method: 'POST' | 'PATCH' | 'DELETE', body?: object) {
-    const isNew = method === 'POST';
-    const path = isNew ? '/users' : `/users/${entry.id}`;
+  async #send(agent: Agent, path: string, method: string, body?: object) {
     const asked = request(this.#url + path, { agent, method }, body);
     this.#inFlight.add(asked);
     try {
@@ -138,14 +132,9 @@ export class Writers {
       const { status } = response;
       this.#counts.set(status, this.count(status) + 1);
       this.slowestMs = Math.max(this.slowestMs, response.ms);
-      if (status === (isNew ? 201 : 200)) return response;
+      if (status === (method === 'POST' ? 201 : 200)) return response;
       if (status !== 500) this.surprises.push(`${method} ${path}: ${status} ${response.body}`);
       return undefined;
-    } catch (err) {
-      const { message, isReused } = err as Error & { isReused: boolean };
-      if (isReused) this.cutOff.push(`${method} ${path}: ${message}`);
-      else this.untaken.push(entry);
-      throw err;
     } finally {
       this.#inFlight.delete(asked);
       queueMicrotask(() => this.#wake());
@@ -158,20 +147,15 @@ export class Writers {
   }
 }
 
-/** Sends a body as JSON. @throws the error of the connection, with `isReused` if that had begun a response */
+/** Sends a body as JSON. @throws the error of the connection */
 export async function request(url: string, options: RequestOptions, body?: object) {
   const began = performance.now();
   const headers = { ...options.headers, ...(body && { 'Content-Type': 'application/json' }) };
   const req = httpRequest(url, { ...options, headers }).on('error', () => {});
   req.end(body && JSON.stringify(body));
-  let response: IncomingMessage | undefined;
-  try {
-    [response] = (await once(req, 'response')) as [IncomingMessage];
-    let text = '';
-    for await (const part of response.setEncoding('utf8')) text += part;
-    const { statusCode: status = 0, headers } = response;
-    return { status, headers, body: text, ms: performance.now() - began };
-  } catch (err) {
-    throw Object.assign(err as Error, { isReused: req.reusedSocket || response !== undefined });
-  }
+  const [response] = (await once(req, 'response')) as [IncomingMessage];
+  let text = '';
+  for await (const part of response.setEncoding('utf8')) text += part;
+  const { statusCode: status = 0, headers: received } = response;
+  return { status, headers: received, body: text, ms: performance.now() - began };
 }
