@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { condition } from '../../src/api/preconditions.ts';
 import { list as listUsers } from '../../src/api/users.ts';
 import type { Pieces } from '../../src/http/reply.ts';
 import type { Context, Services } from '../../src/route.ts';
@@ -119,6 +120,9 @@ test('5.11 each read of a list names its client', async () => {
   await piecesOf(list, '', '192.0.2.1');
   assert.deepEqual([...networks], ['192.0.2.1']);
 });
+
+test('4.8 a request without conditions has the one that needs no second statement', () =>
+  assert.equal(condition({ 'if-match': '*' }), condition({})));
 
 // See the comment in makePiece().
 test('no text of a list is a rope', async () => {

@@ -212,7 +212,8 @@ export const TAG_LISTS = {
     'the tag weak and strong': (tag) => `W/"${tag}", "${tag}"`,
     'a comma in another tag': (tag) => `"x,y", "${tag}"`,
     'a backslash, which escapes nothing': (tag) => `"\\", "${tag}"`,
-    'characters beyond ASCII': (tag) => `"é", "${tag}"`,
+    'the ends of its characters': (tag) => `"!#~\x80\xff", "${tag}"`,
+    'another version before it': (tag) => `"${tag}999", "${tag}"`,
     'an asterisk after the tag': (tag) => `"${tag}", *`,
     'a malformed tag after the tag': (tag) => `"${tag}", x`,
   },
@@ -222,7 +223,7 @@ export const TAG_LISTS = {
   },
   version: {
     'the tag of the next representation': (tag) => `"${next(tag)}"`,
-    'a list with the tag of the next representation': (tag) => `"x", "${next(tag)}"`,
+    'a list with a representation of two digits': (tag) => `"x", "1${tag}"`,
     'the version alone': (tag) => `"${tag.replace(/^.*-/, '')}"`,
   },
   neither: {
