@@ -270,38 +270,24 @@ test('6.17 a body that follows its response is dropped, also while the client do
 });
 
 describe('4.14 a response that ends early', () => {
-  /** Sends 'one', waits, and sends 'two'. */
-  async function wait() {
-    const page = Promise.withResolvers<void>();
-    const body = pieces('one', () => page.promise, 'two');
-    return { page, ...(await respond(request(), { ...PIECES, body })) };
+  const broken = new Error('no page');
+  for (const [why, hasLeft, fault, ...ends] of [
+    ['a piece that fails closes the connection, and is its fault', false, broken, 'failed', 'done'],
+    ['7.3: not if the client has left', true, broken, 'done'],
+    ['4.1: it ends once the client has left', true, undefined, 'done'],
+  ] as const) {
+    test(`4.14 ${why}`, async () => {
+      const page = Promise.withResolvers<void>();
+      const body = pieces('one', () => page.promise, 'two');
+      const { exchange, calls, peer, settle } = await respond(request(), { ...PIECES, body });
+      assert.ok(!exchange.hasLeft);
+      if (hasLeft) peer.destroy();
+      if (fault) page.reject(fault);
+      else page.resolve();
+      await settle();
+      assert.deepEqual(calls, ['sending', '+3', '-3', 'sending', ...ends]);
+      assert.equal(exchange.fault, hasLeft ? undefined : fault);
+      assert.ok(exchange.hasLeft && peer.output.endsWith('3\r\none\r\n'));
+    });
   }
-
-  test('4.14 a piece that fails closes the connection at once, with its fault', async () => {
-    const { exchange, calls, peer, page, settle } = await wait();
-    page.reject(new Error('no page'));
-    await settle();
-    assert.deepEqual(calls, ['sending', '+3', '-3', 'sending', 'failed', 'done']);
-    assert.match(String(exchange.fault), /no page/);
-    assert.ok(peer.output.endsWith('3\r\none\r\n'));
-  });
-
-  test('4.14, 7.3 it has no fault if the client has left, and does not count as failed', async () => {
-    const { exchange, calls, peer, page, settle } = await wait();
-    assert.ok(!exchange.hasLeft);
-    peer.destroy();
-    page.reject(new Error('no page'));
-    await settle();
-    assert.deepEqual(calls, ['sending', '+3', '-3', 'sending', 'done']);
-    assert.equal(exchange.fault, undefined);
-    assert.ok(exchange.hasLeft);
-  });
-
-  test('4.1 it ends once the client has left', async () => {
-    const { calls, peer, page, settle } = await wait();
-    peer.destroy();
-    page.resolve();
-    await settle();
-    assert.deepEqual(calls, ['sending', '+3', '-3', 'sending', 'done']);
-  });
 });
