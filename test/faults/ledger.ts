@@ -22,7 +22,7 @@ export interface Entry {
 }
 
 /** Violations, one sentence each. */
-export interface Findings {
+interface Findings {
   readonly lost: readonly string[];
   readonly duplicated: readonly string[];
 }
@@ -63,14 +63,14 @@ export class Ledger {
     this.acknowledged++;
   }
 
-  /** Compares all entries, or those of some emails, with the rows of the database. */
-  check(rows: readonly Row[], entries: Iterable<Entry> = this.entries.values()): Findings {
+  /** Compares all entries with the rows of the database. */
+  check(rows: readonly Row[]): Findings {
     const lost: string[] = [];
     const duplicated: string[] = [];
     const byEmail = new Map(rows.map((row) => [row.email, row]));
     if (byEmail.size < rows.length) duplicated.push('an email is there twice');
     const owners = new Map<number, string>();
-    for (const entry of entries) {
+    for (const entry of this.entries.values()) {
       const { id, email, removal } = entry;
       if (id !== undefined) {
         const owner = owners.get(id);

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import postgres from 'postgres';
-import { Daemon, freePort, OWNER, processesIn, signalAll } from '../support/daemon.ts';
+import { Daemon, freePort, OWNER, signalAll } from '../support/daemon.ts';
 import { query } from '../support/server.ts';
 import {
   COMMANDS,
@@ -33,17 +33,11 @@ const POLL_MS = 100;
 /** Maximum time for a cluster to recover, including a full copy of one member. */
 const WHOLE_TIMEOUT_MS = 180_000;
 
-/** The shortest times that Patroni accepts, in seconds. The page has Patroni's defaults. */
-const SHORT_TIMES = { ttl: 20, loop_wait: 1, retry_timeout: 9 };
-
-/** The setting, and the state of the two standbys from Patroni and pg_stat_replication. */
-const MODES = {
-  synchronous: { mode: true, roles: 'replica,sync_standby', states: 'async,sync' },
-  quorum: { mode: 'quorum', roles: 'quorum_standby,quorum_standby', states: 'quorum,quorum' },
-  asynchronous: { mode: false, roles: 'replica,replica', states: 'async,async' },
-} as const;
-/** Settings of Patroni that decide whether a failover loses writes. */
-export type Replication = keyof typeof MODES;
+/** The shortest times that Patroni accepts, in seconds, for its defaults on the page. HA=full leaves them. */
+const SHORT_TIMES = {
+  ...{ 'ttl: 30': 'ttl: 20', 'loop_wait: 10': 'loop_wait: 1' },
+  'retry_timeout: 10': 'retry_timeout: 9',
+};
 
 /** A member as GET /cluster of any Patroni describes it. */
 interface Described {
@@ -125,10 +119,6 @@ export class Member {
     return signalAll(join(this.folder, 'data'), 'SIGKILL');
   }
 
-  get postgresProcesses(): number {
-    return processesIn(join(this.folder, 'data')).length;
-  }
-
   /** Stops Patroni and Postgres with SIGSTOP. The kernel still accepts connections for them. */
   freeze(): number {
     return signalAll(this.folder, 'SIGSTOP');
@@ -159,14 +149,12 @@ export class Member {
 /** Three members and HAProxy. */
 export class Cluster {
   readonly members: readonly Member[];
-  readonly replication: Replication;
   /** Port of HAProxy, which sends connections to the member whose GET /primary returns 200. */
   readonly balancerPort: number;
   readonly #endNow: () => void;
 
-  private constructor(folder: string, replication: Replication, ports: readonly number[]) {
+  private constructor(folder: string, ports: readonly number[]) {
     const [balancerPort, ...others] = ports;
-    this.replication = replication;
     this.balancerPort = balancerPort!;
     this.members = NAMES.map((name, i) => {
       const own = others.slice(i * PORTS.length, (i + 1) * PORTS.length);
@@ -180,11 +168,11 @@ export class Cluster {
   }
 
   /** Starts everything. Resolves once both standbys stream from the leader. */
-  static async start(replication: Replication): Promise<Cluster> {
+  static async start(): Promise<Cluster> {
     const folder = mkdtempSync(join(tmpdir(), 'notes-users-ha-cluster-'));
     const ports = new Set<number>();
     while (ports.size < 1 + NAMES.length * PORTS.length) ports.add(await freePort());
-    const cluster = new Cluster(folder, replication, [...ports]);
+    const cluster = new Cluster(folder, [...ports]);
     try {
       const folders = [folder, ...['etcd', 'haproxy', ...NAMES].map((name) => join(folder, name))];
       for (const path of folders) {
@@ -225,26 +213,25 @@ export class Cluster {
     });
   }
 
-  /** Resolves with the leader once both standbys stream from it in the mode of `replication`. */
+  /** Resolves with the leader once both standbys stream from it, and commits wait for one of them. */
   async whole(): Promise<Member> {
-    const { roles, states } = MODES[this.replication];
     return this.#until('a leader with two standbys', async () => {
       const leader = await this.leader();
       const others = (await this.#described()).filter(({ role }) => role !== 'leader');
       const found = others.map(({ role }) => role).sort();
-      if (leader === undefined || found.join() !== roles) return undefined;
+      if (leader === undefined || found.join() !== 'replica,sync_standby') return undefined;
       const rows = await leader.query<{ states: string }>(
         `select string_agg(sync_state, ',' order by sync_state) as states
          from pg_stat_replication where state = 'streaming' and not pg_is_in_recovery()`,
       );
-      return rows?.[0]?.states === states ? leader : undefined;
+      return rows?.[0]?.states === 'async,sync' ? leader : undefined;
     });
   }
 
   /** Returns a standby that commits wait for. */
   async synchronousStandby(leader: Member): Promise<Member> {
     const rows = await leader.query<{ name: string }>(
-      `select application_name as name from pg_stat_replication where sync_state in ('sync', 'quorum')`,
+      `select application_name as name from pg_stat_replication where sync_state = 'sync'`,
     );
     const standby = this.members.find(({ name }) => name === rows?.[0]?.name);
     if (standby === undefined) throw new Error('no synchronous standby');
@@ -320,28 +307,13 @@ export class Cluster {
       'unix_socket_directories: /var/run/postgresql': `unix_socket_directories: ''`,
       SUPERUSER_PASSWORD: PASSWORD,
       REPLICATION_PASSWORD: PASSWORD,
-      // Each load has its own role and database.
+      // Each test has its own role and database.
       'host notes +notes 10.0.0.0/16': 'host all all 127.0.0.1/32',
       '10.0.0.0/24': '127.0.0.1/32',
       // Patroni's watchdog would reset the test machine.
       'mode: required': 'mode: off',
     });
-    writeFileSync(member.configuration, this.#withReplication(file));
-  }
-
-  /** Sets this cluster's replication in Patroni's file, and short times unless HA=full. */
-  #withReplication(file: string): string {
-    const changed = {
-      synchronous_mode: MODES[this.replication].mode,
-      ...(IS_FULL ? {} : SHORT_TIMES),
-    };
-    let text = file;
-    for (const [name, value] of Object.entries(changed)) {
-      const line = new RegExp(`^( +${name}): .*$`, 'm');
-      assert.match(text, line);
-      text = text.replace(line, `$1: ${value}`);
-    }
-    return text;
+    writeFileSync(member.configuration, IS_FULL ? file : replaced(file, SHORT_TIMES));
   }
 
   /** Starts HAProxy with the page's configuration and this cluster's ports. */

@@ -33,7 +33,7 @@ test('4.13 5.1 5.5 every history of calls is linearizable', { skip: SKIP }, asyn
   );
   if (fault !== undefined) return t.skip(`Porcupine can't be built: ${fault}`);
   await using stack = new AsyncDisposableStack();
-  const cluster = stack.use(await Cluster.start('synchronous'));
+  const cluster = stack.use(await Cluster.start());
   const database = await cluster.createDatabase(await cluster.whole());
   const proxy = stack.use(await TcpProxy.listen(cluster.balancerPort));
   const direct = cluster.settings('three hosts', database);
@@ -61,6 +61,22 @@ test('4.13 5.1 5.5 every history of calls is linearizable', { skip: SKIP }, asyn
       const leader = await cluster.whole();
       assert.ok(leader.killPostgres() > 1);
       await cluster.newLeader(leader);
+    },
+    // Before its lock expires, as a supervisor does.
+    async 'kill -9 of Patroni, started again'() {
+      const leader = await cluster.whole();
+      await leader.killPatroni();
+      leader.startPatroni();
+    },
+    async 'primary frozen, then thawed'() {
+      const leader = await cluster.whole();
+      assert.ok(leader.freeze() > 2);
+      await cluster.newLeader(leader).finally(() => leader.thaw());
+    },
+    async 'synchronous standby frozen'() {
+      const standby = await cluster.synchronousStandby(await cluster.whole());
+      assert.ok(standby.freeze() > 2);
+      await history.progress(CALLS_BETWEEN_FAULTS).finally(() => standby.thaw());
     },
     async 'a cut network'() {
       assert.ok(proxy.cut('rst') > 0);

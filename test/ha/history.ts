@@ -153,6 +153,7 @@ export class History {
     const options = { method, headers, agent: this.#agent, signal };
     const response = await request(this.#url + path, options, body).catch(() => undefined);
     if (response !== undefined && response.status < 500) {
+      assert.ok([200, 201, 400, 404, 412].includes(response.status), response.body);
       return { status: response.status, etag: response.headers.etag, body: response.body };
     }
     this.unknown++;

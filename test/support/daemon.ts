@@ -66,7 +66,7 @@ export async function accepts(url: string): Promise<boolean> {
 }
 
 /** Returns the processes whose working folder is this one or below it. */
-export function processesIn(folder: string): number[] {
+function processesIn(folder: string): number[] {
   return readdirSync('/proc')
     .filter((name) => /^[0-9]+$/.test(name))
     .map(Number)
