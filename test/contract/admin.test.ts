@@ -46,17 +46,9 @@ describe('7 the admin listener', { timeout: 300_000 }, () => {
     });
   }
 
-  test('7.1, 7.2 and 7.3 input that is not a request returns 400 and closes the connection', async () => {
-    await using client = await open(program.adminUrl);
-    await client.write('no request\r\n\r\n');
-    await client.closed;
-    const responses = responsesIn(client.text());
-    assert.deepEqual(outcomes(responses), ['400 close']);
-    assert.equal(responses[0]?.body, 'Bad Request');
-  });
-
   test('7.1, 7.2 and 7.3 the admin listener checks versions, hosts and codings as the API does', async () => {
     for (const [bytes, status] of [
+      ['no request\r\n\r\n', 400],
       ['GET /live HTTP/2.0\r\nHost: x\r\n\r\n', 505],
       ['GET /live HTTP/1.1\r\n\r\n', 400],
       ['GET /live HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n', 400],
@@ -66,7 +58,9 @@ describe('7 the admin listener', { timeout: 300_000 }, () => {
       await using client = await open(program.adminUrl);
       await client.write(bytes);
       await client.closed;
-      assert.deepEqual(outcomes(responsesIn(client.text())), [`${status} close`], bytes);
+      const responses = responsesIn(client.text());
+      assert.deepEqual(outcomes(responses), [`${status} close`], bytes);
+      assert.match(responses[0]!.body, /^\w/);
     }
   });
 

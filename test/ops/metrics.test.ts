@@ -29,28 +29,18 @@ const pageOf = (metrics: Metrics) => new Page(metrics.exposition(API, 0));
 const value = ({ values }: Page, name: string) => values.get(name)!;
 
 test('a family has its help, its type and a line per sample, with escaped labels', () => {
-  for (const [samples, lines] of [
-    [
-      [
-        ['', { b: 'x', c: 'y' }, 1.5],
-        ['_sum', {}, 1e21],
-      ],
-      ['a{b="x",c="y"} 1.5', 'a_sum 1e+21'],
-    ],
-    [
-      [
-        ['', { b: '', c: 'd' }, 1],
-        ['', { b: '' }, 1],
-      ],
-      ['a{c="d"} 1', 'a 1'],
-    ],
-    [[['', { b: '"x\\n"\ny' }, 1]], ['a{b="\\"x\\\\n\\"\\ny"} 1']],
-    [[['', { b: "é}{,= '" }, 1]], [`a{b="é}{,= '"} 1`]],
-    [0, ['a 0']],
-  ] as [Parameters<typeof family>[3], string[]][]) {
-    const head = ['# HELP a Some.', '# TYPE a gauge'];
-    assert.deepEqual(family('a', 'gauge', 'Some.', samples), [...head, ...lines, ''].join('\n'));
-  }
+  const rows = [
+    ['', { b: 'x', c: 'y' }, 1.5, 'a{b="x",c="y"} 1.5'],
+    ['_sum', {}, 1e21, 'a_sum 1e+21'],
+    ['', { b: '', c: 'd' }, 1, 'a{c="d"} 1'],
+    ['', { b: '"x\\n"\ny' }, 1, 'a{b="\\"x\\\\n\\"\\ny"} 1'],
+    ['', { b: "é}{,= '" }, 1, `a{b="é}{,= '"} 1`],
+  ] as const;
+  const samples = rows.map(([suffix, labels, number]) => [suffix, labels, number] as const);
+  const all = family('a', 'gauge', 'Some.', samples);
+  const lines = ['# HELP a Some.', '# TYPE a gauge', ...rows.map(([, , , line]) => line), ''];
+  assert.deepEqual(all.split('\n'), lines);
+  assert.match(family('a', 'gauge', 'Some.', 0), /\na 0\n$/);
   assert.equal(family('a', 'gauge', 'Some.', undefined), '');
 });
 
