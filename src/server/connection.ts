@@ -5,7 +5,7 @@
 // responses to what it has received and perhaps a refusal, then closes its side and waits for the client's.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { setImmediate } from '../clock.ts';
+import { nextTurn, setImmediate } from '../clock.ts';
 import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { type Carrier, Exchange } from '../http/exchange.ts';
@@ -269,6 +269,13 @@ export class Connection implements Holder, Carrier {
     if (this.#ending !== undefined) return;
     const refusal = new HttpError(405, undefined, ['Allow', this.#context.handler.allow]); // 2.12
     this.#end({ reason: 'refused', refusal });
+  }
+
+  /** No request has come in time. After a stall, input that has already arrived is read first (6.14). */
+  async expire(): Promise<void> {
+    const { bytesRead } = this.#socket;
+    await nextTurn();
+    if (this.#state === 'idle' && this.#socket.bytesRead === bytesRead) this.close('idle');
   }
 
   /** What TLS records have brought beyond their data. */

@@ -68,7 +68,7 @@ export class Listener {
       .prependListener('secureConnection', (socket: Socket) => this.#secure(socket))
       .on('checkContinue', receive)
       .on('checkExpectation', receive)
-      .on('timeout', (socket: OwnedSocket) => of(socket)?.close('idle'))
+      .on('timeout', (socket: OwnedSocket) => of(socket)?.expire())
       .on('connect', (_req, socket: OwnedSocket) => of(socket)?.refuseTunnel())
       .on('clientError', (err: ParseError, socket: OwnedSocket) => {
         // Before the end of a handshake, only the TCP socket is ours.

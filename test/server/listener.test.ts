@@ -47,13 +47,18 @@ const connectTls = (options: ConnectionOptions) =>
 async function listen(
   handle: Handler['handle'],
   {
-    inactivityMs = 60_000,
+    inactivityMs: unreadTimeoutMs = 60_000,
+    idleTimeoutMs = 65_000,
     limits = LIMITS,
     tls,
-  }: { inactivityMs?: number; limits?: LedgerLimits; tls?: KeyPair | undefined } = {},
+  }: {
+    inactivityMs?: number;
+    idleTimeoutMs?: number;
+    limits?: LedgerLimits;
+    tls?: KeyPair | undefined;
+  } = {},
 ) {
-  const timeouts = { idleTimeoutMs: 65_000, unreadTimeoutMs: inactivityMs };
-  const options = { limits, ...timeouts, tls };
+  const options = { limits, idleTimeoutMs, unreadTimeoutMs, tls };
   const server = track(new Listener({ handle, refusal: () => '', allow: '' }, options));
   return { server, port: await server.listen(0, '127.0.0.1') };
 }
@@ -200,6 +205,25 @@ test(
     assert.deepEqual(ended(), [['client', 1]]);
   },
 );
+
+for (const isTls of [false, true]) {
+  const skip = isTls && NO_OPENSSL;
+  test(`6.14 a request that arrives in time is processed after a stall${isTls ? ' (TLS)' : ''}`, {
+    skip,
+  }, async () => {
+    const tls = isTls ? pem() : undefined;
+    const { port } = await listen((exchange) => response(exchange), { idleTimeoutMs: 1_000, tls });
+    const client = isTls ? connectTls({ port }) : connect(port);
+    client.write(GET);
+    await once(client, 'data');
+    client.write(GET);
+    // Node closes idle connections a second later than announced.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_100);
+    const [text] = await Promise.race([once(client, 'data'), once(client, 'close')]);
+    assert.match(String(text), /^HTTP\/1\.1 200 /);
+    await once(client, 'close'); // The next request doesn't come.
+  });
+}
 
 test('6.2 a stop without grace serves all requests of a pipeline', async () => {
   let isStopping = false;
