@@ -216,7 +216,8 @@ export class Pool {
     const { database } = this.#options;
     const first = database.hosts.indexOf(this.#firstHost);
     const faults: Error[] = [];
-    for (const host of [...database.hosts.slice(first), ...database.hosts.slice(0, first)]) {
+    const hosts = [...database.hosts.slice(first), ...database.hosts.slice(0, first)];
+    for (const host of hosts) {
       const session = await this.#options
         .openSession({
           ...this.#options,
@@ -240,8 +241,12 @@ export class Pool {
       this.#options.debug('cannot connect', { host: nameOf(host), cause: String(fault) });
     }
     if (this.#connections.length > 0) return undefined;
-    const said = faults.map(({ message }) => message).join('; ');
-    const [fault] = faults.length === 1 ? faults : [new StoreUnavailable(said)];
+    // Several faults need their hosts, which only some of them name.
+    const said = faults.map(({ message }, i) => {
+      const name = nameOf(hosts[i]!);
+      return message.includes(name) ? message : `${name}: ${message}`;
+    });
+    const [fault] = faults.length === 1 ? faults : [new StoreUnavailable(said.join('; '))];
     if (this.#fault === undefined) this.#options.onUnavailable(fault); // 6.1
     this.#fault = fault;
     return undefined;

@@ -4,6 +4,7 @@ import { X509Certificate } from 'node:crypto';
 import { chmodSync, chownSync, copyFileSync, existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { TcpProxy } from '../faults/proxy.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
@@ -130,6 +131,17 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       assert.equal((await send(`${program.url}/users`)).status, status);
     });
   }
+
+  test('6.1 several hosts: the log has the fault of each, with its host', async () => {
+    await using closing = await TcpProxy.listen(0);
+    await using refusing = await TcpProxy.listen(0);
+    refusing.refuse();
+    const hosts = [closing, refusing].map(({ port }) => `127.0.0.1:${port}`);
+    await using program = await start({ DATABASE_URL: `postgres://${hosts}/none` });
+    const { cause } = await program.logged('store unavailable');
+    const said = new RegExp(`^${hosts[0]}: .+; connect ECONNREFUSED ${hosts[1]}$`);
+    assert.match(String(cause), said);
+  });
 
   test('1 DATABASE_URL: libpq environment variables such as PGPASSWORD are ignored', async () => {
     const url = new URL(await createDatabase());
