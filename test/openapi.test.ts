@@ -83,6 +83,21 @@ describe('the document', () => {
     }
   });
 
+  test('4.2 4.9 its parameters have the limits of the contract', () => {
+    const { UserId, Limit, After, Email } = DOCUMENT.components!.parameters!;
+    const maximum = 2 ** 53 - 1;
+    const schemas = [UserId, Limit, After].map((parameter) => {
+      const { description: _, ...schema } = resolve(parameter!.schema!);
+      return schema as unknown;
+    });
+    assert.deepEqual(schemas, [
+      { type: 'integer', format: 'int64', minimum: 1, maximum },
+      { type: 'integer', minimum: 1, maximum: 1000 },
+      { type: 'integer', format: 'int64', minimum: 0, maximum },
+    ]);
+    assert.match(String(Email?.schema?.$ref), /\/schemas\/Email$/);
+  });
+
   test('it has the version of the package', () => {
     const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
     assert.equal(DOCUMENT.info!.version, version);

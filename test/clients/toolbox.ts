@@ -10,9 +10,6 @@ import { promisify } from 'node:util';
 import { find } from '../support/daemon.ts';
 import { fill, isFilled, whyNoGo } from '../support/tools.ts';
 
-/** CLIENTS=full tests more and takes some minutes longer. */
-export const IS_FULL = process.env.CLIENTS === 'full';
-
 const CACHE = process.env.CLIENTS_CACHE ?? join(tmpdir(), `notes-users-clients-${userInfo().uid}`);
 const TOOLS = join(import.meta.dirname, 'tools');
 const TIMEOUT_MS = 1_500_000;
@@ -53,7 +50,6 @@ export const CLASS_PATH = join(FOLDERS.jars, 'libraries', '*');
 export const OAPI_CODEGEN = join(FOLDERS.go, 'oapi-codegen');
 export const PYTHON = join(FOLDERS.venv, 'bin/python');
 export const OPENAPI_PYTHON_CLIENT = join(FOLDERS.venv, 'bin/openapi-python-client');
-export const SCHEMATHESIS = join(FOLDERS.venv, 'bin/schemathesis');
 
 const { NODE_TEST_CONTEXT: _, GOFLAGS = '', ...inherited } = process.env;
 
@@ -117,7 +113,7 @@ const generator: Tool = {
 };
 
 const python: Tool = {
-  name: 'openapi-python-client and schemathesis',
+  name: 'openapi-python-client',
   folder: FOLDERS.venv,
   absent: ABSENT.python,
   async download() {
