@@ -77,8 +77,6 @@ function every(socket: Socket, ms: number, act: () => void): void {
 const chunked = (path: string) =>
   get(path, `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`, 'POST');
 const ONE_BYTE_CHUNKS = fill(60_000, '1\r\nx\r\n');
-/** A later version may append a text; the log has the trace's id only. */
-const TRACEPARENT = `01-${fill(32, '1')}-${fill(16, '1')}-01-`;
 const HALF_HEAD = 'GET / HTTP/1.1\r\nHost: loc';
 const FEW_BYTES = Array.from({ length: 98 }, (_, i) => `x${i}:\r\n`).join('');
 const MANY_FIELDS = Array.from({ length: 98 }, (_, i) => `x${i}: ${fill(120)}\r\n`).join('');
@@ -93,8 +91,6 @@ const NESTED_FORM = list(15, (i) => `a${i}${fill(155, '[999]')}=`).join('&');
 const FLOODS = {
   'forms that nest indices of 999': post(FORM_TYPE, NESTED_FORM),
   'JSON that only nests': post(JSON_TYPE, fill(BODY_BYTES / 2, '[') + fill(BODY_BYTES / 2, ']')),
-  'JSON of empty objects': post(JSON_TYPE, `[${fill(BODY_BYTES, '{},')}0]`),
-  'JSON of 1,400 keys': post(JSON_TYPE, `{${list(1_400, (i) => `"k${i}":0`)}}`),
   'queries of 15 kB': get(`/users?${fill(5000, '%41=%42&')}email=${fill(9000, '%61')}`),
   'unknown paths': get(`/${fill(5000, 'a/')}`).repeat(3),
   'X-Forwarded-For of 15 kB': get('/', `X-Forwarded-For: ${fill(HEAD_BYTES, '1,')}1::1\r\n`),
@@ -154,9 +150,6 @@ export const ATTACKS: readonly Attack[] = [
     a.hold(a.slots, wait, { isOnce: true, perSecond: 20 });
   }),
   holds('half heads', { addresses: 250 }, (a) => a.hold(a.slots + 50, say(HALF_HEAD))),
-  holds('heads a byte at a time', { addresses: 250 }, (a) =>
-    a.hold(a.slots, drip('GET / HTTP/1.1\r\nX: ', 'x', 500)),
-  ),
   holds('unfinished heads of 12 kB with 98 fields', { addresses: 250 }, (a) =>
     a.hold(a.slots, say(get('/', MANY_FIELDS).slice(0, -2))),
   ),
@@ -202,9 +195,6 @@ export const ATTACKS: readonly Attack[] = [
   holds('one response unread, and a request every 20 ms', { addresses: 100 }, (a) =>
     a.hold(1_000, drip(get('/openapi.json'), get('/openapi.json'), 20), { isUnread: true }),
   ),
-  holds('pipelines of 1,500 requests that nobody reads', { addresses: 50 }, (a) =>
-    a.hold(200, say(get('/').repeat(1500)), UNREAD),
-  ),
   // What a connection holds is freed in the turn of the event loop in which it is closed.
   holds('pipelines of 1,500 requests, all in one turn', { addresses: 50 }, (a) =>
     a.together(200, get('/').repeat(1500)),
@@ -245,9 +235,6 @@ export const ATTACKS: readonly Attack[] = [
   holds('endless updates of keys', { addresses: 2, transport: 'tls' }, (a) =>
     a.records(2, (records) => records.keyUpdates(2_000), 5),
   ),
-  holds('silent connections to TLS', { addresses: 500, transport: 'tls' }, (a) =>
-    a.hold(2 * a.slots, () => {}, { isRaw: true }),
-  ),
   holds('half a ClientHello, or one of 128 KiB', { addresses: 250, transport: 'tls' }, (a) => {
     a.hold(a.slots, say(HALF_HELLO), { isRaw: true });
     a.hold(a.slots, say(LONG_HELLO), { isRaw: true });
@@ -287,17 +274,7 @@ export const ATTACKS: readonly Attack[] = [
   computes('requests whose log nobody reads', { addresses: 20, leavesLogUnread: true }, (a) =>
     a.flood(20, () => get(`/${fill(100)}`, `X-Request-Id: ${fill(128)}\r\n`).repeat(20), 20),
   ),
-  computes(
-    'long traceparents whose log nobody reads',
-    { addresses: 20, leavesLogUnread: true },
-    (a) =>
-      a.flood(
-        20,
-        () => get('/', `traceparent: ${TRACEPARENT}${fill(HEAD_BYTES)}\r\n`).repeat(4),
-        20,
-      ),
-  ),
-  // Ten that the next attacker would try against one ledger and one rule.
+  // What the next attacker would try against one ledger and one rule.
   holds('more networks than slots, replaced at once', { addresses: 2000 }, (a) =>
     a.hold(a.slots + 50, say(HALF_HEAD)),
   ),
@@ -325,11 +302,6 @@ export const ATTACKS: readonly Attack[] = [
     const states = [get('/'), HALF_HEAD, ...last];
     a.hold(a.slots, (socket, i) => socket.write(states[i % states.length]!), { lifeMs: 700 });
   }),
-  computes(
-    'updates of keys below the limit of the sweep',
-    { addresses: 60, transport: 'tls' },
-    (a) => a.records(60, (records) => records.keyUpdates(1_000), 500),
-  ),
   computes('updates of keys and empty lines', { addresses: 4, transport: 'tls' }, (a) => {
     const blank = Buffer.from('\r\n'); // before a request, as RFC 9112 §2.2 allows
     a.records(4, (records) => Buffer.concat([records.keyUpdates(1_000), records.seal(blank)]), 5);
