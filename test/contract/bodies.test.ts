@@ -1,5 +1,5 @@
-// Section 2 of the contract: request bodies, their media types, codings and limits. The vectors of
-// media types and of malformed bodies are in test/http/body.test.ts. The client checks each response against
+// Section 2 of the contract: request bodies and their limits. Media types, codings and malformed bodies are in
+// test/http/body.test.ts, and description.test.ts provokes each 415. The client checks each response against
 // openapi.json: the lists of a 415, and that a 413 closes its connection.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
@@ -12,8 +12,6 @@ const LIMIT = 10_000;
 const UNREAD_LIMIT = 102_400;
 const CLOSE = 'Connection: close\r\n';
 const JSON_TYPE = 'application/json';
-const FORM = 'application/x-www-form-urlencoded';
-const PATCH = 'application/merge-patch+json';
 const FRAMINGS = ['length', 'chunks'] as const;
 const EXPECT = 'Expect: 100-continue\r\n';
 const LOGIN = JSON.stringify({ id: USER, pw: PASSWORD });
@@ -26,21 +24,6 @@ describe('2.8 bodies', { timeout: 300_000 }, () => {
   before(async () => {
     program = await start({ BODY_LIMIT_BYTES: String(LIMIT) });
     await create(program);
-  });
-
-  // access.test.ts sends forms, users.test.ts both types of PATCH.
-  test('2.8 a type that the route does not take, another charset, and no type return 415', async () => {
-    for (const [route, types] of [
-      ['POST /token', [PATCH]],
-      ['POST /users', [FORM, PATCH]],
-      ['PUT /users/1', [FORM, PATCH]],
-      ['PATCH /users/1', [FORM]],
-    ] as const) {
-      for (const type of [...types, 'text/plain', '', `${JSON_TYPE}; charset=latin1`]) {
-        const bytes = request(route, LOGIN, { type, fields: CLOSE });
-        assert.deepEqual(statusesOf(await exchange(program.url, bytes)), [415], `${route} ${type}`);
-      }
-    }
   });
 
   test('1 BODY_LIMIT_BYTES: as many bytes are accepted, and one more returns 413, before it is read if it is announced (2.8, 2.15)', async () => {

@@ -1,6 +1,5 @@
-// Rules 8.2 and 8.3 of the contract: the page of GET /docs, and the encodings and tags of the page
-// and the document; values of Accept-Encoding are in test/http/static.test.ts. The tests in a browser are in
-// test/docs.test.ts.
+// Rule 8.2 of the contract: the policy of GET /docs. The tests in a browser are in test/docs.test.ts; encodings and
+// tags (8.3) are in test/http/static.test.ts, and description.test.ts asks for each.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { test } from 'node:test';
@@ -26,27 +25,6 @@ test('8.2 its policy allows only its one script, its one style and its own origi
   assert.equal(headers.get('referrer-policy'), 'no-referrer');
   assert.deepEqual([body.match(/<script/g), body.match(/<style/g)], [['<script'], ['<style']]);
   assert.doesNotMatch(body, /https?:|\bsrc=|@import|url\(| on\w+=| style=/);
-});
-
-test('8.3 each encoding has the same bytes, and its own strong tag, the same in every process, for which If-None-Match returns 304', async () => {
-  await using program = await start();
-  await using other = await start();
-  for (const path of ['/openapi.json', '/docs']) {
-    const ask = async (coding: string, { url } = program, headers = {}) =>
-      send(url + path, { headers: { 'accept-encoding': coding, ...headers } });
-    const { body } = await ask('identity');
-    const tags = new Set<string>();
-    for (const coding of ['br', 'gzip', 'identity']) {
-      const response = await ask(coding);
-      const tag = response.headers.get('etag')!;
-      const encoding = response.headers.get('content-encoding') ?? 'identity';
-      assert.deepEqual([response.status, encoding, response.body], [200, coding, body]);
-      assert.equal((await ask(coding, other)).headers.get('etag'), tag);
-      assert.equal((await ask(coding, program, { 'if-none-match': tag })).status, 304);
-      tags.add(tag);
-    }
-    assert.equal(tags.size, 3);
-  }
 });
 
 /** Returns the SHA-256 of the text between the tags, as a browser computes it. */

@@ -46,8 +46,9 @@ for (const coding of ['br', 'gzip', 'identity'] as const) {
       });
     }
 
-    test('8.3 2.17 its tag is strong and its own; If-None-Match with it returns 304', () => {
+    test('8.3 2.17 its tag is strong, its own, and the same in every process; If-None-Match with it returns 304', () => {
       assert.match(tag!, /^"[\w-]{22}"$/);
+      assert.equal(compress(BODY, 'text/html')({ 'accept-encoding': coding }).headers![1], tag);
       for (const [condition, status] of [
         ...[tag!, `W/${tag}`, `"x", ${tag}`, '*'].map((known) => [known, 304] as const),
         ...['"x"', tag!.slice(1, -1), `${tag!.slice(0, -1)}x"`].map((one) => [one, 200] as const),
