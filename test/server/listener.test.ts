@@ -1,4 +1,4 @@
-// The listener: timeouts of readers that stop, and stops. The contract tests cover the rest.
+// The listener: memory, resets over TLS and stops. The contract tests and connection.test.ts cover the rest.
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
@@ -8,7 +8,7 @@ import { after, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { type ConnectionOptions, connect as connectTlsSocket } from 'node:tls';
 import type { Exchange } from '../../src/http/exchange.ts';
-import { type Pieces, type Reply, send } from '../../src/http/reply.ts';
+import { send } from '../../src/http/reply.ts';
 import type { Handler } from '../../src/server/connection.ts';
 import type { LedgerLimits } from '../../src/server/ledger.ts';
 import { type KeyPair, Listener } from '../../src/server/listener.ts';
@@ -16,9 +16,6 @@ import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { usedBytes } from '../support/garbage.ts';
 import { until } from '../support/until.ts';
 
-const INACTIVITY_MS = 1500;
-/** This is more than the kernel buffers for a client that does not read. */
-const LARGE = 'x'.repeat(2 ** 24);
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
 const LIMITS: LedgerLimits = {
@@ -46,33 +43,19 @@ const connectTls = (options: ConnectionOptions) =>
 
 async function listen(
   handle: Handler['handle'],
-  {
-    inactivityMs: unreadTimeoutMs = 60_000,
-    idleTimeoutMs = 65_000,
-    limits = LIMITS,
-    tls,
-  }: {
-    inactivityMs?: number;
-    idleTimeoutMs?: number;
-    limits?: LedgerLimits;
-    tls?: KeyPair | undefined;
-  } = {},
+  options: { idleTimeoutMs?: number; limits?: LedgerLimits; tls?: KeyPair | undefined } = {},
 ) {
-  const options = { limits, idleTimeoutMs, unreadTimeoutMs, tls };
-  const server = track(new Listener({ handle, refusal: () => '', allow: '' }, options));
+  const defaults = { limits: LIMITS, idleTimeoutMs: 65_000, unreadTimeoutMs: 60_000 };
+  const server = track(
+    new Listener({ handle, refusal: () => '', allow: '' }, { ...defaults, ...options }),
+  );
   return { server, port: await server.listen(0, '127.0.0.1') };
 }
 
-/** Sends this body and keeps the connection. */
-function response(exchange: Exchange, body: Reply['body'] = '', isLast = false): void {
+/** Sends a response and keeps the connection. */
+function response(exchange: Exchange, isLast = false): void {
   exchange.isLast ||= isLast;
-  send(exchange, { status: 200, type: 'text/plain', body }, [], () => {});
-}
-
-/** A body in pieces, each sent after the previous was written. */
-function piecesOf(parts: readonly string[]): Pieces {
-  const left = parts.map((part) => Buffer.from(part));
-  return { next: () => left.shift() };
+  send(exchange, { status: 200, type: 'text/plain', body: 'x' }, [], () => {});
 }
 
 for (const isTls of [false, true]) {
@@ -129,44 +112,6 @@ test('6.17 a call that runs keeps no part of the head once its client has left',
   assert.equal(kept.length, 200);
 });
 
-/** After a CONNECT, node removes its own listeners from the socket. */
-const CONNECT = 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n';
-
-for (const { why, body } of [
-  { why: 'a complete response', body: () => LARGE },
-  { why: 'a streamed response', body: () => piecesOf(Array(64).fill(LARGE)) },
-]) {
-  for (const behind of ['', CONNECT]) {
-    test(`6.3, 7.3 a reader that stops is disconnected even if it sends: ${why} ${behind.slice(0, 7)}`, async () => {
-      const options = { inactivityMs: INACTIVITY_MS };
-      const { server, port } = await listen((exchange) => response(exchange, body()), options);
-      const client = connect(port).pause();
-      client.write(GET + behind);
-      const began = performance.now();
-      const drip = setInterval(() => client.write('\r\n'), INACTIVITY_MS / 5);
-      await until(() => server.usage().closed.unread === 1);
-      clearInterval(drip);
-      const took = performance.now() - began;
-      assert.ok(took >= INACTIVITY_MS, `after ${took} ms`);
-    });
-  }
-}
-
-test('6.3 a reader that resumes gets all of a streamed response, also before CONNECT', async () => {
-  const pieces = Array(4).fill(LARGE);
-  let socket: Socket | undefined;
-  const { port } = await listen((exchange) => {
-    socket = exchange.req.socket;
-    response(exchange, piecesOf(pieces));
-  });
-  const client = connect(port).pause();
-  client.write(GET + CONNECT);
-  await until(() => socket !== undefined && socket.writableLength > 0);
-  let length = 0;
-  for await (const part of client) length += part.length;
-  assert.ok(length > pieces.length * LARGE.length, `${length} bytes`);
-});
-
 test(
   '6.2 a stop serves a connection with a late TLS handshake, and closes one without any',
   WITH_TLS,
@@ -194,8 +139,8 @@ test(
   '6.3 a client that resets its connection with its first request has left (TLS)',
   WITH_TLS,
   async () => {
-    const handle = (exchange: Exchange) => void setImmediate(() => response(exchange, 'x'));
-    const { server, port } = await listen(handle, { inactivityMs: INACTIVITY_MS, tls: pem() });
+    const handle = (exchange: Exchange) => void setImmediate(() => response(exchange));
+    const { server, port } = await listen(handle, { tls: pem() });
     const transport = connect(port);
     const client = connectTls({ socket: transport });
     await once(client, 'secureConnect');
@@ -228,7 +173,7 @@ for (const isTls of [false, true]) {
 test('6.2 a stop without grace serves all requests of a pipeline', async () => {
   let isStopping = false;
   const { server, port } = await listen((exchange) => {
-    setImmediate(() => response(exchange, '', isStopping && exchange.connection.isLatest));
+    setImmediate(() => response(exchange, isStopping && exchange.connection.isLatest));
   });
   const client = connect(port);
   let received = '';
@@ -251,7 +196,7 @@ test('2.10 input after the last response is not even parsed', async (t) => {
   let socket: Socket | undefined;
   const { port } = await listen((exchange) => {
     socket = exchange.req.socket;
-    response(exchange, '', true);
+    response(exchange, true);
   });
   const client = track(connectTcp({ port, host: '127.0.0.1', allowHalfOpen: true })).resume();
   // This is more than the kernel delivers at once.
@@ -266,7 +211,7 @@ test('6.2 clients that reconnect all the time do not delay a stop', async () => 
   let served = 0;
   const { server, port } = await listen((exchange) => {
     served++;
-    response(exchange, '', true);
+    response(exchange, true);
   });
   /** Connects repeatedly until it is refused. */
   const client = async () => {
