@@ -48,6 +48,17 @@ export function openPostgres(
   };
 }
 
+// Lists with a part for each field, such as `name, email`. Values are arrays of texts, one array for each
+// field, from the parameter `$first` on. There null keeps a field, and '' makes it null.
+const each = (write: (field: Field, i: number) => string) => FIELD_NAMES.map(write).join(', ');
+const NAMES = each((field) => field);
+const COLUMNS = `id, ${NAMES}, version`;
+const arraysFrom = (first: number) => each((_, i) => `$${first + i}::text[]`);
+const orNull = (field: Field, text: string) =>
+  FIELDS[field].default === null ? `nullif(${text}, '')` : text;
+
+const SELECT = `select ${COLUMNS} from users`;
+
 // Under synchronous replication a session that commits waits for the standby, even after its client
 // has gone. After a wait of 2 seconds we assume that no standby confirms.
 const PING = `
@@ -58,7 +69,7 @@ const PING = `
       where wait_event = 'SyncRep' and usename = session_user
         and query_start < clock_timestamp() - interval '2 s'
     ) as "isStuck"
-  from (select from users limit 1) u`;
+  from (${SELECT} limit 1) u`;
 
 /** Checks that users can be read, and that the server reports no fault that stops writes (7.2). */
 function checkHealth({ sessionAttributes }: PostgresDatabase): Run<void, void> {
@@ -72,17 +83,6 @@ function checkHealth({ sessionAttributes }: PostgresDatabase): Run<void, void> {
     return calls;
   };
 }
-
-// Lists with a part for each field, such as `name, email`. Values are arrays of texts, one array for each
-// field, from the parameter `$first` on. There null keeps a field, and '' makes it null.
-const each = (write: (field: Field, i: number) => string) => FIELD_NAMES.map(write).join(', ');
-const NAMES = each((field) => field);
-const COLUMNS = `id, ${NAMES}, version`;
-const arraysFrom = (first: number) => each((_, i) => `$${first + i}::text[]`);
-const orNull = (field: Field, text: string) =>
-  FIELDS[field].default === null ? `nullif(${text}, '')` : text;
-
-const SELECT = `select ${COLUMNS} from users`;
 
 /** Returns a statement that finds users by a unique column. */
 function findBy<K extends 'id' | 'email'>(key: K, type: string): Run<User[K], User | undefined> {

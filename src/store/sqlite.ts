@@ -113,7 +113,7 @@ function usersIn(db: DatabaseSync) {
   const update = (names: readonly string[]) =>
     prepare(`update users set ${names.map((name) => `${name} = ?`)}, version = ? where id = ?`);
   const statements = {
-    ping: prepare('select 1 from users limit 1'),
+    ping: prepare(`${select} limit 1`),
     find: prepare(`${select} where id = ?`),
     findByEmail: prepare(`${select} where email = ?`),
     list: prepare(`${select} where id > ? order by id limit ?`),
