@@ -14,7 +14,7 @@ import {
 import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, connect, Server as NetServer, type Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
-import { setTimeout as pause } from 'node:timers/promises';
+import { setTimeout as pause, setImmediate } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { certificate, NO_OPENSSL } from './support/certificate.ts';
 
@@ -190,6 +190,16 @@ test(
   },
 );
 
+test('writeQueueSize of a TLS socket counts what its client has not read', WITH_TLS, async (t) => {
+  const { client, secured } = await connectBoth(t);
+  const [socket] = (await secured) as [TlsSocket];
+  assert.equal(socket._handle.writeQueueSize, 0);
+  socket.write(Buffer.alloc(16 * 1024 * 1024));
+  await setImmediate();
+  assert.ok(socket._handle.writeQueueSize > 64 * 1024);
+  client.destroy();
+});
+
 test('below TLS a write fails after a reset that looks like an end', WITH_TLS, async (t) => {
   const { client, transport, secured } = await connectBoth(t);
   client.write(`${HEAD}\r\n`, () => transport.resetAndDestroy());
@@ -202,7 +212,10 @@ test('below TLS a write fails after a reset that looks like an end', WITH_TLS, a
   assert.equal((err as NodeJS.ErrnoException).code, 'EPIPE');
 });
 
-type TlsSocket = Socket & { readonly _parent: Socket };
+type TlsSocket = Socket & {
+  readonly _parent: Socket;
+  readonly _handle: { readonly writeQueueSize: number };
+};
 
 const { NODE_24 } = process.env;
 test('the same on node 24', { skip: !NODE_24 && 'NODE_24 is unset' }, () => {

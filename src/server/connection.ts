@@ -283,6 +283,12 @@ export class Connection implements Holder, Carrier {
     return this.#transport.bytesRead - MAX_RECORD_FACTOR * this.#socket.bytesRead;
   }
 
+  /** What the client has yet to read, with the responses of TLS to updates of keys, which cause no event. */
+  get #unsentBytes(): number {
+    const { _handle } = this.#socket as Socket & { readonly _handle?: { writeQueueSize: number } };
+    return _handle?.writeQueueSize ?? 0;
+  }
+
   /** Closes the connection if its client keeps it without a reason. Call it every SWEEP_MS. */
   sweep(): void {
     const { now, unreadTimeoutMs } = this.#context;
@@ -293,7 +299,7 @@ export class Connection implements Holder, Carrier {
       this.close('unread'); // 6.3
     else if (this.#state === 'lingering' && waitedMs > LINGER_MS)
       this.close(); // 2.13
-    else if (recordBytes > MAX_RECORD_BYTES) this.close('records'); // 6.3
+    else if (Math.max(recordBytes, this.#unsentBytes) > MAX_RECORD_BYTES) this.close('records'); // 6.3
   }
 
   /**

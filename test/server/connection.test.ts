@@ -664,6 +664,18 @@ describe('connections', () => {
     assert.deepEqual([reasons(), ledger.heldBytes, tls.destroyed], [['records'], 0, true]);
   });
 
+  test('6.3 64 KiB may wait for the client, with what TLS sends by itself', () => {
+    const { tls, connection, reasons } = accept();
+    const handle = { writeQueueSize: 65_536, close: () => {} };
+    Object.assign(tls, { _handle: handle });
+    connection.secure(tls);
+    connection.sweep();
+    assert.deepEqual(reasons(), []);
+    handle.writeQueueSize++;
+    connection.sweep();
+    assert.deepEqual(reasons(), ['records']);
+  });
+
   test('6.17 what a long handshake leaves behind is charged, and not the data behind it', async () => {
     const { tcp, tls, connection, ledger } = accept();
     tcp.bytesRead = 8 * 1024 + 60_000 + 5_000;
