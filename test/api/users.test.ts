@@ -8,7 +8,8 @@ import { condition } from '../../src/api/preconditions.ts';
 import { list as listUsers } from '../../src/api/users.ts';
 import type { Pieces } from '../../src/http/reply.ts';
 import type { Context, Services } from '../../src/route.ts';
-import { type Caller, type Page, toPublic, type User, type UserStore } from '../../src/user.ts';
+import type { Caller, Page, User, UserStore } from '../../src/user.ts';
+import { REPRESENTATION, toPublic } from '../../src/user.ts';
 import { usedBytes } from '../support/garbage.ts';
 import { storedUser } from '../support/users.ts';
 
@@ -123,6 +124,14 @@ test('5.11 each read of a list names its client', async () => {
 
 test('4.8 a request without conditions has the one that needs no second statement', () =>
   assert.equal(condition({ 'if-match': '*' }), condition({})));
+
+test('4.8 6.17 the first 100 tags of a list count', () => {
+  const versions = Array.from({ length: 101 }, (_, i) => i + 1);
+  const tags = versions.map((version) => `"${REPRESENTATION}-${version}"`).join();
+  const first = versions.slice(0, 100);
+  const found = condition({ 'if-match': tags, 'if-none-match': tags });
+  assert.deepEqual(found, { oneOf: first, noneOf: first });
+});
 
 // See the comment in makePiece().
 test('no text of a list is a rope', async () => {
