@@ -83,8 +83,11 @@ describe('3 access', () => {
     for (const body of ['', 'id=admin', 'id=admin&pw[]=correct+horse']) {
       assertRefused(await typed(FORM, body), CHALLENGES['/token']);
     }
-    const head = 'POST /token HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
-    assertRefused((await exchange(program.url, head))[0]!, CHALLENGES['/token']);
+    // Without a body, they need no media type (2.8).
+    for (const length of ['', 'Content-Length: 0\r\n', 'Content-Length: 00\r\n']) {
+      const head = `POST /token HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${length}\r\n`;
+      assertRefused((await exchange(program.url, head))[0]!, CHALLENGES['/token']);
+    }
   });
 
   // The right id and pw are strings, so 401 means that one was nested or absent.

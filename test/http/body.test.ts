@@ -1,14 +1,12 @@
 // Reading a body (contract 2.8): media types, syntax, limits and memory. The contract tests cover the order of
 // checks.
 import assert from 'node:assert/strict';
-import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
 import { readBody } from '../../src/http/body.ts';
 import { HttpError } from '../../src/http/errors.ts';
 import type { Exchange } from '../../src/http/exchange.ts';
 import type { MediaType } from '../../src/http/media.ts';
-import { hasBody } from '../../src/http/message.ts';
 
 type Headers = Record<string, string>;
 const JSON_TYPE = { 'content-type': 'application/json' };
@@ -76,20 +74,6 @@ async function charged(
     assert.equal(held, 0);
   }
 }
-
-describe('a request announces a body', () => {
-  for (const [headers, isBody] of [
-    [{}, false],
-    [{ 'content-length': '0' }, false],
-    [{ 'content-length': '00' }, false],
-    [{ 'content-length': '1' }, true],
-    [CHUNKED, true],
-    [JSON_TYPE, false],
-  ] as const) {
-    test(`${JSON.stringify(headers)}: ${isBody ? 'yes' : 'no'}`, () =>
-      assert.equal(hasBody({ headers } as IncomingMessage), isBody));
-  }
-});
 
 const MAX_CHARACTERS = 256;
 /** Headers by what they say: parameters that follow `application/json`. */
