@@ -3,7 +3,7 @@
 // tests other generators.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import { copyFileSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { copyFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { JOURNEY } from './support/journey.ts';
@@ -37,15 +37,13 @@ describe('a client made by openapi-typescript', () => {
     execFileSync(process.execPath, [GENERATOR, join(ROOT, 'openapi.json'), '--output', api]);
   });
 
-  test('a program that uses it compiles', () => {
-    assert.deepEqual(compile(folder, 'client.ts'), []);
-  });
-
-  test('in a program that misuses it, exactly the marked lines fail to compile', () => {
-    const source = readFileSync(join(CLIENT, 'refused.ts'), 'utf8').split('\n');
-    const refused = source.flatMap((line, i) => (line.includes('// refused:') ? [i + 1] : []));
-    assert.equal(refused.length, 10);
-    assert.deepEqual(compile(folder, 'refused.ts'), refused);
+  test('a program that uses it compiles, and one that misuses it fails in each marked line', () => {
+    const files = ['client.ts', 'refused.ts'];
+    const config = join(folder, 'tsconfig.json');
+    writeFileSync(config, JSON.stringify({ compilerOptions: OPTIONS, files }));
+    const args = [COMPILER, '-p', config];
+    const { status, stdout } = spawnSync(process.execPath, args, { encoding: 'utf8' });
+    assert.equal(status, 0, stdout);
   });
 
   for (const store of STORES) {
@@ -60,15 +58,3 @@ describe('a client made by openapi-typescript', () => {
     });
   }
 });
-
-/** Compiles the file; returns the lines with an error, each once. */
-function compile(folder: string, file: string): number[] {
-  const config = join(folder, `${file}.json`);
-  writeFileSync(config, JSON.stringify({ compilerOptions: OPTIONS, files: [file] }));
-  const args = [COMPILER, '-p', config, '--pretty', 'false'];
-  const { status, stdout } = spawnSync(process.execPath, args, { encoding: 'utf8' });
-  const errors = [...stdout.matchAll(/^(\S+?)\((\d+),\d+\): error /gm)];
-  assert.equal(status === 0, errors.length === 0, stdout);
-  for (const [line, name = ''] of errors) assert.ok(name.endsWith(file), line);
-  return [...new Set(errors.map(([, , line]) => Number(line)))];
-}
