@@ -8,7 +8,7 @@ import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { find } from '../support/daemon.ts';
-import { fill, isFilled, whyNoGo } from '../support/tools.ts';
+import { fill, whyNoGo } from '../support/tools.ts';
 
 const CACHE = process.env.CLIENTS_CACHE ?? join(tmpdir(), `notes-users-clients-${userInfo().uid}`);
 const TOOLS = join(import.meta.dirname, 'tools');
@@ -90,72 +90,36 @@ export async function run(
   }
 }
 
-interface Tool {
-  readonly name: string;
-  readonly folder: string;
-  /** Reason why this machine can't install the tool; `false` if it can. */
-  readonly absent: string | false;
-  readonly download: () => Promise<unknown>;
+/** Reasons to skip the tests of a tool; `false` if it is installed. Installs the tools that the cache lacks. */
+export const MISSING = await allOf({
+  generator: ABSENT.java || fill(FOLDERS.jars, 'openapi-generator', fetchGenerator),
+  python: ABSENT.python || fill(FOLDERS.venv, 'openapi-python-client', installPython),
+  go: ABSENT.go || fill(FOLDERS.go, 'oapi-codegen', installGo),
+});
+
+async function allOf<K extends string>(reasons: Record<K, string | Promise<string | false>>) {
+  const found = Object.entries<string | Promise<string | false>>(reasons);
+  const settled = found.map(async ([name, reason]) => [name, await reason] as const);
+  return Object.fromEntries(await Promise.all(settled)) as Record<K, string | false>;
 }
 
-const generator: Tool = {
-  name: 'openapi-generator',
-  folder: FOLDERS.jars,
-  absent: ABSENT.java,
-  async download() {
-    const goal = [`${DEPENDENCY_PLUGIN}:copy-dependencies`, `-Dmaven.repo.local=${CACHE}/m2`];
-    const maven = ['-q', '-B', '-f', join(TOOLS, 'pom.xml'), ...goal];
-    const program = '-DincludeArtifactIds=openapi-generator-cli';
-    await run('mvn', [...maven, program, `-DoutputDirectory=${FOLDERS.jars}`]);
-    const libraries = '-DexcludeArtifactIds=openapi-generator-cli';
-    await run('mvn', [...maven, libraries, `-DoutputDirectory=${FOLDERS.jars}/libraries`]);
-  },
-};
-
-const python: Tool = {
-  name: 'openapi-python-client',
-  folder: FOLDERS.venv,
-  absent: ABSENT.python,
-  async download() {
-    await run('python3', ['-m', 'venv', FOLDERS.venv]);
-    await run(PYTHON, ['-m', 'pip', 'install', '-q', '-r', join(TOOLS, 'requirements.txt')]);
-  },
-};
-
-const go: Tool = {
-  name: 'oapi-codegen and the Go modules of the clients',
-  folder: FOLDERS.go,
-  absent: ABSENT.go,
-  async download() {
-    await run('go', ['install', GO_PACKAGE], { env: { GOBIN: FOLDERS.go } });
-    for (const name of ['go.mod', 'go.sum']) {
-      copyFileSync(join(TOOLS, name), join(FOLDERS.go, name));
-    }
-    await run('go', ['mod', 'download'], { cwd: FOLDERS.go });
-  },
-};
-
-/** Reasons why tools could not be installed, by the tool's name. */
-const FAULTS: Readonly<Record<string, string>> = JSON.parse(process.env.CLIENTS_FAULTS ?? '{}');
-
-/** Reason to skip the tests of a tool; `false` if it is installed. */
-export const MISSING = {
-  generator: missing(generator),
-  python: missing(python),
-  go: missing(go),
-} as const;
-
-function missing({ name, folder, absent }: Tool): string | false {
-  if (absent) return absent;
-  if (isFilled(folder)) return false;
-  return FAULTS[name] ?? `not installed: ${name} (npm run test:clients does that)`;
+async function fetchGenerator(): Promise<void> {
+  const goal = [`${DEPENDENCY_PLUGIN}:copy-dependencies`, `-Dmaven.repo.local=${CACHE}/m2`];
+  const maven = ['-q', '-B', '-f', join(TOOLS, 'pom.xml'), ...goal];
+  const program = '-DincludeArtifactIds=openapi-generator-cli';
+  await run('mvn', [...maven, program, `-DoutputDirectory=${FOLDERS.jars}`]);
+  const libraries = '-DexcludeArtifactIds=openapi-generator-cli';
+  await run('mvn', [...maven, libraries, `-DoutputDirectory=${FOLDERS.jars}/libraries`]);
 }
 
-/** Installs the tools that are not in the cache. `MISSING` has the reason of each failure. */
-export async function install(): Promise<void> {
-  const faults = [generator, python, go].map(async ({ name, folder, absent, download }) => [
-    name,
-    absent ? undefined : await fill(folder, name, download),
-  ]);
-  process.env.CLIENTS_FAULTS = JSON.stringify(Object.fromEntries(await Promise.all(faults)));
+async function installPython(): Promise<void> {
+  await run('python3', ['-m', 'venv', FOLDERS.venv]);
+  await run(PYTHON, ['-m', 'pip', 'install', '-q', '-r', join(TOOLS, 'requirements.txt')]);
+}
+
+/** Installs oapi-codegen, and the Go modules of the clients. */
+async function installGo(): Promise<void> {
+  await run('go', ['install', GO_PACKAGE], { env: { GOBIN: FOLDERS.go } });
+  for (const name of ['go.mod', 'go.sum']) copyFileSync(join(TOOLS, name), join(FOLDERS.go, name));
+  await run('go', ['mod', 'download'], { cwd: FOLDERS.go });
 }

@@ -7,7 +7,7 @@ import { tmpdir, userInfo } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { find, OWNER } from '../support/daemon.ts';
-import { fill, isFilled } from '../support/tools.ts';
+import { fill } from '../support/tools.ts';
 
 /** HA=full repeats each fault and uses Patroni's default times. */
 export const IS_FULL = process.env.HA === 'full';
@@ -28,8 +28,8 @@ export const POSTGRES_BIN = dirname(
   globSync('/usr/lib/postgresql/*/bin/pg_rewind').sort(byVersion).at(-1) ?? find('pg_rewind') ?? '',
 );
 
-/** Reason to skip the tests; `false` if every program is installed. */
-export const ABSENT = whatIsAbsent();
+/** Reason to skip the tests; `false` if every program is installed. Installs Patroni unless it is cached. */
+export const ABSENT = whatIsAbsent() || (await fill(VENV, 'Patroni', install));
 
 function whatIsAbsent(): string | false {
   const packages = {
@@ -39,26 +39,18 @@ function whatIsAbsent(): string | false {
     'python3-venv': python() !== undefined,
   };
   const missing = Object.entries(packages).filter(([, isThere]) => !isThere);
-  if (missing.length > 0)
-    return `not installed: apt-get install ${missing.map(([name]) => name).join(' ')}`;
-  if (isFilled(VENV)) return false;
-  return process.env.HA_FAULT ?? 'Patroni is not installed: npm run test:ha does that';
+  const names = missing.map(([name]) => name).join(' ');
+  return names !== '' && `not installed: apt-get install ${names}`;
 }
 
-/** Installs Patroni unless it is cached. If this fails, `ABSENT` has the reason. */
-export async function install(): Promise<void> {
-  const interpreter = python();
-  if (interpreter === undefined) return;
+/** Installs Patroni, so that the user of Postgres can read it. */
+async function install(): Promise<void> {
   const options = { timeout: INSTALL_TIMEOUT_MS, cwd: tmpdir() };
-  const fault = await fill(VENV, 'Patroni', async () => {
-    const pip = ['-m', 'pip', 'install', '-q', '-r', REQUIREMENTS];
-    await promisify(execFile)(interpreter, ['-m', 'venv', VENV], options);
-    await promisify(execFile)(join(PATRONI_BIN, 'python'), pip, options);
-    // The user of Postgres must be able to read it.
-    chmodSync(CACHE, 0o755);
-    execFileSync('chmod', ['-R', 'a+rX', VENV]);
-  });
-  if (fault !== undefined) process.env.HA_FAULT = fault;
+  const pip = ['-m', 'pip', 'install', '-q', '-r', REQUIREMENTS];
+  await promisify(execFile)(python()!, ['-m', 'venv', VENV], options);
+  await promisify(execFile)(join(PATRONI_BIN, 'python'), pip, options);
+  chmodSync(CACHE, 0o755);
+  execFileSync('chmod', ['-R', 'a+rX', VENV]);
 }
 
 /** Returns a Python with ensurepip and venv that the user of Postgres can run. */

@@ -20,21 +20,17 @@ export function requireTools(...reasons: readonly (string | false)[]): void {
   });
 }
 
-/** True once `fill` has filled the folder. */
-export function isFilled(folder: string): boolean {
-  return existsSync(markerOf(folder));
-}
-
 /**
  * Fills a folder with a tool, unless it is filled. Empties an incomplete folder first.
- * @returns the reason why `action` failed, in one line; undefined if the folder is filled
+ * @returns the reason why `action` failed, in one line; `false` if the folder is filled
  */
 export async function fill(
   folder: string,
   tool: string,
   action: () => Promise<unknown>,
-): Promise<string | undefined> {
-  if (isFilled(folder)) return undefined;
+): Promise<string | false> {
+  const marker = join(folder, '.complete');
+  if (existsSync(marker)) return false;
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
   try {
@@ -42,8 +38,8 @@ export async function fill(
   } catch (err) {
     return `${tool} can't be installed: ${causeOf(err as Error)}`;
   }
-  writeFileSync(markerOf(folder), '');
-  return undefined;
+  writeFileSync(marker, '');
+  return false;
 }
 
 /** Reason to skip tests that need Go; `false` if the machine has it. */
@@ -74,11 +70,7 @@ export async function goProgram(name: string, module: string) {
   const reason = await fill(folder, name, () =>
     promisify(execFile)('go', ['install', module], { cwd: folder, env }),
   );
-  return { program: join(folder, name), reason: reason ?? false } as const;
-}
-
-function markerOf(folder: string): string {
-  return join(folder, '.complete');
+  return { program: join(folder, name), reason } as const;
 }
 
 /** Returns the line with the cause. `message` has the command, then its output. */
