@@ -1,5 +1,5 @@
-// Synchronous replication: an old primary that nobody stopped, a frozen standby, a cancelled wait for the
-// standby. Both servers are in DATABASE_URL. test/ha kills and freezes primaries under load.
+// Synchronous replication: an old primary that nobody stopped, a frozen standby, reads from a standby, a
+// cancelled wait for it. Both servers are in DATABASE_URL. test/ha kills and freezes primaries under load.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type HttpResponse, send } from '../support/client.ts';
@@ -51,6 +51,21 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
     assert.deepEqual(await emailsIn(direct), ['before@x', 'late@x', 'after@x']);
   });
 
+  test('5.1 7.2 a replica that prefers a standby reads from it, is ready, and refuses writes', async () => {
+    await using servers = await replicated();
+    await using writer = await start({ DATABASE_URL: servers.direct });
+    const { status, body } = await create(writer, 'before');
+    assert.equal(status, 201);
+    await using reader = await startOn(servers, '?target_session_attrs=prefer-standby');
+    const { host } = await reader.logged('connected');
+    assert.equal(host, `127.0.0.1:${servers.standby.port}`);
+    const read = () => send(`${reader.url}/users/1`);
+    await until(async () => (await read()).body === body);
+    assert.equal(await ready(reader), 200);
+    assert.equal((await create(reader, 'refused')).status, 500);
+    assert.equal((await read()).status, 200);
+  });
+
   test('4.13 the server cancels the wait for its standby: 500, although the write is durable locally', async () => {
     await using server = await Server.create();
     const direct = await createDatabase(server.url);
@@ -83,9 +98,12 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
   });
 });
 
-function startOn({ primary, standby, direct }: Pick<Servers, 'primary' | 'standby' | 'direct'>) {
+function startOn(
+  { primary, standby, direct }: Pick<Servers, 'primary' | 'standby' | 'direct'>,
+  parameters = '',
+) {
   return start({
-    DATABASE_URL: through(direct, primary.port, standby.port),
+    DATABASE_URL: through(direct, primary.port, standby.port) + parameters,
     DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
     LOG_LEVEL: 'debug',
   });
