@@ -71,7 +71,8 @@ const pemFile: Format<string> = {
   parse: (path) => readPem(path) && path,
 };
 const database = {
-  expected: 'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE',
+  expected:
+    'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE, percent-encoded',
   parse(url: string) {
     const found = parseDatabaseUrl(url);
     const rootCert = found?.engine === 'postgres' ? found.sslRootCert : undefined;

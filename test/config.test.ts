@@ -108,7 +108,7 @@ describe('invalid values', () => {
     }),
     [
       'DATABASE_URL',
-      'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE',
+      'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE, percent-encoded',
       ['data/service.db', 'mysql://x', 'sqlite:'],
     ],
     ['AUTH_USER', 'a name without ":"', ['a:b', ':']],

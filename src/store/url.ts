@@ -22,7 +22,8 @@ const SERVERS = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer
 // socket may contain colons, as Cloud SQL's does.
 const HOST = /^(?:\[([^\]]+)\]|(%2F[^[\]]*?)|([^:[\]]*))(?::([0-9]*))?$/i;
 
-const MALFORMED_HOST = 'malformed host; expected HOST, HOST:PORT or [IPV6]:PORT';
+const MALFORMED_HOST =
+  'malformed host; expected HOST, HOST:PORT or [IPV6]:PORT, and %40 for @ in a password';
 
 /** The parameters of libpq that are supported. */
 const PARAMETERS =

@@ -114,7 +114,7 @@ const INVALID: Record<string, readonly string[]> = {
   'the number of ports differs from the number of hosts': [
     ...['postgres://a,b,c/?port=1,2', 'postgres://a/?port=1,2'],
   ],
-  'malformed host': [
+  'malformed host; expected HOST, HOST:PORT or [IPV6]:PORT, and %40 for @ in a password': [
     ...['postgres://h:x', 'postgres://h:1:2/d', 'postgres://::1/d', 'postgres://[::1/d'],
     ...['postgres://[::1]x/d', 'postgres://app:s3cr@t-tail@127.0.0.1:1/d', 'postgres://%2Fa]/d'],
     ...['postgres://u:a@b@[::1]:1/d', 'postgres://u:p@a,b@c/d', 'postgres://[a%40b]/d'],
