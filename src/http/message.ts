@@ -49,7 +49,10 @@ export function headBytesOf({ method, url, rawHeaders }: IncomingMessage): numbe
 }
 
 /** The header's value if it was sent exactly once. Of several, node keeps only the first. */
-export function singleHeader(req: IncomingMessage, name: 'host' | 'authorization') {
+export function singleHeader(
+  req: IncomingMessage,
+  name: 'host' | 'authorization' | 'content-type',
+) {
   let count = 0;
   for (let i = 0; i < req.rawHeaders.length; i += 2) {
     const sent = req.rawHeaders[i]!;

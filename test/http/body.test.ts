@@ -39,7 +39,8 @@ async function charged(
     }
   };
   const stream = Readable.from(arriving());
-  const req = Object.assign(stream, { headers: all, method, httpVersionMinor: 1 });
+  const rawHeaders = Object.entries(all).flat();
+  const req = Object.assign(stream, { headers: all, rawHeaders, method, httpVersionMinor: 1 });
   const states: string[] = [];
   const seen = [...(headers.expect === undefined ? [] : ['100']), 'receiving', 'working'];
   let held = 0;
