@@ -23,7 +23,7 @@ test('5.2 a full disk', { timeout: 240_000 }, async (t) => {
   }
   try {
     await run(t, {
-      ...{ times: TIMES.others, directUrl: `sqlite:${folder}/service.db` },
+      ...{ times: TIMES.others, databaseUrl: `sqlite:${folder}/service.db` },
       async inject(writers, _, program) {
         const before = writers.count(500);
         fill(filler);
