@@ -61,7 +61,7 @@ export interface UserStore {
   /** Returns the user as it was before. */
   delete(id: number, condition: Condition, caller?: Caller): Promise<WriteResult>;
   /** Rejects if the store is unusable. */
-  ping(): Promise<void>;
+  ping(caller?: Caller): Promise<void>;
   /**
    * Releases files and connections. The outcome of a write that runs is unknown. No other method may be
    * called afterwards.

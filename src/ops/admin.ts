@@ -26,7 +26,7 @@ export function adminHandler(
     if (isStopping()) return text(503, 'not ready: stopping\n'); // 6.2
     const unavailable = (err: unknown) =>
       text(503, `not ready: store unavailable: ${firstCauseOf(err)}\n`); // 7.2
-    return store.ping().then(() => text(200, 'ready\n'), unavailable);
+    return store.ping(exchange).then(() => text(200, 'ready\n'), unavailable);
   };
   return {
     allow: ALLOW,

@@ -39,10 +39,10 @@ export function openPostgres(
     get connections() {
       return pool.connections;
     },
-    async ping() {
+    async ping(caller) {
       const { fault } = pool;
       if (fault) throw new StoreUnavailable('no connection to the database', { cause: fault }); // 7.2
-      await pings.call();
+      await pings.call(undefined, caller);
     },
     close: () => pool.close(),
   };

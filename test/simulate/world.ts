@@ -319,7 +319,7 @@ function make(
     case 'findByEmail':
       return store.findByEmail(emailOf(action.email), caller);
     case 'ping':
-      return store.ping();
+      return store.ping(caller);
     case 'list':
       return store.list({ after: action.id, limit: 1000 }, caller);
   }

@@ -9,7 +9,7 @@ import { describe, type TestContext, test } from 'node:test';
 import { failMigration, migrations, missing, withRecord } from '../../src/store/schema.ts';
 import { openFile } from '../../src/store/sqlite-file.ts';
 import { parseDatabaseUrl, type SqliteDatabase } from '../../src/store/url.ts';
-import { ALWAYS, EmailTaken, type UserChange } from '../../src/user.ts';
+import { ALWAYS, CallerLeft, EmailTaken, type UserChange } from '../../src/user.ts';
 import { open } from '../support/open-store.ts';
 import { newDatabase, newFolder, STORES } from '../support/program.ts';
 import { execute } from '../support/service.ts';
@@ -49,6 +49,11 @@ test('2.9 a call that waits for a database that can never be used fails with the
     assert.match(String(cause), /this service did not create/);
     return true;
   });
+});
+
+test('4.17 7.2 Postgres is not asked whether it is ready for a client that has left', async (t) => {
+  const store = await open(t, await newDatabase('postgres'));
+  await assert.rejects(store.ping({ network: '', hasLeft: true }), CallerLeft);
 });
 
 /** Opens a store in this folder while a function of node:fs is another one. */
