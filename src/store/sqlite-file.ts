@@ -241,9 +241,15 @@ export function outcomeAfter(err: unknown): FailedOutcome {
   return OUTCOMES[((err as { errcode?: number }).errcode ?? 0) & 0xff] ?? 'unknown';
 }
 
+/** SQLite has few messages for the many ways in which a disk fails. */
+export function messageOf(err: unknown): string {
+  const { message, errcode } = err as Error & { errcode?: number };
+  return errcode ? `${message} (SQLite result code ${errcode})` : message;
+}
+
 /** Returns a line that says why the file can't be opened, and how to fix it (5.2). */
 function explain(path: string, err: NodeJS.ErrnoException): string {
-  const fault = `cannot open the database ${path}: ${err.message}`;
+  const fault = `cannot open the database ${path}: ${messageOf(err)}`;
   const place = resolve(err.syscall === 'mkdir' ? dirname(path) : (err.path ?? path));
   if (err.code === 'EROFS') return `${fault}; the file system of ${place} is read-only`;
   if (err.code === 'ERR_ACCESS_DENIED') return `${fault}; in the image, put it below /data`;

@@ -9,7 +9,7 @@ import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '..
 import { EmailTaken, FIELD_NAMES, holds, StoreUnavailable, toUser } from '../user.ts';
 import type { Store, StoreOptions } from './options.ts';
 import { type BatchSource, Queue } from './queue.ts';
-import { openFile, outcomeAfter, retry, transact, watchFiles } from './sqlite-file.ts';
+import { messageOf, openFile, outcomeAfter, retry, transact, watchFiles } from './sqlite-file.ts';
 import type { SqliteDatabase } from './url.ts';
 
 const SQLITE_CONSTRAINT_UNIQUE = 2067; // an extended result code (sqlite.org/rescode.html)
@@ -90,9 +90,7 @@ function reportFailures(path: string, db: DatabaseSync, options: StoreOptions) {
       return result;
     } catch (err) {
       if (outcomeAfter(err) !== 'rolled back' && db.isOpen) {
-        // SQLite has few messages for the many ways in which a disk fails.
-        const { message, errcode } = err as Error & { errcode?: number };
-        const fault = errcode ? `${path}: ${message} (SQLite result code ${errcode})` : message;
+        const fault = err instanceof StoreUnavailable ? err.message : `${path}: ${messageOf(err)}`;
         if (failing.size === 0) options.onUnavailable(fault);
         failing.add(kind);
       }
