@@ -217,13 +217,15 @@ test('5.11 pages of each client are read in turn, and shared with others who wai
   assert.deepEqual(statements.slice(6), [['a1', 'b1'], ['d2'], ['c1', 'e1']]);
 });
 
-test('4.13 a call that expires before its statement runs fails', async () => {
+test('4.13 a call that expires before its statement runs fails, and no other', async () => {
   const { queue, call, clock, statements, outcomes } = queueOf();
   call('a');
-  const batch = queue.take(0)!;
+  clock.ms = 1;
+  call('b');
+  const batch = queue.take(clock.ms)!;
   clock.ms = TIMEOUT_MS;
   await batch.run(undefined);
-  assert.deepEqual([statements, outcomes], [[], [failed('a', LATE)]]);
+  assert.deepEqual([statements, outcomes], [[['b']], [failed('a', LATE), 'B']]);
 });
 
 test('4.13 calls that expire while halves run fail, and do not run again', async () => {
