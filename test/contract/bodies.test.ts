@@ -26,6 +26,11 @@ describe('2.8 bodies', { timeout: 300_000 }, () => {
     await create(program);
   });
 
+  test('2.5 OPTIONS precedes the checks of a body', async () => {
+    const bytes = request('OPTIONS /users', 'x'.repeat(LIMIT + 1), { type: '', fields: CLOSE });
+    assert.deepEqual(statusesOf(await exchange(program.url, bytes)), [204]);
+  });
+
   test('2.8 two types return 415, also if both are the same', async () => {
     for (const second of [JSON_TYPE, 'text/plain', '']) {
       const fields = `${CLOSE}Content-Type: ${second}\r\n`;
