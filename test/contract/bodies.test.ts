@@ -102,7 +102,7 @@ describe('2.8 bodies', { timeout: 300_000 }, () => {
       client.socket.pause();
       const fields = framing === 'chunks' || length > UNREAD_LIMIT ? '' : CLOSE;
       const bytes = request(route, 'x'.repeat(length), { version, fields, framing });
-      const pieces = 9;
+      const pieces = 3; // few, because the server waits for 2 s (2.13)
       for (let i = 0; i < pieces; i++) {
         const [from, to] = [i, i + 1].map((n) => Math.ceil((n * bytes.length) / pieces));
         await client.write(bytes.slice(from, to));
