@@ -169,8 +169,8 @@ export class Listener {
     const { atMs, roomMade, isMaking } = this.#report;
     const count = this.#context.closed.room - roomMade;
     if (now() - atMs < 1_000 || (count === 0 && !isMaking)) return;
-    this.#report = { atMs: now(), roomMade: roomMade + count, isMaking: count > 0 };
     this.#options.onRoomMade?.(count);
+    this.#report = { atMs: now(), roomMade: roomMade + count, isMaking: count > 0 };
   }
 }
 

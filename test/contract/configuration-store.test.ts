@@ -139,8 +139,9 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
     const hosts = [closing, refusing].map(({ port }) => `127.0.0.1:${port}`);
     await using program = await start({ DATABASE_URL: `postgres://${hosts}/none` });
     const { cause } = await program.logged('store unavailable');
-    const said = new RegExp(`^${hosts[0]}: .+; connect ECONNREFUSED ${hosts[1]}$`);
-    assert.match(String(cause), said);
+    const [first = '', second] = String(cause).split('; ');
+    assert.ok(first.includes(hosts[0]!), first);
+    assert.equal(second, `connect ECONNREFUSED ${hosts[1]}`);
   });
 
   test('1 DATABASE_URL: libpq environment variables such as PGPASSWORD are ignored', async () => {
