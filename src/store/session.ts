@@ -249,5 +249,6 @@ function tlsOptions({ sslMode, sslRootCert }: PostgresDatabase, { host }: Host) 
 function readAuthorities(path: string): string | string[] {
   if (path !== 'system') return readFileSync(path, 'utf8');
   const { getCACertificates } = process.getBuiltinModule('node:tls'); // Other URLs don't need it.
-  return [...getCACertificates('default'), ...getCACertificates('system')];
+  // Debian's folder has each several times, and OpenSSL parses all of them for each connection.
+  return [...new Set([...getCACertificates('default'), ...getCACertificates('system')])];
 }
