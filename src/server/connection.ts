@@ -57,7 +57,7 @@ export const REASONS = [
   'idle', // No request came in time.
   'unread', // The client took nothing of a response in time.
   'room', // to make room for others
-  'records', // TLS records with too little data
+  'records', // TLS records with too little data, or unread responses to them
   'failed', // The response could not be completed.
   'stopped', // The service stops.
 ] as const;
@@ -283,7 +283,7 @@ export class Connection implements Holder, Carrier {
     return this.#transport.bytesRead - MAX_RECORD_FACTOR * this.#socket.bytesRead;
   }
 
-  /** What the client has yet to read, with the responses of TLS to updates of keys, which cause no event. */
+  /** What node has yet to send. Over TLS this includes responses to updates of keys, which cause no event. */
   get #unsentBytes(): number {
     const { _handle } = this.#socket as Socket & { readonly _handle?: { writeQueueSize: number } };
     return _handle?.writeQueueSize ?? 0;

@@ -27,9 +27,8 @@ export const BACKLOG = 4096; // connections that the kernel queues before we acc
 // head that it did not finish, which no ledger sees.
 export const IDLE_PARSERS = 64;
 
-// Of TLS records without data between two sweeps. An update of keys has 27 bytes and
-// takes 10 µs, so a connection gets 5 % of a core with them. As many bytes may wait for the client: a slice of a response
-// with the longest head has 32 KiB.
+// Of TLS records without data between two sweeps. An update of keys has 27 bytes and takes 10 µs, so a connection gets
+// 5 % of a core with them. As many bytes may be unread at a sweep: a slice of a response with the longest head has 32 KiB.
 export const MAX_RECORD_BYTES = 64 * KIBIBYTE;
 // Bytes of records that a byte of data allows: a record with one byte has 23, or 30 in TLS 1.2.
 export const MAX_RECORD_FACTOR = 32;

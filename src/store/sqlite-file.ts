@@ -241,7 +241,7 @@ export function outcomeAfter(err: unknown): FailedOutcome {
   return OUTCOMES[((err as { errcode?: number }).errcode ?? 0) & 0xff] ?? 'unknown';
 }
 
-/** SQLite has few messages for the many ways in which a disk fails. */
+/** Adds the result code, because SQLite has few messages for the many ways in which a disk fails. */
 export function messageOf(err: unknown): string {
   const { message, errcode } = err as Error & { errcode?: number };
   return errcode ? `${message} (SQLite result code ${errcode})` : message;

@@ -2,7 +2,7 @@
 import { connect, type Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { connect as connectTls, createSecureContext } from 'node:tls';
-import { RECORD_CIPHER, Records, trafficSecret } from '../support/records.ts';
+import { RECORD_CIPHER, Records, trafficSecret } from './records.ts';
 
 /** What an attacker knows of the service. */
 export interface Target {
