@@ -1,9 +1,10 @@
 // Limits failed credential checks (contract 3.13). Counts them by IPv4 address and IPv6 /64, and with a
 // higher limit by IPv6 /48, because one client can own a whole /48.
-import { counterKeys, SITE_NETWORKS } from '../http/address.ts';
+import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { copyOf } from '../http/message.ts';
 
+const SITE_NETWORKS = 64; // A /48 counts as so many networks. It has 65,536.
 const WINDOW_MS = 60_000; // A window begins with a failure. Reaching the limit starts it anew, as a lock.
 // A full table forgets the address that has not failed for longest, even a lock: it takes 10,000 addresses to get
 // there, and each of them has the whole limit anyway.

@@ -32,9 +32,6 @@ export function forwardedPrefix(headers: IncomingHttpHeaders, proxies: number): 
   return PREFIX.test(prefix) ? prefix : '';
 }
 
-/** A /48 counts as this many networks. It has 65,536, and one client can own all of them (3.13, 6.17). */
-export const SITE_NETWORKS = 64;
-
 /**
  * Returns the keys under which failures of an address are counted (3.13). `network` is the IPv4 address,
  * or the IPv6 /64, the least that one client commonly has; `site` the IPv6 /48, the most.

@@ -3,7 +3,6 @@
 // ledger closes some. One rule chooses them: those with the greatest product of what their network holds, what
 // they hold themselves, and the time for which we have waited for them.
 import { queueMicrotask } from '../clock.ts';
-import { SITE_NETWORKS } from '../http/address.ts';
 
 /** One connection, as the ledger sees it. */
 export interface Holder {
@@ -33,9 +32,12 @@ const FRESH_MS = 1_000;
 // The time of a client that waits for us, so that a slow request outlives fresh connections of as many networks. With
 // 0, few networks could keep everyone out while the store is stuck.
 const WORKING_MS = FRESH_MS / 2;
-// A connection and a network count as at least this many idle connections, as much as a request with the greatest
-// head or a handshake holds. Otherwise working clients are closed before idle ones that came at the same time.
-const MODEST_CONNECTIONS = 2;
+// In idle connections, what a connection and a network at least count as. The first is as much as a request with the
+// greatest head or a handshake holds: otherwise working clients are closed before idle ones that came at the same time.
+// Browsers open six connections to a host: otherwise clients with several are closed before many networks with one.
+const MODEST = { connection: 2, network: 6 } as const;
+// The part of the charges of a /48 that each of its networks at least has. With 120 idle connections it is modest.
+const SITE_SHARE = 1 / 20;
 
 export class Ledger<T extends Holder> {
   readonly limits: LedgerLimits;
@@ -93,9 +95,9 @@ export class Ledger<T extends Holder> {
     this.#isScheduled = false;
     if (this.#fits(1)) return;
     const now = this.#now();
-    const least = MODEST_CONNECTIONS * this.limits.connectionBytes;
+    const { connectionBytes } = this.limits;
     const ranked = Array.from(this.holders, (holder) => {
-      return { holder, rank: rankOf(holder, now, least) };
+      return { holder, rank: rankOf(holder, now, connectionBytes) };
     });
     ranked.sort((a, b) => b.rank - a.rank);
     for (const { holder } of ranked) {
@@ -108,10 +110,11 @@ export class Ledger<T extends Holder> {
 function rankOf(
   { network, heldBytes, waitingSinceMs }: Holder,
   now: number,
-  least: number,
+  idleBytes: number,
 ): number {
-  const siteBytes = (network.site?.heldBytes ?? 0) / SITE_NETWORKS;
-  const networkBytes = Math.max(network.heldBytes, siteBytes, least);
+  const siteBytes = SITE_SHARE * (network.site?.heldBytes ?? 0);
+  const networkBytes = Math.max(network.heldBytes, siteBytes, MODEST.network * idleBytes);
+  const ownBytes = Math.max(heldBytes, MODEST.connection * idleBytes);
   const ms = waitingSinceMs === undefined ? WORKING_MS : FRESH_MS + now - waitingSinceMs;
-  return networkBytes * Math.max(heldBytes, least) * ms;
+  return networkBytes * ownBytes * ms;
 }

@@ -123,16 +123,20 @@ class Model {
 
   /** 6.17, from the addresses and by adding up everything anew. */
   #rankOf(client: Client): number {
-    const least = 2 * this.limits.connectionBytes;
+    const { connectionBytes } = this.limits;
     const { network, site } = counterKeys(client.address);
     const bytesOf = (key: 'network' | 'site', value: string | undefined) =>
       this.clients
         .filter(({ address }) => value !== undefined && counterKeys(address)[key] === value)
         .reduce((sum, { ownBytes }) => sum + ownBytes, 0);
-    const bytes = Math.max(bytesOf('network', network), bytesOf('site', site) / 64, least);
+    const bytes = Math.max(
+      bytesOf('network', network),
+      bytesOf('site', site) / 20,
+      6 * connectionBytes,
+    );
     const since = client.waitingSinceMs;
     const ms = since === undefined ? 500 : 1_000 + this.nowMs - since;
-    return bytes * Math.max(client.ownBytes, least) * ms;
+    return bytes * Math.max(client.ownBytes, 2 * connectionBytes) * ms;
   }
 
   #fits(share: number, heldBytes = this.heldBytes, count = this.clients.length): boolean {
