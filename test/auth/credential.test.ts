@@ -1,9 +1,9 @@
-// The user's credentials, and the comparison of secrets.
+// The login and password of the credential user, and their comparison.
 import assert from 'node:assert/strict';
 import crypto from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 import { describe, test } from 'node:test';
-import { Credential, Secret } from '../../src/auth/credential.ts';
+import { Credential } from '../../src/auth/credential.ts';
 
 const base64 = (pair: string, encoding: BufferEncoding = 'utf8') =>
   Buffer.from(pair, encoding).toString('base64');
@@ -16,45 +16,15 @@ function split(pair: string) {
 
 const credentialOf = (pair: string) => new Credential({ ...split(pair), name: 'Ada' });
 
-describe('a secret equals itself and no other text', () => {
-  const blocks = [1, 255, 256, 257, 10_000].map((length) => 'x'.repeat(length));
-  for (const value of ['correct horse', '', '\0', '$¢€😀', '\u00e9', ...blocks]) {
-    test(`${value.length} characters: ${JSON.stringify(value).slice(0, 20)}`, () => {
-      const secret = new Secret(value);
-      for (const other of [
-        ...[value, `${value}x`, `${value}\0`, `\0${value}`, `x${value.slice(1)}`],
-        ...[value.slice(0, -1), `${value.slice(0, -1)}y`, value.slice(0, 256), ''],
-        ...[value.padEnd(256, '\0'), value.padEnd(512, '\0'), `${value}${' '.repeat(5000)}`],
-        ...[value.toUpperCase(), value.normalize('NFD'), Buffer.from(value).toString('latin1')],
-      ]) {
-        assert.equal(secret.equals(other), other === value, JSON.stringify(other).slice(0, 50));
-        // No comparison changes the result of the next one.
-        assert.equal(secret.equals(value), true);
-      }
-    });
-  }
-
-  test('it shows its value neither in JSON nor as text', () => {
-    const secret = new Secret('correct horse');
-    const shown = [JSON.stringify(secret), String(secret), Reflect.ownKeys(secret).join()];
-    assert.doesNotMatch(shown.join(), /horse/);
-  });
-});
-
-// The longest in relation to their NFC, and in two blocks.
-const LONG = ['\u01d5', '\u1f82', 'K', 'e'].flatMap((one) =>
-  [60, 200].flatMap((count) => {
-    const text = one.repeat(count);
-    return [`a:${text}`, `a:${text.normalize('NFD')}`, `a:${text.replaceAll('K', '\u212a')}`];
-  }),
-);
 const PAIRS = [
   ...['ådmin:pass:wörd', 'a\u030admin:pass:wo\u0308rd', 'admin:pass:wörd', 'ådmin:pass:word'],
   ...['x:y', ':', 'pass:wörd:ådmin', 'Ada:pass:wörd', 'ådmin:pass', 'ådmin', 'ådmin:pass:wörd\0'],
   ...['zo\u00eb:w\u1ed9rd', 'zoe\u0308:wo\u0302\u0323rd', 'zo\u00eb:wo\u0323\u0302rd'],
   ...['a:300 K', 'a:300 \u212a', 'a:\u03a9', 'a:\u2126', 'a:\uac01', 'a:\u1100\u1161\u11a8'],
   ...['a:p\u00e4ss4', 'a:p\u00e4ss\u2074', 'a:\uff50\u00e4ss4', 'a:P\u00e4ss4'],
-  ...['a:p\u00e4ss4\u00a0', 'a:bb', ':password', ...LONG, ...LONG.map((pair) => `${pair}\u0308`)],
+  ...['a:p\u00e4ss4\u00a0', 'a:bb', ':password', 'a:', '\0ådmin:pass:wörd', 'ådmin:Pass:wörd'],
+  ...[250, 251, 10_000].map((length) => `a:${'e'.repeat(length)}`),
+  ...['NFC', 'NFD'].map((form) => `a:${'\u1f82'.repeat(127).normalize(form)}`), // four characters in NFD
 ];
 
 describe('3.20 every spelling of a pair is right, and no other pair', () => {
@@ -100,7 +70,7 @@ describe('Basic credentials are canonical base64', () => {
   }
 });
 
-test('3.12 both secrets are always compared, in a time that does not depend on them', (t) => {
+test('3.12 both secrets are always compared, by digests of one length', (t) => {
   const { timingSafeEqual } = crypto;
   const lengths: number[] = [];
   t.mock.method(crypto, 'timingSafeEqual', (given: Buffer, expected: Buffer) => {
@@ -116,6 +86,6 @@ test('3.12 both secrets are always compared, in a time that does not depend on t
   for (const given of ['', 'x', 'ådmin', 'x'.repeat(256), 'x'.repeat(10_000)]) {
     lengths.length = 0;
     own.matches(given, given);
-    assert.deepEqual(lengths, Array(4).fill(256), `for ${given.length} characters`);
+    assert.deepEqual(lengths, Array(4).fill(32), `for ${given.length} characters`);
   }
 });
