@@ -1,6 +1,5 @@
 // Generates a client from openapi.json with openapi-typescript. A program that uses it compiles and
-// completes the journey on both stores. A program that misuses it does not compile. test/clients
-// tests other generators.
+// completes the journey on both stores. test/clients tests other generators.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { copyFileSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -30,17 +29,14 @@ describe('a client made by openapi-typescript', () => {
     folder = newFolder();
     symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
     writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
-    for (const file of ['client.ts', 'refused.ts']) {
-      copyFileSync(join(CLIENT, file), join(folder, file));
-    }
+    copyFileSync(join(CLIENT, 'client.ts'), join(folder, 'client.ts'));
     const api = join(folder, 'api.ts');
     execFileSync(process.execPath, [GENERATOR, join(ROOT, 'openapi.json'), '--output', api]);
   });
 
-  test('a program that uses it compiles, and one that misuses it fails in each marked line', () => {
-    const files = ['client.ts', 'refused.ts'];
+  test('a program that uses it compiles', () => {
     const config = join(folder, 'tsconfig.json');
-    writeFileSync(config, JSON.stringify({ compilerOptions: OPTIONS, files }));
+    writeFileSync(config, JSON.stringify({ compilerOptions: OPTIONS, files: ['client.ts'] }));
     const args = [COMPILER, '-p', config];
     const { status, stdout } = spawnSync(process.execPath, args, { encoding: 'utf8' });
     assert.equal(status, 0, stdout);

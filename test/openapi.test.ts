@@ -69,14 +69,14 @@ describe('the document', () => {
     }
   });
 
-  test('4.11 it requires what a user always has, and what a new user must have; others are ignored', () => {
-    const { User, UserFields, UserChange } = DOCUMENT.components!.schemas!;
+  test('4.11 it requires what a user always has, what a new user must have, and both parts of a login; others are ignored', () => {
+    const { User, UserFields, UserChange, Credentials } = DOCUMENT.components!.schemas!;
     const fields = Object.entries(FIELDS);
     const always = fields.filter(([, { type }]) => type === 'string').map(([field]) => field);
     const given = fields.filter(([, schema]) => !('default' in schema)).map(([field]) => field);
     assert.deepEqual(
-      [User, UserFields, UserChange].map((schema) => schema?.required),
-      [['id', ...always], given, undefined],
+      [User, UserFields, UserChange, Credentials].map((schema) => schema?.required),
+      [['id', ...always], given, undefined, ['id', 'pw']],
     );
     for (const { type, additionalProperties } of [UserFields!, UserChange!]) {
       assert.deepEqual([type, additionalProperties], ['object', undefined]); // 4.12
