@@ -2,14 +2,12 @@
 // and failures of the service. Paths are in paths.test.ts, bodies in bodies.test.ts. The client checks
 // each response against openapi.json: its type, its headers, and the sentence of an error.
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { before, describe, test } from 'node:test';
 import { assertRefusal, GET, items, open, outcomes, request } from '../support/bytes.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
-import { exchange, responsesIn, send, statusesOf } from '../support/client.ts';
-import { newDatabase, type Program, start } from '../support/program.ts';
-import { insertUsers, lockWrites } from '../support/service.ts';
-import { ACCEPTED, CLASSES, REFUSED } from '../vectors/messages.ts';
+import { exchange, responsesIn, send } from '../support/client.ts';
+import { type Program, start } from '../support/program.ts';
+import { ACCEPTED, REFUSED } from '../vectors/messages.ts';
 
 const CLOSE = 'Connection: close\r\n';
 const CONNECT = 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n';
@@ -23,11 +21,8 @@ const post = (email: string, fields = '') =>
 
 describe('2 every response', { timeout: 300_000 }, () => {
   let program: Program;
-  let url: string;
   before(async () => {
-    url = await newDatabase('sqlite');
-    program = await start({ DATABASE_URL: url });
-    await insertUsers(url, 2500); // enough for a list of several pages
+    program = await start();
   });
 
   const exchanged = (...bytes: string[]) => exchange(program.url, ...bytes);
@@ -56,29 +51,6 @@ describe('2 every response', { timeout: 300_000 }, () => {
       const id = responses[0]!.headers.get('x-request-id');
       await program.until(({ log }) => log.some((line) => line.requestId === id));
     });
-  }
-
-  for (const [i, [bytes, status, why]] of CLASSES.entries()) {
-    for (const isClosed of [false, true]) {
-      const side = isClosed ? ', although the client has closed its side' : '';
-      test(`2.2, 2.3, 2.11 2.16 ${why} behind a write that waits for the store is refused after all responses, and nothing after it is processed${side}`, async () => {
-        await using client = await open(program.url, { allowHalfOpen: true });
-        await client.ask();
-        await using lock = await lockWrites(url);
-        const write = post(`waits-${i}-${isClosed}@example.com`);
-        await client.write(write + get('/users/1').repeat(3) + bytes + GET);
-        if (isClosed) client.socket.end();
-        // All have arrived once later connections have their responses.
-        for (let i = 0; i < 3; i++) assert.equal((await send(program.url)).status, 200);
-        await lock.release();
-        await once(client.socket, 'end');
-        client.socket.end();
-        const responses = responsesIn(client.text());
-        assert.deepEqual(statusesOf(responses), [200, 201, 200, 200, 200, status]);
-        assert.deepEqual(outcomes(responses.slice(-2)), ['200 keep-alive', `${status} close`]);
-        assertRefusal(responses.at(-1)!);
-      });
-    }
   }
 
   for (const [bytes, why] of ACCEPTED) {

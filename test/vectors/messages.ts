@@ -25,19 +25,13 @@ export const ACCEPTED: readonly (readonly [bytes: string, why: string])[] = [
   [`${get(`${CLOSE}\r\nTransfer-Encoding: Chunked`)}0\r\n\r\n`, 'chunks, in capitals'],
 ];
 
-/** One of each class. */
-export const CLASSES: readonly Refused[] = [
+const MALFORMED: readonly Refused[] = [
   ['nonsense\r\n\r\n', 400, 'no request line'],
   [get('A: b\r\n folded'), 400, 'a folded field'],
   ['GET / HTTP/1.1\r\nConnection: close\r\nHost: x\r\nHost: y\r\n\r\n', 400, 'two hosts'],
   [get(`A: ${'a'.repeat(16_384)}`), 431, 'a field over 16 KiB'],
   [line('GET / HTTP/2.0'), 505, 'version 2.0'],
-];
-
-const OTHERS: readonly Refused[] = [
-  [line('GET / http/1.1'), 400, 'HTTP in small letters'],
   [get('bad name: 1'), 400, 'a space in a field name'],
-  [get('A: \0'), 400, 'NUL in a field'],
   ['GET / HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'no Host'],
   ['GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\nConnection: close\r\n\r\n', 400, 'two equal hosts'],
   ...['a b', 'x/y', 'x@y', '[::1', 'a:b', '%', 'x%zz', '[::1::]', '[1.2]'].map(
@@ -53,7 +47,6 @@ const OTHERS: readonly Refused[] = [
   }),
   [`${GET}${HOST}${many(97)}Host: y\r\n\r\n`, 400, 'a second Host as the 100th field'],
   [`${GET}${HOST}${many(99)}\r\n`, 431, '101 fields'],
-  [`${GET}${HOST}${many(2_500)}\r\n`, 431, '2,502 fields'],
   [line(`GET /${'a'.repeat(16_384)} HTTP/1.1`), 431, 'a path over 16 KiB'],
   [sized(16_385), 431, 'a head of 16 KiB and a byte'],
   [get(`A: ${`${'a'.repeat(405)}\r\nB: `.repeat(40)}`), 431, 'fields over 16 KiB with separators'],
@@ -66,10 +59,8 @@ const OTHERS: readonly Refused[] = [
   ['PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 505, 'the preface of HTTP/2'],
   ['\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 400, 'a TLS hello'],
   ['GET /\r\n\r\n', 505, 'a request line without a version'],
-  ['GET\r\n\r\n', 400, 'a request line of one word'],
   [line('get / HTTP/1.1'), 400, 'a method in lower case'],
   [line('FOO / HTTP/1.1'), 400, 'a method that node does not know'],
-  [line('GET /\0 HTTP/1.1'), 400, 'a NUL in the target'],
   [line('GET /\xff HTTP/1.1'), 400, 'a target beyond ASCII'],
   [line('GET users HTTP/1.1'), 400, 'a target that is not a path'],
 ];
@@ -82,7 +73,6 @@ const post = (lines: string, body = `0\r\n\r\n${HIDDEN}`) =>
 const SMUGGLED: readonly Refused[] = [
   ...[
     `Content-Length: 5\r\n${CHUNKED}`,
-    `${CHUNKED}\r\nContent-Length: 5`,
     'Content-Length: 0\r\nContent-Length: 5',
     'Content-Length: 5\r\nContent-Length: 5',
     ...['5, 5', '-1', '+5', '0x5', '5.0', '1 0', '', '99999999999999999999999'].map(
@@ -91,24 +81,18 @@ const SMUGGLED: readonly Refused[] = [
     'Content-Length : 5',
     'Transfer-Encoding\t: chunked',
     'X-Folded: a\r\n b\r\nContent-Length: 5',
-    'Transfer-Encoding:\r\n chunked',
     'X-Null: a\0b\r\nContent-Length: 0',
-    'X-Nu\0ll: a\r\nContent-Length: 0',
-    'X Y: a\r\nContent-Length: 0',
     'nonsense\r\nContent-Length: 0',
-    ': a\r\nContent-Length: 0',
     'X-Cr: a\rb\r\nContent-Length: 0',
     'X-Lf: a\nContent-Length: 5',
     `${CHUNKED}, identity`,
     'Transfer-Encoding: gzip, chunked',
     'Transfer-Encoding: xchunked',
-    'Transfer-Encoding: \x0bchunked',
     `${CHUNKED}\r\nTransfer-Encoding: identity`,
   ].map((lines): Refused => [post(lines), 400, JSON.stringify(lines)]),
   ...[
     'x\r\n\r\n',
     '\r\n\r\n',
-    '-1\r\n\r\n',
     '0x2\r\n{}\r\n0\r\n\r\n',
     'fffffffffffffffff\r\n{}\r\n0\r\n\r\n',
     '1\r\n{}\r\n0\r\n\r\n',
@@ -122,4 +106,4 @@ const SMUGGLED: readonly Refused[] = [
   [post(CHUNKED).replace('HTTP/1.1', 'HTTP/1.0'), 400, 'chunks in HTTP/1.0'],
 ];
 
-export const REFUSED: readonly Refused[] = [...CLASSES, ...OTHERS, ...SMUGGLED];
+export const REFUSED: readonly Refused[] = [...MALFORMED, ...SMUGGLED];
