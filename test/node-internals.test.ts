@@ -20,6 +20,7 @@ import { certificate, NO_OPENSSL } from './support/certificate.ts';
 
 const HEAD = 'GET / HTTP/1.1\r\nHost: x\r\n';
 const LAST = `${HEAD}Connection: close\r\n\r\n`;
+const WAIT_MS = 10_000; // for the end of a connection; the runner would wait 15 minutes
 
 /** Listens on a free port until it is disposed. */
 async function serve(listener: RequestListener) {
@@ -37,7 +38,8 @@ function open(server: Server) {
   socket.on('data', (bytes) => {
     text += bytes;
   });
-  return { socket, text: () => once(socket, 'end').then(() => text) };
+  const signal = AbortSignal.timeout(WAIT_MS);
+  return { socket, text: () => once(socket, 'end', { signal }).then(() => text) };
 }
 
 test('server.httpAllowHalfOpen keeps a connection whose client has closed its side', async () => {
@@ -55,7 +57,7 @@ test('net.Server.prototype.close closes no connection of an http.Server', async 
   await once(socket, 'data');
   NetServer.prototype.close.call(server);
   socket.write(`${HEAD}\r\n`);
-  await once(socket, 'data', { signal: AbortSignal.timeout(10_000) });
+  await once(socket, 'data', { signal: AbortSignal.timeout(WAIT_MS) });
 });
 
 test('rawHeaders has as many fields as maxHeadersCount', async () => {
@@ -114,11 +116,11 @@ test('emitting close on a destroyed socket aborts its requests at once', async (
   const { socket } = requests[0]!;
   socket.destroy();
   socket.emit('close');
-  assert.equal((socket as { parser?: unknown }).parser, null);
+  // `equal` would print 1,400 lines of the parser.
+  assert.ok((socket as { parser?: unknown }).parser === null);
   // Node 24.0 keeps the responses that wait.
   const waiting = process.version.startsWith('v24.0.') ? [] : responses.slice(1);
-  const freed = [...requests, ...waiting].filter(({ destroyed }) => destroyed);
-  assert.deepEqual(freed, [...requests, ...waiting]);
+  assert.ok([...requests, ...waiting].every(({ destroyed }) => destroyed));
   assert.equal(requests.length, 3);
 });
 
@@ -139,7 +141,7 @@ test('a response emits socket once the response before it has been written', asy
   using server = await serve((_req, res) => {
     responses.push(res);
     if (responses.length === 1) return;
-    assert.equal(res.socket, null);
+    assert.ok(res.socket === null);
     res.once('socket', (socket) => res.end(String(socket === responses[0]!.req.socket)));
     responses[0]!.end();
   });
@@ -184,7 +186,7 @@ test(
   async (t) => {
     const { client, connected, secured } = await connectBoth(t);
     const [socket] = (await secured) as [TlsSocket];
-    assert.equal(socket._parent, (await connected)[0]);
+    assert.ok(socket._parent === (await connected)[0]);
     assert.ok(socket._parent.bytesRead > socket.bytesRead);
     client.destroy();
   },
