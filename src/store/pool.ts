@@ -54,7 +54,6 @@ export class Pool {
   #attempts = 0; // to connect
   #firstHost: Host; // the one that the next attempt tries first
   #failures = 0; // attempts that failed since a connection lived for MIN_LIFETIME_MS
-  #schema: string | undefined; // of the tables, once the database is migrated
   #fault: unknown; // of the last attempt to connect, while no connection exists
   readonly #closing = new AbortController(); // ends the attempts to connect
   #isAssigning = false; // in a later turn
@@ -187,7 +186,7 @@ export class Pool {
   #connect(): void {
     while (this.#connections.length + this.#attempts < this.#options.poolSize) {
       // One connection at a time migrates, or tests whether the server works again.
-      const isSingle = this.#schema === undefined || this.#failures > 0;
+      const isSingle = this.#connections.length === 0 || this.#failures > 0;
       if (this.#closing.signal.aborted || (isSingle && this.#attempts > 0)) return;
       void this.#attempt();
     }
@@ -225,7 +224,7 @@ export class Pool {
           connectTimeoutMs: Math.max(CONNECT_TIMEOUT_MS, database.connectTimeoutMs), // 5.7
           isSecondPass: this.#failures > 0,
           signal: this.#closing.signal,
-          schema: this.#schema,
+          schema: this.#connections[0]?.session.schema, // After an outage the database can be a new one.
         })
         .catch((err: Error) => void faults.push(err));
       // No class tells: in contexts of Jest and jsdom, node's errors have others.
@@ -257,7 +256,6 @@ export class Pool {
     if (this.#closing.signal.aborted) return void session.destroy();
     const connection: PooledConnection = { session, host, connectedAt: this.#options.now() };
     void session.closed.then(() => this.#replace(connection, 'the connection was closed'));
-    this.#schema = session.schema;
     this.#firstHost = host;
     this.#options.debug('connected', { host: nameOf(host) });
     if (this.#fault !== undefined) this.#options.onAvailable(); // 6.1

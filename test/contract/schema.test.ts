@@ -190,6 +190,18 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
     }
   });
 
+  test('5.3 a database that is dropped and created again while the service runs gets its tables', async () => {
+    const url = await createDatabase();
+    await using program = await serve({ DATABASE_URL: url });
+    await create(program);
+    const database = new URL(url).pathname.slice(1);
+    const server = new URL('/postgres', url).href;
+    await execute(server, `drop database ${database} with (force)`);
+    await execute(server, `create database ${database}`);
+    await ready(program);
+    assert.equal((await create(program)).id, 1);
+  });
+
   test('5.3 tables of another program in another schema are no obstacle, and the log says once that row-level security can hide users', async () => {
     const url = await createDatabase();
     const role = await newRole(url, '', OWN_SCHEMA);
