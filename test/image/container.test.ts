@@ -84,6 +84,30 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     await health(container, 'unhealthy');
   });
 
+  test('a name is found although the first of two name servers does not respond', async () => {
+    const servers = ['127.0.0.1', '127.0.0.2'];
+    const flags = ['--sysctl=net.ipv4.ip_unprivileged_port_start=0'];
+    await using container = await Container.start(...flags, ...servers.map((ip) => `--dns=${ip}`));
+    // Both are here. The second one copies each query into its response: such a name does not exist.
+    const script = `
+      const [, other] = ${JSON.stringify(servers)}.map((ip) =>
+        require('node:dgram').createSocket('udp4').bind({ port: 53, address: ip }),
+      );
+      other.on('message', (query, { port, address }) => {
+        query[2] |= 0x80;
+        query[3] = 3;
+        other.send(query, port, address);
+      });
+      other.on('listening', () => {
+        setTimeout(() => console.log('late'), 4000);
+        require('node:dns').lookup('database.example', (err) => {
+          console.log(err.code);
+          process.exit();
+        });
+      });`;
+    assert.equal(await container.evaluate(script), 'ENOTFOUND');
+  });
+
   test('any uid with group 0 can store data', async () => {
     await using container = await Container.start('--user', '1234567:0');
     await container.responses();
