@@ -44,22 +44,13 @@ export type Session = Awaited<ReturnType<typeof openSession>>;
 
 /** @throws UnusableDatabase, or the fault of this host */
 export async function openSession(options: SessionOptions) {
-  const [password = '', other] = options.database.passwords;
-  return open(options, password).catch((err: { code?: string }) => {
-    const isWrong = err.code === '28P01'; // invalid_password
-    if (isWrong && other !== undefined) return open(options, other);
-    throw err;
-  });
-}
-
-async function open(options: SessionOptions, password: string) {
   const { signal, now } = options;
   signal.throwIfAborted(); // The pool can close while it pauses.
   const socket = singleUseSocket(options.host);
   const notices: Notice[] = [];
   const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();
   const onnotice = (notice: Notice) => notices.push(notice);
-  const sql = createClient(options, { password, socket: socket.open, onnotice, onclose });
+  const sql = createClient(options, { socket: socket.open, onnotice, onclose });
   let cancelTimeout = afterPoll(options.connectTimeoutMs, socket.destroy);
   const prolong = () => {
     cancelTimeout();
@@ -166,6 +157,7 @@ function createClient({ database, host }: SessionOptions, handlers: object): Sql
     return postgres({
       ...host,
       user: database.user,
+      password: database.password,
       database: database.database,
       ssl: tlsOptions(database, host),
       ...handlers,

@@ -82,7 +82,7 @@ function parsePostgres(url: string) {
     engine: 'postgres' as const,
     hosts, // tried in this order
     user: parameters.user || 'postgres',
-    passwords: passwordsOf(parameters.password!),
+    password: parameters.password!,
     database: parameters.dbname || parameters.user || 'postgres',
     sslMode: oneOf('sslmode', isSystem ? SSL_MODES.slice(-1) : SSL_MODES, sslMode),
     sslRootCert: parameters.sslrootcert, // PEM file of the authorities to trust instead of node's, or `system`
@@ -90,19 +90,6 @@ function parsePostgres(url: string) {
     applicationName: parameters.application_name ?? 'notes-users',
     connectTimeoutMs: Number(seconds) * 1000, // raises the pool's own
   };
-}
-
-/**
- * Passwords to try, in this order. SCRAM uses the password in SASLprep, and the other methods use it as it is
- * (RFC 5802 §5.1, RFC 4013 §2; PostgreSQL, src/common/saslprep.c). SCRAM too if SASLprep refuses it, which
- * depends on the tables of Unicode 3.2.
- */
-function passwordsOf(password: string): readonly string[] {
-  const prepared = password
-    .replace(/[\p{Zs}\u200B]/gu, ' ')
-    .replace(/[\u00AD\u1806\u200C\u2060\uFEFF]|\u200D|\u034F|[\u180B-\u180D]|[\uFE00-\uFE0F]/g, '')
-    .normalize('NFKC');
-  return [...new Set([prepared, password])];
 }
 
 function parseParameters(text: string): Record<string, string> {
