@@ -147,7 +147,6 @@ function storeOptions(config: Config, log: Log, onFatal: OnFatal): StoreOptions 
     now,
     onUnavailable: (cause) => log.error('store unavailable', { cause: causeOf(cause) }),
     onAvailable: () => log.info('store available'),
-    info: log.info,
     debug: log.debug,
     onFatal,
   };

@@ -13,7 +13,6 @@ export interface StoreOptions {
   readonly now: () => number; // a monotonic clock in milliseconds
   readonly onUnavailable: (cause: unknown) => void; // called once per outage, when it begins
   readonly onAvailable: () => void; // called when the outage ends
-  readonly info: (message: string, fields: Readonly<Record<string, string>>) => void; // logs
-  readonly debug: StoreOptions['info'];
+  readonly debug: (message: string, fields: Readonly<Record<string, string>>) => void; // logs
   readonly onFatal: (err: Error) => void; // called if this version can never use the database
 }

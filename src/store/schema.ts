@@ -6,13 +6,11 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import type { Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
-import type { StoreOptions } from './options.ts';
 
-/** What a database records about its schema, and whether it has the table of the users. */
+/** What a database records about its schema. */
 interface Schema {
   readonly version: number; // of its newest migration, counted from 1 without gaps
   readonly oldestService: number; // newest migration that a service must know to use the database
-  readonly hasUsers: boolean;
 }
 
 /** This service can never use the database. The message says what to do. */
@@ -36,19 +34,13 @@ export function withRecord(version: number, sql: string): string {
 
 /**
  * Returns the migrations that the database lacks: none if its schema is newer and allows this service.
- * @throws UnusableDatabase if the schema needs a newer service, or the users are gone (5.3)
+ * @throws UnusableDatabase if the schema needs a newer service (5.3)
  */
-export function missing(all: readonly string[], schema: Schema) {
-  const { version, oldestService, hasUsers } = schema;
+export function missing(all: readonly string[], { version, oldestService }: Schema) {
   const known = all.length;
   if (oldestService > known) {
     throw new UnusableDatabase(
       `the database has schema version ${version} and needs a service that knows version ${oldestService} or later; this service knows ${known}: run a newer service, or restore a backup from before the upgrade`,
-    );
-  }
-  if (version > 0 && !hasUsers) {
-    throw new UnusableDatabase(
-      'the table users is missing, although notes_users_schema records that it was created: restore a backup, or drop notes_users_schema to start without users',
     );
   }
   return all.slice(version);
@@ -61,8 +53,8 @@ export function missing(all: readonly string[], schema: Schema) {
 export function failMigration(err: unknown): never {
   const fault = err as Error & { code?: string };
   fault.message = `a migration failed: ${fault.message}`;
-  // Classes of SQLSTATE: features, data, constraints, dependent objects, names, limits.
-  const isFinal = /^(0A|22|23|2B|42|54)/.test(fault.code ?? '');
+  // Classes of SQLSTATE: features, data, constraints, dependent objects, names except privileges, limits.
+  const isFinal = /^(0A|22|23|2B|42(?!501)|54)/.test(fault.code ?? '');
   throw isFinal ? new UnusableDatabase(fault.message) : fault; // 5.3
 }
 
@@ -86,17 +78,15 @@ const BEGIN = `
 // may not use. Without a record, a new schema would be the current one. One snapshot for all, so that another
 // replica's new tables don't seem foreign.
 const FIND_RECORD = `
-  select count(*) filter (where ours) as count, quote_ident(current_user) as role,
+  select count(*) filter (where ours) as count,
     coalesce(
       string_agg(quote_ident(nspname), ', ') filter (where ours),
       quote_ident(nullif(current_schema(), 'pg_catalog'))
     ) as schema,
-    max(quote_ident(rolname)) filter (where ours) as owner,
-    bool_or(rolsuper or rolcreaterole) filter (where ours) as "isAdministrator",
-    coalesce(bool_or(relname = 'users' and nspname = current_schema()), false) as "isTaken"
+    bool_or(relname = 'users' and nspname = current_schema()) as "isTaken"
   from (
     select *, relname = 'notes_users_schema' and relkind = 'r' as ours
-    from pg_class join pg_namespace n on n.oid = relnamespace join pg_roles r on r.oid = relowner
+    from pg_class join pg_namespace n on n.oid = relnamespace
     where relname in ('notes_users_schema', 'users') and relpersistence <> 't'
     order by nspname
   ) c`;
@@ -105,32 +95,29 @@ const FIND_RECORD = `
  * Finds the schema of our tables, and applies the missing migrations (5.3). If replicas start at once, one of
  * them applies each.
  * @returns the schema, as an SQL identifier
- * @throws UnusableDatabase, or StoreUnavailable with the statement that gives the role what it lacks
+ * @throws UnusableDatabase, or StoreUnavailable if the role lacks a schema or privileges
  */
-export async function migratePostgres(sql: Sql, prolong: () => void, info: StoreOptions['info']) {
+export async function migratePostgres(sql: Sql, prolong: () => void): Promise<string> {
   let found = await inspect(sql);
   if (found.lacking.length > 0) prolong();
   for (; found.lacking.length > 0; found = await inspect(sql)) {
     await sql.unsafe(BEGIN);
-    const { schema, lacking, grant } = await inspect(sql);
+    const { schema, lacking } = await inspect(sql);
     const next = lacking[0] ?? ''; // Another replica may have applied it before we got the lock.
-    const migrated = sql.unsafe(`set local search_path = ${schema}; ${next} commit`);
-    await migrated.catch(advise(grant)).catch(failMigration);
+    await sql.unsafe(`set local search_path = ${schema}; ${next} commit`).catch(failMigration);
   }
-  const { schema, hasRowSecurity } = found;
-  info('using schema', { schema });
-  if (hasRowSecurity) info('row-level security can hide users', { schema });
-  return schema;
+  return found.schema;
 }
 
-/** Finds the schema that is ours, or will be, the migrations that it lacks, and what lets the role use it. */
+/** Finds the schema that is ours, or will be, and the migrations that it lacks. */
 async function inspect(sql: Sql) {
   const all = migrations('postgres');
   const [place] = await sql.unsafe(FIND_RECORD);
-  const { count, role, owner, isAdministrator, isTaken } = place!;
+  const { count, isTaken } = place!;
   const schema: string | null = place!.schema;
-  const own = `create schema if not exists ${role} authorization ${role}; alter role ${role} set search_path = ${role}`;
-  if (schema === null) throw new StoreUnavailable(`no schema for tables; ${ADVICE}: ${own}`);
+  if (schema === null) {
+    throw new StoreUnavailable('the role has no schema for tables: create one in its search_path');
+  }
   if (count > 1) {
     throw new UnusableDatabase(
       `the tables of this service are in several schemas of the database: ${schema}; expected one: drop or move the others`,
@@ -138,48 +125,20 @@ async function inspect(sql: Sql) {
   }
   if (count === 0 && isTaken) {
     throw new UnusableDatabase(
-      `the schema ${schema} has a table users that this service did not create; nothing was changed. Use another database, or give the role a schema: ${own}`,
+      `the schema ${schema} has a table users that this service did not create; nothing was changed: use another database, or a role with a schema of its own`,
     );
   }
-  if (count === 0) {
-    const grant = `grant create on schema ${schema} to ${role}`;
-    return { schema, grant, lacking: all, hasRowSecurity: false };
-  }
-  // Tables that an administrator restored can be the administrator's. A member of that role can have its power.
-  const tables = ['notes_users_schema', 'users'].map(
-    (name) => `alter table ${schema}.${name} owner to ${role}`,
-  );
-  const rights = isAdministrator || owner === role ? tables : [`grant ${owner} to ${role}`];
-  const grant = [`grant usage, create on schema ${schema} to ${role}`, ...rights].join('; ');
+  if (count === 0) return { schema, lacking: all };
   const record = `
     select max(version) as version, max(oldest_service) as "oldestService",
-      row_security_active(to_regclass($1)) as "hasRowSecurity",
       (select bool_and(has_table_privilege(to_regclass($1), kind))
        from unnest('{select,insert,update,delete}'::text[]) kind) as "isAllowed"
     from ${schema}.notes_users_schema`;
-  const [row] = await sql.unsafe(record, [`${schema}.users`]).catch(advise(grant));
-  const { version, oldestService, hasRowSecurity, isAllowed } = row!;
-  if (version === null) {
-    throw new UnusableDatabase(
-      `the table ${schema}.notes_users_schema is empty: restore a backup, or drop it and the table users to start without users`,
-    );
-  }
-  const hasUsers = hasRowSecurity !== null;
-  const lacking = missing(all, { version, oldestService, hasUsers });
-  if (!isAllowed) {
-    throw new StoreUnavailable(
-      `the role lacks privileges on ${schema}.users; it needs select, insert, update and delete; ${ADVICE}: ${grant}`,
-    );
-  }
-  return { schema, grant, lacking, hasRowSecurity };
-}
-
-const ADVICE = 'an administrator of Postgres can run';
-
-/** Adds to the refusal of a role what allows it. */
-function advise(grant: string) {
-  return (err: Error & { code?: string }): never => {
-    if (err.code !== '42501') throw err; // insufficient_privilege
-    throw new StoreUnavailable(`${err.message}; ${ADVICE}: ${grant}`);
-  };
+  const [row] = await sql.unsafe(record, [`${schema}.users`]);
+  const { version, oldestService, isAllowed } = row!;
+  const lacking = missing(all, { version, oldestService });
+  if (isAllowed) return { schema, lacking };
+  throw new StoreUnavailable(
+    `the table ${schema}.users is missing, or the role may not select, insert, update and delete in it`,
+  );
 }

@@ -28,7 +28,7 @@ const PROBE = `
 const SET_SESSION =
   'set idle_session_timeout = 0; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
 
-export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now' | 'info'> {
+export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
   readonly host: Host;
   readonly connectTimeoutMs: number; // time limit of connecting, without the migration
@@ -62,7 +62,7 @@ export async function openSession(options: SessionOptions) {
     // Our clock is read after the server's, so converted deadlines can be early but never late.
     const epoch = Number(server!.seconds) - now() / 1000; // the server's clock at zero of ours
     checkServer(server!, options);
-    const schema = options.schema ?? (await migratePostgres(sql, prolong, options.info));
+    const schema = options.schema ?? (await migratePostgres(sql, prolong));
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server!.pid !== state.pid; // 5.1
     const settings = settingsOf(isPooled ? 'set local' : 'set session', options.timeoutMs, schema);

@@ -195,7 +195,7 @@ function migrate(db: DatabaseSync): void {
 function schemaOf(db: DatabaseSync) {
   const listed = db.prepare("select name from sqlite_schema where name not glob 'sqlite_*'").all();
   const names = listed.map(({ name }) => name);
-  if (names.length === 0) return { version: 0, oldestService: 0, hasUsers: false };
+  if (names.length === 0) return { version: 0, oldestService: 0 };
   if (!names.includes('notes_users_schema')) {
     throw new UnusableDatabase(
       `it has a table ${names[0]} that this service did not create; nothing was changed: use another file`,
@@ -205,8 +205,7 @@ function schemaOf(db: DatabaseSync) {
     'select max(version) as version, max(oldest_service) as oldestService from notes_users_schema',
   );
   const { version, oldestService } = read.get()!;
-  const hasUsers = names.includes('users');
-  return { version: Number(version), oldestService: Number(oldestService), hasUsers };
+  return { version: Number(version), oldestService: Number(oldestService) };
 }
 
 /** Runs the action in a transaction that has the write lock from its beginning. */

@@ -25,7 +25,7 @@ const open = () =>
     { engine: 'sqlite', path, autocheckpoint: true },
     {
       ...{ poolSize: 1, timeoutMs: 5000, now: () => performance.now() },
-      ...{ onUnavailable: () => {}, onAvailable: () => {}, info: () => {}, debug: () => {} },
+      ...{ onUnavailable: () => {}, onAvailable: () => {}, debug: () => {} },
       onFatal: () => {},
     },
   );

@@ -73,7 +73,7 @@ export class World {
     this.server.poolerSize = poolerSize;
     const options = {
       ...{ poolSize, timeoutMs: TIMEOUT_MS, now: () => time.ms },
-      ...{ info: () => {}, debug: () => {} },
+      ...{ debug: () => {} },
       onUnavailable: () => this.outages++,
       onAvailable: () => this.outages--,
       onFatal: (err: Error) => this.#violations.push(`fatal: ${err}`),

@@ -358,14 +358,14 @@ describe('migrations', () => {
       [4, 3, 0],
       [9, 1, 0],
     ] as const) {
-      const found = missing(all, { version, oldestService, hasUsers: true });
+      const found = missing(all, { version, oldestService });
       assert.deepEqual(found, all.slice(3 - count), `${version}, ${oldestService}`);
     }
     for (const [version, oldestService] of [
       [4, 4],
       [9, 5],
     ] as const) {
-      assert.throws(() => missing(all, { version, oldestService, hasUsers: true }), {
+      assert.throws(() => missing(all, { version, oldestService }), {
         name: 'UnusableDatabase',
         message: `the database has schema version ${version} and needs a service that knows version ${oldestService} or later; this service knows 3: run a newer service, or restore a backup from before the upgrade`,
       });
@@ -398,6 +398,7 @@ describe('migrations', () => {
       ['create index on wide (text)', 'UnusableDatabase'],
       [`begin read only; ${change} add number int`, 'PostgresError'],
       ['set statement_timeout = 1; select pg_sleep(9)', 'PostgresError'],
+      ['set role pg_monitor; drop table wide', 'PostgresError'],
     ] as const) {
       const failed = execute(url, sql).catch(failMigration);
       await assert.rejects(failed, { name, message: /^a migration failed: / }, sql);

@@ -14,7 +14,6 @@ export const QUIET: StoreOptions = {
   now: () => performance.now(),
   onUnavailable: () => {},
   onAvailable: () => {},
-  info: () => {},
   debug: () => {},
   onFatal: () => {},
 };
@@ -36,7 +35,7 @@ export async function openOne(t: TestContext, url: string, connectTimeoutMs = TI
   const session = await openSession({
     ...{ database, host: database.hosts[0]!, isSecondPass: false },
     ...{ timeoutMs: TIMEOUT_MS, connectTimeoutMs, now: () => performance.now() },
-    ...{ signal: t.signal, schema: 'public', info: () => {} },
+    ...{ signal: t.signal, schema: 'public' },
   });
   t.after(() => session.destroy());
   return session;
