@@ -38,22 +38,26 @@ export function readBody(
   connection.enter('receiving');
   let buffer: Buffer = EMPTY;
   let length = 0;
-  let isFinished = false;
-  /** Ends the reading, once, and frees the body. Node keeps the request and its listeners. */
-  const finish = (call: () => void) => {
-    if (isFinished) return;
-    isFinished = true;
-    exchange.hold(-BODY_FACTOR * buffer.length);
+  let hasEnded = false;
+  /** Ends the reading, once. */
+  const end = (next: () => void) => {
+    if (hasEnded) return;
+    hasEnded = true;
     connection.enter('working');
+    next();
+  };
+  /** Frees the body after the call. Node keeps the request and its listeners. */
+  const finish = (call: () => void) => {
+    exchange.hold(-BODY_FACTOR * buffer.length);
     call();
     free(buffer);
     buffer = EMPTY;
   };
-  const refuse = (err: HttpError) => finish(() => fail(err));
+  const refuse = (err: HttpError) => end(() => finish(() => fail(err)));
   req.on('data', (chunk: Buffer) => {
     length += chunk.length;
     if (length > limitBytes) return refuse(tooLarge(limitBytes)); // 2.8
-    if (accepts.length === 0 || isFinished) return; // 2.15
+    if (accepts.length === 0 || hasEnded) return; // 2.15
     const larger = append(buffer, length, chunk, Number(declared ?? limitBytes));
     if (larger !== chunk) free(chunk);
     if (larger === buffer) return;
@@ -69,7 +73,9 @@ export function readBody(
       fail(err);
     }
   };
-  req.on('end', () => finish(complete));
+  req.on('end', () =>
+    end(() => connection.run(() => finish(() => exchange.hasLeft || complete()))),
+  );
   // The client has gone, or node's parser rejected the rest of the body.
   req.on('error', (err) => refuse(err instanceof HttpError ? err : new HttpError(400)));
 }

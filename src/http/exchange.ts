@@ -10,6 +10,7 @@ export interface Carrier {
   readonly hasReadMore: boolean; // More than the requests so far may have arrived.
   charge(bytes: number): void; // negative: refunds
   enter(state: 'receiving' | 'working' | 'sending'): void; // records whom we wait for, and progress
+  run(task: () => void): void; // at once, or in a later turn of the event loop if this one has taken its time
   endAfterCurrent(): void; // The response in progress is the last one.
   close(reason: 'failed'): void; // at once, because the response can't be completed
 }

@@ -20,6 +20,7 @@ import {
   MAX_WAITING,
   REQUEST_BYTES,
 } from './limits.ts';
+import type { Turns } from './turns.ts';
 
 export interface Handler {
   handle(exchange: Exchange): void; // processes one request; never throws
@@ -31,6 +32,7 @@ export interface Handler {
 export interface Context {
   readonly handler: Handler;
   readonly ledger: Ledger<Connection>;
+  readonly turns: Turns;
   readonly now: () => number; // a monotonic clock in milliseconds
   readonly unreadTimeoutMs: number; // A client that takes nothing of a response for so long is disconnected.
   readonly closed: Record<Reason, number>; // connections by the reason for their end
@@ -175,7 +177,9 @@ export class Connection implements Holder, Carrier {
       this.charge(-exchange.heldBytes);
       if (exchange === this.#current) this.#proceed(exchange);
     });
-    handler.handle(exchange);
+    // A body is read at once: node would keep each chunk of one that waits.
+    if (hasBody(exchange.req)) handler.handle(exchange);
+    else this.run(() => exchange.hasLeft || handler.handle(exchange));
   }
 
   /** The current request has its response. Begins the next one, or waits for it. */
@@ -190,6 +194,10 @@ export class Connection implements Holder, Carrier {
     } else {
       this.enter('idle');
     }
+  }
+
+  run(task: () => void): void {
+    this.#context.turns.run(task);
   }
 
   endAfterCurrent(): void {

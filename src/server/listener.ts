@@ -11,6 +11,7 @@ import { MAX_FIELDS, type ParseError } from '../http/message.ts';
 import { Connection, type Context, type Handler, REASONS, STATES } from './connection.ts';
 import { Ledger, type LedgerLimits } from './ledger.ts';
 import { BACKLOG, HTTP_OPTIONS, IDLE_PARSERS, SWEEP_MS, TLS_OPTIONS } from './limits.ts';
+import { Turns } from './turns.ts';
 
 /** A certificate chain and its private key, as PEM. */
 export interface KeyPair {
@@ -49,7 +50,8 @@ export class Listener {
     this.#options = options;
     this.#ledger = new Ledger(limits, now);
     const closed = countsOf(REASONS);
-    this.#context = { handler, ledger: this.#ledger, now, unreadTimeoutMs, closed };
+    const turns = new Turns(now);
+    this.#context = { handler, ledger: this.#ledger, turns, now, unreadTimeoutMs, closed };
     const of = (socket?: OwnedSocket) => socket?.[CONNECTION];
     const receive = (req: IncomingMessage, res: ServerResponse) =>
       of(req.socket)?.receive(req, res);
@@ -139,6 +141,7 @@ export class Listener {
 
   #accept(socket: OwnedSocket): void {
     this.#accepted++;
+    this.#context.turns.onAccept();
     const address = plainAddress(socket.remoteAddress ?? '');
     const connection = new Connection(socket, address, !!this.#options.tls, this.#context);
     this.#own(socket, connection);

@@ -48,7 +48,10 @@ async function charged(
   const exchange = {
     req,
     res: { writeContinue: () => states.push('100') },
-    connection: { enter: (state: string) => states.push(state) },
+    connection: {
+      enter: (state: string) => states.push(state),
+      run: (task: () => void) => task(),
+    },
     hold(bytes: number) {
       held += bytes;
       mostHeld = Math.max(held, mostHeld);

@@ -55,6 +55,7 @@ async function respond(request: string, reply: Reply, setting: Setting = {}) {
         ...{ address: '', isLatest: true, hasReadMore },
         charge: (bytes) => calls.push(bytes < 0 ? `${bytes}` : `+${bytes}`),
         enter: (state) => calls.push(state),
+        run: (task) => task(),
         endAfterCurrent: () => calls.push('end'),
         close: (reason) => {
           calls.push(reason);

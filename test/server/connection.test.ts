@@ -23,6 +23,7 @@ mock.timers.enable({ apis: ['setInterval'] });
 const { Listener } = await import('../../src/server/listener.ts');
 const { Connection, REASONS } = await import('../../src/server/connection.ts');
 const { Ledger } = await import('../../src/server/ledger.ts');
+const { Turns } = await import('../../src/server/turns.ts');
 const { Pipeline } = await import('../../src/pipeline.ts');
 const { text } = await import('../../src/http/reply.ts');
 after(() => mock.reset());
@@ -567,6 +568,7 @@ describe('connections', () => {
     const context = {
       handler: pipeline,
       ledger,
+      turns: new Turns(() => clock.ms),
       now: () => clock.ms,
       unreadTimeoutMs: UNREAD_MS,
       closed,

@@ -58,6 +58,34 @@ function response(exchange: Exchange, isLast = false): void {
   send(exchange, { status: 200, type: 'text/plain', body: 'x' }, [], () => {});
 }
 
+test('new connections are accepted between the requests of others, which then share turns again', async (t) => {
+  const [BUSY, NEW] = [12, 6];
+  let turn = 0;
+  const timer = setInterval(() => turn++, 0);
+  t.after(() => clearInterval(timer));
+  const seen: { connections: number; turn: number }[] = [];
+  const { server, port } = await listen((exchange) => {
+    const connections = Object.values(server.usage().states).reduce((sum, count) => sum + count);
+    seen.push({ connections, turn });
+    const endMs = performance.now() + 15;
+    while (performance.now() < endMs);
+    response(exchange);
+  });
+  const busy = Array.from({ length: BUSY }, () => connect(port));
+  const ask = async () => {
+    seen.length = 0;
+    for (const socket of busy) socket.write(GET);
+    await Promise.all(busy.map((socket) => once(socket, 'data')));
+  };
+  await ask();
+  for (let i = 0; i < NEW; i++) connect(port);
+  await new Promise(process.nextTick); // The kernel has them before the requests.
+  await ask();
+  assert.equal(seen[NEW]!.connections, BUSY + NEW);
+  await ask();
+  assert.equal(new Set(seen.map((one) => one.turn)).size, 1);
+});
+
 for (const isTls of [false, true]) {
   const skip = isTls && NO_OPENSSL;
   test(`6.17 what a closed connection held is freed in the turn that closes it${isTls ? ' (TLS)' : ''}`, {
