@@ -27,11 +27,9 @@ export interface LedgerLimits {
 
 // Choosing visits all connections, so it frees this part of both limits: 1 ms for each 50 of 3,000 connections.
 const SPARE = 1 / 64;
-// The time of a connection that has just been accepted: a network with many new connections counts too.
+// Added to the time for which we have waited for a client: a network with many new connections counts too, and so does
+// one whose clients all wait for a store that is stuck.
 const FRESH_MS = 1_000;
-// The time of a client that waits for us, so that a slow request outlives fresh connections of as many networks. With
-// 0, few networks could keep everyone out while the store is stuck.
-const WORKING_MS = FRESH_MS / 2;
 // In idle connections, what a connection and a network at least count as. The first is as much as a request with the
 // greatest head or a handshake holds: otherwise working clients are closed before idle ones that came at the same time.
 // Browsers open six connections to a host: otherwise clients with several are closed before many networks with one.
@@ -115,6 +113,5 @@ function rankOf(
   const siteBytes = SITE_SHARE * (network.site?.heldBytes ?? 0);
   const networkBytes = Math.max(network.heldBytes, siteBytes, MODEST.network * idleBytes);
   const ownBytes = Math.max(heldBytes, MODEST.connection * idleBytes);
-  const ms = waitingSinceMs === undefined ? WORKING_MS : FRESH_MS + now - waitingSinceMs;
-  return networkBytes * ownBytes * ms;
+  return networkBytes * ownBytes * (FRESH_MS + now - (waitingSinceMs ?? now));
 }

@@ -135,7 +135,7 @@ class Model {
       6 * connectionBytes,
     );
     const since = client.waitingSinceMs;
-    const ms = since === undefined ? 500 : 1_000 + this.nowMs - since;
+    const ms = 1_000 + this.nowMs - (since ?? this.nowMs);
     return bytes * Math.max(client.ownBytes, 2 * connectionBytes) * ms;
   }
 
