@@ -39,21 +39,17 @@ test('1.5 an empty value of any variable, and an empty path of its file, count a
   assert.deepEqual(readConfig(env), { ...config, AUTH_NAME: 'é', NOTE_TITLE: 'a' });
 });
 
-const INTEGERS: Readonly<Record<string, readonly [min: number, max: number]>> = {
-  PORT: [0, 65_535],
-  ADMIN_PORT: [0, 65_535],
-  DATABASE_POOL_SIZE: [1, 100],
-  DATABASE_TIMEOUT_MS: [100, 600_000],
-  TRUST_PROXY: [0, 100],
-  AUTH_FAILURES_PER_MINUTE: [0, 1000],
-  BODY_LIMIT_BYTES: [1, 16_777_216],
-  MEMORY_LIMIT_BYTES: [67_108_864, 9_999_999_999],
-  IDLE_TIMEOUT_MS: [1000, 86_400_000],
-  SHUTDOWN_DELAY_MS: [0, 3_600_000],
-  SHUTDOWN_TIMEOUT_MS: [0, 3_600_000],
-};
+/** The least and the most of each integer as the README's table has them, which test/readme.test.ts compares. */
+const README = readFileSync(join(import.meta.dirname, '../README.md'), 'utf8');
+const INTEGERS = Object.fromEntries(
+  Array.from(README.matchAll(/^\| `(\w+)` \|.*\| (\d+) to (\d+) \|/gm), ([, name, min, max]) => {
+    return [name!, [Number(min), Number(max)] as const];
+  }),
+);
 
 describe('valid values', () => {
+  test('the README has the integers', () => assert.equal(Object.keys(INTEGERS).length, 11));
+
   const same: Readonly<Record<string, readonly string[]>> = {
     HOST: ['::1'],
     ADMIN_HOST: ['::1'],
