@@ -1,6 +1,6 @@
 // Bearer tokens (contract 3.7, RFC 7515, RFC 7519, RFC 8725): which are valid, and which are refused, by
 // class. Read by test/auth/jwt.test.ts.
-import { createHmac, generateKeyPairSync, sign } from 'node:crypto';
+import { createHmac } from 'node:crypto';
 import type { Vectors } from './users.ts';
 
 export const SECRET = 'a signing secret of 32 bytes or more';
@@ -11,16 +11,12 @@ export const HEADER = { alg: 'HS256', typ: 'JWT' };
 export const claimsAt = (now: number) => ({ ...SUBJECT, iat: now, exp: now + 3600 });
 
 /** Joins the parts and adds a valid HMAC. Uses strings and bytes unchanged. */
-export function signed(
-  header: unknown,
-  payload: unknown,
-  secret: string | Buffer = SECRET,
-): string {
+export function signed(header: unknown, payload: unknown, secret = SECRET): string {
   return signedText(`${encode(header)}.${encode(payload)}`, secret);
 }
 
-function signedText(input: string, secret: string | Buffer = SECRET, hash = 'sha256'): string {
-  return `${input}.${createHmac(hash, secret).update(input).digest('base64url')}`;
+function signedText(input: string, secret = SECRET): string {
+  return `${input}.${createHmac('sha256', secret).update(input).digest('base64url')}`;
 }
 
 export function encode(part: unknown): string {
@@ -68,11 +64,6 @@ export function refusedTokens(now: number): Vectors<Vectors<string>> {
   const withSignature = (other: Buffer) => `${header}.${payload}.${other.toString('base64url')}`;
   const each = <T>(items: readonly T[], why: string, token: (item: T) => string) =>
     Object.fromEntries(items.map((item) => [`${why} ${JSON.stringify(item)}`, token(item)]));
-  const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
-  const rsa = (alg: string) => {
-    const input = `${encode({ alg })}.${payload}`;
-    return `${input}.${sign('sha256', Buffer.from(input), privateKey).toString('base64url')}`;
-  };
   // One byte more than a multiple of three: the last character has unused bits.
   const padded = json.padEnd(json.length + ((4 - (json.length % 3)) % 3));
   return {
@@ -84,10 +75,6 @@ export function refusedTokens(now: number): Vectors<Vectors<string>> {
       'a later alg none': withHeader('{"alg":"HS256","alg":"none"}'),
     },
     'another algorithm': {
-      HS512: signedText(`${encode({ alg: 'HS512' })}.${payload}`, SECRET, 'sha512'),
-      'SHA-512 under the name HS256': signedText(`${header}.${payload}`, SECRET, 'sha512'),
-      RS256: rsa('RS256'),
-      'RSA under the name HS256': rsa('HS256'),
       ...each(OTHER_ALGORITHMS, 'a valid HMAC and alg', withAlg),
       'no alg': withHeader({ typ: 'JWT' }),
       'alg under another name': withHeader({ Alg: 'HS256' }),
@@ -179,14 +166,6 @@ export function refusedTokens(now: number): Vectors<Vectors<string>> {
       'unused bits in the payload, rightly signed': signedText(
         `${header}.${withUnusedBits(encode(padded))}`,
       ),
-      'plus and slash in the payload, rightly signed': signedText(
-        `${header}.${encode({ ...claims, x: '??????>>>' })
-          .replaceAll('-', '+')
-          .replaceAll('_', '/')}`,
-      ),
-      'an impossible length of the payload, rightly signed': signedText(
-        `${header}.${encode(padded).slice(0, -1)}`,
-      ),
       ...each(['~', '+', 'é', '\n', ' '], 'in the signature', (text) =>
         [good.slice(0, -4), good.slice(-4)].join(text),
       ),
@@ -198,7 +177,6 @@ export function refusedTokens(now: number): Vectors<Vectors<string>> {
       ),
       ...each([' ', '\n', '\0', '~', '='], 'after it', (text) => `${good}${text}`),
       'a space before it': ` ${good}`,
-      'padding after the header': signedText(`${encode('{"alg":"HS256"} ')}==.${payload}`),
       'padding after the payload': signedText(`${header}.${payload}=`),
     },
   };
