@@ -238,6 +238,27 @@ test('a file without a key is not called encrypted, whatever its text says', {
   assert.match(problem!, /^TLS_KEY_FILE: .*; expected a PEM private key without a passphrase$/);
 });
 
+test('1 TLS_CERT_FILE, TLS_KEY_FILE: a wrong pair is one problem, which names its variable', {
+  skip: NO_OPENSSL,
+}, () => {
+  const { TLS_CERT_FILE: cert, TLS_KEY_FILE: key } = certificate();
+  const missing = join(newFolder(), 'missing');
+  for (const [TLS_CERT_FILE, TLS_KEY_FILE, line] of [
+    [cert, '', /^TLS_KEY_FILE: missing, but TLS_CERT_FILE is set; expected/],
+    ['', key, /^TLS_CERT_FILE: missing, but TLS_KEY_FILE is set; expected/],
+    [missing, key, RegExp(`^TLS_CERT_FILE: .*${missing}`)],
+    [cert, missing, RegExp(`^TLS_KEY_FILE: .*${missing}`)],
+    [file('no PEM'), key, /^TLS_CERT_FILE: .* is not PEM;/],
+    [cert, file(''), /^TLS_KEY_FILE: .* is not PEM;/],
+    [cert, certificate().TLS_KEY_FILE, /^TLS_KEY_FILE: .* another key;/],
+    [cert, certificate('rsa').TLS_KEY_FILE, /another key;/],
+  ] as const) {
+    const [problem, ...rest] = problems({ TLS_CERT_FILE, TLS_KEY_FILE });
+    assert.match(problem!, line);
+    assert.deepEqual(rest, []);
+  }
+});
+
 test('1.7 no message contains a value, a password of a URL or a private key', () => {
   const names = VARIABLES.filter((name) => !/^(TLS_|HOST|ADMIN_HOST|AUTH_NAME|NOTE_)/.test(name));
   for (const value of ['hunt2:/', 'hunt2:/\n']) {
