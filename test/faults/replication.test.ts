@@ -6,8 +6,9 @@ import { type HttpResponse, send } from '../support/client.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { type Program, start } from '../support/program.ts';
 import { query, Server } from '../support/server.ts';
+import { execute } from '../support/service.ts';
 import { DEADLINE_MS, until } from '../support/until.ts';
-import { through, usersIn } from './users.ts';
+import { through } from './users.ts';
 
 const TIMEOUT_MS = 1000;
 
@@ -114,7 +115,8 @@ function create(program: Program, name: string) {
 }
 
 async function emailsIn(databaseUrl: string): Promise<string[]> {
-  return (await usersIn(databaseUrl)).map(({ email }) => email);
+  const users = await execute(databaseUrl, 'select email from users order by id');
+  return users.map(({ email }) => String(email));
 }
 
 async function ready(program: Program): Promise<number> {

@@ -25,9 +25,9 @@ test('5.2 a full disk', { timeout: 240_000 }, async (t) => {
     await run(t, {
       ...{ times: TIMES.others, databaseUrl: `sqlite:${folder}/service.db` },
       async inject(writers, _, program) {
-        const before = writers.count(500);
+        const before = writers.refused;
         fill(filler);
-        await writers.until(() => writers.count(500) >= before + WRITERS);
+        await writers.until(() => writers.refused >= before + WRITERS);
         const { cause } = program.log.findLast(({ message }) => message === 'store unavailable')!;
         assert.match(String(cause), /service\.db: .*full .*code 13/); // SQLITE_FULL
         assert.equal((await send(`${program.url}/users?limit=1`)).status, 200);

@@ -1,5 +1,6 @@
 // Clients that create, change and remove users over keep-alive connections as fast as possible.
 // Each user has its own email. Every response is recorded in the ledger.
+import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import {
   Agent,
@@ -7,7 +8,7 @@ import {
   type IncomingMessage,
   type RequestOptions,
 } from 'node:http';
-import type { Entry, Ledger } from './ledger.ts';
+import { ABSENT, type Entry, type Ledger } from './ledger.ts';
 
 // The cycle of a writer. It creates more users than it removes.
 const TURNS = ['create', 'create', 'change', 'create', 'create', 'change', 'remove'] as const;
@@ -15,17 +16,19 @@ const TURNS = ['create', 'create', 'change', 'create', 'create', 'change', 'remo
 let runs = 0;
 
 export class Writers {
-  /** Unexpected responses. */
-  readonly surprises: string[] = [];
+  /** Responses 200 and 201. */
+  acknowledged = 0;
+  /** Responses 500. */
+  refused = 0;
   /** Connections that failed. */
   broken = 0;
   slowestMs = 0;
   /** Resolves when every writer has ended, by itself or because its connection failed. */
-  readonly ended: Promise<unknown>;
+  readonly #ended: Promise<unknown>;
   readonly #ledger: Ledger;
   readonly #url: string;
   readonly #run = ++runs;
-  readonly #counts = new Map<number, number>(); // responses by status
+  readonly #surprises: string[] = []; // other responses
   readonly #waiting = new Set<() => void>();
   readonly #inFlight = new Set<Promise<unknown>>();
   #isStopping = false;
@@ -34,15 +37,7 @@ export class Writers {
   constructor(ledger: Ledger, url: string, count: number) {
     this.#ledger = ledger;
     this.#url = url;
-    this.ended = Promise.all(Array.from({ length: count }, (_, i) => this.#write(i)));
-  }
-
-  count(status: number): number {
-    return this.#counts.get(status) ?? 0;
-  }
-
-  get acknowledged(): number {
-    return this.count(200) + this.count(201);
+    this.#ended = Promise.all(Array.from({ length: count }, (_, i) => this.#write(i)));
   }
 
   get inFlight(): number {
@@ -59,7 +54,7 @@ export class Writers {
     while (!condition()) {
       const isRunning = await Promise.race([
         new Promise<true>((resolve) => this.#waiting.add(() => resolve(true))),
-        this.ended.then(() => false),
+        this.#ended.then(() => false),
       ]);
       if (!isRunning && !condition()) throw new Error('the writers have ended');
     }
@@ -74,7 +69,8 @@ export class Writers {
   /** Sends nothing more; resolves when every request in flight has ended. */
   async stop(): Promise<void> {
     this.#isStopping = true;
-    await this.ended;
+    await this.#ended;
+    assert.deepEqual(this.#surprises, []);
   }
 
   async #write(writer: number): Promise<void> {
@@ -82,14 +78,19 @@ export class Writers {
     const own: Entry[] = [];
     try {
       for (let i = 0; !this.#isStopping; i++) {
+        const name = `${process.pid}-${this.#run}-${writer}-${i}`;
         const turn = TURNS[i % TURNS.length]!;
         if (turn === 'create' || own.length === 0) {
-          const entry = await this.#create(agent, `${process.pid}-${this.#run}-${writer}-${i}`);
-          if (entry !== undefined) own.push(entry);
+          const entry = this.#ledger.add(`${name}@example.com`);
+          const { email } = entry;
+          const user = await this.#send(agent, entry, `1 ${name}`, 'POST', { name, email });
+          if (user) own.push(Object.assign(entry, { id: JSON.parse(user).id }));
         } else if (turn === 'change') {
-          if (!(await this.#change(agent, own.at(-1)!, `changed ${i}`))) own.pop();
+          const entry = own.at(-1)!;
+          const next = `${Number.parseInt(entry.states[0]!, 10) + 1} ${name}`;
+          if (!(await this.#send(agent, entry, next, 'PATCH', { name }))) own.pop();
         } else {
-          await this.#remove(agent, own.shift()!);
+          await this.#send(agent, own.shift()!, ABSENT, 'DELETE');
         }
       }
     } catch {
@@ -100,40 +101,25 @@ export class Writers {
     }
   }
 
-  async #create(agent: Agent, name: string): Promise<Entry | undefined> {
-    const email = `${name}@example.com`;
-    const entry = this.#ledger.asked(email, name);
-    const response = await this.#send(agent, '/users', 'POST', { name, email });
-    if (response === undefined) return undefined;
-    this.#ledger.created(entry, JSON.parse(response.body).id);
-    return entry;
-  }
-
-  /** True if the user can be used again. */
-  async #change(agent: Agent, entry: Entry, name: string): Promise<boolean> {
-    entry.unknownName = name;
-    const response = await this.#send(agent, `/users/${entry.id}`, 'PATCH', { name });
-    if (response !== undefined) this.#ledger.changed(entry, name);
-    return response !== undefined;
-  }
-
-  async #remove(agent: Agent, entry: Entry): Promise<void> {
-    entry.removal = 'unknown';
-    const response = await this.#send(agent, `/users/${entry.id}`, 'DELETE');
-    if (response !== undefined) this.#ledger.removed(entry);
-  }
-
-  /** The response if it acknowledges the write. @throws if the connection fails */
-  async #send(agent: Agent, path: string, method: string, body?: object) {
+  /** Makes the user's next state with a request. Returns the body of a response that acknowledges it. */
+  async #send(agent: Agent, entry: Entry, next: string, method: string, body?: object) {
+    entry.states = [...entry.states, next];
+    const path = entry.id === undefined ? '/users' : `/users/${entry.id}`;
     const asked = request(this.#url + path, { agent, method }, body);
     this.#inFlight.add(asked);
     try {
-      const response = await asked;
-      const { status } = response;
-      this.#counts.set(status, this.count(status) + 1);
-      this.slowestMs = Math.max(this.slowestMs, response.ms);
-      if (status === (method === 'POST' ? 201 : 200)) return response;
-      if (status !== 500) this.surprises.push(`${method} ${path}: ${status} ${response.body}`);
+      const { status, body: text, ms } = await asked;
+      this.slowestMs = Math.max(this.slowestMs, ms);
+      if (status === 500) {
+        this.refused++;
+      } else if (status !== (method === 'POST' ? 201 : 200)) {
+        this.#surprises.push(`${method} ${path}: ${status} ${text}`);
+      } else {
+        entry.states = [next];
+        this.acknowledged++;
+        this.#ledger.acknowledged++;
+        return text;
+      }
       return undefined;
     } finally {
       this.#inFlight.delete(asked);
