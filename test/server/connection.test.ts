@@ -687,6 +687,7 @@ describe('connections', () => {
     assert.equal(ledger.heldBytes, CONNECTION_BYTES + 2 * 60_000);
     connection.close();
     assert.equal(ledger.heldBytes, 0);
+    assert.ok(tls.isClosed, 'node frees its requests in the turn that closes it');
   });
 
   test('6.8 7.3 a stream behind a response that nobody reads is recorded once the client leaves', () => {

@@ -86,33 +86,6 @@ test('new connections are accepted between the requests of others, which then sh
   assert.equal(new Set(seen.map((one) => one.turn)).size, 1);
 });
 
-for (const isTls of [false, true]) {
-  const skip = isTls && NO_OPENSSL;
-  test(`6.17 what a closed connection held is freed in the turn that closes it${isTls ? ' (TLS)' : ''}`, {
-    skip,
-  }, async () => {
-    const requests: Exchange['req'][] = [];
-    const { promise, resolve } = Promise.withResolvers<readonly boolean[]>();
-    // The event loop runs immediates before it reports that a descriptor has closed. With the parser, node
-    // gives up the requests.
-    const isFreed = ({ socket }: Exchange['req']) => !(socket as { parser?: unknown }).parser;
-    const check = () => setImmediate(() => resolve(requests.map(isFreed)));
-    const handle = ({ req }: Exchange) => {
-      requests.push(req);
-      if (requests.length === 2) check();
-    };
-    const limits = { ...LIMITS, budgetBytes: 100_000, connectionBytes: 10_000 };
-    const { port } = await listen(handle, { limits, tls: isTls ? pem() : undefined });
-    const open = () => (isTls ? connectTls({ port }) : connect(port));
-    const [first, second] = [open(), open()];
-    await Promise.all([first, second].map((one) => once(one, isTls ? 'secureConnect' : 'connect')));
-    first.write(GET);
-    await until(() => requests.length === 1);
-    second.write(GET.repeat(10));
-    assert.deepEqual(await promise, [false, true]);
-  });
-}
-
 test('6.17 a call that runs keeps no part of the head once its client has left', async () => {
   const kept: Exchange[] = [];
   const { server, port } = await listen((exchange) => {
