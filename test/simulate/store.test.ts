@@ -23,7 +23,7 @@ const property = fc.asyncProperty(
   async ({ isHealed, ...around }, story) => {
     const setup = async () => {
       const real = new World(around);
-      for (let n = 0; n < 6; n++) real.call({ kind: 'create', email: n });
+      for (const letter of 'abcdef') real.call({ kind: 'create', email: `${letter}@x` });
       await real.pass(200);
       world = real;
       return { model: {}, real };

@@ -3,9 +3,9 @@
 // itself sees a write without a free connection (5.9), two statements in a session, and deadlocks (5.6).
 import { openPostgres } from '../../src/store/postgres.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
-import { ALWAYS, type Condition, type User, type UserStore } from '../../src/user.ts';
-import { newUser } from '../support/users.ts';
-import { NORMAL, SimulatedServer, type State } from './server.ts';
+import { ALWAYS } from '../../src/user.ts';
+import { type Call, make, runAlone, shown, type Table } from '../support/store-model.ts';
+import { NORMAL, SimulatedServer } from './server.ts';
 import { Time } from './time.ts';
 
 export const TIMEOUT_MS = 1000;
@@ -14,21 +14,6 @@ const CALM_MS = 300; // longest call of a client without bursts, while there are
 const RERUN = /40P01|40001|23505/;
 const DATABASE = parseDatabaseUrl('postgres://u:p@a:1,b:2/d') as PostgresDatabase;
 
-/** What a call does. A name marks the write, so that its commit can be found. */
-export type Action =
-  | { readonly kind: 'create'; readonly email: number }
-  | {
-      readonly kind: 'update';
-      readonly id: number;
-      readonly email: number | undefined;
-      readonly version: number | undefined;
-    }
-  | { readonly kind: 'delete'; readonly id: number; readonly version: number | undefined }
-  | { readonly kind: 'find'; readonly id: number }
-  | { readonly kind: 'findByEmail'; readonly email: number }
-  | { readonly kind: 'list'; readonly id: number }
-  | { readonly kind: 'ping' };
-
 interface Surroundings {
   readonly seed: number;
   readonly poolSize: number;
@@ -36,9 +21,11 @@ interface Surroundings {
   readonly poolerSize: number; // or 0
 }
 
-interface Call {
-  readonly action: Action;
-  readonly name: string; // of the user, if it is a write
+/** A call without the fields that its kind doesn't use. World gives it a name, which marks the user that it writes. */
+export type Action = Pick<Call, 'kind'> & Partial<Call>;
+
+interface Made {
+  readonly call: Call;
   readonly network: string;
   readonly replica: number;
   readonly began: number;
@@ -46,23 +33,25 @@ interface Call {
   result?: unknown; // or an error
 }
 
-const emailOf = (n: number) => `e${String(n).padStart(3, '0')}@x`;
+const DEFAULTS = { id: 0, name: '', email: '', change: {}, condition: ALWAYS, limit: 1000 };
+
+interface Moment {
+  readonly ms: number;
+  readonly table: Table;
+  readonly isCommitted: boolean;
+}
 
 export class World {
   readonly time: Time;
   readonly server: SimulatedServer;
   readonly stores: readonly ReturnType<typeof openPostgres>[]; // the replicas of the service
-  readonly calls: Call[] = [];
+  readonly calls: Made[] = [];
   readonly poolSize: number;
   readonly left = new Set<string>();
   isCalm = true;
   canBeLate = false; // a frozen machine, or a clock that was set back
   outages = 0; // of all replicas
   readonly #violations: string[] = [];
-  readonly #commits = new Map<string, State[]>(); // by the name that the write gave
-  readonly #moments: { readonly ms: number; readonly users: readonly User[] }[] = [
-    { ms: 0, users: [] },
-  ]; // after each commit
   #closedAt = 0;
 
   constructor({ seed, poolSize, replicas, poolerSize }: Surroundings) {
@@ -102,14 +91,15 @@ export class World {
       },
     };
     const name = `n${this.calls.length}`;
-    const call: Call = { action, name, network, replica, began: this.time.ms };
-    this.calls.push(call);
+    const call = { ...DEFAULTS, ...action, name, change: { ...action.change, name } };
+    const made: Made = { call, network, replica, began: this.time.ms };
+    this.calls.push(made);
     const end = (result: unknown) => {
-      if (call.ended !== undefined) this.#violations.push('a call settled twice');
-      call.ended = this.time.ms;
-      call.result = result;
+      if (made.ended !== undefined) this.#violations.push('a call settled twice');
+      made.ended = this.time.ms;
+      made.result = result;
     };
-    make(this.stores[replica]!, action, name, caller).then(end, end);
+    make(this.stores[replica]!, call, caller).then(end, end);
   }
 
   /** Lets time pass, and checks what must hold at any time. */
@@ -136,22 +126,23 @@ export class World {
       this.#violations.push(`9.4 ${server.clients.size} connections leak`);
     if (time.pending > 0) this.#violations.push(`9.4 ${time.pending} timers leak`);
     if (server.deadlocks > 0) this.#violations.push(`5.6 ${server.deadlocks} deadlocks`);
-    this.#prepare();
-    for (const call of this.calls) this.#check(call);
+    const tables = this.#tables();
+    for (const call of this.calls) this.#check(call, tables);
     this.#checkOrder();
     this.#report();
   }
 
-  #prepare(): void {
+  /** Returns the users before the first change, and after each. Nobody may see one that is not the last of its commit. */
+  #tables(): readonly Moment[] {
     const { states } = this.server;
-    const users = new Map<number, User>();
+    const tables: Moment[] = [{ ms: 0, table: new Map(), isCommitted: true }];
     for (const [i, { ms, id, user }] of states.entries()) {
-      if (user) users.set(id, user);
-      else users.delete(id);
-      if (user) this.#commits.set(user.name, [...(this.#commits.get(user.name) ?? []), states[i]!]);
-      if (states[i + 1]?.ms === ms) continue; // of the same commit
-      this.#moments.push({ ms, users: [...users.values()].sort((a, b) => a.id - b.id) });
+      const table = new Map(tables.at(-1)!.table);
+      if (user) table.set(id, user);
+      else table.delete(id);
+      tables.push({ ms, table, isCommitted: states[i + 1]?.ms !== ms });
     }
+    return tables;
   }
 
   /** Ends all faults, and checks that the pool is whole soon. */
@@ -170,7 +161,7 @@ export class World {
     // A write can find that its connection leads to a server that has become read-only.
     for (const replica of this.stores.keys()) {
       for (let n = 0; n <= this.poolSize; n++) {
-        this.call({ kind: 'create', email: 900 + 10 * replica + n }, 'a', replica);
+        this.call({ kind: 'create', email: `healed${replica}${n}@x` }, 'a', replica);
         await this.pass(1500);
       }
       const last = this.calls.at(-1)!;
@@ -185,17 +176,15 @@ export class World {
       throw new Error(`${all.join('\n')}\nfound at ${this.time.ms.toFixed(1)} ms`);
   }
 
-  #fail({ action, name, network, began, ended, result }: Call, rule: string): void {
-    const shown = result instanceof Error ? `${result}: ${result.cause}` : JSON.stringify(result);
+  #fail({ call, network, began, ended, result }: Made, rule: string): void {
+    const text = result instanceof Error ? `${result}: ${result.cause}` : JSON.stringify(result);
     const end = ended === undefined ? 'without an end' : `to ${ended.toFixed(1)} ms`;
     const times = `from ${began.toFixed(1)} ms ${end}`;
-    this.#violations.push(
-      `${rule}: ${name} of ${network}, ${JSON.stringify(action)}, ${times}, ${shown}`,
-    );
+    this.#violations.push(`${rule}: of ${network}, ${JSON.stringify(call)}, ${times}, ${text}`);
   }
 
-  #check(call: Call): void {
-    const { name, began, ended, result } = call;
+  #check(call: Made, tables: readonly Moment[]): void {
+    const { began, ended, result } = call;
     if (ended === undefined) {
       this.#fail(call, '4.13 never settled');
       return;
@@ -205,7 +194,7 @@ export class World {
     const isCalm = this.isCalm && this.stores.length === 1 && ended < this.#closedAt;
     if (isCalm && call.network !== 'a' && (isFault || ended - began > CALM_MS))
       this.#fail(call, '5.11 is slow or failed');
-    const commits = this.#commits.get(name) ?? [];
+    const commits = this.server.states.filter(({ user }) => user?.name === call.call.name);
     if (commits.length > 1) this.#fail(call, '4.13 took effect twice');
     for (const { ms } of commits) {
       if (ms > began + 2 * TIMEOUT_MS + 100 && !this.canBeLate)
@@ -218,62 +207,26 @@ export class World {
     const [refusal] = (isEarly && RERUN.exec(`${result}${result.cause}`)) || [];
     if (refusal) this.#fail(call, `4.13 5.6 did not run again after ${refusal}`);
     if (isFault) return;
-    if (!this.#isExplained(call)) this.#fail(call, '5.5 has a result that no commit explains');
+    if (!this.#isExplained(call, tables))
+      this.#fail(call, '5.5 has a result that no commit explains');
   }
 
-  /** True if the result was right at some time between the call and its end. */
-  #isExplained({ action, name, began, ended, result }: Call): boolean {
+  /** True if the result was right at some time between the call and its end. A change is that of a commit. */
+  #isExplained({ call, began, ended, result }: Made, tables: readonly Moment[]): boolean {
     const { states, splits } = this.server;
-    const inTime = ({ ms }: { ms: number }) => ms >= began && ms <= ended!;
     // A commit of an old primary never ends. What is read there is as old as its successor.
     const split = splits.find(({ fromMs, toMs }) => fromMs <= ended! && toMs + TIMEOUT_MS >= began);
     const seenSince = Math.min(began, split?.fromMs ?? began);
-    const seenDuring = (holds: (users: readonly User[]) => boolean) =>
-      this.#during(seenSince, ended!, holds);
-    const isTaken = (email: string, id?: number) =>
-      seenDuring((users) => users.some((u) => u.email === email && u.id !== id));
-    if (result instanceof Error) {
-      if (action.kind === 'create') return isTaken(emailOf(action.email));
-      return action.kind === 'update' && isTaken(emailOf(action.email!), action.id);
-    }
-    const same = (user: User | undefined) => isSame(user, result as User | undefined);
-    const listed = JSON.stringify(result);
-    switch (action.kind) {
-      case 'create':
-        return states.some((one) => inTime(one) && same(one.user) && one.user!.name === name);
-      case 'ping':
-        return true;
-      case 'find':
-        return seenDuring((users) => same(users.find(({ id }) => id === action.id)));
-      case 'findByEmail':
-        return seenDuring((users) =>
-          same(users.find(({ email }) => email === emailOf(action.email))),
-        );
-      case 'list':
-        return seenDuring(
-          (users) => JSON.stringify(users.filter(({ id }) => id > action.id)) === listed,
-        );
-    }
-    const { id, version } = action;
-    const seen = (holds: (user: User | undefined) => boolean) =>
-      seenDuring((users) => holds(users.find((user) => user.id === id)));
-    if (result === undefined) return seen((user) => user === undefined);
-    if (result === 'stale') return seen((user) => user !== undefined && user.version !== version);
-    if (action.kind === 'update') {
-      return states.some((one) => inTime(one) && same(one.user) && one.user!.name === name);
-    }
-    return states.some((one, i) => {
-      const before = states.slice(0, i).findLast((other) => other.id === id);
-      return inTime(one) && one.id === id && one.user === undefined && same(before?.user);
+    const found = result instanceof Error ? result.name : shown(result);
+    return tables.some(({ ms, table, isCommitted }, i) => {
+      const next = states[i];
+      if (ms > ended! || (next && next.ms < seenSince)) return false;
+      const alone = runAlone(table, call, next?.id ?? 0);
+      if (alone.result !== found) return false;
+      if (alone.table === table) return isCommitted;
+      const isInTime = next && next.ms >= began && next.ms <= ended!;
+      return isInTime && shown(alone.table.get(next.id)) === shown(next.user);
     });
-  }
-
-  /** True if it held for the users at some time. */
-  #during(began: number, ended: number, holds: (users: readonly User[]) => boolean): boolean {
-    return this.#moments.some(
-      ({ ms, users }, i) =>
-        ms <= ended && (this.#moments[i + 1]?.ms ?? ended) >= began && holds(users),
-    );
   }
 
   /** 5.11: updates of one user by one client of one replica take effect in the order of their calls. */
@@ -283,44 +236,10 @@ export class World {
       const index = Number(user?.name.slice(1));
       const call = this.calls[index];
       // One that failed can take effect later.
-      if (call?.action.kind !== 'update' || call.result instanceof Error) continue;
+      if (call?.call.kind !== 'update' || call.result instanceof Error) continue;
       const key = `${call.network} ${call.replica} ${id}`;
       if ((latest.get(key) ?? -1) > index) this.#fail(call, '5.11 overtook an earlier call');
       latest.set(key, index);
     }
-  }
-}
-
-function isSame(a: User | undefined, b: User | undefined): boolean {
-  return (
-    a?.id === b?.id && a?.name === b?.name && a?.email === b?.email && a?.version === b?.version
-  );
-}
-
-function make(
-  store: UserStore,
-  action: Action,
-  name: string,
-  caller: Parameters<UserStore['find']>[1],
-) {
-  const conditionOf = (version: number | undefined): Condition =>
-    version === undefined ? ALWAYS : { oneOf: [version], noneOf: [] };
-  switch (action.kind) {
-    case 'create':
-      return store.create(newUser({ name, email: emailOf(action.email) }), caller);
-    case 'update': {
-      const email = action.email === undefined ? {} : { email: emailOf(action.email) };
-      return store.update(action.id, { name, ...email }, conditionOf(action.version), caller);
-    }
-    case 'delete':
-      return store.delete(action.id, conditionOf(action.version), caller);
-    case 'find':
-      return store.find(action.id, caller);
-    case 'findByEmail':
-      return store.findByEmail(emailOf(action.email), caller);
-    case 'ping':
-      return store.ping(caller);
-    case 'list':
-      return store.list({ after: action.id, limit: 1000 }, caller);
   }
 }
