@@ -33,27 +33,6 @@ function shuffled<T>(items: readonly T[]): T[] {
   return keyed.toSorted((a, b) => a.key - b.key).map(({ item }) => item);
 }
 
-test('5.6 a call that the server rolled back to resolve a deadlock is retried', async (t) => {
-  const url = await createDatabase();
-  const store = await open(t, url);
-  const user = await store.create(newUser({ email: 'before@z' }));
-  const sql = connectTo(t, url);
-  await sql.unsafe(`set deadlock_timeout = '60s'`);
-  await sql.unsafe('begin');
-  await sql.unsafe(`insert into users (name, email) values ('Bob', 'after@z')`);
-  // The update waits for our email, then we wait for its user. Its check for deadlocks runs
-  // before ours, so Postgres rolls it back.
-  const changed = store.update(user.id, { email: 'after@z' }, ALWAYS);
-  const settled = changed.then(
-    () => 'done',
-    (err: Error) => err.name,
-  );
-  await untilOneWaits(sql);
-  await sql.unsafe(`update users set name = 'Eve' where id = ${user.id}`);
-  await sql.unsafe('commit');
-  assert.equal(await settled, 'EmailTaken');
-});
-
 test('4.13 a response that arrived while the event loop was blocked is received', async (t) => {
   const url = await createDatabase();
   const store = await open(t, url, { timeoutMs: 2000 });
