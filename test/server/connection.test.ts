@@ -2,6 +2,7 @@
 // stops. EVENTS sets the number of events, and FAST_CHECK_SEED repeats a run. The clock is the test's, so
 // nothing waits for a time; node's own timeouts arrive as the events that node documents.
 import assert from 'node:assert/strict';
+import { subscribe } from 'node:diagnostics_channel';
 import http from 'node:http';
 import { after, describe, mock, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
@@ -450,6 +451,9 @@ async function quiet(clients: readonly Client[]): Promise<void> {
   }
 }
 
+let parsed = 0; // requests
+subscribe('http.server.request.start', () => void parsed++);
+
 /** Returns what a client gets for its input, exactly, and why its connection ends. `!` is `Connection: close`. */
 async function outcomeOf(
   input: string,
@@ -465,6 +469,10 @@ async function outcomeOf(
   act(peer, server, () => listener.usage());
   await quiet([client]);
   const { responses } = read(peer, () => false);
+  const before = parsed;
+  if (peer.hasFin) peer.send(NOW);
+  await turn();
+  assert.equal(parsed, before, '2.10 input after the last response is not even parsed');
   clock.ms += LINGER_MS + 1;
   mock.timers.tick(SWEEP_MS);
   await quiet([client]);

@@ -1,16 +1,14 @@
 // The listener: memory, resets over TLS and stops. The contract tests and connection.test.ts cover the rest.
 import assert from 'node:assert/strict';
-import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { connect as connectTcp, type Socket } from 'node:net';
-import { after, test } from 'node:test';
+import { connect as connectTcp } from 'node:net';
+import { type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { type ConnectionOptions, connect as connectTlsSocket } from 'node:tls';
 import type { Exchange } from '../../src/http/exchange.ts';
 import { send } from '../../src/http/reply.ts';
 import type { Handler } from '../../src/server/connection.ts';
-import type { LedgerLimits } from '../../src/server/ledger.ts';
 import { type KeyPair, Listener } from '../../src/server/listener.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { usedBytes } from '../support/garbage.ts';
@@ -18,37 +16,25 @@ import { until } from '../support/until.ts';
 
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
-const LIMITS: LedgerLimits = {
-  budgetBytes: 2 ** 40, // The memory of the test must not close a connection.
-  maxConnections: 10_000,
-  connectionBytes: 16 * 1024,
-};
+// They close no connection.
+const limits = { budgetBytes: 2 ** 40, maxConnections: 10_000, connectionBytes: 16 * 1024 };
 
 const WITH_TLS = { skip: NO_OPENSSL };
 
-// These would keep this file running.
-const opened = new Set<{ destroy(): unknown }>();
-after(() => {
-  for (const one of opened) one.destroy();
-});
-
-function track<T extends { destroy(): unknown }>(one: T): T {
-  opened.add(one);
-  return one;
-}
-
-const connect = (port: number) => track(connectTcp(port, '127.0.0.1')).on('error', () => {});
+const connect = (port: number) => connectTcp(port, '127.0.0.1').on('error', () => {});
 const connectTls = (options: ConnectionOptions) =>
-  track(connectTlsSocket({ rejectUnauthorized: false, ...options })).on('error', () => {});
+  connectTlsSocket({ rejectUnauthorized: false, ...options }).on('error', () => {});
 
+/** Listens until the end of the test. */
 async function listen(
+  t: TestContext,
   handle: Handler['handle'],
-  options: { idleTimeoutMs?: number; limits?: LedgerLimits; tls?: KeyPair | undefined } = {},
+  options: { idleTimeoutMs?: number; tls?: KeyPair | undefined } = {},
 ) {
-  const defaults = { limits: LIMITS, idleTimeoutMs: 65_000, unreadTimeoutMs: 60_000 };
-  const server = track(
-    new Listener({ handle, refusal: () => '', allow: '' }, { ...defaults, ...options }),
-  );
+  const defaults = { limits, idleTimeoutMs: 65_000, unreadTimeoutMs: 60_000 };
+  const handler = { handle, refusal: () => '', allow: '' };
+  const server = new Listener(handler, { ...defaults, ...options });
+  t.after(() => server.destroy());
   return { server, port: await server.listen(0, '127.0.0.1') };
 }
 
@@ -64,7 +50,7 @@ test('new connections are accepted between the requests of others, which then sh
   const timer = setInterval(() => turn++, 0);
   t.after(() => clearInterval(timer));
   const seen: { connections: number; turn: number }[] = [];
-  const { server, port } = await listen((exchange) => {
+  const { server, port } = await listen(t, (exchange) => {
     const connections = Object.values(server.usage().states).reduce((sum, count) => sum + count);
     seen.push({ connections, turn });
     const endMs = performance.now() + 15;
@@ -86,9 +72,9 @@ test('new connections are accepted between the requests of others, which then sh
   assert.equal(new Set(seen.map((one) => one.turn)).size, 1);
 });
 
-test('6.17 a call that runs keeps no part of the head once its client has left', async () => {
+test('6.17 a call that runs keeps no part of the head once its client has left', async (t) => {
   const kept: Exchange[] = [];
-  const { server, port } = await listen((exchange) => {
+  const { server, port } = await listen(t, (exchange) => {
     const { req, headers } = exchange;
     exchange.client = String(headers['x-forwarded-for']).slice(0, 15);
     exchange.traceId = String(headers.traceparent).slice(0, 32);
@@ -116,8 +102,8 @@ test('6.17 a call that runs keeps no part of the head once its client has left',
 test(
   '6.2 a stop serves a connection with a late TLS handshake, and closes one without any',
   WITH_TLS,
-  async () => {
-    const { server, port } = await listen((exchange) => response(exchange), { tls: pem() });
+  async (t) => {
+    const { server, port } = await listen(t, (exchange) => response(exchange), { tls: pem() });
     const [silent, late] = [connect(port), connect(port)];
     await Promise.all([once(silent, 'connect'), once(late, 'connect')]);
     const order: string[] = [];
@@ -139,9 +125,9 @@ test(
 test(
   '6.3 a client that resets its connection with its first request has left (TLS)',
   WITH_TLS,
-  async () => {
+  async (t) => {
     const handle = (exchange: Exchange) => void setImmediate(() => response(exchange));
-    const { server, port } = await listen(handle, { tls: pem() });
+    const { server, port } = await listen(t, handle, { tls: pem() });
     const transport = connect(port);
     const client = connectTls({ socket: transport });
     await once(client, 'secureConnect');
@@ -156,9 +142,12 @@ for (const isTls of [false, true]) {
   const skip = isTls && NO_OPENSSL;
   test(`6.14 a request that arrives in time is processed after a stall${isTls ? ' (TLS)' : ''}`, {
     skip,
-  }, async () => {
+  }, async (t) => {
     const tls = isTls ? pem() : undefined;
-    const { port } = await listen((exchange) => response(exchange), { idleTimeoutMs: 1_000, tls });
+    const { port } = await listen(t, (exchange) => response(exchange), {
+      idleTimeoutMs: 1_000,
+      tls,
+    });
     const client = isTls ? connectTls({ port }) : connect(port);
     client.write(GET);
     await once(client, 'data');
@@ -171,9 +160,9 @@ for (const isTls of [false, true]) {
   });
 }
 
-test('6.2 a stop without grace serves all requests of a pipeline', async () => {
+test('6.2 a stop without grace serves all requests of a pipeline', async (t) => {
   let isStopping = false;
-  const { server, port } = await listen((exchange) => {
+  const { server, port } = await listen(t, (exchange) => {
     setImmediate(() => response(exchange, isStopping && exchange.connection.isLatest));
   });
   const client = connect(port);
@@ -189,28 +178,9 @@ test('6.2 a stop without grace serves all requests of a pipeline', async () => {
   assert.equal(received.match(/HTTP\/1\.1 200/g)?.length, 33);
 });
 
-test('2.10 input after the last response is not even parsed', async (t) => {
-  let parsed = 0;
-  const count = () => void parsed++;
-  subscribe('http.server.request.start', count);
-  t.after(() => unsubscribe('http.server.request.start', count));
-  let socket: Socket | undefined;
-  const { port } = await listen((exchange) => {
-    socket = exchange.req.socket;
-    response(exchange, true);
-  });
-  const client = track(connectTcp({ port, host: '127.0.0.1', allowHalfOpen: true })).resume();
-  // This is more than the kernel delivers at once.
-  client.on('error', () => {}).on('end', () => client.end(GET.repeat(20_000)));
-  client.write(GET);
-  await until(() => socket !== undefined);
-  await once(socket!, 'close');
-  assert.equal(parsed, 1);
-});
-
-test('6.2 clients that reconnect all the time do not delay a stop', async () => {
+test('6.2 clients that reconnect all the time do not delay a stop', async (t) => {
   let served = 0;
-  const { server, port } = await listen((exchange) => {
+  const { server, port } = await listen(t, (exchange) => {
     served++;
     response(exchange, true);
   });
