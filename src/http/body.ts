@@ -68,14 +68,13 @@ export function readBody(
   const complete = () => {
     const bytes = buffer.subarray(0, length);
     try {
+      if (exchange.hasLeft) throw new HttpError(400);
       done(buffer.length > 0 ? parse(bytes, type ?? mediaType(req, accepts)) : undefined);
     } catch (err) {
       fail(err);
     }
   };
-  req.on('end', () =>
-    end(() => connection.run(() => finish(() => exchange.hasLeft || complete()))),
-  );
+  req.on('end', () => end(() => connection.run(() => finish(complete))));
   // The client has gone, or node's parser rejected the rest of the body.
   req.on('error', (err) => refuse(err instanceof HttpError ? err : new HttpError(400)));
 }
