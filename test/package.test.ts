@@ -230,6 +230,16 @@ describe('the package', { timeout: 300_000 }, () => {
     assert.equal(status, 78);
   });
 
+  test('9.7 in Bun, start() rejects with one line, and the program prints it and exits', () => {
+    const bun = ['--import', 'data:text/javascript,process.versions.bun="1.4.5"'];
+    const line =
+      'notes-users needs Node 24 or newer, and this is Bun 1.4.5. Install one from https://nodejs.org.\n';
+    const code = `require('notes-users').start().catch((err) => console.log(err.message))`;
+    assert.equal(runNode(...bun, '--eval', code).stdout, line);
+    const { status, stderr } = runNode(...bun, 'node_modules/notes-users/dist/main.cjs');
+    assert.deepEqual([status, stderr], [1, line]);
+  });
+
   test('9.8 it contains only the files that a user needs', () => {
     const schema = globSync('db/*/*.sql', { cwd: ROOT });
     const rest = [
