@@ -258,7 +258,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
   }
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const width of [320, 1280]) {
-      test(`axe finds nothing in ${colorScheme} at ${width} px, and nothing overflows`, async () => {
+      test(`axe finds nothing in ${colorScheme} at ${width} px, and nothing overflows or covers the routes`, async () => {
         const body = { name: 'Ada', email: `${crypto.randomUUID()}@example.com` };
         const created = await send(`${service.url}/users`, { method: 'POST', body });
         await using opened = await open({
@@ -279,6 +279,10 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
         assert.ok(passes.some(({ id: rule }: Part) => rule === 'color-contrast'));
         const widest = await page.evaluate<number>('document.documentElement.scrollWidth');
         assert.equal(widest, width);
+        const covers = `(([aside, main]) => aside.bottom > main.top && aside.right > main.left)(
+          ['aside', 'main'].map((name) => document.querySelector(name).getBoundingClientRect()))`;
+        await page.evaluate('scrollTo(0, 3000)');
+        assert.equal(await page.evaluate(covers), false);
       });
     }
   }
