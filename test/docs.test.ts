@@ -197,6 +197,11 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.match(await sendForm(read), /^200 OK/);
     assert.equal(JSON.parse((await bodyOf(read).textContent())!).name, name);
     assert.equal(await page.locator('img, script').count(), 1); // its own script
+    // Without its id, a path is no request.
+    await field(read, 'id').fill('');
+    await read.getByRole('button', { name: 'Copy as curl' }).click();
+    assert.equal(await page.evaluate('document.activeElement.id'), 'readUser-id');
+    assert.match((await read.getByRole('status').textContent())!, /^200 OK/);
 
     const secrets = () =>
       Promise.all(['User', 'Password', 'Token'].map((label) => field(page, label).inputValue()));
