@@ -61,6 +61,7 @@ export const NORMAL = {
   isStrict: false, // The default isolation is serializable.
 };
 
+const MOVED = '5.1 a statement goes to a host that the pool has left';
 const DEADLOCK_TIMEOUT_MS = 200;
 const EPOCH_SECONDS = 1_700_000_000;
 
@@ -75,13 +76,16 @@ export class SimulatedServer {
   readonly users = new Map<number, User>();
   readonly states: State[] = [];
   readonly violations: string[] = [];
-  readonly clients = new Map<Promise<void>, object>(); // the open sessions, each with its pool
+  // the open sessions, each with its pool and its host
+  readonly clients = new Map<Promise<void>, { readonly owner: object; readonly host: Host }>();
   readonly splits: { readonly fromMs: number; toMs: number }[] = []; // when there were two primaries
+  readonly unanswered = new Set<object>(); // statements without a result, of all pools
   deadlocks = 0;
   readonly condition = { ...NORMAL };
   poolerSize = 0; // server sessions of the pooler of each host; 0: no pooler
   clockMs = 0; // of the servers, relative to ours
   #newestId = 0;
+  readonly #late = new Map<object, Host>(); // by pool: a host that has just let a statement time out
   readonly #time: Time;
   readonly #transactions = new Set<Transaction>();
 
@@ -122,6 +126,9 @@ export class SimulatedServer {
   async #open(owner: object, options: SessionOptions): Promise<Session> {
     const time = this.#time;
     const host = this.hosts[options.host.port - 1]!;
+    options.signal.throwIfAborted();
+    if (this.#late.get(owner) === host)
+      this.violations.push('5.1 the host that did not respond is tried first');
     const { promise: tooLate, reject } = Promise.withResolvers<never>();
     tooLate.catch(() => {});
     const fail = () => reject(new StoreUnavailable('timed out while connecting'));
@@ -144,10 +151,11 @@ export class SimulatedServer {
         session.destroy();
         throw err;
       }
-      this.clients.set(session.closed, owner);
+      this.clients.set(session.closed, { owner, host });
       return session;
     } finally {
       cancel();
+      this.#late.delete(owner);
       options.signal.removeEventListener('abort', fail);
     }
   }
@@ -163,6 +171,7 @@ export class SimulatedServer {
     let isOpen = true; // for the client
     let running: Promise<unknown> | undefined;
     let response: Promise<unknown> | undefined;
+    let sentAt = -1;
     let answeredAt = -1;
     let transaction: Transaction | undefined;
     let pending: ((err: Error) => void) | undefined;
@@ -227,6 +236,7 @@ export class SimulatedServer {
       query: <T extends object>(text: string, values: readonly string[]): Promise<T[]> => {
         if (!isOpen) return Promise.reject(new Error('connection lost'));
         if (pending) this.violations.push('a session has two statements');
+        sentAt = this.#time.ms;
         const isWrite = text.includes('to_timestamp');
         backend.isWriting = isWrite;
         // 5.9. A batch may run again on its connection although others were lost meanwhile.
@@ -234,8 +244,9 @@ export class SimulatedServer {
         const writing = this.hosts
           .flatMap((one) => [...one.backends])
           .filter((one) => one.owner === owner && one.isWriting).length;
-        const open = [...this.clients.values()].filter((one) => one === owner).length;
-        const isWritten = isWrite && !isRerun && writing > Math.max(1, open - 1);
+        const open = [...this.clients.values()].filter((one) => one.owner === owner);
+        if (!isRerun && open.at(-1)!.host !== host) this.violations.push(MOVED);
+        const isWritten = isWrite && !isRerun && writing > Math.max(1, open.length - 1);
         if (isWritten) this.violations.push('5.9 no connection is free of writes');
         const ran = this.#travel().then(() => this.#lease(host, () => run(text, values)));
         running = ran.finally(() => {
@@ -243,17 +254,21 @@ export class SimulatedServer {
           if (!isOpen) host.backends.delete(backend);
         });
         const answered = new Promise<T[]>((resolve, reject) => {
-          pending = (err) => {
+          const settle = () => {
             pending = undefined;
             backend.isWriting = false;
+            this.unanswered.delete(settle);
+          };
+          this.unanswered.add(settle);
+          pending = (err) => {
+            settle();
             reject(err);
           };
           const answer = async (give: () => void) => {
             await this.#travel();
             await this.#whileFrozen(host);
             if (!isOpen || isSilent) return;
-            pending = undefined;
-            backend.isWriting = false;
+            settle();
             answeredAt = this.#time.ms;
             give();
           };
@@ -270,7 +285,10 @@ export class SimulatedServer {
         await response?.catch(() => {});
         cut(true);
       },
-      destroy: () => cut(true),
+      destroy: () => {
+        if (pending && this.#time.ms - sentAt >= timeoutMs) this.#late.set(owner, host);
+        cut(true);
+      },
       closed,
     };
     return session;

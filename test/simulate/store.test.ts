@@ -37,7 +37,7 @@ const property = fc.asyncProperty(
 // Before there is a test: node:test tracks each promise of a test, which takes half of the time.
 const result = await fc.check(property, { seed: SEED, numRuns: COUNT });
 
-test(`5.6 5.7 5.9 5.11 ${COUNT} simulated stories keep the promises of the contract`, (t) => {
+test(`5.1 5.6 5.7 5.9 5.11 ${COUNT} simulated stories keep the promises of the contract`, (t) => {
   t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
   const cause = result.errorInstance instanceof Error ? result.errorInstance.message : '';
   assert.ok(!result.failed, `${cause}\n${fc.defaultReportMessage(result)}`);

@@ -32,6 +32,18 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       '    this.#attempts--;\n',
       '    if (connection) this.#attempts--;\n',
     ],
+    'a connection is not given back after a read-only server refused its write (5.9)': [
+      '    connection.batch = undefined;',
+      '    if (err === undefined) connection.batch = undefined;',
+    ],
+    'a host that did not respond is tried first (5.1)': [
+      '[...database.hosts.slice(first), ...database.hosts.slice(0, first)]',
+      'database.hosts',
+    ],
+    'idle connections stay on the host that the pool has left (5.1)': [
+      'if (other.host !== host && other.batch === undefined) this.#replace(other, MOVED);',
+      '',
+    ],
   },
   'queue.ts': {
     'batches that give the same emails run at the same time (deadlocks)': [

@@ -1,6 +1,6 @@
 // One or two replicas of the store on a simulated server and in simulated time, the calls that they got, and
 // what must hold: after each event `pass`, after the faults `heal`, and at the end of a story `end`. The server
-// itself sees a write without a free connection (5.9), two statements in a session, and deadlocks (5.6).
+// itself sees a wrong host (5.1), a write without a free connection (5.9), two statements in a session, and deadlocks.
 import { openPostgres } from '../../src/store/postgres.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS } from '../../src/user.ts';
@@ -111,6 +111,10 @@ export class World {
       const isLate = (call.ended ?? this.time.ms) - call.began > latestMs;
       if (isLate) this.#fail(call, '4.13 has no result in time');
     }
+    const used = this.stores.reduce((sum, { connections }) => sum + connections!.used, 0);
+    const { size } = this.server.unanswered;
+    if (used > size)
+      this.#violations.push(`5.9 ${used} connections are used by ${size} statements`);
     this.#report();
   }
 
