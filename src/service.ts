@@ -16,7 +16,9 @@ import type { Services } from './route.ts';
 import { routes } from './routes.ts';
 import { adminLimits, apiLimits, type ProcessLimits } from './server/limits.ts';
 import { type KeyPair, Listener } from './server/listener.ts';
-import { openStore, type StoreOptions } from './store/index.ts';
+import type { StoreOptions } from './store/options.ts';
+import { openPostgres } from './store/postgres.ts';
+import { openSqlite } from './store/sqlite.ts';
 import { describe } from './store/url.ts';
 import { StoreUnavailable, type UserStore } from './user.ts';
 
@@ -46,7 +48,11 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   const credential = { user: config.AUTH_USER, password: config.AUTH_PASSWORD ?? randomText(15) };
   const tls = readTls(config);
   let notAfterMs = tls && checkValidity(tls, log);
-  const opened = await openStore(DATABASE_URL, storeOptions(config, log, onFatal));
+  const options = storeOptions(config, log, onFatal);
+  const opened =
+    DATABASE_URL.engine === 'sqlite'
+      ? await openSqlite(DATABASE_URL, options)
+      : openPostgres(DATABASE_URL, options);
   resources.defer(() => opened.close());
   // Without an admin listener nobody can read the metrics.
   const metrics =

@@ -1,8 +1,10 @@
 // Opens stores and sessions in the process of the tests, with options that log nothing.
 import type { TestContext } from 'node:test';
 import postgres from 'postgres';
-import { openStore, type Store, type StoreOptions } from '../../src/store/index.ts';
+import type { Store, StoreOptions } from '../../src/store/options.ts';
+import { openPostgres } from '../../src/store/postgres.ts';
 import { openSession } from '../../src/store/session.ts';
+import { openSqlite } from '../../src/store/sqlite.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { until } from './until.ts';
 
@@ -24,7 +26,10 @@ export async function open(
   url: string,
   options: Partial<StoreOptions> = {},
 ): Promise<Store> {
-  const store = await openStore(parseDatabaseUrl(url)!, { ...QUIET, ...options });
+  const database = parseDatabaseUrl(url)!;
+  const all = { ...QUIET, ...options };
+  const store =
+    database.engine === 'sqlite' ? await openSqlite(database, all) : openPostgres(database, all);
   t.after(() => store.close());
   return store;
 }
