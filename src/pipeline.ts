@@ -175,8 +175,7 @@ export class Pipeline implements Handler {
     }
     // 6.2: the last response of a connection closes it. Requests that arrived in the same read get
     // responses too, but are known only in the next turn of the event loop.
-    const { body, isStatic } = reply;
-    const held = isWhole(body) && !isStatic ? Buffer.byteLength(body) : 0;
+    const held = isWhole(reply.body) ? Buffer.byteLength(reply.body) : 0;
     exchange.hold(held); // 6.17
     ready.then(() => {
       exchange.hold(-held);

@@ -9,7 +9,6 @@ export interface Reply {
   readonly status: number;
   readonly type?: string; // Content-Type; absent without a body (204, 304)
   readonly body: string | Buffer | Pieces; // responses share bytes without a copy
-  readonly isStatic?: boolean; // The body is kept anyway: a connection is charged only for a slice that it sends.
   readonly cacheControl?: string; // default: PRIVATE
   readonly headers?: readonly string[]; // a flat list of names and values
 }
@@ -93,7 +92,7 @@ export function send(
     res.writeHead(status, headers).end(whole, length === whole!.length ? 'latin1' : 'utf8');
     exchange.bytes = length;
     // The client reads more slowly than we write.
-    if (res.writableLength > 0 && !reply.isStatic) exchange.hold(length);
+    if (res.writableLength > 0) exchange.hold(length);
   } else {
     // Node would send chunks to a client of HTTP/1.0 that says TE: chunked (2.4).
     if (req.httpVersionMinor === 0) res.useChunkedEncodingByDefault = false;
@@ -105,7 +104,7 @@ export function send(
 }
 
 /** Writes each slice of the body in a turn of its own, once the client has taken the one before. */
-function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void): void {
+function stream(exchange: Exchange, { body }: Reply, done: () => void): void {
   const source = typeof body === 'string' ? Buffer.from(body) : body;
   const pieces = isWhole(source) ? undefined : source;
   let rest = isWhole(source) ? source : EMPTY;
@@ -130,7 +129,7 @@ function stream(exchange: Exchange, { body, isStatic }: Reply, done: () => void)
       rest = piece;
     }
     const slice = rest.subarray(0, SLICE_BYTES);
-    const held = isStatic ? slice.length : rest.length;
+    const held = rest.length;
     rest = rest.subarray(slice.length);
     exchange.bytes += slice.length;
     exchange.hold(held);

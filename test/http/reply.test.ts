@@ -185,7 +185,6 @@ describe('a response', () => {
 const CHARGES: readonly (readonly [why: string, reply: () => Reply, fast: string, slow: string])[] =
   [
     ['a short one', () => text(200, 'x'.repeat(15_360)), '', '+15360'],
-    ['a short static one', () => ({ ...text(200, 'x'.repeat(15_360)), isStatic: true }), '', ''],
     [
       'a long one, for what is left of it',
       () => text(200, `${'é'.repeat(7_680)}x`),
@@ -193,10 +192,10 @@ const CHARGES: readonly (readonly [why: string, reply: () => Reply, fast: string
       '+15361',
     ],
     [
-      'a long static one, for a slice',
-      () => ({ ...text(200, ''), body: Buffer.alloc(31 * KIB), isStatic: true }),
-      '+15360 -15360 +15360 -15360 +1024',
-      '+15360',
+      'a long one that others share',
+      () => ({ ...text(200, ''), body: Buffer.alloc(31 * KIB) }),
+      '+31744 -31744 +16384 -16384 +1024',
+      '+31744',
     ],
     [
       'pieces',

@@ -34,7 +34,7 @@ for (const coding of ['br', 'gzip', 'identity'] as const) {
   describe(`8.3 ${coding}`, () => {
     const { headers: [, tag] = [] } = reply({ 'accept-encoding': coding });
     const common = ['ETag', tag!, 'Vary', 'Accept-Encoding'];
-    const fixed = { cacheControl: 'no-cache', isStatic: true };
+    const fixed = { cacheControl: 'no-cache' };
 
     for (const value of SELECTIONS[coding]) {
       test(`8.3 Accept-Encoding: ${JSON.stringify(value)} selects ${coding}`, () => {
