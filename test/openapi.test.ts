@@ -72,7 +72,7 @@ describe('the document', () => {
   test('4.11 it requires what a user always has, what a new user must have, and both parts of a login; others are ignored', () => {
     const { User, UserFields, UserChange, Credentials } = DOCUMENT.components!.schemas!;
     const fields = Object.entries(FIELDS);
-    const always = fields.filter(([, { type }]) => type === 'string').map(([field]) => field);
+    const always = fields.filter(([, { type }]) => !type.includes('null')).map(([field]) => field);
     const given = fields.filter(([, schema]) => !('default' in schema)).map(([field]) => field);
     assert.deepEqual(
       [User, UserFields, UserChange, Credentials].map((schema) => schema?.required),
@@ -135,7 +135,7 @@ describe('generators and viewers', () => {
       if (typeof part !== 'object' || part === null) return;
       const schema = part as Record<string, unknown>;
       if ('const' in schema || 'enum' in schema) assert.equal(schema.type, 'string');
-      if (schema.type === 'integer' && schema.maximum !== 1000 && 'maximum' in schema) {
+      if (schema.type === 'integer' && Number(schema.maximum) >= 2 ** 31) {
         count++;
         assert.equal(schema.format, 'int64');
       }
