@@ -102,13 +102,13 @@ const linkTo = (file: string) => `[\`${file}\`](../src/${file})`;
  */
 const CLAIMS = {
   'Who gets in':
-    'routes.ts pipeline.ts auth/access.ts auth/credential.ts auth/jwt.ts api/access.ts auth/limiter.ts http/address.ts http/message.ts http/exchange.ts http/body.ts service.ts config.ts ops/admin.ts',
+    'routes.ts pipeline.ts auth/access.ts auth/credential.ts auth/jwt.ts api/access.ts auth/limiter.ts http/address.ts http/message.ts http/exchange.ts http/body.ts clock.ts service.ts config.ts ops/admin.ts',
   'No acknowledged write is lost, no update overwrites another':
     'user.ts api/users.ts api/preconditions.ts http/conditional.ts api/failures.ts ops/metrics.ts store/*.ts',
   'Failed logins, and the memory that clients take in the process, are limited':
-    'auth/limiter.ts http/address.ts pipeline.ts server/*.ts http/exchange.ts http/message.ts http/form.ts http/body.ts http/reply.ts api/users.ts store/queue.ts auth/jwt.ts ops/log.ts',
+    'auth/limiter.ts auth/access.ts api/access.ts http/address.ts pipeline.ts service.ts server/*.ts http/exchange.ts http/message.ts http/conditional.ts http/form.ts http/body.ts http/reply.ts api/users.ts store/queue.ts auth/jwt.ts ops/log.ts',
   'Nothing leaks':
-    'http/errors.ts api/failures.ts http/reply.ts pipeline.ts service.ts main.ts config.ts store/url.ts ops/*.ts docs.ts docs.html',
+    'http/errors.ts user.ts api/failures.ts http/reply.ts pipeline.ts service.ts main.ts config.ts store/url.ts ops/*.ts docs.ts docs.html',
 };
 
 /** Runs the commands of all blocks in one shell and puts each output below its command. */
