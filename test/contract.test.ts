@@ -34,17 +34,6 @@ test('every test of test/contract is named after a rule', () => {
   assert.deepEqual(unnamed, []);
 });
 
-test('the contract tests of sections 4 and 5 run against both stores', () => {
-  const named = tests.filter(({ file }) => file.startsWith('test/contract/'));
-  const rules = new Set(named.flatMap((found) => found.rules).filter((id) => /^[45]\./.test(id)));
-  const onBoth = named.filter(({ file }) => /\bof STORES\b/.test(read(file)));
-  const tested = new Set(onBoth.flatMap(({ rules }) => rules));
-  assert.deepEqual(
-    [...rules].filter((rule) => !tested.has(rule)),
-    [],
-  );
-});
-
 // "[4.8](docs/contract.md#4-users)"
 const LINK = /\[(\d\.\d+|`[A-Z_]+`)\]\(([\w./]*)contract\.md#([\w-]*)\)/g;
 

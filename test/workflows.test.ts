@@ -1,11 +1,11 @@
 // .github/workflows: actionlint checks them, and their shell scripts if shellcheck is installed; zizmor their security.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { globSync, readFileSync, writeFileSync } from 'node:fs';
+import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { find } from './support/daemon.ts';
-import { newFolder, ROOT } from './support/program.ts';
+import { ROOT } from './support/program.ts';
 import { goProgram, requireTools } from './support/tools.ts';
 
 const MODULE = 'github.com/rhysd/actionlint/cmd/actionlint@v1.7.12';
@@ -16,29 +16,22 @@ const zizmor = find('zizmor');
 
 requireTools(reason);
 
-for (const { name, skip, command, right, wrong, finding } of [
-  {
-    name: 'actionlint',
-    skip: reason,
-    command: [program, '-no-color'],
-    ...{ right: 'github.ref', wrong: 'github.reef', finding: /property "reef" is not defined/ },
-  },
+for (const { name, skip, command } of [
+  { name: 'actionlint', skip: reason, command: [program, '-no-color'] },
   {
     name: 'zizmor',
     skip: zizmor === undefined && 'zizmor is not installed (PyPI)',
     command: [zizmor!, '--offline', '--no-progress'],
-    ...{ right: /@[0-9a-f]{40} # (v\d+).*/, wrong: '@$1', finding: /unpinned-uses/ },
   },
 ]) {
-  test(`${name} finds no problem in the workflows, and finds an added one`, { skip }, () => {
-    const check = (paths: readonly string[]) =>
-      spawnSync(command[0]!, [...command.slice(1), ...paths], { cwd: ROOT, encoding: 'utf8' });
+  test(`${name} finds no problem in the workflows`, { skip }, () => {
     assert.equal(files.length, 3);
-    const { status, stdout, stderr } = check(files);
+    const args = [...command.slice(1), ...files];
+    const { status, stdout, stderr } = spawnSync(command[0]!, args, {
+      cwd: ROOT,
+      encoding: 'utf8',
+    });
     assert.equal(status, 0, stdout + stderr);
-    const changed = join(newFolder(), 'wrong.yml');
-    writeFileSync(changed, readFileSync(join(ROOT, files[0]!), 'utf8').replace(right, wrong));
-    assert.match(check([changed]).stdout, finding);
   });
 }
 
