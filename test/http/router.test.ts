@@ -20,32 +20,23 @@ const ID = '/users/{id}';
 describe('2.7 a target that matches a path of the table', () => {
   for (const [target, pattern, id = '', query = ''] of [
     ['/', '/'],
-    ['/users', '/users'],
     ['/users/7', ID, '7'],
     ['/users/', '/users'],
-    ['/users/7/', ID, '7'],
     ['/users?limit=1', '/users', '', 'limit=1'],
     ['/?a=b', '/', '', 'a=b'],
-    ['/users?', '/users'],
     ['/users?a?b', '/users', '', 'a?b'],
     ['/users?/users/7', '/users', '', '/users/7'],
     ['/users?a=%20%zz', '/users', '', 'a=%20%zz'],
-    ['/users/?a', '/users', '', 'a'],
     ['/%75sers', '/users'],
     ['/users/%2537', ID, '%37'], // decoded once
     ['/users/7%2F8', ID, '7/8'],
-    ['/users/%3Fa', ID, '?a'],
     ['/users/%C3%A5', ID, 'å'],
-    ['/users/..', ID, '..'],
     ['/users/%2e%2E', ID, '..'],
     ['/users/a+b', ID, 'a+b'],
-    ['/users/7;v=1', ID, '7;v=1'],
     ['/users/__proto__', ID, '__proto__'],
-    ['/users/{id}', ID, '{id}'],
     ['http://host/users/7?a', ID, '7', 'a'], // RFC 9112 3.2.2
     ['https://host:81/users/', '/users'],
     ['HTTP://HOST/users', '/users'],
-    ['http://host', '/'],
     ['http://host?a=/users', '/', '', 'a=/users'],
   ] as const) {
     test(`2.7 ${target}: ${pattern} ${id} ${query}`, () => {

@@ -66,11 +66,6 @@ for (const coding of ['br', 'gzip', 'identity'] as const) {
   });
 }
 
-test('a document without further headers', () => {
-  const { headers } = compress(BODY, 'text/plain')({});
-  assert.deepEqual([headers!.length, headers![2]], [4, 'Vary']);
-});
-
 test('the codings are short, and a decoder of the Brotli document needs 64 KiB for its window', () => {
   const [brotli, gzip] = ['br', 'gzip'].map(
     (coding) => reply({ 'accept-encoding': coding }).body as Buffer,
