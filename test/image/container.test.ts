@@ -1,6 +1,5 @@
-// Runs the image: without settings, hardened, stopped, restarted.
+// Runs the image: without settings, hardened, with wrong files. operations.test.ts stops and restarts it.
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { userInfo } from 'node:os';
 import { describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -11,30 +10,6 @@ import { Container, engine, inspect, NO_IMAGE } from './engine.ts';
 const MOST_IDLE_MIB = 32;
 
 describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
-  test('users survive stop and start, and another container on the same volume', async () => {
-    const volume = `notes-users-test-${randomUUID()}`;
-    try {
-      await using first = await Container.start('-v', `${volume}:/data`);
-      await first.responses();
-      const ann = { name: 'Ann', email: 'ann@example.com' };
-      const headers = { 'content-type': 'application/json' };
-      const init = { method: 'POST', headers, body: JSON.stringify(ann) };
-      assert.equal((await fetch(`${await first.url()}/users`, init)).status, 201);
-      await engine('stop', first.name);
-      await engine('start', first.name);
-      await first.responses();
-      const users = async (container: Container) =>
-        (await fetch(`${await container.url()}/users`)).json();
-      assert.deepEqual(await users(first), [{ id: 1, ...ann }]);
-      await engine('stop', first.name);
-      await using second = await Container.start('-v', `${volume}:/data`);
-      await second.responses();
-      assert.deepEqual(await users(second), [{ id: 1, ...ann }]);
-    } finally {
-      await engine('volume', 'rm', volume).catch(() => {});
-    }
-  });
-
   test('it uses little memory when idle', async () => {
     await using container = await Container.start();
     await container.responses();
