@@ -117,21 +117,4 @@ describe('2 paths', { timeout: 300_000 }, () => {
     const all = new Set(Object.values(METHODS).flatMap((methods) => methods.split(', ')));
     assert.deepEqual(items(headers.get('allow')), [...all].sort());
   });
-
-  test('2.7 a target is split, then decoded once, and its query never changes the route', async () => {
-    const greeting = (await ask('GET /')).body;
-    const noUser = (await ask('GET /users/999999', { fields: bearer })).body;
-    for (const [target, status, body] of [
-      ['/%75%73%65%72%73/%31', 200, one],
-      ['/?/users', 200, greeting],
-      ['http://elsewhere.example/users/1?x', 200, one],
-      ['/users//1', 404, 'Not Found'],
-      ['/users%2F1', 404, 'Not Found'],
-      ['/users/%2531', 404, noUser],
-      ['/users/%3', 400, 'The path has malformed percent-encoding.'],
-    ] as const) {
-      const response = await ask(`GET ${target}`, { fields: bearer });
-      assert.deepEqual([response.status, response.body], [status, body], target);
-    }
-  });
 });

@@ -70,20 +70,6 @@ describe('2.7 malformed percent-encoding in a path', () => {
   }
 });
 
-test('2.6 Allow names every method of a path and OPTIONS, that of the service each once', () => {
-  for (const [target, allow] of [
-    ['/', 'GET, HEAD, OPTIONS'],
-    ['/token', 'POST, OPTIONS'],
-    ['/users/7', 'GET, HEAD, PUT, PATCH, DELETE, OPTIONS'],
-  ] as const) {
-    const { resource } = router.find(target)!;
-    assert.equal(resource.allow, allow);
-    assert.equal([...resource.routes.keys(), 'OPTIONS'].join(', '), allow);
-    assert.equal(resource.routes.get('HEAD'), resource.routes.get('GET'));
-  }
-  assert.equal(router.allow, 'GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE');
-});
-
 test('no path can match two patterns of the table, in whatever order', () => {
   const canMeet = (one: string, two: string) => {
     const [a, b] = [one.split('/'), two.split('/')];
