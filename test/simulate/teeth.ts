@@ -107,8 +107,8 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       "  '40001': 'rolled back'",
     ],
     'an email that another replica has just taken fails its call (4.10)': [
-      'targets.length > 1 ||',
-      'targets.length > 0 ||',
+      'items.length > 1 ||',
+      'items.length > 0 ||',
     ],
     'a connection that measured another time than the clock of its server is kept (4.13)': [
       "  '22P02': 'unknown'",
