@@ -40,10 +40,6 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       '[...database.hosts.slice(first), ...database.hosts.slice(0, first)]',
       'database.hosts',
     ],
-    'idle connections stay on the host that the pool has left (5.1)': [
-      'if (other.host !== host && other.batch === undefined) this.#replace(other, MOVED);',
-      '',
-    ],
   },
   'queue.ts': {
     'batches that give the same emails run at the same time (deadlocks)': [
