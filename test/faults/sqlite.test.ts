@@ -28,7 +28,7 @@ test('5.2 a full disk', { timeout: 240_000 }, async (t) => {
         const before = writers.refused;
         fill(filler);
         await writers.until(() => writers.refused >= before + WRITERS);
-        const { cause } = program.log.findLast(({ message }) => message === 'store unavailable')!;
+        const { cause } = await program.logged('store unavailable');
         assert.match(String(cause), /service\.db: .*full .*code 13/); // SQLITE_FULL
         assert.equal((await send(`${program.url}/users?limit=1`)).status, 200);
         rmSync(filler);
