@@ -32,7 +32,7 @@ export interface Handler {
 export interface Context {
   readonly handler: Handler;
   readonly ledger: Ledger<Connection>;
-  readonly turns: Turns;
+  readonly turns: Turns; // of the event loop
   readonly now: () => number; // a monotonic clock in milliseconds
   readonly unreadTimeoutMs: number; // A client that takes nothing of a response for so long is disconnected.
   readonly closed: Record<Reason, number>; // connections by the reason for their end
@@ -177,9 +177,12 @@ export class Connection implements Holder, Carrier {
       this.charge(-exchange.heldBytes);
       if (exchange === this.#current) this.#proceed(exchange);
     });
+    const handle = () => {
+      if (!exchange.hasLeft) handler.handle(exchange);
+    };
     // A body is read at once: node would keep each chunk of one that waits.
-    if (hasBody(exchange.req)) handler.handle(exchange);
-    else this.run(() => exchange.hasLeft || handler.handle(exchange));
+    if (hasBody(exchange.req)) handle();
+    else this.run(handle);
   }
 
   /** The current request has its response. Begins the next one, or waits for it. */
