@@ -23,7 +23,8 @@ const PAIRS = [
   ...['a:300 K', 'a:300 \u212a', 'a:\u03a9', 'a:\u2126', 'a:\uac01', 'a:\u1100\u1161\u11a8'],
   ...['a:p\u00e4ss4', 'a:p\u00e4ss\u2074', 'a:\uff50\u00e4ss4', 'a:P\u00e4ss4'],
   ...['a:p\u00e4ss4\u00a0', 'a:bb', ':password', 'a:', '\0ådmin:pass:wörd', 'ådmin:Pass:wörd'],
-  ...[250, 251, 10_000].map((length) => `a:${'e'.repeat(length)}`),
+  // At the ends of a block, and in several.
+  ...[253, 254, 255, 10_000].map((length) => `a:${'e'.repeat(length)}`),
   ...['NFC', 'NFD'].map((form) => `a:${'\u1f82'.repeat(127).normalize(form)}`), // four characters in NFD
 ];
 
@@ -70,7 +71,7 @@ describe('Basic credentials are canonical base64', () => {
   }
 });
 
-test('3.12 both secrets are always compared, by digests of one length', (t) => {
+test('3.12 login and password are always compared, as one text', (t) => {
   const { timingSafeEqual } = crypto;
   const lengths: number[] = [];
   t.mock.method(crypto, 'timingSafeEqual', (given: Buffer, expected: Buffer) => {
@@ -86,6 +87,6 @@ test('3.12 both secrets are always compared, by digests of one length', (t) => {
   for (const given of ['', 'x', 'ådmin', 'x'.repeat(256), 'x'.repeat(10_000)]) {
     lengths.length = 0;
     own.matches(given, given);
-    assert.deepEqual(lengths, Array(4).fill(32), `for ${given.length} characters`);
+    assert.deepEqual(lengths, Array(2).fill(256), `for ${given.length} characters`);
   }
 });
