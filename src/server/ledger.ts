@@ -27,14 +27,17 @@ export interface LedgerLimits {
 
 // Choosing visits all connections, so it frees this part of both limits: 1 ms for each 50 of 3,000 connections.
 const SPARE = 1 / 64;
-// Added to the time for which we have waited for a client: a network with many new connections counts too, and so does
-// one whose clients all wait for a store that is stuck.
+// Added to the time for which we have waited for a client: a network with many new connections counts too.
 const FRESH_MS = 1_000;
+// The least time, also of a client that waits for us, however long. Of equals, the ledger closes those that came first.
+// Otherwise requests that wait for a slow store, or connections that send one every 100 ms, displace every client with
+// a round trip of 150 ms, before its request arrives.
+const LEAST_MS = 1_250;
 // In idle connections, what a connection and a network at least count as. The first is as much as a request with the
 // greatest head or a handshake holds: otherwise working clients are closed before idle ones that came at the same time.
 // Browsers open six connections to a host: otherwise clients with several are closed before many networks with one.
-const MODEST = { connection: 2, network: 6 } as const;
-// The part of the charges of a /48 that each of its networks at least has. With 120 idle connections it is modest.
+const MODEST = { connection: 2, network: 12 } as const;
+// The part of the charges of a /48 that each of its networks at least has. With 240 idle connections it is modest.
 const SITE_SHARE = 1 / 20;
 
 export class Ledger<T extends Holder> {
@@ -113,5 +116,6 @@ function rankOf(
   const siteBytes = SITE_SHARE * (network.site?.heldBytes ?? 0);
   const networkBytes = Math.max(network.heldBytes, siteBytes, MODEST.network * idleBytes);
   const ownBytes = Math.max(heldBytes, MODEST.connection * idleBytes);
-  return networkBytes * ownBytes * (FRESH_MS + now - (waitingSinceMs ?? now));
+  const waitedMs = now - (waitingSinceMs ?? now);
+  return networkBytes * ownBytes * Math.max(LEAST_MS, FRESH_MS + waitedMs);
 }

@@ -131,11 +131,11 @@ class Model {
         .reduce((sum, { ownBytes }) => sum + ownBytes, 0);
     const bytes = Math.max(
       bytesOf('network', network),
-      bytesOf('site', site) / 20,
-      6 * connectionBytes,
+      (1 / 20) * bytesOf('site', site),
+      12 * connectionBytes,
     );
     const since = client.waitingSinceMs;
-    const ms = 1_000 + this.nowMs - (since ?? this.nowMs);
+    const ms = Math.max(1_250, 1_000 + this.nowMs - (since ?? this.nowMs));
     return bytes * Math.max(client.ownBytes, 2 * connectionBytes) * ms;
   }
 
@@ -144,15 +144,14 @@ class Model {
     return heldBytes <= share * budgetBytes && count <= share * maxConnections;
   }
 
-  /** Those with the greatest ranks were closed, and not one more than necessary. */
+  /** Those with the greatest ranks were closed, of equals the oldest, and not one more than necessary. */
   #checkChoice(closed: readonly Client[], ranks: ReadonlyMap<Client, number>): void {
     assert.ok(this.#fits(FREE), 'a part of both limits is free');
-    const least = closed.reduce((a, b) => (ranks.get(b)! <= ranks.get(a)! ? b : a));
-    for (const client of this.clients) {
-      const isRight = ranks.get(client)! <= ranks.get(least)!;
-      assert.ok(isRight, `${client.address} stays before ${least.address}`);
-    }
-    const isNeeded = !this.#fits(FREE, this.heldBytes + least.ownBytes, this.clients.length + 1);
+    const order = [...ranks.keys()].sort((a, b) => ranks.get(b)! - ranks.get(a)!);
+    const expected = order.slice(0, closed.length);
+    assert.deepEqual(new Set(closed), new Set(expected), 'the greatest ranks go first');
+    const { ownBytes } = expected.at(-1)!;
+    const isNeeded = !this.#fits(FREE, this.heldBytes + ownBytes, this.clients.length + 1);
     assert.ok(isNeeded, 'not one is closed more than necessary');
   }
 
