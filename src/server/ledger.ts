@@ -32,7 +32,7 @@ const FRESH_MS = 1_000;
 // The least time, also of a client that waits for us, however long. Of equals, the ledger closes those that came first.
 // Otherwise requests that wait for a slow store, or connections that send one every 100 ms, displace every client with
 // a round trip of 150 ms, before its request arrives.
-const LEAST_MS = 1_250;
+const LEAST_MS = 1_200;
 // In idle connections, what a connection and a network at least count as. The first is as much as a request with the
 // greatest head or a handshake holds: otherwise working clients are closed before idle ones that came at the same time.
 // Browsers open six connections to a host: otherwise clients with several are closed before many networks with one.

@@ -59,8 +59,8 @@ function limitsOf({ form }: Attack): number[] {
 
 const postgres = await Server.create('-c', 'fsync=off');
 after(async () => {
+  await postgres[Symbol.asyncDispose](); // first: publishing fails in a tree with changes
   publishResults();
-  await postgres[Symbol.asyncDispose]();
 });
 
 for (const { attack, transport, store, limitMiB } of CASES) {

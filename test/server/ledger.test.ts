@@ -135,7 +135,7 @@ class Model {
       12 * connectionBytes,
     );
     const since = client.waitingSinceMs;
-    const ms = Math.max(1_250, 1_000 + this.nowMs - (since ?? this.nowMs));
+    const ms = Math.max(1_200, 1_000 + this.nowMs - (since ?? this.nowMs));
     return bytes * Math.max(client.ownBytes, 2 * connectionBytes) * ms;
   }
 
