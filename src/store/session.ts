@@ -76,6 +76,7 @@ export async function openSession(options: SessionOptions) {
       closed,
     };
   } catch (err) {
+    if (socket.isDestroyed()) throw new StoreUnavailable('timed out while connecting'); // 5.7
     socket.destroy();
     const { message } = err as Error;
     if (/before secure TLS connection/.test(message)) {
@@ -190,10 +191,10 @@ function singleUseSocket({ host, port }: Host) {
   let socket: Socket | undefined;
   let isDestroyed = false;
   return {
+    isDestroyed: () => isDestroyed,
     /** What the driver writes before the socket has connected is sent then. */
     open(): Socket {
-      if (isDestroyed) throw new StoreUnavailable('timed out while connecting');
-      if (socket !== undefined) throw new StoreUnavailable('connection lost');
+      if (isDestroyed || socket !== undefined) throw new StoreUnavailable('connection lost');
       socket = connect(place);
       return socket;
     },

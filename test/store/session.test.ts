@@ -228,6 +228,16 @@ test('5.7 a start that takes longer than the connect timeout still reports the c
   await assert.rejects(attempt, { code: 'ECONNREFUSED' });
 });
 
+test('5.7 a host that stops responding at any step of connecting has timed out', async (t) => {
+  const url = await createDatabase();
+  const proxy = await proxyTo(t, url);
+  for (const response of [0, 1, 2, 3, 4]) {
+    proxy.failure = { how: 'silence', response };
+    const attempt = openOne(t, through(url, proxy.port), 500);
+    await assert.rejects(attempt, { message: 'timed out while connecting' }, `${response}`);
+  }
+});
+
 test('9.4 a pool that is closed before its next attempt connects to nothing', async () => {
   const attempts: Promise<unknown>[] = [];
   const { promise: pause, resolve: endPause } = Promise.withResolvers<void>();
