@@ -155,7 +155,7 @@ function createClient({ database, host }: SessionOptions, handlers: object): Sql
   const { env } = process;
   process.env = {};
   try {
-    return postgres({
+    const sql = postgres({
       ...host,
       user: database.user,
       password: database.password,
@@ -171,6 +171,11 @@ function createClient({ database, host }: SessionOptions, handlers: object): Sql
       max_pipeline: 1,
       backoff: false,
     });
+    const { unsafe } = sql;
+    // The driver keeps each statement that fails in a cache of their `origin`, with the values behind a pooler.
+    const withoutOrigin = (...call: Parameters<typeof unsafe>) =>
+      Object.defineProperty(unsafe(...call), 'origin', { value: '' });
+    return Object.assign(sql, { unsafe: withoutOrigin });
   } finally {
     process.env = env;
   }

@@ -10,7 +10,7 @@ import { ALWAYS } from '../../src/user.ts';
 import { TcpProxy } from '../faults/proxy.ts';
 import { through } from '../faults/users.ts';
 import { freePort } from '../support/daemon.ts';
-import { collect, collectYoung } from '../support/garbage.ts';
+import { collect, collectYoung, usedBytes } from '../support/garbage.ts';
 import { connectTo, open, openOne, QUIET } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
@@ -216,6 +216,17 @@ test('a collection of the young objects frees the rows of a query', async (t) =>
   collectYoung();
   collectYoung();
   const keptMb = (oldBytes() - before) / 1e6;
+  assert.ok(keptMb < 3, `${keptMb} MB are kept`);
+});
+
+test('behind a pooler a statement that failed is freed, with its values', async (t) => {
+  const session = await openOne(t, await throughPooler(t, await createDatabase()));
+  const before = usedBytes();
+  for (let i = 0; i < 20; i++) {
+    const query = session.query('select 1 / 0, $1', [String(i).padEnd(1e6)]);
+    await assert.rejects(query, /division by zero/);
+  }
+  const keptMb = (usedBytes() - before) / 1e6;
   assert.ok(keptMb < 3, `${keptMb} MB are kept`);
 });
 
