@@ -101,7 +101,8 @@ export class Listener {
 
   /**
    * Accepts the connections that the kernel has already queued, then none. Resolves when the last one has
-   * closed. The handler closes each with its last response. Every `graceMs`, `stop` closes idle ones (6.15).
+   * closed. The handler closes each with its last response. Every `graceMs`, `stop` closes those that have been
+   * idle for so long (6.15).
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
     this.draining = this.#drain(acceptMs);
@@ -115,7 +116,8 @@ export class Listener {
     const grace = setInterval(async () => {
       await nextTurn(); // Input that has already arrived is read first.
       for (const connection of this.#ledger.holders) {
-        if (['handshake', 'idle'].includes(connection.state)) connection.close('stopped');
+        const isIdle = ['handshake', 'idle'].includes(connection.state);
+        if (isIdle && now() - connection.waitingSinceMs! >= graceMs) connection.close('stopped');
       }
     }, graceMs);
     if (this.#ledger.holders.size > 0) await closed;

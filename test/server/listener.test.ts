@@ -178,6 +178,24 @@ test('6.2 a stop without grace serves all requests of a pipeline', async (t) => 
   assert.equal(received.match(/HTTP\/1\.1 200/g)?.length, 33);
 });
 
+test('6.15 a connection whose response ends during a stop may send one more request', async (t) => {
+  const exchanges: Exchange[] = [];
+  const { server, port } = await listen(t, (exchange) => void exchanges.push(exchange));
+  const [idle, client] = [connect(port), connect(port)];
+  client.write(GET);
+  await until(() => exchanges.length === 1);
+  const stopped = server.stop(500, 500);
+  await pause(250);
+  response(exchanges[0]!); // Its head doesn't announce the end, as if it had been sent before the stop.
+  await once(client, 'data');
+  await once(idle.resume(), 'close');
+  client.write(GET);
+  await until(() => exchanges.length === 2 || client.closed);
+  assert.equal(exchanges.length, 2);
+  response(exchanges[1]!, true);
+  await Promise.all([once(client, 'data'), stopped]);
+});
+
 test('6.2 clients that reconnect all the time do not delay a stop', async (t) => {
   let served = 0;
   const { server, port } = await listen(t, (exchange) => {
