@@ -107,7 +107,8 @@ for (const { attack, transport, store, limitMiB } of CASES) {
 
 /** Attacks for a time. Then every connection of the attacker ends. */
 async function besiege(service: Service, attack: Attack, slots: number) {
-  const crowd = new Crowd(service, attack.users !== undefined);
+  // A frozen store fails each read, with or without an attack.
+  const crowd = new Crowd(service, attack.users !== undefined && attack.delay !== 'frozen');
   await pause(PEACE_MS);
   const { port, adminPort, isTls } = service;
   const target: Target = { attack: attack.name, port, adminPort, isTls, slots, secret: SECRET };
