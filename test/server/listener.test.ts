@@ -45,7 +45,7 @@ function response(exchange: Exchange, isLast = false): void {
 }
 
 test('new connections are accepted between the requests of others, which then share turns again', async (t) => {
-  const [BUSY, NEW] = [12, 6];
+  const [BUSY, NEW] = [12, 40];
   let turn = 0;
   const timer = setInterval(() => turn++, 0);
   t.after(() => clearInterval(timer));
@@ -67,7 +67,8 @@ test('new connections are accepted between the requests of others, which then sh
   for (let i = 0; i < NEW; i++) connect(port);
   await new Promise(process.nextTick); // The kernel has them before the requests.
   await ask();
-  assert.equal(seen[NEW]!.connections, BUSY + NEW);
+  assert.ok(seen[1]!.connections < BUSY + NEW, 'requests run although clients connect');
+  assert.equal(seen[4]!.connections, BUSY + NEW, 'clients connect although requests wait');
   await ask();
   assert.equal(new Set(seen.map((one) => one.turn)).size, 1);
 });
