@@ -36,17 +36,17 @@ export class Daemon {
 
   /** Resolves once the port accepts connections. */
   async listening(): Promise<this> {
-    await until(async () => this.#hasEnded || (await accepts(this.url)));
-    if (this.#hasEnded) throw new Error(`the process ended:\n${this.log}`);
+    await until(async () => this.hasEnded || (await accepts(this.url)));
+    if (this.hasEnded) throw new Error(`the process ended:\n${this.log}`);
     return this;
   }
 
-  get #hasEnded(): boolean {
+  get hasEnded(): boolean {
     return this.process.exitCode !== null || this.process.signalCode !== null;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#hasEnded) return;
+    if (this.hasEnded) return;
     const exited = once(this.process, 'exit');
     this.process.kill('SIGKILL');
     await exited;

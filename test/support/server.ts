@@ -1,6 +1,6 @@
 // A Postgres server of one test, with durable defaults. The test can kill it, freeze it, restart it
 // on its data, and replace it by a synchronous standby.
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   chmodSync,
@@ -14,7 +14,8 @@ import {
 import { arch, platform, tmpdir, userInfo } from 'node:os';
 import { dirname, join } from 'node:path';
 import postgres from 'postgres';
-import { freePort, OWNER, signalAll } from './daemon.ts';
+import { Daemon, freePort, OWNER, signalAll } from './daemon.ts';
+import { until } from './until.ts';
 
 const PASSWORD = 'test';
 const FLAGS = ['-c', 'unix_socket_directories=', '-c', 'max_connections=300'];
@@ -24,7 +25,7 @@ export class Server {
   readonly port: number;
   readonly dataDir: string;
   readonly #flags: readonly string[];
-  #process: ChildProcess | undefined;
+  #daemon: Daemon | undefined;
 
   private constructor(port: number, dataDir: string, flags: readonly string[]) {
     this.port = port;
@@ -63,26 +64,22 @@ export class Server {
     const { postgres: path } = await binaries();
     const args = ['-D', this.dataDir, '-p', String(this.port), ...FLAGS, ...this.#flags];
     for (let attempt = 1; ; attempt++) {
-      const server = spawn(path, args, { ...OWNER, stdio: ['ignore', 'ignore', 'pipe'] });
-      let log = '';
-      const isReady = await new Promise<boolean>((resolve) => {
-        server.stderr.setEncoding('utf8').on('data', (text: string) => {
-          if (log.length < 100_000) log += text;
-          if (/ready to accept (read-only )?connections/.test(log)) resolve(true);
-        });
-        server.once('close', () => resolve(false));
-      });
-      this.#process = server;
-      if (isReady) return;
+      const daemon = new Daemon(this.port, path, args);
+      this.#daemon = daemon;
+      const isReady = () => /ready to accept (read-only )?connections/.test(daemon.log);
+      await until(() => daemon.hasEnded || isReady());
+      if (!daemon.hasEnded) return;
       // The kernel can need a moment to detach killed processes from the shared memory.
-      const isHeld = /shared memory block .* is still in use|postmaster.pid" already/.test(log);
-      if (!isHeld || attempt === START_ATTEMPTS) throw new Error(`Postgres did not start:\n${log}`);
+      const isHeld = /shared memory block .* is still in use|postmaster.pid" already/.test(
+        daemon.log,
+      );
+      if (!isHeld || attempt === START_ATTEMPTS) throw new Error(`Postgres: ${daemon.log}`);
     }
   }
 
   /** Kills every process of the server with SIGKILL; returns how many. */
   async kill(): Promise<number> {
-    const exited = once(this.#process!, 'exit');
+    const exited = once(this.#daemon!.process, 'exit');
     const count = signalAll(this.dataDir, 'SIGKILL');
     await exited;
     return count;
@@ -99,8 +96,8 @@ export class Server {
 
   /** Stops the server cleanly, and ends all sessions. */
   async stop(): Promise<void> {
-    const exited = once(this.#process!, 'exit');
-    this.#process!.kill('SIGINT');
+    const exited = once(this.#daemon!.process, 'exit');
+    this.#daemon!.process.kill('SIGINT');
     await exited;
   }
 
@@ -130,7 +127,7 @@ export class Server {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#process?.exitCode === null && this.#process.signalCode === null) await this.kill();
+    if (this.#daemon?.hasEnded === false) await this.kill();
     rmSync(this.dataDir, { recursive: true, force: true });
   }
 }
