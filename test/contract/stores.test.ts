@@ -397,26 +397,6 @@ describe('5.2 SQLite', TIMEOUT, () => {
     });
   }
 
-  test('5.2 a log that another process removes meanwhile does not fail the start', async () => {
-    const url = await newDatabase('sqlite');
-    await (await start({ DATABASE_URL: url })).stop();
-    writeFileSync(`${pathOf(url)}-wal`, '');
-    const removeLog = `
-      import fs from 'node:fs';
-      import { syncBuiltinESMExports } from 'node:module';
-      const { statSync } = fs;
-      let isRemoved = false;
-      fs.statSync = (path, options) => {
-        if (path.endsWith('-wal') && !isRemoved) fs.rmSync(path);
-        isRemoved ||= path.endsWith('-wal');
-        return statSync(path, options);
-      };
-      syncBuiltinESMExports();`;
-    const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(removeLog)}`;
-    await using program = await start({ DATABASE_URL: url, NODE_OPTIONS });
-    assert.equal(await list(program), '[]');
-  });
-
   test('5.2 a file that other processes open, change and close stays the same', async () => {
     const url = await newDatabase('sqlite');
     await using program = await serve({ DATABASE_URL: url });

@@ -85,7 +85,7 @@ test('4.17 7.2 Postgres is not asked whether it is ready for a client that has l
 async function openWith(
   t: TestContext,
   folder: string,
-  name: 'mkdirSync' | 'fsyncSync',
+  name: 'mkdirSync' | 'fsyncSync' | 'statSync',
   fake: (of: never) => void,
 ) {
   const mock = t.mock.method(fs, name, fake);
@@ -106,6 +106,19 @@ test('5.2 5.3 a folder that another start creates at the same moment causes no e
     mkdirSync(path);
   });
   assert.deepEqual(made, [dirname(folder), folder]);
+});
+
+test('5.2 a log that another process removes meanwhile does not fail the start', async (t) => {
+  const { statSync } = fs;
+  const folder = newFolder();
+  const log = join(folder, 'service.db-wal');
+  fs.writeFileSync(log, '');
+  let looks = 0;
+  await openWith(t, folder, 'statSync', (...args: Parameters<typeof statSync>) => {
+    if (args[0] === log && looks++ === 0) fs.rmSync(log);
+    return statSync(...args);
+  });
+  assert.ok(looks > 0);
 });
 
 test('5.5 the folders that the store creates survive a power loss: their parents are synced', async (t) => {
