@@ -41,61 +41,43 @@ type Reason = (typeof REASONS)[number];
 /** A kind of request: its text, its method, and why the connection may end after it. */
 interface Kind {
   readonly head: string; // without Host and X-Request-Id
-  readonly body?: string;
-  readonly ends?: readonly Reason[];
+  readonly body: string;
+  readonly ends: readonly Reason[];
 }
+const kind = (head: string, body = '', ...ends: readonly Reason[]): Kind => ({ head, body, ends });
 
-const post = 'POST /body HTTP/1.1\r\nContent-Type: application/json\r\n';
+const get = (path: string, fields = '') => `GET ${path} HTTP/1.1\r\n${fields}`;
+const post = (fields: string) =>
+  `POST /body HTTP/1.1\r\nContent-Type: application/json\r\n${fields}\r\n`;
+const OFFER = 'Connection: upgrade\r\nUpgrade: h2c\r\n';
+const CHUNKED = 'Transfer-Encoding: chunked';
 const KINDS: Readonly<Record<string, Kind>> = {
-  now: { head: 'GET /now HTTP/1.1\r\n' },
-  head: { head: 'HEAD /now HTTP/1.1\r\n' },
-  options: { head: 'OPTIONS /now HTTP/1.1\r\n' },
-  late: { head: 'GET /late HTTP/1.1\r\n' },
-  large: { head: 'GET /large HTTP/1.1\r\n' },
-  pieces: { head: 'GET /pieces HTTP/1.1\r\n' },
-  unknown: { head: 'GET /unknown HTTP/1.1\r\n' },
-  broken: { head: 'GET /broken HTTP/1.1\r\n', ends: ['failed'] },
+  now: kind(get('/now')),
+  head: kind('HEAD /now HTTP/1.1\r\n'),
+  options: kind('OPTIONS /now HTTP/1.1\r\n'),
+  late: kind(get('/late')),
+  large: kind(get('/large')),
+  pieces: kind(get('/pieces')),
+  unknown: kind(get('/unknown')),
+  broken: kind(get('/broken'), '', 'failed'),
   // Node refuses input that follows a request with `Connection: close`.
-  close: { head: 'GET /now HTTP/1.1\r\nConnection: close\r\n', ends: ['last', 'refused'] },
-  old: { head: 'GET /now HTTP/1.0\r\n', ends: ['last', 'refused'] },
-  oldPieces: { head: 'GET /pieces HTTP/1.0\r\n', ends: ['last', 'refused'] },
-  upgrade: { head: 'GET /now HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: h2c\r\n', ends: ['last'] },
-  upgradeBody: {
-    head: `${post}Connection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 4\r\n`,
-    body: '[12]',
-    ends: ['last', 'refused'],
-  },
+  close: kind(get('/now', 'Connection: close\r\n'), '', 'last', 'refused'),
+  old: kind('GET /now HTTP/1.0\r\n', '', 'last', 'refused'),
+  oldPieces: kind('GET /pieces HTTP/1.0\r\n', '', 'last', 'refused'),
+  upgrade: kind(get('/now', OFFER), '', 'last'),
+  upgradeBody: kind(post(`${OFFER}Content-Length: 4`), '[12]', 'last', 'refused'),
   // A body that follows a request in progress ends the connection (2.11).
-  post: { head: `${post}Content-Length: 6\r\n`, body: '[1234]', ends: ['last'] },
-  chunks: {
-    head: `${post}Transfer-Encoding: chunked\r\n`,
-    body: '1\r\n[\r\n2\r\n1]\r\n0\r\n\r\n',
-    ends: ['last'],
-  },
-  expect: {
-    head: `${post}Expect: 100-continue\r\nContent-Length: 4\r\n`,
-    body: '[12]',
-    ends: ['last'],
-  },
-  early: {
-    head: 'POST /late HTTP/1.1\r\nContent-Length: 9\r\n',
-    body: '[1234567]',
-    ends: ['last'],
-  },
-  tooLarge: { head: `${post}Content-Length: 999999\r\n`, body: 'x'.repeat(99), ends: ['last'] },
-  garbage: { head: 'NONSENSE\r\n', ends: ['refused', 'last'] },
-  badLength: { head: `${post}Content-Length: 1, 2\r\n`, ends: ['refused', 'last'] },
-  badChunk: {
-    head: `${post}Transfer-Encoding: chunked\r\n`,
-    body: 'zz\r\n',
-    ends: ['last', 'refused'],
-  },
-  twoHosts: { head: 'GET /now HTTP/1.1\r\nHost: b\r\n', ends: ['last'] },
-  connect: { head: 'CONNECT a:1 HTTP/1.1\r\n', ends: ['refused', 'last'] },
-  overflow: {
-    head: `GET /now HTTP/1.1\r\nX: ${'x'.repeat(17_000)}\r\n`,
-    ends: ['refused', 'last'],
-  },
+  post: kind(post('Content-Length: 6'), '[1234]', 'last'),
+  chunks: kind(post(CHUNKED), '1\r\n[\r\n2\r\n1]\r\n0\r\n\r\n', 'last'),
+  expect: kind(post('Expect: 100-continue\r\nContent-Length: 4'), '[12]', 'last'),
+  early: kind('POST /late HTTP/1.1\r\nContent-Length: 9\r\n', '[1234567]', 'last'),
+  tooLarge: kind(post('Content-Length: 999999'), 'x'.repeat(99), 'last'),
+  garbage: kind('NONSENSE\r\n', '', 'refused', 'last'),
+  badLength: kind(post('Content-Length: 1, 2'), '', 'refused', 'last'),
+  badChunk: kind(post(CHUNKED), 'zz\r\n', 'last', 'refused'),
+  twoHosts: kind(get('/now', 'Host: b\r\n'), '', 'last'),
+  connect: kind('CONNECT a:1 HTTP/1.1\r\n', '', 'refused', 'last'),
+  overflow: kind(get('/now', `X: ${'x'.repeat(17_000)}\r\n`), '', 'refused', 'last'),
 };
 
 /** Replies that wait for the test. */
@@ -163,12 +145,13 @@ class Client {
   }
 
   write(kind: Kind, id: string): void {
-    if (kind.head.startsWith('HEAD')) this.#heads.add(id);
+    const { head, body, ends } = kind;
+    if (head.startsWith('HEAD')) this.#heads.add(id);
     this.#ids.push(id);
     this.#kinds.push(kind);
-    for (const reason of kind.ends ?? []) this.excuses.add(reason);
+    for (const reason of ends) this.excuses.add(reason);
     if (this.#ids.length > 33) this.excuses.add('last'); // 2.11
-    this.#text += `${kind.head}Host: a\r\nX-Request-Id: ${id}\r\n\r\n${kind.body ?? ''}`;
+    this.#text += `${head}Host: a\r\nX-Request-Id: ${id}\r\n\r\n${body}`;
     this.#ends.push(this.#text.length);
   }
 
@@ -235,11 +218,11 @@ class Client {
   /** Checks that nothing is missing. Call it when all has been sent, processed and taken. */
   checkAll(): void {
     const { responses } = this.#read();
-    const first = this.#kinds.findIndex(({ ends }) => ends !== undefined);
+    const first = this.#kinds.findIndex(({ ends }) => ends.length > 0);
     const kind = this.#kinds[first];
     const before = first < 0 ? this.#ids.length : first;
     // The first request of a connection gets a response, whatever the connection ends for.
-    const hasOwn = first === 0 && !kind?.ends?.includes('failed');
+    const hasOwn = first === 0 && !kind?.ends.includes('failed');
     const count = Math.min(before + (hasOwn ? 1 : 0), this.#limit);
     const complete = responses.filter(({ isComplete }) => isComplete);
     assert.ok(complete.length >= count, `${count} responses, not ${complete.length}`);
@@ -295,7 +278,7 @@ const EVENT_NAMES = [
   ...['fin', 'reset', 'timeout', 'idle', 'age', 'stop'],
 ];
 // Most runs are of friendly requests, so that long sequences have no excuse.
-const FRIENDLY = Object.keys(KINDS).filter((name) => KINDS[name]!.ends === undefined);
+const FRIENDLY = Object.keys(KINDS).filter((name) => KINDS[name]!.ends.length === 0);
 const eventOf = (kinds: readonly string[], names: readonly string[]) =>
   fc.record<Event>({
     name: fc.constantFrom(...names),
@@ -491,7 +474,7 @@ async function outcomeOf(
 }
 
 const requests = (...kinds: readonly string[]) =>
-  kinds.map((name) => `${KINDS[name]!.head}Host: a\r\n\r\n${KINDS[name]!.body ?? ''}`).join('');
+  kinds.map((name) => `${KINDS[name]!.head}Host: a\r\n\r\n${KINDS[name]!.body}`).join('');
 const manyLate = (count: number) => Array<string>(count).fill('late');
 const half = (kind: string) => requests(kind).slice(0, -1);
 const nothing = () => {};
@@ -500,10 +483,7 @@ const send = (input: string) => (peer: Peer) => peer.send(input);
 const sendMore = send(requests('now', 'garbage'));
 const [NOW, UPGRADE] = [requests('now'), requests('upgrade')];
 const EARLY = `POST /late HTTP/1.1\r\nHost: a\r\nContent-Length: ${NOW.length}\r\n\r\n`;
-const UPGRADE_CHUNKS = requests('chunks').replace(
-  'Host',
-  'Connection: upgrade\r\nUpgrade: h2c\r\nHost',
-);
+const UPGRADE_CHUNKS = requests('chunks').replace('Host', `${OFFER}Host`);
 const fail = (code: string) => (peer: Peer, server: http.Server) =>
   void server.emit('clientError', Object.assign(new Error(), { code }), peer);
 const timeout = fail('ERR_HTTP_REQUEST_TIMEOUT');
@@ -543,12 +523,6 @@ describe('connections', () => {
     ['a tunnel after a request', requests('late', 'connect'), nothing, '200 405! refused'],
     ['a tunnel after the last request', requests('close', 'connect'), nothing, '200! last'],
     ['a malformed head', requests('garbage', 'now'), nothing, '400! refused'],
-    [
-      'a control character',
-      'GET /now HTTP/1.1\r\nHost: a\r\nX: \x01\r\n\r\n',
-      nothing,
-      '400! refused',
-    ],
     ['no Host', 'GET /now HTTP/1.1\r\n\r\n', nothing, '400! last'],
     ['one after requests', requests('late', 'now', 'garbage'), nothing, '200 200 400! refused'],
     ['a malformed body', requests('badChunk'), nothing, '400! refused'],
