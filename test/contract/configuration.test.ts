@@ -8,27 +8,14 @@ import { claims, login, token } from '../support/login.ts';
 import { newFolder, PASSWORD, run, SECRET, start, USER } from '../support/program.ts';
 import { HEADER, signed } from '../vectors/tokens.ts';
 
-/** The variables for which `:` and a line end is a wrong value. test/config.test.ts has all kinds of faults. */
-const NAMES = [
-  ...['PORT', 'ADMIN_PORT', 'DATABASE_URL', 'DATABASE_POOL_SIZE', 'DATABASE_TIMEOUT_MS'],
-  ...['AUTH_USER', 'AUTH_PASSWORD', 'AUTH_NAME', 'SIGNING_SECRET', 'VERIFY_ONLY_SECRET'],
-  ...['SIGNING_SECRET_PREVIOUS', 'PROTECT_USERS', 'TRUST_PROXY', 'AUTH_FAILURES_PER_MINUTE'],
-  ...['BODY_LIMIT_BYTES', 'MEMORY_LIMIT_BYTES', 'CORS_ORIGIN', 'LOG_LEVEL', 'IDLE_TIMEOUT_MS'],
-  ...['SHUTDOWN_DELAY_MS', 'SHUTDOWN_TIMEOUT_MS'],
-];
-
 describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 }, () => {
   test('1.6 all problems are reported together, one line each, and nothing listens', async () => {
-    const { exit, stdout, lines } = await run(
-      Object.fromEntries(NAMES.map((name) => [name, ':\n'])),
-    );
-    assert.deepEqual(exit, { code: 78, signal: null });
-    assert.equal(stdout, '');
+    const env = { PORT: ':', AUTH_PASSWORD: 'short', LOG_LEVEL: 'info\n' };
+    const { exit, stdout, lines } = await run(env);
+    assert.deepEqual([exit, stdout], [{ code: 78, signal: null }, '']);
     for (const line of lines) assert.match(line, /^[A-Z_]+: \S.*; expected \S.{4,}/);
-    assert.deepEqual(
-      lines.map((line) => line.split(':')[0]),
-      NAMES,
-    );
+    const names = lines.map((line) => line.split(':')[0]);
+    assert.deepEqual(names, Object.keys(env)); // test/config.test.ts has all variables.
   });
 
   test("1.6, 5.2 a file that node's permission model forbids is named, and where the image allows it", async () => {

@@ -6,6 +6,7 @@ import process from 'node:process';
 import { DatabaseSync } from 'node:sqlite';
 import { openSqlite } from '../../src/store/sqlite.ts';
 import { ALWAYS } from '../../src/user.ts';
+import { QUIET } from '../support/open-store.ts';
 import { newUser } from '../support/users.ts';
 import { Time } from './time.ts';
 
@@ -20,15 +21,7 @@ DatabaseSync.prototype.exec = function (sql) {
   exec.call(this, sql.replace('synchronous = full', `synchronous = ${synchronous}`));
 };
 
-const open = () =>
-  openSqlite(
-    { engine: 'sqlite', path, autocheckpoint: true },
-    {
-      ...{ poolSize: 1, timeoutMs: 5000, now: () => performance.now() },
-      ...{ onUnavailable: () => {}, onAvailable: () => {}, debug: () => {} },
-      onFatal: () => {},
-    },
-  );
+const open = () => openSqlite({ engine: 'sqlite', path, autocheckpoint: true }, QUIET);
 
 let store = await open();
 const acks = openSync(join(folder, 'acks'), 'w');
