@@ -5,12 +5,20 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import postgres from 'postgres';
 import { send } from '../support/client.ts';
 import { find } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
-import { newDatabase, newFolder, STORES, start } from '../support/program.ts';
-import { create, execute, list, pathOf, ready, refusal, serve } from '../support/service.ts';
+import { newDatabase, newFolder, ROOT, STORES, start } from '../support/program.ts';
+import {
+  create,
+  execute,
+  list,
+  pathOf,
+  ready,
+  refusal,
+  serve,
+  transaction,
+} from '../support/service.ts';
 import { until } from '../support/until.ts';
 import { FIELDS } from '../vectors/users.ts';
 
@@ -142,47 +150,31 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
     });
   }
 
+  const LOCK = 'select pg_advisory_xact_lock(7236128401)'; // as in src/store/schema.ts
+
   test('5.3 while another replica makes the tables in its schema, the service waits and then uses them', async () => {
     const url = await createDatabase();
     const { role, DATABASE_URL } = await newRole(url, 'superuser', OWN_SCHEMA);
-    const tables = readFileSync(
-      join(import.meta.dirname, '../../db/postgres/0001_users.sql'),
-      'utf8',
-    );
-    const sql = postgres(url, { max: 1, onnotice: () => {} });
-    try {
-      await sql.unsafe('begin; select pg_advisory_xact_lock(7236128401)'); // as in src/store/schema.ts
-      await sql.unsafe(`${tables}; insert into notes_users_schema values (1, 1)`);
-      await using program = await start({ DATABASE_URL });
-      await until(async () => {
-        const waiting = await sql`select from pg_locks where locktype = 'advisory' and not granted`;
-        return waiting.length > 0;
-      });
-      await sql.unsafe('commit');
-      await ready(program);
-      assert.ok((await relations(url)).includes('users'));
-      assert.ok(!(await relations(url)).join().includes(role));
-    } finally {
-      await sql.end({ timeout: 5 });
-    }
+    const tables = readFileSync(join(ROOT, 'db/postgres/0001_users.sql'), 'utf8');
+    const record = 'insert into notes_users_schema values (1, 1)';
+    await using replica = await transaction(url, `${LOCK}; ${tables}; ${record}`);
+    await using program = await start({ DATABASE_URL });
+    const waiting = "select from pg_locks where locktype = 'advisory' and not granted";
+    await until(async () => (await execute(url, waiting)).length > 0);
+    await replica.sql.unsafe('commit');
+    await ready(program);
+    assert.ok((await relations(url)).includes('users'));
+    assert.ok(!(await relations(url)).join().includes(role));
   });
 
   test('5.3 a transaction_timeout of the role does not end a migration', async () => {
     const url = await createDatabase();
-    const { DATABASE_URL } = await newRole(
-      url,
-      '',
-      `${OWN_SCHEMA}; alter role ROLE set transaction_timeout = 100`,
-    );
-    const sql = postgres(url, { max: 1, onnotice: () => {} });
-    try {
-      await sql.unsafe('begin; select pg_advisory_xact_lock(7236128401)'); // as in src/store/schema.ts
-      await using program = await start({ DATABASE_URL });
-      const { cause } = await program.logged('store unavailable');
-      assert.match(String(cause), /due to lock timeout$/);
-    } finally {
-      await sql.end({ timeout: 5 });
-    }
+    const setting = 'alter role ROLE set transaction_timeout = 100';
+    const { DATABASE_URL } = await newRole(url, '', `${OWN_SCHEMA}; ${setting}`);
+    await using _replica = await transaction(url, LOCK);
+    await using program = await start({ DATABASE_URL });
+    const { cause } = await program.logged('store unavailable');
+    assert.match(String(cause), /due to lock timeout$/);
   });
 
   test('5.3 a database that is dropped and created again while the service runs gets its tables', async () => {

@@ -5,7 +5,6 @@ import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { before, test } from 'node:test';
-import postgres from 'postgres';
 import {
   COMPLETE,
   newDatabase,
@@ -17,7 +16,7 @@ import {
   STORES,
   start,
 } from '../support/program.ts';
-import { execute, ready } from '../support/service.ts';
+import { execute, ready, transaction } from '../support/service.ts';
 import { until } from '../support/until.ts';
 import { Ledger } from './ledger.ts';
 import { report } from './results.ts';
@@ -75,14 +74,13 @@ for (const store of STORES) {
     let starting: Promise<Service> | undefined;
     if (store === 'postgres') {
       // A backup reads the table meanwhile. Only the migration has to wait.
-      const backup = postgres(DATABASE_URL, { max: 1 });
-      stack.defer(() => backup.end({ timeout: 0 }));
-      await backup.unsafe('begin; lock table users in access share mode').simple();
+      const lock = 'lock table users in access share mode';
+      const backup = stack.use(await transaction(DATABASE_URL, lock));
       starting = begin(newVersion);
       await until(async () => (await execute(DATABASE_URL, WAITING)).length > 0);
       await work(first);
       assert.equal(await schemaVersion(DATABASE_URL), SCHEMA_VERSION);
-      await backup.unsafe('rollback');
+      await backup.release();
     }
     const second = await (starting ?? begin(newVersion));
     assert.equal(await schemaVersion(DATABASE_URL), SCHEMA_VERSION + 1);

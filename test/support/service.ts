@@ -83,10 +83,15 @@ export async function lockWrites(url: string) {
     const release = async () => void (db.isOpen && db.close());
     return { release, [Symbol.asyncDispose]: release };
   }
+  return transaction(url, 'lock table users in exclusive mode');
+}
+
+/** Begins a transaction of Postgres with these statements, which ends when it is released. */
+export async function transaction(url: string, text: string) {
   const sql = postgres(url, { max: 1, onnotice: () => {} });
-  await sql.unsafe('begin; lock table users in exclusive mode').simple();
+  await sql.unsafe(`begin; ${text}`).simple();
   const release = () => sql.end({ timeout: 0 });
-  return { release, [Symbol.asyncDispose]: release };
+  return { sql, release, [Symbol.asyncDispose]: release };
 }
 
 /** Returns the path of the file of a SQLite URL. */
