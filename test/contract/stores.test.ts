@@ -15,8 +15,7 @@ import {
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { TcpProxy } from '../faults/proxy.ts';
-import { through } from '../faults/users.ts';
+import { TcpProxy, through } from '../faults/proxy.ts';
 import { type HttpResponse, send, statusesOf } from '../support/client.ts';
 import { freePort } from '../support/daemon.ts';
 import { Page } from '../support/metrics.ts';

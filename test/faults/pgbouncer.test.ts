@@ -9,7 +9,7 @@ import { contractTests } from '../support/contract-tests.ts';
 import { Daemon, find, freePort } from '../support/daemon.ts';
 import { newFolder } from '../support/program.ts';
 import { Server } from '../support/server.ts';
-import { through } from './users.ts';
+import { through } from './proxy.ts';
 
 const PATH = find('pgbouncer');
 const SKIP = PATH === undefined && 'PgBouncer is not installed: apt-get install pgbouncer';

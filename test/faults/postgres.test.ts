@@ -8,9 +8,8 @@ import { Server } from '../support/server.ts';
 import { until } from '../support/until.ts';
 import { run, TIMEOUT_MS, WRITERS } from './campaign.ts';
 import { Ledger } from './ledger.ts';
-import { TcpProxy } from './proxy.ts';
+import { TcpProxy, through } from './proxy.ts';
 import { secondsSince, TIMES } from './results.ts';
-import { through } from './users.ts';
 import { Writers } from './writers.ts';
 
 /** Enough for the first attempts to connect: they take up to 0.5, 1 and 2 s, with short pauses. */

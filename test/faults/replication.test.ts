@@ -8,7 +8,7 @@ import { type Program, start } from '../support/program.ts';
 import { query, Server } from '../support/server.ts';
 import { execute } from '../support/service.ts';
 import { DEADLINE_MS, until } from '../support/until.ts';
-import { through } from './users.ts';
+import { through } from './proxy.ts';
 
 const TIMEOUT_MS = 1000;
 
