@@ -97,7 +97,10 @@ const TYPE = 'Content-Type: text/plain; charset=utf-8';
 const LENGTH = 'Content-Length: 2';
 const OK_HEAD = ['200 OK', TYPE, LENGTH];
 const OLD = request('GET', KEEP, '1.0');
+const OLD_TE = request('GET', `${KEEP}TE: chunked\r\n`, '1.0');
 const post = (rest: string) => `POST / HTTP/1.1\r\nHost: x\r\n${rest}`;
+const UNREAD_CHUNKS = post('Transfer-Encoding: chunked\r\n\r\n');
+const AWAITED = post('Expect: 100-continue\r\nContent-Length: 1\r\n\r\n');
 
 /** The head after its common first part, the body, and whether the connection ends. */
 const RESPONSES: readonly (readonly [
@@ -112,14 +115,7 @@ const RESPONSES: readonly (readonly [
   ['2.6 HEAD of pieces', request('HEAD'), PIECES, CHUNKED, ''],
   ['2.4 HEAD of pieces, HTTP/1.0', request('HEAD', KEEP, '1.0'), PIECES, PIECES_HEAD, '', true],
   ['pieces', request(), PIECES, CHUNKED, '3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n'],
-  [
-    '2.4 pieces, HTTP/1.0',
-    request('GET', `${KEEP}TE: chunked\r\n`, '1.0'),
-    PIECES,
-    PIECES_HEAD,
-    'onetwo',
-    true,
-  ],
+  ['2.4 pieces, HTTP/1.0', OLD_TE, PIECES, PIECES_HEAD, 'onetwo', true],
   ['2.4 HTTP/1.0', OLD, OK, OK_HEAD, 'ok'],
   ['2.4 no body, HTTP/1.0', OLD, empty(304, []), ['304 Not Modified'], '', true],
   ['2.8 413', request(), text(413, 'no'), ['413 Payload Too Large', TYPE, LENGTH], 'no', true],
@@ -127,22 +123,9 @@ const RESPONSES: readonly (readonly [
   ['a body that has arrived', post('Content-Length: 1\r\n\r\nx'), OK, OK_HEAD, 'ok'],
   ['a short body', post('Content-Length: 102400\r\n\r\n'), OK, OK_HEAD, 'ok'],
   ['2.13 a long body', post('Content-Length: 102401\r\n\r\n'), OK, OK_HEAD, 'ok', true],
-  ['2.13 chunks', post('Transfer-Encoding: chunked\r\n\r\n'), OK, OK_HEAD, 'ok', true],
-  [
-    'chunks that have arrived',
-    post('Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n'),
-    OK,
-    OK_HEAD,
-    'ok',
-  ],
-  [
-    '2.14 a client that waits',
-    post('Expect: 100-continue\r\nContent-Length: 1\r\n\r\n'),
-    OK,
-    OK_HEAD,
-    'ok',
-    true,
-  ],
+  ['2.13 chunks', UNREAD_CHUNKS, OK, OK_HEAD, 'ok', true],
+  ['chunks that have arrived', `${UNREAD_CHUNKS}0\r\n\r\n`, OK, OK_HEAD, 'ok'],
+  ['2.14 a client that waits', AWAITED, OK, OK_HEAD, 'ok', true],
 ];
 
 const sorted = (lines: readonly string[]) => [...lines].sort();
@@ -181,28 +164,17 @@ describe('a response', () => {
   });
 });
 
+const shared = () => ({ ...text(200, ''), body: Buffer.alloc(31 * KIB) });
+const inPieces = () => ({ ...PIECES, body: pieces('x'.repeat(20_000), 'y') });
+
 /** Charges (`+`) and refunds (`-`) of a client that takes the response at once, and of one that doesn't yet. */
 const CHARGES: readonly (readonly [why: string, reply: () => Reply, fast: string, slow: string])[] =
   [
-    ['a short one', () => text(200, 'x'.repeat(15_360)), '', '+15360'],
-    [
-      'a long one, for what is left of it',
-      () => text(200, `${'é'.repeat(7_680)}x`),
-      '+15361 -15361 +1',
-      '+15361',
-    ],
-    [
-      'a long one that others share',
-      () => ({ ...text(200, ''), body: Buffer.alloc(31 * KIB) }),
-      '+31744 -31744 +16384 -16384 +1024',
-      '+31744',
-    ],
-    [
-      'pieces',
-      () => ({ ...PIECES, body: pieces('x'.repeat(20_000), 'y') }),
-      '+20000 -20000 +4640 -4640 +1 -1',
-      '+20000',
-    ],
+    ['15 KiB', () => text(200, 'x'.repeat(15_360)), '', '+15360'],
+    // For what is left of it.
+    ['a byte more', () => text(200, `${'é'.repeat(7_680)}x`), '+15361 -15361 +1', '+15361'],
+    ['a buffer that others share', shared, '+31744 -31744 +16384 -16384 +1024', '+31744'],
+    ['pieces', inPieces, '+20000 -20000 +4640 -4640 +1 -1', '+20000'],
   ];
 
 describe('6.17 a client is charged for a response', () => {
