@@ -1,5 +1,5 @@
 // Rule 4.13 and section 5 of the contract: requests while a store fails, and the guarantees of both stores.
-// The tests lock and damage the databases, and cut and stall the connections to them.
+// The tests lock and damage the databases. Lost connections are in test/simulate, process.test.ts and test/faults.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import {
@@ -15,10 +15,8 @@ import {
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { TcpProxy, through } from '../faults/proxy.ts';
 import { type HttpResponse, send, statusesOf } from '../support/client.ts';
 import { freePort } from '../support/daemon.ts';
-import { Page } from '../support/metrics.ts';
 import { createDatabase } from '../support/postgres.ts';
 import {
   COMPLETE,
@@ -43,13 +41,10 @@ import {
   serve,
   type User,
 } from '../support/service.ts';
-import { until } from '../support/until.ts';
 
 const TIMEOUT = { timeout: 300_000 };
 const FAILED = [500, 'text/plain; charset=utf-8', 'Internal Server Error'];
 const TIMEOUT_MS = 500;
-// 75 % of it is longer than the longest pause between attempts to connect (4.13, 5.7).
-const LONG_TIMEOUT_MS = 2000;
 
 /** A call of each kind. Users 1 and 2 exist. */
 const CALLS: readonly (readonly [method: string, path: string, body?: object])[] = [
@@ -192,39 +187,6 @@ for (const store of STORES) {
 }
 
 describe('5.1 Postgres', TIMEOUT, () => {
-  for (const why of ['connections are reset, new ones too', 'the network is a black hole']) {
-    test(`4.13 5.1 6.1 while ${why}, all routes return 500 in time, then the pool recovers`, async () => {
-      const url = await createDatabase();
-      await using proxy = await TcpProxy.listen(Number(new URL(url).port));
-      const env = { DATABASE_TIMEOUT_MS: String(LONG_TIMEOUT_MS) };
-      await using program = await serve({ DATABASE_URL: through(url, proxy.port), ...env });
-      await create(program);
-      if (why.endsWith('hole')) {
-        proxy.stall();
-      } else {
-        proxy.failure = { how: 'rst', response: 0 };
-        proxy.cut('rst');
-      }
-      const ms = await elapsed(async () =>
-        assert.deepEqual((await sendAll(program)).map(summary), Array(CALLS.length).fill(FAILED)),
-      );
-      assert.ok(ms < LONG_TIMEOUT_MS + 1000, `${ms} ms`);
-      proxy.failure = undefined;
-      proxy.resume();
-      assert.equal((await send(`${program.url}/users/1`)).status, 200);
-      await until(async () => {
-        await Promise.all(Array.from({ length: 8 }, () => create(program)));
-        const states = (await Page.of(program.adminUrl)).series('db_client_connections');
-        return Object.values(states).reduce((sum, count) => sum + count, 0) === 4;
-      });
-      if (why.endsWith('hole')) return;
-      // 6.1: no line per attempt.
-      const lines = program.log.map(({ level, message }) => `${level} ${message}`);
-      const changes = lines.filter((line) => line.includes(' store '));
-      assert.deepEqual(changes, ['error store unavailable', 'info store available']);
-    });
-  }
-
   test('5.1 a database with another encoding than UTF8 is refused', async () => {
     const options = `encoding 'LATIN1' lc_collate 'C' lc_ctype 'C' template template0`;
     const line = await refusal(await createDatabase(undefined, options));
