@@ -8,6 +8,7 @@ import { after, before, describe, test } from 'node:test';
 import { ENGINE, run } from '../../image/unpack.ts';
 import { send } from '../support/client.ts';
 import { find } from '../support/daemon.ts';
+import { login, token as newToken } from '../support/login.ts';
 import { block } from '../support/manual.ts';
 import { newFolder, ROOT } from '../support/program.ts';
 import { until } from '../support/until.ts';
@@ -53,27 +54,24 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   });
 
   test('a restored backup of the running service has its users', async () => {
-    const client = new Client(await container.url(), await password(container));
-    await client.create('Ann');
+    const client = await clientOf(container);
+    await create(client, 'Ann');
     await runs('Backup and restore', 'docker exec');
-    await client.create('Bob');
+    await create(client, 'Bob');
     await runs('Backup and restore', 'docker stop');
     await container.responses();
-    const restored = new Client(await container.url(), await password(container));
-    assert.deepEqual(await restored.names(), ['Ann']);
+    assert.deepEqual(await names(await clientOf(container)), ['Ann']);
   });
 
   test('a restore without the file of the backup changes nothing, even after a crash', async () => {
-    const client = new Client(await container.url(), await password(container));
-    await client.create('Cid');
+    await create(await clientOf(container), 'Cid');
     await engine('kill', container.name); // The commit is only in the write-ahead log.
     const empty = newFolder();
     await assert.rejects(runs('Backup and restore', 'docker stop', empty), /backup\.db/);
     assert.deepEqual(readdirSync(empty), []);
     await engine('start', container.name);
     await container.responses();
-    const restarted = new Client(await container.url(), await password(container));
-    assert.deepEqual(await restarted.names(), ['Ann', 'Cid']);
+    assert.deepEqual(await names(await clientOf(container)), ['Ann', 'Cid']);
   });
 
   test('SIGHUP does not end it', async () => {
@@ -138,9 +136,9 @@ describe('the manual: compose', {
   /** Resolves with a client of the current password, once the service and its store are ready. */
   async function connected(): Promise<Client> {
     const [address] = (await shell('docker compose port service 3000')).split('\n');
-    const secret = readFileSync(join(folder, 'secrets/auth_password'), 'utf8').trim();
-    const next = new Client(`http://${address}`, secret);
-    await next.ready();
+    const password = readFileSync(join(folder, 'secrets/auth_password'), 'utf8').trim();
+    const next = { url: `http://${address}`, password };
+    await until(() => names(next).then(Boolean, () => false));
     return next;
   }
 
@@ -148,26 +146,27 @@ describe('the manual: compose', {
     await shell(block('Compose', 'mkdir'));
     client = await connected();
     assert.equal((await fetch(`${client.url}/users`)).status, 401);
-    await client.create('Ann');
+    await create(client, 'Ann');
   });
 
   test('a new password works, and the old one does not', async () => {
     const old = client;
     await shell(block('Password', 'secrets/auth_password\ndocker'));
     client = await connected();
-    await assert.rejects(new Client(client.url, old.password).token(), /401/);
+    assert.equal((await login(client, old.password)).status, 401);
   });
 
   test('tokens survive a new signing key until the previous one is dropped', async () => {
-    const token = await client.token();
+    const status = async (bearer: string) => (await usersWith(client, bearer)).status;
+    const token = await newToken(client, client.password);
     await shell(block('Signing key, one container', 'cp -pf secrets/signing_secret'));
     client = await connected();
-    assert.equal(await client.status(token), 200);
-    const fresh = await client.token();
+    assert.equal(await status(token), 200);
+    const fresh = await newToken(client, client.password);
     await shell(block('Signing key, one container', ': > secrets/new && chmod 444'));
     client = await connected();
-    assert.equal(await client.status(token), 401);
-    assert.equal(await client.status(fresh), 200);
+    assert.equal(await status(token), 401);
+    assert.equal(await status(fresh), 200);
   });
 
   test('the service and the backup use a new database password', async () => {
@@ -176,7 +175,7 @@ describe('the manual: compose', {
     await shell(block('Database password', 'alter role'));
     assert.notEqual(url(), old);
     client = await connected();
-    assert.deepEqual(await client.names(), ['Ann']);
+    assert.deepEqual(await names(client), ['Ann']);
     mkdirSync(join(folder, 'old'));
     writeFileSync(join(folder, 'old/url'), old);
     const psql = 'docker compose exec -T database psql --no-password -c "select 1"';
@@ -187,10 +186,10 @@ describe('the manual: compose', {
 
   test('a restored dump of the running service has its users', async () => {
     await shell(block('Backup and restore', 'pg_dump'));
-    await client.create('Bob');
+    await create(client, 'Bob');
     await shell(block('Backup and restore', 'pg_restore'));
     client = await connected();
-    assert.deepEqual(await client.names(), ['Ann']);
+    assert.deepEqual(await names(client), ['Ann']);
   });
 });
 
@@ -198,58 +197,32 @@ function composeFile(): string {
   return readFileSync(join(ROOT, 'compose.yaml'), 'utf8');
 }
 
-/** Returns the password that a container without settings generated at its last start. */
-async function password(container: Container): Promise<string> {
-  const lines = (await container.lines()).join('\n');
-  return [...lines.matchAll(/generated for user admin: (\S+)/g)].at(-1)![1]!;
-}
-
-/** A client of a service with PROTECT_USERS. It keeps no connection, which a stop would wait for. */
-class Client {
+/** A service with PROTECT_USERS. */
+interface Client {
   readonly url: string;
   readonly password: string;
-
-  constructor(url: string, password: string) {
-    this.url = url;
-    this.password = password;
-  }
-
-  /** Resolves once users can be listed. */
-  ready(): Promise<void> {
-    return until(() =>
-      this.names().then(
-        () => true,
-        () => false,
-      ),
-    );
-  }
-
-  async token(): Promise<string> {
-    const body = { id: 'admin', pw: this.password };
-    return JSON.parse(await this.#send(200, '/token', { method: 'POST', body })).token;
-  }
-
-  async status(token: string): Promise<number> {
-    const headers = { ...CLOSE, authorization: `Bearer ${token}` };
-    return (await send(`${this.url}/users`, { headers })).status;
-  }
-
-  async create(name: string): Promise<void> {
-    const body = { name, email: `${name}@example.com` };
-    await this.#send(201, '/users', { method: 'POST', body }, await this.token());
-  }
-
-  async names(): Promise<readonly string[]> {
-    const users = JSON.parse(await this.#send(200, '/users', {}, await this.token()));
-    return users.map(({ name }: { name: string }) => name);
-  }
-
-  async #send(expected: number, path: string, init: object, token = ''): Promise<string> {
-    const headers = { ...CLOSE, authorization: `Bearer ${token}` };
-    const { status, body } = await send(this.url + path, { ...init, headers });
-    if (status !== expected) throw new Error(`${status} ${body}`);
-    return body;
-  }
 }
 
-const CLOSE = { connection: 'close' };
+/** Returns the address of a container, and the password that it generated at its last start. */
+async function clientOf(container: Container): Promise<Client> {
+  const lines = (await container.lines()).join('\n');
+  const [, password = ''] = [...lines.matchAll(/generated for user admin: (\S+)/g)].at(-1)!;
+  return { url: await container.url(), password };
+}
+
+function usersWith({ url }: Client, bearer: string, init = {}) {
+  // A stop would wait for a connection that is kept.
+  const headers = { connection: 'close', authorization: `Bearer ${bearer}` };
+  return send(`${url}/users`, { ...init, headers });
+}
+
+async function create(client: Client, name: string): Promise<void> {
+  const init = { method: 'POST', body: { name, email: `${name}@example.com` } };
+  const { status } = await usersWith(client, await newToken(client, client.password), init);
+  assert.equal(status, 201);
+}
+
+async function names(client: Client): Promise<readonly string[]> {
+  const { body } = await usersWith(client, await newToken(client, client.password));
+  return JSON.parse(body).map(({ name }: { name: string }) => name);
+}
