@@ -31,7 +31,7 @@ describe('dist/main.cjs and dist/start.cjs', () => {
     const [, command = ''] = /^ENTRYPOINT (.+)$/m.exec(dockerfile) ?? [];
     const flags = (JSON.parse(command) as string[]).slice(1, -1);
     assert.ok(flags.includes('--permission'));
-    const here = flags.map((flag) => flag.replace(/=\/(app\/)?/, `=${folder}/`));
+    const here = flags.map((flag) => flag.replace(/=\/(?:app\/|(?=data\/))/, `=${folder}/`));
     return ['sh', '-c', 'cd /; exec "$0" "$@"', process.execPath, ...here, program];
   }
 
@@ -49,6 +49,17 @@ describe('dist/main.cjs and dist/start.cjs', () => {
     const args = ['--backup', join(folder, 'data/copy.db')];
     await using copying = new Program({ DATABASE_URL }, args, entrypoint());
     assert.equal((await copying.exited).code, 0, copying.stderr);
+  });
+
+  test('1.6 with the flags of the image node may read secrets, and no other file', async () => {
+    const secret = '/run/secrets/not_mounted';
+    const env = { AUTH_PASSWORD_FILE: secret, NOTE_TITLE_FILE: '/etc/passwd' };
+    await using reading = new Program(env, [], entrypoint());
+    assert.equal((await reading.exited).code, 78);
+    const [missing, forbidden, ...rest] = reading.stderr.trimEnd().split('\n');
+    assert.match(missing!, RegExp(`^AUTH_PASSWORD_FILE: ENOENT: .*${secret}`));
+    assert.match(forbidden!, /^NOTE_TITLE_FILE: .*\/etc\/passwd; .*\/run\/secrets/);
+    assert.deepEqual(rest, []);
   });
 
   test('3.18 the build has a module http/form.js, which exports parseForm', async () => {

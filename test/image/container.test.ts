@@ -1,4 +1,5 @@
-// Runs the image: without settings, hardened, with wrong files. operations.test.ts stops and restarts it.
+// Runs the image: without settings, hardened. operations.test.ts stops and restarts it; test/build.test.ts runs its
+// entry point without a container.
 import assert from 'node:assert/strict';
 import { userInfo } from 'node:os';
 import { describe, test } from 'node:test';
@@ -33,22 +34,6 @@ describe('the image: running', { skip: NO_IMAGE, timeout: 900_000 }, () => {
       assert.equal(code, 'EROFS', path);
     }
     assert.equal(await container.evaluate(write.replace('PATH', '"/data/x"')), '');
-  });
-
-  test("node's permission model prevents the service from reading other files", async () => {
-    await using container = await Container.start('-e', 'NOTE_TITLE_FILE=/etc/passwd');
-    const { status, lines } = await container.ended();
-    assert.equal(status, 78);
-    assert.equal(lines.length, 1, lines.join('\n'));
-    assert.match(lines[0]!, /^NOTE_TITLE_FILE: .*\/etc\/passwd; .*\/run\/secrets/);
-  });
-
-  test('a secret that is not mounted is named', async () => {
-    const path = '/run/secrets/auth_password';
-    await using container = await Container.start('-e', `AUTH_PASSWORD_FILE=${path}`);
-    const { status, lines } = await container.ended();
-    assert.equal(status, 78);
-    assert.match(lines.join('\n'), /^AUTH_PASSWORD_FILE: ENOENT: .*\/run\/secrets\/auth_password/);
   });
 
   test('its health check reports healthy, and unhealthy when it hangs', async () => {
