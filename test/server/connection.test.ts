@@ -524,7 +524,7 @@ describe('connections', () => {
     ['a tunnel after a request', requests('late', 'connect'), nothing, '200 405! refused'],
     ['a malformed head', requests('garbage', 'now'), nothing, '400! refused'],
     ['no Host', 'GET /now HTTP/1.1\r\n\r\n', nothing, '400! last'],
-    ['one after requests', requests('late', 'now', 'garbage'), nothing, '200 200 400! refused'],
+    ['one after requests', requests('now', 'late', 'garbage'), nothing, '200 200 400! refused'],
     ['a malformed body', requests('badChunk'), nothing, '400! refused'],
     ['half a head', half('now'), fin, '400! refused'],
     ['half a body', half('post'), fin, '400! refused'],
