@@ -320,9 +320,8 @@ export class Connection implements Holder, Carrier {
   close(reason?: Reason): void {
     const hasRequest = this.#current !== undefined;
     const socket = this.#socket;
-    // Before onClose(), so that a stream that it ends sees that the client has left. Node 26 keeps the descriptor of a
-    // socket that is reset after its end.
-    if (hasRequest && socket === this.#transport && !socket.writableEnded) socket.resetAndDestroy();
+    // Before onClose(), so that a stream that it ends sees that the client has left.
+    if (hasRequest && socket === this.#transport) socket.resetAndDestroy();
     else socket.destroy();
     this.onClose(reason);
     // Node frees the requests and the parser now. By itself, it would first read all other sockets that are
