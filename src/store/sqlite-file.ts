@@ -10,6 +10,7 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
+  readlinkSync,
   realpathSync,
   statSync,
   writeFileSync,
@@ -30,6 +31,7 @@ const RETRY_MS = 2; // pause before another attempt on a locked file; an import 
 // only after such a reader.
 const WAL_LIMIT_BYTES = 8 * 2 ** 20;
 const OPEN_TIMEOUT_MS = 10_000; // time for another process that has locked the file
+const MAX_LINKS = 40; // as in Linux
 const FLUSH_DISK = 'pragma fullfsync = on'; // On macOS, fsync alone leaves data in the disk's cache.
 // A copy has one step. SQLite begins one in several steps again at each commit of another connection.
 const ALL_PAGES = 2 ** 31 - 1;
@@ -68,7 +70,7 @@ export async function openFile<T>(
 
 /** Creates the file if it is missing. SQLite gives `-wal` and `-shm` its mode (5.2). */
 function prepareFile(name: string): void {
-  const path = existsSync(name) ? realpathSync.native(name) : name; // SQLite follows links too
+  const path = targetOf(name);
   const { R_OK, W_OK, X_OK } = constants;
   const folder = dirname(path);
   makeFolder(folder);
@@ -93,6 +95,16 @@ function prepareFile(name: string): void {
   if (existsSync(path)) return;
   writeFileSync(path, '', { flag: 'a', mode: FILE_MODE }); // SQLite would make it readable for all.
   chmodSync(path, FILE_MODE); // The umask may have removed the group's permissions.
+}
+
+/** Follows links, also to a file that is missing or not accessible, as SQLite does. */
+function targetOf(name: string, links = MAX_LINKS): string {
+  try {
+    const target = resolve(realpathSync.native(dirname(name)), readlinkSync(name));
+    return links === 0 ? name : targetOf(target, links - 1);
+  } catch {
+    return name; // It is not a link.
+  }
 }
 
 /**

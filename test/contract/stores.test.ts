@@ -298,9 +298,11 @@ describe('5.2 SQLite', TIMEOUT, () => {
     writeFileSync(file, '');
     symlinkSync(file, link);
     for (const place of [folder, other, file]) chownSync(place, NOBODY, NOBODY);
-    chmodSync(folder, 0o500);
-    const line = await refusal(`sqlite:${link}`, AS_NOBODY);
-    assert.ok(line.endsWith(`: chmod u+rwX ${folder}`), line);
+    for (const mode of [0o500, 0o600]) {
+      chmodSync(folder, mode);
+      const line = await refusal(`sqlite:${link}`, AS_NOBODY);
+      assert.ok(line.endsWith(`: chmod u+rwX ${folder}`), line);
+    }
   });
 
   test('5.2, 6.4 what is not a folder, a regular file or a database is named', async () => {
@@ -341,10 +343,15 @@ describe('5.2 SQLite', TIMEOUT, () => {
     });
   }
 
-  for (const why of ['missing', 'empty']) {
+  for (const why of ['missing', 'empty', 'missing behind links']) {
     test(`5.2 a start while the file is ${why} keeps the commits of its log`, async () => {
       const url = await newDatabase('sqlite');
-      const path = pathOf(url);
+      let path = pathOf(url);
+      if (why === 'missing behind links') {
+        symlinkSync('second.db', path);
+        path = join(newFolder(), 'linked.db');
+        symlinkSync(path, pathOf(url).replace('service.db', 'second.db'));
+      }
       const killed = await start({ DATABASE_URL: url });
       const user = await create(killed);
       await killed.stop('SIGKILL');
