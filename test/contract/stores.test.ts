@@ -349,7 +349,7 @@ describe('5.2 SQLite', TIMEOUT, () => {
       let path = pathOf(url);
       if (why === 'missing behind links') {
         symlinkSync('second.db', path);
-        path = join(newFolder(), 'linked.db');
+        path = path.replace('service.db', 'third.db');
         symlinkSync(path, pathOf(url).replace('service.db', 'second.db'));
       }
       const killed = await start({ DATABASE_URL: url });
