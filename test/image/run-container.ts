@@ -23,7 +23,8 @@ if (uid === 0) {
   for (const folder of folders) {
     const paths = readdirSync(folder, { recursive: true, encoding: 'utf8' });
     for (const path of [folder, ...paths.map((path) => join(folder, path))]) {
-      if (statSync(path).uid === 0) chownSync(path, 65_532, 0);
+      const isRoots = statSync(path, { throwIfNoEntry: false })?.uid === 0; // A link may lead nowhere.
+      if (isRoots) chownSync(path, 65_532, 0);
     }
   }
 }
