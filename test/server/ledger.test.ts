@@ -136,7 +136,7 @@ class Model {
     );
     const since = client.waitingSinceMs;
     const ms = Math.max(1_200, 1_000 + this.nowMs - (since ?? this.nowMs));
-    return bytes * Math.max(client.ownBytes, 2 * connectionBytes) * ms;
+    return bytes * Math.max(client.ownBytes, 2.5 * connectionBytes) * ms;
   }
 
   #fits(share: number, heldBytes = this.heldBytes, count = this.clients.length): boolean {
