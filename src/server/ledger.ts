@@ -30,8 +30,8 @@ const SPARE = 1 / 64;
 // Added to the time for which we have waited for a client: a network with many new connections counts too.
 const FRESH_MS = 1_000;
 // The least time, also of a client that waits for us, however long. Of equals, the ledger closes those that came first.
-// Otherwise requests that wait for a slow store, or connections that send one every 100 ms, displace every client with
-// a round trip of 150 ms, before its request arrives.
+// Otherwise requests that wait for a slow store displace every client with a round trip of 50 ms before its request
+// arrives, and connections that send a request every 100 ms displace half of those with 150 ms.
 const LEAST_MS = 1_200;
 // In idle connections, what a connection and a network at least count as. The first is more than a request with the
 // greatest head, a handshake, or three pipelined requests: otherwise clients that work are closed before idle ones that

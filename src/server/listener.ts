@@ -101,8 +101,8 @@ export class Listener {
 
   /**
    * Accepts the connections that the kernel has already queued, then none. Resolves when the last one has
-   * closed. The handler closes each with its last response. Every `graceMs`, `stop` closes those that have been
-   * idle for so long (6.15).
+   * closed. The handler closes each with its last response. Every `graceMs`, `stop` closes those that have
+   * been idle for at least that time (6.15).
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
     this.draining = this.#drain(acceptMs);

@@ -6,7 +6,7 @@ import { setImmediate } from '../clock.ts';
 // more of them wait, and are charged, at once.
 const TURN_MS = 10;
 // Turns that only accept, before the next one that runs requests. Without them, new clients get 5 % of their responses
-// while 100 networks read pages of users and reset, and none while 1,000 connections pipeline; with them, 99 %.
+// while 100 networks read pages of users and reset, and none while 1,000 connections pipeline; with them, 98 %.
 const ACCEPTING_TURNS = 15;
 
 export class Turns {

@@ -172,7 +172,8 @@ function createClient({ database, host }: SessionOptions, handlers: object): Sql
       backoff: false,
     });
     const { unsafe } = sql;
-    // The driver keeps each statement that fails in a cache of their `origin`, with the values behind a pooler.
+    // The driver caches the `origin` of each statement that fails, by its text, and never frees it. Behind a pooler the
+    // text has the values.
     const withoutOrigin = (...call: Parameters<typeof unsafe>) =>
       Object.defineProperty(unsafe(...call), 'origin', { value: '' });
     return Object.assign(sql, { unsafe: withoutOrigin });
