@@ -196,7 +196,7 @@ export const ATTACKS: readonly Attack[] = [
     a.hold(1_000, drip(get('/openapi.json'), get('/openapi.json'), 20), { isUnread: true }),
   ),
   // What a connection holds is freed in the turn of the event loop in which it is closed.
-  holds('pipelines of 1,500 requests, all in one turn', { addresses: 50 }, (a) =>
+  computes('pipelines of 1,500 requests, all in one turn', { addresses: 50 }, (a) =>
     a.together(200, get('/').repeat(1500)),
   ),
   holds('pipelines of 33 with 98 fields, all in one turn', { addresses: 50, ...FROZEN }, (a) =>
