@@ -23,6 +23,7 @@ export interface LedgerLimits {
   readonly budgetBytes: number;
   readonly maxConnections: number;
   readonly connectionBytes: number; // charged for each connection while it exists; more than 0
+  readonly modestBytes: number; // what a connection at least counts as when the ledger chooses
 }
 
 // Choosing visits all connections, so it frees this part of both limits: 1 ms for each 50 of 3,000 connections.
@@ -33,12 +34,10 @@ const FRESH_MS = 1_000;
 // Otherwise requests that wait for a slow store displace every client with a round trip of 50 ms before its request
 // arrives, and connections that send a request every 100 ms displace half of those with 150 ms.
 const LEAST_MS = 1_200;
-// In idle connections, what a connection and a network at least count as. The first is more than a request with the
-// greatest head, a handshake, or three pipelined requests: otherwise clients that work are closed before idle ones that
-// came at the same time. Browsers open six connections to a host, over TLS with six handshakes: otherwise clients with
-// several are closed before many networks with one.
-const MODEST = { connection: 2.5, network: 12 } as const;
-// The part of the charges of a /48 that each of its networks at least has. With 240 idle connections it is modest.
+// A network at least counts as so many modest connections: browsers open six to a host. Otherwise clients with several
+// are closed before many networks with one.
+const MODEST_CONNECTIONS = 6;
+// The part of the charges of a /48 that each of its networks at least has. With 240 idle connections over TLS it is modest.
 const SITE_SHARE = 1 / 20;
 
 export class Ledger<T extends Holder> {
@@ -97,9 +96,9 @@ export class Ledger<T extends Holder> {
     this.#isScheduled = false;
     if (this.#fits(1)) return;
     const now = this.#now();
-    const { connectionBytes } = this.limits;
+    const { modestBytes } = this.limits;
     const ranked = Array.from(this.holders, (holder) => {
-      return { holder, rank: rankOf(holder, now, connectionBytes) };
+      return { holder, rank: rankOf(holder, now, modestBytes) };
     });
     ranked.sort((a, b) => b.rank - a.rank);
     for (const { holder } of ranked) {
@@ -112,11 +111,11 @@ export class Ledger<T extends Holder> {
 function rankOf(
   { network, heldBytes, waitingSinceMs }: Holder,
   now: number,
-  idleBytes: number,
+  modestBytes: number,
 ): number {
   const siteBytes = SITE_SHARE * (network.site?.heldBytes ?? 0);
-  const networkBytes = Math.max(network.heldBytes, siteBytes, MODEST.network * idleBytes);
-  const ownBytes = Math.max(heldBytes, MODEST.connection * idleBytes);
+  const networkBytes = Math.max(network.heldBytes, siteBytes, MODEST_CONNECTIONS * modestBytes);
+  const ownBytes = Math.max(heldBytes, modestBytes);
   const waitedMs = now - (waitingSinceMs ?? now);
   return networkBytes * ownBytes * Math.max(LEAST_MS, FRESH_MS + waitedMs);
 }

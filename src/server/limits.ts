@@ -12,10 +12,13 @@ const UNLIMITED_BYTES = 512 * MEBIBYTE; // outside V8's heap, without a control 
 const OWN_BYTES = 24 * MEBIBYTE; // the process outside V8's heap, without mapped files: 8 MiB at rest (6.17)
 // An idle connection with an unfinished head, which causes no event: 39 KiB with 100 fields, 93 KiB over TLS. During
 // its handshake a connection is charged twice, because OpenSSL keeps a ClientHello of up to 128 KiB.
-const CONNECTION_BYTES = { plain: 40 * KIBIBYTE, tls: 112 * KIBIBYTE } as const;
+// When the ledger chooses, a connection at least counts as one with three pipelined requests, or with a handshake.
+// Otherwise clients that work are closed before idle ones that came at the same time. A body of 16 KiB counts as more.
+const PLAIN = { connectionBytes: 40 * KIBIBYTE, modestBytes: 100 * KIBIBYTE } as const;
+const TLS = { connectionBytes: 112 * KIBIBYTE, modestBytes: 224 * KIBIBYTE } as const;
 // Node and OpenSSL keep parts of a ClientHello until the connection closes: of one with 64 KiB of ALPN names, 111 KiB.
 // A usual handshake has 2 KiB.
-export const HANDSHAKE_BYTES = 8 * KIBIBYTE; // what `tls` covers
+export const HANDSHAKE_BYTES = 8 * KIBIBYTE; // what `TLS` covers
 export const HANDSHAKE_FACTOR = 2; // for each further byte
 export const REQUEST_BYTES = 16 * KIBIBYTE; // a request with 100 fields, without their bytes: 14 KiB measured
 
@@ -60,7 +63,7 @@ export function apiLimits(limits: ProcessLimits, isTls: boolean): LedgerLimits {
     budgetBytes: Math.max(memory - heapLimitBytes, memory / 4),
     // Without a free descriptor, the kernel would reset connections, also to `/live`, without a trace.
     maxConnections: Math.min(MAX_CONNECTIONS, Math.floor(files)),
-    connectionBytes: isTls ? CONNECTION_BYTES.tls : CONNECTION_BYTES.plain,
+    ...(isTls ? TLS : PLAIN),
   };
 }
 
@@ -68,7 +71,7 @@ export function apiLimits(limits: ProcessLimits, isTls: boolean): LedgerLimits {
 export const adminLimits: LedgerLimits = {
   budgetBytes: 4 * MEBIBYTE,
   maxConnections: 64,
-  connectionBytes: CONNECTION_BYTES.plain,
+  ...PLAIN,
 };
 
 /** Limits of node:http(s), written out. listener.ts sets those that are not options. */

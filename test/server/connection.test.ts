@@ -309,7 +309,12 @@ function listen(maxConnections: number) {
 }
 
 function limitsOf(maxConnections: number) {
-  return { budgetBytes: 1e9, maxConnections, connectionBytes: CONNECTION_BYTES };
+  return {
+    budgetBytes: 1e9,
+    maxConnections,
+    connectionBytes: CONNECTION_BYTES,
+    modestBytes: CONNECTION_BYTES,
+  };
 }
 
 async function play({ events, maxConnections, windowBytes }: Run): Promise<void> {

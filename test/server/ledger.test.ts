@@ -123,7 +123,7 @@ class Model {
 
   /** 6.17, from the addresses and by adding up everything anew. */
   #rankOf(client: Client): number {
-    const { connectionBytes } = this.limits;
+    const { modestBytes } = this.limits;
     const { network, site } = counterKeys(client.address);
     const bytesOf = (key: 'network' | 'site', value: string | undefined) =>
       this.clients
@@ -132,11 +132,11 @@ class Model {
     const bytes = Math.max(
       bytesOf('network', network),
       (1 / 20) * bytesOf('site', site),
-      12 * connectionBytes,
+      6 * modestBytes,
     );
     const since = client.waitingSinceMs;
     const ms = Math.max(1_200, 1_000 + this.nowMs - (since ?? this.nowMs));
-    return bytes * Math.max(client.ownBytes, 2.5 * connectionBytes) * ms;
+    return bytes * Math.max(client.ownBytes, modestBytes) * ms;
   }
 
   #fits(share: number, heldBytes = this.heldBytes, count = this.clients.length): boolean {
@@ -178,6 +178,7 @@ const limits = fc.record({
   budgetBytes: fc.integer({ min: 500, max: 10_000 }),
   maxConnections: fc.integer({ min: 2, max: 100 }),
   connectionBytes: fc.integer({ min: 1, max: 200 }),
+  modestBytes: fc.integer({ min: 1, max: 500 }),
 });
 
 test('6.17 the ledger keeps its sums, and closes the greatest products only', () => {
@@ -211,7 +212,12 @@ const full = fc.record({
 test('6.17 a /48 gains nothing by its many networks', () => {
   const property = fc.property(full, ({ size, isBytes }) => {
     const [budgetBytes, maxConnections] = isBytes ? [size * 100, size * 2] : [1e9, size];
-    const model = new Model({ budgetBytes, maxConnections, connectionBytes: 100 });
+    const model = new Model({
+      budgetBytes,
+      maxConnections,
+      connectionBytes: 100,
+      modestBytes: 200,
+    });
     const other = model.accept('2001:db8:2:1::1');
     for (let i = 0; i < 5 * size; i++) {
       if (i === size - 1) assert.deepEqual(microtasks, [], 'all fit exactly');

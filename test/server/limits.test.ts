@@ -1,7 +1,13 @@
 // The limits that follow from the memory of the process.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { adminLimits, apiLimits, HTTP_OPTIONS, TLS_OPTIONS } from '../../src/server/limits.ts';
+import {
+  adminLimits,
+  apiLimits,
+  HTTP_OPTIONS,
+  REQUEST_BYTES,
+  TLS_OPTIONS,
+} from '../../src/server/limits.ts';
 
 const MEBIBYTE = 1024 * 1024;
 const MACHINE = 16 * 1024; // MiB
@@ -35,6 +41,12 @@ const ANY = { settingBytes: undefined, groupBytes: 0, machineBytes: 1, heapLimit
 test('6.3 a connection over TLS costs more, and the admin listener has slots of its own', () => {
   const [plain, tls] = [false, true].map((isTls) => apiLimits({ ...ANY, maxFiles: 1 }, isTls));
   assert.ok(tls!.connectionBytes > plain!.connectionBytes);
+  const requestBytes = REQUEST_BYTES + 100;
+  assert.ok(plain!.modestBytes > plain!.connectionBytes + 3 * requestBytes); // pipelined
+  assert.ok(tls!.modestBytes >= 2 * tls!.connectionBytes); // a handshake
+  for (const { connectionBytes, modestBytes } of [plain!, tls!]) {
+    assert.ok(connectionBytes + requestBytes + 8 * 16_000 > modestBytes); // a body
+  }
   assert.equal(adminLimits.maxConnections, 64);
   assert.equal(adminLimits.budgetBytes, 4 * MEBIBYTE);
 });

@@ -17,7 +17,7 @@ import { until } from '../support/until.ts';
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
 // They close no connection.
-const limits = { budgetBytes: 2 ** 40, maxConnections: 10_000, connectionBytes: 16 * 1024 };
+const limits = { budgetBytes: 2 ** 40, maxConnections: 10_000, connectionBytes: 9, modestBytes: 9 };
 
 const WITH_TLS = { skip: NO_OPENSSL };
 
