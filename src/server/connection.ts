@@ -335,7 +335,7 @@ export class Connection implements Holder, Carrier {
     this.enter('closed');
     this.#context.closed[reason]++;
     this.#context.ledger.remove(this);
-    this.#waiting.length = 0;
+    for (const exchange of this.#waiting.splice(0)) exchange.release();
     // Ends a stream that waits for the response before it (reply.ts). Node would never give it the socket.
     this.#current?.res.emit('socket', this.#socket);
     this.#current?.release();
