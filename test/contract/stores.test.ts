@@ -44,7 +44,7 @@ import {
 
 const TIMEOUT = { timeout: 300_000 };
 const FAILED = [500, 'text/plain; charset=utf-8', 'Internal Server Error'];
-const TIMEOUT_MS = 500;
+const TIMEOUT_MS = 1_000;
 
 /** A call of each kind. Users 1 and 2 exist. */
 const CALLS: readonly (readonly [method: string, path: string, body?: object])[] = [
