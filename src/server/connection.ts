@@ -118,11 +118,11 @@ export class Connection implements Holder, Carrier {
     this.#socket = socket;
     this.#sweptRecordBytes = this.#recordBytes; // without those of the handshake
     this.enter('idle');
+    this.charge(-this.#context.ledger.limits.connectionBytes);
     // The read that ended the handshake can have brought data too, which node decrypts in this turn.
     setImmediate(() => {
       const handshakeBytes = this.#transport.bytesRead - socket.bytesRead;
-      const excessBytes = Math.max(handshakeBytes - HANDSHAKE_BYTES, 0);
-      this.charge(HANDSHAKE_FACTOR * excessBytes - this.#context.ledger.limits.connectionBytes);
+      this.charge(HANDSHAKE_FACTOR * Math.max(handshakeBytes - HANDSHAKE_BYTES, 0));
     });
   }
 

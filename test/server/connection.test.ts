@@ -643,8 +643,8 @@ describe('connections', () => {
     tcp.bytesRead = 8 * 1024; // by the handshake
     assert.deepEqual([connection.state, ledger.heldBytes], ['handshake', 2 * CONNECTION_BYTES]);
     connection.secure(tls);
-    await turn();
     assert.deepEqual([connection.state, ledger.heldBytes], ['idle', CONNECTION_BYTES]);
+    await turn();
     for (const dataBytes of [0, 0, 1000]) {
       tls.bytesRead += dataBytes;
       tcp.bytesRead += 32 * dataBytes + 65_536;
