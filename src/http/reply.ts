@@ -143,7 +143,7 @@ function stream(exchange: Exchange, { body }: Reply, done: () => void): void {
       exchange.connection.enter('sending');
       writeNext();
     };
-    exchange.res.write(slice, () => setImmediate(proceed)); // 4.1
+    exchange.res.write(slice, () => setImmediate(() => exchange.connection.run(proceed))); // 4.1
   };
   // While the response before has the socket, node would keep a piece, and drop its callback if the client leaves.
   if (exchange.res.socket === null && !exchange.hasLeft) exchange.res.once('socket', writeNext);

@@ -3,14 +3,21 @@ import { once } from 'node:events';
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http';
 import http from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
-import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
+import { type AddressInfo, type ListenOptions, Server as NetServer, type Socket } from 'node:net';
 import { getBuiltinModule } from 'node:process';
 import { clearInterval, nextTurn, now, setInterval } from '../clock.ts';
 import { plainAddress } from '../http/address.ts';
 import { MAX_FIELDS, type ParseError } from '../http/message.ts';
 import { Connection, type Context, type Handler, REASONS, STATES } from './connection.ts';
 import { Ledger, type LedgerLimits } from './ledger.ts';
-import { BACKLOG, HTTP_OPTIONS, IDLE_PARSERS, SWEEP_MS, TLS_OPTIONS } from './limits.ts';
+import {
+  BACKLOG,
+  HTTP_OPTIONS,
+  IDLE_PARSERS,
+  listeningSockets,
+  SWEEP_MS,
+  TLS_OPTIONS,
+} from './limits.ts';
 import { Turns } from './turns.ts';
 
 /** A certificate chain and its private key, as PEM. */
@@ -35,6 +42,7 @@ type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: Owne
 /** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */
 export class Listener {
   readonly #server: HttpServer | HttpsServer;
+  readonly #others: NetServer[] = []; // They accept connections for #server.
   readonly #ledger: Ledger<Connection>;
   readonly #context: Context;
   readonly #options: ListenerOptions;
@@ -81,9 +89,22 @@ export class Listener {
 
   /** Listens on `host`, or on all interfaces, and returns the port. */
   async listen(port: number, host: string | undefined): Promise<number> {
-    this.#server.listen({ port, host, backlog: BACKLOG });
-    await once(this.#server, 'listening');
-    return (this.#server.address() as AddressInfo).port;
+    const isTls = this.#options.tls !== undefined;
+    const sockets = listeningSockets(isTls);
+    const place = { host, backlog: BACKLOG, reusePort: sockets > 1 };
+    if (place.reusePort && port !== 0) {
+      // Fails if another service has the port. With `reusePort`, both would get a part of the connections.
+      await using alone = new NetServer();
+      await open(alone, { ...place, port, reusePort: false });
+    }
+    const chosen = await open(this.#server, { ...place, port });
+    while (this.#others.length < sockets - 1) {
+      const options = { allowHalfOpen: !isTls, noDelay: true }; // as node's servers have
+      const other = new NetServer(options, (socket) => this.#server.emit('connection', socket));
+      this.#others.push(other);
+      await open(other, { ...place, port: chosen });
+    }
+    return chosen;
   }
 
   reloadTls(tls: KeyPair): void {
@@ -111,7 +132,7 @@ export class Listener {
     const closed = new Promise<void>((resolve) => {
       this.#onEmpty = resolve;
       // http.Server's own close() would close idle connections at once.
-      NetServer.prototype.close.call(this.#server);
+      for (const server of [this.#server, ...this.#others]) NetServer.prototype.close.call(server);
     });
     const grace = setInterval(async () => {
       await nextTurn(); // Input that has already arrived is read first.
@@ -125,8 +146,8 @@ export class Listener {
   }
 
   async #drain(acceptMs: number): Promise<void> {
-    // Node accepts one connection per turn of the event loop, so after a turn without one the queue
-    // is empty. Clients that keep connecting extend the loop by at most `acceptMs` (6.2).
+    // Each turn of the event loop accepts connections, so after a turn without one the queues are
+    // empty. Clients that keep connecting extend the loop by at most `acceptMs` (6.2).
     const deadline = now() + acceptMs;
     let accepted: number;
     do {
@@ -137,7 +158,7 @@ export class Listener {
 
   destroy(): void {
     clearInterval(this.#timer);
-    this.#server.close();
+    for (const server of [this.#server, ...this.#others]) server.close();
     for (const connection of this.#ledger.holders) connection.close('stopped');
   }
 
@@ -177,6 +198,13 @@ export class Listener {
     this.#options.onRoomMade?.(count);
     this.#report = { atMs: now(), roomMade: roomMade + count, isMaking: count > 0 };
   }
+}
+
+/** Returns the port. */
+async function open(server: NetServer, options: ListenOptions): Promise<number> {
+  server.listen(options);
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
 }
 
 function countsOf<K extends string>(names: readonly K[]): Record<K, number> {

