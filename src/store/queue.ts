@@ -4,7 +4,7 @@
 // decides whether calls run again (FailedOutcome).
 //
 // Clients take turns by network. The calls of a network wait in lines: one for each user that they change,
-// one for each user that they create, or one for all. A line is served in the order of arrival. A write that
+// one for each email that they create, or one for all. A line is served in the order of arrival. A write that
 // has to wait for a running one holds up only its own line.
 import { type Caller, CallerLeft, StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
@@ -71,7 +71,7 @@ interface Call<Item = unknown, Result = never> {
 
 /** Calls that are served in order. */
 interface Line<Item, Result> {
-  readonly key: string | symbol; // a symbol: no later call joins it
+  readonly key: string;
   calls: Call<Item, Result>[];
 }
 
@@ -84,7 +84,7 @@ export type Batch<Session> = NonNullable<ReturnType<BatchSource<Session>['take']
 /** The waiting calls of one operation. No call has a timer: `expire` checks all of them (6.6). */
 export class Queue<Session, Item, Result> {
   readonly options: QueueOptions<Session, Item, Result>;
-  readonly #lines = new Map<Line<Item, Result>['key'], Line<Item, Result>>();
+  readonly #lines = new Map<string, Line<Item, Result>>();
   readonly #networks = new Map<string, Line<Item, Result>[]>(); // each with its lines; the next ones first
   #size = 0;
 
@@ -119,11 +119,11 @@ export class Queue<Session, Item, Result> {
     if (known === undefined || this.options.pageOf !== undefined) this.#enqueue(network, line);
   }
 
-  #lineOf(item: Item, network: string): string | symbol {
+  #lineOf(item: Item, network: string): string {
     const { pageOf, writes } = this.options;
     if (writes === undefined) return pageOf?.(item) ?? network;
-    const { id } = writes.keysOf(item);
-    return id === undefined ? Symbol() : `${network} ${id}`;
+    const { id, email } = writes.keysOf(item);
+    return `${network} ${id ?? email}`;
   }
 
   #enqueue(network: string, line: Line<Item, Result>): void {

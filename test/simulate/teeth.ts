@@ -70,10 +70,7 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       'if (!caller?.hasLeft) return false;\n    reject',
       'if (!caller?.hasLeft) return false;\n    if (expires > 0) return reject(new CallerLeft()), false;\n    reject',
     ],
-    'later calls for a user overtake one that waits': [
-      'return id === undefined ? Symbol()',
-      'return id !== undefined ? Symbol()',
-    ],
+    'later calls for a user overtake one that waits': ['id ?? email', 'email ?? id'],
     'calls that were refused as raced get no second statement': ['groups.push(notDone);', ''],
     'after a deadlock or a race only half of the calls run again': [
       'else groups.push(calls.slice(middle), calls.slice(0, middle));',
