@@ -262,7 +262,6 @@ export function messageOf(err: unknown): string {
 function explain(path: string, err: NodeJS.ErrnoException): string {
   const fault = `cannot open the database ${path}: ${messageOf(err)}`;
   const place = resolve(err.syscall === 'mkdir' ? dirname(path) : (err.path ?? path));
-  if (err.code === 'EROFS') return `${fault}; the file system of ${place} is read-only`;
   if (err.code === 'ERR_ACCESS_DENIED') return `${fault}; in the image, put it below /data`;
   if (err.code !== 'EACCES') return fault;
   const uid = process.getuid?.();

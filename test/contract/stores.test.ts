@@ -384,7 +384,7 @@ describe('5.2 SQLite', TIMEOUT, () => {
     try {
       await (await start({ DATABASE_URL: url })).stop();
       execFileSync('mount', ['-o', 'remount,ro', folder]);
-      assert.match(await refusal(url), RegExp(`the file system of ${folder}.* is read-only$`));
+      assert.match(await refusal(url), RegExp(`: read-only file system, .*${folder}`));
     } finally {
       execFileSync('umount', ['--lazy', folder]);
     }
