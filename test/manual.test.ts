@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import { databaseUrl, settings } from './ha/page.ts';
 import { send } from './support/client.ts';
@@ -13,7 +13,7 @@ import { block, blocks } from './support/manual.ts';
 import { promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
 import { newDatabase, newFolder, ROOT, start } from './support/program.ts';
 import { query } from './support/server.ts';
-import { create, execute, serve } from './support/service.ts';
+import { create, execute, list, pathOf, serve } from './support/service.ts';
 
 const MANUAL = join(ROOT, 'docs/operations.md');
 const MANIFEST = join(ROOT, 'deploy/kubernetes.yaml');
@@ -216,4 +216,33 @@ test('5.4 the manual: after an import the service gives no id again, and none th
   await execute(url, `insert into users (id, name, email) overriding system value ${values}`);
   await execute(url, statement);
   assert.ok((await create(program)).id > id + 10);
+});
+
+test('5.4 the manual: a move from SQLite to Postgres keeps ids, versions and any text', {
+  skip: !(find('sqlite3') && find('psql')) && 'sqlite3 or psql is not installed',
+}, async () => {
+  const DATABASE_URL = await newDatabase('sqlite');
+  const url = await newDatabase('postgres');
+  await using before = await serve({ DATABASE_URL });
+  await using after = await serve({ DATABASE_URL: url });
+  const names = '\\.|a\n\\.\nb|\\N|NULL|""| |,|\r|\t\u0001\u007f|\ufeff|😀'.split('|');
+  for (const [i, name] of names.entries()) {
+    const body = { name, email: `"\\${i},'@😀` };
+    await send(`${before.url}/users`, { method: 'POST', body });
+  }
+  await send(`${before.url}/users/1`, { method: 'PATCH', body: { name: 'changed' } });
+  const last = await create(before);
+  await send(`${before.url}/users/${last.id}`, { method: 'DELETE' });
+
+  const standIn =
+    'docker() { [ $1 = cp ] && cp -r "$DATA" old || { shift 7; psql "$URL" "$@"; }; }';
+  const script = `${standIn}\n${block('From SQLite to Postgres', 'sqlite3')}`;
+  const env = { ...process.env, URL: url, DATA: dirname(pathOf(DATABASE_URL)) };
+  const move = () =>
+    spawnSync('bash', ['-c', script], { cwd: newFolder(), env, stdio: 'pipe' }).status;
+  assert.equal(move(), 0);
+  assert.equal(await list(after), await list(before));
+  const tag = async (url: string) => (await send(`${url}/users/1`)).headers.get('etag');
+  assert.equal(await tag(after.url), await tag(before.url));
+  assert.equal((await create(after)).id, last.id + 1);
 });
