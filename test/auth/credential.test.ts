@@ -23,9 +23,10 @@ const PAIRS = [
   ...['a:300 K', 'a:300 \u212a', 'a:\u03a9', 'a:\u2126', 'a:\uac01', 'a:\u1100\u1161\u11a8'],
   ...['a:p\u00e4ss4', 'a:p\u00e4ss\u2074', 'a:\uff50\u00e4ss4', 'a:P\u00e4ss4'],
   ...['a:p\u00e4ss4\u00a0', 'a:bb', ':password', 'a:', '\0ådmin:pass:wörd', 'ådmin:Pass:wörd'],
-  // At the ends of a block, and in several.
+  // At the ends of a block, behind one, and in several.
   ...[253, 254, 255, 10_000].map((length) => `a:${'e'.repeat(length)}`),
-  ...['NFC', 'NFD'].map((form) => `a:${'\u1f82'.repeat(127).normalize(form)}`), // four characters in NFD
+  `a:${'e'.repeat(254)}f`,
+  ...['NFC', 'NFD'].map((form) => `abc:${'\u1f82'.repeat(127).normalize(form)}`), // 512 characters in NFD
 ];
 
 describe('3.20 every spelling of a pair is right, and no other pair', () => {
