@@ -8,7 +8,7 @@ import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { find } from '../support/daemon.ts';
-import { fill, whyNoGo } from '../support/tools.ts';
+import { fill, NO_GO } from '../support/tools.ts';
 
 const CACHE = process.env.CLIENTS_CACHE ?? join(tmpdir(), `notes-users-clients-${userInfo().uid}`);
 const TOOLS = join(import.meta.dirname, 'tools');
@@ -20,7 +20,7 @@ const DEPENDENCY_PLUGIN = 'org.apache.maven.plugins:maven-dependency-plugin:3.9.
 /** Reason to skip the tests of a language; `false` if the machine has it. */
 const ABSENT = {
   java: absent('java', 'javac', 'mvn'),
-  go: whyNoGo(),
+  go: NO_GO,
   python: absent('python3') || whyNoVenv(),
 } as const;
 

@@ -1,15 +1,12 @@
 // Third-party programs for the tests. Tests whose program is missing are skipped, and one line
 // names it. With REQUIRE_TOOLS=1, a missing program is a failure, but no failed assertion.
-import { execFile, execFileSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
 import { basename, join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { find } from './daemon.ts';
-
-/** Minor version of Go 1 that oapi-codegen, actionlint and Litestream need. */
-const GO_MINOR_VERSION = 26;
 
 /** With REQUIRE_TOOLS=1, adds a test that fails if there is a reason to skip tests. */
 export function requireTools(...reasons: readonly (string | false)[]): void {
@@ -43,18 +40,7 @@ export async function fill(
 }
 
 /** Reason to skip tests that need Go; `false` if the machine has it. */
-export function whyNoGo(): string | false {
-  if (find('go') === undefined) return 'go is not installed';
-  try {
-    const options = { cwd: tmpdir(), encoding: 'utf8', stdio: 'pipe' } as const;
-    const version = execFileSync('go', ['env', 'GOVERSION'], options).trim();
-    const [, minor = 0] = /^go1\.(\d+)/.exec(version) ?? [];
-    if (Number(minor) >= GO_MINOR_VERSION) return false;
-    return `${version} is too old, 1.${GO_MINOR_VERSION} is needed`;
-  } catch (err) {
-    return `go can't be run: ${causeOf(err as Error)}`;
-  }
-}
+export const NO_GO = find('go') === undefined && 'go is not installed';
 
 /**
  * Returns this machine's program, or one that Go builds from a module in a folder that later runs use too;
@@ -63,8 +49,7 @@ export function whyNoGo(): string | false {
 export async function goProgram(name: string, module: string) {
   const installed = find(name);
   if (installed !== undefined) return { program: installed, reason: false } as const;
-  const noGo = whyNoGo();
-  if (noGo) return { program: '', reason: `${name} is not installed, and ${noGo}` };
+  if (NO_GO) return { program: '', reason: `${name} is not installed, and ${NO_GO}` };
   const folder = join(tmpdir(), `notes-users-${basename(module)}-${userInfo().uid}`);
   const env = { ...process.env, GOBIN: folder, GOFLAGS: '-mod=mod', CGO_ENABLED: '0' };
   const reason = await fill(folder, name, () =>
