@@ -1,11 +1,10 @@
 // Section 1 of the contract: values from the environment and from files, secrets, access (AUTH_*,
 // SIGNING_SECRET*, PROTECT_USERS, TRUST_PROXY) and the note.
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { basic, raw, send } from '../support/client.ts';
 import { claims, login, token } from '../support/login.ts';
-import { newFolder, PASSWORD, run, SECRET, start, USER } from '../support/program.ts';
+import { PASSWORD, run, SECRET, start, USER } from '../support/program.ts';
 import { HEADER, signed } from '../vectors/tokens.ts';
 
 describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 }, () => {
@@ -16,27 +15,6 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
     for (const line of lines) assert.match(line, /^[A-Z_]+: \S.*; expected \S.{4,}/);
     const names = lines.map((line) => line.split(':')[0]);
     assert.deepEqual(names, Object.keys(env)); // test/config.test.ts has all variables.
-  });
-
-  test("1.6, 5.2 a file that node's permission model forbids is named, and where the image allows it", async () => {
-    const root = join(import.meta.dirname, '../..');
-    const NODE_OPTIONS = `--permission --allow-fs-read=${root}`;
-    const path = join(newFolder(), 'forbidden');
-    const files = { NOTE_TITLE_FILE: path, TLS_CERT_FILE: path, TLS_KEY_FILE: path };
-    const forbidden = await run({ NODE_OPTIONS, ...files });
-    assert.equal(forbidden.exit.code, 78);
-    assert.deepEqual(
-      forbidden.lines.map((line) => line.replace(/; expected .*/, '')),
-      Object.keys(files).map(
-        (name) => `${name}: node may not read ${path}; in the image, mount it below /run/secrets`,
-      ),
-    );
-    const { exit, lines } = await run({ NODE_OPTIONS, DATABASE_URL: `sqlite:${path}` });
-    assert.equal(exit.code, 1);
-    assert.match(
-      lines.join('\n'),
-      new RegExp(`^cannot open the database ${path}: .+ below /data$`),
-    );
   });
 
   test('1.1, 1.3 unknown variables are ignored, and TLS_CERT_FILE and TLS_KEY_FILE have no _FILE variant', async () => {

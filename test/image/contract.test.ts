@@ -20,7 +20,6 @@ const NOT_HERE = [
   'the service hangs',
   'a read-only file system is named',
   'is named, with a fix',
-  'permission model forbids',
   '6.19 ',
 ];
 
