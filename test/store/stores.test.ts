@@ -6,7 +6,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
-import { failMigration, missing, withRecord } from '../../src/store/schema.ts';
+import { failMigration, withRecord } from '../../src/store/schema.ts';
 import { openFile } from '../../src/store/sqlite-file.ts';
 import { parseDatabaseUrl, type SqliteDatabase } from '../../src/store/url.ts';
 import { ALWAYS, CallerLeft, EmailTaken, type UserChange } from '../../src/user.ts';
@@ -360,30 +360,6 @@ for (const [parameter, pages] of [
 }
 
 describe('migrations', () => {
-  const all = ['select 1', 'select 2', 'select 3'];
-
-  test('5.3 the missing ones run, and a service that is older than the database allows is refused', () => {
-    for (const [version, oldestService, count] of [
-      [0, 0, 3],
-      [2, 2, 1],
-      [3, 2, 0],
-      [4, 3, 0],
-      [9, 1, 0],
-    ] as const) {
-      const found = missing(all, { version, oldestService });
-      assert.deepEqual(found, all.slice(3 - count), `${version}, ${oldestService}`);
-    }
-    for (const [version, oldestService] of [
-      [4, 4],
-      [9, 5],
-    ] as const) {
-      assert.throws(() => missing(all, { version, oldestService }), {
-        name: 'UnusableDatabase',
-        message: `the database has schema version ${version} and needs a service that knows version ${oldestService} or later; this service knows 3: run a newer service, or restore a backup from before the upgrade`,
-      });
-    }
-  });
-
   test('5.3 a migration allows the services from its number on, unless its header names an older one', () => {
     const valid = { '-- oldest service: 1\n': 1, '-- Adds a table.\n-- oldest service: 3\n': 3 };
     const others = ['0', '1.5', '-1', 'x', ''].map((value) => `-- oldest service: ${value}\n`);
