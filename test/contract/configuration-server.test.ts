@@ -73,7 +73,7 @@ describe('1 configuration: origins and the log', {
   concurrency: 2,
   timeout: 300_000,
 }, () => {
-  test('1 CORS_ORIGIN: every response allows it, whatever the Origin, and a preflight needs no token; unset, there is no CORS header', async () => {
+  test('1 CORS_ORIGIN, PROTECT_USERS: every response allows it, whatever the Origin, and a preflight needs no token although /users does; unset, there is no CORS header', async () => {
     const asked = 'authorization,content-type,if-match,traceparent,tracestate';
     const preflight = {
       origin: 'https://app.example',

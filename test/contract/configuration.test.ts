@@ -1,10 +1,10 @@
 // Section 1 of the contract: values from the environment and from files, secrets, access (AUTH_*,
-// SIGNING_SECRET*, PROTECT_USERS, TRUST_PROXY) and the note.
+// SIGNING_SECRET*, TRUST_PROXY) and the note.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { basic, raw, send } from '../support/client.ts';
+import { raw, send } from '../support/client.ts';
 import { claims, login, token } from '../support/login.ts';
-import { PASSWORD, run, SECRET, start, USER } from '../support/program.ts';
+import { run, SECRET, start } from '../support/program.ts';
 import { HEADER, signed } from '../vectors/tokens.ts';
 
 describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 }, () => {
@@ -79,18 +79,6 @@ describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, (
       statuses.push((await send(`${url}/notes`, { headers })).status);
     }
     assert.deepEqual(statuses, [200, 200, 200, 401, 401]);
-  });
-
-  // description.test.ts tries each route.
-  test('1 PROTECT_USERS: true requires the bearer token', async () => {
-    await using program = await start({ PROTECT_USERS: 'true' });
-    for (const authorization of ['', basic(USER, PASSWORD)]) {
-      const init = { headers: { authorization } };
-      const { status, headers } = await send(`${program.url}/users`, init);
-      assert.deepEqual([status, headers.get('www-authenticate')], [401, 'Bearer realm="users"']);
-    }
-    const headers = { authorization: `Bearer ${await token(program)}` };
-    assert.equal((await send(`${program.url}/users`, { headers })).status, 200);
   });
 
   test('1 TRUST_PROXY: the client is the entry of X-Forwarded-For at that position from the right', async () => {

@@ -193,7 +193,7 @@ describe('8 every declared response', { concurrency: true }, () => {
       if (path === '/token') return [{ body: '{}' }];
       const isBearer = JSON.stringify(part.security).includes('bearer');
       return isBearer
-        ? [{ authorization: 'none' }, { authorization: 'Bearer wrong' }]
+        ? [{ authorization: basic(USER, PASSWORD) }, { authorization: 'Bearer wrong' }]
         : [{ authorization: 'none' }];
     },
     404: ({ path }) => [{ target: path.replace('{id}', '0') }],
