@@ -25,13 +25,15 @@ export const HANDSHAKE_FACTOR = 2; // for each further byte
 export const REQUEST_BYTES = 16 * KIBIBYTE; // a request with 100 fields, without their bytes: 14 KiB measured
 
 const MAX_CONNECTIONS = 10_000; // 6.3
-const OWN_FILES = 256; // descriptors besides: 58 at rest, 64 admin connections, at most 100 to the store
+const OWN_FILES = 256; // descriptors besides: 43 at rest, 64 admin connections, at most 100 to the store
 export const MAX_WAITING = 32; // pipelined requests of a connection (2.11), at most 1 MiB of charges
 export const BACKLOG = 4096; // connections that the kernel queues for a listening socket
 // Node accepts one connection of each in a turn of the event loop. With 4, new clients lose 14 % of their responses while
 // 100 networks read pages of users and reset. With 16 over TLS, so many handshakes are charged at once that clients with
 // a round trip of 150 ms lose 18 % of their responses to 1,000 connections a second that wait for a slow store.
-const LISTENING_SOCKETS = { plain: 16, tls: 4 } as const;
+// Only Linux spreads connections over sockets (SO_REUSEPORT). A worker of node:cluster listens in its primary.
+const SOCKETS = { plain: 16, tls: 4 } as const;
+const CAN_SHARE = platform === 'linux' && !cluster.isWorker;
 // Parsers that node keeps for further connections, 1,000 by default. Each keeps up to 16 KiB of the last
 // head that it did not finish, which no ledger sees.
 export const IDLE_PARSERS = 64;
@@ -45,10 +47,8 @@ export const MAX_RECORD_FACTOR = 32;
 export const SWEEP_MS = 500; // One timer checks all connections of a listener: 0.6 ms for 10,000.
 export const LINGER_MS = 2_000; // A closing connection is read for so long, so its client gets the response.
 
-/** Other systems can't share a port (SO_REUSEPORT), and a worker of node:cluster listens in its primary. */
-export function listeningSockets(isTls: boolean): number {
-  if (platform !== 'linux' || cluster.isWorker) return 1;
-  return isTls ? LISTENING_SOCKETS.tls : LISTENING_SOCKETS.plain;
+export interface ListenerLimits extends LedgerLimits {
+  readonly sockets: number; // that listen on the port
 }
 
 /** What the process may use. */
@@ -65,7 +65,7 @@ export interface ProcessLimits {
  * together. If V8's limit leaves less than a quarter, as for a setting without a control group, the budget is a
  * quarter (6.17).
  */
-export function apiLimits(limits: ProcessLimits, isTls: boolean): LedgerLimits {
+export function apiLimits(limits: ProcessLimits, isTls: boolean): ListenerLimits {
   const { settingBytes, groupBytes, machineBytes, heapLimitBytes, maxFiles } = limits;
   const isConstrained = groupBytes > 0 && groupBytes < machineBytes;
   const unlimitedBytes = Math.min(machineBytes, heapLimitBytes + UNLIMITED_BYTES);
@@ -76,14 +76,16 @@ export function apiLimits(limits: ProcessLimits, isTls: boolean): LedgerLimits {
     // Without a free descriptor, the kernel would reset connections, also to `/live`, without a trace.
     maxConnections: Math.min(MAX_CONNECTIONS, Math.floor(files)),
     ...(isTls ? TLS : PLAIN),
+    sockets: CAN_SHARE ? SOCKETS[isTls ? 'tls' : 'plain'] : 1,
   };
 }
 
 /** The admin listener has slots of its own, so its probes get responses while the API is full. */
-export const adminLimits: LedgerLimits = {
+export const adminLimits: ListenerLimits = {
   budgetBytes: 4 * MEBIBYTE,
   maxConnections: 64,
   ...PLAIN,
+  sockets: 1,
 };
 
 /** Limits of node:http(s), written out. listener.ts sets those that are not options. */

@@ -9,12 +9,12 @@ import { clearInterval, nextTurn, now, setInterval } from '../clock.ts';
 import { plainAddress } from '../http/address.ts';
 import { MAX_FIELDS, type ParseError } from '../http/message.ts';
 import { Connection, type Context, type Handler, REASONS, STATES } from './connection.ts';
-import { Ledger, type LedgerLimits } from './ledger.ts';
+import { Ledger } from './ledger.ts';
 import {
   BACKLOG,
   HTTP_OPTIONS,
   IDLE_PARSERS,
-  listeningSockets,
+  type ListenerLimits,
   SWEEP_MS,
   TLS_OPTIONS,
 } from './limits.ts';
@@ -27,7 +27,7 @@ export interface KeyPair {
 }
 
 interface ListenerOptions {
-  readonly limits: LedgerLimits;
+  readonly limits: ListenerLimits;
   readonly idleTimeoutMs: number; // An idle connection closes after it (6.14).
   readonly unreadTimeoutMs: number; // A connection closes if the client reads nothing of a response for it (6.3).
   readonly tls?: KeyPair | undefined;
@@ -89,17 +89,16 @@ export class Listener {
 
   /** Listens on `host`, or on all interfaces, and returns the port. */
   async listen(port: number, host: string | undefined): Promise<number> {
-    const isTls = this.#options.tls !== undefined;
-    const sockets = listeningSockets(isTls);
-    const place = { host, backlog: BACKLOG, reusePort: sockets > 1 };
+    const { limits, tls } = this.#options;
+    const place = { host, backlog: BACKLOG, reusePort: limits.sockets > 1 };
     if (place.reusePort && port !== 0) {
       // Fails if another service has the port. With `reusePort`, both would get a part of the connections.
       await using alone = new NetServer();
       await open(alone, { ...place, port, reusePort: false });
     }
     const chosen = await open(this.#server, { ...place, port });
-    while (this.#others.length < sockets - 1) {
-      const options = { allowHalfOpen: !isTls, noDelay: true }; // as node's servers have
+    while (this.#others.length < limits.sockets - 1) {
+      const options = { allowHalfOpen: !tls, noDelay: true }; // as node's servers have
       const other = new NetServer(options, (socket) => this.#server.emit('connection', socket));
       this.#others.push(other);
       await open(other, { ...place, port: chosen });

@@ -314,6 +314,7 @@ function limitsOf(maxConnections: number) {
     maxConnections,
     connectionBytes: CONNECTION_BYTES,
     modestBytes: CONNECTION_BYTES,
+    sockets: 1,
   };
 }
 
