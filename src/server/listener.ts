@@ -3,7 +3,13 @@ import { once } from 'node:events';
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http';
 import http from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
-import { type AddressInfo, type ListenOptions, Server as NetServer, type Socket } from 'node:net';
+import {
+  type AddressInfo,
+  connect,
+  type ListenOptions,
+  Server as NetServer,
+  type Socket,
+} from 'node:net';
 import { getBuiltinModule } from 'node:process';
 import { clearInterval, nextTurn, now, setInterval } from '../clock.ts';
 import { plainAddress } from '../http/address.ts';
@@ -35,6 +41,7 @@ interface ListenerOptions {
   readonly onRoomMade?: (count: number) => void;
 }
 
+const CONNECT_TIMEOUT_MS = 1_000;
 const CONNECTION = Symbol('connection');
 /** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, every handshake fails. */
 type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
@@ -90,14 +97,11 @@ export class Listener {
   /** Listens on `host`, or on all interfaces, and returns the port. */
   async listen(port: number, host: string | undefined): Promise<number> {
     const { limits, tls } = this.#options;
-    const place = { host, backlog: BACKLOG, reusePort: limits.sockets > 1 };
-    if (place.reusePort && port !== 0) {
-      // Fails if another service has the port. With `reusePort`, both would get a part of the connections.
-      await using alone = new NetServer();
-      await open(alone, { ...place, port, reusePort: false });
-    }
+    // With `reusePort`, a second service would get a part of the connections of the first. Without it, it fails.
+    const reusePort = limits.sockets > 1 && (port === 0 || (await refuses(port, host)));
+    const place = { host, backlog: BACKLOG, reusePort };
     const chosen = await open(this.#server, { ...place, port });
-    while (this.#others.length < limits.sockets - 1) {
+    while (reusePort && this.#others.length < limits.sockets - 1) {
       const options = { allowHalfOpen: !tls, noDelay: true }; // as node's servers have
       const other = new NetServer(options, (socket) => this.#server.emit('connection', socket));
       this.#others.push(other);
@@ -196,6 +200,19 @@ export class Listener {
     if (now() - atMs < 1_000 || (count === 0 && !isMaking)) return;
     this.#options.onRoomMade?.(count);
     this.#report = { atMs: now(), roomMade: roomMade + count, isMaking: count > 0 };
+  }
+}
+
+/** True if nothing listens there. */
+async function refuses(port: number, host = 'localhost'): Promise<boolean> {
+  const socket = connect({ port, host });
+  try {
+    await once(socket, 'connect', { signal: AbortSignal.timeout(CONNECT_TIMEOUT_MS) });
+    return false;
+  } catch (err) {
+    return (err as NodeJS.ErrnoException).code === 'ECONNREFUSED';
+  } finally {
+    socket.destroy();
   }
 }
 
