@@ -204,7 +204,7 @@ export class Listener {
 }
 
 /** True if nothing listens there. */
-async function refuses(port: number, host = 'localhost'): Promise<boolean> {
+async function refuses(port: number, host = '127.0.0.1'): Promise<boolean> {
   const socket = connect({ port, host });
   try {
     await once(socket, 'connect', { signal: AbortSignal.timeout(CONNECT_TIMEOUT_MS) });
