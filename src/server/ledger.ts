@@ -37,7 +37,8 @@ const LEAST_MS = 1_200;
 // A network at least counts as so many modest connections: browsers open six to a host. Otherwise clients with several
 // are closed before many networks with one.
 const MODEST_CONNECTIONS = 6;
-// The part of the charges of a /48 that each of its networks at least has. With 240 idle connections over TLS it is modest.
+// The part of the charges of a /48 that each of its networks at least has. With 240 idle connections over TLS it is
+// modest.
 const SITE_SHARE = 1 / 20;
 
 export class Ledger<T extends Holder> {

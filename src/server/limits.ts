@@ -25,13 +25,14 @@ export const HANDSHAKE_FACTOR = 2; // for each further byte
 export const REQUEST_BYTES = 16 * KIBIBYTE; // a request with 100 fields, without their bytes: 14 KiB measured
 
 const MAX_CONNECTIONS = 10_000; // 6.3
-const OWN_FILES = 256; // descriptors besides: 43 at rest, 64 admin connections, at most 100 to the store
+const OWN_FILES = 256; // descriptors besides: 40 at rest, 64 admin connections, at most 100 to the store
 export const MAX_WAITING = 32; // pipelined requests of a connection (2.11), at most 1 MiB of charges
-export const BACKLOG = 4096; // connections that the kernel queues for a listening socket
-// Node accepts one connection of each in a turn of the event loop. With 4, new clients lose 14 % of their responses while
-// 100 networks read pages of users and reset. With 16 over TLS, so many handshakes are charged at once that clients with
-// a round trip of 150 ms lose 18 % of their responses to 1,000 connections a second that wait for a slow store.
-// Only Linux spreads connections over sockets (SO_REUSEPORT). A worker of node:cluster listens in its primary.
+export const BACKLOG = 4096; // connections of a listener that the kernel queues before we accept them
+// Sockets that listen on the API's port. Node accepts one connection of each in a turn of the event loop. With 4, new
+// clients lose 14 % of their responses while 100 networks read pages of users and reset. With 16 over TLS, so many
+// handshakes are charged at once that clients with a round trip of 150 ms lose 18 % of their responses to 1,000
+// connections a second that wait for a slow store. Only Linux spreads connections over sockets (SO_REUSEPORT). A worker
+// of node:cluster listens in its primary.
 const SOCKETS = { plain: 16, tls: 4 } as const;
 const CAN_SHARE = platform === 'linux' && !cluster.isWorker;
 // Parsers that node keeps for further connections, 1,000 by default. Each keeps up to 16 KiB of the last

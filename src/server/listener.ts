@@ -41,7 +41,7 @@ interface ListenerOptions {
   readonly onRoomMade?: (count: number) => void;
 }
 
-const CONNECT_TIMEOUT_MS = 1_000;
+const CONNECT_TIMEOUT_MS = 1_000; // for a service that may already have the port
 const CONNECTION = Symbol('connection');
 /** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, every handshake fails. */
 type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
@@ -99,9 +99,10 @@ export class Listener {
     const { limits, tls } = this.#options;
     // With `reusePort`, a second service would get a part of the connections of the first. Without it, it fails.
     const reusePort = limits.sockets > 1 && (port === 0 || (await refuses(port, host)));
-    const place = { host, backlog: BACKLOG, reusePort };
+    const sockets = reusePort ? limits.sockets : 1;
+    const place = { host, backlog: BACKLOG / sockets, reusePort };
     const chosen = await open(this.#server, { ...place, port });
-    while (reusePort && this.#others.length < limits.sockets - 1) {
+    while (this.#others.length < sockets - 1) {
       const options = { allowHalfOpen: !tls, noDelay: true }; // as node's servers have
       const other = new NetServer(options, (socket) => this.#server.emit('connection', socket));
       this.#others.push(other);
@@ -216,7 +217,7 @@ async function refuses(port: number, host = '127.0.0.1'): Promise<boolean> {
   }
 }
 
-/** Returns the port. */
+/** Listens, and returns the port. */
 async function open(server: NetServer, options: ListenOptions): Promise<number> {
   server.listen(options);
   await once(server, 'listening');
