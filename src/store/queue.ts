@@ -4,8 +4,8 @@
 // decides whether calls run again (FailedOutcome).
 //
 // Clients take turns by network. The calls of a network wait in lines: one for each user that they change,
-// one for each email that they create, or one for all. A line is served in the order of arrival. A write that
-// has to wait for a running one holds up only its own line.
+// one for each email that they give to a new one, or one for all. A line is served in the order of arrival.
+// A write that has to wait for a running one holds up only its own line.
 import { type Caller, CallerLeft, StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
 
