@@ -6,6 +6,7 @@ import type { Server as HttpsServer } from 'node:https';
 import {
   type AddressInfo,
   connect,
+  isIP,
   type ListenOptions,
   Server as NetServer,
   type Socket,
@@ -41,7 +42,6 @@ interface ListenerOptions {
   readonly onRoomMade?: (count: number) => void;
 }
 
-const CONNECT_TIMEOUT_MS = 1_000; // for a service that may already have the port
 const CONNECTION = Symbol('connection');
 /** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, every handshake fails. */
 type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
@@ -98,7 +98,7 @@ export class Listener {
   async listen(port: number, host: string | undefined): Promise<number> {
     const { limits, tls } = this.#options;
     // With `reusePort`, a second service would get a part of the connections of the first. Without it, it fails.
-    const reusePort = limits.sockets > 1 && (port === 0 || (await refuses(port, host)));
+    const reusePort = limits.sockets > 1 && (port === 0 || (await isFree(port, host)));
     const sockets = reusePort ? limits.sockets : 1;
     const place = { host, backlog: BACKLOG / sockets, reusePort };
     const chosen = await open(this.#server, { ...place, port });
@@ -204,17 +204,19 @@ export class Listener {
   }
 }
 
-/** True if nothing listens there. */
-async function refuses(port: number, host = '127.0.0.1'): Promise<boolean> {
-  const socket = connect({ port, host });
-  try {
-    await once(socket, 'connect', { signal: AbortSignal.timeout(CONNECT_TIMEOUT_MS) });
-    return false;
-  } catch (err) {
-    return (err as NodeJS.ErrnoException).code === 'ECONNREFUSED';
-  } finally {
+/**
+ * True if a socket that doesn't share the port can bind it at `host`, or at any address if that is a name or undefined.
+ * This socket doesn't listen, because clients would connect to it.
+ */
+async function isFree(port: number, host = ''): Promise<boolean> {
+  for (const address of isIP(host) ? [host] : ['0.0.0.0', '::']) {
+    const place = { localAddress: address, localPort: port };
+    const socket = connect({ ...place, host: address, port: 0 }).on('error', () => {});
+    const result = await once(socket, 'connectionAttempt').catch((err) => err); // It follows the bind.
     socket.destroy();
+    if (result.code === 'EADDRINUSE') return false;
   }
+  return true;
 }
 
 /** Listens, and returns the port. */

@@ -29,6 +29,7 @@ const limits = {
   sockets: process.platform === 'linux' ? 16 : 1,
 };
 
+const LINUX = { skip: process.platform !== 'linux' && 'other systems have no 127.0.0.2' };
 const WITH_TLS = { skip: NO_OPENSSL };
 
 const connect = (port: number) => connectTcp(port, '127.0.0.1').on('error', () => {});
@@ -40,12 +41,13 @@ async function listen(
   t: TestContext,
   handle: Handler['handle'],
   options: { idleTimeoutMs?: number; tls?: KeyPair | undefined } = {},
+  place: [port: number, host: string | undefined] = [0, '127.0.0.1'],
 ) {
   const defaults = { limits, idleTimeoutMs: 65_000, unreadTimeoutMs: 60_000 };
   const handler = { handle, refusal: () => '', allow: '' };
   const server = new Listener(handler, { ...defaults, ...options });
   t.after(() => server.destroy());
-  return { server, port: await server.listen(0, '127.0.0.1') };
+  return { server, port: await server.listen(...place) };
 }
 
 /** Sends a response and keeps the connection. */
@@ -82,6 +84,17 @@ test('new connections are accepted between the requests of others, which then sh
   assert.ok(seen.at(-1)!.connections >= BUSY + least, 'clients connect although requests wait');
   await ask();
   assert.equal(new Set(seen.map((one) => one.turn)).size, 1);
+});
+
+test('6.4 a port in use is found if the addresses overlap, and only then', LINUX, async (t) => {
+  const at = (port: number, host?: string) => listen(t, () => {}, {}, [port, host]);
+  const { port, server } = await at(0, '127.0.0.2');
+  for (const host of ['127.0.0.2', '0.0.0.0', '::', undefined]) {
+    await assert.rejects(at(port, host), { code: 'EADDRINUSE' }, host);
+  }
+  await at(port, '127.0.0.3');
+  await server.stop(0, 0);
+  await at(port, '127.0.0.2');
 });
 
 test('workers of node:cluster share a port', async () => {
