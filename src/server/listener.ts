@@ -98,7 +98,8 @@ export class Listener {
   async listen(port: number, host: string | undefined): Promise<number> {
     const { limits, tls } = this.#options;
     // With `reusePort`, a second service would get a part of the connections of the first. Without it, it fails.
-    const reusePort = limits.sockets > 1 && (port === 0 || (await isFree(port, host)));
+    await using lock = new NetServer();
+    const reusePort = limits.sockets > 1 && (port === 0 || (await isFree(port, host, lock)));
     const sockets = reusePort ? limits.sockets : 1;
     const place = { host, backlog: BACKLOG / sockets, reusePort };
     const chosen = await open(this.#server, { ...place, port });
@@ -206,17 +207,19 @@ export class Listener {
 
 /**
  * True if a socket that doesn't share the port can bind it at `host`, or at any address if that is a name or undefined.
- * This socket doesn't listen, because clients would connect to it.
+ * This socket doesn't listen, because clients would connect to it. False if another service asks until `lock` closes.
  */
-async function isFree(port: number, host = ''): Promise<boolean> {
+async function isFree(port: number, host = '', lock: NetServer): Promise<boolean> {
+  const path = `\0notes-users ${port}`; // an abstract Unix socket, which is no file
+  let result = await open(lock, { path }).catch((err) => err);
   for (const address of isIP(host) ? [host] : ['0.0.0.0', '::']) {
+    if (result?.code === 'EADDRINUSE') return false;
     const place = { localAddress: address, localPort: port };
     const socket = connect({ ...place, host: address, port: 0 }).on('error', () => {});
-    const result = await once(socket, 'connectionAttempt').catch((err) => err); // It follows the bind.
+    result = await once(socket, 'connectionAttempt').catch((err) => err); // It follows the bind.
     socket.destroy();
-    if (result.code === 'EADDRINUSE') return false;
   }
-  return true;
+  return result.code !== 'EADDRINUSE';
 }
 
 /** Listens, and returns the port. */
