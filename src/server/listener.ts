@@ -3,14 +3,8 @@ import { once } from 'node:events';
 import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http';
 import http from 'node:http';
 import type { Server as HttpsServer } from 'node:https';
-import {
-  type AddressInfo,
-  connect,
-  isIP,
-  type ListenOptions,
-  Server as NetServer,
-  type Socket,
-} from 'node:net';
+import type { AddressInfo, ListenOptions, Socket } from 'node:net';
+import net from 'node:net';
 import { getBuiltinModule } from 'node:process';
 import { clearInterval, nextTurn, now, setInterval } from '../clock.ts';
 import { plainAddress } from '../http/address.ts';
@@ -49,7 +43,7 @@ type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: Owne
 /** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */
 export class Listener {
   readonly #server: HttpServer | HttpsServer;
-  readonly #others: NetServer[] = []; // They accept connections for #server.
+  readonly #others: net.Server[] = []; // They accept connections for #server.
   readonly #ledger: Ledger<Connection>;
   readonly #context: Context;
   readonly #options: ListenerOptions;
@@ -98,14 +92,14 @@ export class Listener {
   async listen(port: number, host: string | undefined): Promise<number> {
     const { limits, tls } = this.#options;
     // With `reusePort`, a second service would get a part of the connections of the first. Without it, it fails.
-    await using lock = new NetServer();
+    await using lock = new net.Server();
     const reusePort = limits.sockets > 1 && (port === 0 || (await isFree(port, host, lock)));
     const sockets = reusePort ? limits.sockets : 1;
     const place = { host, backlog: BACKLOG / sockets, reusePort };
     const chosen = await open(this.#server, { ...place, port });
     while (this.#others.length < sockets - 1) {
       const options = { allowHalfOpen: !tls, noDelay: true }; // as node's servers have
-      const other = new NetServer(options, (socket) => this.#server.emit('connection', socket));
+      const other = new net.Server(options, (socket) => this.#server.emit('connection', socket));
       this.#others.push(other);
       await open(other, { ...place, port: chosen });
     }
@@ -137,7 +131,7 @@ export class Listener {
     const closed = new Promise<void>((resolve) => {
       this.#onEmpty = resolve;
       // http.Server's own close() would close idle connections at once.
-      for (const server of [this.#server, ...this.#others]) NetServer.prototype.close.call(server);
+      for (const server of [this.#server, ...this.#others]) net.Server.prototype.close.call(server);
     });
     const grace = setInterval(async () => {
       await nextTurn(); // Input that has already arrived is read first.
@@ -209,13 +203,13 @@ export class Listener {
  * True if a socket that doesn't share the port can bind it at `host`, or at any address if that is a name or undefined.
  * This socket doesn't listen, because clients would connect to it. False if another service asks until `lock` closes.
  */
-async function isFree(port: number, host = '', lock: NetServer): Promise<boolean> {
+async function isFree(port: number, host = '', lock: net.Server): Promise<boolean> {
   const path = `\0notes-users ${port}`; // an abstract Unix socket, which is no file
   let result = await open(lock, { path }).catch((err) => err);
-  for (const address of isIP(host) ? [host] : ['0.0.0.0', '::']) {
+  for (const address of net.isIP(host) ? [host] : ['0.0.0.0', '::']) {
     if (result?.code === 'EADDRINUSE') return false;
     const place = { localAddress: address, localPort: port };
-    const socket = connect({ ...place, host: address, port: 0 }).on('error', () => {});
+    const socket = net.connect({ ...place, host: address, port: 0 }).on('error', () => {});
     result = await once(socket, 'connectionAttempt').catch((err) => err); // It follows the bind.
     socket.destroy();
   }
@@ -223,7 +217,7 @@ async function isFree(port: number, host = '', lock: NetServer): Promise<boolean
 }
 
 /** Listens, and returns the port. */
-async function open(server: NetServer, options: ListenOptions): Promise<number> {
+async function open(server: net.Server, options: ListenOptions): Promise<number> {
   server.listen(options);
   await once(server, 'listening');
   return (server.address() as AddressInfo).port;
