@@ -145,6 +145,18 @@ describe('generators and viewers', () => {
     assert.ok(count >= 2);
   });
 
+  test('8.1 every header with a pattern has an example of it, which mock servers send', () => {
+    const { headers } = JSON.parse(TEXT).components;
+    const schemas = Object.values<{ schema: Record<string, unknown> }>(headers).map(
+      (header) => header.schema,
+    );
+    const patterned = schemas.filter(({ pattern }) => pattern !== undefined);
+    assert.ok(patterned.length >= 4);
+    for (const { pattern, examples } of patterned) {
+      assert.match((examples as string[] | undefined)?.[0] ?? '', RegExp(String(pattern)));
+    }
+  });
+
   // Literals, classes of literals and of \x00 to \x7f, repetition and anchors. Not `\s`, `\w`, `\d`, `\b`, `\p`, `\u`,
   // `.`, groups, `&&` and `[:` in classes, nor flags: each means something else in one of the five, or nothing.
   // Only ASCII: U+2028 breaks a literal of JavaScript, and clients in PHP use PCRE on bytes.
