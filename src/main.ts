@@ -156,7 +156,8 @@ function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
   }
   const toStream: Sink = (lines) =>
     new Promise((resolve) => process.stdout.write(lines, (err) => resolve(err ? lines : '')));
-  const sink = fstatSync(process.stdout.fd).isFile() ? fileSink() : toStream;
+  const isReplaced = Object.hasOwn(process.stdout, 'write'); // by pm2's cluster mode
+  const sink = fstatSync(process.stdout.fd).isFile() && !isReplaced ? fileSink() : toStream;
   return new Log(LOG_LEVEL, process.stdout.isTTY && !isJson ? 'text' : 'json', sink); // 6.7
 }
 
