@@ -35,15 +35,8 @@ type Login = { readonly user: string; readonly password: string };
  * Starts a service, independent of any other in this process (9.3).
  * @throws an Error if an address or the SQLite file can't be opened
  */
-export function startService(config: Config, log: Log, onFatal: OnFatal) {
-  const resources = new AsyncDisposableStack(); // released in reverse order
-  return open(config, log, onFatal, resources).catch(async (err) => {
-    await resources.disposeAsync();
-    throw err;
-  });
-}
-
-async function open(config: Config, log: Log, onFatal: OnFatal, resources: AsyncDisposableStack) {
+export async function startService(config: Config, log: Log, onFatal: OnFatal) {
+  await using starting = new AsyncDisposableStack(); // released in reverse order if the start fails
   const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL } = config;
   const credential = { user: config.AUTH_USER, password: config.AUTH_PASSWORD ?? randomText(15) };
   const tls = readTls(config);
@@ -53,11 +46,11 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     DATABASE_URL.engine === 'sqlite'
       ? await openSqlite(DATABASE_URL, options)
       : openPostgres(DATABASE_URL, options);
-  resources.defer(() => opened.close());
+  starting.defer(() => opened.close());
   // Without an admin listener nobody can read the metrics.
   const metrics =
     ADMIN_PORT === undefined ? undefined : new Metrics(routes, DATABASE_URL.engine, opened);
-  resources.defer(() => metrics?.close());
+  starting.defer(() => metrics?.close());
   const store = metrics?.measure(opened, config.DATABASE_TIMEOUT_MS, now) ?? opened;
 
   let stopping: Promise<boolean> | undefined;
@@ -90,7 +83,7 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
   };
   const destroy = (listener: Listener) => listener.destroy();
   const limits = apiLimits(processLimits(config), !!tls);
-  const api = resources.adopt(
+  const api = starting.adopt(
     new Listener(pipeline, { limits, ...timeouts, tls, onRoomMade }),
     destroy,
   );
@@ -139,9 +132,10 @@ async function open(config: Config, log: Log, onFatal: OnFatal, resources: Async
     const exposition = () => metrics.exposition(api.usage(), log.droppedCount, notAfterMs);
     const handler = adminHandler(isStopping, store, exposition);
     const adminOptions = { limits: adminLimits, ...timeouts };
-    const admin = resources.adopt(new Listener(handler, adminOptions), destroy);
+    const admin = starting.adopt(new Listener(handler, adminOptions), destroy);
     adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);
   }
+  const resources = starting.move();
   log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });
   return { url, adminUrl, credential, reloadTls, stop };
 }
