@@ -50,7 +50,7 @@ export class Pool {
   #attempts = 0; // to connect
   #firstHost: Host; // the one that the next attempt tries first
   #failures = 0; // attempts that failed since a connection lived for MIN_LIFETIME_MS
-  #fault: unknown; // of the last attempt to connect, while no connection exists
+  fault: unknown; // of the last attempt to connect, while no connection exists
   readonly #closing = new AbortController(); // ends the attempts to connect
   #isAssigning = false; // in a later turn
   #cancelTick: (() => void) | undefined;
@@ -62,11 +62,6 @@ export class Pool {
     this.#connect();
   }
 
-  /** The error of the last attempt to connect; undefined while a connection exists. */
-  get fault(): unknown {
-    return this.#fault;
-  }
-
   get connections() {
     const used = this.#connections.filter(({ batch }) => batch).length;
     const waiting = [...this.#queues].reduce((sum, { size }) => sum + size, 0);
@@ -76,7 +71,7 @@ export class Pool {
 
   /** Runs the calls of the queue once all requests of this turn of the event loop have arrived. */
   readonly schedule = (queue: Queue) => {
-    if (this.#closing.signal.aborted) return queue.expire(Number.POSITIVE_INFINITY, this.#fault);
+    if (this.#closing.signal.aborted) return queue.expire(Number.POSITIVE_INFINITY, this.fault);
     this.#queues.add(queue);
     this.#cancelTick ??= this.#options.afterPoll(TICK_MS, this.#tick); // 6.6
     if (this.#isAssigning) return;
@@ -100,7 +95,7 @@ export class Pool {
   #stop(): void {
     this.#closing.abort();
     this.#cancelTick?.();
-    for (const queue of this.#queues) queue.expire(Number.POSITIVE_INFINITY, this.#fault);
+    for (const queue of this.#queues) queue.expire(Number.POSITIVE_INFINITY, this.fault);
   }
 
   /** Gives idle connections the next batches. Queues take turns, so that none starves another. */
@@ -160,7 +155,7 @@ export class Pool {
       this.#avoid(connection.host);
       this.#replace(connection, `no response within ${this.#options.timeoutMs} ms`);
     }
-    for (const queue of this.#queues) queue.expire(now, this.#fault);
+    for (const queue of this.#queues) queue.expire(now, this.fault);
     this.#assign();
     const isBusy = this.#queues.size > 0 || this.connections.used > 0;
     this.#cancelTick = isBusy ? this.#options.afterPoll(TICK_MS, this.#tick) : undefined;
@@ -216,7 +211,7 @@ export class Pool {
       const fault = faults.at(-1)!;
       if (this.#closing.signal.aborted) return undefined;
       if (fault instanceof UnusableDatabase) {
-        this.#fault = fault; // 7.2: a suite doesn't end with it
+        this.fault = fault; // 7.2: a suite doesn't end with it
         this.#stop();
         this.#options.onFatal(fault);
         return undefined;
@@ -230,8 +225,8 @@ export class Pool {
       return message.includes(name) ? message : `${name}: ${message}`;
     });
     const [fault] = faults.length === 1 ? faults : [new StoreUnavailable(said.join('; '))];
-    if (this.#fault === undefined) this.#options.onUnavailable(fault); // 6.1
-    this.#fault = fault;
+    if (this.fault === undefined) this.#options.onUnavailable(fault); // 6.1
+    this.fault = fault;
     return undefined;
   }
 
@@ -242,8 +237,8 @@ export class Pool {
     void session.closed.then(() => this.#replace(connection, 'the connection was closed'));
     this.#firstHost = host;
     this.#options.debug('connected', { host: nameOf(host) });
-    if (this.#fault !== undefined) this.#options.onAvailable(); // 6.1
-    this.#fault = undefined;
+    if (this.fault !== undefined) this.#options.onAvailable(); // 6.1
+    this.fault = undefined;
     this.#connections = [...this.#connections, connection];
     for (const other of this.#connections) {
       if (other.host !== host && other.batch === undefined) this.#replace(other, MOVED);

@@ -86,21 +86,16 @@ export class Queue<Session, Item, Result> {
   readonly options: QueueOptions<Session, Item, Result>;
   readonly #lines = new Map<string, Line<Item, Result>>();
   readonly #networks = new Map<string, Line<Item, Result>[]>(); // each with its lines; the next ones first
-  #size = 0;
+  size = 0; // number of calls that wait
 
   constructor(options: QueueOptions<Session, Item, Result>) {
     this.options = options;
   }
 
-  /** Number of calls that wait. */
-  get size(): number {
-    return this.#size;
-  }
-
   /** @throws StoreUnavailable, CallerLeft, or the Error that the statement returned for this call */
   readonly call = (item: Item, caller?: Caller): Promise<Result> =>
     new Promise((resolve, reject) => {
-      const isFull = this.#size >= MAX_WAITING; // 4.17
+      const isFull = this.size >= MAX_WAITING; // 4.17
       if (isFull) throw new StoreUnavailable('too many calls are waiting for the store');
       const expires = this.options.now() + this.options.timeoutMs;
       this.#add({ item, caller, expires, resolve, reject });
@@ -113,7 +108,7 @@ export class Queue<Session, Item, Result> {
     const known = this.#lines.get(key);
     const line = known ?? { key, calls: [] };
     line.calls.push(call);
-    this.#size++;
+    this.size++;
     this.#lines.set(key, line);
     // The line of a page has calls of several networks, and each of them can be the first to be served.
     if (known === undefined || this.options.pageOf !== undefined) this.#enqueue(network, line);
@@ -160,7 +155,7 @@ export class Queue<Session, Item, Result> {
   expire(now: number, cause?: unknown): void {
     for (const line of this.#lines.values()) {
       const calls = line.calls.filter((call) => !this.#failIfOver(call, now, cause));
-      this.#size -= line.calls.length - calls.length;
+      this.size -= line.calls.length - calls.length;
       line.calls = calls;
     }
     const networks = [...this.#networks];
@@ -201,7 +196,7 @@ export class Queue<Session, Item, Result> {
         if (isBlocked) break;
         if (!isOver) batch.push(call);
         line.calls.shift();
-        this.#size--;
+        this.size--;
       }
       if (isBlocked) blocked.push([network, line]);
       else this.#requeue(network, line);

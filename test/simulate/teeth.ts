@@ -17,7 +17,7 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       'Math.max(1, this.#options.poolSize - 1)',
     ],
     'calls that wait have no deadline': [
-      'for (const queue of this.#queues) queue.expire(now, this.#fault);',
+      'for (const queue of this.#queues) queue.expire(now, this.fault);',
       '',
     ],
     'statements have no deadline': [
