@@ -200,20 +200,29 @@ export class Listener {
 }
 
 /**
- * True if a socket that doesn't share the port can bind it at `host`, or at any address if that is a name or undefined.
- * This socket doesn't listen, because clients would connect to it. False if another service asks until `lock` closes.
+ * True if nobody uses the port at `host`, or at any address if that is a name or undefined. Until `lock` closes, other
+ * services that ask get false.
  */
-async function isFree(port: number, host = '', lock: net.Server): Promise<boolean> {
+async function isFree(port: number, host: string | undefined, lock: net.Server): Promise<boolean> {
+  const addresses = host !== undefined && net.isIP(host) ? [host] : ['0.0.0.0', '::'];
   const path = `\0notes-users ${port}`; // an abstract Unix socket, which is no file
-  let result = await open(lock, { path }).catch((err) => err);
-  for (const address of net.isIP(host) ? [host] : ['0.0.0.0', '::']) {
-    if (result?.code === 'EADDRINUSE') return false;
-    const place = { localAddress: address, localPort: port };
-    const socket = net.connect({ ...place, host: address, port: 0 }).on('error', () => {});
-    result = await once(socket, 'connectionAttempt').catch((err) => err); // It follows the bind.
-    socket.destroy();
+  const attempts = [() => open(lock, { path }), ...addresses.map((at) => () => bind(port, at))];
+  for (const attempt of attempts) {
+    const err = await attempt().then(
+      () => undefined,
+      (reason) => reason,
+    );
+    if (err?.code === 'EADDRINUSE') return false;
   }
-  return result.code !== 'EADDRINUSE';
+  return true;
+}
+
+/** Binds the port for a moment without sharing it. The socket doesn't listen, because clients would connect to it. */
+async function bind(port: number, localAddress: string): Promise<void> {
+  const socket = net.connect({ localAddress, localPort: port, host: localAddress, port: 0 });
+  socket.on('error', () => {});
+  await once(socket, 'connectionAttempt'); // It follows the bind.
+  socket.destroy();
 }
 
 /** Listens, and returns the port. */
