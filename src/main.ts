@@ -65,7 +65,6 @@ async function main(): Promise<void> {
   fail(EXIT.failed, USAGE); // 6.11
 }
 
-/** Copies the configured SQLite database (6.19). */
 async function copyTo(target: string): Promise<void> {
   const { DATABASE_URL } = readConfig(process.env);
   if (DATABASE_URL.engine !== 'sqlite') {

@@ -79,7 +79,6 @@ function updateWith(parse: (body: unknown) => UserChange): RouteHandler {
   };
 }
 
-/** As the client sees it. */
 function pathOf({ id }: User, { headers }: Context, { trustProxy }: Services): string {
   return `${forwardedPrefix(headers, trustProxy)}/users/${id}`; // 2.18
 }
@@ -137,7 +136,6 @@ function makePiece(users: readonly User[], start: string, last: number) {
   return { body: Buffer.from(parts.join('')), nextPage };
 }
 
-/** Returns the JSON of the first `count` users. */
 function jsonArray(users: readonly User[], count: number): string | Buffer {
   return shared(users, String(count), () => {
     const text = JSON.stringify(users.slice(0, count).map(toPublic));

@@ -191,13 +191,12 @@ export class Histograms {
     this.#labels = labels;
   }
 
-  /** `texts` are the values of the labels. */
-  record(value: number, ...texts: readonly string[]): void {
+  record(value: number, ...labelValues: readonly string[]): void {
     const bounds = this.#bounds;
-    const key = texts.join(' ');
+    const key = labelValues.join(' ');
     let series = this.#series.get(key);
     if (series === undefined) {
-      const labels = Object.fromEntries(this.#labels.map((name, i) => [name, texts[i]!]));
+      const labels = Object.fromEntries(this.#labels.map((name, i) => [name, labelValues[i]!]));
       series = { labels, counts: new Float64Array(bounds.length + 1), sum: 0 };
       this.#series.set(key, series);
     }
@@ -220,7 +219,6 @@ export class Histograms {
   }
 }
 
-/** A sample for each value of a label. */
 function by(label: string, values: Readonly<Record<string, number>>, rest?: Labels): Sample[] {
   return Object.entries(values).map(([value, count]) => ['', { ...rest, [label]: value }, count]);
 }

@@ -44,13 +44,13 @@ interface PooledConnection {
 }
 
 export class Pool {
+  fault: unknown; // of the last attempt to connect, while no connection exists
   readonly #options: PoolOptions;
   readonly #queues = new Set<Queue>(); // those in which calls may wait
   #connections: readonly PooledConnection[] = [];
   #attempts = 0; // to connect
   #firstHost: Host; // the one that the next attempt tries first
   #failures = 0; // attempts that failed since a connection lived for MIN_LIFETIME_MS
-  fault: unknown; // of the last attempt to connect, while no connection exists
   readonly #closing = new AbortController(); // ends the attempts to connect
   #isAssigning = false; // in a later turn
   #cancelTick: (() => void) | undefined;

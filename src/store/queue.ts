@@ -78,7 +78,6 @@ interface Line<Item, Result> {
 /** What the scheduler of batches sees of a queue. */
 export type BatchSource<Session> = Omit<Queue<Session, never, unknown>, 'call'>;
 
-/** The calls of one statement. */
 export type Batch<Session> = NonNullable<ReturnType<BatchSource<Session>['take']>>;
 
 /** The waiting calls of one operation. No call has a timer: `expire` checks all of them (6.6). */

@@ -244,7 +244,6 @@ function tlsOptions({ sslMode, sslRootCert }: PostgresDatabase, { host }: Host) 
   return sslMode === 'verify-full' ? options : { ...options, checkServerIdentity: () => undefined };
 }
 
-/** Returns the PEM of `sslrootcert`. */
 function readAuthorities(path: string): string | string[] {
   if (path !== 'system') return readFileSync(path, 'utf8');
   const { getCACertificates } = process.getBuiltinModule('node:tls'); // Other URLs don't need it.

@@ -25,7 +25,6 @@ const HOST = /^(?:\[([^\]]+)\]|(%2F[^[\]]*?)|([^:[\]]*))(?::([0-9]*))?$/i;
 const MALFORMED_HOST =
   'malformed host; expected HOST, HOST:PORT or [IPV6]:PORT, and %40 for @ in a password';
 
-/** The parameters of libpq that are supported. */
 const PARAMETERS =
   'host, port, user, password, dbname, sslmode, sslrootcert, target_session_attrs, application_name, channel_binding, connect_timeout';
 
