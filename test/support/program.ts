@@ -2,7 +2,7 @@
 // not import src.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
@@ -13,15 +13,10 @@ export const ROOT = join(import.meta.dirname, '../..');
 /** The program's file, without the launcher of `npm start`. */
 export const ENTRY = join(ROOT, 'src/main.ts');
 
-// The words of `npm start`: exec, node, its flags, the entry file.
-const [, , ...START]: string[] = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
-  .scripts.start.split(' ')
-  .map((word: string) => (word.startsWith('src/') ? join(ROOT, word) : word));
-
 /** The command to start: the source, or TEST_PROGRAM as a JSON array. */
 export const PROGRAM: readonly string[] = process.env.TEST_PROGRAM
   ? JSON.parse(process.env.TEST_PROGRAM)
-  : [process.execPath, ...START];
+  : [process.execPath, join(ROOT, 'src/launch.js')];
 
 /** The schema version that this service knows: the number of its migrations. */
 export const SCHEMA_VERSION = readdirSync(join(ROOT, 'db/sqlite')).length;
