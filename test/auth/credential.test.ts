@@ -18,11 +18,9 @@ const credentialOf = (pair: string) => new Credential({ ...split(pair), name: 'A
 
 const PAIRS = [
   ...['ådmin:pass:wörd', 'a\u030admin:pass:wo\u0308rd', 'admin:pass:wörd', 'ådmin:pass:word'],
-  ...['x:y', ':', 'pass:wörd:ådmin', 'Ada:pass:wörd', 'ådmin:pass', 'ådmin', 'ådmin:pass:wörd\0'],
-  ...['zo\u00eb:w\u1ed9rd', 'zoe\u0308:wo\u0302\u0323rd', 'zo\u00eb:wo\u0323\u0302rd'],
-  ...['a:300 K', 'a:300 \u212a', 'a:\u03a9', 'a:\u2126', 'a:\uac01', 'a:\u1100\u1161\u11a8'],
-  ...['a:p\u00e4ss4', 'a:p\u00e4ss\u2074', 'a:\uff50\u00e4ss4', 'a:P\u00e4ss4'],
-  ...['a:p\u00e4ss4\u00a0', 'a:bb', ':password', 'a:', '\0ådmin:pass:wörd', 'ådmin:Pass:wörd'],
+  ...[':', 'pass:wörd:ådmin', 'Ada:pass:wörd', 'ådmin:pass', 'ådmin', 'ådmin:pass:wörd\0', 'a:'],
+  ...['zoe\u0308:wo\u0302\u0323rd', 'zo\u00eb:wo\u0323\u0302rd', 'a:300 K', 'a:300 \u212a'],
+  ...['a:p\u00e4ss4', 'a:p\u00e4ss\u2074', 'a:P\u00e4ss4', 'a:p\u00e4ss4\u00a0', 'a:bb'],
   // At the ends of a block, behind one, and in several.
   ...[253, 254, 255, 10_000].map((length) => `a:${'e'.repeat(length)}`),
   `a:${'e'.repeat(254)}f`,
@@ -49,22 +47,16 @@ describe('3.20 every spelling of a pair is right, and no other pair', () => {
 describe('Basic credentials are canonical base64', () => {
   const right = base64('ådmin:pass:wörd');
   for (const [pair, credentials, isRight] of [
-    ['Aladdin:open sesame', 'QWxhZGRpbjpvcGVuIHNlc2FtZQ==', true], // RFC 7617 2
     ['test:123£', 'dGVzdDoxMjPCow==', true], // RFC 7617 2.1
     ['ådmin:pass:wörd', '', false],
-    ['ådmin:pass:wörd', 'ådmin:pass:wörd', false],
     ['ådmin:pass:wörd', base64('ådmin:pass:wörd', 'latin1'), false],
     ['ådmin:pass:wörd', `${right}=`, false],
-    ['ådmin:pass:wörd', `${right} `, false],
     ['ådmin:pass:wörd', `${right.slice(0, 4)}\n${right.slice(4)}`, false],
-    ['ådmin:pass:wörd', base64(right), false],
     ['a:\ufffd', base64('a:\xff', 'latin1'), false],
     ['a:bb', 'YTpiYh==', false], // unused bits
-    ['a:bb', 'YTpiYg', false],
     ['a:\u00e9', 'YTplzIE=', true], // e and its accent
     ['a:\u00e9', 'YTplzIF=', false],
     ['a:\u00e9', 'YTplzIE', false],
-    ['a:\u00ff\u00ff', 'YTrDv8O/', true],
     ['a:\u00ff\u00ff', 'YTrDv8O_', false], // base64url
   ] as const) {
     test(`${JSON.stringify(credentials)} is ${isRight ? 'right' : 'wrong'} for ${pair}`, () =>

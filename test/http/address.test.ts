@@ -12,11 +12,8 @@ import { Exchange } from '../../src/http/exchange.ts';
 const SOCKET = '203.0.113.9';
 
 describe('2.18 the prefix that a proxy removed', () => {
-  for (const prefix of [
-    ...['/a', '/api/v1', '/a.b/..c/...', '/~x_-', "/!$&'()*+,;=:@", '/%20/%C3%A4%2F', '/.a'],
-    `/${'a/'.repeat(4000)}b`,
-  ]) {
-    test(prefix.slice(0, 40), () => {
+  for (const prefix of ['/api/v1', '/a.b/..c/...', "/~x_-!$&'()*+,;=:@", '/%20/%C3%A4%2F', '/.a']) {
+    test(prefix, () => {
       assert.equal(forwardedPrefix({ 'x-forwarded-prefix': prefix }, 1), prefix);
       assert.equal(forwardedPrefix({ 'x-forwarded-prefix': `${prefix}/` }, 2), prefix);
       assert.equal(forwardedPrefix({ 'x-forwarded-prefix': prefix }, 0), '');
@@ -24,55 +21,40 @@ describe('2.18 the prefix that a proxy removed', () => {
   }
 
   for (const prefix of [
-    ...[undefined, '', '/', '//', '//evil.example', '/a//b', '/a//', 'a', 'a/b', 'https://x/a'],
-    ...['/.', '/..', '/a/..', '/a/../b', '/a/.', '/%2e%2E/a', '/.%2e', '/a/%2e/'],
-    ...['/a b', '/a, /b', '/a?b', '/a#b', '/a>', '/a<b', '/a"', '/a\\b', '/a|b', '/ä', '/a\t'],
-    ...['/%', '/%2', '/%zz', '/a%'],
-    `/${'a/'.repeat(4000)}?`,
+    ...[undefined, '', '//', '//evil.example', '/a//b', 'a/b', 'https://x/a', '/a/..', '/%2e%2E/a'],
+    ...['/a/%2e/', '/a b', '/a, /b', '/a?b', '/a>', '/a"', '/ä', '/a\t', '/%2', '/%zz'],
   ]) {
-    test(`ignored: ${JSON.stringify(prefix)?.slice(0, 40)}`, () =>
+    test(`ignored: ${JSON.stringify(prefix)}`, () =>
       assert.equal(forwardedPrefix({ 'x-forwarded-prefix': prefix }, 1), ''));
   }
 });
 
 /** With how many proxies the header gives this address; otherwise the socket's. */
 const FORWARDED = [
-  [0, undefined, SOCKET],
   [0, '192.0.2.1', SOCKET], // without a proxy, the header is a claim
-  [1, '192.0.2.1', '192.0.2.1'],
   [1, '1.1.1.1, 192.0.2.1', '192.0.2.1'], // entries further left are claims
   [2, '1.1.1.1, 192.0.2.1, 10.0.0.1', '192.0.2.1'],
   [2, '192.0.2.10', SOCKET], // an entry too few
   [1, undefined, SOCKET],
-  [1, '', SOCKET],
   [1, '192.0.2.1,', SOCKET],
-  [1, 'unknown', SOCKET],
   [1, ' 1.1.1.1 ,\t192.0.2.1 ', '192.0.2.1'],
   [1, '192.0.2.1:4711', '192.0.2.1'],
   [1, '192.0.2.1:47x', SOCKET],
   [1, 'x192.0.2.1:47', SOCKET],
-  [1, '2001:db8::1', '2001:db8::1'],
   [1, '[2001:db8::1]', '2001:db8::1'],
   [1, '[2001:db8::1]:4711', '2001:db8::1'],
   [1, '[2001:db8::1]:47x', SOCKET],
   [1, 'x[2001:db8::1]', SOCKET],
-  [1, '[2001:db8::1', SOCKET],
-  [1, '[192.0.2.1]', '192.0.2.1'],
   [1, 'fe80::1%"x', SOCKET], // the quote would end a string in the log
   [1, '::ffff:192.0.2.1', '192.0.2.1'],
 ] as const;
 
 /** Addresses as a socket has them, and without IPv4 in IPv6. */
 const PLAIN = [
-  ['', ''],
   ['192.0.2.1', '192.0.2.1'],
-  ['::ffff:192.0.2.1', '192.0.2.1'],
   ['::FFFF:192.0.2.1', '192.0.2.1'],
-  ['::ffff:c000:201', '192.0.2.1'],
   ['::ffff:0001:0002', '0.1.0.2'],
-  ['0:0:0:0:0:ffff:192.0.2.1', '192.0.2.1'],
   ['0000:0000:0000:0000:0000:ffff:c000:0201', '192.0.2.1'],
-  ['::192.0.2.1', '::192.0.2.1'],
   ['::ffff:0:192.0.2.1', '::ffff:0:192.0.2.1'],
   ['::ffff:192.0.2.1%eth0', '::ffff:192.0.2.1%eth0'],
   ['::ffff:192.0.2.256', '::ffff:192.0.2.256'],
@@ -93,16 +75,11 @@ describe('the keys of counters', () => {
   for (const [address, network, site] of [
     ['192.0.2.1', '192.0.2.1', undefined],
     ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2', '2001:db8:1::/48'],
-    ['2001:db8::1', '2001:db8:0:0', '2001:db8:0::/48'],
     ['2001::2:3:4:5:6', '2001:0:0:2', '2001:0:0::/48'],
-    ['2001:db8:1::4:5:6:7', '2001:db8:1:0', '2001:db8:1::/48'],
     ['::1', '0:0:0:0', '0:0:0::/48'],
     ['2001:0db8:0001:0002::1', '2001:db8:1:2', '2001:db8:1::/48'],
-    ['fe80::1%eth0', 'fe80:0:0:0', 'fe80:0:0::/48'],
     ['2001::2:3:4:5:192.0.2.1', '2001:0:2:3', '2001:0:2::/48'],
     ['fe80::2:3:4:5:6%1.5', 'fe80:0:0:2', 'fe80:0:0::/48'],
-    ['64:ff9b:1:2:3:4:192.0.2.1', '64:ff9b:1:2', '64:ff9b:1::/48'],
-    ['', '', undefined],
   ] as const) {
     test(`3.13 6.17 of "${address}" are ${network} and ${site}`, () =>
       assert.deepEqual(counterKeys(address), { network, site }));

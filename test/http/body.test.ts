@@ -80,38 +80,28 @@ async function charged(
 }
 
 const MAX_CHARACTERS = 256;
-/** Headers by what they say: parameters that follow `application/json`. */
-const ACCEPTED = `
-;charset=utf-8|; charset=UTF-8| ; charset="utf-8"|; charset="ut\\f-8"|; Charset=utf-8|; charset=utf8
-; charset="UTF8"|; charset=us-ascii|; charset="ASCII"|; charset=utf8; charset=utf-8|;|;;|; x=y
-; x="a b"|; x="a;b"; charset=utf-8|; x="\\"; charset=latin1"|; x=y; charset=utf-8; z=1|	;	x=y	
-; x=${'y'.repeat(MAX_CHARACTERS - 'application/json; x='.length)}`;
-const REFUSED = `
-x|/x|, text/plain|; charset=latin1|; charset="latin1"|; charset=utf-8x|; charset="utf8,ascii"
-; charset=utf-16|; charset="utf-16|; x y; charset=latin1|; =x; charset=latin1
-; x=${'y'.repeat(MAX_CHARACTERS - 'application/json; x='.length + 1)}`;
-const typesOf = (parameters: string) =>
-  parameters
-    .slice(1)
-    .split(/[|\n]/)
-    .map((text) => `application/json${text}`);
+/** Parameters that follow `application/json`. */
+const ACCEPTED = [
+  ...[';charset=utf-8', ' ; charset="utf-8"', '; charset="ut\\f-8"', '; Charset=utf8', ';;'],
+  ...['; charset=us-ascii', '; charset="ASCII"', '; charset=utf8; charset=utf-8', '\t;\tx=y\t'],
+  ...['; x="\\"; charset=latin1"', `; x=${'y'.repeat(MAX_CHARACTERS - 20)}`],
+];
+const REFUSED = [
+  ...['x', ', text/plain', '; charset=latin1', '; charset="latin1"', '; charset="utf8,ascii"'],
+  ...['; charset="utf-16', '; x y; charset=latin1', `; x=${'y'.repeat(MAX_CHARACTERS - 19)}`],
+];
+const typesOf = (parameters: readonly string[]) =>
+  parameters.map((text) => `application/json${text}`);
 
 describe('2.8 media types', () => {
-  const types = [
-    'application/json',
-    'APPLICATION/Json',
-    ' application/json ',
-    ...typesOf(ACCEPTED),
-  ];
-  for (const type of types) {
+  for (const type of ['application/json', ' APPLICATION/Json ', ...typesOf(ACCEPTED)]) {
     test(`2.8 ${type} is accepted`, async () =>
       assert.deepEqual(await read({ 'content-type': type }, ['{"a":1}']), { a: 1 }));
   }
 
   const both = 'application/json, application/x-www-form-urlencoded';
   for (const type of [
-    ...['', 'text/plain', 'application/ld+json', 'application/merge-patch+json', '__proto__'],
-    ...['multipart/form-data; boundary=x', ...typesOf(REFUSED)],
+    ...['', 'text/plain', 'application/merge-patch+json', '__proto__', ...typesOf(REFUSED)],
   ]) {
     test(`2.8 ${type || '(empty)'} returns 415 with Accept`, async () => {
       await assert.rejects(read({ 'content-type': type }, ['{}']), {
@@ -131,7 +121,7 @@ describe('2.8 media types', () => {
     });
   });
 
-  for (const coding of ['gzip', 'identity, gzip', 'gzip, identity', 'x']) {
+  for (const coding of ['gzip', 'identity, gzip']) {
     test(`2.8 content coding ${coding} returns 415 with Accept-Encoding`, async () => {
       await assert.rejects(read({ ...JSON_TYPE, 'content-encoding': coding }, ['{}']), {
         status: 415,
@@ -151,7 +141,6 @@ describe('2.8 bodies', () => {
     ['a form', form, ['a[b]=1'], { a: { b: '1' } }],
     ['identity', { ...JSON_TYPE, 'content-encoding': ' Identity ' }, ['1'], 1],
     ['bytes of a character', { ...JSON_TYPE, ...CHUNKED }, [...euro].map((b) => Buffer.of(b)), '€'],
-    ['1000 bytes', JSON_TYPE, [FULL], 'x'.repeat(998)],
     ['1000 bytes in pieces', JSON_TYPE, FULL.split(/(?<=^.{300}|^.{999})/), 'x'.repeat(998)],
     ['1000 bytes in chunks', { ...JSON_TYPE, ...CHUNKED }, [...FULL], 'x'.repeat(998)],
     ['a client that waits for 100', { ...JSON_TYPE, expect: '100-continue' }, ['[]'], []],
@@ -167,12 +156,10 @@ describe('2.8 bodies', () => {
   const json = 'The body is not valid JSON.';
   for (const [why, headers, pieces, status, message, accepts] of [
     ['a byte that is not UTF-8', JSON_TYPE, [Buffer.from('"\xff"', 'latin1')], 400, utf8],
-    ['a surrogate in UTF-8', JSON_TYPE, [Buffer.from('22eda08022', 'hex')], 400, utf8],
     ['half of a JSON text', JSON_TYPE, ['{"a":'], 400, json],
     ['a byte order mark', JSON_TYPE, ['\ufeff{}'], 400, json],
     ['1001 bytes, declared', { ...JSON_TYPE, 'content-length': '1001' }, [], 413],
     ['1001 bytes, awaited', { 'content-length': '1001', expect: '100-continue' }, [], 413],
-    ['1001 bytes in chunks', { ...JSON_TYPE, ...CHUNKED }, [FULL, ' '], 413],
     ['1001 bytes in chunks of no type', CHUNKED, [FULL, ' '], 413],
     ['1001 bytes on a route without bodies', CHUNKED, [FULL, ' '], 413, undefined, []],
     ['a body of no type', {}, ['{}'], 415],
@@ -195,11 +182,9 @@ describe('2.8 bodies', () => {
 
 describe('6.17 a client is charged for its buffer, which grows by doubling', () => {
   for (const [why, lengths, isDeclared, kept] of [
-    ['one piece', [10], true, 10],
     ['one piece of unknown length', [10], false, 10],
     ['two pieces', [10, 10], true, 20],
     ['two pieces of unknown length', [10, 10], false, 8_192],
-    ['more than 8 KiB', [4_100, 1, 1], false, 8_202],
     ['a full buffer', [4_100, 1, 4_101], false, 8_202],
     ['one byte more', [4_100, 1, 4_102], false, 16_406],
     ['the limit', [9_999, 10_001], false, 20_000],

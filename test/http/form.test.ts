@@ -42,37 +42,25 @@ const formsOf = (texts: string) => texts.trim().split(/ {2,}|\n +/);
 /** Accepted forms, by what they are about. */
 const ACCEPTED = {
   'plain names': `
-    a=b  a=b&c=d  a  a=b&c  a=  a=b=c  ?a=b  a=1,2  a.b=c  a=b;c=d  pets=["tobi"]  0=a  1000=a
-    b=1&2=x&1=y  4294967294=x&999=y&4294967295=z  7[a]=x&b=y&3[]=z
+    a  a=  a=b=c  ?a=b&c  a=1,2  a.b=c;d  0=a  b=1&2=x&1=y  4294967294=x&999=y&4294967295=z
+    7[a]=x&b=y&3[]=z
   `,
   keys: `
-    a[b]=c  a[b][c]=d  a[b]=1&a[c]=2  a[b]=1&x=2&a[c]=3  a[b]  a[>=]=25&a[==]=3  a[b.c]=1
-    a[b]=c]=d  a[01]=b  a[01000]=b  a[00]=b  a[-1]=b  a[-0]=b  a[%2B0]=b  a[%200]=b  a[0%20]=b
-    a[1e1]=b  a[1.0]=b  a[0x0]=b  a[٠]=b  a[NaN]=b  a[length]=b
+    a[b]  a[b][c]=d  a[b]=1&x=2&a[c]=3  a[>=]=25&a[==]=3  a[b.c]=1  a[b]=c]=d  a[01]=b  a[-0]=b
+    a[%2B0]=b  a[%200]=b  a[1e1]=b  a[0x0]=b  a[٠]=b  a[length]=b
   `,
-  lists: `
-    a[]=b  a[]=b&a[]=c  a[]=&a[]=b&a[]  a[b][]=c&a[b][]=d  a[][b]=c&a[][d]=e  a[][]=b&a[][]=c
-    a[][1]=y&a[][0]=x  a[][b][]=c
-  `,
-  indices: `
-    a[0]=b  a[0]=b&a[1]=c  a[1]=c&a[2]=d&a[0]=b  a[1][x]=3&a[0][x]=1&a[0][y]=2
-    a[0][1]=y&a[0][0]=x  a[1]=&a[0]=  a[%30]=b
-  `,
-  repeats: `
-    a=b&a=c  a&a=  a=b&%61=c  a[b]=1&a[b]=2  a[0]=x&a[0]=y  a[1]=z&a[0]=x&a[0]=y
-    a[][0]=x&a[][0]=y
-  `,
+  lists: 'a[]=&a[]=b&a[]  a[b][]=c&a[b][]=d  a[][b]=c&a[][d]=e  a[][1]=y&a[][0]=x  a[][b][]=c',
+  indices: 'a[1]=c&a[2]=d&a[0]=b  a[1][x]=3&a[0][x]=1&a[0][y]=2  a[0][1]=y&a[0][0]=x  a[%30]=b',
+  repeats: 'a&a=  a=b&%61=c  a[b]=1&a[b]=2  a[1]=z&a[0]=x&a[0]=y  a[][0]=x&a[][0]=y',
   'empty names': '&&  =  &=&a=b&=x&',
   encoding: `
-    a%5Bb%5d=c  a%255Bb%255D=c  a=[b]&c=%5Bd%5D&e=]&f=[  a+b=c+d&e[+]=f  a=c%2B%2b
-    he%3Dllo=th%26ere  a=100%25  a=%24%C2%A2%E2%82%AC%F0%9F%98%80  ä[ö]=€😀  a=%00
-    a%0A[%0A]=%0A  %EF%BB%BFa=%EF%BB%BF
+    a%5Bb%5d=c  a%255Bb%255D=c  a=[b]&c=%5Bd%5D&e=]&f=[  a+b=c+d&e[+]=f  he%3Dllo=th%26ere
+    a=100%25  a=%24%C2%A2%E2%82%AC%F0%9F%98%80  ä[ö]=€😀  a%0A[%00]=%0A  %EF%BB%BFa=%EF%BB%BF
   `,
   'names of Object.prototype': `
-    toString=x&a=b  hasOwnProperty=x  constructor[prototype][bad]=x  a[prototype]=x
-    bad[constructor][prototype][bad]=x  __proto__=x&__proto__[bad]=y  %5F_proto__[bad]=x
-    a[__proto__][bad]=x&a[b]=c  a[][__proto__]=x  a[]=b&a[valueOf]=c  a=b&a[valueOf]=c
-    a[9][valueOf]=c&b=d
+    toString=x&a=b  constructor[prototype][bad]=x  a[prototype]=x  bad[constructor][prototype][bad]=x
+    __proto__=x&__proto__[bad]=y  %5F_proto__[bad]=x  a[__proto__][bad]=x&a[b]=c  a[][__proto__]=x
+    a[]=b&a[valueOf]=c  a=b&a[valueOf]=c  a[9][valueOf]=c&b=d
   `,
 };
 
@@ -89,33 +77,26 @@ test('3.14 nothing, spaces and raw line breaks, with the result of qs', () => {
 /** Refused forms by sentence. */
 const REFUSED: Partial<Record<keyof typeof SENTENCES, string>> = {
   both: `
-    a=1&a[b]=2  a[b]=1&a=2  a[b]=1&a=  a&a[]=1  a[]=1&a  a=1&a[0]=2  a[0]=1&a=2
-    a[b]=1&a[b][c]=2  a[b][]=1&a[b]=2  a[]=1&a[][b]=2  a[][]=1&a[]=2  a[0]=1&a[0][b]=2
+    a=1&a[b]=2  a[b]=1&a=  a&a[]=1  a[]=1&a  a[0]=1&a=2  a[b]=1&a[b][c]=2  a[]=1&a[][b]=2
     a=1&a=2&a[b]=3
   `,
   mix: `
-    a[]=1&a[b]=2  a[b]=1&a[]=2  a[0]=1&a[b]=2  a[b]=1&a[0]=2  a[]=1&a[0]=2  a[0]=1&a[]=2
-    a[0]=1&a[01]=2  a[0]=1&a[-1]=2  a[b][]=1&a[b][c]=2  a[][0]=1&a[][b]=2
-    a[]=1&a[0]=2&a[b]=3
+    a[]=1&a[b]=2  a[b]=1&a[]=2  a[0]=1&a[b]=2  a[]=1&a[0]=2  a[0]=1&a[]=2  a[0]=1&a[01]=2
+    a[b][]=1&a[b][c]=2  a[][0]=1&a[][b]=2
   `,
   gap: `
-    a[1]=x  a[0]=x&a[2]=y  a[1]=x&a[2]=y  a[b][1]=x  a[0][1]=x  a[][1]=x  a[999]=x
-    a[1000]=x  a[4294967294]=x  a[4294967295]=x  a[9007199254740991]=x
-    a[9007199254740993]=x  a[9999999999999999999999999999999999999999]=x
-    a[999999999999]=x&a[0]=y  a[%31]=x
+    a[1]=x  a[0]=x&a[2]=y  a[b][1]=x  a[0][1]=x  a[][1]=x  a[1000]=x  a[4294967295]=x
+    a[9007199254740993]=x  a[999999999999]=x&a[0]=y  a[%31]=x
   `,
   bracket: `
-    [  ]  []  []=a  [a]=b  [0]=a  [a][b]=c  [=x  ]=x  [[=x  a]=x  a[=x  a[b=c  a[b  a[b][c=d
-    a[b]c=d  a[b]c[d]=e  a[b] [c]=d  a[[b]]=c  a[b[]]=c  a[[]b=c  a[b]]=c  a]b[c]=d  a[]]=b
-    a][=b  a=[b]=c  a=b]=c  a=b%5D=c  =]=a  a%5B=x  a%5Bb=c  %5Ba%5D=b  toString]=x
-    __proto__[=x
+    [  ]  []=a  [a]=b  [a][b]=c  [[=x  a]=x  a[b=c  a[b][c=d  a[b]c=d  a[b] [c]=d  a[[b]]=c
+    a[[]b=c  a[b]]=c  a]b[c]=d  a][=b  a=[b]=c  a=b%5D=c  a%5Bb=c  toString]=x  __proto__[=x
   `,
-  // Ends with invalid UTF-8: an impossible byte, Latin-1, a lone continuation byte, truncated
-  // sequences (one by a bracket), an overlong one, a surrogate, a code point above U+10FFFF.
+  // Ends with invalid UTF-8: an impossible byte, a lone continuation byte, truncated sequences (one by a bracket), an
+  // overlong one, a surrogate, a code point above U+10FFFF.
   encoding: `
-    %  a%  %2  a=%  a=%g0  a=%0g  a=% 20  a=%u263A  a=%2&b=c  a[%]=b  a[%f]=b  __proto__=%
-    =%  a=%%5B  a=%2%5B  a=%FF  a=%E9  a=%80  a=%E2%82  %F0%9F%98=a  %E2[%82%AC]=a  a=%C0%80
-    a=%ED%A0%80  a=%F4%90%80%80
+    %  a%2  a=%g0  a=%0g  a=% 20  a=%2&b=c  a[%]=b  __proto__=%  a=%%5B  a=%FF  a=%80
+    a=%E2%82  %E2[%82%AC]=a  a=%C0%80  a=%ED%A0%80  a=%F4%90%80%80
   `,
 };
 
@@ -244,9 +225,9 @@ describe('3.15 limits of a form', () => {
   }
 
   for (const text of [
-    ...['a=b', 'a[]=1', 'a[0]=1', 'a[b]=1', ''].map((one) => repeat(200, () => one)),
-    ...[(i: number) => `k${i}=v`, (i: number) => `${i * 7}=v`].map((one) => repeat(200, one)),
-    ...[(i: number) => `a[${i}]`, (i: number) => `a[${199 - i}]`].map((one) => repeat(200, one)),
+    ...['a=b', 'a[0]=1', ''].map((one) => repeat(200, () => one)),
+    repeat(200, (i) => `${i * 7}=v`),
+    repeat(200, (i) => `a[${199 - i}]`),
     ...['[b]', '[]', '[0]'].map((group) => nested(32, group)),
     segments(500),
   ]) {
@@ -257,12 +238,9 @@ describe('3.15 limits of a form', () => {
 
 /** Forms of the most memory. Keys differ between copies, so that V8 shares little between results. */
 const COSTLY: Record<string, (copy: number) => string> = {
-  'an integer name': () => '999=',
   'integer names far apart': (n) => repeat(200, (i) => `${i * 4_000_000 + n}=`),
   names: (n) => repeat(200, (i) => `${word(200 * n + i)}=`),
   'arrays of one': (n) => repeat(200, (i) => `${word(200 * n + i)}[0]=`),
-  'an array of 200': () => repeat(200, (i) => `a[${199 - i}]=`),
-  'objects of one': (n) => repeat(200, (i) => `${word(i)}[${word(200 * n + i)}]=`),
   '32 levels of arrays': () => repeat(15, (i) => `${word(i)}${'[0]'.repeat(32)}=`),
   '32 levels of objects': (n) =>
     repeat(15, (i) => word(i) + repeat(32, (j) => `[${word(500 * n + 32 * i + j)}]`)).replaceAll(

@@ -22,18 +22,13 @@ describe('2.7 a target that matches a path of the table', () => {
     ['/', '/'],
     ['/users/7', ID, '7'],
     ['/users/', '/users'],
-    ['/users?limit=1', '/users', '', 'limit=1'],
     ['/?a=b', '/', '', 'a=b'],
-    ['/users?a?b', '/users', '', 'a?b'],
-    ['/users?/users/7', '/users', '', '/users/7'],
-    ['/users?a=%20%zz', '/users', '', 'a=%20%zz'],
+    ['/users?/users/7?%zz', '/users', '', '/users/7?%zz'],
     ['/%75sers', '/users'],
     ['/users/%2537', ID, '%37'], // decoded once
     ['/users/7%2F8', ID, '7/8'],
-    ['/users/%C3%A5', ID, 'å'],
+    ['/users/%C3%A5+', ID, 'å+'],
     ['/users/%2e%2E', ID, '..'],
-    ['/users/a+b', ID, 'a+b'],
-    ['/users/__proto__', ID, '__proto__'],
     ['http://host/users/7?a', ID, '7', 'a'], // RFC 9112 3.2.2
     ['https://host:81/users/', '/users'],
     ['HTTP://HOST/users', '/users'],
@@ -49,20 +44,17 @@ describe('2.7 a target that matches a path of the table', () => {
 
 describe('2.6 2.7 a target that matches no path', () => {
   for (const target of [
-    ...['/user', '/Users', '/users/7/8', '//users', '/users//7', '/users//', '//', '/users%2F7'],
-    ...['%2Fusers', '/./users', '/x/../users', '/users%2F', '/users%3Flimit=1', '/users%20'],
-    ...['/users%00', 'users', '', '*', '/{id}', '/users#x', 'ftp://host/users', 'x/http://h/users'],
-    ...['/constructor', '__proto__', `/${'a'.repeat(8000)}`],
+    ...['/Users', '/users/7/8', '//users', '/users//7', '/users//', '/users%2F7', '%2Fusers'],
+    ...['/x/../users', '/users%3Flimit=1', '/users%00', 'users', '', '*', '/{id}', '/users#x'],
+    ...['ftp://host/users', 'x/http://h/users', '/constructor', '__proto__'],
     ...['http:///users', 'http://:80/users', 'http://user@host/users'], // RFC 9110 §4.2
   ]) {
-    test(`2.6 ${target.slice(0, 40) || '(empty)'}`, () =>
-      assert.equal(router.find(target), undefined));
+    test(`2.6 ${target || '(empty)'}`, () => assert.equal(router.find(target), undefined));
   }
 });
 
 describe('2.7 malformed percent-encoding in a path', () => {
-  const all = '/% /users/% /users/%7 /users/%zz /users/%FF /users/%C0%AF /users/%ED%A0%80 /x%/y';
-  for (const target of [...all.split(' '), `/${'x/'.repeat(20)}%`]) {
+  for (const target of ['/users/%', '/%zz', '/users/%FF', '/users/%ED%A0%80', '/x%/y']) {
     test(`2.7 ${target} returns 400`, () => {
       const message = 'The path has malformed percent-encoding.';
       assert.throws(() => router.find(target), { name: 'HttpError', status: 400, message });

@@ -24,7 +24,6 @@ const SOCKET = { hosts: '/cloudsql/proj:region:inst:5432', database: 'd' };
 const ON_H = { hosts: 'h:5432', user: 'u', database: 'd' };
 
 const SQLITE: Record<string, string> = {
-  'sqlite:/data/service.db': '/data/service.db',
   'sqlite::memory:': ':memory:',
   'sqlite:a b%20#c': 'a b%20#c',
   'sqlite:./file:a': './file:a',
@@ -33,24 +32,20 @@ const SQLITE: Record<string, string> = {
 const POSTGRES: Record<string, Meaning> = {
   // Examples of the manual.
   'postgresql://': {},
-  'postgresql://localhost:5433': { hosts: 'localhost:5433' },
   'postgresql://user:secret@localhost': { user: 'user', password: 'secret', database: 'user' },
   'postgresql://host1:123,host2:456/somedb?target_session_attrs=any&application_name=myapp': {
     ...{ hosts: 'host1:123,host2:456', database: 'somedb', applicationName: 'myapp' },
   },
   'postgresql://[2001:db8::1234]/database': { hosts: '2001:db8::1234:5432', database: 'database' },
   // Hosts and ports. A parameter replaces the hosts or the ports of the URL, as in psql.
-  'postgres://[::1]:5433/': { hosts: '::1:5433' },
   'postgres://[fe80::1%25eth0]:5433/': { hosts: 'fe80::1%eth0:5433' },
   'postgres:///?host=::1': { hosts: '::1:5432' },
   'postgres://db:/': { hosts: 'db:5432' },
   'postgres://h:65535': { hosts: 'h:65535' },
   'postgres:///?host=a,b&port=,5433': { hosts: 'a:5432,b:5433', ...SEVERAL },
   'postgres://a,b,c/?port=6432': { hosts: 'a:6432,b:6432,c:6432', ...SEVERAL },
-  'postgres://a:1,b/d': { hosts: 'a:1,b:5432', database: 'd', ...SEVERAL },
   'postgres://h:1/d?host=i': { hosts: 'i:1', database: 'd' },
   'postgres://a:1,b/d?port=9': { hosts: 'a:9,b:9', database: 'd', ...SEVERAL },
-  'postgres://%2ftmp%2Fa%3Ab:5433/': { hosts: '/tmp/a:b:5433' },
   'postgres://%2Frun,db:5433/': { hosts: '/run:5432,db:5433', ...SEVERAL },
   'postgres://u@%2Fcloudsql%2Fproj:region:inst/d': { user: 'u', ...SOCKET },
   'postgres://u@/d?host=/cloudsql/proj:region:inst': { user: 'u', ...SOCKET },
@@ -59,24 +54,18 @@ const POSTGRES: Record<string, Meaning> = {
     ...{ hosts: 'host:5432', user: 'us:er', password: 'p@ss/w?rd', database: 'd b' },
     applicationName: 'a&b@',
   },
-  'postgres://u:a:b@h/d': { ...ON_H, password: 'a:b' },
-  'postgres://u:a+b@h/d': { ...ON_H, password: 'a+b' },
+  'postgres://u:a:b+c%C2%A0d%C2%AD@h/d': { ...ON_H, password: 'a:b+c\u00a0d\u00ad' },
   'postgres://u:@h/d': ON_H,
-  'postgres://u:a%C2%A0b%C2%ADc@h/d': { ...ON_H, password: 'a\u00a0b\u00adc' },
   'postgres://:p@h/d': { hosts: 'h:5432', password: 'p', database: 'd' },
   'postgres://u:p@h:1/d?user=v&password=q&dbname=e&host=i&port=2': {
     ...{ hosts: 'i:2', user: 'v', password: 'q', database: 'e' },
   },
   'postgres:///?password=a=b': { password: 'a=b' },
-  'postgres:///?&&user=u&': { user: 'u', database: 'u' },
-  'postgres:///?us%65r=u&db%6eame=d': { user: 'u', database: 'd' },
+  'postgres:///?&&us%65r=u&': { user: 'u', database: 'u' },
   'postgres:///?sslmode=verify-full&sslrootcert=/a.pem': { ...SYSTEM, sslRootCert: '/a.pem' },
-  'postgres:///?sslmode=verify-full&sslrootcert=system': SYSTEM,
   'postgres:///?sslrootcert=system': SYSTEM,
   'postgres:///?ssl=true': { sslMode: 'require' }, // as JDBC writes it
   'postgres:///?channel_binding=disable': {},
-  'postgres:///?channel_binding=prefer': {},
-  'postgres:///?connect_timeout=10': { connectTimeoutMs: 10_000 },
   'postgres:///?connect_timeout=999999': { connectTimeoutMs: 999_999_000 }, // fits a timer
   'postgres:///?connect_timeout=-1': { connectTimeoutMs: -1000 },
 };
@@ -88,50 +77,37 @@ for (const sessionAttributes of ROLES)
 
 /** URLs of other schemes and forms, whose error can't say more. */
 const UNKNOWN = [
-  ...['', 'data/service.db', 'sqlite:', 'mysql://localhost/db', 'POSTGRES://localhost'],
-  ...['postgres:/localhost', 'host=localhost dbname=x', ' postgres://localhost', ' sqlite:a'],
-  ...['postgres://u:12/ss@h/d', 'postgres://u:1@2/ss@h/d'],
+  ...['', 'data/service.db', 'sqlite:', 'POSTGRES://localhost', ' postgres://localhost'],
+  ...['host=localhost dbname=x', ' sqlite:a', 'postgres://u:12/ss@h/d'],
   // URIs of SQLite.
-  ...['sqlite:file:data.db', 'sqlite://data.db', 'sqlite:data.db?mode=ro'],
-  ...['sqlite:a.db?wal_autocheckpoint=1000', 'sqlite:a.db?wal_autocheckpoint=0&mode=ro'],
+  ...['sqlite:file:a', 'sqlite://a', 'sqlite:a?mode=ro', 'sqlite:a?wal_autocheckpoint=0&mode=ro'],
 ];
 
 /** The error contains no part of the URL, because it can be secret. */
 const INVALID: Record<string, readonly string[]> = {
-  'port invalid': [...['postgres://h:0', 'postgres://h:65536', 'postgres:///?port=1e3']],
+  'port invalid': ['postgres://h:0', 'postgres://h:65536', 'postgres:///?port=1e3'],
   'the number of ports differs from the number of hosts': [
     ...['postgres://a,b,c/?port=1,2', 'postgres://a/?port=1,2'],
   ],
   'malformed host; expected HOST, HOST:PORT or [IPV6]:PORT, and %40 for @ in a password': [
-    ...['postgres://h:x', 'postgres://h:1:2/d', 'postgres://::1/d', 'postgres://[::1/d'],
-    ...['postgres://[::1]x/d', 'postgres://app:s3cr@t-tail@127.0.0.1:1/d', 'postgres://%2Fa]/d'],
-    ...['postgres://u:a@b@[::1]:1/d', 'postgres://u:p@a,b@c/d', 'postgres://[a%40b]/d'],
-    ...['postgres:///d?host=a%40b', 'postgres://u:p@%2Fa%40b/d'],
+    ...['postgres://h:x', 'postgres://h:1:2/d', 'postgres://[::1/d', 'postgres://%2Fa]/d'],
+    ...['postgres://app:s3cr@t-tail@127.0.0.1:1/d', 'postgres://u:p@a,b@c/d'],
+    ...['postgres://[a%40b]/d', 'postgres://u:p@%2Fa%40b/d'],
   ],
   'malformed percent-encoding': [
-    ...['postgres://u:100%@h/d', 'postgres:///?user=%zz', 'postgres://u:%FF@h/d'],
-    ...['postgres://u:a%00b@h/d', 'postgres:///?dbname=a%00b'],
+    ...['postgres://u:100%@h/d', 'postgres:///?user=%FF', 'postgres://u:a%00b@h/d'],
   ],
-  'channel_binding invalid; expected one of disable, prefer': ['require', 'on'].map(
-    (to) => `postgres:///?channel_binding=${to}`,
-  ),
+  'channel_binding invalid; expected one of disable, prefer': ['postgres:///?channel_binding=on'],
   'connect_timeout invalid': ['10s', 's10', '', '1000000'].map(
     (to) => `postgres:///?connect_timeout=${to}`,
   ),
   'sslmode invalid': [
-    ...['postgres:///?sslmode=on', 'postgres:///?sslmode='],
-    ...[
-      'postgres:///?sslrootcert=system&sslmode=require',
-      'postgres:///?sslmode=verify-ca&sslrootcert=system',
-    ],
+    ...['postgres:///?sslmode=', 'postgres:///?sslmode=verify-ca&sslrootcert=system'],
   ],
-  'target_session_attrs invalid': [
-    ...['leader', ''].map((to) => `postgres:///?target_session_attrs=${to}`),
-  ],
+  'target_session_attrs invalid': ['postgres:///?target_session_attrs=leader'],
   // What follows an unencoded `?` or `&` in a password looks like a parameter.
   'parameter 1 is not supported': [
-    ...['pool=true', 'constructor=x', 'SSLMode=require', 'ssl=on', 'hunter2=x', 'options=hunter2'],
-    'ss@h/d',
+    ...['pool=true', 'constructor=x', 'SSLMode=require', 'ssl=on', 'hunter2=x', 'ss@h/d'],
   ].map((parameter) => `postgres:///?${parameter}`),
   'parameter 2 is not supported': ['postgres:///?user=u&sslcert=hunter2'],
 };

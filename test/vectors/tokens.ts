@@ -29,23 +29,17 @@ export function validTokens(now: number): Vectors<string> {
   const withHeader = (more: object) => signed({ alg: 'HS256', ...more }, claims);
   const withClaims = (more: object) => signed(HEADER, { ...claims, ...more });
   return {
-    'all claims': signed(HEADER, claims),
-    'only the claims that count': withClaims({ iat: undefined }),
-    'no typ': withHeader({}),
-    'typ of another kind': withHeader({ typ: 'at+jwt' }),
-    'typ that is not a string': withHeader({ typ: 7 }),
-    'other header parameters': withHeader({ kid: '../x', jku: 'http://x', jwk: {}, x5c: ['AAAA'] }),
-    'b64 without crit, which is ignored': withHeader({ b64: false }),
-    'a header of other order and spacing': signed(' { "typ":"JWT",\n"alg" : "HS256" } ', claims),
-    'alg with an escape': signed('{"alg":"\\u0048S256"}', claims),
-    'iat in the future': withClaims({ iat: now + 9999 }),
+    'only what counts': signed({ alg: 'HS256' }, { ...SUBJECT, exp: now + 1 }),
+    'other header parameters': withHeader({ typ: 7, kid: '../x', jku: 'http://x', b64: false }),
+    'a header of other order, spacing and spelling': signed(
+      ' {"typ":"",\n"alg" : "\\u0048S256"}',
+      claims,
+    ),
+    'other claims, and iat in the future': withClaims({ aud: 'x', sub: 'z', iat: now + 9999 }),
     'iat that is not a number': withClaims({ iat: 'yesterday' }),
-    'other claims': withClaims({ aud: 'x', iss: 'y', sub: 'z', jti: '1', admin: true }),
     'nbf now': withClaims({ nbf: now }),
-    'nbf half a second ago': withClaims({ nbf: now - 0.5 }),
     'nbf negative': withClaims({ nbf: -1 }),
     'exp in half a second': withClaims({ exp: now + 0.5 }),
-    'the largest finite exp': withClaims({ exp: Number.MAX_VALUE }),
     'more than the cache keeps': withClaims({ x: 'x'.repeat(1000) }),
   };
 }
@@ -56,11 +50,9 @@ export function refusedTokens(now: number): Vectors<Vectors<string>> {
   const good = signed(HEADER, claims);
   const [header = '', payload = '', signature = ''] = good.split('.');
   const bytes = Buffer.from(signature, 'base64url');
-  const withAlg = (alg: unknown) => signed({ alg, typ: 'JWT' }, claims);
   const withHeader = (other: unknown) => signed(other, claims);
   const withPayload = (other: unknown) => signed(HEADER, other);
   const withClaims = (more: object) => signed(HEADER, { ...claims, ...more });
-  const withText = (more: string) => withPayload(`${json.slice(0, -1)},${more}}`);
   const withSignature = (other: Buffer) => `${header}.${payload}.${other.toString('base64url')}`;
   const each = <T>(items: readonly T[], why: string, token: (item: T) => string) =>
     Object.fromEntries(items.map((item) => [`${why} ${JSON.stringify(item)}`, token(item)]));
@@ -68,61 +60,42 @@ export function refusedTokens(now: number): Vectors<Vectors<string>> {
   const padded = json.padEnd(json.length + ((4 - (json.length % 3)) % 3));
   return {
     // RFC 8725 2.1 and 3.1: the service chooses the algorithm, never the token.
-    'the algorithm none': {
-      ...each(NONES, 'no signature and alg', (alg) => `${encode({ alg })}.${payload}.`),
-      ...each(NONES, 'a valid HMAC and alg', withAlg),
-      ...each(NONES, 'our signature and', (alg) => `${encode({ alg })}.${payload}.${signature}`),
-      'a later alg none': withHeader('{"alg":"HS256","alg":"none"}'),
-    },
     'another algorithm': {
-      ...each(OTHER_ALGORITHMS, 'a valid HMAC and alg', withAlg),
-      'no alg': withHeader({ typ: 'JWT' }),
-      'alg under another name': withHeader({ Alg: 'HS256' }),
+      ...each(ALGORITHMS, 'a valid HMAC and', (alg) => withHeader({ alg, typ: 'JWT' })),
+      'alg none and no signature': `${encode({ alg: 'none' })}.${payload}.`,
+      'alg none and our signature': `${encode({ alg: 'none' })}.${payload}.${signature}`,
+      'a later alg none': withHeader('{"alg":"HS256","alg":"none"}'),
       'alg under __proto__': withHeader('{"__proto__":{"alg":"HS256"}}'),
     },
     // RFC 7515 4.1.11: a critical parameter that we don't understand is refused.
-    'a critical header': each([['exp'], ['b64'], [], null, 'exp', false], 'crit', (crit) =>
+    'a critical header': each([['exp'], [], null], 'crit', (crit) =>
       withHeader({ ...HEADER, crit, exp: now + 60 }),
     ),
     'a header that is not a JSON object': {
-      ...each(['alg: HS256', '', '"HS256"', 'null', '1', '[]'], 'text', withHeader),
-      ...each(['{"alg":"HS256"', '{"alg":"HS256"}x', '\ufeff{"alg":"HS256"}'], 'text', withHeader),
-      'an array': withHeader([HEADER]),
+      ...each(['', 'null', '[]', '{"alg":"HS256"}x', '\ufeff{"alg":"HS256"}'], 'text', withHeader),
       'Latin-1': withHeader(Buffer.from('{"alg":"HS256","x":"\xe9"}', 'latin1')),
     },
     'a payload that is not a JSON object': {
-      ...each(['id=admin', '', '[]', 'null', '1', 'true', '"{}"'], 'text', withPayload),
-      ...each([json.slice(0, -1), `${json};`, `${json}{}`, `\ufeff${json}`], 'text', withPayload),
+      ...each(['', '[]', 'null', json.slice(0, -1), `\ufeff${json}`], 'text', withPayload),
       'an array': withPayload([claims]),
       'Latin-1': withPayload(Buffer.from(JSON.stringify({ ...claims, x: '\xe9' }), 'latin1')),
-      'UTF-16': withPayload(Buffer.from(json, 'utf16le')),
       '100 KB of nested JSON': withPayload('['.repeat(100_000)),
     },
     // RFC 7519 4.1.4, without leeway.
     exp: {
-      'a second ago': withClaims({ exp: now - 1 }),
-      absent: withClaims({ exp: undefined }),
-      ...each([now, now - 0.5, 0, -1], 'at', (exp) => withClaims({ exp })),
+      ...each([undefined, now, now - 0.5, -1], 'at', (exp) => withClaims({ exp })),
       ...each([null, true, String(now + 60), [now + 60]], 'that is', (exp) => withClaims({ exp })),
-      'beyond every number': withText('"exp":1e999'),
-      'a later one that has passed': withText('"exp":1'),
+      'beyond every number': withPayload(`${json.slice(0, -1)},"exp":1e999}`),
     },
     // RFC 7519 4.1.5.
-    nbf: {
-      'in an hour': withClaims({ nbf: now + 3600 }),
-      'in half a second': withClaims({ nbf: now + 0.5 }),
-      ...each(['0', null, false, true, [0]], 'that is', (nbf) => withClaims({ nbf })),
-      'beyond every number': withText('"nbf":1e999'),
-    },
+    nbf: each([now + 0.5, '0', null, false, [0]], 'that is', (nbf) => withClaims({ nbf })),
     'another subject': {
-      ...each(['root', 'Admin', 'admin ', SUBJECT.name, undefined], 'id', (id) =>
+      ...each(['', 'Admin', SUBJECT.name, undefined, 1, [SUBJECT.id]], 'id', (id) =>
         withClaims({ id }),
       ),
-      ...each(['Root', 'administrator', SUBJECT.id, undefined], 'name', (name) =>
+      ...each(['', 'administrator', SUBJECT.id, undefined, 1, [SUBJECT.name]], 'name', (name) =>
         withClaims({ name }),
       ),
-      ...each(['', null, 1, {}, [SUBJECT.id]], 'id', (id) => withClaims({ id })),
-      ...each(['', null, 1, {}, [SUBJECT.name]], 'name', (name) => withClaims({ name })),
       'the claims under __proto__': withPayload(`{"__proto__":${json}}`),
     },
     // RFC 7515 5.2: only exactly this signature is valid.
@@ -132,12 +105,9 @@ export function refusedTokens(now: number): Vectors<Vectors<string>> {
       'of another payload': `${header}.${encode({ ...claims, exp: now + 3601 })}.${signature}`,
       'of another header': `${encode({ alg: 'HS256' })}.${payload}.${signature}`,
       'of only the payload': `${header}.${payload}.${signedText(payload).split('.')[1]}`,
-      ...each([0, 31, 32, 33, 8000], 'of ones, in bytes', (n) => withSignature(Buffer.alloc(n, 1))),
-      'of zeros': withSignature(Buffer.alloc(32)),
+      ...each([0, 32, 8000], 'of zeros, in bytes', (n) => withSignature(Buffer.alloc(n))),
       'a byte short': withSignature(bytes.subarray(0, 31)),
       'a byte long': `${good}AA`,
-      twice: withSignature(Buffer.concat([bytes, bytes])),
-      'a character short': good.slice(0, -1),
       'in hexadecimal': `${header}.${payload}.${bytes.toString('hex')}`,
       ...each([0, 31], 'with another byte', (at) =>
         withSignature(Buffer.from(bytes.map((byte, i) => (i === at ? byte ^ 1 : byte)))),
@@ -145,16 +115,12 @@ export function refusedTokens(now: number): Vectors<Vectors<string>> {
     },
     // RFC 7515 3.1: three parts.
     'another number of parts': {
-      two: `${header}.${payload}`,
-      ...each(['', '.', '..', header, json, '.'.repeat(100_000)], 'text', (text) => text),
+      ...each(['', '..', header, '.'.repeat(100_000)], 'text', (text) => text),
       'two, signed': signedText(header),
-      four: `${good}.${signature}`,
       'an empty fourth': `${good}.`,
       'four, signed over three': signedText(good),
-      'five, like a JWE': `${good}.${payload}.${signature}`,
       'an empty one before it': `.${good}`,
       'an empty header': signedText(`.${payload}`),
-      'an empty payload': signedText(`${header}.`),
       'JWS in JSON form': JSON.stringify({ protected: header, payload, signature }),
     },
     // RFC 7515 2, RFC 4648 3.5: base64url has one spelling.
@@ -166,27 +132,19 @@ export function refusedTokens(now: number): Vectors<Vectors<string>> {
       'unused bits in the payload, rightly signed': signedText(
         `${header}.${withUnusedBits(encode(padded))}`,
       ),
-      ...each(['~', '+', 'é', '\n', ' '], 'in the signature', (text) =>
+      ...each(['~', '+', 'é', '\n'], 'in the signature', (text) =>
         [good.slice(0, -4), good.slice(-4)].join(text),
       ),
-      ...each(['~', '+', '\n', '=', ' '], 'in the payload, rightly signed', (text) =>
+      ...each(['~', '\n', '='], 'in the payload, rightly signed', (text) =>
         signedText(`${header}.${payload.slice(0, 4)}${text}${payload.slice(4)}`),
       ),
-      ...each(['~', '='], 'after the header, rightly signed', (text) =>
-        signedText(`${header}${text}.${payload}`),
-      ),
-      ...each([' ', '\n', '\0', '~', '='], 'after it', (text) => `${good}${text}`),
-      'a space before it': ` ${good}`,
-      'padding after the payload': signedText(`${header}.${payload}=`),
+      ...each([' ', '\0', '='], 'after it', (text) => `${good}${text}`),
+      'padding after the header': signedText(`${header}=.${payload}`),
     },
   };
 }
 
-const NONES = ['none', 'None', 'NONE', 'nOnE', 'none ', 'no\u0000ne', 'nоne', ''];
-const OTHER_ALGORITHMS = [
-  ...['hs256', 'HS256 ', 'HS1', 'HMAC', 'HS384', 'HS512', 'RS256', 'ES256', 'EdDSA', 'dir'],
-  ...[['HS256'], { HS256: true }, null, 256, true],
-];
+const ALGORITHMS = ['none', 'hs256', 'HS256 ', 'HS512', 'RS256', '', ['HS256'], null, undefined];
 
 /** Sets unused bits of the last character. For a lenient decoder, the bytes are the same. */
 function withUnusedBits(text: string): string {
