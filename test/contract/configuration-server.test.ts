@@ -272,13 +272,13 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
   test('2.4, 2.16 over TLS a client that closes its side gets its responses, and can offer http/1.1 or http/1.0 (ALPN)', async () => {
     await using program = await start(first);
     const { hostname: host, port } = new URL(program.url);
-    for (const [version, protocol] of [
-      ['TLSv1.2', 'http/1.1'],
+    for (const [version, protocol, ...others] of [
+      ['TLSv1.2', 'http/1.1', 'h2', 'http/1.0'],
       ['TLSv1.3', 'http/1.0'],
     ] as const) {
       const socket = connectTls({
         ...{ host, port: Number(port), ca: readFileSync(first.TLS_CERT_FILE), allowHalfOpen: true },
-        ...{ minVersion: version, maxVersion: version, ALPNProtocols: [protocol] },
+        ...{ minVersion: version, maxVersion: version, ALPNProtocols: [...others, protocol] },
       });
       await once(socket, 'secureConnect');
       assert.equal(socket.alpnProtocol, protocol);

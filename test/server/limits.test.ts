@@ -60,14 +60,6 @@ test('6.3, 6.13 a head may take 10 s, a request 30 s, a handshake 10 s', () => {
   assert.deepEqual([...times, TLS_OPTIONS.handshakeTimeout], [10_000, 30_000, 1_000, 10_000]);
 });
 
-test('2.16 http/1.1 is chosen before http/1.0, and nothing else (ALPN)', () => {
-  const choose = (...protocols: string[]) =>
-    TLS_OPTIONS.ALPNCallback!({ servername: '', protocols });
-  assert.equal(choose('h2', 'http/1.0', 'http/1.1'), 'http/1.1');
-  assert.equal(choose('http/1.0'), 'http/1.0');
-  assert.equal(choose('h2'), undefined);
-});
-
 test('6.3 connections leave descriptors to the rest of the process', () => {
   const limits = [60, 1024, 10_256, Number.POSITIVE_INFINITY];
   const found = limits.map((maxFiles) => apiLimits({ ...ANY, maxFiles }, false).maxConnections);

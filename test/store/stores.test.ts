@@ -1,7 +1,7 @@
 // What the model of the users and the simulation can't reach: a constraint that a call violates, SQLite's file
 // under locks and beside other programs, and the numbers of the migrations.
 import assert from 'node:assert/strict';
-import fs, { readdirSync, readFileSync, renameSync, statSync, symlinkSync } from 'node:fs';
+import fs, { readdirSync, readFileSync, statSync, symlinkSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -264,22 +264,6 @@ test('5.2 a change by another program that leaves version alone raises it', asyn
   const changed = await store.update(id, { name: 'Dan' }, ALWAYS);
   assert.deepEqual(changed, storedUser({ id, name: 'Dan', email: 'bob@example.com', version: 5 }));
   assert.deepEqual(await store.find(id), changed);
-});
-
-test('6.1 a removed file is an outage until it is put back, also if only ping finds it', async (t) => {
-  const path = newFile();
-  const outages: unknown[] = [];
-  const store = await open(t, `sqlite:${path}`, {
-    onUnavailable: (cause) => outages.push(cause),
-    onAvailable: () => outages.push('back'),
-  });
-  renameSync(path, `${path}.away`);
-  await assert.rejects(store.ping(), /was removed or replaced/);
-  await store.find(1); // SQLite can still read it.
-  await assert.rejects(store.ping(), { message: outages[0] as string });
-  renameSync(`${path}.away`, path);
-  await store.ping();
-  assert.deepEqual(outages.slice(1), ['back']);
 });
 
 test('5.2 an outage ends once each kind of access that failed works again', async (t) => {
