@@ -59,12 +59,9 @@ describe('dist/main.cjs and dist/start.cjs', () => {
     assert.equal((await reading.exited).code, 78);
     const [missing, ...rest] = reading.stderr.trimEnd().split('\n');
     assert.match(missing!, RegExp(`^AUTH_PASSWORD_FILE: ENOENT: .*${secret}`));
-    assert.deepEqual(
-      rest.map((line) => line.replace(/; expected .*/, '')),
-      Object.keys(files).map(
-        (name) => `${name}: node may not read ${file}; in the image, mount it below /run/secrets`,
-      ),
-    );
+    const said = `node may not read ${file}; in the image, mount it below /run/secrets; expected `;
+    const names = rest.map((line) => line.split(`: ${said}`)[0]);
+    assert.deepEqual(names, Object.keys(files));
     await using opening = new Program({ DATABASE_URL: `sqlite:${file}` }, [], entrypoint());
     assert.equal((await opening.exited).code, 1);
     assert.match(opening.stderr, RegExp(`^cannot open the database ${file}: .+ below /data\n$`));

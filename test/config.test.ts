@@ -183,10 +183,8 @@ describe('invalid values', () => {
     );
     const missing = join(newFolder(), 'missing');
     const found = problems(Object.fromEntries(files.map((name) => [name, missing])));
-    assert.deepEqual(
-      found.map((problem) => problem.split(':')[0]),
-      files,
-    );
+    const names = found.map((problem) => problem.split(':')[0]);
+    assert.deepEqual(names, files);
     assert.deepEqual(problems({ NOTE_TITLE_FILE: `${missing}\n` }), [
       'NOTE_TITLE_FILE: contains U+000A; expected the path of a file that holds the value as UTF-8',
     ]);

@@ -23,8 +23,5 @@ test('an email can have any code point except White_Space, controls, surrogates 
   }
   const surrogates = Array.from({ length: 0x800 }, (_, i) => 0xd800 + i);
   const expected = new Set([...WHITE_SPACE, ...CONTROLS, 0x40, ...surrogates]);
-  assert.deepEqual(
-    refused,
-    [...expected].sort((a, b) => a - b),
-  );
+  assert.deepEqual(new Set(refused), expected);
 });

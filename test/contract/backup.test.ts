@@ -37,10 +37,7 @@ test('6.19 a copy made while clients write has every user created before, and is
   const [check] = await read('select * from pragma_integrity_check');
   assert.deepEqual(Object.values(check!), ['ok']);
   const copied = new Set((await read('select email from users')).map(({ email }) => email));
-  assert.deepEqual(
-    before.filter((email) => !copied.has(email)),
-    [],
-  );
+  for (const email of before) assert.ok(copied.has(email), email);
   assert.ok(created.length > before.length, 'clients wrote meanwhile');
 
   await using restored = await start({ DATABASE_URL: `sqlite:${copy}` });

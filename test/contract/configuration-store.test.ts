@@ -88,10 +88,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
         DATABASE_URL: `${url}?sslmode=verify-full&sslrootcert=${path}`,
       });
       const { cause } = await program.logged('store unavailable');
-      assert.match(
-        String(cause),
-        /^self-signed certificate; its authority must be in sslrootcert$/,
-      );
+      assert.equal(cause, 'self-signed certificate; its authority must be in sslrootcert');
       copyFileSync(cert, path);
       await ready(program);
     });

@@ -26,14 +26,12 @@ describe('2.18 behind a proxy that removes a prefix', () => {
         return response.headers.get(header);
       };
       const ada = { name: 'Ada', email: newEmail() };
-      assert.deepEqual(
-        [
-          await linkOf('location', 'POST', '/users', ada),
-          await linkOf('content-location', 'PATCH', '/users/1', { name: 'Ada King' }),
-          await linkOf('content-location', 'PUT', '/users/1', ada),
-        ],
-        Array(3).fill(`${seen}/users/1`),
-      );
+      const links = [
+        await linkOf('location', 'POST', '/users', ada),
+        await linkOf('content-location', 'PATCH', '/users/1', { name: 'Ada King' }),
+        await linkOf('content-location', 'PUT', '/users/1', ada),
+      ];
+      assert.deepEqual(links, Array(3).fill(`${seen}/users/1`));
       await create(program);
       const next = await linkOf('link', 'GET', '/users?limit=1');
       assert.equal(next, `<${seen}/users?limit=1&after=1>; rel="next"`);

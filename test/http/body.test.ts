@@ -48,10 +48,7 @@ async function charged(
   const exchange = {
     req,
     res: { writeContinue: () => states.push('100') },
-    connection: {
-      enter: (state: string) => states.push(state),
-      run: (task: () => void) => task(),
-    },
+    connection: { enter: (state: string) => states.push(state), run: (task: () => void) => task() },
     hold(bytes: number) {
       held += bytes;
       mostHeld = Math.max(held, mostHeld);

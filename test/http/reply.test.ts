@@ -143,10 +143,7 @@ describe('a response', () => {
       assert.equal(peer.output.slice(end + 4), body);
       assert.deepEqual(calls.slice(0, isLast ? 2 : 1), isLast ? ['end', 'sending'] : ['sending']);
       assert.equal(calls.includes('end'), isLast);
-      assert.deepEqual(
-        calls.filter((call) => call === 'done'),
-        ['done'],
-      );
+      assert.equal(calls.filter((call) => call === 'done').length, 1);
       assert.equal(exchange.status, reply.status);
       const isWhole = typeof reply.body === 'string' || bytes.startsWith('HEAD');
       assert.equal(exchange.bytes, isWhole ? body.length : 6);

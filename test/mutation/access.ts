@@ -34,10 +34,7 @@ for (const [bodies, later] of [
 ] as const) {
   test(`other pairs are refused, and then the right one returns ${later}`, async () => {
     for (const body of bodies) {
-      await using service = await start({
-        AUTH_PASSWORD: PASSWORD,
-        AUTH_FAILURES_PER_MINUTE: 1,
-      });
+      await using service = await start({ AUTH_PASSWORD: PASSWORD, AUTH_FAILURES_PER_MINUTE: 1 });
       const { status, headers } = await post(service.url, body);
       assert.deepEqual([status, headers.get('www-authenticate')], [401, 'Bearer realm="token"']);
       assert.equal((await post(service.url, RIGHT)).status, later);

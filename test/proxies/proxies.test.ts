@@ -74,10 +74,8 @@ test('2.17 behind nginx with the settings of the manual a tag stays strong, and 
   assert.equal((await send(`${url}/users/1`, init)).status, 200);
   for (const path of ['/openapi.json', '/docs']) {
     const { headers } = await send(url + path, { headers: { 'accept-encoding': 'br, gzip' } });
-    assert.deepEqual(
-      [headers.get('content-encoding'), headers.get('etag')?.[0], headers.get('vary')],
-      ['br', '"', 'Accept-Encoding'],
-    );
+    const found = ['content-encoding', 'etag', 'vary'].map((name) => headers.get(name));
+    assert.match(found.join(' '), /^br "\S+" Accept-Encoding$/);
   }
 });
 

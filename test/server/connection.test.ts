@@ -309,13 +309,8 @@ function listen(maxConnections: number) {
 }
 
 function limitsOf(maxConnections: number) {
-  return {
-    budgetBytes: 1e9,
-    maxConnections,
-    connectionBytes: CONNECTION_BYTES,
-    modestBytes: CONNECTION_BYTES,
-    sockets: 1,
-  };
+  const bytes = { connectionBytes: CONNECTION_BYTES, modestBytes: CONNECTION_BYTES };
+  return { ...bytes, budgetBytes: 1e9, maxConnections, sockets: 1 };
 }
 
 async function play({ events, maxConnections, windowBytes }: Run): Promise<void> {
@@ -398,25 +393,16 @@ async function play({ events, maxConnections, windowBytes }: Run): Promise<void>
   assert.ok(states.idle >= kept.length, 'a connection that is kept is idle');
   for (const client of kept) client.sendFin();
   await quiet(clients);
-  assert.ok(
-    kept.every(({ peer }) => peer.destroyed),
-    'a client that closes its side ends its connection',
-  );
+  for (const { peer } of kept) assert.ok(peer.destroyed, 'it closed its side');
   pass(LINGER_MS + 1);
   await quiet(clients);
-  assert.ok(
-    clients.every(({ peer }) => peer.destroyed || !peer.hasFin),
-    'lingering ends',
-  );
+  for (const { peer } of clients) assert.ok(peer.destroyed || !peer.hasFin, 'lingering ends');
   for (const client of clients) if (!client.peer.destroyed) client.fail('stopped');
   const answered = clients.filter(({ peer, isAnswered }) => !peer.destroyed && isAnswered);
   listener.destroy();
   await stopped;
   await quiet(clients);
-  assert.ok(
-    answered.every(({ peer }) => !peer.isReset),
-    'only a request is reset',
-  );
+  for (const { peer } of answered) assert.ok(!peer.isReset, 'only a request is reset');
 
   assert.equal(inProgress, 0, '6.8 7.3 each request is recorded once');
   const { closed, ...rest } = listener.usage();
@@ -488,6 +474,7 @@ const fin = (peer: Peer) => peer.sendFin();
 const send = (input: string) => (peer: Peer) => peer.send(input);
 const sendMore = send(requests('now', 'garbage'));
 const [NOW, UPGRADE] = [requests('now'), requests('upgrade')];
+const EXPECTING = NOW.replace('Host', 'Expect: 100-continue\r\nHost');
 const EARLY = `POST /late HTTP/1.1\r\nHost: a\r\nContent-Length: ${NOW.length}\r\n\r\n`;
 const UPGRADE_CHUNKS = requests('chunks').replace('Host', `${OFFER}Host`);
 const fail = (code: string) => (peer: Peer, server: http.Server) =>
@@ -502,12 +489,7 @@ describe('connections', () => {
     ['a client that resets', requests('now'), fail('ECONNRESET'), '200 client'],
     ['a client that resets in a body', half('post'), fail('ECONNRESET'), 'client'],
     ['input after the last request', requests('close', 'now'), nothing, '200! last'],
-    [
-      'input after an Expect without a body',
-      NOW.replace('Host', 'Expect: 100-continue\r\nHost') + NOW,
-      nothing,
-      '200! last',
-    ],
+    ['input after an Expect without a body', EXPECTING + NOW, nothing, '200! last'],
     ['32 requests that wait', requests(...manyLate(33)), nothing, `${'200 '.repeat(33)}kept`],
     ['33 requests that wait', requests(...manyLate(34)), nothing, `${'200 '.repeat(32)}200! last`],
     ['a body behind two responses', requests('now', 'now', 'post'), nothing, '200 200 last'],
@@ -552,17 +534,11 @@ describe('connections', () => {
   function accept() {
     const [tcp, tls] = [new Peer('192.0.2.1', 0), new Peer('192.0.2.1', 0)];
     const ledger = new Ledger<InstanceType<typeof Connection>>(limitsOf(9), () => clock.ms);
-    const closed = Object.fromEntries(REASONS.map((reason) => [reason, 0])) as Record<
-      Reason,
-      number
-    >;
+    const zeros = Object.fromEntries(REASONS.map((reason) => [reason, 0]));
+    const closed = zeros as Record<Reason, number>;
     const context = {
-      handler: pipeline,
-      ledger,
-      turns: new Turns(() => clock.ms),
-      now: () => clock.ms,
-      unreadTimeoutMs: UNREAD_MS,
-      closed,
+      ...{ handler: pipeline, ledger, closed, unreadTimeoutMs: UNREAD_MS },
+      ...{ now: () => clock.ms, turns: new Turns(() => clock.ms) },
     };
     const connection = new Connection(tcp, '192.0.2.1', true, context);
     ledger.add(connection);

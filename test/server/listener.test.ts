@@ -109,10 +109,7 @@ test('workers of node:cluster share a port', async () => {
   const workers = await Promise.all(events);
   for (const { worker } of workers) worker.kill();
   await Promise.all(workers.map(({ exit }) => exit));
-  assert.deepEqual(
-    workers.map(({ first }) => first),
-    ['listening', 'listening'],
-  );
+  for (const { first } of workers) assert.equal(first, 'listening');
 });
 
 test('6.17 a call that runs keeps no part of the head once its client has left', async (t) => {

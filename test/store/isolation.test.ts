@@ -73,10 +73,8 @@ test('4.10 a taken email rolls no batch back, and one that another session takes
     );
     await untilOneWaits(transaction);
   });
-  assert.deepEqual(
-    await Promise.all(calls),
-    users.map((_, i) => (emails[i] ? 'EmailTaken' : 'done')),
-  );
+  const expected = users.map((_, i) => (emails[i] ? 'EmailTaken' : 'done'));
+  assert.deepEqual(await Promise.all(calls), expected);
   assert.equal((await statistics(direct)).rolledBack! - start.rolledBack!, 1);
 });
 

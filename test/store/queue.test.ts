@@ -72,11 +72,8 @@ for (const [what, options] of [
     const { call, runAll, statements } = queueOf(options);
     call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
     await runAll();
-    assert.deepEqual(
-      statements.map(({ length }) => length),
-      [500, 1],
-    );
-    assert.deepEqual(statements[1], ['w500']);
+    assert.equal(statements[0]!.length, 500);
+    assert.deepEqual(statements.slice(1), [['w500']]);
   });
 }
 
@@ -177,10 +174,8 @@ test('any 4 bad calls of 500 fail alone, within 63 statements', async () => {
     call(...Array.from({ length: 500 }, (_, i) => (places.includes(i) ? `bad${i}` : `w${i}`)));
     assert.equal(await queue.take(0)!.run(undefined), undefined);
     const alone = outcomes.filter((outcome) => outcome.includes('the store failed'));
-    assert.deepEqual(
-      alone,
-      places.map((place) => failed(`bad${place}`, `Error: bad${place}`)),
-    );
+    const expected = places.map((place) => failed(`bad${place}`, `Error: bad${place}`));
+    assert.deepEqual(alone, expected);
     assert.equal(outcomes.length, 500);
     assert.ok(statements.length <= 63, `${statements.length} statements`);
   }

@@ -34,10 +34,7 @@ for (const engine of STORES) {
     );
     assert.deepEqual(outcomes, ['Ada', 'StoreUnavailable', 'Bob']);
     const users = await store.list(FIRST_PAGE);
-    assert.deepEqual(
-      users.map(({ name }) => name),
-      ['Ada', 'Bob'],
-    );
+    assert.equal(users.map(({ name }) => name).join(), 'Ada,Bob');
   });
 }
 
@@ -185,10 +182,7 @@ test('4.13 5.2 under a lock each call has its own deadline, not that of the firs
   clock.ms = 450;
   unlock();
   const users = await Promise.all(later);
-  assert.deepEqual(
-    users.map(({ name }) => name),
-    ['Bob', 'Cy'],
-  );
+  assert.equal(users.map(({ name }) => name).join(), 'Bob,Cy');
   assert.deepEqual(await store.list(FIRST_PAGE), users);
   assert.deepEqual(outages, ['gone', 'back']);
 });

@@ -62,10 +62,7 @@ export class Program {
     args: readonly string[] = [],
     [command, ...first] = PROGRAM,
   ) {
-    this.process = spawn(command!, [...first, ...args], {
-      env,
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
+    this.process = spawn(command!, [...first, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] });
     this.process.stdout?.setEncoding('utf8').on('data', (text: string) => {
       this.stdout += text;
       this.process.emit('output');
