@@ -19,6 +19,10 @@ const MIN_LIFETIME_MS = 100;
 // A connection to a read-only server is replaced if it is older: the server may have lost its role to another.
 // If each write replaced one, none would be left for reads.
 const READ_ONLY_LIFETIME_MS = 1_000;
+// While a batch of at least `size` calls runs, the next one of its queue waits up to this long, so that more
+// calls join it. For fewer calls or slower commits, parallel statements are faster. Without it, others wait twice as
+// long (p99 3.9 instead of 2.0 s) while 1,000 clients read long lists.
+const SHARE = { ms: 3, size: 8 };
 const TICK_MS = 50; // how often one timer checks the deadlines of all calls
 const END_TIMEOUT_MS = 200; // for saying goodbye to the server
 
@@ -47,6 +51,7 @@ export class Pool {
   fault: unknown; // of the last attempt to connect, while no connection exists
   readonly #options: PoolOptions;
   readonly #queues = new Set<Queue>(); // those in which calls may wait
+  readonly #resting = new Set<Queue>(); // those whose next batch must wait
   #connections: readonly PooledConnection[] = [];
   #attempts = 0; // to connect
   #firstHost: Host; // the one that the next attempt tries first
@@ -107,18 +112,20 @@ export class Pool {
       // A lock can stop all writes, so they leave one of the connections that exist to reads (5.9).
       const writing = this.#connections.filter(({ batch }) => batch?.isWrite).length;
       const canWrite = writing < Math.max(1, this.#connections.length - 1);
-      if (queue.options.writes && !canWrite) continue;
+      if (this.#resting.has(queue) || (queue.options.writes && !canWrite)) continue;
       const batch = queue.take(this.#options.now());
       if (batch !== undefined || queue.size === 0) this.#queues.delete(queue);
       if (batch === undefined) continue; // All its calls wait for writes that run.
       this.#queues.add(queue);
-      void this.#run(connection, batch);
+      void this.#run(connection, queue, batch);
     }
   }
 
-  async #run(connection: PooledConnection, batch: Batch<Session>): Promise<void> {
+  async #run(connection: PooledConnection, queue: Queue, batch: Batch<Session>): Promise<void> {
     connection.batch = batch;
-    const err = await batch.run(connection.session);
+    const running = batch.run(connection.session);
+    this.#rest(queue, batch.size, running);
+    const err = await running;
     if (!this.#connections.includes(connection)) return; // Replaced meanwhile; its calls have failed.
     connection.batch = undefined;
     if (err instanceof NotReplicated) this.#avoid(connection.host);
@@ -132,6 +139,16 @@ export class Pool {
   #isStillReadOnly({ connectedAt }: PooledConnection, err: Error & { code?: string }): boolean {
     const isReadOnly = err.code === '25006'; // read_only_sql_transaction
     return isReadOnly && this.#options.now() - connectedAt < READ_ONLY_LIFETIME_MS;
+  }
+
+  /** Makes the next batch of the queue wait, if this one is large. */
+  #rest(queue: Queue, size: number, running: Promise<unknown>): void {
+    if (size < SHARE.size) return;
+    this.#resting.add(queue);
+    void Promise.race([running, this.#options.sleep(SHARE.ms)]).then(() => {
+      this.#resting.delete(queue);
+      this.#assign();
+    });
   }
 
   /** Drops the connection and makes a new one. A running statement has an unknown outcome (4.13). */

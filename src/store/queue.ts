@@ -136,6 +136,7 @@ export class Queue<Session, Item, Result> {
       keys.clear(); // Another batch can have them when this one is released again.
     };
     return {
+      size: calls.length,
       isWrite: this.options.writes !== undefined,
       deadline: now + this.options.timeoutMs, // from then on, no call waits for the statement
       /** Runs and settles the calls. Resolves with an error if the session must be replaced. */
