@@ -154,8 +154,11 @@ function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
     (stream as Terminal)._handle?.setBlocking?.(false);
   }
   const toStream: Sink = (lines) =>
-    new Promise((resolve) => process.stdout.write(lines, (err) => resolve(err ? lines : '')));
-  const isReplaced = Object.hasOwn(process.stdout, 'write'); // by pm2's cluster mode
+    new Promise((resolve) =>
+      process.stdout.write(lines, 'utf8', (err) => resolve(err ? lines : '')),
+    );
+  // pm2's cluster mode replaces it; the descriptor is that of pm2's own log.
+  const isReplaced = Object.hasOwn(process.stdout, 'write');
   const sink = fstatSync(process.stdout.fd).isFile() && !isReplaced ? fileSink() : toStream;
   return new Log(LOG_LEVEL, process.stdout.isTTY && !isJson ? 'text' : 'json', sink); // 6.7
 }

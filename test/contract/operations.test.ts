@@ -137,11 +137,17 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
   }
 
   test('6.7 who replaces the write of stdout gets the log, also if stdout is a file', async () => {
-    const code = 'process.stdout.write = process.stderr.write.bind(process.stderr)'; // as pm2's cluster mode
+    // As pm2's cluster mode does.
+    const code = `process.stdout.write = (text, encoding, done) => {
+      process.stderr.write(text);
+      done?.();
+    }`;
     const env = { ...preloaded(code), DATABASE_URL: 'sqlite::memory:', PORT: '0' };
     const shell = `exec "$0" "$1" >${join(newFolder(), 'service.log')}`;
     await using program = new Program(env, [], ['sh', '-c', shell, process.execPath, ENTRY]);
     await until(() => program.stderr.includes('"listening"'));
+    program.process.kill();
+    await until(() => program.stderr.includes('"stopped"'));
   });
 
   test('6.12 a log reader that stops reading does not block a stop', async () => {
