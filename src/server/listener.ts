@@ -91,9 +91,10 @@ export class Listener {
   /** Listens on `host`, or on all interfaces, and returns the port. */
   async listen(port: number, host: string | undefined): Promise<number> {
     const { limits, tls } = this.#options;
-    // With `reusePort`, a second service would get a part of the connections of the first. Without it, it fails.
-    await using lock = new net.Server();
-    const reusePort = limits.sockets > 1 && (port === 0 || (await isFree(port, host, lock)));
+    // In no closure: node 24.0 would never release it (nodejs/node#58744).
+    await using lock = new net.Server((socket) => socket.destroy());
+    // With `reusePort`, a second service would get a part of the connections of the first. Without it, it can't start.
+    const reusePort = limits.sockets > 1 && (port === 0 || (await claim(port, host, lock)));
     const sockets = reusePort ? limits.sockets : 1;
     const place = { host, backlog: BACKLOG / sockets, reusePort };
     const chosen = await open(this.#server, { ...place, port });
@@ -200,19 +201,19 @@ export class Listener {
 }
 
 /**
- * True if nobody uses the port at `host`, or at any address if that is a name or undefined. Until `lock` closes, other
- * services that ask get false.
+ * Locks the port until `lock` closes, if the system has abstract sockets. False if another service holds the lock, or
+ * a program uses the port at `host`, or at any address if that is a name or undefined. `listen` reports other errors.
  */
-async function isFree(port: number, host: string | undefined, lock: net.Server): Promise<boolean> {
+async function claim(port: number, host: string | undefined, lock: net.Server): Promise<boolean> {
   const addresses = host !== undefined && net.isIP(host) ? [host] : ['0.0.0.0', '::'];
-  const path = `\0notes-users ${port}`; // an abstract Unix socket, which is no file
+  const path = `\0notes-users ${port}`; // an abstract Unix socket: one per network namespace, gone with the process
   const attempts = [() => open(lock, { path }), ...addresses.map((at) => () => bind(port, at))];
   for (const attempt of attempts) {
-    const err = await attempt().then(
-      () => undefined,
-      (reason) => reason,
-    );
-    if (err?.code === 'EADDRINUSE') return false;
+    try {
+      await attempt();
+    } catch (err) {
+      if ((err as NodeJS.ErrnoException).code === 'EADDRINUSE') return false;
+    }
   }
   return true;
 }
@@ -225,7 +226,7 @@ async function bind(port: number, localAddress: string): Promise<void> {
   socket.destroy();
 }
 
-/** Listens, and returns the port. */
+/** Listens, and returns the port, if it is on one. */
 async function open(server: net.Server, options: ListenOptions): Promise<number> {
   server.listen(options);
   await once(server, 'listening');

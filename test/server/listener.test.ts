@@ -98,6 +98,17 @@ test('6.4 a port in use is found if the addresses overlap, and only then', LINUX
   assert.equal(atOnce.filter(({ status }) => status === 'fulfilled').length, 1);
 });
 
+test('who connects to the lock of a port does not hold up the start', {
+  ...LINUX,
+  timeout: 30_000,
+}, async (t) => {
+  const port = await freePort();
+  const intrude = () => connectTcp(`\0notes-users ${port}`).on('error', () => {});
+  const timer = setInterval(intrude, 0);
+  t.after(() => clearInterval(timer));
+  await listen(t, () => {}, {}, [port, 'localhost']);
+});
+
 test('workers of node:cluster share a port', async () => {
   cluster.setupPrimary({ exec: join(ROOT, 'src/launch.js'), silent: true });
   const env = { PORT: String(await freePort()), DATABASE_URL: 'sqlite::memory:' };
