@@ -36,7 +36,8 @@ type Login = { readonly user: string; readonly password: string };
  * @throws an Error if an address or the SQLite file can't be opened
  */
 export async function startService(config: Config, log: Log, onFatal: OnFatal) {
-  await using starting = new AsyncDisposableStack(); // released in reverse order if the start fails
+  // Released in reverse order if the start fails. In no closure: node 24.0 would never release it (nodejs/node#58744).
+  await using starting = new AsyncDisposableStack();
   const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL } = config;
   const credential = { user: config.AUTH_USER, password: config.AUTH_PASSWORD ?? randomText(15) };
   const tls = readTls(config);
@@ -88,6 +89,17 @@ export async function startService(config: Config, log: Log, onFatal: OnFatal) {
     destroy,
   );
 
+  const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST), HOST);
+  let adminUrl: string | undefined;
+  if (metrics !== undefined) {
+    const exposition = () => metrics.exposition(api.usage(), log.droppedCount, notAfterMs);
+    const handler = adminHandler(isStopping, store, exposition);
+    const adminOptions = { limits: adminLimits, ...timeouts };
+    const admin = starting.adopt(new Listener(handler, adminOptions), destroy);
+    adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);
+  }
+  const resources = starting.move();
+
   const finish = async (graceMs: number) => {
     log.info('stopping');
     await sleep(config.SHUTDOWN_DELAY_MS);
@@ -126,16 +138,6 @@ export async function startService(config: Config, log: Log, onFatal: OnFatal) {
     }
   };
 
-  const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST), HOST);
-  let adminUrl: string | undefined;
-  if (metrics !== undefined) {
-    const exposition = () => metrics.exposition(api.usage(), log.droppedCount, notAfterMs);
-    const handler = adminHandler(isStopping, store, exposition);
-    const adminOptions = { limits: adminLimits, ...timeouts };
-    const admin = starting.adopt(new Listener(handler, adminOptions), destroy);
-    adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);
-  }
-  const resources = starting.move();
   log.info('listening', { url, adminUrl, store: describe(DATABASE_URL) });
   return { url, adminUrl, credential, reloadTls, stop };
 }
