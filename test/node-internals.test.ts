@@ -50,6 +50,18 @@ test('server.httpAllowHalfOpen keeps a connection whose client has closed its si
   assert.match(await text(), /late$/);
 });
 
+test('a socket that cannot bind its port emits no connectionAttempt', async () => {
+  using server = await serve(() => {});
+  const { port: localPort } = server.address() as AddressInfo;
+  const attempt = (localAddress: string) =>
+    once(
+      connect({ localAddress, localPort, host: localAddress, port: 0 }).on('error', () => {}),
+      'connectionAttempt',
+    );
+  await assert.rejects(attempt('127.0.0.1'), { code: 'EADDRINUSE' });
+  await attempt('127.0.0.2');
+});
+
 test('net.Server.prototype.close closes no connection of an http.Server', async () => {
   using server = await serve((_req, res) => res.end('x'));
   const { socket } = open(server);
