@@ -48,7 +48,7 @@ interface PooledConnection {
 }
 
 export class Pool {
-  fault: unknown; // of the last attempt to connect, while no connection exists
+  fault: unknown; // of the last attempt to connect, while no connection exists; or the one that ended the pool
   readonly #options: PoolOptions;
   readonly #queues = new Set<Queue>(); // those in which calls may wait
   readonly #resting = new Set<Queue>(); // those whose next batch must wait

@@ -83,9 +83,9 @@ export type Batch<Session> = NonNullable<ReturnType<BatchSource<Session>['take']
 /** The waiting calls of one operation. No call has a timer: `expire` checks all of them (6.6). */
 export class Queue<Session, Item, Result> {
   readonly options: QueueOptions<Session, Item, Result>;
+  size = 0; // number of calls that wait
   readonly #lines = new Map<string, Line<Item, Result>>();
   readonly #networks = new Map<string, Line<Item, Result>[]>(); // each with its lines; the next ones first
-  size = 0; // number of calls that wait
 
   constructor(options: QueueOptions<Session, Item, Result>) {
     this.options = options;
