@@ -157,7 +157,7 @@ function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
     new Promise((resolve) =>
       process.stdout.write(lines, 'utf8', (err) => resolve(err ? lines : '')),
     );
-  // pm2's cluster mode replaces it; the descriptor is that of pm2's own log.
+  // pm2's cluster mode replaces `write`, and the descriptor is that of its own log.
   const isReplaced = Object.hasOwn(process.stdout, 'write');
   const sink = fstatSync(process.stdout.fd).isFile() && !isReplaced ? fileSink() : toStream;
   return new Log(LOG_LEVEL, process.stdout.isTTY && !isJson ? 'text' : 'json', sink); // 6.7

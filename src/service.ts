@@ -36,7 +36,8 @@ type Login = { readonly user: string; readonly password: string };
  * @throws an Error if an address or the SQLite file can't be opened
  */
 export async function startService(config: Config, log: Log, onFatal: OnFatal) {
-  // Released in reverse order if the start fails. In no closure: node 24.0 would never release it (nodejs/node#58744).
+  // Released in reverse order if the start fails. No closure may capture it: node 24.0 would never release it
+  // (nodejs/node#58744).
   await using starting = new AsyncDisposableStack();
   const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL } = config;
   const credential = { user: config.AUTH_USER, password: config.AUTH_PASSWORD ?? randomText(15) };

@@ -91,9 +91,10 @@ export class Listener {
   /** Listens on `host`, or on all interfaces, and returns the port. */
   async listen(port: number, host: string | undefined): Promise<number> {
     const { limits, tls } = this.#options;
-    // In no closure: node 24.0 would never release it (nodejs/node#58744).
+    // No closure may capture it: node 24.0 would never close it (nodejs/node#58744).
     await using lock = new net.Server((socket) => socket.destroy());
-    // With `reusePort`, a second service would get a part of the connections of the first. Without it, it can't start.
+    // With `reusePort`, a second service would get part of the first one's connections. Without it, the second one can't
+    // start.
     const reusePort = limits.sockets > 1 && (port === 0 || (await claim(port, host, lock)));
     const sockets = reusePort ? limits.sockets : 1;
     const place = { host, backlog: BACKLOG / sockets, reusePort };
@@ -201,8 +202,8 @@ export class Listener {
 }
 
 /**
- * Locks the port until `lock` closes, if the system has abstract sockets. False if another service holds the lock, or
- * a program uses the port at `host`, or at any address if that is a name or undefined. `listen` reports other errors.
+ * Locks the port until `lock` closes, if the system has abstract sockets. Returns false if another service holds the
+ * lock, or if a program uses the port: at `host` if that is an address, otherwise at any. `listen` reports other errors.
  */
 async function claim(port: number, host: string | undefined, lock: net.Server): Promise<boolean> {
   const addresses = host !== undefined && net.isIP(host) ? [host] : ['0.0.0.0', '::'];
