@@ -39,9 +39,9 @@ const TRACEPARENT =
   /^(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[^,]*)?$/;
 
 const CORS_EXPOSED = 'ETag, Link, Location, Retry-After, X-Request-Id';
-// Tracing libraries send `tracestate` with `traceparent` (W3C Trace Context, section 3.3).
+// OpenTelemetry sends the last three together (W3C Trace Context, W3C Baggage).
 const CORS_ALLOWED =
-  'Authorization, Content-Type, If-Match, If-None-Match, traceparent, tracestate, X-Request-Id';
+  'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id, traceparent, tracestate, baggage';
 const CORS_MAX_AGE_SECONDS = 7200;
 
 export class Pipeline implements Handler {

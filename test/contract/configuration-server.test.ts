@@ -69,7 +69,7 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
 
 describe('1 configuration: origins and the log', { concurrency: 2, timeout: 300_000 }, () => {
   test('1 CORS_ORIGIN, PROTECT_USERS: every response allows it, whatever the Origin, and a preflight needs no token although /users does; unset, there is no CORS header', async () => {
-    const asked = 'authorization,content-type,if-match,traceparent,tracestate';
+    const asked = 'authorization,baggage,content-type,if-match,traceparent,tracestate';
     const preflight = {
       origin: 'https://app.example',
       'access-control-request-method': 'PATCH',
@@ -106,7 +106,7 @@ describe('1 configuration: origins and the log', { concurrency: 2, timeout: 300_
         'max-age': '7200',
         'allow-methods': 'delete, get, head, options, patch, put',
         'allow-headers':
-          'authorization, content-type, if-match, if-none-match, traceparent, tracestate, x-request-id',
+          'authorization, baggage, content-type, if-match, if-none-match, traceparent, tracestate, x-request-id',
       };
       assert.deepEqual(cors(response), origin ? expected : {});
     }
