@@ -50,6 +50,13 @@ async function listen(
   return { server, port: await server.listen(...place) };
 }
 
+/** Returns how many sockets listen on the port (proc_net(5): 0A is TCP_LISTEN). */
+function listeningOn(port: number): number {
+  const pattern = RegExp(`:${port.toString(16).toUpperCase().padStart(4, '0')} \\S+ 0A `, 'g');
+  const tables = ['tcp', 'tcp6'].map((name) => readFileSync(`/proc/net/${name}`, 'utf8'));
+  return tables.join().match(pattern)?.length ?? 0;
+}
+
 /** Sends a response and keeps the connection. */
 function response(exchange: Exchange, isLast = false): void {
   exchange.isLast ||= isLast;
@@ -92,7 +99,8 @@ test('6.4 a port in use is found if the addresses overlap, and only then', LINUX
   for (const host of ['127.0.0.2', '0.0.0.0', '::', undefined]) {
     await assert.rejects(at(port, host), { code: 'EADDRINUSE' }, host);
   }
-  await at(port, '127.0.0.3');
+  await at(port, '127.0.0.3'); // It has all its sockets too: the port is free there.
+  assert.equal(listeningOn(port), 2 * limits.sockets);
   await server.stop(0, 0);
   const atOnce = await Promise.allSettled([1, 2, 3, 4].map(() => at(port, '127.0.0.2')));
   assert.equal(atOnce.filter(({ status }) => status === 'fulfilled').length, 1);
