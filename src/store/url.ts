@@ -71,7 +71,10 @@ function parsePostgres(url: string) {
   const attributes = parameters.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any');
   const isSystem = parameters.sslrootcert === 'system';
   const sslMode = parameters.sslmode ?? (isSystem ? 'verify-full' : 'prefer');
-  // The driver's SCRAM can't bind to the TLS connection.
+  // The driver's SCRAM can't bind to the TLS connection. Neon's URLs ask for it; its certificate can be verified.
+  if (parameters.channel_binding === 'require') {
+    throw new Error('channel_binding=require is not supported; expected sslmode=verify-full');
+  }
   oneOf('channel_binding', ['disable', 'prefer'], parameters.channel_binding ?? 'prefer');
   const seconds = parameters.connect_timeout ?? '0';
   if (!/^-?[0-9]{1,6}$/.test(seconds)) {

@@ -98,6 +98,9 @@ const INVALID: Record<string, readonly string[]> = {
     ...['postgres://u:100%@h/d', 'postgres:///?user=%FF', 'postgres://u:a%00b@h/d'],
   ],
   'channel_binding invalid; expected one of disable, prefer': ['postgres:///?channel_binding=on'],
+  'channel_binding=require is not supported; expected sslmode=verify-full': [
+    'postgres://app:secret@db.example/app?sslmode=require&channel_binding=require',
+  ],
   'connect_timeout invalid': ['10s', 's10', '', '1000000'].map(
     (to) => `postgres:///?connect_timeout=${to}`,
   ),
