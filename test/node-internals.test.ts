@@ -50,20 +50,6 @@ test('server.httpAllowHalfOpen keeps a connection whose client has closed its si
   assert.match(await text(), /late$/);
 });
 
-test('a socket that cannot bind its port emits no connectionAttempt', async () => {
-  using server = await serve(() => {});
-  const { port } = server.address() as AddressInfo;
-  const attempt = (localPort: number) => {
-    const place = { localAddress: '127.0.0.1', localPort, host: '127.0.0.1', port: 0 };
-    return once(
-      connect(place).on('error', () => {}),
-      'connectionAttempt',
-    );
-  };
-  await assert.rejects(attempt(port), { code: 'EADDRINUSE' });
-  await attempt(0);
-});
-
 test('net.Server.prototype.close closes no connection of an http.Server', async () => {
   using server = await serve((_req, res) => res.end('x'));
   const { socket } = open(server);

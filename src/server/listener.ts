@@ -43,7 +43,7 @@ type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: Owne
 /** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */
 export class Listener {
   readonly #server: HttpServer | HttpsServer;
-  readonly #others: net.Server[] = []; // They accept connections for #server.
+  readonly #others: net.Server[] = []; // They accept connections for #server, or lock its port.
   readonly #ledger: Ledger<Connection>;
   readonly #context: Context;
   readonly #options: ListenerOptions;
@@ -91,21 +91,31 @@ export class Listener {
   /** Listens on `host`, or on all interfaces, and returns the port. */
   async listen(port: number, host: string | undefined): Promise<number> {
     const { limits, tls } = this.#options;
-    // No closure may capture it: node 24.0 would never close it (nodejs/node#58744).
-    await using lock = new net.Server((socket) => socket.destroy());
     // With `reusePort`, a second service would get part of the first one's connections. Without it, the second one can't
     // start.
-    const reusePort = limits.sockets > 1 && (port === 0 || (await claim(port, host, lock)));
+    const reusePort = limits.sockets > 1 && (port === 0 || (await this.#lock(port)));
     const sockets = reusePort ? limits.sockets : 1;
     const place = { host, backlog: BACKLOG / sockets, reusePort };
     const chosen = await open(this.#server, { ...place, port });
-    while (this.#others.length < sockets - 1) {
+    if (reusePort && port === 0) await this.#lock(chosen);
+    for (let count = 1; count < sockets; count++) {
       const options = { allowHalfOpen: !tls, noDelay: true }; // as node's servers have
       const other = new net.Server(options, (socket) => this.#server.emit('connection', socket));
       this.#others.push(other);
       await open(other, { ...place, port: chosen });
     }
     return chosen;
+  }
+
+  /** Locks the port until the listener closes. False if another service has it, or the system has no such locks. */
+  async #lock(port: number): Promise<boolean> {
+    const lock = new net.Server((socket) => socket.destroy());
+    this.#others.push(lock);
+    const path = `\0notes-users ${port}`; // an abstract Unix socket: one per network namespace, gone with the process
+    return open(lock, { path }).then(
+      () => true,
+      () => false,
+    );
   }
 
   reloadTls(tls: KeyPair): void {
@@ -199,32 +209,6 @@ export class Listener {
     this.#options.onRoomMade?.(count);
     this.#report = { atMs: now(), roomMade: roomMade + count, isMaking: count > 0 };
   }
-}
-
-/**
- * Locks the port until `lock` closes, if the system has abstract sockets. Returns false if another service holds the
- * lock, or if a program uses the port: at `host` if that is an address, otherwise at any. `listen` reports other errors.
- */
-async function claim(port: number, host: string | undefined, lock: net.Server): Promise<boolean> {
-  const addresses = host !== undefined && net.isIP(host) ? [host] : ['0.0.0.0', '::'];
-  const path = `\0notes-users ${port}`; // an abstract Unix socket: one per network namespace, gone with the process
-  const attempts = [() => open(lock, { path }), ...addresses.map((at) => () => bind(port, at))];
-  for (const attempt of attempts) {
-    try {
-      await attempt();
-    } catch (err) {
-      if ((err as NodeJS.ErrnoException).code === 'EADDRINUSE') return false;
-    }
-  }
-  return true;
-}
-
-/** Binds the port for a moment without sharing it. The socket doesn't listen, because clients would connect to it. */
-async function bind(port: number, localAddress: string): Promise<void> {
-  const socket = net.connect({ localAddress, localPort: port, host: localAddress, port: 0 });
-  socket.on('error', () => {});
-  await once(socket, 'connectionAttempt'); // It follows the bind.
-  socket.destroy();
 }
 
 /** Listens, and returns the port, if it is on one. */
