@@ -3,7 +3,7 @@
 // server's clock.
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { connect, isIP, type Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import process from 'node:process';
 import type { Notice, Row, Sql } from 'postgres';
 import { clearImmediate, clearTimeout, setImmediate, setTimeout } from '../clock.ts';
@@ -201,7 +201,8 @@ function singleUseSocket({ host, port }: Host) {
     /** What the driver writes before the socket has connected is sent then. */
     open(): Socket {
       if (isDestroyed || socket !== undefined) throw new StoreUnavailable('connection lost');
-      socket = connect(place);
+      // The driver names both in its errors. In TLS it names the host, as libpq does with any sslmode: proxies route by it.
+      socket = Object.assign(connect(place), { host, port });
       return socket;
     },
     /** Resets the connection: the kernel drops what it has not sent yet, so it can't arrive late. */
@@ -235,12 +236,11 @@ export function afterPoll(ms: number, action: () => void): () => void {
 function tlsOptions({ sslMode, sslRootCert }: PostgresDatabase, { host }: Host) {
   if (host.startsWith('/') || sslMode === 'disable') return false;
   if (sslMode === 'prefer' || sslMode === 'allow') return 'prefer';
-  // An IP address is never sent as a server name (RFC 6066 §3). The certificate must still match it.
-  const name = isIP(host) === 0 ? { servername: host } : { servername: undefined, host };
   // Read for each connection, so a new file needs no restart.
   const ca = sslRootCert === undefined ? undefined : readAuthorities(sslRootCert);
   // As in libpq, `require` verifies the chain if there is a root certificate.
-  const options = { ca, rejectUnauthorized: sslMode !== 'require' || ca !== undefined, ...name };
+  // The certificate must match `host`, also if that is an IP address, which TLS can't name (RFC 6066 §3).
+  const options = { ca, rejectUnauthorized: sslMode !== 'require' || ca !== undefined, host };
   return sslMode === 'verify-full' ? options : { ...options, checkServerIdentity: () => undefined };
 }
 

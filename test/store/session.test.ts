@@ -1,6 +1,8 @@
 // Sessions behind a pooler, with a wrong clock, and on failing hosts. A proxy on loopback acts as
 // the pooler, and as the host that no longer responds.
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { getHeapSpaceStatistics } from 'node:v8';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
@@ -121,6 +123,21 @@ for (const isPooler of [false, true]) {
     const ada = await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
     const moved = { ...ada, email: 'ada@y', version: 2 };
     assert.deepEqual(await store.update(ada.id, { email: 'ada@y' }, ALWAYS), moved);
+  });
+}
+
+for (const sslMode of ['prefer', 'require', 'verify-full']) {
+  test(`1 DATABASE_URL: sslmode=${sslMode} names the host to the server, as libpq does`, async (t) => {
+    const { promise, resolve } = Promise.withResolvers<Buffer>();
+    const server = createServer((socket) => {
+      socket.once('data', () => socket.write('S', () => socket.once('data', resolve)));
+      socket.on('error', () => {}); // the store resets it
+    }).listen(0, 'localhost');
+    t.after(() => server.close());
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    await open(t, `postgres://localhost:${port}/?sslmode=${sslMode}`);
+    assert.ok((await promise).includes('localhost'));
   });
 }
 
