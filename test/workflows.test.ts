@@ -4,30 +4,21 @@ import { spawnSync } from 'node:child_process';
 import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { find } from './support/daemon.ts';
 import { ROOT } from './support/program.ts';
-import { goProgram, requireTools } from './support/tools.ts';
-
-const MODULE = 'github.com/rhysd/actionlint/cmd/actionlint@v1.7.12';
+import { missing, requireTools } from './support/tools.ts';
 
 const files = globSync('.github/workflows/*.yml', { cwd: ROOT }).sort();
-const { program, reason } = await goProgram('actionlint', MODULE);
-const zizmor = find('zizmor');
+const NO_ACTIONLINT = missing('actionlint');
 
-requireTools(reason);
+requireTools(NO_ACTIONLINT);
 
-for (const { name, skip, command } of [
-  { name: 'actionlint', skip: reason, command: [program, '-no-color'] },
-  {
-    name: 'zizmor',
-    skip: zizmor === undefined && 'zizmor is not installed (PyPI)',
-    command: [zizmor!, '--offline', '--no-progress'],
-  },
+for (const { name, skip, flags } of [
+  { name: 'actionlint', skip: NO_ACTIONLINT, flags: ['-no-color'] },
+  { name: 'zizmor', skip: missing('zizmor'), flags: ['--offline', '--no-progress'] },
 ]) {
   test(`${name} finds no problem in the workflows`, { skip }, () => {
     assert.equal(files.length, 3);
-    const args = [...command.slice(1), ...files];
-    const { status, stdout, stderr } = spawnSync(command[0]!, args, {
+    const { status, stdout, stderr } = spawnSync(name, [...flags, ...files], {
       cwd: ROOT,
       encoding: 'utf8',
     });

@@ -1,27 +1,32 @@
 // Tests openapi.json with third-party generators. Each generates a client, the client compiles, and
 // a program that uses it completes the journey on both stores. test/client.test.ts does the same
-// with openapi-typescript.
+// with openapi-typescript. `.ci/tools` installs the generators.
 import assert from 'node:assert/strict';
-import { copyFileSync, cpSync, globSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { type ExecFileException, execFile } from 'node:child_process';
+import { copyFileSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { find } from '../support/daemon.ts';
 import { JOURNEY } from '../support/journey.ts';
 import { newDatabase, newFolder, PASSWORD, ROOT, STORES, start, USER } from '../support/program.ts';
-import { requireTools } from '../support/tools.ts';
-import {
-  CLASS_PATH,
-  GENERATOR_JAR,
-  MISSING,
-  OAPI_CODEGEN,
-  OPENAPI_PYTHON_CLIENT,
-  type Options,
-  PYTHON,
-  run,
-} from './toolbox.ts';
+import { missing, requireTools } from '../support/tools.ts';
 
 const DOCUMENT = join(ROOT, 'openapi.json');
 const JOURNEYS = join(import.meta.dirname, 'journeys');
-const TOOLS = join(import.meta.dirname, 'tools');
+const TIMEOUT_MS = 900_000;
+
+const NO_GENERATOR = missing('openapi-generator-cli', 'java');
+const NO_JAVA = NO_GENERATOR || missing('javac', 'mvn');
+const NO_GO = missing('go', 'oapi-codegen');
+const NO_PYTHON = missing('openapi-python-client');
+// That of the virtual environment, with what the clients need.
+const PYTHON = join(dirname(find('openapi-python-client') ?? ''), 'python');
+
+interface Options {
+  readonly cwd?: string;
+  readonly env?: Readonly<Record<string, string>>;
+}
 
 interface Client {
   /** Name of the generator, and of its file in `journeys/`. */
@@ -31,14 +36,29 @@ interface Client {
   readonly make: (folder: string) => Promise<readonly [string, readonly string[], Options?]>;
 }
 
+/** Runs a program. @returns stdout @throws an AssertionError if it fails, unless Maven can't download */
+async function run(program: string, args: readonly string[], { cwd, env }: Options = {}) {
+  const options = { cwd, env: { ...process.env, ...env }, timeout: TIMEOUT_MS, maxBuffer: 2 ** 26 };
+  try {
+    return (await promisify(execFile)(program, args, options)).stdout;
+  } catch (err) {
+    const { message, code, stdout, stderr } = err as ExecFileException;
+    const text = `${message}\n${stdout}${stderr}`;
+    if (typeof code === 'number' && !/Could not (resolve|transfer)/.test(text)) assert.fail(text);
+    throw new Error(text);
+  }
+}
+
 async function generate(language: string, output: string, ...more: string[]): Promise<void> {
   const args = ['generate', '-i', DOCUMENT, '-g', language, '-o', output, ...more];
-  await run('java', ['-Xmx512m', '-jar', GENERATOR_JAR, ...args]);
+  await run('openapi-generator-cli', args);
 }
 
 /** Builds a Go module with the client as a package and the journey as its program. */
 async function buildGo(folder: string, journey: string) {
-  for (const name of ['go.mod', 'go.sum']) copyFileSync(join(TOOLS, name), join(folder, name));
+  for (const name of ['go.mod', 'go.sum']) {
+    copyFileSync(join(import.meta.dirname, name), join(folder, name));
+  }
   copyFileSync(join(JOURNEYS, journey), join(folder, 'main.go'));
   const program = join(folder, 'journey');
   await run('go', ['build', '-mod=readonly', '-o', program, '.'], { cwd: folder });
@@ -53,7 +73,7 @@ async function compilePython(folder: string, journey: string) {
 const CLIENTS: readonly Client[] = [
   {
     name: 'openapi-generator-python.py',
-    skip: MISSING.generator || MISSING.python,
+    skip: NO_GENERATOR || NO_PYTHON,
     async make(folder) {
       await generate('python', folder);
       return compilePython(folder, this.name);
@@ -61,7 +81,7 @@ const CLIENTS: readonly Client[] = [
   },
   {
     name: 'openapi-generator-go.go',
-    skip: MISSING.generator || MISSING.go,
+    skip: NO_GENERATOR || NO_GO,
     async make(folder) {
       const properties = 'packageName=openapi,withGoMod=false';
       const output = join(folder, 'openapi');
@@ -71,19 +91,20 @@ const CLIENTS: readonly Client[] = [
   },
   {
     name: 'openapi-generator-java.java',
-    skip: MISSING.generator,
+    skip: NO_JAVA,
     async make(folder) {
       await generate('java', folder, '--library', 'native');
-      const classes = join(folder, 'classes');
-      const sources = globSync(join(folder, 'src/main/java/**/*.java'));
-      const paths = ['-d', classes, '-cp', CLASS_PATH];
-      await run('javac', ['-nowarn', ...paths, ...sources, join(JOURNEYS, this.name)]);
-      return ['java', ['-cp', `${classes}:${CLASS_PATH}`, 'Journey']];
+      copyFileSync(join(JOURNEYS, this.name), join(folder, 'src/main/java/Journey.java'));
+      const without = ['maven.test', 'maven.javadoc', 'maven.source'].map(
+        (part) => `-D${part}.skip`,
+      );
+      await run('mvn', ['-q', '-B', 'package', ...without], { cwd: folder });
+      return ['java', ['-cp', 'target/classes:target/lib/*', 'Journey'], { cwd: folder }];
     },
   },
   {
     name: 'openapi-generator-typescript-fetch.ts',
-    skip: MISSING.generator,
+    skip: NO_GENERATOR,
     async make(folder) {
       await generate('typescript-fetch', join(folder, 'api'));
       symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
@@ -101,32 +122,30 @@ const CLIENTS: readonly Client[] = [
   },
   {
     name: 'oapi-codegen.go',
-    skip: MISSING.go,
+    skip: NO_GO,
     async make(folder) {
       const output = join(folder, 'oapi/oapi.go');
       mkdirSync(join(folder, 'oapi'));
       const parts = ['-generate', 'types,client', '-package', 'oapi'];
-      await run(OAPI_CODEGEN, [...parts, '-o', output, DOCUMENT]);
+      await run('oapi-codegen', [...parts, '-o', output, DOCUMENT]);
       return buildGo(folder, this.name);
     },
   },
   {
     name: 'openapi-python-client.py',
-    skip: MISSING.python,
+    skip: NO_PYTHON,
     async make(folder) {
       const output = join(folder, 'client');
       const warnings = ['--fail-on-warning'];
       const paths = ['--path', DOCUMENT, '--output-path', output];
-      await run(OPENAPI_PYTHON_CLIENT, ['generate', ...paths, ...warnings], {
-        env: { PATH: `${join(PYTHON, '..')}:${process.env.PATH}` },
-      });
+      await run('openapi-python-client', ['generate', ...paths, ...warnings]);
       cpSync(output, folder, { recursive: true });
       return compilePython(folder, this.name);
     },
   },
 ];
 
-requireTools(...Object.values(MISSING));
+requireTools(NO_JAVA, NO_GO, NO_PYTHON);
 
 describe('generated clients', { concurrency: 2 }, () => {
   for (const client of CLIENTS) {

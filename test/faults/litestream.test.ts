@@ -9,23 +9,22 @@ import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { send } from '../support/client.ts';
 import { newFolder, type Program, ROOT, start } from '../support/program.ts';
-import { goProgram, requireTools } from '../support/tools.ts';
+import { missing, requireTools } from '../support/tools.ts';
 import { until } from '../support/until.ts';
 import { Ledger } from './ledger.ts';
 import { report, TIMES } from './results.ts';
 import { Writers } from './writers.ts';
 
-const MODULE = 'github.com/benbjohnson/litestream/cmd/litestream@v0.5.18';
 const WRITERS = 8;
 /** More writes than fill the 1,000 pages after which SQLite merges its log. */
 const LOGFUL = 60 * WRITERS;
 
-const { program: LITESTREAM, reason } = await goProgram('litestream', MODULE);
+const NO_LITESTREAM = missing('litestream');
 
-requireTools(reason);
+requireTools(NO_LITESTREAM);
 
 test('kill -9 of Litestream and the service in turns loses nothing', {
-  skip: reason,
+  skip: NO_LITESTREAM,
   timeout: 600_000,
 }, async (t) => {
   const folder = newFolder();
@@ -38,7 +37,7 @@ test('kill -9 of Litestream and the service in turns loses nothing', {
 
   const replicate = () => {
     const args = ['replicate', '-config', configuration];
-    const child = spawn(LITESTREAM, args, { env: own, stdio: 'ignore' });
+    const child = spawn('litestream', args, { env: own, stdio: 'ignore' });
     t.after(() => child.kill('SIGKILL'));
     return child;
   };
@@ -46,7 +45,7 @@ test('kill -9 of Litestream and the service in turns loses nothing', {
   const restore = async () => {
     const copy = join(newFolder(), 'service.db');
     const args = ['-config', configuration, '-integrity-check', 'full', '-o', copy, path];
-    await promisify(execFile)(LITESTREAM, ['restore', ...args], { env: own });
+    await promisify(execFile)('litestream', ['restore', ...args], { env: own });
     return `sqlite:${copy}`;
   };
 

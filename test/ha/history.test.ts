@@ -10,7 +10,7 @@ import { promisify } from 'node:util';
 import { TcpProxy } from '../faults/proxy.ts';
 import { freePort } from '../support/daemon.ts';
 import { newFolder, type Program, start } from '../support/program.ts';
-import { NO_GO, requireTools } from '../support/tools.ts';
+import { missing, requireTools } from '../support/tools.ts';
 import { startBalancer } from './balancer.ts';
 import { Cluster } from './cluster.ts';
 import { History } from './history.ts';
@@ -19,7 +19,7 @@ import { ABSENT, IS_FULL } from './programs.ts';
 const CALLS = Number(process.env.HA_CALLS ?? (IS_FULL ? 1_000_000 : 30_000));
 const CALLS_BETWEEN_FAULTS = Math.max(2_000, CALLS / 100);
 const STALL_MS = 2_000;
-const SKIP = ABSENT || NO_GO;
+const SKIP = ABSENT || missing('go');
 
 requireTools(SKIP);
 
