@@ -473,7 +473,7 @@ const nothing = () => {};
 const fin = (peer: Peer) => peer.sendFin();
 const send = (input: string) => (peer: Peer) => peer.send(input);
 const sendMore = send(requests('now', 'garbage'));
-const [NOW, UPGRADE] = [requests('now'), requests('upgrade')];
+const NOW = requests('now');
 const EXPECTING = NOW.replace('Host', 'Expect: 100-continue\r\nHost');
 const EARLY = `POST /late HTTP/1.1\r\nHost: a\r\nContent-Length: ${NOW.length}\r\n\r\n`;
 const UPGRADE_CHUNKS = requests('chunks').replace('Host', `${OFFER}Host`);
@@ -483,47 +483,31 @@ const timeout = fail('ERR_HTTP_REQUEST_TIMEOUT');
 
 describe('connections', () => {
   for (const [why, input, act, outcome] of [
-    ['a client that keeps its connection', requests('now', 'post'), nothing, '200 200 kept'],
-    ['a client that closes its side', requests('now'), fin, '200 client'],
-    ['a client that closes its side at once', '', fin, 'client'],
     ['a client that resets', requests('now'), fail('ECONNRESET'), '200 client'],
     ['a client that resets in a body', half('post'), fail('ECONNRESET'), 'client'],
     ['input after the last request', requests('close', 'now'), nothing, '200! last'],
     ['input after an Expect without a body', EXPECTING + NOW, nothing, '200! last'],
-    ['32 requests that wait', requests(...manyLate(33)), nothing, `${'200 '.repeat(33)}kept`],
     ['33 requests that wait', requests(...manyLate(34)), nothing, `${'200 '.repeat(32)}200! last`],
     ['a body behind two responses', requests('now', 'now', 'post'), nothing, '200 200 last'],
     ['and a tunnel', requests('now', 'now', 'post', 'connect'), nothing, '200 200 last'],
-    ['a body that waits', requests('late', 'post', 'now'), nothing, '200! last'],
-    ['an upgrade that waits', requests('late', 'upgrade'), nothing, '200 200 kept'],
-    ['input after it', requests('late', 'upgrade', 'now'), nothing, '200 200! last'],
+    ['input after an upgrade', requests('late', 'upgrade', 'now'), nothing, '200 200! last'],
     ['requests after it', requests('late', 'upgrade', 'now'), sendMore, '200 200! last'],
     ['an upgrade with a body', requests('upgradeBody'), nothing, '200 kept'],
     ['half the body of an upgrade', half('upgradeBody'), fin, '400! refused'],
-    ['input after an upgrade', requests('upgrade', 'now'), nothing, '200! last'],
-    ['input after its body', requests('upgradeBody', 'now'), nothing, '200! last'],
+    ['input after the body of an upgrade', requests('upgradeBody', 'now'), nothing, '200! last'],
     ['input after the end of its body', half('upgradeBody'), send(`]${NOW}`), '200! last'],
     ['the end of its body', half('upgradeBody'), send(']'), '200 kept'],
-    ['the end of its head', UPGRADE.slice(0, 60), send(UPGRADE.slice(60)), '200 kept'],
-    ['input after that', UPGRADE.slice(0, -2), send(`\r\n${NOW}`), '200! last'],
     ['input after its last byte', half('upgrade'), send(`\n${NOW}`), '200! last'],
     ['an upgrade with chunks', UPGRADE_CHUNKS, nothing, '200! last'],
     ['a tunnel', requests('connect'), nothing, '405! refused'],
     ['a tunnel after a request', requests('late', 'connect'), nothing, '200 405! refused'],
-    ['a malformed head', requests('garbage', 'now'), nothing, '400! refused'],
-    ['no Host', 'GET /now HTTP/1.1\r\n\r\n', nothing, '400! last'],
-    ['one after requests', requests('now', 'late', 'garbage'), nothing, '200 200 400! refused'],
+    ['a malformed head', requests('now', 'late', 'garbage'), nothing, '200 200 400! refused'],
     ['a malformed body', requests('badChunk'), nothing, '400! refused'],
     ['half a head', half('now'), fin, '400! refused'],
-    ['half a body', half('post'), fin, '400! refused'],
-    ['a late head', half('now'), timeout, '408! timeout'],
-    ['one after requests', requests('late', 'now') + half('now'), timeout, '200 200 408! timeout'],
     ['a late body', half('post'), timeout, '408! timeout'],
     ['a late body after its response', half('early'), timeout, '405 timeout'],
     ['half a body after its response', half('early'), fin, '405 refused'],
-    ['a request in a body after its response', EARLY + NOW + NOW, nothing, '405 200 kept'],
-    ['the same in two reads', EARLY + NOW.slice(0, 9), send(NOW.slice(9) + NOW), '405 200 kept'],
-    ['a body that is too large', requests('tooLarge'), timeout, '413! last'],
+    ['a request in a late body', EARLY + NOW.slice(0, 9), send(NOW.slice(9) + NOW), '405 200 kept'],
     ['a response that fails', requests('broken', 'now'), nothing, '200 failed'],
   ] as const) {
     test(`2.3 6.3 ${why}: ${outcome.slice(-30)}`, async () =>
