@@ -5,13 +5,13 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { newFolder, PROGRAM, Program, start } from '../support/program.ts';
+import { newFolder, PROGRAM, Program, preloaded, start } from '../support/program.ts';
 import { create, execute, list } from '../support/service.ts';
 import { until } from '../support/until.ts';
 
 /** Runs `--backup FILE` to its end. */
-async function backup(DATABASE_URL: string, file: string) {
-  await using program = new Program({ DATABASE_URL }, ['--backup', file]);
+async function backup(DATABASE_URL: string, file: string, command = PROGRAM, env = {}) {
+  await using program = new Program({ DATABASE_URL, ...env }, ['--backup', file], command);
   const { code } = await program.exited;
   return { code, stderr: program.stderr };
 }
@@ -52,8 +52,8 @@ test('6.19 FILE is a file of the current folder, also if SQLite gives its name a
   await (await start({ DATABASE_URL })).stop();
   const inFolder = ['/usr/bin/env', '-C', folder, ...PROGRAM];
   for (const name of ['copy.db', ':memory:', 'file:copy.db', 'file:x?mode=memory']) {
-    await using program = new Program({ DATABASE_URL }, ['--backup', name], inFolder);
-    assert.equal((await program.exited).code, 0, program.stderr);
+    const { code, stderr } = await backup(DATABASE_URL, name, inFolder);
+    assert.equal(code, 0, stderr);
     assert.deepEqual(await execute(`sqlite:${join(folder, name)}`, 'select id from users'), []);
   }
 });
@@ -95,8 +95,8 @@ for (const [why, expected, file, url] of [
 }
 
 /** Makes functions of node:fs throw in the program. */
-function refuse(...names: readonly string[]): string {
-  const script = `
+function refuse(...names: readonly string[]) {
+  return preloaded(`
     import fs from 'node:fs';
     import { syncBuiltinESMExports } from 'node:module';
     const fail = () => { throw new Error('refused'); };
@@ -104,13 +104,12 @@ function refuse(...names: readonly string[]): string {
       fs[name] = fail;
       fs.promises[name] = async () => fail();
     }
-    syncBuiltinESMExports();`;
-  return `--import=data:text/javascript,${encodeURIComponent(script)}`;
+    syncBuiltinESMExports();`);
 }
 
-for (const [why, NODE_OPTIONS, isFull, said, left] of [
+for (const [why, env, isFull, said, left] of [
   ['the file system refuses the mode', refuse('chmodSync'), false, 'refused', []],
-  ['the disk is full', '', true, 'disk I/O error', []],
+  ['the disk is full', {}, true, 'disk I/O error', []],
   [
     'the disk is full and the copy cannot be removed',
     refuse('rm', 'rmSync'),
@@ -127,10 +126,9 @@ for (const [why, NODE_OPTIONS, isFull, said, left] of [
     await execute(DATABASE_URL, 'create table large as select zeroblob(3000000)');
     const shell = `${isFull ? 'ulimit -f 1000; ' : ''}exec "$0" "$@"`;
     const limited = ['/bin/bash', '-c', shell, ...PROGRAM];
-    const env = { DATABASE_URL, NODE_OPTIONS };
-    await using program = new Program(env, ['--backup', join(folder, 'copy.db')], limited);
-    assert.equal((await program.exited).code, 1, program.stderr);
-    assert.match(program.stderr, RegExp(`^cannot copy .*: ${said}\n$`));
+    const { code, stderr } = await backup(DATABASE_URL, join(folder, 'copy.db'), limited, env);
+    assert.equal(code, 1, stderr);
+    assert.match(stderr, RegExp(`^cannot copy .*: ${said}\n$`));
     assert.deepEqual(readdirSync(folder), left);
   });
 }
