@@ -12,31 +12,23 @@ import { EDGES, LONGEST, Model, randomSteps } from '../support/users-model.ts';
 
 const RUNS = 60;
 
-describe('2.18 behind a proxy that removes a prefix', () => {
-  for (const [proxies, prefix, seen] of [
-    ['2', '/a/b.c/', '/a/b.c'],
-    ['1', '//evil.example', ''],
-    ['0', '/api', ''],
-  ] as const) {
-    test(`2.18 4.2 4.4 4.8 TRUST_PROXY=${proxies}: ${prefix} gives paths with "${seen}"`, async () => {
-      await using program = await start({ TRUST_PROXY: proxies });
-      const headers = { 'x-forwarded-prefix': prefix };
-      const linkOf = async (header: string, method: string, path: string, body?: object) => {
-        const response = await send(program.url + path, { method, headers, body });
-        return response.headers.get(header);
-      };
-      const ada = { name: 'Ada', email: newEmail() };
-      const links = [
-        await linkOf('location', 'POST', '/users', ada),
-        await linkOf('content-location', 'PATCH', '/users/1', { name: 'Ada King' }),
-        await linkOf('content-location', 'PUT', '/users/1', ada),
-      ];
-      assert.deepEqual(links, Array(3).fill(`${seen}/users/1`));
-      await create(program);
-      const next = await linkOf('link', 'GET', '/users?limit=1');
-      assert.equal(next, `<${seen}/users?limit=1&after=1>; rel="next"`);
-    });
-  }
+test('2.18 4.2 4.4 4.8 behind two proxies the paths have the prefix that one removed', async () => {
+  await using program = await start({ TRUST_PROXY: '2' });
+  const headers = { 'x-forwarded-prefix': '/a/b.c/' };
+  const linkOf = async (header: string, method: string, path: string, body?: object) => {
+    const response = await send(program.url + path, { method, headers, body });
+    return response.headers.get(header);
+  };
+  const ada = { name: 'Ada', email: newEmail() };
+  const links = [
+    await linkOf('location', 'POST', '/users', ada),
+    await linkOf('content-location', 'PATCH', '/users/1', { name: 'Ada King' }),
+    await linkOf('content-location', 'PUT', '/users/1', ada),
+  ];
+  assert.deepEqual(links, Array(3).fill('/a/b.c/users/1'));
+  await create(program);
+  const next = await linkOf('link', 'GET', '/users?limit=1');
+  assert.equal(next, '</a/b.c/users?limit=1&after=1>; rel="next"');
 });
 
 for (const store of STORES) {
