@@ -10,7 +10,7 @@ import { describe, test } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as pause } from 'node:timers/promises';
 import { VARIABLES } from '../src/config.ts';
 import { type Settings, start } from '../src/start.ts';
-import { halfSent, open, request } from './support/bytes.ts';
+import { open, request } from './support/bytes.ts';
 import { send } from './support/client.ts';
 import { collect, usedBytes } from './support/garbage.ts';
 import { newFolder } from './support/program.ts';
@@ -19,16 +19,11 @@ import { until } from './support/until.ts';
 
 describe('settings', () => {
   test('a setting can be a text, a number or a boolean', async () => {
-    await using service = await start({
-      ...{ AUTH_USER: 'ann', AUTH_PASSWORD: 'correct horse', PROTECT_USERS: true },
-      ...{ ADMIN_PORT: 0, ADMIN_HOST: '127.0.0.2', CORS_ORIGIN: '*' },
-    });
-    assert.deepEqual(service.credential, { user: 'ann', password: 'correct horse' });
-    assert.equal((await fetch(`${service.url}/users`)).status, 401);
+    const settings = { AUTH_USER: 'ann', ADMIN_PORT: 0, PROTECT_USERS: true };
+    await using service = await start(settings);
+    assert.equal(service.credential.user, 'ann');
     assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
-    assert.match(service.adminUrl ?? '', /^http:\/\/127\.0\.0\.2:/);
-    const res = await fetch(service.url);
-    assert.equal(res.headers.get('access-control-allow-origin'), '*');
+    assert.equal((await fetch(`${service.url}/users`)).status, 401);
   });
 
   test('9.1 1.5 undefined and an empty text count as absent', async (t) => {
@@ -101,15 +96,6 @@ describe('close', () => {
       return (err.cause as { code?: string }).code === 'ECONNREFUSED';
     });
     assert.deepEqual(readdirSync(folder), ['service.db']);
-  });
-
-  test('9.4 a request in flight finishes first', async () => {
-    const service = await start();
-    const held = await halfSent(service.url);
-    const closed = service.close();
-    held.finish();
-    await held.received(/\r\nHTTP\/1\.1 201 /);
-    await closed;
   });
 
   test('9.4 ends an attempt to connect, also if an AbortError is no native error, as in jsdom and node 24.0', async (t) => {
