@@ -1,13 +1,14 @@
-// The published form of the package (contract section 9). Packs it, installs it in an empty folder,
-// and runs the suite of examples/node-test there.
+// The published form of the package (contract section 9). Packs it, installs it in an empty folder, and runs the suite
+// of examples/node-test there. Then runs its program with the flags of the image, on files of that folder.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, globSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { stripTypeScriptTypes } from 'node:module';
 import { join } from 'node:path';
 import { before, describe, type TestContext, test } from 'node:test';
+import { send } from './support/client.ts';
 import { STATUSES } from './support/every-route.ts';
-import { newFolder, ROOT } from './support/program.ts';
+import { newFolder, Program, ROOT, start } from './support/program.ts';
 
 const TIMEOUT_MS = 30_000;
 // With NODE_TEST_CONTEXT, tests in a child would report to this process and not by their status.
@@ -48,6 +49,7 @@ describe('the package', { timeout: 300_000 }, () => {
     tarball = filename;
     packed = files.map(({ path }) => path);
     npm(folder, 'install', '--no-audit', '--no-fund', '--prefer-offline', join(folder, filename));
+    mkdirSync(join(folder, 'data'));
     const source = readFileSync(join(ROOT, 'test/support/every-route.ts'), 'utf8');
     const script = stripTypeScriptTypes(source).replaceAll(/^export /gm, '');
     writeFileSync(
@@ -225,7 +227,12 @@ describe('the package', { timeout: 300_000 }, () => {
     assert.deepEqual([status, stderr], [1, line]);
   });
 
-  test('9.8 it contains only the files that a user needs', () => {
+  test('3.18 the build has a module http/form.js, which exports parseForm', async () => {
+    const { parseForm } = await import(join(ROOT, 'dist/http/form.js'));
+    assert.deepEqual(parseForm('a[b]=1'), { a: { b: '1' } });
+  });
+
+  test('9.8 it contains only the files that a user needs, and imported starts nothing', async () => {
     const schema = globSync('db/*/*.sql', { cwd: ROOT });
     const rest = [
       'LICENSE',
@@ -242,5 +249,50 @@ describe('the package', { timeout: 300_000 }, () => {
     const exported = Array.from(types.matchAll(/^export .*?(\w+)(?: \{|\()/gm), ([, name]) => name);
     assert.deepEqual(exported, ['Settings', 'RunningService', 'start']);
     assert.doesNotMatch(types, /unset: .* Default: /);
+    const library = await import(join(folder, 'node_modules/notes-users/dist/start.cjs'));
+    assert.deepEqual(Object.keys(library).sort(), ['default', 'module.exports', 'start']);
+  });
+
+  /** Returns the command of the image, with its flags. It runs in `/`. */
+  function entrypoint(): readonly string[] {
+    const dockerfile = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').replaceAll('\\\n', '');
+    const [, command = ''] = /^ENTRYPOINT (.+)$/m.exec(dockerfile) ?? [];
+    const flags = (JSON.parse(command) as string[]).slice(1, -1);
+    assert.ok(flags.includes('--permission'));
+    const program = join(folder, 'node_modules/notes-users/dist/main.cjs');
+    const here = flags.map((flag) => flag.replace(/=\/(?:app\/|(?=data\/))/, `=${folder}/`));
+    return ['sh', '-c', 'cd /; exec "$0" "$@"', process.execPath, ...here, program];
+  }
+
+  for (const path of [':memory:', 'data/service.db', 'data/a/b/service.db']) {
+    test(`it opens ${path} with the flags of the image`, async () => {
+      const file = path.startsWith(':') ? path : join(folder, path);
+      await using running = await start({ DATABASE_URL: `sqlite:${file}` }, entrypoint());
+      assert.equal((await send(`${running.url}/users`)).status, 200);
+    });
+  }
+
+  test('6.19 it copies the database with the flags of the image', async () => {
+    const DATABASE_URL = `sqlite:${join(folder, 'data/original.db')}`;
+    await using _ = await start({ DATABASE_URL }, entrypoint());
+    const args = ['--backup', join(folder, 'data/copy.db')];
+    await using copying = new Program({ DATABASE_URL }, args, entrypoint());
+    assert.equal((await copying.exited).code, 0, copying.stderr);
+  });
+
+  test('1.6 5.2 with the flags of the image node may read secrets, and no other file', async () => {
+    const secret = '/run/secrets/not_mounted';
+    const file = '/etc/passwd';
+    const files = { NOTE_TITLE_FILE: file, TLS_CERT_FILE: file, TLS_KEY_FILE: file };
+    await using reading = new Program({ AUTH_PASSWORD_FILE: secret, ...files }, [], entrypoint());
+    assert.equal((await reading.exited).code, 78);
+    const [missing, ...rest] = reading.stderr.trimEnd().split('\n');
+    assert.match(missing!, RegExp(`^AUTH_PASSWORD_FILE: ENOENT: .*${secret}`));
+    const said = `node may not read ${file}; in the image, mount it below /run/secrets; expected `;
+    const names = rest.map((line) => line.split(`: ${said}`)[0]);
+    assert.deepEqual(names, Object.keys(files));
+    await using opening = new Program({ DATABASE_URL: `sqlite:${file}` }, [], entrypoint());
+    assert.equal((await opening.exited).code, 1);
+    assert.match(opening.stderr, RegExp(`^cannot open the database ${file}: .+ below /data\n$`));
   });
 });

@@ -1,4 +1,4 @@
-// Runs the image: without settings, hardened. operations.test.ts stops and restarts it; test/build.test.ts runs its
+// Runs the image: without settings, hardened. operations.test.ts stops and restarts it; test/package.test.ts runs its
 // entry point without a container.
 import assert from 'node:assert/strict';
 import { userInfo } from 'node:os';
