@@ -38,19 +38,15 @@ export async function sendUnchecked(url: string, init: Init = {}): Promise<HttpR
 /** Writes raw bytes to the server of `url`. Resolves with everything it sends until it closes. */
 export async function raw(url: string, ...parts: (string | Uint8Array)[]): Promise<string> {
   const { hostname, port } = new URL(url);
-  const text = await new Promise<string>((resolve, reject) => {
-    let response = '';
-    const socket = connect(Number(port), hostname, () => {
-      for (const part of parts) socket.write(part);
-    });
-    socket.setEncoding('latin1');
-    socket.setTimeout(DEADLINE_MS, () => socket.destroy(new Error('no byte before the deadline')));
-    socket.on('data', (text) => {
-      response += text;
-    });
-    socket.on('close', () => resolve(response));
-    socket.on('error', (err) => (response ? resolve(response) : reject(err)));
-  });
+  const socket = connect(Number(port), hostname).setEncoding('latin1');
+  socket.setTimeout(DEADLINE_MS, () => socket.destroy(new Error('no byte before the deadline')));
+  for (const part of parts) socket.write(part);
+  let text = '';
+  try {
+    for await (const received of socket) text += received;
+  } catch (err) {
+    if (text === '') throw err; // A reset can follow the response.
+  }
   const sent = requestLine(parts);
   const first = responsesIn(text, sent.method).find(({ status }) => status >= 200);
   if (first !== undefined) seen({ ...sent, ...first });
