@@ -162,8 +162,7 @@ export async function run(env: Record<string, string>, args: readonly string[] =
   await using program = new Program(env, args);
   const listens = program.logged('listening').then(() => Promise.reject(new Error('it listens')));
   const exit = await Promise.race([program.exited, listens]);
-  const { stdout, stderr } = program;
-  return { exit, stdout, output: stdout + stderr, lines: stderr.split('\n').filter(Boolean) };
+  return { exit, stdout: program.stdout, lines: program.stderr.split('\n').filter(Boolean) };
 }
 
 /** Returns the variable with which node runs this code before the program. */
