@@ -220,24 +220,6 @@ for (const isTls of [false, true]) {
   });
 }
 
-test('6.2 a stop without grace serves all requests of a pipeline', async (t) => {
-  let isStopping = false;
-  const { server, port } = await listen(t, (exchange) => {
-    setImmediate(() => response(exchange, isStopping && exchange.connection.isLatest));
-  });
-  const client = connect(port);
-  let received = '';
-  client.on('data', (text) => {
-    received += String(text);
-  });
-  client.write(GET.repeat(33));
-  await until(() => received !== '');
-  isStopping = true;
-  await server.stop(0, 1000);
-  if (!client.closed) await once(client, 'close');
-  assert.equal(received.match(/HTTP\/1\.1 200/g)?.length, 33);
-});
-
 test('6.15 a connection whose response ends during a stop may send one more request', async (t) => {
   const exchanges: Exchange[] = [];
   const { server, port } = await listen(t, (exchange) => void exchanges.push(exchange));
