@@ -14,7 +14,7 @@ const TEXT = { 'content-type': 'text/plain' };
 const CHUNKED = { 'transfer-encoding': 'chunked' };
 
 type Piece = string | Buffer | Error;
-type Options = { accepts?: readonly MediaType[] | undefined; method?: string; limitBytes?: number };
+type Options = { accepts?: readonly MediaType[] | undefined; limitBytes?: number };
 
 const read = async (headers: Headers, pieces: readonly Piece[], options: Options = {}) =>
   (await charged(headers, pieces, options)).body;
@@ -26,7 +26,7 @@ const read = async (headers: Headers, pieces: readonly Piece[], options: Options
 async function charged(
   headers: Headers,
   pieces: readonly Piece[],
-  { accepts = ['json', 'form'], method = 'POST', limitBytes = 1000 }: Options,
+  { accepts = ['json', 'form'], limitBytes = 1000 }: Options,
 ) {
   const buffers = pieces.map((piece) => (typeof piece === 'string' ? Buffer.from(piece) : piece));
   const bytes = buffers.reduce((sum, one) => sum + (Buffer.isBuffer(one) ? one.length : 0), 0);
@@ -40,7 +40,7 @@ async function charged(
   };
   const stream = Readable.from(arriving());
   const rawHeaders = Object.entries(all).flat();
-  const req = Object.assign(stream, { headers: all, rawHeaders, method, httpVersionMinor: 1 });
+  const req = Object.assign(stream, { headers: all, rawHeaders, httpVersionMinor: 1 });
   const states: string[] = [];
   const seen = [...(headers.expect === undefined ? [] : ['100']), 'receiving', 'working'];
   let held = 0;
@@ -109,14 +109,6 @@ describe('2.8 media types', () => {
       });
     });
   }
-
-  test('2.8 on PATCH, 415 also has Accept-Patch', async () => {
-    const accepted = 'application/json, application/merge-patch+json';
-    await assert.rejects(read(TEXT, ['{}'], { accepts: ['json', 'mergePatch'], method: 'PATCH' }), {
-      status: 415,
-      headers: ['Accept', accepted, 'Accept-Patch', accepted],
-    });
-  });
 
   for (const coding of ['gzip', 'identity, gzip']) {
     test(`2.8 content coding ${coding} returns 415 with Accept-Encoding`, async () => {
