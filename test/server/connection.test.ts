@@ -531,15 +531,6 @@ describe('connections', () => {
     return { tcp, tls, connection, ledger, reasons };
   }
 
-  test('6.17 a request is charged with 16 KiB and its head until its response', async () => {
-    const input = requests('late');
-    let heldBytes = 0;
-    await outcomeOf(input, (_peer, _server, usage) => {
-      ({ heldBytes } = usage());
-    });
-    assert.equal(heldBytes, CONNECTION_BYTES + 16 * 1024 + input.length);
-  });
-
   test('6.17 a response that waits while a stop drains the queue is charged', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     draining = promise;
@@ -560,15 +551,6 @@ describe('connections', () => {
       assert.equal(body?.deref(), undefined);
     };
     assert.equal(await outcomeOf(`${head}Content-Length: 4\r\n\r\n[12]`, isFreed), '200 kept');
-  });
-
-  test('6.13 a handshake that fails gets no response, and a request without TLS gets one', () => {
-    const [silent, told] = [accept(), accept()];
-    const errorOf = (code: string) => Object.assign(new Error(), { code });
-    silent.connection.reject(errorOf('HPE_INVALID_METHOD'));
-    assert.deepEqual([silent.reasons(), silent.tcp.destroyed], [['refused'], true]);
-    told.connection.reject(errorOf('ERR_SSL_HTTP_REQUEST'));
-    assert.equal(told.connection.state, 'lingering');
   });
 
   for (const [state, limitMs, reason] of [
