@@ -208,10 +208,15 @@ function singleUseSocket({ host, port }: Host) {
     /** Resets the connection: the kernel drops what it has not sent yet, so it can't arrive late. */
     destroy(): void {
       isDestroyed = true;
+      if (socket === undefined || socket.destroyed) return;
       // Node delays the reset of a connecting socket until it has connected, and node 26 leaks the
       // descriptor of a socket that is reset after its end.
-      if (isUnix || socket?.connecting || socket?.writableEnded) socket?.destroy();
-      else socket?.resetAndDestroy();
+      if (!isUnix && !socket.connecting && !socket.writableEnded) {
+        // As resetAndDestroy() does, but the driver's TLS socket closes with ours, at once. A write that the driver has
+        // scheduled would fail there outside any call. After destroy(), node could free a TLS session that OpenSSL uses.
+        Object.assign(socket, { resetAndClosing: true }).emit('close');
+      }
+      socket.destroy();
     },
   };
 }

@@ -2,14 +2,18 @@
 // the pooler, and as the host that no longer responds.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
+import { readFileSync } from 'node:fs';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { TLSSocket } from 'node:tls';
 import { getHeapSpaceStatistics } from 'node:v8';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
 import { openPostgres, type Target, updateUsers } from '../../src/store/postgres.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { TcpProxy, through } from '../faults/proxy.ts';
+import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { freePort } from '../support/daemon.ts';
 import { collect, collectYoung, usedBytes } from '../support/garbage.ts';
 import { connectTo, open, openOne, QUIET } from '../support/open-store.ts';
@@ -33,6 +37,17 @@ async function proxyTo(t: TestContext, url: string): Promise<TcpProxy> {
   const proxy = await TcpProxy.listen(Number(new URL(url).port));
   t.after(() => proxy[Symbol.asyncDispose]());
   return proxy;
+}
+
+/** Listens on a port of localhost. Calls `respond` once a connection has asked for TLS. */
+async function listen(t: TestContext, respond: (socket: Socket) => void): Promise<number> {
+  const server = createServer((socket) => {
+    socket.on('error', () => {}); // The store resets it.
+    socket.once('data', () => respond(socket));
+  }).listen(0, 'localhost');
+  t.after(() => server.close());
+  await once(server, 'listening');
+  return (server.address() as AddressInfo).port;
 }
 
 for (const [seconds, limitMs] of [
@@ -129,17 +144,34 @@ for (const isPooler of [false, true]) {
 for (const sslMode of ['prefer', 'require', 'verify-full']) {
   test(`1 DATABASE_URL: sslmode=${sslMode} names the host to the server, as libpq does`, async (t) => {
     const { promise, resolve } = Promise.withResolvers<Buffer>();
-    const server = createServer((socket) => {
-      socket.once('data', () => socket.write('S', () => socket.once('data', resolve)));
-      socket.on('error', () => {}); // the store resets it
-    }).listen(0, 'localhost');
-    t.after(() => server.close());
-    await once(server, 'listening');
-    const { port } = server.address() as AddressInfo;
+    const port = await listen(t, (socket) => {
+      socket.write('S', () => socket.once('data', resolve));
+    });
     await open(t, `postgres://localhost:${port}/?sslmode=${sslMode}`);
     assert.ok((await promise).includes('localhost'));
   });
 }
+
+test('9.4 no error follows the end of a connection over TLS for which the driver has scheduled a write', {
+  skip: NO_OPENSSL,
+}, async (t) => {
+  const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
+  const keys = { cert: readFileSync(TLS_CERT_FILE), key: readFileSync(TLS_KEY_FILE) };
+  const port = await listen(t, (socket) => {
+    socket.write('S');
+    new TLSSocket(socket, { ...keys, isServer: true }).on('error', () => {}).resume();
+  });
+  const store = await open(t, `postgres://localhost:${port}/`);
+  const { promise: closed, resolve } = Promise.withResolvers<void>();
+  const { setImmediate } = globalThis; // The driver uses it to ask for TLS, then for its first message.
+  let writes = 0;
+  t.mock.method(globalThis, 'setImmediate', (action: () => void) => {
+    if (++writes === 2) setImmediate(() => store.close().then(resolve));
+    return setImmediate(action);
+  });
+  await closed;
+  await nextTurn();
+});
 
 test('2.9 the server closes no connection that is idle', async (t) => {
   const url = await createDatabase();
