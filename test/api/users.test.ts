@@ -6,7 +6,6 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { condition } from '../../src/api/preconditions.ts';
 import { list as listUsers } from '../../src/api/users.ts';
-import type { Pieces } from '../../src/http/reply.ts';
 import type { Context, Services } from '../../src/route.ts';
 import type { Caller, Page, User, UserStore } from '../../src/user.ts';
 import { REPRESENTATION, toPublic } from '../../src/user.ts';
@@ -22,19 +21,10 @@ async function piecesOf(list: List, query = '', network = ''): Promise<(string |
   if (typeof body === 'string' || Buffer.isBuffer(body)) return [body];
   const pieces: Buffer[] = [];
   for (;;) {
-    const piece = nextOf(body);
+    const piece = body.next();
     if (piece === undefined) return pieces;
     if (piece instanceof Promise) await piece;
     else pieces.push(piece);
-  }
-}
-
-/** A list that throws here, and not in a promise, would end the process. */
-function nextOf(pieces: Pieces) {
-  try {
-    return pieces.next();
-  } catch (cause) {
-    throw new Error('next() has thrown', { cause });
   }
 }
 
