@@ -21,7 +21,6 @@ describe('6.17 the budget', () => {
     { why: 'no control group', constrained: 0, heap: 4096, budget: 1146 },
     { why: 'a control group without a limit', constrained: 2 ** 33, heap: 4096, budget: 1146 },
     { why: 'a control group of all memory', constrained: MACHINE, heap: 4096, budget: 1146 },
-    { why: 'a setting without a group', setting: 64, constrained: 0, heap: 4096, budget: 10 },
   ]) {
     test(`6.17 ${why}: ${budget} MiB`, () => {
       const may = {

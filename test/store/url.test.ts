@@ -1,5 +1,5 @@
 // DATABASE_URL in libpq's syntax (PostgreSQL manual 34.1.1.2), and SQLite paths. Each vector is a URL and what it
-// means, as far as that differs from the defaults.
+// means, as far as that differs from the defaults. The contract tests have each sslmode and target_session_attrs.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { describe, nameOf, type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
@@ -69,11 +69,6 @@ const POSTGRES: Record<string, Meaning> = {
   'postgres:///?connect_timeout=999999': { connectTimeoutMs: 999_999_000 }, // fits a timer
   'postgres:///?connect_timeout=-1': { connectTimeoutMs: -1000 },
 };
-const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
-for (const sslMode of SSL_MODES) POSTGRES[`postgres:///?sslmode=${sslMode}`] = { sslMode };
-const ROLES = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const;
-for (const sessionAttributes of ROLES)
-  POSTGRES[`postgres:///?target_session_attrs=${sessionAttributes}`] = { sessionAttributes };
 
 /** URLs of other schemes and forms, whose error can't say more. */
 const UNKNOWN = [
