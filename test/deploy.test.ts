@@ -109,8 +109,8 @@ test('Litestream runs as the user of the image, on its file, with the log left t
   const configuration = readFileSync(join(ROOT, 'deploy/litestream/litestream.yml'), 'utf8');
   assert.equal(/path: (.+)/.exec(configuration)?.[1], path);
   const version = /litestream:([\d.]+)/.exec(text)![1]!;
-  const tested = readFileSync(join(ROOT, 'test/faults/litestream.test.ts'), 'utf8');
-  assert.ok(tested.includes(`litestream@v${version}'`));
+  const tools = readFileSync(join(ROOT, '.ci/tools'), 'utf8');
+  assert.match(tools, RegExp(`litestream@v${version}\\b`)); // The version of the tests.
 });
 
 test('in kubernetes.yaml users need a token, and only one namespace reaches the admin port', () => {
