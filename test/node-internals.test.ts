@@ -1,4 +1,4 @@
-// What the connection layer relies on in node without documentation (docs/design.md), each as a sentence. NODE_24 is
+// What the service relies on in node without documentation (docs/design.md), each as a sentence. NODE_24 is
 // the path of a node 24, on which this file runs too.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -8,7 +8,6 @@ import {
   createServer,
   type IncomingMessage,
   type RequestListener,
-  type Server,
   type ServerResponse,
 } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
@@ -31,7 +30,7 @@ async function serve(listener: RequestListener) {
 }
 
 /** Opens a connection. `text` resolves with what it has received once the server closes its side. */
-function open(server: Server) {
+function open(server: NetServer) {
   const { port } = server.address() as AddressInfo;
   const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => {});
   let text = '';
@@ -48,6 +47,17 @@ test('server.httpAllowHalfOpen keeps a connection whose client has closed its si
   const { socket, text } = open(server);
   socket.end(`${HEAD}\r\n`);
   assert.match(await text(), /late$/);
+});
+
+test('resetAndClosing makes destroy() reset the connection', async () => {
+  await using server = new NetServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { socket } = open(server);
+  const [accepted] = (await once(server, 'connection')) as [Socket];
+  accepted.resume();
+  const reset = once(accepted, 'close', { signal: AbortSignal.timeout(WAIT_MS) });
+  Object.assign(socket, { resetAndClosing: true }).destroy();
+  await assert.rejects(reset, { code: 'ECONNRESET' });
 });
 
 test('net.Server.prototype.close closes no connection of an http.Server', async () => {
