@@ -71,7 +71,11 @@ export async function openSession(options: SessionOptions) {
       schema,
       query: queryWith(sql, notices, isPooled ? settings : undefined),
       serverTime: (ms: number) => String(epoch + ms / 1000), // seconds of its clock, from ms of ours
-      end: () => sql.end(), // lets a running statement finish; if the connection is lost, never resolves
+      /** Lets a running statement finish. If the connection is lost, never resolves. */
+      end() {
+        socket.keep();
+        return sql.end();
+      },
       destroy: socket.destroy,
       closed,
     };
@@ -196,8 +200,13 @@ function singleUseSocket({ host, port }: Host) {
   const place = isUnix ? { path: `${host}/.s.PGSQL.${port}` } : { host, port, noDelay: true };
   let socket: Socket | undefined;
   let isDestroyed = false;
+  let isEnding = false;
   return {
     isDestroyed: () => isDestroyed,
+    /** From now on destroy() does not reset: node would never close a socket whose TLS is ending. */
+    keep: () => {
+      isEnding = true;
+    },
     /** What the driver writes before the socket has connected is sent then. */
     open(): Socket {
       if (isDestroyed || socket !== undefined) throw new StoreUnavailable('connection lost');
@@ -214,7 +223,7 @@ function singleUseSocket({ host, port }: Host) {
       if (!isUnix && !socket.connecting && !socket.writableEnded) {
         // As resetAndDestroy() does, but the driver's TLS socket closes with ours, at once. A write that the driver has
         // scheduled would fail there outside any call. After destroy(), node could free a TLS session that OpenSSL uses.
-        Object.assign(socket, { resetAndClosing: true }).emit('close');
+        Object.assign(socket, { resetAndClosing: !isEnding }).emit('close');
       }
       socket.destroy();
     },
