@@ -73,7 +73,7 @@ export async function openSession(options: SessionOptions) {
       serverTime: (ms: number) => String(epoch + ms / 1000), // seconds of its clock, from ms of ours
       /** Lets a running statement finish. If the connection is lost, never resolves. */
       end() {
-        socket.keep();
+        socket.expectEnd();
         return sql.end();
       },
       destroy: socket.destroy,
@@ -203,8 +203,8 @@ function singleUseSocket({ host, port }: Host) {
   let isEnding = false;
   return {
     isDestroyed: () => isDestroyed,
-    /** From now on destroy() does not reset: node would never close a socket whose TLS is ending. */
-    keep: () => {
+    /** From now on destroy() doesn't reset: node would never close a socket whose TLS is ending. */
+    expectEnd: () => {
       isEnding = true;
     },
     /** What the driver writes before the socket has connected is sent then. */
