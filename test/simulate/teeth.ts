@@ -36,6 +36,11 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       '    connection.batch = undefined;',
       '    if (err === undefined) connection.batch = undefined;',
     ],
+    'attempts to connect do not pause (5.7)': ['if (failures > 0) {', 'if (false) {'],
+    'a connection that is lost at once is no failed attempt (5.7)': [
+      '- connectedAt < MIN_LIFETIME_MS) this',
+      '- connectedAt < 0) this',
+    ],
     'a host that did not respond is tried first (5.1)': [
       '[...database.hosts.slice(first), ...database.hosts.slice(0, first)]',
       'database.hosts',
