@@ -41,6 +41,14 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       '- connectedAt < MIN_LIFETIME_MS) this',
       '- connectedAt < 0) this',
     ],
+    'idle connections stay on the host that the pool has left (5.1)': [
+      'if (other.host !== host && other.batch === undefined) this',
+      'if (false) this',
+    ],
+    'a busy connection stays on the host that the pool has left (5.1)': [
+      'else if (connection.host !== this.#connections.at(-1)!.host) this',
+      'else if (false) this',
+    ],
     'a host that did not respond is tried first (5.1)': [
       '[...database.hosts.slice(first), ...database.hosts.slice(0, first)]',
       'database.hosts',

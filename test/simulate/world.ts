@@ -149,7 +149,7 @@ export class World {
     return tables;
   }
 
-  /** Ends all faults, and checks that the pool is whole soon. */
+  /** Ends all faults, and checks that the pool is whole soon, on one host. */
   async heal(): Promise<void> {
     const { server } = this;
     for (const host of server.hosts) Object.assign(host, { isUp: true, frozenUntil: 0 });
@@ -161,6 +161,11 @@ export class World {
       if (used === 0 && idle === this.poolSize) continue;
       this.#violations.push(`5.7 the pool has ${used} used and ${idle} idle connections`);
     }
+    const [pools, others] = server.hosts.map(({ backends }) =>
+      [...backends].map((one) => one.owner),
+    );
+    if (pools!.some((pool) => others!.includes(pool)))
+      this.#violations.push('5.1 a pool uses two hosts');
     if (this.outages !== 0) this.#violations.push(`6.1 ${this.outages} outages have not ended`);
     // A write can find that its connection leads to a server that has become read-only.
     for (const replica of this.stores.keys()) {
