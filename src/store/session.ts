@@ -210,7 +210,7 @@ function singleUseSocket({ host, port }: Host) {
     /** What the driver writes before the socket has connected is sent then. */
     open(): Socket {
       if (isDestroyed || socket !== undefined) throw new StoreUnavailable('connection lost');
-      // The driver names both in its errors. In TLS it names the host, as libpq does with any sslmode: proxies route by it.
+      // The driver reads both for its errors, and the host for the server name of TLS, by which proxies route.
       socket = Object.assign(connect(place), { host, port });
       return socket;
     },
@@ -221,8 +221,9 @@ function singleUseSocket({ host, port }: Host) {
       // Node delays the reset of a connecting socket until it has connected, and node 26 leaks the
       // descriptor of a socket that is reset after its end.
       if (!isUnix && !socket.connecting && !socket.writableEnded) {
-        // As resetAndDestroy() does, but the driver's TLS socket closes with ours, at once. A write that the driver has
-        // scheduled would fail there outside any call. After destroy(), node could free a TLS session that OpenSSL uses.
+        // resetAndDestroy() would close the driver's TLS socket later, and a write that the driver has scheduled would
+        // fail there, outside any call. The event closes it now. It precedes destroy(), because afterwards node could
+        // free a TLS session that OpenSSL still uses, and crash.
         Object.assign(socket, { resetAndClosing: !isEnding }).emit('close');
       }
       socket.destroy();
@@ -253,7 +254,7 @@ function tlsOptions({ sslMode, sslRootCert }: PostgresDatabase, { host }: Host) 
   // Read for each connection, so a new file needs no restart.
   const ca = sslRootCert === undefined ? undefined : readAuthorities(sslRootCert);
   // As in libpq, `require` verifies the chain if there is a root certificate.
-  // The certificate must match `host`, also if that is an IP address, which TLS can't name (RFC 6066 §3).
+  // The certificate must match `host`, even an IP address, which is never sent as a server name (RFC 6066 §3).
   const options = { ca, rejectUnauthorized: sslMode !== 'require' || ca !== undefined, host };
   return sslMode === 'verify-full' ? options : { ...options, checkServerIdentity: () => undefined };
 }

@@ -71,7 +71,7 @@ function parsePostgres(url: string) {
   const attributes = parameters.target_session_attrs ?? (hosts.length > 1 ? 'read-write' : 'any');
   const isSystem = parameters.sslrootcert === 'system';
   const sslMode = parameters.sslmode ?? (isSystem ? 'verify-full' : 'prefer');
-  // Neon's URLs require a binding of SCRAM to the TLS connection, which the driver lacks.
+  // Neon's URLs require channel binding, which the driver's SCRAM lacks.
   if (parameters.channel_binding === 'require') {
     throw new Error('channel_binding=require is not supported; expected sslmode=verify-full');
   }

@@ -85,7 +85,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       void session.end();
       await new Promise(setImmediate); // The TLS socket ends after its last write.
       session.destroy();
-      await once(socket, 'close');
+      await once(socket, 'close', { signal: AbortSignal.timeout(10_000) });
     });
 
     test('1 DATABASE_URL: an sslrootcert that is missing or not PEM exits with 78', async () => {

@@ -45,7 +45,7 @@ before(() => {
 });
 
 for (const store of STORES) {
-  test(`5.8 upgrade and rollback beside the other version: no request fails (${store})`, {
+  test(`5.8 upgrade and rollback while the other version runs: no request fails (${store})`, {
     timeout: 600_000,
   }, async (t) => {
     const DATABASE_URL = await newDatabase(store);
