@@ -26,11 +26,11 @@ const REMOVE_ATTEMPTS = 100; // after its last process has ended
 export class MemoryGroup {
   static #count = 0;
   readonly #folder: string;
-  readonly #version: 1 | 2;
+  readonly version: 1 | 2;
 
   private constructor(folder: string, version: 1 | 2) {
     this.#folder = folder;
-    this.#version = version;
+    this.version = version;
   }
 
   /** Creates a group. @throws the system's error without the right to */
@@ -61,7 +61,7 @@ export class MemoryGroup {
 
   /** Memory that the kernel cannot reclaim by dropping page cache. */
   get usedBytes(): number {
-    const { used, kernel } = VERSIONS[this.#version];
+    const { used, kernel } = VERSIONS[this.version];
     const stat = this.#read('memory.stat');
     const of = (key: string) => Number(new RegExp(`^${key} (\\d+)$`, 'm').exec(stat)?.[1] ?? 0);
     return used.reduce((sum, key) => sum + of(key), kernel ? Number(this.#read(kernel)) : 0);
@@ -69,7 +69,7 @@ export class MemoryGroup {
 
   /** Number of processes that the kernel has killed here at the memory limit. */
   get kills(): number {
-    const { events } = VERSIONS[this.#version];
+    const { events } = VERSIONS[this.version];
     return Number(/^oom_kill (\d+)$/m.exec(this.#read(events))?.[1] ?? 0);
   }
 

@@ -9,6 +9,9 @@ export const IMAGE = process.env.TEST_IMAGE ?? '';
 /** Reason to skip tests: without setup.ts there is no image. */
 export const NO_IMAGE = IMAGE === '' && 'TEST_IMAGE is not set: run npm run test:image';
 
+// Limits the kernel's buffer for a client that doesn't read (docs/operations.md). Not for the host's network.
+const SYSCTL = '--sysctl=net.ipv4.tcp_wmem=4096 16384 65536';
+
 /** Runs the engine's command and resolves with its standard output without the last newline. */
 export async function engine(...args: readonly string[]): Promise<string> {
   return (await run(ENGINE, args)).replace(/\n$/, '');
@@ -26,8 +29,8 @@ export class Container {
   /** Starts a container on a free loopback port, with all hardening flags and then these flags. */
   static async start(...flags: readonly string[]): Promise<Container> {
     const container = new Container();
-    const port = ['-p', '127.0.0.1::3000'];
-    await engine('run', '-d', '--name', container.name, ...HARDENED, ...port, ...flags, IMAGE);
+    const own = ['--name', container.name, SYSCTL, '-p', '127.0.0.1::3000'];
+    await engine('run', '-d', ...HARDENED, ...own, ...flags, IMAGE);
     return container;
   }
 
