@@ -267,6 +267,13 @@ test('a collection of the young objects frees the rows of a query', async (t) =>
   assert.ok(keptMb < 3, `${keptMb} MB are kept`);
 });
 
+test('4.9 a statement that failed after its first rows leaves no holes in the next result', async (t) => {
+  const session = await openOne(t, await createDatabase());
+  const text = 'select 1 / (3 - n) as quotient from generate_series(1, $1::int) n';
+  await assert.rejects(session.query(text, ['9']), /division by zero/);
+  assert.deepEqual(await session.query(text, ['2']), [{ quotient: 0 }, { quotient: 1 }]);
+});
+
 test('behind a pooler a statement that failed is freed, with its values', async (t) => {
   const session = await openOne(t, await throughPooler(t, await createDatabase()));
   const before = usedBytes();
