@@ -169,12 +169,10 @@ function createClient({ database, host }: SessionOptions, handlers: object): Sql
       ...handlers,
       max: 1,
       fetch_types: false,
-      types: { bigint: { to: 20, from: [20], serialize: String, parse: Number } },
+      types: { bigint: { from: [20], parse: Number } },
       connection: { application_name: database.applicationName },
       connect_timeout: 0,
       max_lifetime: null,
-      max_pipeline: 1,
-      backoff: false,
     });
     const { unsafe } = sql;
     // The driver caches the `origin` of each statement that fails, by its text, and never frees it. Behind a pooler the
