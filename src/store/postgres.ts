@@ -105,10 +105,10 @@ const list: Run<Page, readonly User[]> = async (session, pages) => {
 
 // Condition of every write. It fails for a write that arrives past its deadline, $1 in seconds of the server's
 // clock: the write may have waited in the server's socket, where closing the connection does not cancel it.
-// The error replaces the connection, because the server's clock may have been set forward (4.13).
+// The error, which quotes LATE, replaces the connection: the server's clock may have been set forward (4.13).
+export const LATE = 'the statement did not start in time';
 const BEFORE_DEADLINE = `(
-  case when statement_timestamp() < to_timestamp($1::float8) then 'true'
-  else 'the statement did not start in time' end)::boolean`;
+  case when statement_timestamp() < to_timestamp($1::float8) then 'true' else '${LATE}' end)::boolean`;
 
 // Users whose email is taken are not returned; of several with one email, the first is created. All replicas
 // create users in the order of their emails, so creates can't deadlock.
@@ -238,15 +238,15 @@ function toResult(row: Row | undefined): CallResult<WriteResult> {
 const OUTCOMES: Readonly<Record<string, FailedOutcome>> = {
   '40P01': 'not done', // deadlock_detected (5.6): another replica locked the same emails by id
   '40001': 'not done', // serialization_failure, if the database's default isolation is stricter (5.6)
-  '22P02': 'unknown', // invalid_text_representation, of BEFORE_DEADLINE
   '25006': 'unknown', // read_only_sql_transaction: the connection must be replaced
   '57014': 'unknown', // query_canceled: the same
 };
 
 /** Returns the outcome of a statement that failed. Without an ERROR from the server it is unknown. */
 function outcomeAfter(err: unknown): FailedOutcome {
-  const { code = '', severity } = err as { code?: string; severity?: string };
-  return severity === 'ERROR' ? (OUTCOMES[code] ?? 'rolled back') : 'unknown';
+  const { code = '', message, severity } = err as Error & { code?: string; severity?: string };
+  if (severity !== 'ERROR' || message.includes(LATE)) return 'unknown';
+  return OUTCOMES[code] ?? 'rolled back';
 }
 
 /** Returns an array literal (PostgreSQL manual, section 8.15.2), with null for undefined and '' for null. */

@@ -4,6 +4,7 @@
 // read-only standbys, an old primary that nobody has fenced, limits of connections. Statements are recognised
 // by their text; their SQL is tested on the real Postgres.
 import type { SURROUNDINGS } from '../../src/store/pool.ts';
+import { LATE } from '../../src/store/postgres.ts';
 import type { Session } from '../../src/store/session.ts';
 import { FIELD_NAMES, StoreUnavailable, type User, type UserChange } from '../../src/user.ts';
 import { newUser } from '../support/users.ts';
@@ -68,7 +69,8 @@ export const NORMAL = {
 const DEADLOCK_TIMEOUT_MS = 200;
 const EPOCH_SECONDS = 1_700_000_000;
 
-const refusal = (code: string) => Object.assign(new Error(code), { code, severity: 'ERROR' });
+const refusal = (code: string, message = code) =>
+  Object.assign(new Error(message), { code, severity: 'ERROR' });
 const list = <T>(text: string | undefined): T[] => JSON.parse(`[${text?.slice(1, -1) ?? ''}]`);
 
 export class SimulatedServer {
@@ -214,7 +216,7 @@ export class SimulatedServer {
       const isWrite = text.includes('to_timestamp');
       if (!isWrite) return this.#read(text, values, host);
       if (host.isReadOnly) throw refusal('25006');
-      if (seconds() >= Number(values[0])) throw refusal('22P02');
+      if (seconds() >= Number(values[0])) throw refusal('22P02', LATE);
       transaction = this.#begin(host, () => (isOpen ? owner : undefined));
       const own = transaction;
       const { abort } = own;

@@ -117,8 +117,8 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       'items.length > 0 ||',
     ],
     'a connection that measured another time than the clock of its server is kept (4.13)': [
-      "  '22P02': 'unknown'",
-      "  '22P02': 'rolled back'",
+      ' || message.includes(LATE)',
+      '',
     ],
     'results of a batch reach the wrong calls': [
       'if (user?.name !== name) return new EmailTaken();\n    created.delete(email);',

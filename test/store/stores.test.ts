@@ -63,6 +63,25 @@ for (const engine of STORES) {
   });
 }
 
+test("2.9 a call that makes an administrator's trigger fail fails no other call of its turn", async (t) => {
+  const url = await newDatabase('postgres');
+  const store = await open(t, url);
+  await store.list(FIRST_PAGE);
+  await execute(
+    url,
+    `create function parse() returns trigger language plpgsql
+       as $$ begin perform new.name::integer; return new; end $$;
+     create trigger parse before insert on users for each row execute function parse()`,
+  );
+  const settled = await Promise.allSettled(
+    ['1', 'one', '2'].map((name) => store.create(newUser({ name, email: newEmail() }))),
+  );
+  assert.deepEqual(
+    settled.map(({ status }) => status),
+    ['fulfilled', 'rejected', 'fulfilled'],
+  );
+});
+
 test('2.9 a call that waits for a database that can never be used fails with the reason', async (t) => {
   const url = await newDatabase('postgres');
   await execute(url, 'create table users (id bigint)');
