@@ -104,7 +104,9 @@ export async function migratePostgres(sql: Sql, prolong: () => void): Promise<st
     await sql.unsafe(BEGIN);
     const { schema, lacking } = await inspect(sql);
     const next = lacking[0] ?? ''; // Another replica may have applied it before we got the lock.
-    await sql.unsafe(`set local search_path = ${schema}; ${next} commit`).catch(failMigration);
+    await sql
+      .unsafe(`set local search_path = ${schema}, pg_temp; ${next} commit`)
+      .catch(failMigration);
   }
   return found.schema;
 }

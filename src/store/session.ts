@@ -102,10 +102,11 @@ export async function openSession(options: SessionOptions) {
 
 /**
  * With these settings the server ends a late statement even if it never learns that we have gone, warns if a
- * commit was not replicated (4.13), ignores the role's own search_path (5.3), and takes NULL in an array for null.
+ * commit was not replicated (4.13), ignores the role's own search_path (5.3) and the temporary tables that other
+ * clients of a pooler leave, and takes NULL in an array for null.
  */
 function settingsOf(set: string, timeoutMs: number, schema: string): string {
-  return `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} array_nulls = on; ${set} search_path = ${schema}`;
+  return `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} array_nulls = on; ${set} search_path = ${schema}, pg_temp`;
 }
 
 /** Behind a pooler, each statement may run in another server session, so `settings` are sent with it. */

@@ -115,6 +115,14 @@ test('5.1 5.3 behind a pooler the tables are found in a schema whose name needs 
   assert.equal((await sql.unsafe(`select id from ${schema}.users`)).length, 1);
 });
 
+test('5.1 5.5 behind a pooler a temporary table of another client is not taken for ours', async (t) => {
+  const url = await throughPooler(t, await createDatabase());
+  await (await open(t, url)).create(newUser({ name: 'Ada' }));
+  const session = await openOne(t, url);
+  await session.query('create temporary table users as select 0 as id; select', []);
+  assert.deepEqual(await session.query('select id from users', []), [{ id: 1 }]);
+});
+
 for (const isPooler of [false, true]) {
   const place = isPooler ? 'behind a pooler' : 'directly';
   test(`4.6 4.13 settings of the database change no statement and hide no warning, ${place}`, async (t) => {
