@@ -186,8 +186,8 @@ export class Connection implements Holder, Carrier {
   }
 
   /** The current request has its response. Begins the next one, or waits for it. */
-  #proceed(exchange: Exchange): void {
-    this.#unread = exchange.req.complete ? undefined : new WeakRef(exchange.req);
+  #proceed({ req }: Exchange): void {
+    this.#unread = req.complete ? undefined : new WeakRef(req);
     this.#current = undefined;
     const next = this.#waiting.shift();
     if (next !== undefined) {
@@ -233,7 +233,7 @@ export class Connection implements Holder, Carrier {
     this.#socket.resume();
   }
 
-  /** Handles input that node's parser rejected, and requests that took too long to arrive. */
+  /** Refuses input: what node's parser rejected, what took too long to arrive, and with an HttpError, any other. */
   reject(err: ParseError): void {
     if (this.#ending !== undefined) return;
     if (!this.#socket.writable || err.code === 'ECONNRESET') {
@@ -242,44 +242,27 @@ export class Connection implements Holder, Carrier {
     }
     const isHandshake = this.#state === 'handshake';
     const isPlain = isHandshake && NOT_TLS.test(err.code ?? '');
-    const refusal = new HttpError(statusOfParseError(err), isPlain ? PLAIN_HTTP : undefined);
+    const parsed = new HttpError(statusOfParseError(err), isPlain ? PLAIN_HTTP : undefined);
+    const refusal = err instanceof HttpError ? err : parsed;
     const reason = refusal.status === 408 ? 'timeout' : 'refused';
+    if (isHandshake && !isPlain) return this.close(reason); // a response could not be encrypted
     const req = this.#current?.req ?? this.#unread?.deref(); // Those that wait have no body.
-    if (isHandshake && !isPlain) {
-      this.close(reason); // a response could not be encrypted
-    } else if (req === undefined || req.complete) {
-      this.#end({ reason, refusal });
-    } else if (this.#state === 'receiving') {
-      this.#refuseBody(refusal, reason); // The rest of a body is malformed or late.
-    } else {
-      this.#end({ reason }); // That request has its response, or can get none (2.3).
-    }
+    const isWhole = req === undefined || req.complete;
+    this.#end(isWhole ? { reason, refusal } : { reason });
+    // readBody listens to it: the refusal is its response. Otherwise the request has another one (2.3).
+    if (!isWhole && this.#state === 'receiving') req.emit('error', refusal);
   }
 
   /** The client has closed its side. Node doesn't see that a body with an offer to upgrade is incomplete. */
   onEnd(): void {
     if (this.#state === 'receiving' && !this.#current!.req.complete) {
-      this.#refuseBody(new HttpError(400), 'refused');
+      this.reject(new HttpError(400));
     }
     // Node drops an error of its own TLS records, such as tickets: a reset then looks like an end, and nothing that is
     // written over TLS fails. A write below TLS does.
     if (this.#current && this.#socket !== this.#transport) {
       this.#transport.write('', (err) => err && this.#socket.destroy());
     }
-  }
-
-  /** Ends the request whose body is read. The refusal is its response. */
-  #refuseBody(refusal: HttpError, reason: Reason): void {
-    this.#end({ reason });
-    this.#current!.req.emit('error', refusal); // readBody listens to it.
-  }
-
-  /** Refuses `CONNECT`. Node has already removed its own listeners from the socket. */
-  refuseTunnel(): void {
-    this.#socket.on('error', () => this.#socket.destroy());
-    if (this.#ending !== undefined) return;
-    const refusal = new HttpError(405, undefined, ['Allow', this.#context.handler.allow]); // 2.12
-    this.#end({ reason: 'refused', refusal });
   }
 
   /** No request has come in time. After a stall, input that has already arrived is read first (6.14). */

@@ -8,6 +8,7 @@ import net from 'node:net';
 import { getBuiltinModule } from 'node:process';
 import { clearInterval, nextTurn, now, setInterval } from '../clock.ts';
 import { plainAddress } from '../http/address.ts';
+import { HttpError } from '../http/errors.ts';
 import { MAX_FIELDS, type ParseError } from '../http/message.ts';
 import { Connection, type Context, type Handler, REASONS, STATES } from './connection.ts';
 import { Ledger } from './ledger.ts';
@@ -80,7 +81,10 @@ export class Listener {
       .on('checkContinue', receive)
       .on('checkExpectation', receive)
       .on('timeout', (socket: OwnedSocket) => of(socket)?.expire())
-      .on('connect', (_req, socket: OwnedSocket) => of(socket)?.refuseTunnel())
+      .on('connect', (_req, socket: OwnedSocket) => {
+        socket.on('error', () => {}); // Node has removed its own listener.
+        of(socket)?.reject(new HttpError(405, undefined, ['Allow', handler.allow])); // 2.12
+      })
       .on('clientError', (err: ParseError, socket: OwnedSocket) => {
         // Before the end of a handshake, only the TCP socket is ours.
         (of(socket) ?? of(socket._parent))?.reject(err);
