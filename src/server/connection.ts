@@ -5,7 +5,7 @@
 // responses to what it has received and perhaps a refusal, then closes its side and waits for the client's.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { nextTurn, setImmediate } from '../clock.ts';
+import { nextTurn, now, setImmediate } from '../clock.ts';
 import { counterKeys } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { type Carrier, Exchange } from '../http/exchange.ts';
@@ -33,7 +33,6 @@ export interface Context {
   readonly handler: Handler;
   readonly ledger: Ledger<Connection>;
   readonly turns: Turns; // of the event loop
-  readonly now: () => number; // a monotonic clock in milliseconds
   readonly unreadTimeoutMs: number; // A client that takes nothing of a response for so long is disconnected.
   readonly closed: Record<Reason, number>; // connections by the reason for their end
 }
@@ -110,7 +109,7 @@ export class Connection implements Holder, Carrier {
   enter(state: State): void {
     if (this.#state === 'closed') return;
     this.#state = state;
-    this.waitingSinceMs = state === 'working' ? undefined : this.#context.now();
+    this.waitingSinceMs = state === 'working' ? undefined : now();
   }
 
   /** Continues on the TLS socket after the handshake. */
@@ -169,7 +168,7 @@ export class Connection implements Holder, Carrier {
   }
 
   #begin(exchange: Exchange): void {
-    const { handler, now } = this.#context;
+    const { handler } = this.#context;
     this.#current = exchange;
     this.enter('working');
     exchange.startMs = now();
@@ -285,7 +284,7 @@ export class Connection implements Holder, Carrier {
 
   /** Closes the connection if its client keeps it without a reason. Call it every SWEEP_MS. */
   sweep(): void {
-    const { now, unreadTimeoutMs } = this.#context;
+    const { unreadTimeoutMs } = this.#context;
     const waitedMs = now() - (this.waitingSinceMs ?? now());
     const recordBytes = this.#recordBytes - this.#sweptRecordBytes;
     this.#sweptRecordBytes += recordBytes;

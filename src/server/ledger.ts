@@ -2,7 +2,7 @@
 // can hold, before it holds it. If the charges of all exceed the budget, or there are too many connections, the
 // ledger closes some. One rule chooses them: those with the greatest product of what their network holds, what
 // they hold themselves, and the time for which we have waited for them.
-import { queueMicrotask } from '../clock.ts';
+import { now, queueMicrotask } from '../clock.ts';
 
 /** One connection, as the ledger sees it. */
 export interface Holder {
@@ -45,13 +45,11 @@ export class Ledger<T extends Holder> {
   readonly limits: LedgerLimits;
   readonly holders = new Set<T>(); // in the order of their arrival
   heldBytes = 0; // the charges of all
-  readonly #now: () => number;
   readonly #networks = new Map<string, Network>(); // those that have connections
   #isScheduled = false;
 
-  constructor(limits: LedgerLimits, now: () => number) {
+  constructor(limits: LedgerLimits) {
     this.limits = limits;
-    this.#now = now;
   }
 
   /** Returns the network of a connection to add. `site` is the key of an IPv6 address's /48. */
@@ -96,10 +94,10 @@ export class Ledger<T extends Holder> {
   #makeRoom(): void {
     this.#isScheduled = false;
     if (this.#fits(1)) return;
-    const now = this.#now();
+    const nowMs = now();
     const { modestBytes } = this.limits;
     const ranked = Array.from(this.holders, (holder) => {
-      return { holder, rank: rankOf(holder, now, modestBytes) };
+      return { holder, rank: rankOf(holder, nowMs, modestBytes) };
     });
     ranked.sort((a, b) => b.rank - a.rank);
     for (const { holder } of ranked) {
@@ -111,12 +109,12 @@ export class Ledger<T extends Holder> {
 
 function rankOf(
   { network, heldBytes, waitingSinceMs }: Holder,
-  now: number,
+  nowMs: number,
   modestBytes: number,
 ): number {
   const siteBytes = SITE_SHARE * (network.site?.heldBytes ?? 0);
   const networkBytes = Math.max(network.heldBytes, siteBytes, MODEST_CONNECTIONS * modestBytes);
   const ownBytes = Math.max(heldBytes, modestBytes);
-  const waitedMs = now - (waitingSinceMs ?? now);
+  const waitedMs = nowMs - (waitingSinceMs ?? nowMs);
   return networkBytes * ownBytes * Math.max(LEAST_MS, FRESH_MS + waitedMs);
 }

@@ -58,10 +58,10 @@ export class Listener {
   constructor(handler: Handler, options: ListenerOptions) {
     const { limits, idleTimeoutMs, unreadTimeoutMs, tls } = options;
     this.#options = options;
-    this.#ledger = new Ledger(limits, now);
+    this.#ledger = new Ledger(limits);
     const closed = countsOf(REASONS);
-    const turns = new Turns(now);
-    this.#context = { handler, ledger: this.#ledger, turns, now, unreadTimeoutMs, closed };
+    const turns = new Turns();
+    this.#context = { handler, ledger: this.#ledger, turns, unreadTimeoutMs, closed };
     const of = (socket?: OwnedSocket) => socket?.[CONNECTION];
     const receive = (req: IncomingMessage, res: ServerResponse) =>
       of(req.socket)?.receive(req, res);

@@ -517,12 +517,12 @@ describe('connections', () => {
   /** A connection over TLS, before its handshake. */
   function accept() {
     const [tcp, tls] = [new Peer('192.0.2.1', 0), new Peer('192.0.2.1', 0)];
-    const ledger = new Ledger<InstanceType<typeof Connection>>(limitsOf(9), () => clock.ms);
+    const ledger = new Ledger<InstanceType<typeof Connection>>(limitsOf(9));
     const zeros = Object.fromEntries(REASONS.map((reason) => [reason, 0]));
     const closed = zeros as Record<Reason, number>;
     const context = {
       ...{ handler: pipeline, ledger, closed, unreadTimeoutMs: UNREAD_MS },
-      ...{ now: () => clock.ms, turns: new Turns(() => clock.ms) },
+      turns: new Turns(),
     };
     const connection = new Connection(tcp, '192.0.2.1', true, context);
     ledger.add(connection);

@@ -1,17 +1,20 @@
 // The ledger as a model: random clients come, hold, wait and leave, and an independent statement of rule 6.17
 // says whom the ledger may close. EVENTS sets the number of events, and FAST_CHECK_SEED repeats a run.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { after, mock, test } from 'node:test';
 import fc from 'fast-check';
 import { counterKeys } from '../../src/http/address.ts';
 import type { Holder, LedgerLimits, Network } from '../../src/server/ledger.ts';
 
-// clock.ts takes the function when it is loaded, so the ledger is loaded with this one.
+// clock.ts takes both functions when it is loaded, so the ledger is loaded with these.
+let nowMs = 0;
+mock.method(performance, 'now', () => nowMs);
 let microtasks: (() => void)[] = [];
 const { queueMicrotask } = globalThis;
 globalThis.queueMicrotask = (run) => void microtasks.push(run);
 const { Ledger } = await import('../../src/server/ledger.ts');
 globalThis.queueMicrotask = queueMicrotask;
+after(() => mock.reset());
 type Ledger<T extends Holder> = InstanceType<typeof Ledger<T>>;
 
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
@@ -35,7 +38,7 @@ class Client implements Holder {
   waitingSinceMs: number | undefined;
   isOpen = true;
 
-  constructor(ledger: Ledger<Client>, address: string, nowMs: number) {
+  constructor(ledger: Ledger<Client>, address: string) {
     const { network, site } = counterKeys(address);
     this.address = address;
     this.network = ledger.networkOf(network, site);
@@ -54,18 +57,17 @@ class Client implements Holder {
 class Model {
   readonly limits: LedgerLimits;
   readonly ledger: Ledger<Client>;
-  nowMs = 0;
   heldBytes = 0;
   clients: Client[] = []; // in the order of their arrival
 
   constructor(limits: LedgerLimits) {
     microtasks = [];
     this.limits = limits;
-    this.ledger = new Ledger<Client>(limits, () => this.nowMs);
+    this.ledger = new Ledger<Client>(limits);
   }
 
   accept(address: string): Client {
-    const client = new Client(this.ledger, address, this.nowMs);
+    const client = new Client(this.ledger, address);
     this.ledger.add(client);
     this.clients.push(client);
     this.#hold(client, this.limits.connectionBytes);
@@ -90,7 +92,7 @@ class Model {
 
   /** The client makes progress: our wait for it begins anew. */
   progress(client: Client): void {
-    client.waitingSinceMs = this.nowMs;
+    client.waitingSinceMs = nowMs;
   }
 
   waitForUs(client: Client): void {
@@ -118,7 +120,7 @@ class Model {
     assert.ok(this.#fits(1), 'the sum is at most the budget, and there are at most the maximum');
     if (wasFull) this.#checkChoice(closed, ranks);
     else assert.deepEqual(closed, [], 'nothing is closed while all fit');
-    this.nowMs += ms;
+    nowMs += ms;
   }
 
   /** 6.17, from the addresses and by adding up everything anew. */
@@ -135,7 +137,7 @@ class Model {
       6 * modestBytes,
     );
     const since = client.waitingSinceMs;
-    const ms = Math.max(1_200, 1_000 + this.nowMs - (since ?? this.nowMs));
+    const ms = Math.max(1_200, 1_000 + nowMs - (since ?? nowMs));
     return bytes * Math.max(client.ownBytes, modestBytes) * ms;
   }
 
