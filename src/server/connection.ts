@@ -203,7 +203,6 @@ export class Connection implements Holder, Carrier {
   }
 
   endAfterCurrent(): void {
-    if (this.#state === 'closed') return;
     this.#waiting.length = 0;
     if (!this.#ending || this.#ending.refusal) this.#end({ reason: 'last' });
   }
