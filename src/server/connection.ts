@@ -68,12 +68,6 @@ const PLAIN_HTTP = 'This port takes HTTPS; the request was plain HTTP.';
 // Errors of a handshake that begins with other bytes than TLS. Before 3.5, OpenSSL takes only four methods for HTTP.
 const NOT_TLS = /^ERR_SSL_(?:HTTP_REQUEST|HTTPS_PROXY_REQUEST|WRONG_VERSION_NUMBER)$/;
 
-/** Why a connection ends after the responses to its requests, and what it sends last. */
-interface Ending {
-  readonly reason: Reason;
-  readonly refusal?: HttpError;
-}
-
 export class Connection implements Holder, Carrier {
   readonly address: string;
   readonly network: Network;
@@ -88,7 +82,8 @@ export class Connection implements Holder, Carrier {
   // A request that got its response before its body had arrived. Weak: node keeps it until then (6.17).
   #unread: WeakRef<IncomingMessage> | undefined;
   #requestBytes = 0; // of all requests, as clients write them, without the framing of chunks
-  #ending: Ending | undefined; // set once no further request is accepted
+  #ending: Reason | undefined; // set once no further request is accepted
+  #refusal: HttpError | undefined; // what it sends last, after the responses to its requests
   #sweptRecordBytes = 0; // at the last sweep
 
   constructor(socket: Socket, address: string, isTls: boolean, context: Context) {
@@ -153,7 +148,7 @@ export class Connection implements Holder, Carrier {
     } else {
       // 2.11: node would keep each chunk of a body that waits; one read can bring 10,000.
       dropBody(req);
-      this.#end({ reason: 'last' });
+      this.#end('last');
     }
   }
 
@@ -204,14 +199,15 @@ export class Connection implements Holder, Carrier {
 
   endAfterCurrent(): void {
     this.#waiting.length = 0;
-    if (!this.#ending || this.#ending.refusal) this.#end({ reason: 'last' });
+    if (this.#ending === undefined || this.#refusal) this.#end('last');
   }
 
   /** Accepts no further request. Ends after the responses to those that have been received (2.3). */
-  #end(ending: Ending): void {
-    this.#ending = ending;
+  #end(reason: Reason, refusal?: HttpError): void {
+    this.#ending = reason;
+    this.#refusal = refusal;
     const last = this.#waiting.at(-1) ?? this.#current;
-    if (last && !ending.refusal) last.isLast = true;
+    if (last && !refusal) last.isLast = true;
     // From now on input is dropped. Node's parser would turn it into requests and keep them (2.10).
     this.#socket.removeAllListeners('data').on('data', () => {});
     // Node would close both sides after the last response.
@@ -224,9 +220,8 @@ export class Connection implements Holder, Carrier {
    * both with unread bytes would send RST, which can discard the response before the client reads it.
    */
   #linger(): void {
-    const { refusal } = this.#ending!;
     this.enter('lingering');
-    const text = refusal && this.#context.handler.refusal(refusal, this.address);
+    const text = this.#refusal && this.#context.handler.refusal(this.#refusal, this.address);
     this.#socket.end(text ?? '');
     this.#socket.resume();
   }
@@ -246,7 +241,7 @@ export class Connection implements Holder, Carrier {
     if (isHandshake && !isPlain) return this.close(reason); // a response could not be encrypted
     const req = this.#current?.req ?? this.#unread?.deref(); // Those that wait have no body.
     const isWhole = req === undefined || req.complete;
-    this.#end(isWhole ? { reason, refusal } : { reason });
+    this.#end(reason, isWhole ? refusal : undefined);
     // readBody listens to it: the refusal is its response. Otherwise the request has another one (2.3).
     if (!isWhole && this.#state === 'receiving') req.emit('error', refusal);
   }
@@ -311,7 +306,7 @@ export class Connection implements Holder, Carrier {
   }
 
   /** Call it once the socket has closed. */
-  onClose(reason: Reason = this.#ending?.reason ?? 'client'): void {
+  onClose(reason: Reason = this.#ending ?? 'client'): void {
     if (this.#state === 'closed') return;
     this.enter('closed');
     this.#context.closed[reason]++;
