@@ -134,7 +134,10 @@ export class Connection implements Holder, Carrier {
 
   /** Processes a request whose head has been read, or queues it behind the current one. */
   receive(req: IncomingMessage, res: ServerResponse): void {
-    this.#overtake();
+    // Node reports the `finish` of a complete response late: over TLS, often after the next request has arrived.
+    // A response must have the socket, so only one at a time is overtaken.
+    const before = this.#current?.res;
+    if (before?.writableEnded && before.socket && this.#ending === undefined) this.#proceed();
     const exchange = new Exchange(this, req, res);
     // Node keeps a request that gets no response until the connection closes, so it stays charged.
     exchange.hold(REQUEST_BYTES + exchange.headBytes);
@@ -152,16 +155,6 @@ export class Connection implements Holder, Carrier {
     }
   }
 
-  /**
-   * Ends the current request if its response is complete. Node reports `finish` later: over TLS, often after the
-   * client's next request has arrived. The response must have the socket, so only one at a time is overtaken.
-   */
-  #overtake(): void {
-    const before = this.#current;
-    if (!before?.res.writableEnded || before.res.socket === null) return;
-    if (this.#ending === undefined) this.#proceed(before);
-  }
-
   #begin(exchange: Exchange): void {
     const { handler } = this.#context;
     this.#current = exchange;
@@ -169,7 +162,7 @@ export class Connection implements Holder, Carrier {
     exchange.startMs = now();
     exchange.res.on('finish', () => {
       this.charge(-exchange.heldBytes);
-      if (exchange === this.#current) this.#proceed(exchange);
+      if (exchange === this.#current) this.#proceed();
     });
     const handle = () => {
       if (!exchange.hasLeft) handler.handle(exchange);
@@ -180,7 +173,8 @@ export class Connection implements Holder, Carrier {
   }
 
   /** The current request has its response. Begins the next one, or waits for it. */
-  #proceed({ req }: Exchange): void {
+  #proceed(): void {
+    const { req } = this.#current!;
     this.#unread = req.complete ? undefined : new WeakRef(req);
     this.#current = undefined;
     const next = this.#waiting.shift();
