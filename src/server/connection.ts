@@ -73,7 +73,7 @@ export class Connection implements Holder, Carrier {
   readonly network: Network;
   heldBytes = 0;
   waitingSinceMs: number | undefined;
-  #state!: State; // only enter() sets it
+  state!: State; // only enter() sets it
   #socket: Socket;
   readonly #transport: Socket; // the TCP socket below a TLS socket, or the same
   readonly #context: Context;
@@ -87,8 +87,8 @@ export class Connection implements Holder, Carrier {
   #sweptRecordBytes = 0; // at the last sweep
 
   constructor(socket: Socket, address: string, isTls: boolean, context: Context) {
-    this.#socket = socket;
-    this.#transport = socket;
+    this.#socket = this.#transport = socket;
+    socket.once('end', () => this.#onEnd());
     this.address = address;
     this.#context = context;
     const { network, site } = counterKeys(address);
@@ -96,20 +96,17 @@ export class Connection implements Holder, Carrier {
     this.enter(isTls ? 'handshake' : 'idle');
   }
 
-  get state(): State {
-    return this.#state;
-  }
-
   /** Changes the state. Only here do we begin or cease to wait for the client. */
   enter(state: State): void {
-    if (this.#state === 'closed') return;
-    this.#state = state;
+    if (this.state === 'closed') return;
+    this.state = state;
     this.waitingSinceMs = state === 'working' ? undefined : now();
   }
 
   /** Continues on the TLS socket after the handshake. */
   secure(socket: Socket): void {
     this.#socket = socket;
+    socket.once('end', () => this.#onEnd());
     this.#sweptRecordBytes = this.#recordBytes; // without those of the handshake
     this.enter('idle');
     this.charge(-this.#context.ledger.limits.connectionBytes);
@@ -121,7 +118,7 @@ export class Connection implements Holder, Carrier {
   }
 
   charge(bytes: number): void {
-    if (this.#state !== 'closed') this.#context.ledger.charge(this, bytes);
+    if (this.state !== 'closed') this.#context.ledger.charge(this, bytes);
   }
 
   get isLatest(): boolean {
@@ -227,7 +224,7 @@ export class Connection implements Holder, Carrier {
       this.#socket.destroy();
       return;
     }
-    const isHandshake = this.#state === 'handshake';
+    const isHandshake = this.state === 'handshake';
     const isPlain = isHandshake && NOT_TLS.test(err.code ?? '');
     const parsed = new HttpError(statusOfParseError(err), isPlain ? PLAIN_HTTP : undefined);
     const refusal = err instanceof HttpError ? err : parsed;
@@ -237,12 +234,12 @@ export class Connection implements Holder, Carrier {
     const isWhole = req === undefined || req.complete;
     this.#end(reason, isWhole ? refusal : undefined);
     // readBody listens to it: the refusal is its response. Otherwise the request has another one (2.3).
-    if (!isWhole && this.#state === 'receiving') req.emit('error', refusal);
+    if (!isWhole && this.state === 'receiving') req.emit('error', refusal);
   }
 
   /** The client has closed its side. Node doesn't see that a body with an offer to upgrade is incomplete. */
-  onEnd(): void {
-    if (this.#state === 'receiving' && !this.#current!.req.complete) {
+  #onEnd(): void {
+    if (this.state === 'receiving' && !this.#current!.req.complete) {
       this.reject(new HttpError(400));
     }
     // Node drops an error of its own TLS records, such as tickets: a reset then looks like an end, and nothing that is
@@ -256,7 +253,7 @@ export class Connection implements Holder, Carrier {
   async expire(): Promise<void> {
     const { bytesRead } = this.#socket;
     await nextTurn();
-    if (this.#state === 'idle' && this.#socket.bytesRead === bytesRead) this.close('idle');
+    if (this.state === 'idle' && this.#socket.bytesRead === bytesRead) this.close('idle');
   }
 
   /** What TLS records have brought beyond their data. */
@@ -276,9 +273,9 @@ export class Connection implements Holder, Carrier {
     const waitedMs = now() - (this.waitingSinceMs ?? now());
     const recordBytes = this.#recordBytes - this.#sweptRecordBytes;
     this.#sweptRecordBytes += recordBytes;
-    if (this.#state === 'sending' && waitedMs > unreadTimeoutMs)
+    if (this.state === 'sending' && waitedMs > unreadTimeoutMs)
       this.close('unread'); // 6.3
-    else if (this.#state === 'lingering' && waitedMs > LINGER_MS)
+    else if (this.state === 'lingering' && waitedMs > LINGER_MS)
       this.close(); // 2.13
     else if (Math.max(recordBytes, this.#unsentBytes) > MAX_RECORD_BYTES) this.close('records'); // 6.3
   }
@@ -301,7 +298,7 @@ export class Connection implements Holder, Carrier {
 
   /** Call it once the socket has closed. */
   onClose(reason: Reason = this.#ending ?? 'client'): void {
-    if (this.#state === 'closed') return;
+    if (this.state === 'closed') return;
     this.enter('closed');
     this.#context.closed[reason]++;
     this.#context.ledger.remove(this);

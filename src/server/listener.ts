@@ -40,6 +40,7 @@ interface ListenerOptions {
 const CONNECTION = Symbol('connection');
 /** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, every handshake fails. */
 type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
+const of = (socket?: OwnedSocket) => socket?.[CONNECTION] ?? socket?._parent?.[CONNECTION];
 
 /** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */
 export class Listener {
@@ -62,7 +63,6 @@ export class Listener {
     const closed = countsOf(REASONS);
     const turns = new Turns();
     this.#context = { handler, ledger: this.#ledger, turns, unreadTimeoutMs, closed };
-    const of = (socket?: OwnedSocket) => socket?.[CONNECTION];
     const receive = (req: IncomingMessage, res: ServerResponse) =>
       of(req.socket)?.receive(req, res);
     const timeouts = { keepAliveTimeout: idleTimeoutMs, ...(tls && TLS_OPTIONS) };
@@ -85,10 +85,7 @@ export class Listener {
         socket.on('error', () => {}); // Node has removed its own listener.
         of(socket)?.reject(new HttpError(405, undefined, ['Allow', handler.allow])); // 2.12
       })
-      .on('clientError', (err: ParseError, socket: OwnedSocket) => {
-        // Before the end of a handshake, only the TCP socket is ours.
-        (of(socket) ?? of(socket._parent))?.reject(err);
-      });
+      .on('clientError', (err: ParseError, socket: OwnedSocket) => of(socket)?.reject(err));
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();
   }
 
@@ -182,7 +179,7 @@ export class Listener {
     this.#context.turns.onAccept();
     const address = plainAddress(socket.remoteAddress ?? '');
     const connection = new Connection(socket, address, !!this.#options.tls, this.#context);
-    this.#own(socket, connection);
+    socket[CONNECTION] = connection;
     socket.once('close', () => {
       connection.onClose();
       if (this.#ledger.holders.size === 0) this.#onEmpty?.();
@@ -192,17 +189,11 @@ export class Listener {
   }
 
   #secure(socket: OwnedSocket): void {
-    const connection = socket._parent?.[CONNECTION];
+    const connection = of(socket);
     if (connection === undefined) return void socket.destroy();
     // Not earlier: a connection that is half-open during its handshake would never end.
     socket.allowHalfOpen = true;
-    this.#own(socket, connection);
     connection.secure(socket);
-  }
-
-  #own(socket: OwnedSocket, connection: Connection): void {
-    socket[CONNECTION] = connection;
-    socket.once('end', () => connection.onEnd());
   }
 
   #sweep(): void {
