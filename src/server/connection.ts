@@ -249,11 +249,13 @@ export class Connection implements Holder, Carrier {
     }
   }
 
-  /** No request has come in time. After a stall, input that has already arrived is read first (6.14). */
-  async expire(): Promise<void> {
+  /** Closes a connection that is idle for so long. After a stall, input that has already arrived is read first (6.14). */
+  async expire(reason: 'idle' | 'stopped', ms = 0): Promise<void> {
+    const isIdle = () => this.state === 'handshake' || this.state === 'idle';
+    const isOver = isIdle() && now() - this.waitingSinceMs! >= ms;
     const { bytesRead } = this.#socket;
     await nextTurn();
-    if (this.state === 'idle' && this.#socket.bytesRead === bytesRead) this.close('idle');
+    if (isOver && isIdle() && this.#socket.bytesRead === bytesRead) this.close(reason);
   }
 
   /** What TLS records have brought beyond their data. */

@@ -80,7 +80,7 @@ export class Listener {
       .prependListener('secureConnection', (socket: Socket) => this.#secure(socket))
       .on('checkContinue', receive)
       .on('checkExpectation', receive)
-      .on('timeout', (socket: OwnedSocket) => of(socket)?.expire())
+      .on('timeout', (socket: OwnedSocket) => of(socket)?.expire('idle'))
       .on('connect', (_req, socket: OwnedSocket) => {
         socket.on('error', () => {}); // Node has removed its own listener.
         of(socket)?.reject(new HttpError(405, undefined, ['Allow', handler.allow])); // 2.12
@@ -146,12 +146,8 @@ export class Listener {
       // http.Server's own close() would close idle connections at once.
       for (const server of [this.#server, ...this.#others]) net.Server.prototype.close.call(server);
     });
-    const grace = setInterval(async () => {
-      await nextTurn(); // Input that has already arrived is read first.
-      for (const connection of this.#ledger.holders) {
-        const isIdle = ['handshake', 'idle'].includes(connection.state);
-        if (isIdle && now() - connection.waitingSinceMs! >= graceMs) connection.close('stopped');
-      }
+    const grace = setInterval(() => {
+      for (const connection of this.#ledger.holders) connection.expire('stopped', graceMs);
     }, graceMs);
     if (this.#ledger.holders.size > 0) await closed;
     clearInterval(grace);
