@@ -220,10 +220,8 @@ export class Connection implements Holder, Carrier {
   /** Refuses input: what node's parser rejected, what took too long to arrive, and with an HttpError, any other. */
   reject(err: ParseError): void {
     if (this.#ending !== undefined) return;
-    if (!this.#socket.writable || err.code === 'ECONNRESET') {
-      this.#socket.destroy();
-      return;
-    }
+    const hasLeft = !this.#socket.writable || err.code === 'ECONNRESET';
+    if (hasLeft) return void this.#socket.destroy();
     const isHandshake = this.state === 'handshake';
     const isPlain = isHandshake && NOT_TLS.test(err.code ?? '');
     const parsed = new HttpError(statusOfParseError(err), isPlain ? PLAIN_HTTP : undefined);
