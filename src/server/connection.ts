@@ -84,7 +84,7 @@ export class Connection implements Holder, Carrier {
   #requestBytes = 0; // of all requests, as clients write them, without the framing of chunks
   #ending: Reason | undefined; // set once no further request is accepted
   #refusal: HttpError | undefined; // what it sends last, after the responses to its requests
-  #sweptRecordBytes = 0; // at the last sweep
+  #sweptRecordBytes = 0; // what TLS records had brought beyond their data at the last sweep
 
   constructor(socket: Socket, address: string, isTls: boolean, context: Context) {
     this.#socket = this.#transport = socket;
@@ -107,7 +107,7 @@ export class Connection implements Holder, Carrier {
   secure(socket: Socket): void {
     this.#socket = socket;
     socket.once('end', () => this.#onEnd());
-    this.#sweptRecordBytes = this.#recordBytes; // without those of the handshake
+    this.#sweptRecordBytes = this.#transport.bytesRead; // of the handshake
     this.enter('idle');
     this.charge(-this.#context.ledger.limits.connectionBytes);
     // The read that ended the handshake can have brought data too, which node decrypts in this turn.
@@ -256,28 +256,21 @@ export class Connection implements Holder, Carrier {
     if (isOver && isIdle() && this.#socket.bytesRead === bytesRead) this.close(reason);
   }
 
-  /** What TLS records have brought beyond their data. */
-  get #recordBytes(): number {
-    return this.#transport.bytesRead - MAX_RECORD_FACTOR * this.#socket.bytesRead;
-  }
-
-  /** What node has yet to send. Over TLS this includes responses to updates of keys, which cause no event. */
-  get #unsentBytes(): number {
-    const { _handle } = this.#socket as Socket & { readonly _handle?: { writeQueueSize: number } };
-    return _handle?.writeQueueSize ?? 0;
-  }
-
   /** Closes the connection if its client keeps it without a reason. Call it every SWEEP_MS. */
   sweep(): void {
     const { unreadTimeoutMs } = this.#context;
     const waitedMs = now() - (this.waitingSinceMs ?? now());
-    const recordBytes = this.#recordBytes - this.#sweptRecordBytes;
+    const dataBytes = MAX_RECORD_FACTOR * this.#socket.bytesRead;
+    const recordBytes = this.#transport.bytesRead - dataBytes - this.#sweptRecordBytes;
     this.#sweptRecordBytes += recordBytes;
+    // What node has yet to send. Over TLS this includes responses to updates of keys, which cause no event.
+    const { _handle } = this.#socket as Socket & { readonly _handle?: { writeQueueSize: number } };
+    const unsentBytes = _handle?.writeQueueSize ?? 0;
     if (this.state === 'sending' && waitedMs > unreadTimeoutMs)
       this.close('unread'); // 6.3
     else if (this.state === 'lingering' && waitedMs > LINGER_MS)
       this.close(); // 2.13
-    else if (Math.max(recordBytes, this.#unsentBytes) > MAX_RECORD_BYTES) this.close('records'); // 6.3
+    else if (Math.max(recordBytes, unsentBytes) > MAX_RECORD_BYTES) this.close('records'); // 6.3
   }
 
   /**
