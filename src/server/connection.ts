@@ -222,12 +222,11 @@ export class Connection implements Holder, Carrier {
     if (this.#ending !== undefined) return;
     const hasLeft = !this.#socket.writable || err.code === 'ECONNRESET';
     if (hasLeft) return void this.#socket.destroy();
-    const isHandshake = this.state === 'handshake';
-    const isPlain = isHandshake && NOT_TLS.test(err.code ?? '');
+    const isPlain = NOT_TLS.test(err.code ?? '');
     const parsed = new HttpError(statusOfParseError(err), isPlain ? PLAIN_HTTP : undefined);
     const refusal = err instanceof HttpError ? err : parsed;
     const reason = refusal.status === 408 ? 'timeout' : 'refused';
-    if (isHandshake && !isPlain) return this.close(reason); // a response could not be encrypted
+    if (this.state === 'handshake' && !isPlain) return this.close(reason); // a response could not be encrypted
     const req = this.#current?.req ?? this.#unread?.deref(); // Those that wait have no body.
     const isWhole = req === undefined || req.complete;
     this.#end(reason, isWhole ? refusal : undefined);
