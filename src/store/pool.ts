@@ -155,7 +155,8 @@ export class Pool {
   #replace(connection: PooledConnection, cause: unknown): void {
     if (!this.#connections.includes(connection)) return;
     const { session, host, connectedAt, batch } = connection;
-    this.#options.debug('connection lost', { host: nameOf(host), cause: String(cause) });
+    const fields = { host: nameOf(host), cause: String(cause) };
+    if (!this.#closing.signal.aborted) this.#options.debug('connection lost', fields);
     this.#connections = this.#connections.filter((other) => other !== connection);
     if (this.#options.now() - connectedAt < MIN_LIFETIME_MS) this.#failures ||= 1;
     batch?.fail(cause);

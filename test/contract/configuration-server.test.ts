@@ -146,8 +146,11 @@ describe('1 configuration: origins and the log', { concurrency: 2, timeout: 300_
        where application_name = 'notes-users' and datname = current_database()`,
     );
     assert.equal((await program.logged('connection lost')).level, 'debug');
-    const connections = () => program.log.filter(({ message }) => message === 'connected');
-    await program.until(() => connections().length === 2);
+    const count = (wanted: string) =>
+      program.log.filter(({ message }) => message === wanted).length;
+    await program.until(() => count('connected') === 2);
+    assert.deepEqual(await program.stop(), { code: 0, signal: null });
+    assert.equal(count('connection lost'), 1); // A stop loses none.
     await using away = await start({
       ...env,
       DATABASE_URL: `postgres://someone:sesame@127.0.0.1:${await freePort()}/x`,
