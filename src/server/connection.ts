@@ -65,8 +65,14 @@ export const REASONS = [
 export type Reason = (typeof REASONS)[number];
 
 const PLAIN_HTTP = 'This port takes HTTPS; the request was plain HTTP.';
-// Errors of a handshake that begins with other bytes than TLS. Before 3.5, OpenSSL takes only four methods for HTTP.
-const NOT_TLS = /^ERR_SSL_(?:HTTP_REQUEST|HTTPS_PROXY_REQUEST|WRONG_VERSION_NUMBER)$/;
+/** For errors that users cause by typing a URL, by node's code. */
+const SENTENCES: Readonly<Record<string, string>> = {
+  HPE_INVALID_URL: 'The URL is malformed; percent-encode all characters that are not ASCII.',
+  // A handshake that begins with other bytes than TLS. Before 3.5, OpenSSL takes only four methods for HTTP.
+  ERR_SSL_HTTP_REQUEST: PLAIN_HTTP,
+  ERR_SSL_HTTPS_PROXY_REQUEST: PLAIN_HTTP,
+  ERR_SSL_WRONG_VERSION_NUMBER: PLAIN_HTTP,
+};
 
 export class Connection implements Holder, Carrier {
   readonly address: string;
@@ -220,13 +226,18 @@ export class Connection implements Holder, Carrier {
   /** Refuses input: what node's parser rejected, what took too long to arrive, and with an HttpError, any other. */
   reject(err: ParseError): void {
     if (this.#ending !== undefined) return;
-    const hasLeft = !this.#socket.writable || err.code === 'ECONNRESET';
-    if (hasLeft) return void this.#socket.destroy();
-    const isPlain = NOT_TLS.test(err.code ?? '');
-    const parsed = new HttpError(statusOfParseError(err), isPlain ? PLAIN_HTTP : undefined);
-    const refusal = err instanceof HttpError ? err : parsed;
+    if (!this.#socket.writable || err.code === 'ECONNRESET') {
+      this.#socket.destroy();
+      return;
+    }
+    const sentence = SENTENCES[err.code ?? ''];
+    const refusal =
+      err instanceof HttpError ? err : new HttpError(statusOfParseError(err), sentence);
     const reason = refusal.status === 408 ? 'timeout' : 'refused';
-    if (this.state === 'handshake' && !isPlain) return this.close(reason); // a response could not be encrypted
+    if (this.state === 'handshake' && sentence !== PLAIN_HTTP) {
+      this.close(reason); // a response could not be encrypted
+      return;
+    }
     const req = this.#current?.req ?? this.#unread?.deref(); // Those that wait have no body.
     const isWhole = req === undefined || req.complete;
     this.#end(reason, isWhole ? refusal : undefined);

@@ -52,6 +52,14 @@ describe('2 every response', { timeout: 300_000 }, () => {
     });
   }
 
+  test('2.1 2.10 a target with characters that are not ASCII, as curl sends them, gets 400 with the reason', async () => {
+    for (const target of ['/users?email=j\xc3\xb6@x', '/caf\xc3\xa9']) {
+      const [response] = await exchanged(get(target));
+      assert.equal(response!.status, 400);
+      assert.match(response!.body, /^The URL .* percent-encode/);
+    }
+  });
+
   for (const [bytes, why] of ACCEPTED) {
     test(`2.4 6.3 ${why} is served`, async () =>
       assert.deepEqual(outcomes(await exchanged(bytes)), ['200 close']));
