@@ -182,7 +182,7 @@ function isSurvivable(err: unknown): boolean {
   // The Postgres driver can throw outside any call; the pool replaces its connection. Only the frame that
   // threw counts, because the driver also calls our callbacks.
   const frame = /^ +at (?!.*\bnode:).*/m.exec(String(stack))?.[0] ?? '';
-  return /[\\/]node_modules[\\/]postgres[\\/]/.test(frame);
+  return /\/node_modules\/postgres\//.test(frame);
 }
 
 function fail(status: number, message: string): void {

@@ -154,7 +154,7 @@ export class Pipeline implements Handler {
   /** Turns any error into a response. The log gets the cause of a 500 (2.9). */
   #fail(exchange: Exchange, err: unknown): void {
     const reply = errorReply(err);
-    if (reply.status >= 500 && !(err instanceof HttpError)) exchange.fault = err;
+    if (reply.status === 500) exchange.fault = err;
     this.#respond(exchange, reply);
   }
 

@@ -106,7 +106,7 @@ export async function startService(config: Config, log: Log, onFatal: OnFatal) {
     await sleep(config.SHUTDOWN_DELAY_MS);
     const { SHUTDOWN_TIMEOUT_MS: timeoutMs } = config;
     const timer = new AbortController();
-    const tooLate = sleep(timeoutMs, undefined, { ref: false, signal: timer.signal });
+    const tooLate = sleep(timeoutMs, undefined, { signal: timer.signal });
     await Promise.race([api.stop(graceMs, timeoutMs / 2), tooLate]); // 6.2
     timer.abort(); // 9.4
     const { receiving, working, sending } = api.usage().states;
