@@ -227,9 +227,8 @@ function parsePem<T>(name: Name, expected: string, parse: () => T): T {
 
 /** serialized-origin = scheme "://" host [ ":" port ], in any scheme (RFC 6454 §7.1), as browsers send it. */
 function isOrigin(value: string): boolean {
-  if (!/^[a-z0-9+.-]+:\/\/[a-z0-9._:[\]-]+$/.test(value) || !URL.canParse(value)) return false;
-  const { protocol, host } = new URL(value); // without a default port
-  return value === `${protocol}//${host}`;
+  const { protocol, host } = URL.parse(value) ?? {}; // without a default port
+  return value === `${protocol}//${host}` && /^[a-z0-9+.-]+:\/\/[a-z0-9._:[\]-]+$/.test(value);
 }
 
 /** Reads a file. Node's own message about its permission model doesn't name it. */

@@ -226,6 +226,7 @@ test('1 TLS_CERT_FILE, TLS_KEY_FILE: a wrong pair is one problem, which names it
   const { TLS_CERT_FILE: cert, TLS_KEY_FILE: key } = certificate();
   const missing = join(newFolder(), 'missing');
   const damaged = file('-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----\n');
+  const chain = `${readFileSync(cert)}-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n`;
   for (const [TLS_CERT_FILE, TLS_KEY_FILE, line] of [
     [cert, '', /^TLS_KEY_FILE: missing, but TLS_CERT_FILE is set; expected/],
     ['', key, /^TLS_CERT_FILE: missing, but TLS_KEY_FILE is set; expected/],
@@ -233,6 +234,7 @@ test('1 TLS_CERT_FILE, TLS_KEY_FILE: a wrong pair is one problem, which names it
     [cert, missing, RegExp(`^TLS_KEY_FILE: .*${missing}`)],
     [file('no PEM'), key, /^TLS_CERT_FILE: .* is not PEM;/],
     [cert, file(''), /^TLS_KEY_FILE: .* is not PEM;/],
+    [file(chain), key, /^TLS_CERT_FILE: .*; expected a PEM certificate chain$/],
     [cert, cert, /^TLS_KEY_FILE: .*; expected a PEM private key without a passphrase$/],
     [cert, damaged, /^TLS_KEY_FILE: (?!.*hunter2)/s],
     [cert, certificate().TLS_KEY_FILE, /^TLS_KEY_FILE: .* another key;/],
