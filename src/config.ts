@@ -2,6 +2,7 @@
 import { isUtf8 } from 'node:buffer';
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { URL } from 'node:url';
 import { LEVELS } from './ops/log.ts';
 import type { KeyPair } from './server/listener.ts';
 import { parseDatabaseUrl } from './store/url.ts';

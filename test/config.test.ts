@@ -246,6 +246,11 @@ test('1 TLS_CERT_FILE, TLS_KEY_FILE: a wrong pair is one problem, which names it
   }
 });
 
+test('9.6 an origin is valid in jsdom too, whose URL has no parse in older versions', (t) => {
+  t.mock.property(globalThis, 'URL', undefined);
+  assert.deepEqual(problems({ CORS_ORIGIN: 'https://app.example' }), []);
+});
+
 test('the address of the probes', () => {
   for (const [env, host, port] of [
     [{}, '127.0.0.1', 3001],
