@@ -51,8 +51,9 @@ export async function startService(config: Config, log: Log, onFatal: OnFatal) {
   starting.defer(() => opened.close());
   // Without an admin listener nobody can read the metrics.
   const metrics =
-    ADMIN_PORT === undefined ? undefined : new Metrics(routes, DATABASE_URL.engine, opened);
-  starting.defer(() => metrics?.close());
+    ADMIN_PORT === undefined
+      ? undefined
+      : starting.use(new Metrics(routes, DATABASE_URL.engine, opened));
   const store = metrics?.measure(opened, config.DATABASE_TIMEOUT_MS, now) ?? opened;
 
   let stopping: Promise<boolean> | undefined;
@@ -83,20 +84,15 @@ export async function startService(config: Config, log: Log, onFatal: OnFatal) {
     if (count > 0) log.error('connections closed to make room', { count });
     else log.info('connections have room');
   };
-  const destroy = (listener: Listener) => listener.destroy();
   const limits = apiLimits(processLimits(config), !!tls);
-  const api = starting.adopt(
-    new Listener(pipeline, { limits, ...timeouts, tls, onRoomMade }),
-    destroy,
-  );
+  const api = starting.use(new Listener(pipeline, { limits, ...timeouts, tls, onRoomMade }));
 
   const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST), HOST);
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
     const exposition = () => metrics.exposition(api.usage(), log.droppedCount, notAfterMs);
     const handler = adminHandler(isStopping, store, exposition);
-    const adminOptions = { limits: adminLimits, ...timeouts };
-    const admin = starting.adopt(new Listener(handler, adminOptions), destroy);
+    const admin = starting.use(new Listener(handler, { limits: adminLimits, ...timeouts }));
     adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);
   }
   const resources = starting.move();

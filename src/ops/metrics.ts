@@ -137,7 +137,7 @@ export class Metrics {
     return families.join('');
   }
 
-  close(): void {
+  [Symbol.dispose](): void {
     this.#delay.disable();
     this.#observer.disconnect();
   }

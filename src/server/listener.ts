@@ -164,7 +164,7 @@ export class Listener {
     } while (this.#accepted > accepted && now() < deadline);
   }
 
-  destroy(): void {
+  [Symbol.dispose](): void {
     clearInterval(this.#timer);
     for (const server of [this.#server, ...this.#others]) server.close();
     for (const connection of this.#ledger.holders) connection.close('stopped');

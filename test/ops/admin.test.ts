@@ -22,7 +22,7 @@ test('6.17 7.2 the store sees that a client of /ready has left', async (t) => {
   );
   const timeouts = { idleTimeoutMs: 65_000, unreadTimeoutMs: 60_000 };
   const admin = new Listener(handler, { limits: adminLimits, ...timeouts });
-  t.after(() => admin.destroy());
+  t.after(() => admin[Symbol.dispose]());
   const client = connect(await admin.listen(0, '127.0.0.1'), '127.0.0.1');
   await once(client, 'connect');
   client.write('GET /ready HTTP/1.1\r\nHost: x\r\n\r\n');

@@ -21,7 +21,7 @@ const API = {
 
 function metricsOf(t: TestContext, pool: Pool = {}): Metrics {
   const metrics = new Metrics(routes, pool.connections ? 'postgres' : 'sqlite', pool);
-  t.after(() => metrics.close());
+  t.after(() => metrics[Symbol.dispose]());
   return metrics;
 }
 
@@ -189,7 +189,7 @@ describe('the process', () => {
       await collect();
       return count() > 0;
     });
-    metrics.close();
+    metrics[Symbol.dispose]();
     const last = count();
     await collect();
     assert.equal(count(), last);

@@ -399,7 +399,7 @@ async function play({ events, maxConnections, windowBytes }: Run): Promise<void>
   for (const { peer } of clients) assert.ok(peer.destroyed || !peer.hasFin, 'lingering ends');
   for (const client of clients) if (!client.peer.destroyed) client.fail('stopped');
   const answered = clients.filter(({ peer, isAnswered }) => !peer.destroyed && isAnswered);
-  listener.destroy();
+  listener[Symbol.dispose]();
   await stopped;
   await quiet(clients);
   for (const { peer } of answered) assert.ok(!peer.isReset, 'only a request is reset');
@@ -460,7 +460,7 @@ async function outcomeOf(
   const statuses = responses.map(({ status, isLast }) => (isLast ? `${status}!` : status));
   if (responses.at(-1)?.status === 405) assert.match(peer.output, /\r\nAllow: GET/);
   const reason = REASONS.find((name) => closed[name] > 0) ?? 'kept';
-  listener.destroy();
+  listener[Symbol.dispose]();
   await quiet([client]);
   return [...statuses, reason].join(' ');
 }

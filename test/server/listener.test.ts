@@ -46,7 +46,7 @@ async function listen(
   const defaults = { limits, idleTimeoutMs: 65_000, unreadTimeoutMs: 60_000 };
   const handler = { handle, refusal: () => '', allow: '' };
   const server = new Listener(handler, { ...defaults, ...options });
-  t.after(() => server.destroy());
+  t.after(() => server[Symbol.dispose]());
   return { server, port: await server.listen(...place) };
 }
 
