@@ -24,8 +24,10 @@ export function adminHandler(
     if (path === '/live') return text(200, 'live\n'); // 7.1
     if (path === '/metrics') return { status: 200, type: METRICS_TYPE, body: exposition() }; // 7.3
     if (isStopping()) return text(503, 'not ready: stopping\n'); // 6.2
-    const unavailable = (err: unknown) =>
-      text(503, `not ready: store unavailable: ${firstCauseOf(err)}\n`); // 7.2
+    const unavailable = ({ message, cause = message }: Error) => {
+      const reason = (cause as Error).message ?? cause; // an error or a text
+      return text(503, `not ready: store unavailable: ${reason}\n`); // 7.2
+    };
     return store.ping(exchange).then(() => text(200, 'ready\n'), unavailable);
   };
   return {
@@ -36,9 +38,4 @@ export function adminHandler(
       send(exchange, { ...reply, cacheControl: 'no-store' }, [...COMMON], () => {});
     },
   };
-}
-
-function firstCauseOf(err: unknown): string {
-  if (!Error.isError(err)) return String(err);
-  return err.cause === undefined ? err.message : firstCauseOf(err.cause);
 }
