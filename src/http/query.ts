@@ -5,15 +5,14 @@ import { HttpError } from './errors.ts';
 export function parseQuery<Name extends string>(query: string, known: readonly Name[]) {
   const values: Partial<Record<Name, string>> = {};
   for (const part of query.split('&')) {
-    const equals = part.indexOf('=');
-    const end = equals === -1 ? part.length : equals;
-    const decoded = percentDecode(part.slice(0, end), 'query');
+    const [key = '', ...value] = part.split('=');
+    const decoded = percentDecode(key, 'query');
     const name = known.find((one) => one === decoded);
     if (name === undefined) continue; // 4.2
     if (values[name] !== undefined) {
       throw new HttpError(400, `The query parameter ${name} must appear only once.`); // 4.2
     }
-    values[name] = percentDecode(part.slice(end + 1), 'query');
+    values[name] = percentDecode(value.join('='), 'query');
   }
   return values;
 }
