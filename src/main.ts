@@ -127,7 +127,6 @@ async function serve(isJson: boolean): Promise<void> {
     stop();
   };
   process.on('uncaughtException', onFault);
-  process.on('unhandledRejection', onFault);
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
   process.on('SIGHUP', onHangup);

@@ -236,7 +236,7 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
 
   for (const [why, fault, name, timeoutMs = ''] of [
     ['thrown', "throw new Error('stray')", 'Error: stray'],
-    ['rejected without an Error', 'Promise.reject()', 'undefined'],
+    ['rejected without an Error', 'Promise.reject()', 'UnhandledPromiseRejection'],
     ['thrown, and a stop that times out', "throw new Error('stray')", 'Error: stray', '100'],
     [
       'thrown by a function that the driver calls',
