@@ -30,6 +30,7 @@ const ORDER: readonly (readonly [
   options?: { readonly type?: string; readonly fields?: string },
 ])[] = [
   ['404 path before 405', 404, 'DELETE /nowhere', ''],
+  ['404 of * with another method than OPTIONS', 404, 'GET *', ''],
   ['405 before 401', 405, 'PUT /users', ''],
   ['OPTIONS before 413', 204, 'OPTIONS /users', LARGE, { type: '' }],
   ['401 before 413', 401, 'POST /users', LARGE],
