@@ -69,6 +69,18 @@ for (const [seconds, limitMs] of [
   });
 }
 
+test('5.1 a connection to a server that does not match is closed', async (t) => {
+  const url = await createDatabase();
+  const sql = connectTo(t, url);
+  await assert.rejects(openOne(t, `${url}?target_session_attrs=standby`), /does not match/);
+  await until(async () => {
+    const open = await sql`
+      select from pg_stat_activity
+      where application_name = 'notes-users' and datname = current_database()`;
+    return open.length === 0;
+  });
+});
+
 test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) => {
   const url = await createDatabase();
   const store = await open(t, await throughPooler(t, url), { poolSize: 1 });
