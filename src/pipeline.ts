@@ -69,8 +69,7 @@ export class Pipeline implements Handler {
     const id = headers['x-request-id'];
     const isKept = typeof id === 'string' && REQUEST_ID.test(id);
     exchange.requestId = isKept ? id : this.#newRequestId(); // 2.2
-    const parent = headers.traceparent as string | undefined;
-    if (parent !== undefined) exchange.traceId = TRACEPARENT.exec(parent)?.[1];
+    exchange.traceId = TRACEPARENT.exec(String(headers.traceparent))?.[1];
     const forwardedFor = headers['x-forwarded-for'] as string | undefined;
     exchange.client = clientAddress(connection.address, forwardedFor, services.trustProxy);
     begin(method);
