@@ -192,7 +192,7 @@ describe('invalid values', () => {
     assert.deepEqual(problems({ SIGNING_SECRET_FILE }), [
       `SIGNING_SECRET_FILE: ${SIGNING_SECRET_FILE} is not valid UTF-8; expected the path of a file that holds the value as UTF-8`,
     ]);
-    const [problem, ...rest] = problems({ SIGNING_SECRET: KEY, SIGNING_SECRET_FILE });
+    const [problem, ...rest] = problems({ SIGNING_SECRET: KEY, SIGNING_SECRET_FILE: file(KEY) });
     assert.match(problem ?? '', /^SIGNING_SECRET(_FILE)?: (?!.*xxx)/);
     assert.deepEqual(rest, []);
   });
