@@ -179,8 +179,8 @@ function isSurvivable(err: unknown): boolean {
   if (PEER_GONE.includes(code)) return true;
   // The Postgres driver can throw outside any call; the pool replaces its connection. Only the frame that
   // threw counts, because the driver also calls our callbacks.
-  const frame = /^ +at (?!.*\bnode:).*/m.exec(String(stack))?.[0] ?? '';
-  return /\/node_modules\/postgres\//.test(frame);
+  const [frame = ''] = /^ +at (?!.*\bnode:).*/m.exec(String(stack)) ?? [];
+  return frame.includes('/node_modules/postgres/');
 }
 
 function fail(status: number, message: string): void {
