@@ -81,6 +81,8 @@ async function startPosting(command: string, args: readonly string[], options: S
   const held = await halfSent(url);
   return {
     child,
+    /** False or an error once the service stops. */
+    isServing: async () => (await fetch(url)).headers.get('connection') === 'keep-alive',
     closed: () => until(async () => !(await accepts(url))),
     /** Sends the rest of the body; resolves with the response. */
     async finish(): Promise<void> {
@@ -140,9 +142,10 @@ describe('6.9 SIGHUP and terminals', HAS_SCRIPT, () => {
 
   test('6.9 SIGHUP changes nothing while the terminal is open', async () => {
     const line = `echo $$ > ${folder}/open; ${start}`;
-    const { child, finish } = await startPosting('script', ['-qec', line, '/dev/null']);
+    const { child, isServing, finish } = await startPosting('script', ['-qec', line, '/dev/null']);
     process.kill(Number(read('open')), 'SIGHUP');
     await finish();
+    assert.ok(await isServing());
     child.stdin.write('\x03');
     assert.deepEqual(await once(child, 'close'), [0, null]);
   });
