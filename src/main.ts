@@ -71,11 +71,8 @@ async function main(): Promise<void> {
 
 async function copyTo(target: string): Promise<void> {
   const { DATABASE_URL } = readConfig(process.env);
-  if (DATABASE_URL.engine !== 'sqlite') {
-    throw new Error('--backup copies SQLite databases only; use pg_dump for Postgres');
-  }
-  if (DATABASE_URL.path === ':memory:') {
-    throw new Error('--backup copies a file, and DATABASE_URL is a database in memory');
+  if (DATABASE_URL.engine !== 'sqlite' || DATABASE_URL.path === ':memory:') {
+    throw new Error('--backup copies the file of a SQLite database; for Postgres use pg_dump');
   }
   return backup(DATABASE_URL.path, target);
 }

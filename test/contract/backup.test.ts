@@ -79,7 +79,7 @@ for (const [why, expected, file, url] of [
   ['its folder is missing', /ENOENT/, 'none/copy.db'],
   ['the database is missing', /none\.db/, 'copy.db', 'sqlite:none.db'],
   ['the database is Postgres', /pg_dump/, 'copy.db', 'postgres://127.0.0.1:1/x'],
-  ['the database is in memory', /in memory/, 'copy.db', 'sqlite::memory:'],
+  ['the database is in memory', /the file of/, 'copy.db', 'sqlite::memory:'],
 ] as const) {
   test(`6.19 it exits with 1 and leaves no file if ${why}`, async () => {
     const folder = newFolder();
