@@ -237,7 +237,7 @@ function toResult(row: Row | undefined): CallResult<WriteResult> {
 /** By SQLSTATE (PostgreSQL manual, appendix A). Any other ERROR has rolled the statement back. */
 const OUTCOMES: Readonly<Record<string, FailedOutcome>> = {
   '40P01': 'not done', // deadlock_detected (5.6): another replica locked the same emails by id
-  '40001': 'not done', // serialization_failure, if the database's default isolation is stricter (5.6)
+  '40001': 'not done', // serialization_failure: a read conflicted with the recovery of a standby (5.6, 5.9)
   '25006': 'unknown', // read_only_sql_transaction: the connection must be replaced
   '57014': 'unknown', // query_canceled: the same
 };

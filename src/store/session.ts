@@ -65,7 +65,7 @@ export async function openSession(options: SessionOptions) {
     const schema = options.schema ?? (await migratePostgres(sql, prolong));
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server!.pid !== state.pid; // 5.1
-    const settings = settingsOf(isPooled ? 'set local' : 'set session', options.timeoutMs, schema);
+    const settings = settingsOf(isPooled, options.timeoutMs, schema);
     if (!isPooled) await sql.unsafe(`${settings}; ${SET_SESSION}`);
     return {
       schema,
@@ -103,10 +103,12 @@ export async function openSession(options: SessionOptions) {
 /**
  * With these settings the server ends a late statement even if it never learns that we have gone, warns if a
  * commit was not replicated (4.13), ignores the role's own search_path (5.3) and the temporary tables that other
- * clients of a pooler leave, and takes NULL in an array for null.
+ * clients of a pooler leave, and takes NULL in an array for null. Under a stricter isolation (5.6), a statement
+ * that waited while another session rewrote the table would find it empty (PostgreSQL manual, section 13.6).
  */
-function settingsOf(set: string, timeoutMs: number, schema: string): string {
-  return `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} array_nulls = on; ${set} search_path = ${schema}, pg_temp`;
+function settingsOf(isPooled: boolean, timeoutMs: number, schema: string): string {
+  const [set, prefix] = isPooled ? ['set local', ''] : ['set session', 'default_'];
+  return `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} array_nulls = on; ${set} search_path = ${schema}, pg_temp; ${set} ${prefix}transaction_isolation = 'read committed'`;
 }
 
 /** Behind a pooler, each statement may run in another server session, so `settings` are sent with it. */

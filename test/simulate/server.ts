@@ -63,7 +63,7 @@ export const NORMAL = {
   maxBackends: 100,
   isDiskFull: false,
   isPasswordWrong: false,
-  isStrict: false, // The default isolation is serializable.
+  isStrict: false, // Writes get a serialization failure.
 };
 
 const DEADLOCK_TIMEOUT_MS = 200;

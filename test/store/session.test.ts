@@ -16,7 +16,7 @@ import { TcpProxy, through } from '../faults/proxy.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { freePort } from '../support/daemon.ts';
 import { collect, collectYoung, usedBytes } from '../support/garbage.ts';
-import { connectTo, open, openOne, QUIET } from '../support/open-store.ts';
+import { connectTo, open, openOne, QUIET, untilOneWaits } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { newUser, storedUser } from '../support/users.ts';
@@ -158,6 +158,25 @@ for (const isPooler of [false, true]) {
     const ada = await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
     const moved = { ...ada, email: 'ada@y', version: 2 };
     assert.deepEqual(await store.update(ada.id, { email: 'ada@y' }, ALWAYS), moved);
+  });
+
+  test(`4.9 5.6 a call that waits while the table is rewritten finds its user under any default isolation, ${place}`, async (t) => {
+    const url = await createDatabase();
+    const sql = connectTo(t, url);
+    await sql.unsafe(
+      `alter database ${new URL(url).pathname.slice(1)} set default_transaction_isolation = serializable`,
+    );
+    const store = await open(t, isPooler ? await throughPooler(t, url) : url, { poolSize: 1 });
+    const ada = await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
+    const rewritten = async <T>(call: () => Promise<T>) => {
+      await sql.unsafe('begin; alter table users alter name type text using trim(name)');
+      const result = call();
+      await untilOneWaits(sql);
+      await sql`commit`;
+      return result;
+    };
+    assert.deepEqual(await rewritten(() => store.find(ada.id)), ada);
+    assert.deepEqual(await rewritten(() => store.delete(ada.id, ALWAYS)), ada);
   });
 }
 

@@ -8,7 +8,6 @@ import type { UserStore } from '../../src/user.ts';
 import { open } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newFolder } from '../support/program.ts';
-import { execute } from '../support/service.ts';
 import {
   anyCall,
   type Call,
@@ -53,21 +52,12 @@ const call = fc.tuple(anyCall, fc.constantFrom(0, 0, 0, 0, 1, 2));
 const group = fc.array(call, { minLength: 1, maxLength: 6, size: 'max' });
 
 const newFile = async () => `sqlite:${join(newFolder(), 'service.db')}`;
-const isolated = (level: string) => async () => {
-  const url = await createDatabase();
-  const name = new URL(url).pathname.slice(1);
-  await execute(url, `alter database ${name} set default_transaction_isolation = '${level}'`);
-  return url;
-};
 
 for (const { why, newUrl, count, runs } of [
   { why: 'SQLite in memory', newUrl: async () => 'sqlite::memory:', count: 1, runs: 2000 },
   { why: 'SQLite, two stores of one file', newUrl: newFile, count: 2, runs: 200 },
   { why: 'Postgres', newUrl: createDatabase, count: 1, runs: 700 },
   { why: 'Postgres, two stores of one database', newUrl: createDatabase, count: 2, runs: 700 },
-  ...['repeatable read', 'serializable'].map((level) => ({
-    ...{ why: `Postgres, two stores, ${level}`, newUrl: isolated(level), count: 2, runs: 200 },
-  })),
 ]) {
   test(`5.0 5.6 calls that run together give the results of some serial order (${why})`, async (t) => {
     t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
