@@ -37,12 +37,8 @@ const writeBytes = promisify(write);
 // Errors of a connection whose peer is gone. The rest of the process is not affected.
 const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH'];
 
-for (const stream of [process.stdout, process.stderr]) {
-  stream.on('error', () => {}); // Their readers can exit at any time (6.10, 6.11).
-  // Otherwise node blocks while a terminal is paused, for example after Ctrl-S.
-  type Terminal = { _handle?: { setBlocking?: (isBlocking: boolean) => void } };
-  (stream as Terminal)._handle?.setBlocking?.(false);
-}
+// Their readers can exit at any time (6.10, 6.11).
+for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
 main().catch((err: Error) => {
   fail(err instanceof InvalidConfig ? EXIT.config : EXIT.failed, err.message); // 1.6, 6.4
   // An unread line on stderr would keep the process alive.
@@ -148,6 +144,11 @@ async function serve(isJson: boolean): Promise<void> {
 
 /** Opens the log on stdout. Its reader can't block the process (6.10). */
 function openLog({ LOG_LEVEL }: Config, isJson: boolean): Log {
+  for (const stream of [process.stdout, process.stderr]) {
+    // Otherwise node blocks while a terminal is paused, for example after Ctrl-S.
+    type Terminal = { _handle?: { setBlocking?: (isBlocking: boolean) => void } };
+    (stream as Terminal)._handle?.setBlocking?.(false);
+  }
   const toStream: Sink = (lines) =>
     new Promise((resolve) =>
       process.stdout.write(lines, 'utf8', (err) => resolve(err ? lines : '')),

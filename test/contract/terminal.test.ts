@@ -70,6 +70,24 @@ test('6.10 6.12 a stopped terminal, as after Ctrl-S, blocks neither the service 
   assert.deepEqual(await once(terminal, 'close'), [0, null]);
 });
 
+test('1.6 a stopped terminal, as after Ctrl-S, gets a configuration error once it continues', {
+  ...HAS_SCRIPT,
+  timeout: 60_000,
+}, async () => {
+  const command = `echo begin; read -r line; ${start}`;
+  const env = { ...process.env, PORT: 'x' };
+  const terminal = spawn('script', ['-qec', command, '/dev/null'], { env });
+  const closed = once(terminal, 'close');
+  let output = '';
+  terminal.stdout.on('data', (text) => (output += text));
+  await until(() => output.includes('begin'));
+  terminal.stdin.write('\x13\n'); // Ctrl-S
+  await pause(2_000); // long enough to exit without having written the line
+  terminal.stdin.write('\x11'); // Ctrl-Q
+  assert.deepEqual(await closed, [78, null]);
+  assert.match(output, /PORT: invalid/);
+});
+
 /** Starts a command on a free port, and begins a POST once it listens. */
 async function startPosting(command: string, args: readonly string[], options: SpawnOptions = {}) {
   const port = await freePort();
