@@ -124,6 +124,8 @@ async function serve(isJson: boolean): Promise<void> {
     stop();
   };
   process.on('uncaughtException', onFault);
+  // By node's default these are uncaught exceptions, unless an option or a listener of a preloaded module takes them.
+  process.on('unhandledRejection', onFault);
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
   process.on('SIGHUP', onHangup);

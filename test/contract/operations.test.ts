@@ -236,7 +236,12 @@ describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
 
   for (const [why, fault, name, timeoutMs = ''] of [
     ['thrown', "throw new Error('stray')", 'Error: stray'],
-    ['rejected without an Error', 'Promise.reject()', 'UnhandledPromiseRejection'],
+    ['rejected without an Error', 'Promise.reject()', 'undefined'],
+    [
+      'rejected, while another module only reports rejections',
+      "process.on('unhandledRejection', () => {}); Promise.reject(new Error('stray'))",
+      'Error: stray',
+    ],
     ['thrown, and a stop that times out', "throw new Error('stray')", 'Error: stray', '100'],
     [
       'thrown by a function that the driver calls',
