@@ -259,11 +259,12 @@ export class Connection implements Holder, Carrier {
 
   /** Closes a connection that is idle for so long. After a stall, input that has already arrived is read first (6.14). */
   async expire(reason: 'idle' | 'stopped', ms = 0): Promise<void> {
-    const isIdle = () => this.state === 'handshake' || this.state === 'idle';
-    const isOver = isIdle() && now() - this.waitingSinceMs! >= ms;
     const { bytesRead } = this.#socket;
     await nextTurn();
-    if (isOver && isIdle() && this.#socket.bytesRead === bytesRead) this.close(reason);
+    const isIdle = this.state === 'handshake' || this.state === 'idle';
+    // Further input without a whole head keeps a connection, but does not prolong a stop (6.15).
+    const isKept = reason === 'idle' && this.#socket.bytesRead !== bytesRead;
+    if (isIdle && !isKept && now() - this.waitingSinceMs! >= ms) this.close(reason);
   }
 
   /** Closes the connection if its client keeps it without a reason. Call it every SWEEP_MS. */
