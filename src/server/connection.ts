@@ -65,7 +65,7 @@ export const REASONS = [
 export type Reason = (typeof REASONS)[number];
 
 const PLAIN_HTTP = 'This port takes HTTPS; the request was plain HTTP.';
-/** For errors that users cause by typing a URL, by node's code. */
+/** What clients are told about some errors of node, by code. For the others the status says enough. */
 const SENTENCES: Readonly<Record<string, string>> = {
   HPE_INVALID_URL: 'The URL is malformed; percent-encode all characters that are not ASCII.',
   // A handshake that begins with other bytes than TLS. Before 3.5, OpenSSL takes only four methods for HTTP.
@@ -223,7 +223,7 @@ export class Connection implements Holder, Carrier {
     this.#socket.resume();
   }
 
-  /** Refuses input: what node's parser rejected, what took too long to arrive, and with an HttpError, any other. */
+  /** Refuses input that node's parser rejected or that took too long to arrive; with an HttpError, any other input. */
   reject(err: ParseError): void {
     if (this.#ending !== undefined) return;
     if (!this.#socket.writable || err.code === 'ECONNRESET') {
@@ -257,12 +257,12 @@ export class Connection implements Holder, Carrier {
     }
   }
 
-  /** Closes a connection that is idle for so long. After a stall, input that has already arrived is read first (6.14). */
+  /** Closes the connection if it has been idle for `ms`. Input that has already arrived is read first (6.14). */
   async expire(reason: 'idle' | 'stopped', ms = 0): Promise<void> {
     const { bytesRead } = this.#socket;
     await nextTurn();
     const isIdle = this.state === 'handshake' || this.state === 'idle';
-    // Further input without a whole head keeps a connection, but does not prolong a stop (6.15).
+    // Input without a whole head keeps an idle connection, but does not prolong a stop (6.15).
     const isKept = reason === 'idle' && this.#socket.bytesRead !== bytesRead;
     if (isIdle && !isKept && now() - this.waitingSinceMs! >= ms) this.close(reason);
   }

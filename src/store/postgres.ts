@@ -105,8 +105,8 @@ const list: Run<Page, readonly User[]> = async (session, pages) => {
 
 // Condition of every write. It fails for a write that arrives past its deadline, $1 in seconds of the server's
 // clock: the write may have waited in the server's socket, where closing the connection does not cancel it.
-// The error, which quotes LATE, replaces the connection: the server's clock may have been set forward (4.13).
-export const LATE = 'the statement did not start in time';
+// The error quotes LATE. It replaces the connection, because the server's clock may have been set forward (4.13).
+const LATE = 'the statement did not start in time';
 const BEFORE_DEADLINE = `(
   case when statement_timestamp() < to_timestamp($1::float8) then 'true' else '${LATE}' end)::boolean`;
 
@@ -237,7 +237,7 @@ function toResult(row: Row | undefined): CallResult<WriteResult> {
 /** By SQLSTATE (PostgreSQL manual, appendix A). Any other ERROR has rolled the statement back. */
 const OUTCOMES: Readonly<Record<string, FailedOutcome>> = {
   '40P01': 'not done', // deadlock_detected (5.6): another replica locked the same emails by id
-  '40001': 'not done', // serialization_failure: a read conflicted with the recovery of a standby (5.6, 5.9)
+  '40001': 'not done', // serialization_failure: the recovery of a standby cancelled a read (5.6)
   '25006': 'unknown', // read_only_sql_transaction: the connection must be replaced
   '57014': 'unknown', // query_canceled: the same
 };

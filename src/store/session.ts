@@ -128,8 +128,8 @@ function queryWith(sql: Sql, notices: Notice[], settings: string | undefined) {
     if (notices.some(({ routine }) => routine === 'SyncRepWaitForLSN')) {
       throw new NotReplicated('the server stopped waiting for its standby to confirm the commit');
     }
-    // Empties the driver's array, which V8 keeps until it collects the old generation (SharedUsers in users.ts). The
-    // array begins with a hole for each row that the statement before returned before it failed.
+    // Empties the driver's array, which V8 keeps until it collects the old generation (SharedUsers in users.ts). If the
+    // previous statement failed, the array begins with a hole for each row that it had sent.
     return result!.splice(0).filter(Boolean) as never;
   };
 }

@@ -108,7 +108,7 @@ const faults = [
   fault('the other host is promoted, and the old primary is not fenced', ({ server }) =>
     server.split(),
   ),
-  ofServer('a third of the writes get a serialization failure (40001)', { isStrict: true }),
+  ofServer('a third of the reads conflict with a recovery (40001)', { isRecovering: true }),
   ...[3_600_000, 400, -400].map((stepMs) =>
     fault(`the clock of the server steps by ${stepMs} ms`, (world) => {
       if (stepMs < 0) world.canBeLate = true;

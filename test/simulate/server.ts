@@ -4,7 +4,6 @@
 // read-only standbys, an old primary that nobody has fenced, limits of connections. Statements are recognised
 // by their text; their SQL is tested on the real Postgres.
 import type { SURROUNDINGS } from '../../src/store/pool.ts';
-import { LATE } from '../../src/store/postgres.ts';
 import type { Session } from '../../src/store/session.ts';
 import { FIELD_NAMES, StoreUnavailable, type User, type UserChange } from '../../src/user.ts';
 import { newUser } from '../support/users.ts';
@@ -63,7 +62,7 @@ export const NORMAL = {
   maxBackends: 100,
   isDiskFull: false,
   isPasswordWrong: false,
-  isStrict: false, // Writes get a serialization failure.
+  isRecovering: false, // Reads conflict with the recovery of a standby.
 };
 
 const DEADLOCK_TIMEOUT_MS = 200;
@@ -214,9 +213,12 @@ export class SimulatedServer {
       await this.#whileFrozen(host);
       if (isKilled) throw new Error('connection lost');
       const isWrite = text.includes('to_timestamp');
-      if (!isWrite) return this.#read(text, values, host);
+      if (!isWrite) {
+        if (this.condition.isRecovering && this.#time.random() < 0.3) throw refusal('40001');
+        return this.#read(text, values, host);
+      }
       if (host.isReadOnly) throw refusal('25006');
-      if (seconds() >= Number(values[0])) throw refusal('22P02', LATE);
+      if (seconds() >= Number(values[0])) throw refusal('22P02', text); // It quotes a part.
       transaction = this.#begin(host, () => (isOpen ? owner : undefined));
       const own = transaction;
       const { abort } = own;
@@ -225,7 +227,6 @@ export class SimulatedServer {
         const rows = await this.#write(own, text, values, host);
         cancel();
         if (this.condition.isDiskFull) throw refusal('53100');
-        if (this.condition.isStrict && this.#time.random() < 0.3) throw refusal('40001');
         await this.#time.sleep(this.#time.random() * 10); // fsync
         await this.#whileFrozen(host);
         own.stuckAt = this.#time.ms;

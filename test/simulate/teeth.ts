@@ -108,7 +108,7 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       "  '40P01': 'not done'",
       "  '40P01': 'rolled back'",
     ],
-    'a serialization failure fails calls (5.6)': [
+    "a standby's recovery fails calls (5.6)": [
       "  '40001': 'not done'",
       "  '40001': 'rolled back'",
     ],

@@ -10,7 +10,7 @@ import { Time } from './time.ts';
 
 export const TIMEOUT_MS = 1000;
 const CALM_MS = 300; // longest call of a client without bursts, while there are no faults
-// A deadlock of two replicas, a serialization failure, and an email that the other replica has just taken.
+// A deadlock of two replicas, a read that a recovery cancels, and an email that the other replica has just taken.
 const RERUN = /40P01|40001|23505/;
 const DATABASE = parseDatabaseUrl('postgres://u:p@a:1,b:2/d') as PostgresDatabase;
 

@@ -72,7 +72,9 @@ for (const [seconds, limitMs] of [
 test('5.1 a connection to a server that does not match is closed', async (t) => {
   const url = await createDatabase();
   const sql = connectTo(t, url);
-  await assert.rejects(openOne(t, `${url}?target_session_attrs=standby`), /does not match/);
+  const { port } = await proxyTo(t, url); // It ends a connection that is left.
+  const standby = `${through(url, port)}?target_session_attrs=standby`;
+  await assert.rejects(openOne(t, standby), /does not match/);
   await until(async () => {
     const open = await sql`
       select from pg_stat_activity
