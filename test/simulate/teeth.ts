@@ -108,10 +108,7 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       "  '40P01': 'not done'",
       "  '40P01': 'rolled back'",
     ],
-    "a standby's recovery fails calls (5.6)": [
-      "  '40001': 'not done'",
-      "  '40001': 'rolled back'",
-    ],
+    "a standby's recovery fails calls (5.6)": ["  '40001': 'not done'", "  '40001': 'rolled back'"],
     'an email that another replica has just taken fails its call (4.10)': [
       'items.length > 1 ||',
       'items.length > 0 ||',
