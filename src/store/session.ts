@@ -83,8 +83,9 @@ export async function openSession(options: SessionOptions) {
     if (socket.isDestroyed()) throw new StoreUnavailable('timed out while connecting'); // 5.7
     socket.destroy();
     const { message } = err as Error;
-    if (/before secure TLS connection/.test(message)) {
-      const fault = `${nameOf(options.host)} closed the connection instead of starting TLS`;
+    // Postgres closes the connection, PgBouncer sends an error in plain text.
+    if (/before secure TLS connection|wrong version number/.test(message)) {
+      const fault = `${nameOf(options.host)} did not start TLS`;
       throw new StoreUnavailable(`${fault}: if it has none, use sslmode=prefer or disable`);
     }
     // Node's advice can't be followed in the image, and doesn't apply to `sslrootcert`.

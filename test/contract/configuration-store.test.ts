@@ -138,7 +138,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
         await ready(program);
       } else {
         const { cause } = await program.logged('store unavailable');
-        const said = options === '?sslmode=require' ? /starting TLS: .*sslmode/ : /does not match/;
+        const said = options === '?sslmode=require' ? /start TLS: .*sslmode/ : /does not match/;
         assert.match(String(cause), said);
         assert.match((await send(`${program.adminUrl}/ready`)).body, said); // 7.2
       }
