@@ -167,8 +167,10 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
     assert.ok(!(await relations(url)).join().includes(role));
   });
 
-  test('5.3 a transaction_timeout of the role does not end a migration', async () => {
+  test('5.3 a transaction_timeout of the role does not end a migration', async (t) => {
     const url = await createDatabase();
+    const known = "select from pg_settings where name = 'transaction_timeout'";
+    if ((await execute(url, known)).length === 0) return t.skip('Postgres has it since 17');
     const setting = 'alter role ROLE set transaction_timeout = 100';
     const { DATABASE_URL } = await newRole(url, '', `${OWN_SCHEMA}; ${setting}`);
     await using _replica = await transaction(url, LOCK);

