@@ -257,26 +257,6 @@ test('4.13 a write that the server gets after its deadline is not done', async (
   }
 });
 
-test('5.1 two connections to one host that time out together advance the pool by one host', async (t) => {
-  const url = await createDatabase();
-  const [first, second] = [await proxyTo(t, url), await proxyTo(t, url)];
-  const lines: string[] = [];
-  const debug = (message: string, { host, cause = '' }: Readonly<Record<string, string>>) =>
-    void lines.push(`${message} ${host} ${cause}`.trim());
-  const options = { poolSize: 2, timeoutMs: 3000, debug };
-  const store = await open(t, through(url, first.port, second.port), options);
-  await store.list({ after: 0, limit: 1 });
-  await until(() => store.connections?.idle === 2);
-  const logged = lines.length;
-  first.stall();
-  await Promise.allSettled([store.find(1), store.findByEmail('ada@x')]);
-  await store.list({ after: 0, limit: 1 });
-  await until(() => store.connections?.idle === 2);
-  const lost = `connection lost 127.0.0.1:${first.port} no response within 3000 ms`;
-  const connected = `connected 127.0.0.1:${second.port}`;
-  assert.deepEqual(lines.slice(logged).sort(), [connected, connected, lost, lost]);
-});
-
 test('5.9 on a read-only server, writes replace a connection once a second at most', async (t) => {
   const url = await createDatabase();
   await (await open(t, url)).list({ after: 0, limit: 1 });
