@@ -12,11 +12,9 @@ import { parseDatabaseUrl, type SqliteDatabase } from '../../src/store/url.ts';
 import { ALWAYS, CallerLeft, EmailTaken, type UserChange } from '../../src/user.ts';
 import { open } from '../support/open-store.ts';
 import { newDatabase, newFolder, STORES } from '../support/program.ts';
-import { execute } from '../support/service.ts';
+import { execute, newEmail } from '../support/service.ts';
 import { newUser, storedUser } from '../support/users.ts';
 
-let emails = 0;
-const newEmail = () => `user${++emails}@example.org`;
 const newFile = () => join(newFolder(), 'service.db');
 const FIRST_PAGE = { after: 0, limit: 10 };
 

@@ -1,13 +1,11 @@
 // Calls that run together, on either engine: a checker searches for a serial order that explains their
 // results. FAST_CHECK_SEED repeats the random calls of a run, but not the order in which the database ran them.
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import type { UserStore } from '../../src/user.ts';
 import { open } from '../support/open-store.ts';
-import { createDatabase } from '../support/postgres.ts';
-import { newFolder } from '../support/program.ts';
+import { newDatabase } from '../support/program.ts';
 import {
   anyCall,
   type Call,
@@ -20,7 +18,6 @@ import {
 
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
 
-/** A finished call: its result as JSON, its start and its end. */
 interface Made {
   readonly call: Call;
   readonly result: string;
@@ -51,17 +48,15 @@ function newIdOf({ call: { kind }, result }: Made): number {
 const call = fc.tuple(anyCall, fc.constantFrom(0, 0, 0, 0, 1, 2));
 const group = fc.array(call, { minLength: 1, maxLength: 6, size: 'max' });
 
-const newFile = async () => `sqlite:${join(newFolder(), 'service.db')}`;
-
-for (const { why, newUrl, count, runs } of [
-  { why: 'SQLite in memory', newUrl: async () => 'sqlite::memory:', count: 1, runs: 2000 },
-  { why: 'SQLite, two stores of one file', newUrl: newFile, count: 2, runs: 200 },
-  { why: 'Postgres', newUrl: createDatabase, count: 1, runs: 700 },
-  { why: 'Postgres, two stores of one database', newUrl: createDatabase, count: 2, runs: 700 },
-]) {
+for (const { why, store, count, runs } of [
+  { why: 'SQLite in memory', store: undefined, count: 1, runs: 2000 },
+  { why: 'SQLite, two stores of one file', store: 'sqlite', count: 2, runs: 200 },
+  { why: 'Postgres', store: 'postgres', count: 1, runs: 700 },
+  { why: 'Postgres, two stores of one database', store: 'postgres', count: 2, runs: 700 },
+] as const) {
   test(`5.0 5.6 calls that run together give the results of some serial order (${why})`, async (t) => {
     t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
-    const url = await newUrl();
+    const url = store ? await newDatabase(store) : 'sqlite::memory:';
     const stores: UserStore[] = [];
     for (let i = 0; i < count; i++) stores.push(await open(t, url));
     let table: Table = new Map();

@@ -23,10 +23,12 @@ const SYSTEM = { sslMode: 'verify-full', sslRootCert: 'system' } as const;
 const SOCKET = { hosts: '/cloudsql/proj:region:inst:5432', database: 'd' };
 const ON_H = { hosts: 'h:5432', user: 'u', database: 'd' };
 
-const SQLITE: Record<string, string> = {
-  'sqlite::memory:': ':memory:',
-  'sqlite:a b%20#c': 'a b%20#c',
-  'sqlite:./file:a': './file:a',
+const SQLITE: Record<string, readonly [path: string, autocheckpoint: boolean]> = {
+  'sqlite::memory:': [':memory:', true],
+  'sqlite:a b%20#c': ['a b%20#c', true],
+  'sqlite:./file:a': ['./file:a', true],
+  // Another program merges the log.
+  'sqlite:service.db?wal_autocheckpoint=0': ['service.db', false],
 };
 
 const POSTGRES: Record<string, Meaning> = {
@@ -110,14 +112,9 @@ const INVALID: Record<string, readonly string[]> = {
   'parameter 2 is not supported': ['postgres:///?user=u&sslcert=hunter2'],
 };
 
-test('1 DATABASE_URL: another program can merge the log of SQLite', () => {
-  const database = parseDatabaseUrl('sqlite:service.db?wal_autocheckpoint=0');
-  assert.deepEqual(database, { engine: 'sqlite', path: 'service.db', autocheckpoint: false });
-});
-
-for (const [url, path] of Object.entries(SQLITE)) {
-  test(`${url} is a path of SQLite`, () =>
-    assert.deepEqual(parseDatabaseUrl(url), { engine: 'sqlite', path, autocheckpoint: true }));
+for (const [url, [path, autocheckpoint]] of Object.entries(SQLITE)) {
+  test(`1 DATABASE_URL: ${url} is a path of SQLite`, () =>
+    assert.deepEqual(parseDatabaseUrl(url), { engine: 'sqlite', path, autocheckpoint }));
 }
 
 for (const [url, meaning] of Object.entries(POSTGRES)) {
