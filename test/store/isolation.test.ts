@@ -5,6 +5,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { ALWAYS } from '../../src/user.ts';
 import { connectTo, open, statistics, untilOneWaits } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
+import { newEmail } from '../support/service.ts';
 import { until } from '../support/until.ts';
 import { newUser } from '../support/users.ts';
 
@@ -78,30 +79,39 @@ test('4.10 a taken email rolls no batch back, and one that another session takes
   assert.equal((await statistics(direct)).rolledBack! - start.rolledBack!, 1);
 });
 
-test('4.2 calls touch few rows of a large table', async (t) => {
+test('4.2 calls touch few rows of a table that has grown since the server planned them', async (t) => {
   const url = await createDatabase();
-  const store = await open(t, url);
-  await store.list({ after: 0, limit: 1 }); // The tables exist.
+  const store = await open(t, url, { poolSize: 1 });
   const sql = connectTo(t, url);
-  await sql.unsafe(`
-    insert into users (name, email) select 'n', i || '@x' from generate_series(1, 20000) i; analyze users`);
+  const ids = Array.from({ length: 20 }, (_, n) => 1_000_001 + 1000 * n);
+  const calls: readonly ((id: number) => Promise<unknown>)[] = [
+    (id) => store.find(id),
+    (id) => store.findByEmail(`${id}@x`),
+    (id) => store.list({ after: id, limit: 10 }),
+    () => store.create(newUser({ email: newEmail() })),
+    (id) => store.update(id, { name: 'Bob' }, ALWAYS),
+    (id) => store.update(id, { email: `${id}@y` }, { oneOf: [2], noneOf: [] }),
+    (id) => store.delete(id, ALWAYS),
+  ];
+  const callAll = async () => {
+    for (const call of calls) {
+      await call(ids[0]!);
+      await Promise.all(ids.map((id) => call(id)));
+    }
+  };
   const touched = async () => {
     await statistics(sql);
     const [row] = await sql`
       select (seq_tup_read + idx_tup_fetch)::int as rows from pg_stat_user_tables where relname = 'users'`;
     return row!.rows as number;
   };
+  for (let n = 0; n < 6; n++) await callAll(); // Then the server keeps its plans.
+  await sql`
+    insert into users (id, name, email) overriding system value
+    select i, 'n', i || '@x' from generate_series(1000001, 1020000) i`;
   const before = await touched();
-  for (let id = 1; id <= 20_000; id += 1000) {
-    assert.equal((await store.find(id))?.email, `${id}@x`);
-    assert.equal((await store.findByEmail(`${id}@x`))?.id, id);
-    assert.equal((await store.list({ after: id, limit: 10 })).length, 10);
-    await store.create(newUser({ email: `${id}@new` }));
-    await store.update(id, { name: 'Bob' }, ALWAYS);
-    await store.update(id, { email: `${id}@y` }, { oneOf: [2], noneOf: [] });
-    await store.delete(id, ALWAYS);
-  }
+  await callAll();
   await store.close();
   const rows = (await touched()) - before;
-  assert.ok(rows > 20 * 14 && rows < 20 * 40, `${rows} rows`);
+  assert.ok(rows > 20 * 10 && rows < 20 * 40, `${rows} rows`);
 });
