@@ -113,16 +113,6 @@ describe('the cache', () => {
     assert.equal(tokens.verify(token), true);
   });
 
-  test('a copy of a valid token with another character is refused', () => {
-    const tokens = at(NOW);
-    const token = tokens.issue();
-    assert.equal(tokens.verify(token), true);
-    for (let i = 0; i < token.length; i++) {
-      const other = token[i] === 'A' ? 'B' : 'A';
-      assert.equal(tokens.verify(token.slice(0, i) + other + token.slice(i + 1)), false, String(i));
-    }
-  });
-
   test('it keeps at most 32,768 tokens of at most 512 characters', (t) => {
     const tokens = at(NOW);
     const compared = countComparisons(t);

@@ -139,6 +139,7 @@ export function refusedTokens(now: number): Vectors<Vectors<string>> {
         signedText(`${header}.${payload.slice(0, 4)}${text}${payload.slice(4)}`),
       ),
       ...each([' ', '\0', '='], 'after it', (text) => `${good}${text}`),
+      'in lower case': good.toLowerCase(),
       'padding after the header': signedText(`${header}=.${payload}`),
     },
   };
