@@ -2,12 +2,20 @@
 import { randomUUID } from 'node:crypto';
 import { ENGINE, run } from '../../image/unpack.ts';
 import { until } from '../support/until.ts';
-import { HARDENED } from './hardened.ts';
 
 export const IMAGE = process.env.TEST_IMAGE ?? '';
 
 /** Reason to skip tests: without setup.ts there is no image. */
 export const NO_IMAGE = IMAGE === '' && 'TEST_IMAGE is not set: run npm run test:image';
+
+/** The flags under which the image must work; docs/operations.md recommends them. */
+export const HARDENED: readonly string[] = [
+  '--read-only',
+  '--cap-drop=ALL',
+  '--security-opt=no-new-privileges',
+  '--pids-limit=64',
+  '--memory=128m',
+];
 
 // Limits the kernel's buffer for a client that doesn't read (docs/operations.md). Not for the host's network.
 const SYSCTL = '--sysctl=net.ipv4.tcp_wmem=4096 16384 65536';

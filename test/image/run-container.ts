@@ -6,7 +6,7 @@ import { chownSync, readdirSync, statSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { ENGINE } from '../../image/unpack.ts';
-import { HARDENED } from './hardened.ts';
+import { HARDENED } from './engine.ts';
 
 const [image = '', ...args] = process.argv.slice(2);
 const name = `notes-users-test-${process.pid}`;
