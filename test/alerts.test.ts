@@ -65,10 +65,6 @@ const CASES: Record<string, [series: Record<string, string>, alerts: Record<stri
       '13 Restarting': ['instance=a', 'a has restarted 3 times in 15 minutes'],
     },
   ],
-  'a short burst of 500': [
-    { [`a ${REQUESTS}200`]: '0+10x30', [`a ${REQUESTS}500`]: '0x10 50x20' },
-    { '12 Failing': [], '15 Failing': [], '30 Failing': [] },
-  ],
   'one replica has lost its store, and only /ready calls it; on another one call in ten fails': [
     {
       [`a ${CALLS}ping`]: '0+12x30',
