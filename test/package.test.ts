@@ -6,6 +6,7 @@ import { cpSync, globSync, mkdirSync, readFileSync, symlinkSync, writeFileSync }
 import { stripTypeScriptTypes } from 'node:module';
 import { join } from 'node:path';
 import { before, describe, type TestContext, test } from 'node:test';
+import { settingsIn } from '../image/settings.ts';
 import { send } from './support/client.ts';
 import { STATUSES } from './support/every-route.ts';
 import { newFolder, Program, ROOT, start } from './support/program.ts';
@@ -255,9 +256,8 @@ describe('the package', { timeout: 300_000 }, () => {
 
   /** Returns the command of the image, with its flags. It runs in `/`. */
   function entrypoint(): readonly string[] {
-    const dockerfile = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').replaceAll('\\\n', '');
-    const [, command = ''] = /^ENTRYPOINT (.+)$/m.exec(dockerfile) ?? [];
-    const flags = (JSON.parse(command) as string[]).slice(1, -1);
+    const { Entrypoint } = settingsIn(readFileSync(join(ROOT, 'Dockerfile'), 'utf8'));
+    const flags = (Entrypoint as string[]).slice(1, -1);
     assert.ok(flags.includes('--permission'));
     const program = join(folder, 'node_modules/notes-users/dist/main.cjs');
     const here = flags.map((flag) => flag.replace(/=\/(?:app\/|(?=data\/))/, `=${folder}/`));

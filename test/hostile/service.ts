@@ -2,6 +2,7 @@
 // node:http.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { settingsIn } from '../../image/settings.ts';
 import { Page } from '../support/metrics.ts';
 import { newFolder, PROGRAM, type Program, ROOT, start } from '../support/program.ts';
 import { until } from '../support/until.ts';
@@ -96,8 +97,8 @@ const COMMANDS: Record<Form, (settings: Settings) => Command> = {
   },
 };
 
-const DOCKERFILE = readFileSync(join(ROOT, 'Dockerfile'), 'utf8').replaceAll(/\\\n\s*/g, '');
-const [, ...ENTRY]: string[] = JSON.parse(/^ENTRYPOINT (\[.*\])/m.exec(DOCKERFILE)![1]!);
+const IMAGE = settingsIn(readFileSync(join(ROOT, 'Dockerfile'), 'utf8'));
+const [, ...ENTRY] = IMAGE.Entrypoint as string[];
 const HEAP_FLAGS = ENTRY.filter((arg) => /^--max-.*-space/.test(arg));
 
 /** The image's entry point and variables, with this machine's folders. */
@@ -113,9 +114,6 @@ function imageCommand({ DATABASE_URL, TLS_CERT_FILE }: Settings): Command {
       return text.replace(new RegExp(`(^|=)${from}`), `$1${to}`);
     }, arg),
   );
-  const variables = [...DOCKERFILE.matchAll(/^ENV (.*)$/gm)].flatMap(([, line]) =>
-    line!.split(/\s+/),
-  );
-  const env = Object.fromEntries(variables.map((pair) => pair.split('=', 2)));
+  const env = Object.fromEntries((IMAGE.Env as string[]).map((pair) => pair.split('=', 2)));
   return { command: [process.execPath, ...args], env };
 }

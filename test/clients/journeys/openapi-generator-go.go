@@ -71,7 +71,6 @@ func main() {
 
 	last, res, err := api.UsersAPI.DeleteUser(bearer, ada.Id).Execute()
 	must(err)
-	must(err)
 	must(json.NewEncoder(os.Stdout).Encode(map[string]any{
 		"greeting": greeting, "wrong": wrong, "note": note.Title, "protected": protected,
 		"created": created, "patched": patched, "stale": stale, "page": page,
