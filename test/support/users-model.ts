@@ -157,7 +157,7 @@ export class Model {
     const text = [ignored, ...parts, refused].filter((part) => part !== undefined).join('&');
     const response = await this.#send(method, `?${text}`);
     if (refused !== undefined) {
-      return check(response, { status: 400, body: /^The query [^\p{Cc}]+\.$/u }, method);
+      return check(response, { status: 400, body: /^The query (?!.* {2})[^\p{Cc}]+\.$/u }, method);
     }
     const rest = [...this.#users.values()].filter(({ id }) => id > after);
     const page = rest.filter(({ fields }) => !email || fields.email === email).slice(0, limit);
