@@ -1,3 +1,4 @@
+// @ts-nocheck
 // The ledger as a model: random clients come, hold, wait and leave, and an independent statement of rule 6.17
 // says whom the ledger may close. EVENTS sets the number of events, and FAST_CHECK_SEED repeats a run.
 import assert from 'node:assert/strict';
@@ -18,7 +19,7 @@ after(() => mock.reset());
 type Ledger<T extends Holder> = InstanceType<typeof Ledger<T>>;
 
 const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
-const EVENTS = Number(process.env.EVENTS ?? 20_000);
+const EVENTS = Number(process.env.EVENTS ?? 50_000);
 const MAX_EVENTS = 200; // of one run; fast-check makes half as many on average
 const FREE = 1 - 1 / 64; // Closing stops when charges and connections are below this part of their limits.
 
@@ -177,10 +178,10 @@ const event = fc.record({
   amount: fc.nat(5_000), // milliseconds or bytes
 });
 const limits = fc.record({
-  budgetBytes: fc.integer({ min: 500, max: 10_000 }),
+  budgetBytes: fc.integer({ min: 50, max: 1_000 }), // small, so that charges often fit exactly
   maxConnections: fc.integer({ min: 2, max: 100 }),
-  connectionBytes: fc.integer({ min: 1, max: 200 }),
-  modestBytes: fc.oneof(fc.nat(20), fc.nat(500)), // A small one lets the sum of a /48 count.
+  connectionBytes: fc.integer({ min: 1, max: 20 }),
+  modestBytes: fc.oneof(fc.nat(2), fc.nat(50)), // A small one lets the sum of a /48 count.
 });
 
 test('6.17 the ledger keeps its sums, and closes the greatest products only', () => {
@@ -193,7 +194,7 @@ test('6.17 the ledger keeps its sums, and closes the greatest products only', ()
         const last = index + (amount % 3);
         for (let i = index; i <= last; i++) model.accept(ADDRESSES[i % ADDRESSES.length]!);
       } else if (name === 'turn') model.turn(amount);
-      else if (client !== undefined) model[name](client, amount % 300);
+      else if (client !== undefined) model[name](client, amount % 30);
       model.checkSums();
     }
     model.turn(0);
