@@ -34,7 +34,7 @@ const MALFORMED: readonly Refused[] = [
   [get('bad name: 1'), 400, 'a space in a field name'],
   ['GET / HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'no Host'],
   ['GET / HTTP/1.1\r\nHost: x\r\nHost: x\r\nConnection: close\r\n\r\n', 400, 'two equal hosts'],
-  ...['a b', 'x/y', 'x@y', '[::1', 'a:b', '%', 'x%zz', '[::1::]', '[1.2]'].map(
+  ...['a b', 'x/y', 'x@y', '[::1', 'a:b', '%', 'x%2', 'x%zz', '[::1::]', '[1.2]'].map(
     (host): Refused => [
       `GET / HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`,
       400,
