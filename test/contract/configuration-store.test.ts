@@ -102,7 +102,7 @@ describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () 
       const url = await createDatabase(server.url);
       const path = fileOf(readFileSync(certificate().TLS_CERT_FILE));
       await using program = await start({
-        DATABASE_URL: `${url}?sslmode=verify-full&sslrootcert=${path}`,
+        DATABASE_URL: `${url}?sslmode=verify-full&connect_timeout=60&sslrootcert=${path}`,
       });
       const { cause } = await program.logged('store unavailable');
       assert.equal(cause, 'self-signed certificate; its authority must be in sslrootcert');
