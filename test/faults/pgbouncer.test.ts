@@ -38,7 +38,6 @@ describe('PgBouncer in transaction mode', { skip: SKIP, timeout: 1_800_000 }, ()
         { TEST_DATABASE_URL: through(server.url, bouncer.port) },
         '--test-timeout=300000',
         `--test-name-pattern=${ON_POSTGRES}`,
-        '--test-skip-pattern=6[.]6 one core', // It measures prepared statements.
       );
       // Checks that the suite really ran, and through PgBouncer.
       const passed = Number(/pass (\d+)/.exec(output)?.[1]);

@@ -147,12 +147,12 @@ test('5.5 the folders that the store creates survive a power loss: their parents
 });
 
 /** A store with a clock of its own, on a file that another program has locked. */
-async function lockedStore(t: TestContext, timeoutMs = 300) {
+async function lockedStore(t: TestContext) {
   const path = newFile();
   const clock = { ms: 0 };
   const outages: string[] = [];
   const store = await open(t, `sqlite:${path}`, {
-    timeoutMs,
+    timeoutMs: 300,
     now: () => clock.ms,
     onUnavailable: () => outages.push('gone'),
     onAvailable: () => outages.push('back'),
