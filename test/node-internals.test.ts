@@ -49,17 +49,6 @@ test('server.httpAllowHalfOpen keeps a connection whose client has closed its si
   assert.match(await text(), /late$/);
 });
 
-test('resetAndClosing makes destroy() reset the connection', async () => {
-  await using server = new NetServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { socket } = open(server);
-  const [accepted] = (await once(server, 'connection')) as [Socket];
-  accepted.resume();
-  const reset = once(accepted, 'close', { signal: AbortSignal.timeout(WAIT_MS) });
-  Object.assign(socket, { resetAndClosing: true }).destroy();
-  await assert.rejects(reset, { code: 'ECONNRESET' });
-});
-
 test('net.Server.prototype.close closes no connection of an http.Server', async () => {
   using server = await serve((_req, res) => res.end('x'));
   const { socket } = open(server);

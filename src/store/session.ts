@@ -71,11 +71,7 @@ export async function openSession(options: SessionOptions) {
       schema,
       query: queryWith(sql, notices, isPooled ? settings : undefined),
       serverTime: (ms: number) => String(epoch + ms / 1000), // seconds of its clock, from ms of ours
-      /** Lets a running statement finish. If the connection is lost, never resolves. */
-      end() {
-        socket.expectEnd();
-        return sql.end();
-      },
+      end: () => sql.end(), // Lets a running statement finish. If the connection is lost, never resolves.
       destroy: socket.destroy,
       closed,
     };
@@ -199,17 +195,13 @@ function withLiterals(text: string, values: readonly string[]): string {
 
 /** The only socket of a client. If it is lost and the driver asks for another, that fails. */
 function singleUseSocket({ host, port }: Host) {
-  const isUnix = host.startsWith('/');
-  const place = isUnix ? { path: `${host}/.s.PGSQL.${port}` } : { host, port, noDelay: true };
+  const place = host.startsWith('/')
+    ? { path: `${host}/.s.PGSQL.${port}` }
+    : { host, port, noDelay: true };
   let socket: Socket | undefined;
   let isDestroyed = false;
-  let isEnding = false;
   return {
     isDestroyed: () => isDestroyed,
-    /** From now on destroy() doesn't reset: node would never close a socket whose TLS is ending. */
-    expectEnd: () => {
-      isEnding = true;
-    },
     /** What the driver writes before the socket has connected is sent then. */
     open(): Socket {
       if (isDestroyed || socket !== undefined) throw new StoreUnavailable('connection lost');
@@ -217,18 +209,13 @@ function singleUseSocket({ host, port }: Host) {
       socket = Object.assign(connect(place), { host, port });
       return socket;
     },
-    /** Resets the connection: the kernel drops what it has not sent yet, so it can't arrive late. */
     destroy(): void {
       isDestroyed = true;
       if (socket === undefined || socket.destroyed) return;
-      // Node delays the reset of a connecting socket until it has connected, and node 26 leaks the
-      // descriptor of a socket that is reset after its end.
-      if (!isUnix && !socket.connecting && !socket.writableEnded) {
-        // resetAndDestroy() would close the driver's TLS socket later, and a write that the driver has scheduled would
-        // fail there, outside any call. The event closes it now. It precedes destroy(), because afterwards node could
-        // free a TLS session that OpenSSL still uses, and crash.
-        Object.assign(socket, { resetAndClosing: !isEnding }).emit('close');
-      }
+      // The driver's TLS socket would close later, and a write that the driver has scheduled would fail there, outside
+      // any call. The event closes it now. It precedes destroy(), because afterwards node could free a TLS session that
+      // OpenSSL still uses, and crash.
+      socket.emit('close');
       socket.destroy();
     },
   };
