@@ -213,6 +213,13 @@ test('below TLS a write fails after a reset that looks like an end', WITH_TLS, a
   assert.equal((err as NodeJS.ErrnoException).code, 'EPIPE');
 });
 
+test('the event `close` of the socket below destroys a TLS socket at once', WITH_TLS, async (t) => {
+  const { client, transport } = await connectBoth(t);
+  transport.emit('close');
+  assert.equal(client.destroyed, true);
+  transport.destroy();
+});
+
 type TlsSocket = Socket & {
   readonly _parent: Socket;
   readonly _handle: { readonly writeQueueSize: number };
