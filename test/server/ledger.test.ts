@@ -1,4 +1,3 @@
-// @ts-nocheck
 // The ledger as a model: random clients come, hold, wait and leave, and an independent statement of rule 6.17
 // says whom the ledger may close. EVENTS sets the number of events, and FAST_CHECK_SEED repeats a run.
 import assert from 'node:assert/strict';
