@@ -22,8 +22,6 @@ import {
 import { until } from '../support/until.ts';
 import { FIELDS } from '../vectors/users.ts';
 
-const TIMEOUT = { timeout: 300_000 };
-
 /** Names of the relations that don't belong to Postgres, with their schemas. */
 async function relations(url: string): Promise<string[]> {
   const rows = await execute(
@@ -37,18 +35,18 @@ async function relations(url: string): Promise<string[]> {
 
 let roles = 0;
 
-/** Creates a role that can log in; returns its name and its URL of the database. */
+/** Creates a role that can log in; returns its name and its URL of the database, for a busy machine too. */
 async function newRole(url: string, options = '', statement = '') {
   const role = `notes_${process.pid}_${++roles}`;
   await execute(url, `create role ${role} login password 'p' ${options}`);
   if (statement !== '') await execute(url, statement.replaceAll('ROLE', role));
   const { host, pathname } = new URL(url);
-  return { role, DATABASE_URL: `postgres://${role}:p@${host}${pathname}` };
+  return { role, DATABASE_URL: `postgres://${role}:p@${host}${pathname}?connect_timeout=60` };
 }
 
 const OWN_SCHEMA = 'create schema ROLE authorization ROLE';
 
-describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
+describe('5.3 whose tables these are: Postgres', () => {
   // The tables of golang-migrate, and users without a record, as a restore of one table leaves them.
   const OTHERS = `
     create table schema_migrations (version bigint primary key, dirty boolean not null);
@@ -201,7 +199,7 @@ describe('5.3 whose tables these are: Postgres', TIMEOUT, () => {
   });
 });
 
-describe('5.3 whose tables these are: SQLite', TIMEOUT, () => {
+describe('5.3 whose tables these are: SQLite', () => {
   for (const [why, sql] of [
     ['a table users', 'create table users (id integer primary key, name, email)'],
     ['a view users', 'create view users as select 1 as id'],
