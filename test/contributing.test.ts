@@ -15,7 +15,6 @@ const FILES = [
   ...['biome.json', 'package.json', 'tsconfig.json'],
   ...['openapi.json', 'README.md', 'SECURITY.md'],
 ];
-const LIMITED = { timeout: 600_000 };
 const TSC = join(ROOT, 'node_modules/typescript/bin/tsc');
 const BIOME = join(ROOT, 'node_modules/@biomejs/biome/bin/biome');
 
@@ -68,7 +67,7 @@ async function run(cwd: string, ...args: readonly string[]): Promise<void> {
   });
 }
 
-test('the new route of CONTRIBUTING.md is whole and passes its tests', LIMITED, async () => {
+test('the new route of CONTRIBUTING.md is whole and passes its tests', async () => {
   const folder = follow('Add a route');
   await Promise.all([
     run(folder, TSC),
@@ -82,8 +81,8 @@ test('the new route of CONTRIBUTING.md is whole and passes its tests', LIMITED, 
   assert.match(routeTable(), /`GET \/users\/\{id\}\/audit` \| Bearer token \|/);
 });
 
-describe('the new column of CONTRIBUTING.md', LIMITED, () => testColumn(true));
-describe('the new column of CONTRIBUTING.md that is never null', LIMITED, () => testColumn(false));
+describe('the new column of CONTRIBUTING.md', () => testColumn(true));
+describe('the new column of CONTRIBUTING.md that is never null', () => testColumn(false));
 
 function testColumn(isNullable: boolean): void {
   let folder = '';

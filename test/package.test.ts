@@ -33,7 +33,7 @@ const OTHERS = ['performance', 'hrtime', 'queueMicrotask'];
 const casesOf = (names: readonly string[]) =>
   JSON.stringify([...names.map((name) => [name]), names]);
 
-describe('the package', { timeout: 300_000 }, () => {
+describe('the package', () => {
   let folder = '';
   let tarball = '';
   let packed: readonly string[] = [];

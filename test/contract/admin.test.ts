@@ -14,7 +14,7 @@ const ACTIVE = 'http_server_active_requests';
 const OPERATIONS = 'db_client_operation_duration_seconds_count';
 const JSON_TYPE = { 'content-type': 'application/json' };
 
-describe('7 the admin listener', { timeout: 300_000 }, () => {
+describe('7 the admin listener', () => {
   let program: Program;
   before(async () => {
     program = await serve();
@@ -133,7 +133,7 @@ describe('7 the admin listener', { timeout: 300_000 }, () => {
 });
 
 for (const store of STORES) {
-  describe(`7 the store (${store})`, { timeout: 300_000 }, () => {
+  describe(`7 the store (${store})`, () => {
     test('7.1, 7.2 and 7.3 without the store /live returns 200, /ready 503 with the reason, and failures are counted by type', async () => {
       const url = await newDatabase(store);
       await using program = await serve({ DATABASE_URL: url, DATABASE_TIMEOUT_MS: '1000' });

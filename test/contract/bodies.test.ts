@@ -19,7 +19,7 @@ const LOGIN = JSON.stringify({ id: USER, pw: PASSWORD });
 /** Splits a request behind its head. */
 const parts = (bytes: string) => bytes.split(/(?<=\r\n\r\n)/) as [head: string, body?: string];
 
-describe('2.8 bodies', { timeout: 300_000 }, () => {
+describe('2.8 bodies', () => {
   let program: Program;
   before(async () => {
     program = await start({ BODY_LIMIT_BYTES: String(LIMIT) });

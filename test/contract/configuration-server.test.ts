@@ -22,7 +22,7 @@ const NO_IPV6 =
     all?.some(({ address }) => address === '::1'),
   ) && 'no IPv6 here';
 
-describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
+describe('1 configuration: ports', { concurrency: 2 }, () => {
   test('1 PORT, ADMIN_PORT, HOST, ADMIN_HOST: each listener has its own address and port only', async () => {
     const [HOST, ADMIN_HOST, neither] = [newAddress(), newAddress(), newAddress()];
     const [port, adminPort] = [await freePort(), await freePort()];
@@ -65,7 +65,7 @@ describe('1 configuration: ports', { concurrency: 2, timeout: 300_000 }, () => {
   });
 });
 
-describe('1 configuration: origins and the log', { concurrency: 2, timeout: 300_000 }, () => {
+describe('1 configuration: origins and the log', { concurrency: 2 }, () => {
   test('1 CORS_ORIGIN, PROTECT_USERS: every response allows it, whatever the Origin, and a preflight needs no token although /users does; unset, there is no CORS header', async () => {
     const asked = 'authorization,baggage,content-type,if-match,traceparent,tracestate';
     const preflight = {
@@ -160,7 +160,7 @@ describe('1 configuration: origins and the log', { concurrency: 2, timeout: 300_
   });
 });
 
-describe('1 configuration: TLS', { skip: NO_OPENSSL, timeout: 300_000 }, () => {
+describe('1 configuration: TLS', { skip: NO_OPENSSL }, () => {
   let first: Pair;
   let second: Pair;
   before(() => {

@@ -17,7 +17,7 @@ import { COMPLETE, ENTRY, fileOf, newFolder, Program, run, start } from '../supp
 import { Server } from '../support/server.ts';
 import { execute, list, ready, serve } from '../support/service.ts';
 
-describe('1 configuration: the store', { concurrency: 4, timeout: 300_000 }, () => {
+describe('1 configuration: the store', { concurrency: 4 }, () => {
   describe('a Postgres with TLS', { skip: NO_OPENSSL }, () => {
     let server: Server;
     let cert: string;

@@ -7,7 +7,7 @@ import { claims, login, token } from '../support/login.ts';
 import { run, SECRET, start } from '../support/program.ts';
 import { HEADER, signed } from '../vectors/tokens.ts';
 
-describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 }, () => {
+describe('1 configuration: the environment', { concurrency: 2 }, () => {
   test('1.6 all problems are reported together, one line each, and nothing listens', async () => {
     const env = { PORT: ':', AUTH_PASSWORD: 'short', LOG_LEVEL: 'info\n' };
     const { exit, stdout, lines } = await run(env);
@@ -23,7 +23,7 @@ describe('1 configuration: the environment', { concurrency: 2, timeout: 300_000 
   });
 });
 
-describe('1 configuration: credentials', { concurrency: 2, timeout: 300_000 }, () => {
+describe('1 configuration: credentials', { concurrency: 2 }, () => {
   test('1 AUTH_USER, AUTH_NAME, NOTE_TITLE, NOTE_CONTENTS: the defaults are admin, Administrator and a welcome', async () => {
     await using program = await start({ AUTH_USER: '' });
     const jwt = await token(program);

@@ -34,7 +34,7 @@ async function hasStates(program: Program, expected: Record<string, number>): Pr
   await until(async () => JSON.stringify(await series(program, 'connections')) === all);
 }
 
-describe('7.3 the connections of the API', { concurrency: true, timeout: 300_000 }, () => {
+describe('7.3 the connections of the API', { concurrency: true }, () => {
   test('7.3, 6.17 are shown by state, with their charges, the maximum and the budget', async () => {
     await using program = await start({ MEMORY_LIMIT_BYTES: '67108864' });
     assert.deepEqual(await series(program, 'connections_limit'), { '': 10_000 });

@@ -19,7 +19,7 @@ const get = (path: string, fields = '', version = '1.1') =>
 const post = (email: string, fields = '') =>
   request('POST /users', JSON.stringify({ name: 'Ben', email }), { fields });
 
-describe('2 every response', { timeout: 300_000 }, () => {
+describe('2 every response', () => {
   let program: Program;
   before(async () => {
     program = await start();

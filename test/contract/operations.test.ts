@@ -25,7 +25,7 @@ const USAGE =
 /** Time after which a test concludes that an event won't happen. */
 const soon = () => ({ signal: AbortSignal.timeout(60_000) });
 
-describe('6 operations', { concurrency: 4, timeout: 300_000 }, () => {
+describe('6 operations', { concurrency: 4 }, () => {
   test('6.8 the line of a request has these fields and no others, and the bytes of HEAD are 0', async () => {
     await using program = await start();
     const body = { name: 'Ann', email: 'ann@example.com' };

@@ -54,7 +54,7 @@ const ORDER: readonly (readonly [
   ['400 query of OPTIONS', 400, 'OPTIONS /users?%zz', ''],
 ];
 
-describe('2 paths', { timeout: 300_000 }, () => {
+describe('2 paths', () => {
   let program: Program;
   let bearer: string;
   let one: string; // user 1 as JSON

@@ -29,7 +29,7 @@ const ON_LINUX = {
 };
 
 // Parallel groups: tests that wait for real seconds, tests that wait for the store, and the others.
-describe('6 the process', { concurrency: 3, timeout: 300_000 }, () => {
+describe('6 the process', { concurrency: 3 }, () => {
   describe('6.1 a Postgres that cannot be reached', { concurrency: 2 }, () => {
     for (const isSilent of [false, true]) {
       const how = isSilent ? 'accepts connections and never responds' : 'refuses connections';

@@ -42,7 +42,6 @@ import {
   type User,
 } from '../support/service.ts';
 
-const TIMEOUT = { timeout: 300_000 };
 const FAILED = [500, 'text/plain; charset=utf-8', 'Internal Server Error'];
 const TIMEOUT_MS = 1_000;
 
@@ -72,7 +71,7 @@ function summary({ status, headers, body }: HttpResponse) {
 }
 
 for (const store of STORES) {
-  describe(`4.13 the store fails (${store})`, TIMEOUT, () => {
+  describe(`4.13 the store fails (${store})`, () => {
     let url: string;
     let program: Program;
     before(async () => {
@@ -139,7 +138,7 @@ for (const store of STORES) {
     });
   });
 
-  describe(`5 promises of both stores (${store})`, TIMEOUT, () => {
+  describe(`5 promises of both stores (${store})`, () => {
     test('5.3 ten programs start at once on an empty database and share their users', async () => {
       const env = { DATABASE_URL: await newDatabase(store) };
       await using stack = new AsyncDisposableStack();
@@ -178,7 +177,7 @@ for (const store of STORES) {
   });
 }
 
-describe('5.1 Postgres', TIMEOUT, () => {
+describe('5.1 Postgres', () => {
   test('5.1 a database with another encoding than UTF8 is refused', async () => {
     const options = `encoding 'LATIN1' lc_collate 'C' lc_ctype 'C' template template0`;
     const line = await refusal(await createDatabase(undefined, options));
@@ -210,7 +209,7 @@ const WITH_ROOT = {
 };
 const FILES = ['', '-wal', '-shm'];
 
-describe('5.2 SQLite', TIMEOUT, () => {
+describe('5.2 SQLite', () => {
   for (const { why, umask, mode } of [
     { why: 'are created 0660 with the umask 000, in a new folder', umask: 0o000 },
     { why: 'are created 0660 with the umask 077, in a new folder', umask: 0o077 },

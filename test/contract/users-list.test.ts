@@ -52,7 +52,7 @@ for (const store of STORES) {
     }
   });
 
-  describe(`4.1 and 4.14 a list of ${ROWS} users (${store})`, { timeout: 300_000 }, () => {
+  describe(`4.1 and 4.14 a list of ${ROWS} users (${store})`, () => {
     let program: Program;
     let database: string;
     before(async () => {
