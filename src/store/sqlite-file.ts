@@ -261,7 +261,7 @@ export function messageOf(err: unknown): string {
 /** Returns a line that says why the file can't be opened, and how to fix it (5.2). */
 function explain(path: string, err: NodeJS.ErrnoException): string {
   const fault = `cannot open the database ${path}: ${messageOf(err)}`;
-  const place = resolve(err.syscall === 'mkdir' ? dirname(path) : (err.path ?? path));
+  const place = resolve(err.syscall === 'mkdir' ? dirname(targetOf(path)) : (err.path ?? path));
   if (err.code === 'ERR_ACCESS_DENIED') return `${fault}; in the image, put it below /data`;
   if (err.code !== 'EACCES') return fault;
   const uid = process.getuid?.();

@@ -239,9 +239,15 @@ describe('5.2 SQLite', () => {
 
   test('5.2 a folder that may not be created is named, with a fix', WITH_ROOT, async () => {
     const folder = join(newFolder(), 'data/sub');
-    const line = await refusal(`sqlite:${folder}/service.db`, AS_NOBODY);
+    const ours = newFolder();
+    const [file, link] = [join(folder, 'service.db'), join(ours, 'link.db')];
+    chownSync(ours, NOBODY, NOBODY);
+    symlinkSync(file, link);
     const fix = `; create it: mkdir -p ${folder} && chown ${NOBODY}:${NOBODY} ${folder}`;
-    assert.ok(line.endsWith(fix), line);
+    for (const path of [file, link]) {
+      const line = await refusal(`sqlite:${path}`, AS_NOBODY);
+      assert.ok(line.endsWith(fix), line);
+    }
   });
 
   for (const [end, owner, mode] of [
