@@ -170,7 +170,7 @@ export function watchFiles(path: string): () => void {
 /** Makes a folder and its parents (5.2). Node 26's own recursion never ends for /proc/a/b. */
 function makeFolder(path: string): void {
   if (existsSync(path)) return;
-  makeFolder(dirname(path));
+  makeFolder(dirname(resolve(path))); // '.' has no parent
   try {
     mkdirSync(path);
   } catch (err) {

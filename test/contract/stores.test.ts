@@ -201,7 +201,8 @@ describe('5.1 Postgres', () => {
 
 const NOBODY = 65534;
 // The program drops root before it starts.
-const AS_NOBODY = preloaded(`process.setgid(${NOBODY}); process.setuid(${NOBODY})`);
+const BE_NOBODY = `process.setgid(${NOBODY}); process.setuid(${NOBODY})`;
+const AS_NOBODY = preloaded(BE_NOBODY);
 const WITH_ROOT = {
   skip:
     (process.getuid?.() !== 0 || process.platform !== 'linux') &&
@@ -238,14 +239,17 @@ describe('5.2 SQLite', () => {
   });
 
   test('5.2 a folder that may not be created is named, with a fix', WITH_ROOT, async () => {
-    const folder = join(newFolder(), 'data/sub');
-    const ours = newFolder();
+    const [parent, ours] = [newFolder(), newFolder()];
+    const folder = join(parent, 'data/sub');
     const [file, link] = [join(folder, 'service.db'), join(ours, 'link.db')];
     chownSync(ours, NOBODY, NOBODY);
     symlinkSync(file, link);
     const fix = `; create it: mkdir -p ${folder} && chown ${NOBODY}:${NOBODY} ${folder}`;
-    for (const path of [file, link]) {
-      const line = await refusal(`sqlite:${path}`, AS_NOBODY);
+    for (const path of [file, link, 'data/sub/service.db']) {
+      const line = await refusal(
+        `sqlite:${path}`,
+        preloaded(`process.chdir('${parent}'); ${BE_NOBODY}`),
+      );
       assert.ok(line.endsWith(fix), line);
     }
   });
