@@ -1,6 +1,7 @@
 // One connection to Postgres: a client of npm `postgres` that owns one socket. Before its first use, a
 // probe checks the server against `target_session_attrs`, detects a pooler in between, and reads the
 // server's clock.
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { connect, type Socket } from 'node:net';
@@ -202,16 +203,18 @@ function singleUseSocket({ host, port }: Host) {
   let isDestroyed = false;
   return {
     isDestroyed: () => isDestroyed,
-    /** What the driver writes before the socket has connected is sent then. */
-    open(): Socket {
+    /** The driver gets the socket once it has connected: it would miss an error that comes at once. */
+    async open(): Promise<Socket> {
       if (isDestroyed || socket !== undefined) throw new StoreUnavailable('connection lost');
       // The driver reads both for its errors, and the host for the server name of TLS, by which proxies route.
       socket = Object.assign(connect(place), { host, port });
+      await once(socket, 'connect');
       return socket;
     },
     destroy(): void {
       isDestroyed = true;
       if (socket === undefined || socket.destroyed) return;
+      if (socket.connecting) return void socket.destroy(new StoreUnavailable('connection lost'));
       // The driver's TLS socket would close later, and a write that the driver has scheduled would fail there, outside
       // any call. The event closes it now. It precedes destroy(), because afterwards node could free a TLS session that
       // OpenSSL still uses, and crash.

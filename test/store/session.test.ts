@@ -1,6 +1,7 @@
 // Sessions behind a pooler, with a wrong clock, and on failing hosts. A proxy on loopback acts as
 // the pooler, and as the host that no longer responds.
 import assert from 'node:assert/strict';
+import dns from 'node:dns';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
@@ -336,6 +337,14 @@ test('5.7 a host that stops responding at any step of connecting has timed out',
     const attempt = openOne(t, through(url, proxy.port), 500);
     await assert.rejects(attempt, { message: 'timed out while connecting' }, `${response}`);
   }
+});
+
+test('5.7 a connect that nothing replies to times out, and one that fails at once reports its error', async (t) => {
+  t.mock.method(dns, 'lookup', () => {});
+  const attempt = openOne(t, 'postgres://silent.example/', 10);
+  await assert.rejects(attempt, { message: 'timed out while connecting' });
+  const tooLong = openOne(t, `postgres:///?host=/${'x'.repeat(200)}`);
+  await assert.rejects(tooLong, { syscall: 'connect' });
 });
 
 test('9.4 a pool that is closed before its next attempt connects to nothing', async () => {
