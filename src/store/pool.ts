@@ -107,7 +107,8 @@ export class Pool {
   #assign(): void {
     // The loop returns to a queue that is added again, after the others.
     for (const queue of this.#queues) {
-      const connection = this.#connections.find(({ batch }) => batch === undefined);
+      // The newest: a network can silently drop all that are older (4.13).
+      const connection = this.#connections.findLast(({ batch }) => batch === undefined);
       if (connection === undefined) return;
       // A lock can stop all writes, so they leave one of the connections that exist to reads (5.9).
       const writing = this.#connections.filter(({ batch }) => batch?.isWrite).length;

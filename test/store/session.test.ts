@@ -70,6 +70,25 @@ for (const [seconds, limitMs] of [
   });
 }
 
+test('4.13 after a network has silently dropped all connections, only the first call fails', async (t) => {
+  let dropped = 0;
+  const openSession = (async () => ({
+    query: dropped++ < QUIET.poolSize ? () => new Promise(() => {}) : async () => [],
+    closed: new Promise(() => {}),
+    destroy: () => {},
+    end: async () => {},
+  })) as never as typeof SURROUNDINGS.openSession;
+  const database = parseDatabaseUrl('postgres:///') as PostgresDatabase;
+  const options = { ...QUIET, timeoutMs: 100 };
+  const store = openPostgres(database, options, { ...SURROUNDINGS, openSession });
+  t.after(() => store.close());
+  const isFull = () => store.connections?.idle === QUIET.poolSize;
+  await until(isFull);
+  await assert.rejects(store.find(1));
+  await until(isFull);
+  assert.equal(await store.find(1), undefined);
+});
+
 test('5.1 a connection to a server that does not match is closed', async (t) => {
   const url = await createDatabase();
   const sql = connectTo(t, url);
