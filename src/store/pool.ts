@@ -11,7 +11,7 @@ import type { Session, SessionOptions } from './session.ts';
 import { afterPoll, NotReplicated, openSession } from './session.ts';
 import { type Host, nameOf } from './url.ts';
 
-const CONNECT_TIMEOUT_MS = 2_000; // for each host, unless `connect_timeout` is longer (5.7)
+const CONNECT_TIMEOUT_MS = 2_000; // how long a host may send nothing, unless `connect_timeout` is longer (5.7)
 // Pauses between attempts double from the first to the longest.
 const BACKOFF_MS = { first: 25, longest: 1_000 }; // 5.7
 // A connection lost sooner is a failed attempt: a server can accept connections and be unusable.

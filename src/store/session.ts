@@ -13,7 +13,7 @@ import type { StoreOptions } from './options.ts';
 import { migratePostgres, UnusableDatabase } from './schema.ts';
 import { type Host, nameOf, type PostgresDatabase } from './url.ts';
 
-const MIGRATION_TIMEOUT_MS = 60_000; // time for a migration, by this process or another replica
+const MIGRATION_TIMEOUT_MS = 60_000; // how long the server may send nothing during a migration, by this process or another replica
 
 const PROBE = `
   select pg_backend_pid() as pid,
@@ -32,7 +32,7 @@ const SET_SESSION =
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
   readonly host: Host;
-  readonly connectTimeoutMs: number; // time limit of connecting, without the migration
+  readonly connectTimeoutMs: number; // how long the server may send nothing, except during a migration
   readonly isSecondPass: boolean; // over all hosts: `prefer-standby` then accepts any server
   readonly signal: AbortSignal; // aborts the attempt
   readonly schema: string | undefined; // undefined: migrates the database before the first use
@@ -52,18 +52,23 @@ export async function openSession(options: SessionOptions) {
   const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();
   const onnotice = (notice: Notice) => notices.push(notice);
   const sql = createClient(options, { socket: socket.open, onnotice, onclose });
-  let cancelTimeout = afterPoll(options.connectTimeoutMs, socket.destroy);
-  const prolong = () => {
+  let cancelTimeout = () => {};
+  /** From now on, the attempt ends once the server has sent nothing for `ms` (5.7). */
+  const limitSilence = (ms: number) => {
+    const before = socket.bytesRead();
+    const check = () => (socket.bytesRead() === before ? socket.destroy() : limitSilence(ms));
     cancelTimeout();
-    cancelTimeout = afterPoll(MIGRATION_TIMEOUT_MS, socket.destroy);
+    cancelTimeout = afterPoll(ms, check);
   };
+  limitSilence(options.connectTimeoutMs);
   signal.addEventListener('abort', socket.destroy);
   try {
     const { 0: server, state } = await sql.unsafe(PROBE);
     // Our clock is read after the server's, so converted deadlines can be early but never late.
     const epoch = Number(server!.seconds) - now() / 1000; // the server's clock at zero of ours
     checkServer(server!, options);
-    const schema = options.schema ?? (await migratePostgres(sql, prolong));
+    const schema =
+      options.schema ?? (await migratePostgres(sql, () => limitSilence(MIGRATION_TIMEOUT_MS)));
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server!.pid !== state.pid; // 5.1
     const settings = settingsOf(isPooled, options.timeoutMs, schema);
@@ -203,6 +208,7 @@ function singleUseSocket({ host, port }: Host) {
   let isDestroyed = false;
   return {
     isDestroyed: () => isDestroyed,
+    bytesRead: () => socket?.bytesRead ?? 0,
     /** The driver gets the socket once it has connected: it would miss an error that comes at once. */
     async open(): Promise<Socket> {
       if (isDestroyed || socket !== undefined) throw new StoreUnavailable('connection lost');
