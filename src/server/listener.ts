@@ -141,15 +141,16 @@ export class Listener {
     this.draining = this.#drain(acceptMs);
     await this.draining;
     this.draining = undefined;
-    const closed = new Promise<void>((resolve) => {
-      this.#onEmpty = resolve;
-      // http.Server's own close() would close idle connections at once.
-      for (const server of [this.#server, ...this.#others]) net.Server.prototype.close.call(server);
-    });
+    // http.Server's own close() would close idle connections at once.
+    for (const server of [this.#server, ...this.#others]) net.Server.prototype.close.call(server);
     const grace = setInterval(() => {
       for (const connection of this.#ledger.holders) connection.expire('stopped', graceMs);
     }, graceMs);
-    if (this.#ledger.holders.size > 0) await closed;
+    if (this.#ledger.holders.size > 0) {
+      await new Promise<void>((resolve) => {
+        this.#onEmpty = resolve;
+      });
+    }
     clearInterval(grace);
   }
 
