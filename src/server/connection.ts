@@ -45,9 +45,8 @@ export const STATES = [
   'working', // The request is processed.
   'sending', // The client reads the response.
   'lingering', // Our side is closed; the client has yet to read, and to close its own.
-  'closed',
 ] as const;
-export type State = (typeof STATES)[number];
+export type State = (typeof STATES)[number] | 'closed';
 
 /** Why connections end: the label of a metric (7.3). */
 export const REASONS = [

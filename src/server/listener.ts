@@ -126,7 +126,7 @@ export class Listener {
 
   /** Returns what the metrics show (7.3). */
   usage() {
-    const states = countsOf(STATES.filter((state) => state !== 'closed'));
+    const states = countsOf(STATES);
     const { limits, heldBytes, holders } = this.#ledger;
     for (const { state } of holders) if (state !== 'closed') states[state]++;
     return { ...limits, heldBytes, states, closed: this.#context.closed };
