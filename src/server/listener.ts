@@ -65,8 +65,7 @@ export class Listener {
     this.#context = { handler, ledger: this.#ledger, turns, unreadTimeoutMs, closed };
     const receive = (req: IncomingMessage, res: ServerResponse) =>
       of(req.socket)?.receive(req, res);
-    const timeouts = { keepAliveTimeout: idleTimeoutMs, ...(tls && TLS_OPTIONS) };
-    const all = { ...HTTP_OPTIONS, ...timeouts, ...tls };
+    const all = { ...HTTP_OPTIONS, ...TLS_OPTIONS, ...tls, keepAliveTimeout: idleTimeoutMs };
     // Loaded on first use: without TLS, the service starts sooner and uses less memory.
     const https = tls && getBuiltinModule('node:https');
     this.#server = https?.createServer(all, receive) ?? http.createServer(all, receive);
