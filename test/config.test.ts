@@ -232,7 +232,7 @@ test('1 TLS_CERT_FILE, TLS_KEY_FILE: a wrong pair is one problem, which names it
     ['', key, /^TLS_CERT_FILE: missing, but TLS_KEY_FILE is set; expected/],
     [missing, key, RegExp(`^TLS_CERT_FILE: .*${missing}`)],
     [cert, missing, RegExp(`^TLS_KEY_FILE: .*${missing}`)],
-    [file('no PEM'), key, /^TLS_CERT_FILE: .* is not PEM;/],
+    [file('no PEM'), key, /^TLS_CERT_FILE: .* is not PEM; expected the path of a PEM file$/],
     [cert, file(''), /^TLS_KEY_FILE: .* is not PEM;/],
     [file(chain), key, /^TLS_CERT_FILE: .*; expected a PEM certificate chain$/],
     [cert, cert, /^TLS_KEY_FILE: .*; expected a PEM private key without a passphrase$/],

@@ -205,6 +205,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL }, () => {
     }
     const messages = errors().map(({ message }) => message);
     assert.deepEqual(messages, Array(4).fill('TLS certificate not reloaded'));
+    for (const { cause } of errors()) assert.ok(String(cause).includes(used.TLS_KEY_FILE));
     replace(used, second);
     program.process.kill('SIGHUP');
     assert.equal((await program.logged('TLS certificate reloaded')).level, 'info');

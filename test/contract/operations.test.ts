@@ -6,7 +6,7 @@ import { existsSync, readFileSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { type Client, open, outcomes, request } from '../support/bytes.ts';
-import { basic, raw, send } from '../support/client.ts';
+import { basic, exchange, raw, send } from '../support/client.ts';
 import { token } from '../support/login.ts';
 import {
   ENTRY,
@@ -48,6 +48,11 @@ describe('6 operations', { concurrency: 4 }, () => {
       client: '127.0.0.1',
     });
     assert.deepEqual([unrouted?.method, unrouted?.route, unrouted?.bytes], ['HEAD', '', 0]);
+    const [refused] = await exchange(program.url, 'NONSENSE\r\n\r\n');
+    await program.until(({ log }) => log.at(-1)?.status === 400);
+    const { method, route, bytes, client } = program.log.at(-1)!;
+    const length = Buffer.byteLength(refused!.body);
+    assert.deepEqual([method, route, bytes, client], ['', '', length, '127.0.0.1']);
   });
 
   test('6.8 a valid traceparent puts traceId into the line, any other does not', async () => {
