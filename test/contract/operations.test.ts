@@ -266,7 +266,7 @@ describe('6 operations', { concurrency: 4 }, () => {
       await program.logged('stopping');
       const { message, level, cause } = program.log.find((line) => line.level === 'error')!;
       assert.deepEqual([message, level], ['fault outside a request', 'error']);
-      assert.ok(String(cause).startsWith(name), String(cause));
+      assert.ok(typeof cause === 'string' && cause.startsWith(name), String(cause));
       if (name.startsWith('Error')) assert.match(String(cause), /\n +at /);
       // The process is already stopping, so an operator's first signal changes nothing.
       program.process.kill('SIGTERM');
