@@ -11,6 +11,7 @@ import { type Settings, start } from '../src/start.ts';
 import { open, request } from './support/bytes.ts';
 import { send } from './support/client.ts';
 import { collect, usedBytes } from './support/garbage.ts';
+import { Page } from './support/metrics.ts';
 import { newFolder } from './support/program.ts';
 import { insertUsers } from './support/service.ts';
 import { until } from './support/until.ts';
@@ -22,6 +23,9 @@ describe('settings', () => {
     assert.equal(service.credential.user, 'ann');
     assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
     assert.equal((await fetch(`${service.url}/users`)).status, 401);
+    const { values } = await Page.of(service.adminUrl!);
+    const budgetBytes = values.get('http_server_charges_limit_bytes')!;
+    assert.ok(budgetBytes > 2 ** 31, `9.1 no budget: ${budgetBytes} bytes`);
   });
 
   test('9.1 1.5 undefined and an empty text count as absent', async (t) => {
