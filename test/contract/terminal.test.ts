@@ -146,7 +146,7 @@ describe('6.9 SIGHUP and terminals', HAS_SCRIPT, () => {
     ['the service', start],
     ['the service without input', `${start} < /dev/null`],
     ['npm start', 'npm start'],
-    ['npm start with its log in a file', `npm start > ${join(folder, 'log')}`],
+    ['npm start with its log in a file', `npm start > ${join(folder, 'log')} 2>&1`],
   ] as const) {
     test(`6.9 closing the terminal of ${why} stops it like SIGTERM`, async () => {
       const terminal = ['-qec', command, '/dev/null'];
@@ -154,7 +154,7 @@ describe('6.9 SIGHUP and terminals', HAS_SCRIPT, () => {
       child.kill('SIGKILL');
       await closed();
       await finish();
-      if (command.endsWith('log')) await until(() => read('log').includes('"stopped"'));
+      if (command.includes('log')) await until(() => read('log').includes('"stopped"'));
     });
   }
 
