@@ -239,7 +239,6 @@ const OUTCOMES: Readonly<Record<string, FailedOutcome>> = {
   '40P01': 'not done', // deadlock_detected (5.6): another replica locked the same emails by id
   '40001': 'not done', // serialization_failure: the recovery of a standby cancelled a read (5.6)
   '25006': 'unknown', // read_only_sql_transaction: the connection must be replaced
-  '57014': 'unknown', // query_canceled: the same
 };
 
 /** Returns the outcome of a statement that failed. Without an ERROR from the server it is unknown. */
