@@ -212,8 +212,8 @@ function singleUseSocket({ host, port }: Host) {
     /** The driver gets the socket once it has connected: it would miss an error that comes at once. */
     async open(): Promise<Socket> {
       if (isDestroyed || socket !== undefined) throw new StoreUnavailable('connection lost');
-      // The driver reads both for its errors, and the host for the server name of TLS, by which proxies route.
-      socket = Object.assign(connect(place), { host, port });
+      // The driver takes the server name of TLS, by which proxies route, from the socket.
+      socket = Object.assign(connect(place), { host });
       await once(socket, 'connect');
       return socket;
     },
