@@ -10,6 +10,7 @@ import { Time } from './time.ts';
 
 export const TIMEOUT_MS = 1000;
 const CALM_MS = 300; // longest call of a client without bursts, while there are no faults
+const ALONE_MS = 20; // and of a call while there is no other: it doesn't wait for the timer of the deadlines
 // A deadlock of two replicas, a read that a recovery cancels, and an email that the other replica has just taken.
 const RERUN = /40P01|40001|23505/;
 const DATABASE = parseDatabaseUrl('postgres://u:p@a:1,b:2/d') as PostgresDatabase;
@@ -122,6 +123,7 @@ export class World {
   async end(): Promise<void> {
     const { server, time } = this;
     let open = this.stores.length;
+    const { outages } = this;
     this.#closedAt = time.ms;
     for (const store of this.stores) void store.close().then(() => open--);
     await this.pass(8000);
@@ -129,6 +131,7 @@ export class World {
     if (server.clients.size > 0)
       this.#violations.push(`9.4 ${server.clients.size} connections leak`);
     if (time.pending > 0) this.#violations.push(`9.4 ${time.pending} timers leak`);
+    if (this.outages !== outages) this.#violations.push('6.1 a stop is reported as an outage');
     if (server.deadlocks > 0) this.#violations.push(`5.6 ${server.deadlocks} deadlocks`);
     const tables = this.#tables();
     for (const call of this.calls) this.#check(call, tables);
@@ -203,6 +206,10 @@ export class World {
     const isCalm = this.isCalm && this.stores.length === 1 && ended < this.#closedAt;
     if (isCalm && call.network !== 'a' && (isFault || ended - began > CALM_MS))
       this.#fail(call, '5.11 is slow or failed');
+    const isOther = (other: Made) =>
+      other !== call && other.began <= ended && (other.ended ?? ended) >= began;
+    if (isCalm && ended - began > ALONE_MS && !this.calls.some(isOther))
+      this.#fail(call, '6.6 is slow alone');
     const commits = this.server.states.filter(({ user }) => user?.name === call.call.name);
     if (commits.length > 1) this.#fail(call, '4.13 took effect twice');
     for (const { ms } of commits) {
