@@ -2,15 +2,17 @@
 // the pooler, and as the host that no longer responds.
 import assert from 'node:assert/strict';
 import dns from 'node:dns';
-import { once } from 'node:events';
+import { getEventListeners, once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { TLSSocket } from 'node:tls';
 import { getHeapSpaceStatistics } from 'node:v8';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
 import { openPostgres, type Target, updateUsers } from '../../src/store/postgres.ts';
+import { afterPoll, type Session } from '../../src/store/session.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { TcpProxy, through } from '../faults/proxy.ts';
@@ -19,6 +21,7 @@ import { freePort } from '../support/daemon.ts';
 import { collect, collectYoung, usedBytes } from '../support/garbage.ts';
 import { connectTo, open, openOne, QUIET, untilOneWaits } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
+import { newFolder } from '../support/program.ts';
 import { until } from '../support/until.ts';
 import { newUser, storedUser } from '../support/users.ts';
 
@@ -40,12 +43,16 @@ async function proxyTo(t: TestContext, url: string): Promise<TcpProxy> {
   return proxy;
 }
 
-/** Listens on a port of localhost. Calls `respond` once a connection has asked for TLS. */
-async function listen(t: TestContext, respond: (socket: Socket) => void): Promise<number> {
+/** Listens on a port of localhost or a path. Calls `respond` once a connection has asked for TLS or begun without. */
+async function listen(
+  t: TestContext,
+  respond: (socket: Socket, bytes: Buffer) => void,
+  path?: string,
+): Promise<number> {
   const server = createServer((socket) => {
     socket.on('error', () => {}); // The store resets it.
-    socket.once('data', () => respond(socket));
-  }).listen(0, 'localhost');
+    socket.once('data', (bytes: Buffer) => respond(socket, bytes));
+  }).listen(path ?? { port: 0, host: 'localhost' });
   t.after(() => server.close());
   await once(server, 'listening');
   return (server.address() as AddressInfo).port;
@@ -213,6 +220,14 @@ for (const sslMode of ['prefer', 'require', 'verify-full']) {
   });
 }
 
+test('1 DATABASE_URL: a host that starts with / is the folder of a Unix socket, without TLS', async (t) => {
+  const folder = newFolder();
+  const { promise, resolve } = Promise.withResolvers<Buffer>();
+  await listen(t, (_socket, bytes) => resolve(bytes), join(folder, '.s.PGSQL.7'));
+  await open(t, `postgres:///none?host=${folder}&port=7&sslmode=verify-full`);
+  assert.ok((await promise).includes('application_name'));
+});
+
 for (const [server, error] of [
   ['Postgres', ''],
   ['PgBouncer', 'ERROR'],
@@ -303,6 +318,23 @@ test('5.9 on a read-only server, writes replace a connection once a second at mo
   assert.deepEqual(lostAfter, [0, 0, 1, 1, 2]);
 });
 
+test('7.2 a server that has become read-only is not ready, if the URL asks for read-write', async (t) => {
+  const { promise: opened, resolve } = Promise.withResolvers<Session>();
+  const openSession: typeof SURROUNDINGS.openSession = async (options) => {
+    const session = await SURROUNDINGS.openSession(options);
+    resolve(session);
+    return session;
+  };
+  const url = `${await createDatabase()}?target_session_attrs=read-write`;
+  const database = parseDatabaseUrl(url) as PostgresDatabase;
+  const surroundings = { ...SURROUNDINGS, openSession };
+  const store = openPostgres(database, { ...QUIET, poolSize: 1 }, surroundings);
+  t.after(() => store.close());
+  await (await opened).query('set default_transaction_read_only = on', []);
+  await assert.rejects(store.ping(), ({ cause }: Error) => /is read-only/.test(String(cause)));
+  await store.ping(); // A new connection is not read-only.
+});
+
 test('a collection of the young objects frees the rows of a query', async (t) => {
   const session = await openOne(t, await createDatabase());
   const text = "select n as id, 'name ' || n as name from generate_series(1, 500) n";
@@ -348,14 +380,40 @@ test('5.7 a start that takes longer than the connect timeout still reports the c
   await assert.rejects(attempt, { code: 'ECONNREFUSED' });
 });
 
+test('5.7 9.4 an attempt makes one connection, and none once its pool is closed', async (t) => {
+  let connections = 0;
+  const port = await listen(t, (socket) => {
+    connections++;
+    socket.destroy();
+  });
+  const url = `postgres://localhost:${port}/`;
+  const { close } = openPostgres(parseDatabaseUrl(url) as PostgresDatabase, QUIET);
+  await close();
+  await assert.rejects(openOne(t, url), { message: 'connection lost' });
+  assert.equal(connections, 1);
+});
+
+test('5.7 what arrives in the turn of a deadline still cancels it', async () => {
+  const cancel = afterPoll(1, () => assert.fail('it was cancelled'));
+  const soon = sleep(1);
+  const end = performance.now() + 10;
+  while (performance.now() < end);
+  await soon;
+  cancel();
+  await nextTurn();
+});
+
 test('5.7 a host that stops responding at any step of connecting has timed out', async (t) => {
   const url = await createDatabase();
   const proxy = await proxyTo(t, url);
+  const listeners = () => getEventListeners(t.signal, 'abort').length;
+  const before = listeners();
   for (const response of [0, 1, 2, 3, 4]) {
     proxy.failure = { how: 'silence', response };
     const attempt = openOne(t, through(url, proxy.port), 500);
     await assert.rejects(attempt, { message: 'timed out while connecting' }, `${response}`);
   }
+  assert.equal(listeners(), before, 'it leaves nothing');
 });
 
 test('5.7 connecting can take longer than a host may send nothing', async (t) => {

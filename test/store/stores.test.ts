@@ -90,6 +90,19 @@ test('2.9 a call that waits for a database that can never be used fails with the
   });
 });
 
+test('5.3 a migration that the database refuses only after the time limit of connecting is final', async (t) => {
+  const url = await newDatabase('postgres');
+  await execute(
+    url,
+    `create function refuse() returns event_trigger language plpgsql
+       as $$ begin perform pg_sleep(2.5); raise data_exception; end $$;
+     create event trigger refuse on ddl_command_start execute function refuse()`,
+  );
+  const { promise: fatal, resolve: onFatal, reject: onUnavailable } = Promise.withResolvers();
+  await open(t, url, { onFatal, onUnavailable });
+  assert.match(String(await fatal), /^UnusableDatabase: a migration failed: data_exception$/);
+});
+
 test('4.17 7.2 Postgres is not asked whether it is ready for a client that has left', async (t) => {
   const store = await open(t, await newDatabase('postgres'));
   await assert.rejects(store.ping({ network: '', hasLeft: true }), CallerLeft);
