@@ -1,6 +1,7 @@
 // One or two replicas of the store on a simulated server and in simulated time, the calls that they got, and
 // what must hold: after each event `pass`, after the faults `heal`, and at the end of a story `end`. The server
 // itself sees a wrong host (5.1), a write without a free connection (5.9), two statements in a session, and deadlocks.
+import type { Store } from '../../src/store/options.ts';
 import { openPostgres } from '../../src/store/postgres.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS } from '../../src/user.ts';
@@ -64,7 +65,11 @@ export class World {
     const options = {
       ...{ poolSize, timeoutMs: TIMEOUT_MS, now: () => time.ms },
       ...{ debug: () => {} },
-      onUnavailable: () => this.outages++,
+      onUnavailable: () => {
+        const isLost = ({ connections }: Store) => connections!.used + connections!.idle === 0;
+        if (++this.outages > this.stores.filter(isLost).length)
+          this.#violations.push('6.1 an outage is reported while there are connections');
+      },
       onAvailable: () => this.outages--,
       onFatal: (err: Error) => this.#violations.push(`fatal: ${err}`),
     };
