@@ -31,8 +31,8 @@ export function openPostgres(
   const pings = new Queue({ ...reads, statement: checkHealth(database) });
   return {
     create: creates.call,
-    find: new Queue({ ...reads, statement: findBy('id', 'bigint') }).call,
-    findByEmail: new Queue({ ...reads, statement: findBy('email', 'text') }).call,
+    find: new Queue({ ...reads, statement: findBy('id') }).call,
+    findByEmail: new Queue({ ...reads, statement: findBy('email') }).call,
     list: new Queue({ ...reads, statement: list, pageOf }).call,
     update: (id, set, condition, caller) => updates.call({ id, ...set, condition }, caller),
     delete: (id, condition, caller) => deletes.call({ id, condition }, caller),
@@ -85,9 +85,9 @@ function checkHealth({ sessionAttributes }: PostgresDatabase): Run<void, void> {
 }
 
 /** Returns a statement that finds users by a unique column. */
-function findBy<K extends 'id' | 'email'>(key: K, type: string): Run<User[K], User | undefined> {
+function findBy<K extends 'id' | 'email'>(key: K): Run<User[K], User | undefined> {
   const findOne = `${SELECT} where ${key} = $1`;
-  const find = `${SELECT} where ${key} = any($1::${type}[])`;
+  const find = `${SELECT} where ${key} = any($1)`;
   return async (session, keys) => {
     if (keys.length === 1) return await session.query<User>(findOne, [String(keys[0])]);
     const users = await session.query<User>(find, [array(keys)]);
