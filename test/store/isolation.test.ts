@@ -26,6 +26,7 @@ test('5.6 two replicas that create and change the same users in different orders
     const failed = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason.name] : []));
     assert.deepEqual(failed, Array(emails.length).fill('EmailTaken'));
   }
+  for (const store of stores) await store.close();
   assert.equal((await statistics(connectTo(t, url))).deadlocks, 0);
 });
 
@@ -76,6 +77,7 @@ test('4.10 a taken email rolls no batch back, and one that another session takes
   });
   const expected = users.map((_, i) => (emails[i] ? 'EmailTaken' : 'done'));
   assert.deepEqual(await Promise.all(calls), expected);
+  await store.close();
   assert.equal((await statistics(direct)).rolledBack! - start.rolledBack!, 1);
 });
 

@@ -62,9 +62,9 @@ export function untilOneWaits(sql: postgres.Sql | postgres.TransactionSql): Prom
   });
 }
 
-/** Statistics of the database that a session is connected to. */
+/** Statistics of the database that a session is connected to, of sessions that have ended. */
 export async function statistics(sql: postgres.Sql): Promise<Record<string, number>> {
-  // A session reports its counts when it has been idle for a second.
+  // Others report their counts once in a second, and the last ones after ten.
   await new Promise((resolve) => setTimeout(resolve, 1200));
   const [row] = await sql`
     select deadlocks::int, xact_rollback::int as "rolledBack"
