@@ -13,7 +13,7 @@ import type { StoreOptions } from './options.ts';
 import { migratePostgres, UnusableDatabase } from './schema.ts';
 import { type Host, nameOf, type PostgresDatabase } from './url.ts';
 
-const MIGRATION_TIMEOUT_MS = 60_000; // how long the server may send nothing during a migration, by this process or another replica
+const MIGRATION_TIMEOUT_MS = 60_000; // how long the server may send nothing while this process or another migrates
 
 const PROBE = `
   select pg_backend_pid() as pid,
@@ -53,7 +53,7 @@ export async function openSession(options: SessionOptions) {
   const onnotice = (notice: Notice) => notices.push(notice);
   const sql = createClient(options, { socket: socket.open, onnotice, onclose });
   let cancelTimeout = () => {};
-  /** From now on, the attempt ends once the server has sent nothing for `ms` (5.7). */
+  /** From now on, the attempt ends once the server has sent nothing for `ms`, or up to twice that (5.7). */
   const limitSilence = (ms: number) => {
     const before = socket.bytesRead();
     const check = () => (socket.bytesRead() === before ? socket.destroy() : limitSilence(ms));
