@@ -13,6 +13,7 @@ import type { StoreOptions } from './options.ts';
 import { migratePostgres, UnusableDatabase } from './schema.ts';
 import { type Host, nameOf, type PostgresDatabase } from './url.ts';
 
+const CHECK_MS = 50; // how often an attempt looks whether the server has sent something
 const MIGRATION_TIMEOUT_MS = 60_000; // how long the server may send nothing while this process or another migrates
 
 const PROBE = `
@@ -52,23 +53,24 @@ export async function openSession(options: SessionOptions) {
   const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();
   const onnotice = (notice: Notice) => notices.push(notice);
   const sql = createClient(options, { socket: socket.open, onnotice, onclose });
-  let cancelTimeout = () => {};
-  /** From now on, the attempt ends once the server has sent nothing for `ms`, or up to twice that (5.7). */
-  const limitSilence = (ms: number) => {
-    const before = socket.bytesRead();
-    const check = () => (socket.bytesRead() === before ? socket.destroy() : limitSilence(ms));
-    cancelTimeout();
-    cancelTimeout = afterPoll(ms, check);
+  let limitMs = options.connectTimeoutMs; // how long the server may send nothing (5.7)
+  let [bytesRead, sinceMs] = [0, now()];
+  const check = () => {
+    if (socket.bytesRead() !== bytesRead) [bytesRead, sinceMs] = [socket.bytesRead(), now()];
+    if (now() - sinceMs < limitMs) cancelCheck = afterPoll(CHECK_MS, check);
+    else socket.destroy();
   };
-  limitSilence(options.connectTimeoutMs);
+  let cancelCheck = afterPoll(CHECK_MS, check);
+  const prolong = () => {
+    limitMs = MIGRATION_TIMEOUT_MS;
+  };
   signal.addEventListener('abort', socket.destroy);
   try {
     const { 0: server, state } = await sql.unsafe(PROBE);
     // Our clock is read after the server's, so converted deadlines can be early but never late.
     const epoch = Number(server!.seconds) - now() / 1000; // the server's clock at zero of ours
     checkServer(server!, options);
-    const schema =
-      options.schema ?? (await migratePostgres(sql, () => limitSilence(MIGRATION_TIMEOUT_MS)));
+    const schema = options.schema ?? (await migratePostgres(sql, prolong));
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server!.pid !== state.pid; // 5.1
     const settings = settingsOf(isPooled, options.timeoutMs, schema);
@@ -98,7 +100,7 @@ export async function openSession(options: SessionOptions) {
     // A name with several addresses fails without a message of its own.
     throw new StoreUnavailable(errors.map(({ message }) => message).join('; '));
   } finally {
-    cancelTimeout();
+    cancelCheck();
     signal.removeEventListener('abort', socket.destroy);
   }
 }
