@@ -22,8 +22,10 @@ for (const [stored, asked] of [
     const path = join(server.dataDir, 'pg_hba.conf');
     writeFileSync(path, `host all r 127.0.0.1/32 ${asked}\n${readFileSync(path, 'utf8')}`);
     await server.query('select pg_reload_conf()');
+    // No closure may capture the server: node 24.0 would never dispose it (nodejs/node#58744).
+    const { port } = server;
     const url = (password: string) =>
-      `postgres://r:${encodeURIComponent(password)}@127.0.0.1:${server.port}/postgres`;
+      `postgres://r:${encodeURIComponent(password)}@127.0.0.1:${port}/postgres`;
     await openOne(t, url(PASSWORD));
     await assert.rejects(openOne(t, url(`${PASSWORD}x`)), { code: '28P01' });
   });
