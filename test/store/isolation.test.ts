@@ -81,6 +81,24 @@ test('4.10 a taken email rolls no batch back, and one that another session takes
   assert.equal((await statistics(direct)).rolledBack! - start.rolledBack!, 1);
 });
 
+test('a batch that an administrator cancels runs again in parts', async (t) => {
+  const url = await createDatabase();
+  const store = await open(t, url);
+  const emails = Array.from({ length: 10 }, (_, n) => `${n}@x`);
+  const users = await Promise.all(emails.map((email) => store.create(newUser({ email }))));
+  const calls = await connectTo(t, url).begin(async (transaction) => {
+    await transaction`select from users where id = ${users[0]!.id} for update`;
+    const updates = users.map(({ id }) => store.update(id, { name: 'new' }, ALWAYS));
+    await untilOneWaits(transaction);
+    await transaction`
+      select pg_cancel_backend(pid) from pg_stat_activity
+      where pg_backend_pid() = any(pg_blocking_pids(pid))`;
+    return () => Promise.allSettled(updates);
+  });
+  const outcomes = new Set((await calls()).map(({ status }) => status));
+  assert.deepEqual([...outcomes], ['fulfilled']);
+});
+
 test('4.2 calls touch few rows of a table that has grown since the server planned them', async (t) => {
   const url = await createDatabase();
   const store = await open(t, url, { poolSize: 1 });
