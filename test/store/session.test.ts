@@ -86,7 +86,7 @@ test('4.13 after a network has silently dropped all connections, only the first 
     end: async () => {},
   })) as never as typeof SURROUNDINGS.openSession;
   const database = parseDatabaseUrl('postgres:///') as PostgresDatabase;
-  const options = { ...QUIET, timeoutMs: 100 };
+  const options = { ...QUIET, timeoutMs: 1000 };
   const store = openPostgres(database, options, { ...SURROUNDINGS, openSession });
   t.after(() => store.close());
   const isFull = () => store.connections?.idle === QUIET.poolSize;

@@ -95,11 +95,11 @@ test('5.3 a migration that the database refuses only after the time limit of con
   await execute(
     url,
     `create function refuse() returns event_trigger language plpgsql
-       as $$ begin perform pg_sleep(2.5); raise data_exception; end $$;
+       as $$ begin perform pg_sleep(5.5); raise data_exception; end $$;
      create event trigger refuse on ddl_command_start execute function refuse()`,
   );
   const { promise: fatal, resolve: onFatal, reject: onUnavailable } = Promise.withResolvers();
-  await open(t, url, { onFatal, onUnavailable });
+  await open(t, `${url}?connect_timeout=5`, { onFatal, onUnavailable });
   assert.match(String(await fatal), /^UnusableDatabase: a migration failed: data_exception$/);
 });
 
