@@ -11,7 +11,7 @@ import type { Session, SessionOptions } from './session.ts';
 import { afterPoll, NotReplicated, openSession } from './session.ts';
 import { type Host, nameOf } from './url.ts';
 
-const CONNECT_TIMEOUT_MS = 2_000; // how long a host may send nothing, unless `connect_timeout` is longer (5.7)
+const CONNECT_TIMEOUT_MS = 2_000; // maximum silence of a host, unless `connect_timeout` is longer (5.7)
 // Pauses between attempts double from the first to the longest.
 const BACKOFF_MS = { first: 25, longest: 1_000 }; // 5.7
 // A connection lost sooner is a failed attempt: a server can accept connections and be unusable.
@@ -107,7 +107,7 @@ export class Pool {
   #assign(): void {
     // The loop returns to a queue that is added again, after the others.
     for (const queue of this.#queues) {
-      // The newest: a network can silently drop all that are older (4.13).
+      // The newest, because a network can silently drop all older ones (4.13).
       const connection = this.#connections.findLast(({ batch }) => batch === undefined);
       if (connection === undefined) return;
       // A lock can stop all writes, so they leave one of the connections that exist to reads (5.9).

@@ -13,8 +13,8 @@ import type { StoreOptions } from './options.ts';
 import { migratePostgres, UnusableDatabase } from './schema.ts';
 import { type Host, nameOf, type PostgresDatabase } from './url.ts';
 
-const CHECK_MS = 50; // how often an attempt looks whether the server has sent something
-const MIGRATION_TIMEOUT_MS = 60_000; // how long the server may send nothing while this process or another migrates
+const CHECK_MS = 50; // how often an attempt checks whether the server has sent something
+const MIGRATION_TIMEOUT_MS = 60_000; // maximum silence of the server while this process or another one migrates
 
 const PROBE = `
   select pg_backend_pid() as pid,
@@ -33,7 +33,7 @@ const SET_SESSION =
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
   readonly host: Host;
-  readonly connectTimeoutMs: number; // how long the server may send nothing, except during a migration
+  readonly connectTimeoutMs: number; // maximum silence of the server, except during a migration
   readonly isSecondPass: boolean; // over all hosts: `prefer-standby` then accepts any server
   readonly signal: AbortSignal; // aborts the attempt
   readonly schema: string | undefined; // undefined: migrates the database before the first use
@@ -53,7 +53,7 @@ export async function openSession(options: SessionOptions) {
   const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();
   const onnotice = (notice: Notice) => notices.push(notice);
   const sql = createClient(options, { socket: socket.open, onnotice, onclose });
-  let limitMs = options.connectTimeoutMs; // how long the server may send nothing (5.7)
+  let limitMs = options.connectTimeoutMs; // maximum silence of the server (5.7)
   let [bytesRead, sinceMs] = [0, now()];
   const check = () => {
     if (socket.bytesRead() !== bytesRead) [bytesRead, sinceMs] = [socket.bytesRead(), now()];
@@ -211,7 +211,7 @@ function singleUseSocket({ host, port }: Host) {
   return {
     isDestroyed: () => isDestroyed,
     bytesRead: () => socket?.bytesRead ?? 0,
-    /** The driver gets the socket once it has connected: it would miss an error that comes at once. */
+    /** Resolves once the socket has connected: the driver would miss an earlier error. */
     async open(): Promise<Socket> {
       if (isDestroyed || socket !== undefined) throw new StoreUnavailable('connection lost');
       // The driver takes the server name of TLS, by which proxies route, from the socket.

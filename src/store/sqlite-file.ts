@@ -189,7 +189,7 @@ function migrate(db: DatabaseSync): void {
   const all = migrations('sqlite');
   missing(all, schemaOf(db)); // Throws before the file is changed.
   db.exec(`${FLUSH_DISK}; pragma journal_mode = wal; pragma synchronous = full`);
-  db.exec('pragma temp_store = memory'); // The image has no folder for the sorting of a migration.
+  db.exec('pragma temp_store = memory'); // The image has no folder for temporary files.
   db.exec(`pragma journal_size_limit = ${WAL_LIMIT_BYTES}`); // of this connection only
   if (missing(all, schemaOf(db)).length === 0) return; // This read makes SQLite create `-wal` and `-shm`.
   transact(db, () => {

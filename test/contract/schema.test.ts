@@ -35,7 +35,7 @@ async function relations(url: string): Promise<string[]> {
 
 let roles = 0;
 
-/** Creates a role that can log in; returns its name and its URL of the database, for a busy machine too. */
+/** Creates a role that can log in. Returns its name, and its URL, which gives a busy machine a minute to connect. */
 async function newRole(url: string, options = '', statement = '') {
   const role = `notes_${process.pid}_${++roles}`;
   await execute(url, `create role ${role} login password 'p' ${options}`);
