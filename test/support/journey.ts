@@ -2,13 +2,9 @@
 
 /** The expected output of each client, as JSON. */
 export const JOURNEY = {
-  greeting: 'Hello! This is the Notes and Users API.\n',
-  wrong: [401, 'Unauthorized'],
-  note: 'Welcome',
   protected: 'Welcome, Administrator.\n',
   created: [201, 'ada@example.com', '"1-1"'],
   patched: [200, 'Ada Lovelace', '"1-2"'],
   stale: [412, "The user's current version fails If-Match or If-None-Match."],
   page: ['Ada Lovelace', '</users?limit=1&after=1>; rel="next"'],
-  deleted: [200, 'Ada Lovelace'],
 };

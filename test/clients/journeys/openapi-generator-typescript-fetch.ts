@@ -1,34 +1,14 @@
 // The journey with the client from openapi-generator for TypeScript's fetch. Prints it as JSON.
-import {
-  AccessApi,
-  Configuration,
-  NotesApi,
-  ResponseError,
-  ServiceApi,
-  UsersApi,
-} from './api/index';
+import { AccessApi, Configuration, type ResponseError, UsersApi } from './api/index';
 
 const [basePath = '', username = '', password = ''] = process.argv.slice(2);
-
-async function refused(call: Promise<unknown>): Promise<[number, string]> {
-  try {
-    await call;
-  } catch (err) {
-    if (err instanceof ResponseError) return [err.response.status, await err.response.text()];
-    throw err;
-  }
-  throw new Error('not refused');
-}
 
 async function main(): Promise<void> {
   const anyone = new Configuration({ basePath });
   const basic = new Configuration({ basePath, username, password });
   const access = new AccessApi(anyone);
-  const greeting = await new ServiceApi(anyone).greet();
-  const wrong = await refused(access.issueToken({ credentials: { id: username, pw: 'wrong' } }));
   const { token } = await access.issueToken({ credentials: { id: username, pw: password } });
   const bearer = new Configuration({ basePath, accessToken: token });
-  const note = await new NotesApi(bearer).readNote();
 
   const users = new UsersApi(bearer);
   const userFields = { name: 'Ada', email: 'ada@example.com' };
@@ -37,23 +17,20 @@ async function main(): Promise<void> {
   const ifMatch = created.raw.headers.get('ETag') ?? '';
   const userChange = { name: 'Ada Lovelace' };
   const patched = await users.patchUserRaw({ id, userChange, ifMatch });
-  const stale = await refused(users.patchUser({ id, userChange, ifMatch }));
+  const stale = await users
+    .patchUser({ id, userChange, ifMatch })
+    .catch(async ({ response }: ResponseError) => [response.status, await response.text()]);
 
   await users.createUser({ userFields: { name: 'Bob', email: 'bob@example.com' } });
   const page = await users.listUsersRaw({ limit: 1, after: 0 });
   const [first] = await page.value();
-  const deleted = await users.deleteUserRaw({ id });
   console.log(
     JSON.stringify({
-      greeting,
-      wrong,
-      note: note.title,
       protected: await new AccessApi(basic).greetCaller(),
       created: [created.raw.status, email, ifMatch],
       patched: [patched.raw.status, (await patched.value()).name, patched.raw.headers.get('ETag')],
       stale,
       page: [first?.name, page.raw.headers.get('Link')],
-      deleted: [deleted.raw.status, (await deleted.value()).name],
     }),
   );
 }
