@@ -1,10 +1,18 @@
-// HAProxy in front of two replicas.
+// HAProxy in front of two replicas, or of the members of a cluster.
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Daemon, freePort } from '../support/daemon.ts';
 import { newFolder, type Program } from '../support/program.ts';
 import { FILES, replaced } from './page.ts';
 import { HAPROXY } from './programs.ts';
+
+/** Starts HAProxy in a folder, with a configuration that binds this port. */
+export function startHaproxy(port: number, config: string, folder = newFolder()): Promise<Daemon> {
+  chmodSync(folder, 0o755);
+  const file = join(folder, 'haproxy.cfg');
+  writeFileSync(file, config);
+  return new Daemon(port, HAPROXY, ['-db', '-f', file], { cwd: folder }).listening();
+}
 
 /** Starts HAProxy with the page's configuration and the ports of these replicas. */
 export async function startBalancer(replicas: readonly Pick<Program, 'url' | 'adminUrl'>[]) {
@@ -19,9 +27,5 @@ export async function startBalancer(replicas: readonly Pick<Program, 'url' | 'ad
       ]),
     ),
   });
-  const folder = newFolder();
-  chmodSync(folder, 0o755);
-  const file = join(folder, 'haproxy.cfg');
-  writeFileSync(file, config);
-  return new Daemon(port, HAPROXY, ['-db', '-f', file]).listening();
+  return startHaproxy(port, config);
 }

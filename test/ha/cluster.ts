@@ -12,6 +12,7 @@ import { promisify } from 'node:util';
 import postgres from 'postgres';
 import { Daemon, freePort, OWNER, signalAll } from '../support/daemon.ts';
 import { query } from '../support/server.ts';
+import { startHaproxy } from './balancer.ts';
 import {
   COMMANDS,
   databaseUrl,
@@ -22,7 +23,7 @@ import {
   type Topology,
   variables,
 } from './page.ts';
-import { ETCD, HAPROXY, IS_FULL, PATRONI_BIN, POSTGRES_BIN } from './programs.ts';
+import { ETCD, IS_FULL, PATRONI_BIN, POSTGRES_BIN } from './programs.ts';
 
 const PASSWORD = 'test';
 const NAMES = ['a', 'b', 'c'] as const;
@@ -151,7 +152,7 @@ export class Cluster {
   readonly members: readonly Member[];
   /** Port of HAProxy, which sends connections to the member whose GET /primary returns 200. */
   readonly balancerPort: number;
-  readonly #endNow: () => void;
+  readonly #end: () => void;
 
   private constructor(folder: string, ports: readonly number[]) {
     const [balancerPort, ...others] = ports;
@@ -160,11 +161,11 @@ export class Cluster {
       const own = others.slice(i * PORTS.length, (i + 1) * PORTS.length);
       return new Member(name, join(folder, name), own);
     });
-    this.#endNow = () => {
+    this.#end = () => {
       signalAll(folder, 'SIGKILL');
       rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
     };
-    process.once('exit', this.#endNow);
+    process.once('exit', this.#end);
   }
 
   /** Starts everything. Resolves once both standbys stream from the leader. */
@@ -174,10 +175,9 @@ export class Cluster {
     while (ports.size < 1 + NAMES.length * PORTS.length) ports.add(await freePort());
     const cluster = new Cluster(folder, [...ports]);
     try {
-      const folders = [folder, ...['etcd', 'haproxy', ...NAMES].map((name) => join(folder, name))];
-      for (const path of folders) {
-        mkdirSync(path, { recursive: true });
-        if (OWNER.uid !== undefined) chownSync(path, OWNER.uid, OWNER.gid!);
+      for (const name of ['', 'etcd', 'haproxy', ...NAMES]) {
+        mkdirSync(join(folder, name), { recursive: true });
+        if (OWNER.uid !== undefined) chownSync(join(folder, name), OWNER.uid, OWNER.gid!);
       }
       await cluster.#startEtcd(join(folder, 'etcd'));
       for (const member of cluster.members) cluster.#configure(member);
@@ -280,11 +280,6 @@ export class Cluster {
     return [];
   }
 
-  #end(): void {
-    process.removeListener('exit', this.#endNow);
-    this.#endNow();
-  }
-
   async #startEtcd(folder: string): Promise<void> {
     const started = this.members.map((member) => {
       const file = replaced(this.#fileOf(member, FILES.etcd), {
@@ -327,10 +322,7 @@ export class Cluster {
         ]),
       ),
     });
-    const file = join(folder, 'haproxy.cfg');
-    writeFileSync(file, config);
-    const args = ['-db', '-f', file];
-    await new Daemon(this.balancerPort, HAPROXY, args, { cwd: folder }).listening();
+    await startHaproxy(this.balancerPort, config, folder);
   }
 
   /** Adapts a file of the page from machine a to this member. */

@@ -6,23 +6,18 @@ import { chmodSync, writeFileSync } from 'node:fs';
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { startHaproxy as haproxy } from '../ha/balancer.ts';
+import { HAPROXY } from '../ha/programs.ts';
 import { sendUnchecked as send } from '../support/client.ts'; // Proxies add headers.
 import { Daemon, find, freePort } from '../support/daemon.ts';
 import { block } from '../support/manual.ts';
 import { newFolder, start } from '../support/program.ts';
 
-const NGINX = find('nginx');
-const HAPROXY = find('haproxy');
-
-/** Creates a folder that a program without root can write. */
-function openFolder(): string {
-  const folder = newFolder();
-  chmodSync(folder, 0o777);
-  return folder;
-}
+const NGINX = find('nginx') ?? '';
 
 async function startNginx(blocks: string, backend: string): Promise<Daemon> {
-  const [port, folder] = [await freePort(), openFolder()];
+  const [port, folder] = [await freePort(), newFolder()];
+  chmodSync(folder, 0o777); // nginx doesn't run as root.
   const temp = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
     .map((name) => `${name}_temp_path ${folder}/${name};`)
     .join('\n');
@@ -36,14 +31,13 @@ async function startNginx(blocks: string, backend: string): Promise<Daemon> {
     events {}
     http { access_log off; ${temp} ${served} }`,
   );
-  return new Daemon(port, NGINX!, ['-e', 'stderr', '-p', folder, '-c', file]).listening();
+  return new Daemon(port, NGINX, ['-e', 'stderr', '-p', folder, '-c', file]).listening();
 }
 
 async function startHaproxy(frontend: string, backend: string): Promise<Daemon> {
   const port = await freePort();
-  const file = join(openFolder(), 'haproxy.cfg');
-  writeFileSync(
-    file,
+  return haproxy(
+    port,
     `defaults
       mode http
       timeout connect 10s
@@ -53,11 +47,10 @@ async function startHaproxy(frontend: string, backend: string): Promise<Daemon> 
     backend notes-users
       server a ${new URL(backend).host}\n`,
   );
-  return new Daemon(port, HAPROXY!, ['-db', '-f', file]).listening();
 }
 
 test('2.17 behind nginx with the settings of the manual a tag stays strong, and other responses are compressed', {
-  skip: NGINX === undefined && 'no nginx is installed',
+  skip: NGINX === '' && 'no nginx is installed',
   timeout: 240_000,
 }, async () => {
   await using program = await start();
@@ -84,7 +77,7 @@ for (const { name, path, start: startProxy, words, refused } of [
   { name: 'HAProxy', path: HAPROXY, start: startHaproxy, words: 'stick-table', refused: 429 },
 ]) {
   test(`with the limits of the manual, ${name} refuses a flood of one client, serves the others, and adds their addresses`, {
-    skip: path === undefined && `no ${name} is installed`,
+    skip: path === '' && `no ${name} is installed`,
     timeout: 240_000,
   }, async () => {
     await using program = await start({ TRUST_PROXY: '1' });
