@@ -12,7 +12,6 @@ import { serve } from './support/service.ts';
 import { until } from './support/until.ts';
 
 const ALERTS = join(ROOT, 'deploy/alerts.yaml');
-const PROMTOOL = { skip: WITHOUT_PROMTOOL };
 
 const dashboard: {
   readonly panels: readonly { readonly targets?: readonly { readonly expr: string }[] }[];
@@ -56,13 +55,8 @@ describe('names', () => {
   test("every metric and label of the dashboard and the alerts is on the page, or Prometheus' own", () => {
     assert.ok(targets.length >= 3 && alerts.length >= 3);
     // error_type appears with the store's first failure, as in test/contract/admin.test.ts.
-    const known = new Set([
-      'up',
-      'job',
-      'instance',
-      'error_type',
-      ...namesIn([...page.values.keys()].join()),
-    ]);
+    const own = namesIn([...page.values.keys()].join());
+    const known = new Set(['up', 'job', 'instance', 'error_type', ...own]);
     for (const expression of [...targets.map(({ expr }) => filledIn(expr)), ...alerts]) {
       const names = namesIn(expression);
       assert.ok(names.length > 0, expression);
@@ -78,16 +72,12 @@ describe('names', () => {
   });
 });
 
-test('Prometheus can parse every expression of the dashboard', PROMTOOL, () => {
+test('Prometheus can parse every expression of the dashboard', { skip: WITHOUT_PROMTOOL }, () => {
   const file = join(newFolder(), 'rules.yaml');
-  const check = (expressions: readonly string[]) => {
-    const rules = expressions.map((expr, i) => ({ record: `a:${i}`, expr: filledIn(expr) }));
-    writeFileSync(file, JSON.stringify({ groups: [{ name: 'dashboard', rules }] }));
-    return promtool(['check', 'rules', file]);
-  };
-  const { status, output } = check(targets.map(({ expr }) => expr));
+  const rules = targets.map(({ expr }, i) => ({ record: `a:${i}`, expr: filledIn(expr) }));
+  writeFileSync(file, JSON.stringify({ groups: [{ name: 'dashboard', rules }] }));
+  const { status, output } = promtool(['check', 'rules', file]);
   assert.equal(status, 0, output);
-  assert.notEqual(check(['sum(']).status, 0);
 });
 
 for (const file of ['compose.yaml', 'deploy/litestream/compose.yaml']) {

@@ -22,18 +22,15 @@ const VALIDATOR = find('kubernetes-validate');
 
 test('the scrape configurations are valid for Prometheus', { skip: WITHOUT_PROMTOOL }, () => {
   const file = join(newFolder(), 'prometheus.yaml');
-  const check = (text: string) => {
-    writeFileSync(file, text);
-    return promtool(['check', 'config', file]);
-  };
   const configurations = blocks().filter(({ language }) => language === 'yaml');
+  assert.ok(configurations.length > 0);
   for (const { text } of configurations) {
     // Debian's Prometheus lacks Kubernetes discovery.
     const known = text.replace(/kubernetes_sd_configs: .*/, 'static_configs: [{ targets: [] }]');
-    const { status, output } = check(known.replace('HOST', 'localhost'));
+    writeFileSync(file, known.replace('HOST', 'localhost'));
+    const { status, output } = promtool(['check', 'config', file]);
     assert.equal(status, 0, output);
   }
-  assert.notEqual(check(configurations[0]!.text.replace('static_configs', 'static')).status, 0);
 });
 
 describe('the page on high availability', () => {
@@ -193,12 +190,7 @@ describe('the manual: Kubernetes', {
   test('the manifest has only fields that Kubernetes has', {
     skip: VALIDATOR === undefined && 'kubernetes-validate is not installed (PyPI)',
   }, () => {
-    const validate = (file: string) =>
-      execFileSync(VALIDATOR!, ['--strict', '--quiet', file], { stdio: 'pipe' });
-    validate(MANIFEST);
-    const wrong = join(newFolder(), 'kubernetes.yaml');
-    writeFileSync(wrong, readFileSync(MANIFEST, 'utf8').replace('minAvailable', 'atLeast'));
-    assert.throws(() => validate(wrong));
+    execFileSync(VALIDATOR!, ['--strict', '--quiet', MANIFEST], { stdio: 'pipe' });
   });
 });
 
