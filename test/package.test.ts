@@ -133,32 +133,30 @@ describe('the package', () => {
     });
   }
 
-  for (const apis of [...TIMERS, 'scheduler.wait', 'AbortSignal.timeout', TIMERS.join()]) {
-    test(`9.6 9.9 with require(), node:test fakes ${apis}: every request is served, and close() ends`, () => {
-      const code = `
-        const { mock } = require('node:test');
+  const JSDOM = `
+    const { setTimeout: begin, setInterval: repeat } = globalThis;
+    globalThis.setTimeout = (...args) => Number(begin(...args));
+    globalThis.setInterval = (...args) => Number(repeat(...args));
+    delete globalThis.setImmediate;
+    delete globalThis.clearImmediate;`;
+  const fake = (apis: string) =>
+    `require('node:test').mock.timers.enable({ apis: '${apis}'.split(',') });`;
+  for (const [where, before, after] of [
+    ["in jsdom, whose timers are not node's", JSDOM, ''],
+    ...[...TIMERS, 'scheduler.wait', 'AbortSignal.timeout', TIMERS.join()].map(
+      (apis) => [`while node:test fakes ${apis}`, '', fake(apis)] as const,
+    ),
+  ] as const) {
+    test(`9.6 9.9 with require(), ${where}: every request is served, and close() ends`, () => {
+      const code = `${before}
         const { start } = require('notes-users');
         const { everyRoute } = require('./every-route.cjs');
-        mock.timers.enable({ apis: ${JSON.stringify(apis.split(','))} });
+        ${after}
         everyRoute(start).then((statuses) => console.log(statuses));`;
       const { status, stdout, stderr } = runNode('--eval', code);
       assert.deepEqual([status, stdout, stderr], [0, `${STATUSES}\n`, '']);
     });
   }
-
-  test("9.6 in jsdom, whose timers are not node's, every request is served, and close() ends", () => {
-    const code = `
-      const { setTimeout: begin, setInterval: repeat } = globalThis;
-      globalThis.setTimeout = (...args) => Number(begin(...args));
-      globalThis.setInterval = (...args) => Number(repeat(...args));
-      delete globalThis.setImmediate;
-      delete globalThis.clearImmediate;
-      const { start } = require('notes-users');
-      const { everyRoute } = require('./every-route.cjs');
-      everyRoute(start).then((statuses) => console.log(statuses));`;
-    const { status, stdout, stderr } = runNode('--eval', code);
-    assert.deepEqual([status, stdout, stderr], [0, `${STATUSES}\n`, '']);
-  });
 
   test("9.2 9.6 in a context whose Error is not node's, as in Jest, nothing is printed, and /ready says why Postgres is unreachable", () => {
     const code = `
@@ -264,20 +262,16 @@ describe('the package', () => {
     return ['sh', '-c', 'cd /; exec "$0" "$@"', process.execPath, ...here, program];
   }
 
-  for (const path of [':memory:', 'data/service.db', 'data/a/b/service.db']) {
-    test(`it opens ${path} with the flags of the image`, async () => {
-      const file = path.startsWith(':') ? path : join(folder, path);
-      await using running = await start({ DATABASE_URL: `sqlite:${file}` }, entrypoint());
+  test('6.19 with the flags of the image it opens :memory:, and opens and copies a file', async () => {
+    for (const path of [':memory:', 'data/service.db', 'data/a/b/service.db']) {
+      const DATABASE_URL = `sqlite:${path.startsWith(':') ? path : join(folder, path)}`;
+      await using running = await start({ DATABASE_URL }, entrypoint());
       assert.equal((await send(`${running.url}/users`)).status, 200);
-    });
-  }
-
-  test('6.19 it copies the database with the flags of the image', async () => {
-    const DATABASE_URL = `sqlite:${join(folder, 'data/original.db')}`;
-    await using _ = await start({ DATABASE_URL }, entrypoint());
-    const args = ['--backup', join(folder, 'data/copy.db')];
-    await using copying = new Program({ DATABASE_URL }, args, entrypoint());
-    assert.equal((await copying.exited).code, 0, copying.stderr);
+      if (path.startsWith(':')) continue;
+      const args = ['--backup', join(folder, `${path}.copy`)];
+      await using copying = new Program({ DATABASE_URL }, args, entrypoint());
+      assert.equal((await copying.exited).code, 0, copying.stderr);
+    }
   });
 
   test('1.6 5.2 with the flags of the image node may read secrets, and no other file', async () => {
