@@ -28,10 +28,11 @@ async function serve(listener: RequestListener) {
   return Object.assign(server, { [Symbol.dispose]: dispose });
 }
 
-/** Opens a connection. `text` resolves with what it has received once the server closes its side. */
-function open(server: NetServer) {
+/** Opens a connection and writes. `text` resolves with what it has received once the server closes its side. */
+function open(server: NetServer, bytes: string) {
   const { port } = server.address() as AddressInfo;
   const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).on('error', () => {});
+  socket.write(bytes);
   let text = '';
   socket.on('data', (bytes) => {
     text += bytes;
@@ -43,15 +44,14 @@ function open(server: NetServer) {
 test('server.httpAllowHalfOpen keeps a connection whose client has closed its side', async () => {
   using server = await serve((_req, res) => setTimeout(() => res.end('late'), 50));
   Object.assign(server, { httpAllowHalfOpen: true });
-  const { socket, text } = open(server);
-  socket.end(`${HEAD}\r\n`);
+  const { socket, text } = open(server, `${HEAD}\r\n`);
+  socket.end();
   assert.match(await text(), /late$/);
 });
 
 test('net.Server.prototype.close closes no connection of an http.Server', async () => {
   using server = await serve((_req, res) => res.end('x'));
-  const { socket } = open(server);
-  socket.write(`${HEAD}\r\n`);
+  const { socket } = open(server, `${HEAD}\r\n`);
   await once(socket, 'data');
   NetServer.prototype.close.call(server);
   socket.write(`${HEAD}\r\n`);
@@ -65,8 +65,7 @@ test('rawHeaders has as many fields as maxHeadersCount', async () => {
     res.end();
   });
   server.maxHeadersCount = 101;
-  const { socket, text } = open(server);
-  socket.write(HEAD + 'a:b\r\n'.repeat(99) + LAST.slice(HEAD.length));
+  const { text } = open(server, HEAD + 'a:b\r\n'.repeat(99) + LAST.slice(HEAD.length));
   await text();
   assert.equal(count, 101);
 });
@@ -79,8 +78,7 @@ test('replacing the data listeners of a socket ends parsing', async () => {
     req.socket.destroySoon = () => {};
     res.end('x');
   });
-  const { socket } = open(server);
-  socket.write(`${HEAD}\r\n`);
+  const { socket } = open(server, `${HEAD}\r\n`);
   await once(socket, 'data');
   socket.write(`${HEAD}\r\n`);
   await pause(50);
@@ -96,8 +94,7 @@ test('node calls socket.destroySoon after the last response', async () => {
     };
     res.writeHead(200, ['Connection', 'close']).end('x');
   });
-  const { socket, text } = open(server);
-  socket.write(`${HEAD}\r\n`);
+  const { text } = open(server, `${HEAD}\r\n`);
   await text();
   assert.equal(calls, 1);
 });
@@ -109,7 +106,7 @@ test('emitting close on a destroyed socket aborts its requests at once', async (
     requests.push(req);
     responses.push(res);
   });
-  open(server).socket.write(`${HEAD}\r\n`.repeat(3));
+  open(server, `${HEAD}\r\n`.repeat(3));
   await once(server, 'request');
   const { socket } = requests[0]!;
   socket.destroy();
@@ -128,8 +125,7 @@ test('res.shouldKeepAlive is false after Connection: close', async () => {
     seen.push(res.shouldKeepAlive);
     res.end();
   });
-  const { socket, text } = open(server);
-  socket.write(`${HEAD}\r\n${LAST}`);
+  const { text } = open(server, `${HEAD}\r\n${LAST}`);
   await text();
   assert.deepEqual(seen, [true, false]);
 });
@@ -143,8 +139,7 @@ test('a response emits socket once the response before it has been written', asy
     res.once('socket', (socket) => res.end(String(socket === responses[0]!.req.socket)));
     responses[0]!.end();
   });
-  const { socket, text } = open(server);
-  socket.write(`${HEAD}\r\n${LAST}`);
+  const { text } = open(server, `${HEAD}\r\n${LAST}`);
   assert.match(await text(), /\r\n\r\ntrue$/);
 });
 
@@ -155,8 +150,7 @@ test('res.useChunkedEncodingByDefault ends a body without chunks', async () => {
     res.write('x');
     res.end();
   });
-  const { socket, text } = open(server);
-  socket.write(`${HEAD.replace('1.1', '1.0')}TE: chunked\r\n\r\n`);
+  const { text } = open(server, `${HEAD.replace('1.1', '1.0')}TE: chunked\r\n\r\n`);
   assert.match(await text(), /\r\n\r\nx$/);
 });
 
