@@ -3,7 +3,7 @@ import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Daemon, freePort } from '../support/daemon.ts';
 import { newFolder, type Program } from '../support/program.ts';
-import { FILES, replaced } from './page.ts';
+import { read, replaced } from './page.ts';
 import { HAPROXY } from './programs.ts';
 
 /** Starts HAProxy in a folder, with a configuration that binds this port. */
@@ -18,7 +18,7 @@ export function startHaproxy(port: number, config: string, folder = newFolder())
 export async function startBalancer(replicas: readonly Pick<Program, 'url' | 'adminUrl'>[]) {
   const port = await freePort();
   const portOf = (url: string) => new URL(url).port;
-  const config = replaced(FILES.balancer, {
+  const config = replaced(read('haproxy-api.cfg'), {
     'bind :80': `bind 127.0.0.1:${port}`,
     ...Object.fromEntries(
       replicas.map((program, i) => [

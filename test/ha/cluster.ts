@@ -9,43 +9,30 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import postgres from 'postgres';
 import { Daemon, freePort, OWNER, signalAll } from '../support/daemon.ts';
 import { query } from '../support/server.ts';
 import { startHaproxy } from './balancer.ts';
 import {
   COMMANDS,
   databaseUrl,
-  FILES,
   fileFor,
+  read,
   replaced,
   settings,
   type Topology,
   variables,
 } from './page.ts';
-import { ETCD, IS_FULL, PATRONI_BIN, POSTGRES_BIN } from './programs.ts';
+import { ETCD, PATRONI_BIN, POSTGRES_BIN } from './programs.ts';
 
 const PASSWORD = 'test';
 const NAMES = ['a', 'b', 'c'] as const;
 /** Ports of each machine in the page. Here every member gets its own. */
 const PORTS = [2379, 2380, 5432, 8008] as const;
 const POLL_MS = 100;
+const QUERY_TIMEOUT_MS = 5000;
 
 /** Maximum time for a cluster to recover, including a full copy of one member. */
 const WHOLE_TIMEOUT_MS = 180_000;
-
-/** The shortest times that Patroni accepts, in seconds, for its defaults on the page. HA=full leaves them. */
-const SHORT_TIMES = {
-  ...{ 'ttl: 30': 'ttl: 20', 'loop_wait: 10': 'loop_wait: 1' },
-  'retry_timeout: 10': 'retry_timeout: 9',
-};
-
-/** A member as GET /cluster of any Patroni describes it. */
-interface Described {
-  readonly name: string;
-  readonly role: string;
-  readonly state: string;
-}
 
 // On a signal, the exit listeners kill the cluster. These handlers stay installed, because without
 // them a second signal would interrupt the cleanup.
@@ -54,6 +41,7 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => pr
 /** One machine of the page: Patroni with its Postgres, and a member of etcd. */
 export class Member {
   readonly name: string;
+  /** Of Patroni and Postgres, whose data is in its folder `data`. */
   readonly folder: string;
   /** The member's ports by the page's ports. */
   readonly ports: ReadonlyMap<number, number>;
@@ -84,7 +72,7 @@ export class Member {
 
   /** Runs the command of the page's systemd unit. */
   startPatroni(): void {
-    const command = this.#here(variables(FILES.unit).ExecStart!);
+    const command = this.#here(variables(read('patroni.service')).ExecStart!);
     const [program, ...args] = command.split(' ');
     this.#patroni = new Daemon(this.restPort, program!, args, this.#options);
   }
@@ -115,35 +103,10 @@ export class Member {
     await this.#patroni?.[Symbol.asyncDispose]();
   }
 
-  /** Kills every process of Postgres with SIGKILL; returns how many. */
-  killPostgres(): number {
-    return signalAll(join(this.folder, 'data'), 'SIGKILL');
-  }
-
-  /** Stops Patroni and Postgres with SIGSTOP. The kernel still accepts connections for them. */
-  freeze(): number {
-    return signalAll(this.folder, 'SIGSTOP');
-  }
-
-  thaw(): void {
-    signalAll(this.folder, 'SIGCONT');
-  }
-
   /** Runs SQL as superuser; undefined if Postgres does not respond in time. */
-  async query<Row extends object>(text: string): Promise<Row[] | undefined> {
-    const sql = postgres(this.url, { max: 1, onnotice: () => {}, connect_timeout: 2 });
-    const over = new AbortController();
-    try {
-      return await Promise.race([
-        sql.unsafe<Row[]>(text),
-        pause(5000, undefined, { signal: over.signal }).catch(() => undefined),
-      ]);
-    } catch {
-      return undefined;
-    } finally {
-      over.abort();
-      await sql.end({ timeout: 0 }).catch(() => {});
-    }
+  query(text: string): Promise<Record<string, unknown>[] | undefined> {
+    const rows = query(this.url, text).catch(() => undefined);
+    return Promise.race([rows, pause(QUERY_TIMEOUT_MS, undefined, { ref: false })]);
   }
 }
 
@@ -220,7 +183,7 @@ export class Cluster {
       const others = (await this.#described()).filter(({ role }) => role !== 'leader');
       const found = others.map(({ role }) => role).sort();
       if (leader === undefined || found.join() !== 'replica,sync_standby') return undefined;
-      const rows = await leader.query<{ states: string }>(
+      const rows = await leader.query(
         `select string_agg(sync_state, ',' order by sync_state) as states
          from pg_stat_replication where state = 'streaming' and not pg_is_in_recovery()`,
       );
@@ -230,7 +193,7 @@ export class Cluster {
 
   /** Returns a standby that commits wait for. */
   async synchronousStandby(leader: Member): Promise<Member> {
-    const rows = await leader.query<{ name: string }>(
+    const rows = await leader.query(
       `select application_name as name from pg_stat_replication where sync_state = 'sync'`,
     );
     const standby = this.members.find(({ name }) => name === rows?.[0]?.name);
@@ -244,22 +207,17 @@ export class Cluster {
     if (!output.includes('Successfully switched over to')) throw new Error(output);
   }
 
-  /** Creates the page's role and database, both with a new name. @returns the name */
-  async createDatabase(leader: Member): Promise<string> {
-    const name = `notes_${Math.random().toString(36).slice(2)}`;
-    const statements = replaced(FILES.database, { PASSWORD }).replaceAll(/\bnotes\b/g, name);
-    for (const text of statements.split(';\n').filter((part) => part.trim() !== '')) {
-      await query(leader.url, text);
-    }
-    return name;
+  /** Creates the page's role and database. */
+  async createDatabase(leader: Member): Promise<void> {
+    const statements = replaced(read('database.sql'), { PASSWORD }).trim().split(';\n');
+    for (const text of statements) await query(leader.url, text);
   }
 
-  /** Returns the page's settings of a replica, for a database from `createDatabase`. */
-  settings(topology: Topology, database: string): Record<string, string> {
-    const url = this.#local(databaseUrl(topology))
-      .replace('127.0.0.1:5432', `127.0.0.1:${this.balancerPort}`)
-      .replaceAll(/\bnotes\b/g, database);
-    return settings(replaced(url, { PASSWORD }));
+  /** Returns the page's settings of a replica. */
+  settings(topology: Topology): Record<string, string> {
+    const url = this.#local(databaseUrl(topology));
+    const balancer = `127.0.0.1:${this.balancerPort}`;
+    return settings(replaced(url.replace('127.0.0.1:5432', balancer), { PASSWORD }));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -267,12 +225,12 @@ export class Cluster {
   }
 
   /** Returns the members as the first Patroni that responds reports them. */
-  async #described(): Promise<readonly Described[]> {
+  async #described(): Promise<readonly Record<'name' | 'role' | 'state', string>[]> {
     for (const { restPort } of this.members) {
       try {
         const signal = AbortSignal.timeout(1000);
         const response = await fetch(`http://127.0.0.1:${restPort}/cluster`, { signal });
-        return ((await response.json()) as { members: Described[] }).members;
+        return ((await response.json()) as { members: [] }).members;
       } catch {
         // It is dead or frozen.
       }
@@ -282,7 +240,7 @@ export class Cluster {
 
   async #startEtcd(folder: string): Promise<void> {
     const started = this.members.map((member) => {
-      const file = replaced(this.#fileOf(member, FILES.etcd), {
+      const file = replaced(this.#fileOf(member, read('etcd.env')), {
         '/var/lib/etcd/notes-users': join(folder, member.name),
       });
       const options = { cwd: folder, env: { ...process.env, ...variables(file) } };
@@ -296,24 +254,26 @@ export class Cluster {
   }
 
   #configure(member: Member): void {
-    const file = replaced(this.#fileOf(member, FILES.patroni), {
+    const file = replaced(this.#fileOf(member, read('patroni.yml')), {
       '/var/lib/postgresql/15/notes-users': join(member.folder, 'data'),
       '/usr/lib/postgresql/15/bin': POSTGRES_BIN,
       'unix_socket_directories: /var/run/postgresql': `unix_socket_directories: ''`,
       SUPERUSER_PASSWORD: PASSWORD,
       REPLICATION_PASSWORD: PASSWORD,
-      // Each test has its own role and database.
-      'host notes +notes 10.0.0.0/16': 'host all all 127.0.0.1/32',
+      '10.0.0.0/16': '127.0.0.1/32',
       '10.0.0.0/24': '127.0.0.1/32',
       // Patroni's watchdog would reset the test machine.
       'mode: required': 'mode: off',
+      // The shortest times that Patroni accepts, in seconds.
+      ...{ 'ttl: 30': 'ttl: 20', 'loop_wait: 10': 'loop_wait: 1' },
+      'retry_timeout: 10': 'retry_timeout: 9',
     });
-    writeFileSync(member.configuration, IS_FULL ? file : replaced(file, SHORT_TIMES));
+    writeFileSync(member.configuration, file);
   }
 
   /** Starts HAProxy with the page's configuration and this cluster's ports. */
   async #startHaproxy(folder: string): Promise<void> {
-    const config = replaced(FILES.primary, {
+    const config = replaced(read('haproxy-primary.cfg'), {
       'bind 127.0.0.1:5432': `bind 127.0.0.1:${this.balancerPort}`,
       ...Object.fromEntries(
         this.members.map((member, i) => [

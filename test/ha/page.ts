@@ -9,41 +9,28 @@ import { PASSWORD, SECRET } from '../support/program.ts';
 const PAGE = 'high-availability.md';
 
 const folder = join(import.meta.dirname, '../../deploy/ha');
-const file = (name: string) => readFileSync(join(folder, name), 'utf8');
 
-/** The files of deploy/ha, for machine a of the cluster. */
-export const FILES = {
-  etcd: file('etcd.env'),
-  patroni: file('patroni.yml'),
-  unit: file('patroni.service'),
-  primary: file('haproxy-primary.cfg'),
-  settings: file('notes-users.env'),
-  balancer: file('haproxy-api.cfg'),
-  database: file('database.sql'),
-} as const;
+/** Returns a file of deploy/ha, for machine a of the cluster. */
+export const read = (name: string) => readFileSync(join(folder, name), 'utf8');
 
 export const COMMANDS = {
   list: block('Patroni', 'patronictl', PAGE),
   switchover: block('Switchover', 'patronictl', PAGE),
 } as const;
 
-/** Route from the service to the primary. */
-export type Topology = 'three hosts' | 'HAProxy';
-
-const URLS: Readonly<Record<Topology, string>> = {
-  'three hosts': block('All hosts in the URL', 'DATABASE_URL=', PAGE),
-  HAProxy: block('HAProxy on `/primary`', 'DATABASE_URL=', PAGE),
-};
+/** Routes from the service to the primary, by their headings. */
+const ROUTES = { 'three hosts': 'All hosts in the URL', HAProxy: 'HAProxy on `/primary`' } as const;
+export type Topology = keyof typeof ROUTES;
 
 /** Returns the page's DATABASE_URL with the page's addresses. */
 export function databaseUrl(topology: Topology): string {
-  return variables(URLS[topology]).DATABASE_URL!;
+  return variables(block(ROUTES[topology], 'DATABASE_URL=', PAGE)).DATABASE_URL!;
 }
 
 /** Returns the page's settings of a replica, with this database, and /users without a token. */
 export function settings(DATABASE_URL: string): Record<string, string> {
   return {
-    ...variables(FILES.settings),
+    ...variables(read('notes-users.env')),
     ...{ DATABASE_URL, HOST: '127.0.0.1', PROTECT_USERS: 'false' },
     ...{ AUTH_PASSWORD: PASSWORD, SIGNING_SECRET: SECRET },
   };

@@ -4,9 +4,6 @@ import { dirname } from 'node:path';
 import { find } from '../support/daemon.ts';
 import { missing } from '../support/tools.ts';
 
-/** HA=full repeats each fault and uses Patroni's default times. */
-export const IS_FULL = process.env.HA === 'full';
-
 /** Folder of `patroni` and `patronictl`. */
 export const PATRONI_BIN = dirname(find('patroni') ?? '');
 export const ETCD = find('etcd') ?? '';
