@@ -143,14 +143,11 @@ describe('generators and viewers', () => {
   });
 
   test('8.1 every header with a pattern has an example of it, which mock servers send', () => {
-    const { headers } = JSON.parse(TEXT).components;
-    const schemas = Object.values<{ schema: Record<string, unknown> }>(headers).map(
-      (header) => header.schema,
-    );
+    const schemas = Object.values(DOCUMENT.components!.headers!).map(({ schema }) => schema!);
     const patterned = schemas.filter(({ pattern }) => pattern !== undefined);
     assert.ok(patterned.length >= 4);
     for (const { pattern, examples } of patterned) {
-      assert.match((examples as string[] | undefined)?.[0] ?? '', RegExp(String(pattern)));
+      assert.match(String(examples?.[0] ?? ''), RegExp(String(pattern)));
     }
   });
 
