@@ -111,10 +111,7 @@ export async function freePort(): Promise<number> {
 }
 
 function idsOf(user: string): { readonly uid?: number; readonly gid?: number } | undefined {
-  const [, , uid, gid] =
-    readFileSync('/etc/passwd', 'utf8')
-      .split('\n')
-      .map((line) => line.split(':'))
-      .find(([name]) => name === user) ?? [];
+  const line = RegExp(`^${user}:[^:]*:(\\d+):(\\d+):`, 'm');
+  const [, uid, gid] = line.exec(readFileSync('/etc/passwd', 'utf8')) ?? [];
   return uid === undefined ? undefined : { uid: Number(uid), gid: Number(gid) };
 }
