@@ -46,23 +46,12 @@ export class Container {
     return `http://${(await engine('port', this.name, '3000')).split('\n')[0]}`;
   }
 
-  /** Resolves once the API responds; rejects with its output if it exits first. */
+  /** Resolves once the API responds. */
   async responses(): Promise<void> {
     const url = await this.url();
-    let tries = 0;
-    await until(async () => {
-      // Closes the connection, so that a stop has no idle connection to wait for.
-      const headers = { connection: 'close' };
-      const res = await fetch(url, { headers }).catch(() => undefined);
-      // Asks the engine rarely, because that costs more than a request to the service.
-      const isOver = !res?.ok && ++tries % 200 === 0 && !(await this.isRunning());
-      if (isOver) throw new Error((await this.lines()).join('\n'));
-      return res?.ok === true;
-    });
-  }
-
-  async isRunning(): Promise<boolean> {
-    return (await inspect('container', this.name, '{{.State.Running}}')) === 'true';
+    // Closes the connection, so that a stop has no idle connection to wait for.
+    const headers = { connection: 'close' };
+    await until(async () => (await fetch(url, { headers }).catch(() => undefined))?.ok === true);
   }
 
   /** Returns all its output so far, from standard output and standard error. */

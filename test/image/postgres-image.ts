@@ -2,8 +2,8 @@
 // has this machine's Postgres (Debian's package) on the base image of the Dockerfile, with the same
 // variables, user and folders.
 import { execFileSync } from 'node:child_process';
-import { cpSync, existsSync, globSync, mkdirSync, realpathSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { existsSync, globSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { newFolder } from '../support/program.ts';
 import { engine } from './engine.ts';
 
@@ -30,31 +30,23 @@ export const NO_POSTGRES =
 
 /** Returns the name of the published image if it is available, otherwise of the stand-in. */
 export async function postgresImage(published: string): Promise<string> {
-  const isThere = await engine('image', 'inspect', published).catch(() => undefined);
-  if (isThere !== undefined) return published;
-  return (await engine('pull', '--quiet', published).then(() => published, standIn)).trim();
+  return engine('image', 'inspect', published)
+    .catch(() => engine('pull', '--quiet', published))
+    .then(() => published, standIn);
 }
 
 async function standIn(): Promise<string> {
   const context = newFolder();
-  const root = join(context, 'root');
-  const copy = (path: string) => {
-    // In the base image /lib is a link. A folder would replace it.
-    const target = join(root, path.replace(/^\/lib\b/, '/usr/lib'));
-    mkdirSync(dirname(target), { recursive: true });
-    cpSync(realpathSync(path), target, { recursive: true, dereference: true });
-  };
-  const version = PROGRAMS!.split('/').at(-1)!;
-  for (const path of [PROGRAMS!, `/usr/share/postgresql/${version}`, '/usr/share/zoneinfo']) {
-    copy(path);
-  }
-  for (const library of libraries()) copy(library);
+  const shared = ['/usr/share/zoneinfo', PROGRAMS!.replace('/usr/lib', '/usr/share')];
+  // In the base image /lib is a link. A folder would replace it.
+  const flags = ['-chPf', join(context, 'root.tar'), '--transform=s,^/lib/,/usr/lib/,'];
+  execFileSync('tar', [...flags, PROGRAMS!, ...shared, ...libraries()]);
   writeFileSync(join(context, 'entrypoint'), ENTRYPOINT, { mode: 0o755 });
   writeFileSync(
     join(context, 'Dockerfile'),
     [
       `FROM ${BASE}`,
-      'COPY root/ /',
+      'ADD root.tar /',
       'COPY entrypoint /entrypoint',
       'RUN ldconfig && echo postgres:x:999:999::/var/lib/postgresql:/bin/sh >> /etc/passwd \\',
       ' && mkdir -p /var/lib/postgresql /var/run/postgresql \\',
