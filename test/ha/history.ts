@@ -1,4 +1,4 @@
-// Calls of many clients on a few users, recorded for porcupine/main.go.
+// Calls of many clients on a few users and emails, recorded for porcupine/main.go.
 import assert from 'node:assert/strict';
 import { createWriteStream, type WriteStream } from 'node:fs';
 import { Agent } from 'node:http';
@@ -7,16 +7,16 @@ import { request } from '../faults/writers.ts';
 
 const CLIENTS = 24;
 const USERS = 64; // at a time
+const EMAILS = 16;
 const TIMEOUT_MS = 30_000; // until a call counts as without a response
 const PAUSE_MS = 100; // of a client, after a call of unknown outcome
-// A user is used until it has this many writes of unknown outcome. The checker tries each set of them.
+// A user or an email is used until it has this many writes of unknown outcome. The checker tries each set of them.
 const MAX_UNKNOWN = 3;
 
 /** A user of which the next call knows the id, and perhaps the version. */
 interface Known {
   readonly id: number;
   version: number;
-  unknown: number; // writes
 }
 
 /** Load that records its calls until `stop`. */
@@ -27,7 +27,10 @@ export class History {
   readonly #agent = new Agent({ keepAlive: true, maxSockets: CLIENTS });
   readonly #file: WriteStream;
   readonly #users: Known[] = [];
+  readonly #owners = new Map<string, number>(); // ids that own an email, as far as the clients know
   readonly #clients: Promise<void>[];
+  readonly #unknowns = new Map<string, number>(); // writes by key
+  readonly #emails = Array.from({ length: EMAILS }, (_, i) => `first${i}@emails`);
   #names = 0;
   #isStopping = false;
 
@@ -55,8 +58,10 @@ export class History {
 
   async #run(client: number): Promise<void> {
     while (!this.#isStopping) {
-      if (this.#users.length < USERS) await this.#create(client);
-      else await this.#useUser(client, Math.random());
+      const dice = Math.random();
+      if (dice < 0.15) await this.#useEmail(client);
+      else if (this.#users.length < USERS) await this.#create(client);
+      else await this.#useUser(client, (dice - 0.15) / 0.85);
     }
   }
 
@@ -67,13 +72,13 @@ export class History {
     if (status === 0) return; // Nobody learns its id.
     assert.equal(status, 201, body);
     const { id } = JSON.parse(body);
-    this.#users.push({ id, version: 1, unknown: 0 });
-    this.#record({ id, kind: 'create', start, client, status, name });
+    this.#users.push({ id, version: 1 });
+    this.#record({ key: `user ${id}`, kind: 'create', start, client, status, name });
   }
 
   async #useUser(client: number, dice: number): Promise<void> {
     const user = this.#users[Math.floor(Math.random() * this.#users.length)]!;
-    const call = { id: user.id, start: clock(), client };
+    const call = { key: `user ${user.id}`, start: clock(), client };
     const path = `/users/${user.id}`;
     if (dice < 0.4) {
       const { status, etag, body } = await this.#send('GET', path);
@@ -88,7 +93,7 @@ export class History {
       const headers = ifMatch > 0 ? { 'If-Match': `"${ifMatch}"` } : {};
       const { status, etag } = await this.#send('PATCH', path, { name }, headers);
       this.#record({ ...call, kind: 'patch', status, version: versionOf(etag), name, ifMatch });
-      if (status === 0 && ++user.unknown === MAX_UNKNOWN) this.#forget(user);
+      if (this.#isWorn(call.key)) this.#forget(user);
     } else {
       this.#forget(user);
       const { status } = await this.#send('DELETE', path);
@@ -96,12 +101,43 @@ export class History {
     }
   }
 
+  /** Claims a free email, or finds its owner or releases it. */
+  async #useEmail(client: number): Promise<void> {
+    const slot = Math.floor(Math.random() * EMAILS);
+    const email = this.#emails[slot]!;
+    const id = this.#owners.get(email);
+    const call = { key: email, start: clock(), client };
+    const dice = Math.random();
+    if (dice < 0.4) {
+      const { status, body } = await this.#send('GET', `/users?email=${email}`);
+      if (status === 0) return;
+      const found: number | undefined = JSON.parse(body)[0]?.id;
+      if (found !== undefined) this.#owners.set(email, found);
+      this.#record({ ...call, kind: 'find', status, id: found ?? 0 });
+    } else if (id === undefined || dice < 0.6) {
+      const { status, body } = await this.#send('POST', '/users', { name: 'Owner', email });
+      const created = status === 201 ? JSON.parse(body).id : 0;
+      if (status === 201) this.#owners.set(email, created);
+      this.#record({ ...call, kind: 'claim', status, id: created });
+    } else {
+      if (this.#owners.get(email) === id) this.#owners.delete(email);
+      const { status } = await this.#send('DELETE', `/users/${id}`);
+      this.#record({ ...call, kind: 'release', status, id });
+    }
+    if (this.#isWorn(email)) this.#emails[slot] = `${++this.#names}@emails`;
+  }
+
   #forget(user: Known): void {
     const i = this.#users.indexOf(user);
     if (i !== -1) this.#users.splice(i, 1);
   }
 
-  #record(call: Readonly<Record<string, string | number>>): void {
+  #isWorn(key: string): boolean {
+    return (this.#unknowns.get(key) ?? 0) >= MAX_UNKNOWN;
+  }
+
+  #record(call: Readonly<Record<string, string | number>> & { key: string; status: number }): void {
+    if (call.status === 0) this.#unknowns.set(call.key, (this.#unknowns.get(call.key) ?? 0) + 1);
     this.#file.write(`${JSON.stringify({ ...call, end: clock() })}\n`);
   }
 
@@ -117,7 +153,7 @@ export class History {
     const options = { method, headers, agent: this.#agent, signal };
     const response = await request(this.#url + path, options, body).catch(() => undefined);
     if (response !== undefined && response.status < 500) {
-      assert.ok([200, 201, 404, 412].includes(response.status), response.body);
+      assert.ok([200, 201, 400, 404, 412].includes(response.status), response.body);
       return { status: response.status, etag: response.headers.etag, body: response.body };
     }
     this.unknown++;
