@@ -24,7 +24,6 @@ export interface Options {
   readonly isAdmin?: boolean; // the admin listener
   readonly isRaw?: boolean; // no TLS, even if the listener uses it
   readonly isHalfOpen?: boolean; // Our end does not follow theirs.
-  readonly isTls12?: boolean;
   readonly isOnce?: boolean; // Connections that end are not replaced.
   readonly lifeMs?: number; // After this time a connection is replaced.
   readonly perSecond?: number; // new connections, at most
@@ -36,8 +35,7 @@ const TICK_MS = 10;
 const PER_SECOND = { plain: 3_000, tls: 300 }; // A TLS handshake costs us as much as the service.
 
 // Shared, because each connection would load the certificates of all authorities again.
-const NEWEST = createSecureContext();
-const TLS12 = createSecureContext({ maxVersion: 'TLSv1.2' });
+const CONTEXT = createSecureContext();
 
 /** The address of a client in a network of its own. Honest clients outside have lower ones. */
 export function attackerAddress(network: number): string {
@@ -65,7 +63,7 @@ export class Attacker {
     const { isTls } = this.target;
     const isSecure = isTls && !options.isAdmin && !options.isRaw;
     const place = { ...this.#place(number, options), allowHalfOpen: !!options.isHalfOpen };
-    const context = { secureContext: options.isTls12 ? TLS12 : NEWEST, rejectUnauthorized: false };
+    const context = { secureContext: CONTEXT, rejectUnauthorized: false };
     const socket = isSecure ? connectTls({ ...place, ...context }) : connect(place);
     this.#count(socket, isSecure ? 'secureConnect' : 'connect');
     socket.once(isSecure ? 'secureConnect' : 'connect', () => {

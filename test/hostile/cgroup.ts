@@ -3,9 +3,10 @@ import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'n
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 
-// The files of each version, and the names of their counters.
+// The folder and the files of each version, and the names of their counters.
 const VERSIONS = {
   1: {
+    root: '/sys/fs/cgroup/memory',
     limit: 'memory.limit_in_bytes',
     swap: 'memory.memsw.limit_in_bytes', // memory and swap together
     used: ['rss', 'shmem'], // everything except page cache
@@ -13,6 +14,7 @@ const VERSIONS = {
     events: 'memory.oom_control',
   },
   2: {
+    root: '/sys/fs/cgroup',
     limit: 'memory.max',
     swap: 'memory.swap.max',
     used: ['anon', 'shmem', 'kernel', 'sock'],
@@ -35,10 +37,10 @@ export class MemoryGroup {
 
   /** Creates a group. @throws the system's error without the right to */
   static create(limitBytes: number): MemoryGroup {
-    const { version, root } = hierarchy();
+    const version = existsSync(VERSIONS[1].root) ? 1 : 2;
+    const { root, limit, swap } = VERSIONS[version];
     const name = `notes-users-hostile-${process.pid}-${MemoryGroup.#count++}`;
     const group = new MemoryGroup(join(root, name), version);
-    const { limit, swap } = VERSIONS[version];
     if (version === 2) writeFileSync(join(root, 'cgroup.subtree_control'), '+memory');
     mkdirSync(group.#folder);
     try {
@@ -88,18 +90,4 @@ export class MemoryGroup {
   #read(name: string): string {
     return readFileSync(join(this.#folder, name), 'utf8');
   }
-}
-
-/** The kernel's memory groups: version 1 if its controller is mounted, else 2. */
-function hierarchy(): { readonly version: 1 | 2; readonly root: string } {
-  const mounts = readFileSync('/proc/self/mounts', 'utf8')
-    .split('\n')
-    .map((line) => line.split(' '));
-  const first = mounts.find(
-    ([, , type, options]) => type === 'cgroup' && options?.split(',').includes('memory'),
-  );
-  const second = mounts.find(([, , type]) => type === 'cgroup2');
-  if (first) return { version: 1, root: first[1]! };
-  if (second) return { version: 2, root: second[1]! };
-  throw new Error('no memory controller is mounted');
 }

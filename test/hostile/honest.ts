@@ -7,12 +7,10 @@ import { connect as connectTls, createSecureContext } from 'node:tls';
 import { type HttpResponse, responsesIn } from '../support/client.ts';
 import { PASSWORD, USER } from '../support/program.ts';
 import { attackerAddress } from './attacker.ts';
+import type { Service } from './service.ts';
 
-export interface Endpoint {
-  readonly port: number;
-  readonly adminPort: number; // 0: none
-  readonly isTls: boolean;
-}
+/** What clients know of a service. */
+type Endpoint = Pick<Service, 'port' | 'adminPort' | 'isTls'>;
 
 export const ROUND_TRIPS = [0, 50, 150] as const; // milliseconds
 const PATIENCE_MS = 5_000; // without the round trips

@@ -3,12 +3,11 @@
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { connect as connectTls } from 'node:tls';
 import { TcpProxy, through } from '../faults/proxy.ts';
+import { open } from '../support/bytes.ts';
 import { certificate } from '../support/certificate.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newDatabase, SECRET } from '../support/program.ts';
@@ -26,8 +25,7 @@ const PEACE_MS = 500; // before the attack
 const ATTACK_MS = IS_FULL ? 12_000 : 3_000;
 const LEAVE_MS = 20_000; // in which sockets leave CLOSE-WAIT; a body may take 30 s
 const SLOW_MS = 1_000; // one way to Postgres
-const UNLIMITED_MIB = 2_048;
-const SLOT_SAMPLE = 8;
+const LIMITS_MIB = IS_FULL ? [128, 256] : [128];
 
 interface Case {
   readonly attack: Attack;
@@ -40,7 +38,7 @@ const CASES: readonly Case[] = ATTACKS.flatMap((attack) => {
   const transports = attack.transport ? [attack.transport] : (['plain', 'tls'] as const);
   return transports.flatMap((transport) =>
     storesOf(attack, transport).flatMap((store) =>
-      limitsOf(attack).map((limitMiB): Case => ({ attack, transport, store, limitMiB })),
+      LIMITS_MIB.map((limitMiB): Case => ({ attack, transport, store, limitMiB })),
     ),
   );
 });
@@ -49,11 +47,6 @@ function storesOf({ store, users }: Attack, transport: Case['transport']): Case[
   if (store !== undefined) return [store];
   if (users === undefined) return ['sqlite'];
   return IS_FULL ? ['sqlite', 'postgres'] : [transport === 'tls' ? 'postgres' : 'sqlite'];
-}
-
-function limitsOf({ form }: Attack): number[] {
-  if (form === 'npm start') return [UNLIMITED_MIB];
-  return IS_FULL ? [128, 256] : [128];
 }
 
 const postgres = await Server.create('-c', 'fsync=off');
@@ -71,7 +64,7 @@ for (const { attack, transport, store, limitMiB } of CASES) {
       DATABASE_URL: attack.delay === undefined ? url : through(url, proxy.port),
       ...{ ...tls, ...attack.settings },
     };
-    await using service = await Service.start(attack.form ?? 'image', limitMiB * MIB, settings);
+    await using service = await Service.start('image', limitMiB * MIB, settings);
     if (attack.users !== undefined) await insertUsers(url, attack.users);
     if (attack.leavesLogUnread) service.ignoreLog();
     const slots = await slotsOf(service);
@@ -133,17 +126,11 @@ async function shareOfBare(attack: Attack, slots: number, limitMiB: number, tls:
 
 /** Idle connections that fit, as the service reports it: the maximum, or the budget by the charge of one. */
 async function slotsOf(service: Service): Promise<number> {
-  const sockets = Array.from({ length: SLOT_SAMPLE }, () => {
-    const { port } = service;
-    const socket = service.isTls ? connectTls({ port, rejectUnauthorized: false }) : connect(port);
-    return socket.once('data', () => {}).on('error', () => {});
-  });
-  for (const socket of sockets) socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n');
-  await Promise.all(sockets.map((socket) => once(socket, 'data')));
+  await using client = await open(`http://127.0.0.1:${service.port}`, {}, service.isTls);
+  await client.ask();
   const value = async (name: string) => Object.values((await service.metrics()).series(name))[0]!;
   const limit = await value('http_server_connections_limit');
   const budget = await value('http_server_charges_limit_bytes');
-  const charge = (await value('http_server_charges_bytes')) / SLOT_SAMPLE;
-  for (const socket of sockets) socket.destroy();
+  const charge = await value('http_server_charges_bytes');
   return Math.min(limit, Math.floor(budget / charge));
 }

@@ -1,20 +1,17 @@
-// A process in a memory control group: the service with the flags of the image's entry point, `npm start`, or bare
-// node:http.
+// A process in a memory control group: the service with the flags of the image's entry point, or bare node:http.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { settingsIn } from '../../image/settings.ts';
 import { Page } from '../support/metrics.ts';
-import { newFolder, PROGRAM, type Program, ROOT, start } from '../support/program.ts';
+import { newFolder, type Program, ROOT, start } from '../support/program.ts';
 import { until } from '../support/until.ts';
 import { MemoryGroup } from './cgroup.ts';
-import type { Endpoint } from './honest.ts';
 
 const CLOSE_WAIT = '08'; // in /proc/net/tcp
 
-type Form = 'image' | 'npm start' | 'bare';
 export type Settings = Readonly<Record<string, string>>;
 
-export class Service implements Endpoint {
+export class Service {
   readonly port: number;
   readonly adminPort: number; // 0: none
   readonly isTls: boolean;
@@ -37,8 +34,8 @@ export class Service implements Endpoint {
   }
 
   /** Starts one on free ports of all interfaces, with known credentials and otherwise defaults. */
-  static async start(form: Form, limitBytes: number, settings: Settings): Promise<Service> {
-    const { command, env } = COMMANDS[form](settings);
+  static async start(form: 'image' | 'bare', limitBytes: number, settings: Settings) {
+    const { command, env } = form === 'image' ? imageCommand(settings) : BARE;
     const group = MemoryGroup.create(limitBytes);
     const all = { ...env, HOST: '', ADMIN_PORT: '0', ...settings };
     const program = await start(all, group.wrap(command));
@@ -86,23 +83,14 @@ export class Service implements Endpoint {
   }
 }
 
-type Command = { readonly command: readonly string[]; readonly env: Settings };
-
-const COMMANDS: Record<Form, (settings: Settings) => Command> = {
-  image: imageCommand,
-  'npm start': () => ({ command: PROGRAM, env: {} }),
-  bare: () => {
-    const file = join(import.meta.dirname, 'bare.ts');
-    return { command: [process.execPath, ...HEAP_FLAGS, file], env: {} };
-  },
-};
-
 const IMAGE = settingsIn(readFileSync(join(ROOT, 'Dockerfile'), 'utf8'));
 const [, ...ENTRY] = IMAGE.Entrypoint as string[];
 const HEAP_FLAGS = ENTRY.filter((arg) => /^--max-.*-space/.test(arg));
+const BARE_FILE = join(import.meta.dirname, 'bare.ts');
+const BARE = { command: [process.execPath, ...HEAP_FLAGS, BARE_FILE], env: {} };
 
 /** The image's entry point and variables, with this machine's folders. */
-function imageCommand({ DATABASE_URL, TLS_CERT_FILE }: Settings): Command {
+function imageCommand({ DATABASE_URL, TLS_CERT_FILE }: Settings) {
   const file = /^sqlite:(\/.*)/.exec(DATABASE_URL!)?.[1];
   const data = file === undefined ? newFolder() : join(file, '..');
   const folders = {
