@@ -30,7 +30,6 @@ const ADDRESSES = [
 
 /** A client as the model knows it. */
 class Client implements Holder {
-  readonly address: string;
   readonly keys: ReturnType<typeof counterKeys>;
   readonly network: Network;
   readonly #ledger: Ledger<Client>;
@@ -40,7 +39,6 @@ class Client implements Holder {
   isOpen = true;
 
   constructor(ledger: Ledger<Client>, address: string) {
-    this.address = address;
     this.keys = counterKeys(address);
     this.network = ledger.networkOf(this.keys.network, this.keys.site);
     this.#ledger = ledger;
@@ -82,9 +80,7 @@ class Model {
   }
 
   refund(client: Client, most: number): void {
-    const bytes = Math.min(most, client.ownBytes - this.limits.connectionBytes);
-    this.ledger.charge(client, -bytes);
-    this.#hold(client, -bytes);
+    this.charge(client, -Math.min(most, client.ownBytes - this.limits.connectionBytes));
   }
 
   #hold(client: Client, bytes: number): void {
@@ -156,18 +152,6 @@ class Model {
     const isNeeded = !this.#fits(FREE, this.heldBytes + ownBytes, this.clients.length + 1);
     assert.ok(isNeeded, 'not one is closed more than necessary');
   }
-
-  /** The ledger's sums are the model's, and those of the networks are never negative. */
-  checkSums(): void {
-    assert.equal(this.ledger.heldBytes, this.heldBytes);
-    assert.equal(this.ledger.holders.size, this.clients.length);
-    for (const { heldBytes, ownBytes, network, address } of this.clients) {
-      assert.equal(heldBytes, ownBytes, address);
-      assert.ok(heldBytes >= 0 && network.heldBytes >= heldBytes, address);
-      const { site } = network;
-      assert.ok(!site || site.heldBytes >= network.heldBytes, address);
-    }
-  }
 }
 
 const ON_CLIENT = ['charge', 'refund', 'progress', 'waitForUs', 'leave'] as const;
@@ -194,7 +178,8 @@ test('6.17 the ledger keeps its sums, and closes the greatest products only', ()
         for (let i = index; i <= last; i++) model.accept(ADDRESSES[i % ADDRESSES.length]!);
       } else if (name === 'turn') model.turn(amount);
       else if (client !== undefined) model[name](client, amount % 30);
-      model.checkSums();
+      assert.equal(model.ledger.heldBytes, model.heldBytes);
+      assert.equal(model.ledger.holders.size, model.clients.length);
     }
     model.turn(0);
     for (const client of model.clients) client.close();

@@ -19,7 +19,6 @@ describe('6.17 the budget', () => {
     { why: '64 MiB, a quarter of the rest', constrained: 64, heap: 44, budget: 10 },
     { why: 'a setting below the group', setting: 128, constrained: 256, heap: 140, budget: 26 },
     { why: 'no control group', constrained: 0, heap: 4096, budget: 1146 },
-    { why: 'a control group without a limit', constrained: 2 ** 33, heap: 4096, budget: 1146 },
     { why: 'a control group of all memory', constrained: MACHINE, heap: 4096, budget: 1146 },
   ]) {
     test(`6.17 ${why}: ${budget} MiB`, () => {
@@ -46,8 +45,6 @@ test('6.3 a connection over TLS costs more, and the admin listener has slots of 
   for (const { connectionBytes, modestBytes } of [plain!, tls!]) {
     assert.ok(connectionBytes + requestBytes + 8 * 16_000 > modestBytes); // a body
   }
-  const sockets = [plain!.sockets, tls!.sockets, adminLimits.sockets];
-  assert.deepEqual(sockets, process.platform === 'linux' ? [16, 4, 1] : [1, 1, 1]);
   assert.equal(adminLimits.maxConnections, 64);
   assert.equal(adminLimits.budgetBytes, 4 * MEBIBYTE);
 });
