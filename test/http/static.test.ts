@@ -58,11 +58,3 @@ for (const coding of ['br', 'gzip', 'identity'] as const) {
     });
   });
 }
-
-test('the codings are short, and a decoder of the Brotli document needs 64 KiB for its window', () => {
-  const [brotli, gzip] = ['br', 'gzip'].map(
-    (coding) => reply({ 'accept-encoding': coding }).body as Buffer,
-  );
-  assert.equal(brotli![0]! & 1, 0); // RFC 7932 §9.1: WBITS is 16.
-  assert.ok(Math.max(brotli!.length, gzip!.length) < BODY.length / 2);
-});
