@@ -1,11 +1,10 @@
 // Tokens: those of npm jose in both directions, and all of vectors/tokens.ts. The tests set the clock.
 import assert from 'node:assert/strict';
-import crypto from 'node:crypto';
-import { syncBuiltinESMExports } from 'node:module';
-import { describe, type TestContext, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { jwtVerify, SignJWT } from 'jose';
 import { Tokens } from '../../src/auth/jwt.ts';
 import * as vectors from '../vectors/tokens.ts';
+import { comparisons } from './comparisons.ts';
 
 const { HEADER, SECRET, SUBJECT, signed } = vectors;
 const NOW = 1_800_000_000;
@@ -52,10 +51,6 @@ describe('3.4 issued tokens', () => {
     assert.equal(tokens.issue(), first);
     clock.seconds = NOW + 1;
     assert.equal(tokens.issue(), at(NOW + 1).issue());
-    assert.notEqual(tokens.issue(), first);
-    // The clock can be set back.
-    clock.seconds = NOW;
-    assert.equal(tokens.issue(), first);
   });
 });
 
@@ -115,12 +110,12 @@ describe('the cache', () => {
 
   test('it keeps at most 32,768 tokens of at most 512 characters', (t) => {
     const tokens = at(NOW);
-    const compared = countComparisons(t);
+    const compared = comparisons(t);
     /** How many of these tokens were not in the cache. */
     const checked = (...all: readonly string[]) => {
-      const before = compared();
+      compared();
       for (const token of all) assert.ok(tokens.verify(token));
-      return compared() - before;
+      return compared().length;
     };
     const sized = (bytes: number) => signed(HEADER, JSON.stringify(CLAIMS).padEnd(bytes));
     assert.deepEqual([sized(323).length, sized(324).length], [512, 513]);
@@ -133,19 +128,8 @@ describe('the cache', () => {
 });
 
 test('3.12 signatures are compared in a time that does not depend on how much is right', (t) => {
-  const compared = countComparisons(t);
+  const compared = comparisons(t);
   const token = signed(HEADER, CLAIMS, 'x'.repeat(32));
   assert.equal(at(NOW, [SECRET, PREVIOUS]).verify(token), false);
-  assert.equal(compared(), 2);
+  assert.equal(compared().length, 2);
 });
-
-/** Returns a function that returns how many signatures were compared since. */
-function countComparisons(t: TestContext): () => number {
-  const { mock } = t.mock.method(crypto, 'timingSafeEqual');
-  syncBuiltinESMExports();
-  t.after(() => {
-    t.mock.restoreAll();
-    syncBuiltinESMExports();
-  });
-  return () => mock.callCount();
-}

@@ -111,17 +111,6 @@ test('3.13 exactly the 10,000 addresses that failed last keep their locks, in le
   assert.ok(grown < 4 * 2 ** 20, `${grown} bytes`);
 });
 
-test('3.13 a failure is new in the table, however old its window is', () => {
-  const { attempt } = limited(3);
-  for (let failures = 0; failures < 3; failures++) {
-    attempt(false);
-    for (let i = 0; i < 9_999; i++) attempt(false, ipv4(10_000 * failures + i));
-  }
-  assert.equal(attempt(true), 60);
-  attempt(false, ipv4(30_000));
-  assert.equal(attempt(true), 'right');
-});
-
 test('3.13 the /64s of a /48 that each fail once do not push out its count', () => {
   const { attempt } = limited(200);
   for (let i = 0; i < 12_800; i++) assert.equal(attempt(false, ipv6(i)), 'wrong');
