@@ -51,6 +51,9 @@ describe('3.4 issued tokens', () => {
     assert.equal(tokens.issue(), first);
     clock.seconds = NOW + 1;
     assert.equal(tokens.issue(), at(NOW + 1).issue());
+    // The clock can be set back.
+    clock.seconds = NOW;
+    assert.equal(tokens.issue(), first);
   });
 });
 

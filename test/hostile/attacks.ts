@@ -121,9 +121,17 @@ const LONG_HELLO = `${RECORD}\x01\x01\xff\xf0\x03\x03${fill(16_378, '\0')}${(REC
 
 export const ATTACKS: readonly Attack[] = [
   // Connections.
-  holds('idle connections, then one every 250 ms', { addresses: 1000 }, (a) => {
-    a.hold(a.slots - 6, say(get('/')), { isOnce: true });
-    a.hold(8, say(get('/')), { isOnce: true, perSecond: 4 });
+  ...['− 2', '+ 0', '+ 2'].map((more) =>
+    holds(`idle connections, slowly up to the maximum ${more}`, { addresses: 1000 }, (a) => {
+      const count = a.slots + Number(more.replace('− ', '-').replace('+ ', ''));
+      a.hold(count - 8, say(get('/')), { isOnce: true });
+      a.hold(8, say(get('/')), { isOnce: true, perSecond: 4 });
+    }),
+  ),
+  holds('three addresses: idle, then 20 a second that wait 100 ms', { addresses: 3 }, (a) => {
+    const wait: Act = (socket) => setTimeout(() => socket.write(get('/')), 100);
+    a.hold(a.slots, say(get('/')), { isOnce: true });
+    a.hold(a.slots, wait, { isOnce: true, perSecond: 20 });
   }),
   holds('half heads of more networks than slots, replaced at once', { addresses: 2000 }, (a) =>
     a.hold(a.slots + 50, say(HALF_HEAD)),
@@ -133,6 +141,14 @@ export const ATTACKS: readonly Attack[] = [
   ),
   holds('refused connections that the client keeps half-open', { addresses: 500 }, (a) =>
     a.hold(2 * a.slots, say('no request\r\n\r\n'), { isHalfOpen: true, lifeMs: 2_100 }),
+  ),
+  holds('1,000 replaced a second, a slow store', { addresses: 400, ...SLOW }, (a) =>
+    a.hold(a.slots, say(get('/users/1')), { perSecond: 1000, lifeMs: 500 }),
+  ),
+  ...[100, 500].map((ms) =>
+    holds(`a request every ${ms} ms resets the age`, { addresses: 1000 }, (a) =>
+      a.hold(a.slots, drip(get('/'), get('/'), ms)),
+    ),
   ),
   // Bodies.
   holds('bodies of 16 kB that lack a byte', { addresses: 100 }, (a) =>
@@ -188,6 +204,9 @@ export const ATTACKS: readonly Attack[] = [
   ),
   computes('a flood of new users', { addresses: 100, users: 1 }, (a) => a.flood(200, newUser, 200)),
   // TLS.
+  holds('endless updates of keys', { addresses: 2, transport: 'tls' }, (a) =>
+    a.records(2, (records) => records.keyUpdates(2_000), 5),
+  ),
   holds('half a ClientHello, or one of 128 KiB', { addresses: 250, transport: 'tls' }, (a) => {
     a.hold(a.slots, say(HALF_HELLO), { isRaw: true });
     a.hold(a.slots, say(LONG_HELLO), { isRaw: true });
@@ -196,8 +215,10 @@ export const ATTACKS: readonly Attack[] = [
     a.hold(100, (socket) => socket.destroy()),
   ),
   // CPU.
-  computes('900 networks repeat a valid form of 12 kB', { addresses: 900 }, (a) =>
-    a.repeat(Buffer.from(post(FORM_TYPE, VALID_FORM))),
+  ...[64, 256, 900].map((addresses) =>
+    computes(`${addresses} networks repeat a valid form of 12 kB`, { addresses }, (a) =>
+      a.repeat(Buffer.from(post(FORM_TYPE, VALID_FORM))),
+    ),
   ),
   ...Object.entries(FLOODS).map(([what, request]) =>
     computes(`a flood of ${what}`, { addresses: 50 }, (a) => a.flood(250, () => request, 100)),
@@ -215,6 +236,9 @@ export const ATTACKS: readonly Attack[] = [
   ),
   computes('requests whose log nobody reads', { addresses: 20, leavesLogUnread: true }, (a) =>
     a.flood(20, () => get(`/${fill(100)}`, `X-Request-Id: ${fill(128)}\r\n`).repeat(20), 20),
+  ),
+  holds('requests that wait for the store do not age', { addresses: 1000, ...SLOW }, (a) =>
+    a.hold(a.slots, drip(get('/users/1'), get('/users/1'), 100)),
   ),
   holds('pipelines of 32 that wait for the store', { addresses: 250, ...SLOW }, (a) =>
     a.hold(a.slots, say(get('/users?limit=1000').repeat(32)), UNREAD),
