@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type NetConnectOpts } from 'node:net';
-import { connect as connectTls } from 'node:tls';
+import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 import { type HttpResponse, responsesIn } from './client.ts';
 
 export const TEXT = 'text/plain; charset=utf-8';
@@ -42,7 +42,11 @@ export const outcomes = (responses: readonly HttpResponse[]) =>
   responses.map(({ status, headers }) => `${status} ${headers.get('connection')}`);
 
 /** Opens a connection that collects the bytes it receives, with TLS only on request. */
-export async function open(url: string, options: Partial<NetConnectOpts> = {}, isTls = false) {
+export async function open(
+  url: string,
+  options: Partial<NetConnectOpts & ConnectionOptions> = {},
+  isTls = false,
+) {
   const { hostname: host, port } = new URL(url);
   const all = { noDelay: true, ...options, host, port: Number(port) };
   const socket = (isTls ? connectTls({ ...all, rejectUnauthorized: false }) : connect(all))

@@ -24,12 +24,12 @@ export async function ready(program: Program): Promise<void> {
   await until(async () => (await send(`${program.adminUrl}/ready`)).status === 200);
 }
 
-/** Returns the one line on stderr of a program that exits with status 1. */
-export async function refusal(url: string, env: Record<string, string> = {}): Promise<string> {
+/** Returns the one line on stderr of a program that exits with this status. */
+export async function refusal(url: string, env: Record<string, string> = {}, code = 1) {
   await using program = new Program({ ...COMPLETE, DATABASE_URL: url, ...env });
   const exit = await program.exited;
   const [line = '', ...more] = program.stderr.trimEnd().split('\n');
-  assert.deepEqual([exit, more], [{ code: 1, signal: null }, []], program.stdout + line);
+  assert.deepEqual([exit, more], [{ code, signal: null }, []], program.stdout + line);
   return line;
 }
 
