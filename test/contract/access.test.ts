@@ -37,23 +37,6 @@ describe('3 access', () => {
   const typed = (type: string, body: string) =>
     post(Buffer.from(body, 'latin1'), { 'content-type': type });
 
-  test('3.2 POST /token with the right pair returns 200 and a token that caches do not store', async () => {
-    for (const response of [
-      await post(RIGHT),
-      await post({ ...RIGHT, name: 'x', user: {} }),
-      await post(RIGHT, { authorization: 'Bearer x y z' }),
-      await post(RIGHT, { authorization: 'Basic YTpi' }),
-      await typed(FORM, PARTS),
-    ]) {
-      const { status, headers, body } = response;
-      assert.deepEqual([status, headers.get('content-type')], [200, 'application/json']);
-      assert.equal(headers.get('cache-control'), 'no-store');
-      assert.equal(headers.get('www-authenticate'), null);
-      assert.deepEqual(Object.keys(JSON.parse(body)), ['token']);
-      assert.match(JSON.parse(body).token, /^[\w-]+\.[\w-]+\.[\w-]{43}$/);
-    }
-  });
-
   test('3.3 3.11 3.12 POST /token with a wrong, missing or nested id or pw returns 401', async () => {
     for (const body of [...WRONG, ...INCOMPLETE]) {
       assertRefused(await post(body));
@@ -86,7 +69,7 @@ describe('3 access', () => {
       assert.equal((await typed(FORM, form)).status, status));
   }
 
-  test('3.5 GET /notes with the token of POST /token returns 200 and the note', async () => {
+  test('1 NOTE_TITLE, NOTE_CONTENTS: GET /notes with the token of POST /token returns them (3.5)', async () => {
     const { status, headers, body } = await get('/notes', `Bearer ${await newToken(program)}`);
     assert.deepEqual([status, headers.get('content-type')], [200, 'application/json']);
     assert.equal(body, JSON.stringify({ title: NOTE.NOTE_TITLE, contents: NOTE.NOTE_CONTENTS }));
@@ -110,8 +93,9 @@ test('3.2 3.4 3.9 3.10 3.20 a pair beyond ASCII, with colons and spaces, is UTF-
     assert.match(body, /\S/);
     for (const body of [{ id, pw }, new URLSearchParams({ id, pw })]) {
       const response = await send(`${program.url}/token`, { method: 'POST', body });
-      assert.equal(response.status, 200);
       const { token } = JSON.parse(response.body);
+      assert.deepEqual([response.status, response.body], [200, JSON.stringify({ token })]);
+      assert.equal(response.headers.get('cache-control'), 'no-store');
       const iat = Number(claimsOf(token).iat);
       assert.ok(iat >= earliest && iat <= now(), `iat ${iat}`);
       const claims = { id: user, name: 'Jörg "🙂"', iat, exp: iat + 3600 };
@@ -146,7 +130,7 @@ describe('3.13 failed credential checks', () => {
     return statuses;
   }
 
-  test('3.6 3.7 3.8 3.10 3.13 3.19 only one header with right credentials is accepted, its scheme in any case, and no other form counts', () =>
+  test('3.5 3.6 3.7 3.8 3.10 3.13 3.19 only one header with right credentials is accepted, its scheme in any case, and no other form counts', () =>
     checkAuthorization(program.url));
 
   test('1 AUTH_FAILURES_PER_MINUTE: of concurrent failures on /token and /protected as many get 401, and then everything 429 (3.13)', async () => {
@@ -169,9 +153,7 @@ describe('3.13 failed credential checks', () => {
     const from = '192.0.2.3';
     const { token } = JSON.parse((await rightToken(from)).body);
     const unchecked = [
-      ...[{}, { id: USER }, { pw: 'wrong' }, { id: USER, pw: 1 }, { id: null, pw: 'x' }].map(
-        (body) => (from: string) => login(from, body),
-      ),
+      ...INCOMPLETE.map((body) => (from: string) => login(from, body)),
       ...['', 'Basic', 'Bearer x'].map((wrong) => (from: string) => get('/protected', from, wrong)),
       (from: string) => get('/notes', from, 'Bearer a.b.c'),
     ];
