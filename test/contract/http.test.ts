@@ -1,31 +1,38 @@
-// Section 2 of the contract: headers of every response, refusals of input that reached no route,
-// and failures of the service. Paths are in paths.test.ts, bodies in bodies.test.ts. The client checks
-// each response against openapi.json: its type, its headers, and the sentence of an error.
+// Section 2 of the contract: headers of every response, refusals of input that reached no route, failures of the
+// service, and the limits of bodies. Paths are in paths.test.ts; media types, codings and malformed bodies in
+// test/http/body.test.ts. The client checks each response against openapi.json: its type, its headers, and the
+// sentence of an error.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
-import { GET, items, open, outcomes, request } from '../support/bytes.ts';
+import { GET, open, outcomes, request } from '../support/bytes.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
-import { exchange, responsesIn, send } from '../support/client.ts';
-import { type Program, start } from '../support/program.ts';
+import { exchange, responsesIn, send, statusesOf } from '../support/client.ts';
+import { PASSWORD, type Program, start, USER } from '../support/program.ts';
+import { create } from '../support/service.ts';
 import { ACCEPTED, REFUSED } from '../vectors/messages.ts';
 
+const LIMIT = 10_000;
 const CLOSE = 'Connection: close\r\n';
-const CONNECT = 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n';
+const EXPECT = 'Expect: 100-continue\r\n';
+const JSON_TYPE = 'application/json';
+const LOGIN = JSON.stringify({ id: USER, pw: PASSWORD });
 // Java's HttpClient sends such an offer with every plain-text request.
 const OFFER =
   'Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAAAAAAQBAAAAAAUAAEAABgAGAAA\r\nUpgrade: h2c\r\n';
-const get = (path: string, fields = '', version = '1.1') =>
-  `GET ${path} HTTP/${version}\r\n${version === '1.1' ? 'Host: x\r\n' : ''}${fields}\r\n`;
+const get = (path: string, fields = '') => `GET ${path} HTTP/1.1\r\nHost: x\r\n${fields}\r\n`;
 const post = (email: string, fields = '') =>
   request('POST /users', JSON.stringify({ name: 'Ben', email }), { fields });
+/** Splits a request behind its head. */
+const parts = (bytes: string) => bytes.split(/(?<=\r\n\r\n)/) as [head: string, body?: string];
 
 describe('2 every response', () => {
   let program: Program;
   before(async () => {
-    program = await start();
+    program = await start({ BODY_LIMIT_BYTES: String(LIMIT) });
+    await create(program);
   });
 
-  const exchanged = (...bytes: string[]) => exchange(program.url, ...bytes);
+  const exchanged = (bytes: string) => exchange(program.url, bytes);
 
   test('2.2 a valid X-Request-Id is kept and any other is replaced by a new one, also in the log', async () => {
     const valid = [['a'], ['x'.repeat(128)], ['ABCXYZabcxyz0189._-']];
@@ -89,15 +96,6 @@ describe('2 every response', () => {
     });
   }
 
-  test('2.12 CONNECT with any Host returns 405 with Allow and closes', async () => {
-    for (const bytes of [CONNECT, 'CONNECT x:443 HTTP/1.1\r\n\r\n']) {
-      const responses = await exchanged(bytes);
-      assert.deepEqual(outcomes(responses), ['405 close']);
-      const allowed = items(responses[0]!.headers.get('allow'));
-      assert.deepEqual(allowed, ['delete', 'get', 'head', 'options', 'patch', 'post', 'put']);
-    }
-  });
-
   // Node's parser hides its errors from an offer to the end of the next head.
   test('2.12 2.10 malformed input after an offer gets 408, and nothing after it is processed', async () => {
     const spaced = GET.replace('Host', 'Host ');
@@ -115,10 +113,81 @@ describe('2 every response', () => {
   test('2.9 a client that resets after CONNECT causes no error line', async () => {
     for (let i = 0; i < 5; i++) {
       const { socket, closed } = await open(program.url);
-      socket.write(CONNECT, () => socket.resetAndDestroy());
+      socket.write('CONNECT x:1 HTTP/1.1\r\n\r\n', () => socket.resetAndDestroy());
       await closed;
     }
     assert.equal((await send(program.url)).status, 200);
     assert.ok(!program.log.some(({ message }) => message === 'fault outside a request'));
+  });
+
+  test('2.8 two types return 415, also if both are the same', async () => {
+    for (const second of [JSON_TYPE, 'text/plain', '']) {
+      const fields = `${CLOSE}Content-Type: ${second}\r\n`;
+      const bytes = request('POST /token', LOGIN, { type: JSON_TYPE, fields });
+      assert.deepEqual(statusesOf(await exchanged(bytes)), [415], second);
+    }
+  });
+
+  test('1 BODY_LIMIT_BYTES: as many bytes are accepted, and one more returns 413, before it is read if it is announced (2.8, 2.15)', async () => {
+    for (const [route, body, type, coding] of [
+      ['POST /token', LOGIN, JSON_TYPE, 'identity'],
+      ['GET /', '\xff', 'text/csv', 'gzip'], // It takes no body: one of any type is dropped.
+    ] as const) {
+      for (const framing of ['length', 'chunks'] as const) {
+        const fields = `${CLOSE}Content-Encoding: ${coding}\r\n`;
+        const options = { type, framing, fields };
+        const sent = (length: number) => exchanged(request(route, body.padEnd(length), options));
+        assert.deepEqual(statusesOf(await sent(LIMIT)), [200], route);
+        assert.deepEqual(statusesOf(await sent(LIMIT + 1)), [413], route);
+      }
+      for (const fields of ['', EXPECT]) {
+        const [head] = parts(request(route, body.padEnd(LIMIT + 1), { fields }));
+        assert.deepEqual(statusesOf(await exchanged(head)), [413], route);
+      }
+    }
+  });
+
+  test('2.14 a client of HTTP/1.1 that expects 100 gets it, in a list too', async () => {
+    for (const [version, expect, isTold] of [
+      ['1.1', '100-continue', true],
+      ['1.1', 'the-impossible, 100-Continue', true],
+      ['1.1', 'the-impossible', false],
+      ['1.0', '100-continue', false],
+    ] as const) {
+      const fields = `Expect: ${expect}\r\n${CLOSE}`;
+      const [head, content = ''] = parts(request('PATCH /users/1', '{}', { version, fields }));
+      await using client = await open(program.url);
+      await client.write(head);
+      if (isTold) await client.received(/^HTTP\/1\.1 100 Continue\r\n\r\n$/);
+      await client.write(content);
+      await client.closed;
+      const expected = isTold ? [100, 200] : [200];
+      assert.deepEqual(statusesOf(responsesIn(client.text())), expected, expect);
+    }
+  });
+
+  test('2.8, 2.13 a client that sends its whole body before it reads gets its response', async () => {
+    for (const [version, route, length, framing, status] of [
+      ['1.1', 'POST /users', 90_000, 'length', 413],
+      ['1.1', 'POST /users', 2 ** 20, 'length', 413],
+      ['1.1', 'POST /users', 2 ** 20, 'chunks', 413],
+      ['1.1', 'POST /nowhere', 90_000, 'length', 404],
+      ['1.0', 'POST /nowhere', 90_000, 'length', 404],
+    ] as const) {
+      await using client = await open(program.url);
+      client.socket.pause();
+      const fields = framing === 'chunks' || length > 102_400 ? '' : CLOSE; // 2.13
+      const bytes = request(route, 'x'.repeat(length), { version, fields, framing });
+      const pieces = 3; // few, because the server waits for 2 s (2.13)
+      for (let i = 0; i < pieces; i++) {
+        const [from, to] = [i, i + 1].map((n) => Math.ceil((n * bytes.length) / pieces));
+        await client.write(bytes.slice(from, to));
+        // Once another connection has a response, this request has its own.
+        assert.equal((await send(program.url)).status, 200);
+      }
+      client.socket.resume();
+      await client.closed;
+      assert.deepEqual(statusesOf(responsesIn(client.text())), [status], route);
+    }
   });
 });
