@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { raw, send } from '../support/client.ts';
+import { exchange, send, statusesOf } from '../support/client.ts';
 import { newDatabase, type Program, STORES, start } from '../support/program.ts';
 import { create, newEmail, serve } from '../support/service.ts';
 import { EDGES, LONGEST, Model, randomSteps } from '../support/users-model.ts';
@@ -15,20 +15,18 @@ const RUNS = 60;
 test('2.18 4.2 4.4 4.8 behind two proxies the paths have the prefix that one removed', async () => {
   await using program = await start({ TRUST_PROXY: '2' });
   const headers = { 'x-forwarded-prefix': '/a/b.c/' };
-  const linkOf = async (header: string, method: string, path: string, body?: object) => {
+  const body = { name: 'Ada', email: newEmail() };
+  for (const [method, path, header] of [
+    ['POST', '/users', 'location'],
+    ['PATCH', '/users/1', 'content-location'],
+    ['PUT', '/users/1', 'content-location'],
+  ] as const) {
     const response = await send(program.url + path, { method, headers, body });
-    return response.headers.get(header);
-  };
-  const ada = { name: 'Ada', email: newEmail() };
-  const links = [
-    await linkOf('location', 'POST', '/users', ada),
-    await linkOf('content-location', 'PATCH', '/users/1', { name: 'Ada King' }),
-    await linkOf('content-location', 'PUT', '/users/1', ada),
-  ];
-  assert.deepEqual(links, Array(3).fill('/a/b.c/users/1'));
+    assert.equal(response.headers.get(header), '/a/b.c/users/1', method);
+  }
   await create(program);
-  const next = await linkOf('link', 'GET', '/users?limit=1');
-  assert.equal(next, '</a/b.c/users?limit=1&after=1>; rel="next"');
+  const page = await send(`${program.url}/users?limit=1`, { headers });
+  assert.equal(page.headers.get('link'), '</a/b.c/users?limit=1&after=1>; rel="next"');
 });
 
 for (const store of STORES) {
@@ -39,13 +37,10 @@ for (const store of STORES) {
       program = await serve({ ...env, DATABASE_URL: await newDatabase(store) });
     });
 
-    test('4.5, 4.6, 4.11 every edge of a field without a key', () =>
-      Model.run(program.url, EDGES.fields));
-    test('4.5, 4.6, 4.10, 4.11 every edge of an email', () => Model.run(program.url, EDGES.emails));
-    test('2.9, 4.4, 4.5, 4.6, 4.12 every kind of body', () => Model.run(program.url, EDGES.bodies));
-    test('4.3, 4.7, 4.9 every spelling of an id', () => Model.run(program.url, EDGES.ids));
-    test('4.3, 4.8 every form of a list of tags', () => Model.run(program.url, EDGES.tags));
-    test('4.1, 4.2 every edge of a query', () => Model.run(program.url, EDGES.queries));
+    for (const [what, steps] of Object.entries(EDGES)) {
+      test(`4.1, 4.2, 4.3, 4.4, 4.5, 4.6, 4.7, 4.8, 4.9, 4.10, 4.11, 4.12 every edge of ${what}`, () =>
+        Model.run(program.url, steps));
+    }
 
     test('4.1, 4.2, 4.3, 4.4, 4.5, 4.6, 4.7, 4.8, 4.9, 4.10, 4.11, 4.12, 4.15, 4.16, 5.0 random requests', () =>
       fc.assert(
@@ -58,7 +53,7 @@ for (const store of STORES) {
 test('4.8 two lines of If-Match are one list', async () => {
   await using program = await start();
   await create(program);
-  const head = ['DELETE /users/1 HTTP/1.1', 'Host: x', 'If-Match: "x"', 'If-Match: "1-1"'];
-  const text = await raw(program.url, `${head.join('\r\n')}\r\nConnection: close\r\n\r\n`);
-  assert.match(text, /^HTTP\/1\.1 200 /);
+  const head = ['DELETE /users/1 HTTP/1.0', 'If-Match: "x"', 'If-Match: "1-1"'];
+  const responses = await exchange(program.url, `${head.join('\r\n')}\r\n\r\n`);
+  assert.deepEqual(statusesOf(responses), [200]);
 });
