@@ -3,22 +3,14 @@ import assert from 'node:assert/strict';
 import { readdirSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
 import { TcpProxy } from '../faults/proxy.ts';
 import { halfSent, open, outcomes } from '../support/bytes.ts';
-import { basic, responsesIn, send, statusesOf } from '../support/client.ts';
+import { responsesIn, send, statusesOf } from '../support/client.ts';
 import { accepts, freePort } from '../support/daemon.ts';
-import { token } from '../support/login.ts';
-import {
-  COMPLETE,
-  newDatabase,
-  PASSWORD,
-  Program,
-  preloaded,
-  run,
-  start,
-  USER,
-} from '../support/program.ts';
-import { create, lockWrites, pathOf } from '../support/service.ts';
+import { everyRoute, STATUSES } from '../support/every-route.ts';
+import { newDatabase, PASSWORD, Program, preloaded, start, USER } from '../support/program.ts';
+import { lockWrites, pathOf, refusal, serve } from '../support/service.ts';
 import { until } from '../support/until.ts';
 
 const DONE = { code: 0, signal: null };
@@ -28,149 +20,142 @@ const ON_LINUX = {
   skip: process.platform !== 'linux' && 'a lock that is waited for is seen in /proc',
 };
 
-// Parallel groups: tests that wait for real seconds, tests that wait for the store, and the others.
 describe('6 the process', { concurrency: 3 }, () => {
-  describe('6.1 a Postgres that cannot be reached', { concurrency: 2 }, () => {
-    for (const isSilent of [false, true]) {
-      const how = isSilent ? 'accepts connections and never responds' : 'refuses connections';
-      test(`2.9, 3.1, 6.1, 6.2 a server that ${how}: /users returns 500, /ready 503, the log has one line, and a stop exits with 0`, async () => {
-        await using proxy = await TcpProxy.listen(0);
-        if (isSilent) proxy.stall();
-        else proxy.refuse();
-        // A name with two addresses.
-        const lookup = `import dns from 'node:dns';
-          dns.lookup = (_name, _options, done) =>
-            done(null, [1, 2].map((n) => ({ address: '127.0.0.' + n, family: 4 })));`;
-        await using program = await start({
-          DATABASE_URL: `postgres://two.example:${proxy.port}/none`,
-          DATABASE_TIMEOUT_MS: '500',
-          ...preloaded(lookup),
-        });
-        const { level, cause } = await program.logged('store unavailable');
-        assert.equal(level, 'error');
-        const faults = [1, 2].map((n) => `connect ECONNREFUSED 127.0.0.${n}:${proxy.port}`);
-        if (!isSilent) assert.equal(cause, faults.join('; '));
-        for (const [path, method] of [
-          ['/users', 'GET'],
-          ['/users/1', 'DELETE'],
-        ]) {
-          const { status, body } = await send(program.url + path, { method: method! });
-          assert.deepEqual([status, body], [500, 'Internal Server Error']);
-          const ready = await send(`${program.adminUrl}/ready`);
-          assert.equal(ready.status, 503);
-          assert.match(ready.body, /store/i);
-          assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
-          assert.equal((await send(program.url)).status, 200);
-        }
-        assert.equal(program.log.filter(({ message }) => /^store /.test(message)).length, 1);
-        const failed = await program.logged('request failed');
-        assert.equal(failed.cause, `the store failed: ${cause}`); // 2.9
-        assert.deepEqual(await program.stop(), DONE);
+  for (const isSilent of [false, true]) {
+    const how = isSilent ? 'accepts connections and never responds' : 'refuses connections';
+    test(`2.9, 3.1, 6.1, 6.2 a server that ${how}: /users returns 500, /ready 503, the log has one line, and a stop exits with 0`, async () => {
+      await using proxy = await TcpProxy.listen(0);
+      if (isSilent) proxy.stall();
+      else proxy.refuse();
+      // A name with two addresses.
+      const lookup = `import dns from 'node:dns';
+        dns.lookup = (_name, _options, done) =>
+          done(null, [1, 2].map((n) => ({ address: '127.0.0.' + n, family: 4 })));`;
+      await using program = await start({
+        DATABASE_URL: `postgres://two.example:${proxy.port}/none`,
+        DATABASE_TIMEOUT_MS: '500',
+        ...preloaded(lookup),
       });
-    }
+      const { level, cause } = await program.logged('store unavailable');
+      assert.equal(level, 'error');
+      const faults = [1, 2].map((n) => `connect ECONNREFUSED 127.0.0.${n}:${proxy.port}`);
+      if (!isSilent) assert.equal(cause, faults.join('; '));
+      for (const method of ['GET', 'DELETE']) {
+        const { status, body } = await send(`${program.url}/users/1`, { method });
+        assert.deepEqual([status, body], [500, 'Internal Server Error']);
+      }
+      const ready = await send(`${program.adminUrl}/ready`);
+      assert.deepEqual(
+        [ready.status, ready.body.slice(0, 28)],
+        [503, 'not ready: store unavailable'],
+      );
+      assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+      assert.equal((await send(program.url)).status, 200);
+      assert.equal(program.log.filter(({ message }) => /^store /.test(message)).length, 1);
+      const failed = await program.logged('request failed');
+      assert.equal(failed.cause, `the store failed: ${cause}`); // 2.9
+      assert.deepEqual(await program.stop(), DONE);
+    });
+  }
+
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    test(`6.2 ${signal}: a request in flight finishes with Connection: close, then exit 0`, async () => {
+      await using program = await start({ SHUTDOWN_TIMEOUT_MS: '60000' });
+      await using held = await halfSent(program.url);
+      program.process.kill(signal);
+      await program.logged('stopping');
+      await until(async () => !(await accepts(program.url)));
+      held.finish();
+      await held.closed;
+      const responses = responsesIn(held.text());
+      assert.deepEqual(outcomes(responses), ['201 close']);
+      assert.match(responses[0]!.body, /^\{"id":1,"name":"Ann",.*\}$/);
+      assert.deepEqual(await program.exited, DONE);
+      const { level, message } = program.log.at(-1)!;
+      assert.deepEqual([level, message], ['info', 'stopped']);
+    });
+  }
+
+  for (const name of ['SHUTDOWN_TIMEOUT_MS', 'SHUTDOWN_DELAY_MS']) {
+    test(`6.2 a second signal after a second, within ${name}, ends it at once with 1`, async () => {
+      await using program = await start({ [name]: '600000' });
+      await using _held = await halfSent(program.url);
+      program.process.kill('SIGTERM');
+      await program.logged('stopping');
+      await pause(1_100);
+      assert.deepEqual(await program.stop('SIGINT'), FAILED);
+    });
+  }
+
+  for (const ms of ['0', '400']) {
+    test(`6.2 a SHUTDOWN_TIMEOUT_MS of ${ms} without requests in flight exits with 0`, async () => {
+      await using program = await start({ SHUTDOWN_TIMEOUT_MS: ms });
+      await using idle = await open(program.url);
+      await idle.ask();
+      assert.deepEqual(await program.stop(), DONE);
+      const messages = program.log.map(({ message }) => message);
+      assert.deepEqual(messages.slice(-2), ['stopping', 'stopped']);
+    });
+  }
+
+  test('1 SHUTDOWN_TIMEOUT_MS: a stop waits this long for a request in flight, then exits with 1 (6.2)', async () => {
+    await using program = await start({ SHUTDOWN_TIMEOUT_MS: '300' });
+    await using _held = await halfSent(program.url);
+    const began = performance.now();
+    assert.deepEqual(await program.stop(), FAILED);
+    assert.ok(performance.now() - began >= 290);
+    const { level } = await program.logged(
+      'SHUTDOWN_TIMEOUT_MS has passed; requests in flight are cut',
+    );
+    assert.equal(level, 'error');
   });
 
-  describe('6 without waiting', { concurrency: 1 }, () => {
-    describe('6.2 stopping', { concurrency: 3 }, () => {
-      for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-        test(`6.2 ${signal}: a request in flight finishes with Connection: close, then exit 0`, async () => {
-          await using program = await start({ SHUTDOWN_TIMEOUT_MS: '60000' });
-          await using held = await halfSent(program.url);
-          program.process.kill(signal);
-          await program.logged('stopping');
-          await until(async () => !(await accepts(program.url)));
-          held.finish();
-          await held.closed;
-          const responses = responsesIn(held.text());
-          assert.deepEqual(outcomes(responses), ['201 close']);
-          assert.match(responses[0]!.body, /^\{"id":1,"name":"Ann",.*\}$/);
-          assert.deepEqual(await program.exited, DONE);
-          const { level, message } = program.log.at(-1)!;
-          assert.deepEqual([level, message], ['info', 'stopped']);
-        });
-      }
+  test('1 SHUTDOWN_DELAY_MS: meanwhile /ready fails, and new and old connections are served', async () => {
+    await using program = await start({ SHUTDOWN_DELAY_MS: '5000' });
+    await using old = await open(program.url);
+    await old.ask();
+    assert.equal((await send(`${program.adminUrl}/ready`)).status, 200);
+    const began = performance.now();
+    program.process.kill('SIGTERM');
+    await program.logged('stopping');
+    const { status, body } = await send(`${program.adminUrl}/ready`); // 7.2
+    assert.deepEqual([status, body], [503, 'not ready: stopping\n']);
+    await using fresh = await open(program.url);
+    for (const client of [old, fresh]) {
+      assert.deepEqual(outcomes([await client.ask(LIST)]), ['200 close']);
+    }
+    assert.deepEqual(await program.exited, DONE);
+    assert.ok(performance.now() - began >= 4_990);
+  });
 
-      test('6.2 a signal during startup ends it at once', ON_LINUX, async () => {
-        const url = await newDatabase('sqlite');
-        await using _lock = await lockWrites(url);
-        await using program = await waiting(url);
-        assert.deepEqual(await program.stop(), DONE);
-        assert.equal(program.stdout, '');
-      });
+  test('6.2 pipelines on connections that the kernel has already queued are served', async () => {
+    await using program = await start();
+    await using used = await open(program.url);
+    await used.ask();
+    // While the process is frozen, the kernel queues the connections and their requests.
+    program.process.kill('SIGSTOP');
+    const waiting = await Promise.all(Array.from({ length: 50 }, () => open(program.url)));
+    for (const client of [used, ...waiting]) await client.write(LIST.repeat(2));
+    program.process.kill('SIGTERM');
+    program.process.kill('SIGCONT');
+    for (const { closed, text } of waiting) {
+      await closed;
+      assert.deepEqual(statusesOf(responsesIn(text())), [200, 200]);
+    }
+    await used.closed;
+    assert.deepEqual(statusesOf(responsesIn(used.text())), [200, 200, 200]);
+    assert.deepEqual(await program.exited, DONE);
+  });
 
-      for (const name of ['SHUTDOWN_TIMEOUT_MS', 'SHUTDOWN_DELAY_MS']) {
-        test(`6.2 a second signal after a second, within ${name}, ends it at once with 1`, async () => {
-          await using program = await start({ [name]: '600000' });
-          await using _held = await halfSent(program.url);
-          program.process.kill('SIGTERM');
-          assert.deepEqual(await program.insist('SIGINT'), FAILED);
-        });
-      }
-
-      for (const ms of ['0', '400']) {
-        test(`6.2 a SHUTDOWN_TIMEOUT_MS of ${ms} without requests in flight exits with 0`, async () => {
-          await using program = await start({ SHUTDOWN_TIMEOUT_MS: ms });
-          await using idle = await open(program.url);
-          await idle.ask();
-          assert.deepEqual(await program.stop(), DONE);
-          const messages = program.log.map(({ message }) => message);
-          assert.deepEqual(messages.slice(-2), ['stopping', 'stopped']);
-        });
-      }
-
-      test('1 SHUTDOWN_TIMEOUT_MS: a stop waits this long for a request in flight, then exits with 1 (6.2)', async () => {
-        await using program = await start({ SHUTDOWN_TIMEOUT_MS: '300' });
-        await using _held = await halfSent(program.url);
-        const began = performance.now();
-        assert.deepEqual(await program.stop(), FAILED);
-        assert.ok(performance.now() - began >= 290);
-        const { level } = await program.logged(
-          'SHUTDOWN_TIMEOUT_MS has passed; requests in flight are cut',
-        );
-        assert.equal(level, 'error');
-      });
-
-      test('1 SHUTDOWN_DELAY_MS: meanwhile /ready fails, and new and old connections are served', async () => {
-        await using program = await start({ SHUTDOWN_DELAY_MS: '5000' });
-        await using old = await open(program.url);
-        await old.ask();
-        assert.equal((await send(`${program.adminUrl}/ready`)).status, 200);
-        const began = performance.now();
-        program.process.kill('SIGTERM');
-        await program.logged('stopping');
-        const { status, body } = await send(`${program.adminUrl}/ready`); // 7.2
-        assert.deepEqual([status, body], [503, 'not ready: stopping\n']);
-        await using fresh = await open(program.url);
-        for (const client of [old, fresh]) {
-          assert.deepEqual(outcomes([await client.ask(LIST)]), ['200 close']);
-        }
-        assert.deepEqual(await program.exited, DONE);
-        assert.ok(performance.now() - began >= 4_990);
-      });
-
-      test('6.2 pipelines on connections that the kernel has already queued are served', async () => {
-        await using program = await start();
-        await using used = await open(program.url);
-        await used.ask();
-        // While the process is frozen, the kernel queues the connections and their requests.
-        program.process.kill('SIGSTOP');
-        const waiting = await Promise.all(Array.from({ length: 50 }, () => open(program.url)));
-        for (const client of [used, ...waiting]) await client.write(LIST.repeat(2));
-        program.process.kill('SIGTERM');
-        program.process.kill('SIGCONT');
-        for (const { closed, text } of waiting) {
-          await closed;
-          assert.deepEqual(statusesOf(responsesIn(text())), [200, 200]);
-        }
-        await used.closed;
-        assert.deepEqual(statusesOf(responsesIn(used.text())), [200, 200, 200]);
-        assert.deepEqual(await program.exited, DONE);
-      });
-    });
-
-    test('6.9 SIGHUP changes nothing during startup, nor without TLS files', ON_LINUX, async () => {
+  test(
+    '6.2 6.9 during startup SIGTERM ends it at once, SIGHUP changes nothing, nor does it without TLS files',
+    ON_LINUX,
+    async () => {
       const url = await newDatabase('sqlite');
       await using lock = await lockWrites(url);
+      await using ended = await waiting(url);
+      assert.deepEqual(await ended.stop(), DONE);
+      assert.equal(ended.stdout, '');
       await using program = await waiting(url);
       program.process.kill('SIGHUP');
       await lock.release();
@@ -179,69 +164,49 @@ describe('6 the process', { concurrency: 3 }, () => {
       assert.deepEqual(await program.stop(), DONE);
       const messages = program.log.map(({ message }) => message);
       assert.deepEqual(messages, ['listening', 'stopping', 'stopped']);
-    });
+    },
+  );
 
-    for (const name of ['PORT', 'ADMIN_PORT']) {
-      test(`6.4 the ${name} in use is one clear line and exit 1`, async () => {
-        await using busy = await TcpProxy.listen(0);
-        const env = { ...COMPLETE, ADMIN_PORT: '0', [name]: String(busy.port) };
-        const { exit, stdout, lines } = await run(env);
-        assert.deepEqual([exit, stdout, lines.length], [FAILED, '', 1], lines.join('\n'));
-        assert.match(lines[0]!, RegExp(`in use.*:${busy.port}$`));
-      });
-    }
-
-    test('6.5 --live asks whether the service responds, --ready whether it takes requests', async () => {
-      await using program = await start({ SHUTDOWN_DELAY_MS: '60000' });
-      const url = `postgres://127.0.0.1:${await freePort()}/none`;
-      await using away = await start({ DATABASE_URL: url });
-      await away.logged('store unavailable');
-      assert.deepEqual(await checks(program), [DONE, DONE]);
-      assert.deepEqual(await checks(away), [DONE, FAILED]);
-      program.process.kill('SIGTERM');
-      await program.logged('stopping');
-      assert.deepEqual(await checks(program), [DONE, FAILED]);
+  for (const name of ['PORT', 'ADMIN_PORT']) {
+    test(`6.4 the ${name} in use is one clear line and exit 1`, async () => {
+      await using busy = await TcpProxy.listen(0);
+      const env = { ADMIN_PORT: '0', [name]: String(busy.port) };
+      assert.match(await refusal('sqlite::memory:', env), RegExp(`in use.*:${busy.port}$`));
     });
+  }
 
-    test('6.5 both exit with 1 if nothing listens, or the service hangs', async () => {
-      const adminUrl = `http://127.0.0.1:${await freePort()}`;
-      assert.deepEqual(await checks({ adminUrl }), [FAILED, FAILED]);
-      await using program = await start();
-      program.process.kill('SIGSTOP');
-      assert.deepEqual(await checks(program), [FAILED, FAILED]);
-    });
+  test('6.5 --live asks whether the service responds, --ready whether it takes requests', async () => {
+    await using program = await start({ SHUTDOWN_DELAY_MS: '60000' });
+    const url = `postgres://127.0.0.1:${await freePort()}/none`;
+    await using away = await start({ DATABASE_URL: url });
+    await away.logged('store unavailable');
+    assert.deepEqual(await checks(program), [DONE, DONE]);
+    assert.deepEqual(await checks(away), [DONE, FAILED]);
+    program.process.kill('SIGTERM');
+    await program.logged('stopping');
+    assert.deepEqual(await checks(program), [DONE, FAILED]);
+    away.process.kill('SIGSTOP');
+    assert.deepEqual(await checks(away), [FAILED, FAILED]);
+    await away.stop('SIGKILL');
+    assert.deepEqual(await checks(away), [FAILED, FAILED]);
+  });
 
-    test('6.6 no request does synchronous I/O', async () => {
-      const env = { DATABASE_URL: await newDatabase('sqlite'), NODE_OPTIONS: '--trace-sync-io' };
-      await using program = await start(env);
-      await create(program);
-      const authorization = `Bearer ${await token(program)}`;
-      const headers = { authorization, 'content-type': 'application/json' };
-      const begin = program.stderr.length;
-      const paths = ['/', '/notes', '/users', '/users/1', '/docs', '/openapi.json', '/nowhere'];
-      const requests: [path: string, init?: object][] = [
-        ...paths.map((path): [string] => [path]),
-        ['/protected', { headers: { authorization: basic(USER, PASSWORD) } }],
-        ['/token', { method: 'POST', body: JSON.stringify({ id: USER, pw: PASSWORD }) }],
-        ['/users/1', { method: 'PATCH', body: '{"name":"Ben"}' }],
-      ];
-      for (const [path, init] of requests) {
-        const again = () => send(program.url + path, { headers, ...init });
-        const responses = await Promise.all(Array.from({ length: 200 }, again));
-        const expected = path === '/nowhere' ? 404 : 200;
-        assert.deepEqual([...new Set(statusesOf(responses))], [expected], path);
-      }
-      await program.stop();
-      const found = program.stderr.slice(begin).split(/(?=\(node:\d+\) WARNING: Detected use)/);
-      const others = found.filter((trace) => !trace.includes('checkFiles'));
-      assert.ok(others.length < found.length, 'a commit looks at its folder (5.2)');
-      for (const trace of others) assert.match(trace, /internal\/crypto/);
-    });
+  test('6.6 no request does synchronous I/O', async () => {
+    const env = { DATABASE_URL: await newDatabase('sqlite'), NODE_OPTIONS: '--trace-sync-io' };
+    await using program = await serve(env);
+    const begin = program.stderr.length;
+    const credential = { user: USER, password: PASSWORD };
+    const service = { ...program, credential, close: () => program.stop() };
+    assert.equal(await everyRoute(async () => service as never), STATUSES);
+    const found = program.stderr.slice(begin).split(/(?=\(node:\d+\) WARNING: Detected use)/);
+    const others = found.filter((trace) => !/checkFiles|exposition/.test(trace)); // 5.2, 7.3
+    assert.ok(others.length < found.length, 'it is detected');
+    for (const trace of others) assert.match(trace, /internal\/crypto/);
   });
 });
 
 /** Runs both health checks; resolves with their exits. */
-function checks({ adminUrl }: { readonly adminUrl: string }) {
+function checks({ adminUrl }: Program) {
   const ADMIN_PORT = new URL(adminUrl).port;
   return Promise.all(
     ['--live', '--ready'].map((argument) => new Program({ ADMIN_PORT }, [argument]).exited),

@@ -19,11 +19,8 @@ export async function everyRoute(begin: typeof start): Promise<string> {
       const req = request(url, { method, agent, headers }, (res) => {
         statuses.push(res.statusCode);
         if (Date.parse(String(res.headers.date)) < 1e12) reject(new Error('a fake date'));
-        let text = '';
-        res.setEncoding('utf8').on('data', (part) => {
-          text += part;
-        });
-        res.on('end', () => resolve(text));
+        res.setEncoding('utf8');
+        res.toArray().then((parts) => resolve(parts.join('')), reject);
       });
       req.on('error', reject).end(body);
     });
