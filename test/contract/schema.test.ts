@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, test } from 'node:test';
+import { test } from 'node:test';
 import { send } from '../support/client.ts';
 import { find } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
@@ -19,7 +19,6 @@ import {
   serve,
   transaction,
 } from '../support/service.ts';
-import { until } from '../support/until.ts';
 import { FIELDS } from '../vectors/users.ts';
 
 /** Names of the relations that don't belong to Postgres, with their schemas. */
@@ -46,191 +45,162 @@ async function newRole(url: string, options = '', statement = '') {
 
 const OWN_SCHEMA = 'create schema ROLE authorization ROLE';
 
-describe('5.3 whose tables these are: Postgres', () => {
-  // The tables of golang-migrate, and users without a record, as a restore of one table leaves them.
-  const OTHERS = `
-    create table schema_migrations (version bigint primary key, dirty boolean not null);
-    insert into schema_migrations values (1, false);
-    create table users (id bigint primary key, name text, email text unique, version bigint);
-    insert into users values (1, 'Customer', 'customer@x', 1)`;
-  const RECORD = /^a migration failed: relation "\w+" already exists$/;
+// The tables of golang-migrate, and users without a record, as a restore of one table leaves them.
+const OTHERS = `
+  create table schema_migrations (version bigint primary key, dirty boolean not null);
+  insert into schema_migrations values (1, false);
+  create table users (id bigint primary key, name text, email text unique, version bigint);
+  insert into users values (1, 'Customer', 'customer@x', 1)`;
+const RECORD = /^a migration failed: relation "\w+" already exists$/;
 
-  const RECORDS = 'create table notes_users_schema (version int, oldest_service int);';
+const RECORDS = 'create table notes_users_schema (version int, oldest_service int);';
 
-  for (const [
-    why,
-    sql,
-    said = /^the schema public has a table users .*; nothing was changed: /,
-  ] of [
-    ['tables of golang-migrate and users', OTHERS],
-    ['a materialized view users', 'create materialized view users as select 1 as id'],
-    ['a sequence users', 'create sequence users'],
-    ['a record without data', `${RECORDS} create table users (id bigint)`, RECORD],
-    [
-      'records in three schemas',
-      `${RECORDS} create schema copy; create table copy.notes_users_schema ();
-       create schema other; create table other.notes_users_schema ()`,
-      /several schemas of the database: copy, other, public;/,
-    ],
-  ] as const) {
-    test(`5.3 ${why}: the service exits and changes nothing`, async () => {
-      const url = await createDatabase();
-      await execute(url, sql);
-      const before = await relations(url);
-      assert.match(await refusal(url), said);
-      assert.deepEqual(await relations(url), before);
-    });
-  }
-
-  for (const [why, statement] of [
-    ['without a schema', ''],
-    ['with another search_path', 'alter role ROLE set search_path = public'],
-    ['with a table users in its schema', `${OWN_SCHEMA}; create table ROLE.users (id bigint)`],
-  ] as const) {
-    test(`5.3 the rotation to a second role ${why} keeps the users`, async () => {
-      const url = await createDatabase();
-      const first = await newRole(url, '', OWN_SCHEMA);
-      const before = await serve(first);
-      const ada = await create(before);
-      await before.stop();
-      const second = await newRole(url, `in role ${first.role}`, statement);
-      await execute(url, `alter role ${first.role} nologin`);
-      await using program = await serve(second);
-      assert.equal(await list(program), JSON.stringify([ada]));
-      await create(program);
-      assert.equal((await relations(url)).filter((name) => /schema$/.test(name)).length, 1);
-    });
-  }
-
-  const GIVEN = `${OWN_SCHEMA}; alter role ROLE set search_path = ROLE`;
-  const NO_SCHEMA = /^the role has no schema for tables: create one in its search_path$/;
-  const DENIED = /^permission denied for schema public$/;
-  for (const [why, prepare, said, cure] of [
-    // As after `drop schema public cascade; create schema public` and a restore.
-    [
-      'use the tables of another role',
-      'revoke all on schema public from public',
-      DENIED,
-      `grant usage on schema public to ROLE; grant select on notes_users_schema to ROLE;
-       grant select, insert, update, delete on users to ROLE`,
-    ],
-    [
-      'change the users of another role',
-      'grant select on users, notes_users_schema to public',
-      /^the table public\.users is missing, or the role may not select, insert, update and delete in it$/,
-      'alter table users owner to ROLE',
-    ],
-    [
-      'create tables',
-      'drop table users, notes_users_schema; revoke create on schema public from public',
-      /^a migration failed: permission denied for schema public$/,
-      'grant create on schema public to ROLE',
-    ],
-    ['use any schema', 'drop schema public cascade', NO_SCHEMA, GIVEN],
-    [
-      'use any schema but pg_catalog',
-      'drop table users, notes_users_schema; alter role ROLE set search_path = pg_catalog',
-      NO_SCHEMA,
-      GIVEN,
-    ],
-  ] as const) {
-    test(`5.3 a role that may not ${why}: the log says so, and the service begins once it may`, async () => {
-      const url = await createDatabase();
-      await (await serve({ DATABASE_URL: url })).stop();
-      const { role, DATABASE_URL } = await newRole(url);
-      await execute(url, prepare.replaceAll('ROLE', role));
-      await using program = await start({ DATABASE_URL });
-      const { cause } = await program.logged('store unavailable');
-      assert.match(String(cause), said);
-      await execute(url, cure.replaceAll('ROLE', role));
-      await ready(program);
-      await create(program);
-    });
-  }
-
-  const LOCK = 'select pg_advisory_xact_lock(7236128401)'; // as in src/store/schema.ts
-
-  test('5.3 while another replica makes the tables in its schema, the service waits and then uses them', async () => {
+for (const [why, sql, said = /^the schema public has a table users .*; nothing was changed: /] of [
+  ['tables of golang-migrate and users', OTHERS],
+  ['a materialized view users', 'create materialized view users as select 1 as id'],
+  ['a sequence users', 'create sequence users'],
+  ['a record without data', `${RECORDS} create table users (id bigint)`, RECORD],
+  [
+    'records in three schemas',
+    `${RECORDS} create schema copy; create table copy.notes_users_schema ();
+     create schema other; create table other.notes_users_schema ()`,
+    /several schemas of the database: copy, other, public;/,
+  ],
+] as const) {
+  test(`5.3 ${why}: the service exits and changes nothing`, async () => {
     const url = await createDatabase();
-    const { role, DATABASE_URL } = await newRole(url, 'superuser', OWN_SCHEMA);
-    const tables = readFileSync(join(ROOT, 'db/postgres/0001_users.sql'), 'utf8');
-    const record = 'insert into notes_users_schema values (1, 1)';
-    await using replica = await transaction(url, `${LOCK}; ${tables}; ${record}`);
-    await using program = await start({ DATABASE_URL });
-    const waiting = "select from pg_locks where locktype = 'advisory' and not granted";
-    await until(async () => (await execute(url, waiting)).length > 0);
-    await replica.sql.unsafe('commit');
-    await ready(program);
-    assert.ok((await relations(url)).includes('users'));
-    assert.ok(!(await relations(url)).join().includes(role));
+    await execute(url, sql);
+    const before = await relations(url);
+    assert.match(await refusal(url), said);
+    assert.deepEqual(await relations(url), before);
   });
+}
 
-  test('5.3 a transaction_timeout of the role does not end a migration', async (t) => {
+for (const [why, statement] of [
+  ['without a schema', ''],
+  ['with another search_path', 'alter role ROLE set search_path = public'],
+  ['with a table users in its schema', `${OWN_SCHEMA}; create table ROLE.users (id bigint)`],
+] as const) {
+  test(`5.3 beside the tables of another program, the rotation to a second role ${why} keeps the users`, async () => {
     const url = await createDatabase();
-    const known = "select from pg_settings where name = 'transaction_timeout'";
-    if ((await execute(url, known)).length === 0) return t.skip('Postgres has it since 17');
-    const setting = 'alter role ROLE set transaction_timeout = 100';
-    const { DATABASE_URL } = await newRole(url, '', `${OWN_SCHEMA}; ${setting}`);
-    await using _replica = await transaction(url, LOCK);
+    const first = await newRole(url, '', OWN_SCHEMA);
+    await execute(url, OTHERS); // They are in another schema, so they are no obstacle.
+    const before = await serve(first);
+    const ada = await create(before);
+    await before.stop();
+    const second = await newRole(url, `in role ${first.role}`, statement);
+    await execute(url, `alter role ${first.role} nologin`);
+    await using program = await serve(second);
+    assert.equal(await list(program), JSON.stringify([ada]));
+    await create(program);
+    assert.equal((await relations(url)).filter((name) => /schema$/.test(name)).length, 1);
+  });
+}
+
+for (const [why, prepare, said, cure] of [
+  // As after `drop schema public cascade; create schema public` and a restore.
+  [
+    'use the tables of another role',
+    'revoke all on schema public from public',
+    /^permission denied for schema public$/,
+    `grant usage on schema public to ROLE; grant select on notes_users_schema to ROLE;
+     grant select, insert, update, delete on users to ROLE`,
+  ],
+  [
+    'change the users of another role',
+    'grant select on users, notes_users_schema to public',
+    /^the table public\.users is missing, or the role may not select, insert, update and delete in it$/,
+    'alter table users owner to ROLE',
+  ],
+  [
+    'create tables',
+    'drop table users, notes_users_schema; revoke create on schema public from public',
+    /^a migration failed: permission denied for schema public$/,
+    'grant create on schema public to ROLE',
+  ],
+  [
+    'use any schema',
+    'drop schema public cascade',
+    /^the role has no schema for tables: create one in its search_path$/,
+    `${OWN_SCHEMA}; alter role ROLE set search_path = ROLE`,
+  ],
+] as const) {
+  test(`5.3 a role that may not ${why}: the log says so, and the service begins once it may`, async () => {
+    const url = await createDatabase();
+    await (await serve({ DATABASE_URL: url })).stop();
+    const { role, DATABASE_URL } = await newRole(url);
+    await execute(url, prepare.replaceAll('ROLE', role));
     await using program = await start({ DATABASE_URL });
     const { cause } = await program.logged('store unavailable');
-    assert.match(String(cause), /due to lock timeout$/);
-  });
-
-  test('5.3 a database that is dropped and created again while the service runs gets its tables', async () => {
-    const url = await createDatabase();
-    await using program = await serve({ DATABASE_URL: url });
-    await create(program);
-    const database = new URL(url).pathname.slice(1);
-    const server = new URL('/postgres', url).href;
-    await execute(server, `drop database ${database} with (force)`);
-    await execute(server, `create database ${database}`);
+    assert.match(String(cause), said);
+    await execute(url, cure.replaceAll('ROLE', role));
     await ready(program);
-    assert.equal((await create(program)).id, 1);
+    await create(program);
   });
+}
 
-  test('5.3 tables of another program in another schema are no obstacle', async () => {
-    const url = await createDatabase();
-    const role = await newRole(url, '', OWN_SCHEMA);
-    await execute(url, OTHERS);
-    await using program = await serve(role);
-    const ada = await create(program);
-    assert.equal(await list(program), JSON.stringify([ada]));
-  });
+test('5.3 while another replica makes the tables in its schema, the service waits, whatever the limit of its role, and then uses them', async () => {
+  const url = await createDatabase();
+  const [setting] = await execute(
+    url,
+    "select from pg_settings where name = 'transaction_timeout'", // Postgres has it since 17.
+  );
+  const limit = setting ? '; alter role ROLE set transaction_timeout = 100' : '';
+  const { role, DATABASE_URL } = await newRole(url, 'superuser', OWN_SCHEMA + limit);
+  const tables = readFileSync(join(ROOT, 'db/postgres/0001_users.sql'), 'utf8');
+  const record = 'insert into notes_users_schema values (1, 1)';
+  const lock = 'select pg_advisory_xact_lock(7236128401)'; // as in src/store/schema.ts
+  await using replica = await transaction(url, `${lock}; ${tables}; ${record}`);
+  await using program = await start({ DATABASE_URL });
+  const { cause } = await program.logged('store unavailable');
+  assert.match(String(cause), /due to lock timeout$/);
+  await replica.sql.unsafe('commit');
+  await ready(program);
+  assert.ok((await relations(url)).includes('users'));
+  assert.ok(!(await relations(url)).join().includes(role));
 });
 
-describe('5.3 whose tables these are: SQLite', () => {
-  for (const [why, sql] of [
-    ['a table users', 'create table users (id integer primary key, name, email)'],
-    ['a view users', 'create view users as select 1 as id'],
-    ['tables in WAL mode', 'pragma journal_mode = wal; create table customers (id integer)'],
-  ] as const) {
-    test(`5.3 a file with ${why} of another program is refused, unchanged`, async () => {
-      const url = await newDatabase('sqlite');
-      await execute(url, sql);
-      const before = readFileSync(pathOf(url));
-      const said =
-        /service\.db: it has a table \w+ that .*; nothing was changed: use another file$/;
-      assert.match(await refusal(url), said);
-      assert.deepEqual(readFileSync(pathOf(url)), before);
-    });
-  }
+test('5.3 a database that is dropped and created again while the service runs gets its tables', async () => {
+  const url = await createDatabase();
+  await using program = await serve({ DATABASE_URL: url });
+  await create(program);
+  const database = new URL(url).pathname.slice(1);
+  const server = new URL('/postgres', url).href;
+  await execute(server, `drop database ${database} with (force)`);
+  await execute(server, `create database ${database}`);
+  await ready(program);
+  assert.equal((await create(program)).id, 1);
+});
 
-  test('5.3, 5.4 a dump restored into a new file has the users, and gives no id again', {
-    skip: find('sqlite3') === undefined && 'install sqlite3 to run this test',
-  }, async () => {
+for (const [why, sql] of [
+  ['a table users', 'create table users (id integer primary key, name, email)'],
+  ['a view users', 'create view users as select 1 as id'],
+  ['tables in WAL mode', 'pragma journal_mode = wal; create table customers (id integer)'],
+] as const) {
+  test(`5.3 a file with ${why} of another program is refused, unchanged`, async () => {
     const url = await newDatabase('sqlite');
-    const first = await start({ DATABASE_URL: url });
-    const [ada, bob] = [await create(first), await create(first)];
-    await send(`${first.url}/users/${bob.id}`, { method: 'DELETE' });
-    await first.stop();
-    const restored = join(newFolder(), 'restored.db');
-    const dump = execFileSync('sqlite3', [pathOf(url), '.dump']);
-    execFileSync('sqlite3', [restored], { input: dump });
-    await using program = await start({ DATABASE_URL: `sqlite:${restored}` });
-    assert.equal(await list(program), JSON.stringify([ada]));
-    assert.equal((await create(program)).id, bob.id + 1);
+    await execute(url, sql);
+    const before = readFileSync(pathOf(url));
+    const said = /service\.db: it has a table \w+ that .*; nothing was changed: use another file$/;
+    assert.match(await refusal(url), said);
+    assert.deepEqual(readFileSync(pathOf(url)), before);
   });
+}
+
+test('5.3, 5.4 a dump restored into a new file has the users, and gives no id again', {
+  skip: find('sqlite3') === undefined && 'install sqlite3 to run this test',
+}, async () => {
+  const url = await newDatabase('sqlite');
+  const first = await start({ DATABASE_URL: url });
+  const [ada, bob] = [await create(first), await create(first)];
+  await send(`${first.url}/users/${bob.id}`, { method: 'DELETE' });
+  await first.stop();
+  const restored = join(newFolder(), 'restored.db');
+  const dump = execFileSync('sqlite3', [pathOf(url), '.dump']);
+  execFileSync('sqlite3', [restored], { input: dump });
+  await using program = await start({ DATABASE_URL: `sqlite:${restored}` });
+  assert.equal(await list(program), JSON.stringify([ada]));
+  assert.equal((await create(program)).id, bob.id + 1);
 });
 
 for (const store of STORES) {
