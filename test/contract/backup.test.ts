@@ -94,27 +94,16 @@ for (const [why, expected, file, url] of [
   });
 }
 
-/** Makes functions of node:fs throw in the program. */
-function refuse(...names: readonly string[]) {
-  return preloaded(`
-    import fs from 'node:fs';
-    import { syncBuiltinESMExports } from 'node:module';
-    const fail = () => { throw new Error('refused'); };
-    for (const name of ${JSON.stringify(names)}) {
-      fs[name] = fail;
-      fs.promises[name] = async () => fail();
-    }
-    syncBuiltinESMExports();`);
-}
+const NO_MODES = preloaded(`
+  import fs from 'node:fs';
+  import { syncBuiltinESMExports } from 'node:module';
+  fs.chmodSync = () => { throw new Error('no modes'); };
+  fs.promises.rm = async () => { throw new Error('read-only'); };
+  syncBuiltinESMExports();`);
 
-for (const [why, env, isFull, said, left] of [
-  ['the file system refuses the mode', refuse('chmodSync'), false, 'refused', []],
-  ['the disk is full', {}, true, 'disk I/O error', []],
-  [
-    'the disk is full and the copy cannot be removed',
-    refuse('rm', 'rmSync'),
-    ...([true, 'disk I/O error', ['copy.db', 'copy.db-journal']] as const),
-  ],
+for (const [why, env, limit, said, left] of [
+  ['the file system refuses the mode and the removal', NO_MODES, 'unlimited', 'no modes', 1],
+  ['the disk is full', {}, 1000, 'disk I/O error', 0],
 ] as const) {
   test(`6.19 it exits with 1, says why and leaves no file that it can remove if ${why}`, {
     skip: process.env.TEST_PROGRAM !== undefined && 'functions and limits are of this machine',
@@ -124,11 +113,10 @@ for (const [why, env, isFull, said, left] of [
     await (await start({ DATABASE_URL })).stop();
     // More than SQLite's cache, so it writes its journal before the copy fails.
     await execute(DATABASE_URL, 'create table large as select zeroblob(3000000)');
-    const shell = `${isFull ? 'ulimit -f 1000; ' : ''}exec "$0" "$@"`;
-    const limited = ['/bin/bash', '-c', shell, ...PROGRAM];
+    const limited = ['/bin/bash', '-c', `ulimit -f ${limit}; exec "$0" "$@"`, ...PROGRAM];
     const { code, stderr } = await backup(DATABASE_URL, join(folder, 'copy.db'), limited, env);
     assert.equal(code, 1, stderr);
     assert.match(stderr, RegExp(`^cannot copy .*: ${said}\n$`));
-    assert.deepEqual(readdirSync(folder), left);
+    assert.equal(readdirSync(folder).length, left);
   });
 }
