@@ -3,7 +3,7 @@
 // test/docs.test.ts, the encodings and tags of both documents (8.3) are in test/http/static.test.ts.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { after, before, describe, test } from 'node:test';
+import { before, describe, test } from 'node:test';
 import { basic, exchange, send } from '../support/client.ts';
 import { freePort } from '../support/daemon.ts';
 import { token as newToken } from '../support/login.ts';
@@ -21,40 +21,38 @@ type Operation = (typeof OPERATIONS)[number];
 
 const COMMITTED = readFileSync(new URL('../../openapi.json', import.meta.url), 'utf8');
 
-describe('8 the description', () => {
-  test('8.1 GET /openapi.json returns the committed document, with any host and settings', async () => {
-    const env = { PROTECT_USERS: 'true', CORS_ORIGIN: '*', BODY_LIMIT_BYTES: '9' };
-    await using program = await start(env);
-    const head = 'GET /openapi.json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n';
-    const [response] = await exchange(program.url, head);
-    assert.equal(response?.body, COMMITTED);
-  });
-
-  for (const { method, path, part } of OPERATIONS) {
-    test(`8.1 the example of ${method} ${path} works on a fresh service`, async () => {
-      const pair = exampleOf(DOCUMENT.paths!['/token']!.post!.requestBody!) as { pw: string };
-      await using program = await start({ AUTH_PASSWORD: pair.pw });
-      const { post } = DOCUMENT.paths!['/users'] as { post: JsonObject };
-      const body = exampleOf(post.requestBody!);
-      if (part !== post) await send(`${program.url}/users`, { method: 'POST', body });
-      const isBasic = JSON.stringify(part.security).includes('basic');
-      const bearer = `Bearer ${await newToken(program, pair.pw)}`;
-      const authorization = isBasic ? basic(USER, pair.pw) : bearer;
-      const { example: id } = DOCUMENT.components!.parameters!.UserId!;
-      const response = await send(program.url + path.replace('{id}', String(id)), {
-        method,
-        headers: { authorization },
-        ...(part.requestBody && { body: exampleOf(part.requestBody) }),
-      });
-      const [status, declared] = Object.entries(part.responses!)[0]!;
-      assert.equal(String(response.status), status);
-      if (VARYING.includes(path)) return;
-      const example = exampleOf(declared);
-      const isText = typeof example === 'string';
-      assert.deepEqual(isText ? response.body : JSON.parse(response.body), example);
-    });
-  }
+test('8.1 GET /openapi.json returns the committed document, with any host and settings', async () => {
+  const env = { PROTECT_USERS: 'true', CORS_ORIGIN: '*', BODY_LIMIT_BYTES: '9' };
+  await using program = await start(env);
+  const head = 'GET /openapi.json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n';
+  const [response] = await exchange(program.url, head);
+  assert.equal(response?.body, COMMITTED);
 });
+
+for (const { method, path, part } of OPERATIONS) {
+  test(`8.1 the example of ${method} ${path} works on a fresh service`, async () => {
+    const pair = exampleOf(DOCUMENT.paths!['/token']!.post!.requestBody!) as { pw: string };
+    await using program = await start({ AUTH_PASSWORD: pair.pw });
+    const { post } = DOCUMENT.paths!['/users'] as { post: JsonObject };
+    const body = exampleOf(post.requestBody!);
+    if (part !== post) await send(`${program.url}/users`, { method: 'POST', body });
+    const isBasic = JSON.stringify(part.security).includes('basic');
+    const bearer = `Bearer ${await newToken(program, pair.pw)}`;
+    const authorization = isBasic ? basic(USER, pair.pw) : bearer;
+    const { example: id } = DOCUMENT.components!.parameters!.UserId!;
+    const response = await send(program.url + path.replace('{id}', String(id)), {
+      method,
+      headers: { authorization },
+      ...(part.requestBody && { body: exampleOf(part.requestBody) }),
+    });
+    const [status, declared] = Object.entries(part.responses!)[0]!;
+    assert.equal(String(response.status), status);
+    if (VARYING.includes(path)) return;
+    const example = exampleOf(declared);
+    const isText = typeof example === 'string';
+    assert.deepEqual(isText ? response.body : JSON.parse(response.body), example);
+  });
+}
 
 /** Routes whose response differs between services or calls. */
 const VARYING = ['/token', '/openapi.json', '/docs'];
@@ -110,10 +108,6 @@ describe('8 every declared response', { concurrency: true }, () => {
     // Two users are enough for a second page.
     await newUser();
     await newUser();
-  });
-  after(async () => {
-    await program?.[Symbol.asyncDispose]();
-    await storeless?.[Symbol.asyncDispose]();
   });
 
   /** Changes to a request that would succeed. */
