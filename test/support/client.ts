@@ -35,34 +35,23 @@ export async function sendUnchecked(url: string, init: Init = {}): Promise<HttpR
   return { status: res.status, headers: res.headers, body: await res.text() };
 }
 
-/** Writes raw bytes to the server of `url`. Resolves with everything it sends until it closes. */
-export async function raw(url: string, ...parts: (string | Uint8Array)[]): Promise<string> {
+/** Sends the bytes, each character one byte; returns the responses until the service closes. */
+export async function exchange(url: string, bytes: string): Promise<HttpResponse[]> {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname).setEncoding('latin1');
   socket.setTimeout(DEADLINE_MS, () => socket.destroy(new Error('no byte before the deadline')));
-  for (const part of parts) socket.write(part);
+  socket.write(bytes, 'latin1');
   let text = '';
   try {
     for await (const received of socket) text += received;
   } catch (err) {
     if (text === '') throw err; // A reset can follow the response.
   }
-  const sent = requestLine(parts);
-  const first = responsesIn(text, sent.method).find(({ status }) => status >= 200);
-  if (first !== undefined) seen({ ...sent, ...first });
-  return text;
-}
-
-/** Sends the bytes, each character one byte; returns the responses until the service closes. */
-export async function exchange(url: string, ...parts: string[]): Promise<HttpResponse[]> {
-  const text = await raw(url, ...parts.map((part) => Buffer.from(part, 'latin1')));
-  return responsesIn(text, requestLine(parts).method);
-}
-
-function requestLine([first = '']: readonly (string | Uint8Array)[]) {
-  const text = Buffer.from(first as string).toString('latin1');
-  const [, method = '', target = ''] = /^(\S+) (\S+) HTTP\//.exec(text) ?? [];
-  return { method, target };
+  const [, method = '', target = ''] = /^(\S+) (\S+) HTTP\//.exec(bytes) ?? [];
+  const responses = responsesIn(text, method);
+  const first = responses.find(({ status }) => status >= 200);
+  if (first !== undefined) seen({ method, target, ...first });
+  return responses;
 }
 
 /** Splits bytes into complete responses. The first one is to a request with this method. */

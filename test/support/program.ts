@@ -63,17 +63,16 @@ export class Program {
     [command, ...first] = PROGRAM,
   ) {
     this.process = spawn(command!, [...first, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] });
-    this.process.stdout?.setEncoding('utf8').on('data', (text: string) => {
-      this.stdout += text;
-      this.process.emit('output');
-    });
-    this.process.stderr?.setEncoding('utf8').on('data', (text: string) => {
-      this.stderr += text;
-      this.process.emit('output');
-    });
+    for (const name of ['stdout', 'stderr'] as const) {
+      this.process[name]?.setEncoding('utf8').on('data', (text: string) => {
+        this[name] += text;
+        this.process.emit('output');
+      });
+    }
     running.add(this.process);
     this.exited = once(this.process, 'close').then(([code, signal]) => {
       running.delete(this.process);
+      this.process.emit('output');
       return { code, signal };
     });
   }
@@ -92,18 +91,13 @@ export class Program {
    */
   async until(condition: (program: Program) => boolean): Promise<void> {
     const signal = AbortSignal.timeout(DEADLINE_MS);
+    const fault = (what: string) => new Error(`${what}\n${this.stdout}${this.stderr}`);
     while (!condition(this)) {
-      await Promise.race([
-        once(this.process, 'output', { signal }).catch(() => {
-          throw new Error(`never true: ${condition}\n${this.stdout}${this.stderr}`);
-        }),
-        this.exited.then((exit) => {
-          if (condition(this)) return;
-          throw new Error(
-            `the program ended (${JSON.stringify(exit)}):\n${this.stdout}${this.stderr}`,
-          );
-        }),
-      ]);
+      const { exitCode, signalCode } = this.process;
+      if (!running.has(this.process)) throw fault(`the program ended (${signalCode ?? exitCode}):`);
+      await once(this.process, 'output', { signal }).catch(() => {
+        throw fault(`never true: ${condition}`);
+      });
     }
   }
 
@@ -118,12 +112,6 @@ export class Program {
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<Exit> {
     this.process.kill(signal);
     return this.exited;
-  }
-
-  /** Sends a signal ten times a second until the program ends. Repeats within a second count once (6.2). */
-  async insist(signal: NodeJS.Signals = 'SIGTERM'): Promise<Exit> {
-    const timer = setInterval(() => this.process.kill(signal), 100);
-    return this.exited.finally(() => clearInterval(timer));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -156,14 +144,6 @@ export const COMPLETE = {
   AUTH_PASSWORD: PASSWORD,
   SIGNING_SECRET: SECRET,
 };
-
-/** Runs the program until it exits. @throws if it listens instead */
-export async function run(env: Record<string, string>, args: readonly string[] = []) {
-  await using program = new Program(env, args);
-  const listens = program.logged('listening').then(() => Promise.reject(new Error('it listens')));
-  const exit = await Promise.race([program.exited, listens]);
-  return { exit, stdout: program.stdout, lines: program.stderr.split('\n').filter(Boolean) };
-}
 
 /** Returns the variable with which node runs this code before the program. */
 export function preloaded(code: string): { NODE_OPTIONS: string } {
