@@ -81,7 +81,7 @@ const FIND_RECORD = `
   select count(*) filter (where ours) as count,
     coalesce(
       string_agg(quote_ident(nspname), ', ') filter (where ours),
-      quote_ident(nullif(current_schema(), 'pg_catalog'))
+      quote_ident(current_schema())
     ) as schema,
     bool_or(relname = 'users' and nspname = current_schema()) as "isTaken"
   from (
