@@ -160,6 +160,19 @@ describe('6 operations', { concurrency: 4 }, () => {
     await until(() => program.stderr.includes('"stopped"'));
   });
 
+  test('6.12 a log reader that stops reading does not block a stop', async () => {
+    await using program = await start();
+    program.process.stdout?.pause();
+    // Their lines are more than the pipe between the processes holds.
+    const headers = { 'x-request-id': 'x'.repeat(128) };
+    for (let i = 0; i < 40; i++) {
+      await Promise.all(Array.from({ length: 100 }, () => send(program.url, { headers })));
+    }
+    program.process.kill('SIGTERM');
+    const signal = AbortSignal.timeout(60_000);
+    assert.deepEqual(await once(program.process, 'exit', { signal }), [0, null]);
+  });
+
   // A named pipe to which nothing more can be written, and one whose reader has exited.
   const full = 'exec 3<>pipe 4>pipe; dd if=/dev/zero of=pipe bs=1 oflag=nonblock 2>&-';
   const closed = 'exec 3<>pipe 4>pipe 3<&-';

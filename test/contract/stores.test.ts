@@ -345,10 +345,15 @@ for (const end of FILES) {
   });
 }
 
-for (const why of ['missing', 'empty']) {
+for (const why of ['missing', 'empty', 'missing behind links']) {
   test(`5.2 a start while the file is ${why} keeps the commits of its log`, async () => {
     const url = await newDatabase('sqlite');
-    const path = pathOf(url);
+    let path = pathOf(url);
+    if (why === 'missing behind links') {
+      symlinkSync('second.db', path);
+      path = path.replace('service.db', 'third.db');
+      symlinkSync(path, pathOf(url).replace('service.db', 'second.db'));
+    }
     const killed = await start({ DATABASE_URL: url });
     const user = await create(killed);
     await killed.stop('SIGKILL');
