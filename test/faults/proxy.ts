@@ -1,5 +1,5 @@
 // A TCP proxy between the service and Postgres that simulates network faults. It delays, stalls like a black
-// hole, and cuts with FIN or RST. It counts its actions, so a test can check that its fault hit something.
+// hole, and cuts with FIN or RST.
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -20,7 +20,6 @@ export class TcpProxy {
   failure: { readonly how: Cut | 'silence'; readonly response: number } | undefined;
   /** Sees each response of the server, and may change it. */
   onResponse: (bytes: Buffer) => void = () => {};
-  readonly counts = { cut: 0, silenced: 0 };
   readonly port: number;
   readonly #target: number;
   readonly #links = new Set<Link>();
@@ -79,7 +78,6 @@ export class TcpProxy {
       this.onResponse(bytes);
       if (failure === undefined || responses++ !== failure.response) return;
       if (failure.how !== 'silence') return this.#cut(link, failure.how);
-      this.counts.silenced++;
       link.isSilent = true;
     });
   }
@@ -109,7 +107,6 @@ export class TcpProxy {
   }
 
   #cut(link: Link, how: Cut): void {
-    this.counts.cut++;
     link.isSilent = true;
     for (const socket of link.sockets) {
       if (how === 'rst') reset(socket);

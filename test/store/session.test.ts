@@ -11,9 +11,8 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
 import { TLSSocket } from 'node:tls';
 import { getHeapSpaceStatistics } from 'node:v8';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
-import { openPostgres, type Target, updateUsers } from '../../src/store/postgres.ts';
+import { type Target, updateUsers } from '../../src/store/postgres.ts';
 import { afterPoll, type Session } from '../../src/store/session.ts';
-import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { TcpProxy, through } from '../faults/proxy.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
@@ -59,7 +58,6 @@ async function listen(
 }
 
 for (const [seconds, limitMs] of [
-  ['0', 2000],
   ['1', 2000],
   ['30', 30_000],
 ] as const) {
@@ -69,10 +67,7 @@ for (const [seconds, limitMs] of [
       resolve(connectTimeoutMs);
       throw new Error('refused');
     };
-    const database = parseDatabaseUrl(`postgres:///?connect_timeout=${seconds}`);
-    const surroundings = { ...SURROUNDINGS, openSession };
-    const store = openPostgres(database as PostgresDatabase, QUIET, surroundings);
-    t.after(() => store.close());
+    await open(t, `postgres:///?connect_timeout=${seconds}`, {}, { openSession });
     assert.equal(await tried, limitMs);
   });
 }
@@ -85,10 +80,7 @@ test('4.13 after a network has silently dropped all connections, only the first 
     destroy: () => {},
     end: async () => {},
   })) as never as typeof SURROUNDINGS.openSession;
-  const database = parseDatabaseUrl('postgres:///') as PostgresDatabase;
-  const options = { ...QUIET, timeoutMs: 1000 };
-  const store = openPostgres(database, options, { ...SURROUNDINGS, openSession });
-  t.after(() => store.close());
+  const store = await open(t, 'postgres:///', { timeoutMs: 1000 }, { openSession });
   const isFull = () => store.connections?.idle === QUIET.poolSize;
   await until(isFull);
   await assert.rejects(store.find(1));
@@ -166,16 +158,19 @@ test('5.1 5.5 behind a pooler a temporary table of another client is not taken f
 
 for (const isPooler of [false, true]) {
   const place = isPooler ? 'behind a pooler' : 'directly';
-  test(`4.6 4.13 settings of the database change no statement and hide no warning, ${place}`, async (t) => {
+  test(`2.9 4.6 4.13 settings of the database change no statement, hide no warning and close no idle connection, ${place}`, async (t) => {
     const url = await createDatabase();
     const alter = `alter database ${new URL(url).pathname.slice(1)} set`;
     await connectTo(t, url).unsafe(
-      `${alter} client_min_messages = error; ${alter} array_nulls = off; ${alter} extra_float_digits = -15`,
+      `${alter} client_min_messages = error; ${alter} array_nulls = off; ${alter} extra_float_digits = -15;
+       ${alter} idle_session_timeout = '1h'`,
     );
     const client = isPooler ? await throughPooler(t, url) : url;
     const session = await openOne(t, client);
     const [shown] = await session.query('show client_min_messages', []);
     assert.deepEqual(shown, { client_min_messages: 'warning' });
+    const [idle] = await session.query('show idle_session_timeout', []);
+    assert.deepEqual(idle, { idle_session_timeout: isPooler ? '1h' : '0' });
     const time = session.serverTime(performance.now());
     const [read] = await session.query(
       'select abs(extract(epoch from now()) - $1::float8) < 3600 as right',
@@ -262,14 +257,6 @@ test('9.4 no error follows the end of a connection over TLS for which the driver
   await nextTurn();
 });
 
-test('2.9 the server closes no connection that is idle', async (t) => {
-  const url = await createDatabase();
-  const name = new URL(url).pathname.slice(1);
-  await connectTo(t, url).unsafe(`alter database ${name} set idle_session_timeout = '1h'`);
-  const [shown] = await (await openOne(t, url)).query('show idle_session_timeout', []);
-  assert.deepEqual(shown, { idle_session_timeout: '0' });
-});
-
 test('4.13 the deadline of a write is in the time of the server: our clock is an hour late', async (t) => {
   const { now } = Date;
   t.mock.method(Date, 'now', () => now() - 3_600_000);
@@ -326,10 +313,7 @@ test('7.2 a server that has become read-only is not ready, if the URL asks for r
     return session;
   };
   const url = `${await createDatabase()}?target_session_attrs=read-write`;
-  const database = parseDatabaseUrl(url) as PostgresDatabase;
-  const surroundings = { ...SURROUNDINGS, openSession };
-  const store = openPostgres(database, { ...QUIET, poolSize: 1 }, surroundings);
-  t.after(() => store.close());
+  const store = await open(t, url, { poolSize: 1 }, { openSession });
   await (await opened).query('set default_transaction_read_only = on', []);
   await assert.rejects(store.ping(), ({ cause }: Error) => /is read-only/.test(String(cause)));
   await store.ping(); // A new connection is not read-only.
@@ -372,7 +356,9 @@ test('behind a pooler a statement that failed is freed, with its values', async 
 });
 
 test('5.7 a start that takes longer than the connect timeout still reports the cause of the failure', async (t) => {
-  const attempt = openOne(t, `postgres://127.0.0.1:${await freePort()}/none`, 10);
+  const attempt = openOne(t, `postgres://127.0.0.1:${await freePort()}/none`, {
+    connectTimeoutMs: 10,
+  });
   // The driver sets its timer for the connect in a microtask.
   for (let i = 0; i < 10; i++) await undefined;
   const end = performance.now() + 50;
@@ -387,8 +373,7 @@ test('5.7 9.4 an attempt makes one connection, and none once its pool is closed'
     socket.destroy();
   });
   const url = `postgres://localhost:${port}/`;
-  const { close } = openPostgres(parseDatabaseUrl(url) as PostgresDatabase, QUIET);
-  await close();
+  await (await open(t, url)).close();
   await assert.rejects(openOne(t, url), { message: 'connection lost' });
   assert.equal(connections, 1);
 });
@@ -403,35 +388,44 @@ test('5.7 what arrives in the turn of a deadline still cancels it', async () => 
   await nextTurn();
 });
 
-test('5.7 a host that stops responding at any step of connecting has timed out', async (t) => {
-  const url = await createDatabase();
-  const proxy = await proxyTo(t, url);
-  const listeners = () => getEventListeners(t.signal, 'abort').length;
-  const before = listeners();
-  for (const response of [0, 1, 2, 3, 4]) {
-    proxy.failure = { how: 'silence', response };
-    const attempt = openOne(t, through(url, proxy.port), 500);
-    await assert.rejects(attempt, { message: 'timed out while connecting' }, `${response}`);
-  }
-  assert.equal(listeners(), before, 'it leaves nothing');
-});
+// The steps are TLS or not, the password request, ready, the probe, the schema, and two of a migration.
+for (const how of ['silence', 'fin', 'rst'] as const) {
+  test(`5.7 an attempt ends at any step of connecting, and leaves nothing: ${how}`, async (t) => {
+    const url = await createDatabase();
+    const proxy = await proxyTo(t, url);
+    const listeners = () => getEventListeners(t.signal, 'abort').length;
+    const before = listeners();
+    for (const response of [0, 1, 2, 3, 4, 5, 6]) {
+      proxy.failure = { how, response };
+      const connectTimeoutMs = how === 'silence' ? 500 : 10_000;
+      const attempt = openOne(t, through(url, proxy.port), { connectTimeoutMs, schema: undefined });
+      // During a migration the server ends the transaction.
+      const isOver = how === 'silence' && response < 5;
+      await assert.rejects(attempt, ({ message }: Error) => {
+        assert.equal(message === 'timed out while connecting', isOver, `${response}: ${message}`);
+        return true;
+      });
+    }
+    assert.equal(listeners(), before);
+  });
+}
 
 test('5.7 connecting can take longer than a host may send nothing', async (t) => {
   const url = await createDatabase();
   const proxy = await proxyTo(t, url);
   proxy.delayMs = 300; // of each half of five round trips
-  await openOne(t, through(url, proxy.port), 2000);
+  await openOne(t, through(url, proxy.port), { connectTimeoutMs: 2000 });
 });
 
 test('5.7 a connect that nothing replies to times out, and one that fails at once reports its error', async (t) => {
   t.mock.method(dns, 'lookup', () => {});
-  const attempt = openOne(t, 'postgres://silent.example/', 10);
+  const attempt = openOne(t, 'postgres://silent.example/', { connectTimeoutMs: 10 });
   await assert.rejects(attempt, { message: 'timed out while connecting' });
   const tooLong = openOne(t, `postgres:///?host=/${'x'.repeat(200)}`);
   await assert.rejects(tooLong, { syscall: 'connect' });
 });
 
-test('9.4 a pool that is closed before its next attempt connects to nothing', async () => {
+test('9.4 a pool that is closed before its next attempt connects to nothing', async (t) => {
   const attempts: Promise<unknown>[] = [];
   const { promise: pause, resolve: endPause } = Promise.withResolvers<void>();
   const openSession: typeof SURROUNDINGS.openSession = (options) => {
@@ -439,9 +433,8 @@ test('9.4 a pool that is closed before its next attempt connects to nothing', as
     attempts.push(attempt);
     return attempt;
   };
-  const database = parseDatabaseUrl(`postgres://127.0.0.1:${await freePort()}/none`);
-  const surroundings = { ...SURROUNDINGS, openSession, sleep: () => pause };
-  const store = openPostgres(database as PostgresDatabase, QUIET, surroundings);
+  const url = `postgres://127.0.0.1:${await freePort()}/none`;
+  const store = await open(t, url, {}, { openSession, sleep: () => pause });
   await until(() => attempts.length === 1);
   await assert.rejects(attempts[0]!, { code: 'ECONNREFUSED' });
   await store.close();

@@ -2,8 +2,9 @@
 import type { TestContext } from 'node:test';
 import postgres from 'postgres';
 import type { Store, StoreOptions } from '../../src/store/options.ts';
+import { SURROUNDINGS } from '../../src/store/pool.ts';
 import { openPostgres } from '../../src/store/postgres.ts';
-import { openSession } from '../../src/store/session.ts';
+import { openSession, type SessionOptions } from '../../src/store/session.ts';
 import { openSqlite } from '../../src/store/sqlite.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { until } from './until.ts';
@@ -20,27 +21,30 @@ export const QUIET: StoreOptions = {
   onFatal: () => {},
 };
 
-/** Opens the store of a DATABASE_URL until the end of the test. */
+/** Opens the store of a DATABASE_URL until the end of the test, perhaps with other surroundings of its pool. */
 export async function open(
   t: TestContext,
   url: string,
   options: Partial<StoreOptions> = {},
+  surroundings: Partial<typeof SURROUNDINGS> = {},
 ): Promise<Store> {
   const database = parseDatabaseUrl(url)!;
   const all = { ...QUIET, ...options };
   const store =
-    database.engine === 'sqlite' ? await openSqlite(database, all) : openPostgres(database, all);
+    database.engine === 'sqlite'
+      ? await openSqlite(database, all)
+      : openPostgres(database, all, { ...SURROUNDINGS, ...surroundings });
   t.after(() => store.close());
   return store;
 }
 
 /** Opens one session of the service to the first host of a DATABASE_URL, until the end of the test. */
-export async function openOne(t: TestContext, url: string, connectTimeoutMs = TIMEOUT_MS) {
+export async function openOne(t: TestContext, url: string, options: Partial<SessionOptions> = {}) {
   const database = parseDatabaseUrl(url) as PostgresDatabase;
   const session = await openSession({
     ...{ database, host: database.hosts[0]!, isSecondPass: false },
-    ...{ timeoutMs: TIMEOUT_MS, connectTimeoutMs, now: () => performance.now() },
-    ...{ signal: t.signal, schema: 'public' },
+    ...{ timeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS, now: () => performance.now() },
+    ...{ signal: t.signal, schema: 'public', ...options },
   });
   t.after(() => session.destroy());
   return session;
