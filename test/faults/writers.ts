@@ -8,6 +8,7 @@ import {
   type IncomingMessage,
   type RequestOptions,
 } from 'node:http';
+import { until } from '../support/until.ts';
 import { ABSENT, type Entry, type Ledger } from './ledger.ts';
 
 // The cycle of a writer. It creates more users than it removes.
@@ -25,11 +26,11 @@ export class Writers {
   slowestMs = 0;
   /** Resolves when every writer has ended, by itself or because its connection failed. */
   readonly #ended: Promise<unknown>;
+  #hasEnded = false;
   readonly #ledger: Ledger;
   readonly #url: string;
   readonly #run = ++runs;
   readonly #surprises: string[] = []; // other responses
-  readonly #waiting = new Set<() => void>();
   readonly #inFlight = new Set<Promise<unknown>>();
   #isStopping = false;
 
@@ -37,7 +38,10 @@ export class Writers {
   constructor(ledger: Ledger, url: string, count: number) {
     this.#ledger = ledger;
     this.#url = url;
-    this.#ended = Promise.all(Array.from({ length: count }, (_, i) => this.#write(i)));
+    const writers = Array.from({ length: count }, (_, i) => this.#write(i));
+    this.#ended = Promise.all(writers).then(() => {
+      this.#hasEnded = true;
+    });
   }
 
   get inFlight(): number {
@@ -49,15 +53,10 @@ export class Writers {
     await Promise.allSettled(this.#inFlight);
   }
 
-  /** Resolves once the condition holds. Checks it after every response. */
+  /** Resolves once the condition holds. */
   async until(condition: () => boolean): Promise<void> {
-    while (!condition()) {
-      const isRunning = await Promise.race([
-        new Promise<true>((resolve) => this.#waiting.add(() => resolve(true))),
-        this.#ended.then(() => false),
-      ]);
-      if (!isRunning && !condition()) throw new Error('the writers have ended');
-    }
+    await until(() => condition() || this.#hasEnded);
+    assert.ok(condition(), 'the writers have ended');
   }
 
   /** Resolves after `count` more acknowledged writes. */
@@ -97,7 +96,6 @@ export class Writers {
       this.broken++;
     } finally {
       agent.destroy();
-      this.#wake();
     }
   }
 
@@ -123,13 +121,7 @@ export class Writers {
       return undefined;
     } finally {
       this.#inFlight.delete(asked);
-      queueMicrotask(() => this.#wake());
     }
-  }
-
-  #wake(): void {
-    for (const wake of this.#waiting) wake();
-    this.#waiting.clear();
   }
 }
 

@@ -9,18 +9,19 @@ import { newEmail } from '../support/service.ts';
 import { until } from '../support/until.ts';
 import { newUser } from '../support/users.ts';
 
-test('5.6 two replicas that create and change the same users in different orders do not deadlock', async (t) => {
+test('5.6 two replicas that create and change the same users in opposite orders do not deadlock', async (t) => {
   const url = await createDatabase();
   const stores = [await open(t, url), await open(t, url)];
   const old = await Promise.all(
     Array.from({ length: 200 }, (_, n) => stores[0]!.create(newUser({ email: `${n}@x` }))),
   );
+  const inOrder = <T>(items: T[], i: number) => (i === 0 ? items : items.toReversed());
   for (let round = 0; round < 10; round++) {
     const emails = old.map((_, n) => `${round}.${n}@x`);
     const settled = await Promise.allSettled(
-      stores.flatMap((store) => [
-        ...shuffled(emails).map((email) => store.create(newUser({ email }))),
-        ...shuffled(old).map(({ id }) => store.update(id, { name: `${round}` }, ALWAYS)),
+      stores.flatMap((store, i) => [
+        ...inOrder(emails, i).map((email) => store.create(newUser({ email }))),
+        ...inOrder(old, i).map(({ id }) => store.update(id, { name: `${round}` }, ALWAYS)),
       ]),
     );
     const failed = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason.name] : []));
@@ -29,11 +30,6 @@ test('5.6 two replicas that create and change the same users in different orders
   for (const store of stores) await store.close();
   assert.equal((await statistics(connectTo(t, url))).deadlocks, 0);
 });
-
-function shuffled<T>(items: readonly T[]): T[] {
-  const keyed = items.map((item) => ({ item, key: Math.random() }));
-  return keyed.toSorted((a, b) => a.key - b.key).map(({ item }) => item);
-}
 
 test('4.13 a response that arrived while the event loop was blocked is received', async (t) => {
   const url = await createDatabase();
