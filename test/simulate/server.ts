@@ -61,7 +61,6 @@ export const NORMAL = {
   maxLatencyMs: 2,
   maxBackends: 100,
   isDiskFull: false,
-  isPasswordWrong: false,
   isRecovering: false, // Reads conflict with the recovery of a standby.
 };
 
@@ -145,7 +144,6 @@ export class SimulatedServer {
       await Promise.race([tooLate, this.#travel()]);
       if (!host.isUp) throw new StoreUnavailable('refused');
       if (host.frozenUntil > time.ms) await Promise.race([tooLate, this.#whileFrozen(host)]);
-      if (this.condition.isPasswordWrong) throw new StoreUnavailable('28P01');
       if (host.backends.size >= this.condition.maxBackends) throw new StoreUnavailable('53300');
       if (host.isReadOnly) throw new StoreUnavailable('does not match target_session_attrs');
       const session = this.#session(host, owner, options);
