@@ -4,9 +4,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { newDatabase, newFolder, STORES, start } from '../support/program.ts';
-import { Ledger } from './ledger.ts';
 import { report, secondsSince, TIMES } from './results.ts';
-import { Writers } from './writers.ts';
+import { Ledger, Writers } from './writers.ts';
 
 const WRITERS = 16;
 const LANES = 4; // services killed in parallel, each with its own database
@@ -48,6 +47,6 @@ for (const store of STORES) {
     };
     await Promise.all(Array.from({ length: LANES }, lane));
     assert.equal(landed, LANES * KILLS);
-    report(t, { injected: landed, acknowledged, healSeconds });
+    report(t, landed, acknowledged, healSeconds);
   });
 }

@@ -10,16 +10,16 @@ export const TIMES = {
   others: IS_FULL ? 10 : 3,
 } as const;
 
-/** The result of a test, which fails if a write is lost or done twice. */
-interface Result {
-  readonly injected: number; // faults that hit something
-  readonly acknowledged: number; // writes
-  readonly healSeconds?: number; // longest time from the end of a fault to the next success
-}
-
-/** Prints a row of the table. The zeros are the lost and the duplicated writes. */
-export function report(t: TestContext, result: Result): void {
-  const { injected, acknowledged, healSeconds } = result;
+/**
+ * Prints a row of the table: faults that hit something, acknowledged writes, and the longest time from the end of a
+ * fault to the next success. The zeros are lost and duplicated writes, which fail a test.
+ */
+export function report(
+  t: TestContext,
+  injected: number,
+  acknowledged: number,
+  healSeconds?: number,
+) {
   const healed = healSeconds === undefined ? '' : `${healSeconds.toFixed(2)} s`;
   const counts = [injected, acknowledged, 0, 0].map((count) => count.toLocaleString('en'));
   t.diagnostic(`| ${[t.name, ...counts, healed].join(' | ')} |`);

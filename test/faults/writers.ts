@@ -1,5 +1,6 @@
-// Clients that create, change and remove users over keep-alive connections as fast as possible.
-// Each user has its own email. Every response is recorded in the ledger.
+// Clients that create, change and remove users over keep-alive connections as fast as possible, and a ledger of
+// what the database must have after their responses. Each user has its own email. A write with an unknown outcome
+// (a 500, or no response) may have been done, but never twice.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import {
@@ -8,8 +9,54 @@ import {
   type IncomingMessage,
   type RequestOptions,
 } from 'node:http';
+import { execute } from '../support/service.ts';
 import { until } from '../support/until.ts';
-import { ABSENT, type Entry, type Ledger } from './ledger.ts';
+
+const ABSENT = 'absent';
+
+/** A user as its client sees it. The email identifies it. */
+interface Entry {
+  readonly email: string;
+  id?: number;
+  /** Its version and name, or ABSENT; two after a write of unknown outcome. A version shows a change done twice. */
+  states: readonly string[];
+}
+
+export class Ledger {
+  /** Writes that got 201 or 200. */
+  acknowledged = 0;
+  readonly #entries = new Map<string, Entry>();
+
+  add(email: string): Entry {
+    const entry = { email, states: [ABSENT] };
+    this.#entries.set(email, entry);
+    return entry;
+  }
+
+  /** Returns what is lost, or done twice, in the database. */
+  async check(databaseUrl: string): Promise<string[]> {
+    const rows = await execute(databaseUrl, 'select id, version, name, email from users');
+    const faults = rows
+      .filter(({ email }) => !this.#entries.has(String(email)))
+      .map(({ email }) => `${email} was never asked for`);
+    const byEmail = new Map(rows.map((row) => [row.email, row]));
+    if (byEmail.size < rows.length) faults.push('an email is there twice');
+    const owners = new Map<number, string>();
+    for (const { email, id, states } of this.#entries.values()) {
+      const row = byEmail.get(email);
+      const state = row ? `${row.version} ${row.name}` : ABSENT;
+      if (!states.includes(state)) faults.push(`${email} is ${state}, not ${states}`);
+      const found = row && Number(row.id);
+      const given = id ?? found;
+      if (given !== undefined && owners.has(given)) {
+        faults.push(`${email} and ${owners.get(given)} got the id ${given}`);
+      }
+      if (given !== undefined) owners.set(given, email);
+      if (found !== undefined && found !== given) faults.push(`${email} got two ids`);
+    }
+    return faults;
+  }
+}
 
 // The cycle of a writer. It creates more users than it removes.
 const TURNS = ['create', 'create', 'change', 'create', 'create', 'change', 'remove'] as const;
