@@ -65,12 +65,10 @@ class Disk {
     return new Map(
       names.map(([name, { synced, pending }]) => {
         const done = pending.filter(() => this.#random() < kept);
-        const last = done.pop();
-        const torn = last && {
-          ...last,
-          data: last.data.subarray(0, this.#random() * 2 * last.data.length),
-        };
-        return [name, [...done, ...(torn ? [torn] : [])].reduce(change, synced)];
+        const torn = done.splice(-1).map((last) => {
+          return { ...last, data: last.data.subarray(0, this.#random() * 2 * last.data.length) };
+        });
+        return [name, [...done, ...torn].reduce(change, synced)];
       }),
     );
   }

@@ -1,6 +1,7 @@
 // Batching: the limits and the deadlines of a queue. The simulation has the rest (test/simulate).
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setImmediate as settled } from 'node:timers/promises';
 import { type FailedOutcome, Queue, type QueueOptions } from '../../src/store/queue.ts';
 
 const TIMEOUT_MS = 1000;
@@ -46,8 +47,6 @@ function queueOf(options: Partial<QueueOptions<unknown, string, string>> = {}) {
   };
   return { queue, clock, statements, deadlines, outcomes, call, runAll };
 }
-
-const settled = () => new Promise((resolve) => setImmediate(resolve));
 
 const failed = (word: string, cause: unknown) =>
   `${word}: StoreUnavailable: the store failed, ${cause}`;
