@@ -16,9 +16,7 @@ export type Vectors<T> = Readonly<Record<string, T>>;
 const NOT_STRINGS: Vectors<unknown> = {
   null: null,
   'a number': 1,
-  true: true,
   'a list': ['a@b'],
-  'an object': {},
   'an object with toString': { toString: 'a@b' },
 };
 
@@ -47,7 +45,6 @@ export const NAMES: Field = {
     'a lone high surrogate': '\ud83d',
     'a lone low surrogate': '\udfffA',
     'a high surrogate at the end': 'Ada\udbff',
-    'surrogates in the wrong order': '\ude00\ud83d',
   },
 };
 
@@ -58,13 +55,11 @@ export const EMAILS: Field = {
     '100 characters': `${'x'.repeat(98)}@b`,
     '100 characters of two UTF-16 units': `${'😀'.repeat(98)}@d`,
     capitals: 'A@b',
-    'a plus': 'a+b@c',
     'percent and underscore': '%_@like.example',
     'beyond ASCII': 'ådä@exämple.日本',
     'a composed letter': 'é@b',
     'a decomposed letter': 'e\u0301@b',
     'quotes, backslashes and slashes': `"o'r\\"+x.y/z\\@..e`,
-    'no dot': 'root@localhost',
     'a zero width space, which is not White_Space': 'a\u200b@b',
     'a zero width no-break space, which is not either': 'a@\ufeffb',
     'a Mongolian vowel separator, which is not either': 'a\u180e@b',
@@ -83,8 +78,6 @@ export const EMAILS: Field = {
     'two at signs': 'a@b@c',
     'nothing before the at sign': '@example.org',
     'nothing after the at sign': 'ada@',
-    'only an at sign': '@',
-    'only a fullwidth at sign': 'a＠b',
     'a lone high surrogate': 'a\ud83d@b',
     'a lone low surrogate': 'a@b\ude00',
     ...Object.fromEntries(
@@ -112,13 +105,10 @@ export const REPRESENTATIONS: Readonly<Record<number, readonly string[]>> = {
 
 /** JSON of a body that is not an object (4.12). */
 export const NOT_OBJECTS: Vectors<string> = {
-  'an empty array': '[]',
   'an array of a user': '[{"name":"Ada","email":"a@b"}]',
   'a string': '"Ada"',
   'a number': '1',
   null: 'null',
-  true: 'true',
-  false: 'false',
   nothing: '',
 };
 
@@ -133,20 +123,14 @@ export const IDS = {
   other: {
     'with a minus': (id) => `-${id}`,
     'with a leading zero': (id) => `0${id}`,
-    'in hex': (id) => `0x${id.toString(16)}`,
     'with a letter after it': (id) => `${id}x`,
     'with a newline after it': (id) => `${id}%0A`,
-    'with a NUL after it': (id) => `${id}%00`,
     'in fullwidth digits': (id) => `${id}`.replace(/./g, '%EF%BC%9$&'),
     'with an escaped slash': (id) => `${id}%2F`,
-    'plus 2^32, which wraps to it': (id) => `${id + 2 ** 32}`,
-    'plus 2^64, which wraps to it': (id) => `${2n ** 64n + BigInt(id)}`,
     zero: () => '0',
     'that no user has': () => '999999',
-    '2^31': () => '2147483648',
     '2^53 - 1': () => '9007199254740991',
     '2^53': () => '9007199254740992',
-    '2^63': () => '9223372036854775808',
     'a thousand digits': () => '1'.repeat(1000),
   },
 } as const satisfies Vectors<Vectors<(id: number) => string>>;
@@ -164,20 +148,16 @@ export const TAG_LISTS = {
     'an asterisk': () => '*',
     'an asterisk with space around': () => ' * ',
     'a list that ends with the tag': (tag) => `"x", "${tag}"`,
-    'a list that begins with the tag': (tag) => `"${tag}", "x"`,
     'tabs and spaces': (tag) => `\t"x" \t, \t"${tag}" `,
     'RFC 9110 5.6.1: empty elements': (tag) => `, ,"x",, ,"${tag}",`,
-    'a weak tag before it': (tag) => `W/"x", "${tag}"`,
     'the tag weak and strong': (tag) => `W/"${tag}", "${tag}"`,
     'a comma in another tag': (tag) => `"x,y", "${tag}"`,
     'a backslash, which escapes nothing': (tag) => `"\\", "${tag}"`,
     'the ends of its characters': (tag) => `"!#~\x80\xff", "${tag}"`,
-    'an asterisk after the tag': (tag) => `"${tag}", *`,
     'a malformed tag after the tag': (tag) => `"${tag}", x`,
   },
   weak: {
     'the tag marked weak': (tag) => `W/"${tag}"`,
-    'a list with the tag marked weak': (tag) => `"x", W/"${tag}"`,
   },
   version: {
     'the tag of the next representation': (tag) => `"${next(tag)}"`,
@@ -191,9 +171,7 @@ export const TAG_LISTS = {
     'representation 0': (tag) => `"${tag.replace(/^.*-/, '0-')}"`,
     'two representations': (tag) => `"1-${tag}"`,
     'the next representation, weak': (tag) => `W/"${next(tag)}"`,
-    commas: () => ',,',
     'another tag': () => '"x"',
-    'the empty tag': () => '""',
     'a longer tag': (tag) => `"${tag}0"`,
     'a leading zero': (tag) => `"0${tag}"`,
     'a comma after it in the tag': (tag) => `"${tag},"`,
@@ -201,34 +179,23 @@ export const TAG_LISTS = {
     'version 0': () => '"0"',
     'a space after it in the tag': (tag) => `"${tag} "`,
     'no quotes': (tag) => tag,
-    'no closing quote': (tag) => `"${tag}`,
     'a small w': (tag) => `w/"${tag}"`,
     'a space after W/': (tag) => `W/ "${tag}"`,
     'two tags without a comma': (tag) => `"${tag}" "${tag}"`,
     'text after the tag': (tag) => `"${tag}"x`,
-    'a semicolon after the tag': (tag) => `"${tag}";x`,
     'a malformed tag before the tag': (tag) => `x, "${tag}"`,
-    'a tag with a space before the tag': (tag) => `"x y", "${tag}"`,
     'a quoted asterisk': () => '"*"',
   },
 } as const satisfies Vectors<Vectors<(tag: string) => string>>;
 
 /** Queries of `GET /users` with an invalid or repeated parameter (4.2). */
 export const REFUSED_QUERIES = [
-  ...['limit=0', 'limit=1001', 'limit=-1', 'limit=1.5', 'limit=1e2', 'limit=0x10', 'limit=+1'],
-  ...['limit=%201', 'limit=', 'limit', 'limit=all', 'limit=01', 'limit=%EF%BC%91', 'limit=1%0A'],
-  ...[
-    `limit=${'1'.repeat(40)}`,
-    'limit=1&limit=1',
-    'limit=1&%6cimit=1',
-    'limit=1&after=x',
-    'limit=1=1',
-    'limit&limit=1',
-  ],
-  ...['after=-1', 'after=1.5', 'after=', 'after=x', 'after=0%20or%201=1', 'after=0&after=1'],
-  ...['after=9007199254740992', 'email=a@b&email=a@b', 'email=a@b&limit=0', 'email=', 'email'],
-  ...['email=a%20b@x', 'email=%25', 'email=a@b@c', 'email=a%00@b', 'limit=%zz', 'email=%ff@x'],
-  ...['x=%zz', '%', `email=${'%F0%9F%98%80'.repeat(500)}`],
+  ...['limit=0', 'limit=1001', 'limit=-1', 'limit=1.5', 'limit=1e2', 'limit=%201', 'limit='],
+  ...['limit', 'limit=01', 'limit=%EF%BC%91', 'limit=1%0A', `limit=${'1'.repeat(40)}`],
+  ...['limit=1&limit=1', 'limit=1&%6cimit=1', 'limit=1=1', 'limit&limit=1', 'limit=1&after=x'],
+  ...['after=-1', 'after=9007199254740992', 'after=0&after=1', 'email=a@b&email=a@b'],
+  ...['email=a@b&limit=0', 'email=', 'email', 'email=a%20b@x', 'email=a%00@b', 'limit=%zz'],
+  ...['email=%ff@x', 'x=%zz', '%', `email=${'%F0%9F%98%80'.repeat(500)}`],
 ];
 
 /** Queries without a parameter of `GET /users`, which are ignored. */
