@@ -216,15 +216,19 @@ describe('the package', () => {
     assert.equal(status, 78);
   });
 
-  test('9.7 in Bun, start() rejects with one line, and the program prints it and exits', () => {
-    const bun = ['--import', 'data:text/javascript,process.versions.bun="1.4.5"'];
-    const line =
-      'notes-users needs Node 24 or newer, and this is Bun 1.4.5. Install one from https://nodejs.org.\n';
-    const code = `require('notes-users').start().catch((err) => console.log(err.message))`;
-    assert.equal(runNode(...bun, '--eval', code).stdout, line);
-    const { status, stderr } = runNode(...bun, 'node_modules/notes-users/dist/main.cjs');
-    assert.deepEqual([status, stderr], [1, line]);
-  });
+  for (const [runtime, name] of [
+    ['Bun', 'bun'],
+    ['Deno', 'deno'],
+  ] as const) {
+    test(`9.7 in ${runtime}, start() rejects with one line, and the program prints it and exits`, () => {
+      const other = ['--import', `data:text/javascript,process.versions.${name}="1.4.5"`];
+      const line = `notes-users needs Node 24 or newer, and this is ${runtime} 1.4.5. Install one from https://nodejs.org.\n`;
+      const code = `require('notes-users').start().catch((err) => console.log(err.message))`;
+      assert.equal(runNode(...other, '--eval', code).stdout, line);
+      const { status, stderr } = runNode(...other, 'node_modules/notes-users/dist/main.cjs');
+      assert.deepEqual([status, stderr], [1, line]);
+    });
+  }
 
   test('3.18 the build has a module http/form.js, which exports parseForm', async () => {
     const { parseForm } = await import(join(ROOT, 'dist/http/form.js'));
