@@ -185,10 +185,14 @@ describe('6 the process', { concurrency: 3 }, () => {
     program.process.kill('SIGTERM');
     await program.logged('stopping');
     assert.deepEqual(await checks(program), [DONE, FAILED]);
-    away.process.kill('SIGSTOP');
-    assert.deepEqual(await checks(away), [FAILED, FAILED]);
-    await away.stop('SIGKILL');
-    assert.deepEqual(await checks(away), [FAILED, FAILED]);
+  });
+
+  test('6.5 both exit with 1 if the service hangs, or nothing listens', async () => {
+    await using program = await start();
+    program.process.kill('SIGSTOP');
+    assert.deepEqual(await checks(program), [FAILED, FAILED]);
+    await program.stop('SIGKILL');
+    assert.deepEqual(await checks(program), [FAILED, FAILED]);
   });
 
   test('6.6 no request does synchronous I/O', async () => {
