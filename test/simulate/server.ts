@@ -88,7 +88,7 @@ export class SimulatedServer {
   clockMs = 0; // of the servers, relative to ours
   #newestId = 0;
   readonly #opened = new Map<object, readonly number[]>(); // by pool: when it connected in the last second
-  readonly #late = new Map<object, Host>(); // by pool: a host that has just let a statement time out
+  readonly #late = new Map<object, Host | undefined>(); // by pool: a host that has just let a statement time out
   readonly #time: Time;
   readonly #transactions = new Set<Transaction>();
 
@@ -292,7 +292,9 @@ export class SimulatedServer {
         cut(true);
       },
       destroy: () => {
-        if (pending && this.#time.ms - sentAt >= timeoutMs) this.#late.set(owner, host);
+        // A batch can be late before the last of its statements is: then the pool leaves this host, too.
+        const isLate = this.#time.ms - sentAt >= timeoutMs;
+        if (pending) this.#late.set(owner, isLate ? host : undefined);
         cut(true);
       },
       closed,
