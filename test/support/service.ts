@@ -27,6 +27,8 @@ export async function ready(program: Program): Promise<void> {
 /** Returns the one line on stderr of a program that exits with this status. */
 export async function refusal(url: string, env: Record<string, string> = {}, code = 1) {
   await using program = new Program({ ...COMPLETE, DATABASE_URL: url, ...env });
+  // It rejects when the program ends. One that serves instead is killed at the deadline.
+  await program.until(() => false).catch(() => program.process.kill('SIGKILL'));
   const exit = await program.exited;
   const [line = '', ...more] = program.stderr.trimEnd().split('\n');
   assert.deepEqual([exit, more], [{ code, signal: null }, []], program.stdout + line);
