@@ -1,4 +1,5 @@
-// Synchronous replication: a frozen standby, reads from a standby, a cancelled wait for it. Both servers are in DATABASE_URL. test/ha kills and freezes primaries under load.
+// Synchronous replication: a frozen standby, reads from a standby, a cancelled wait for it. Both servers are in
+// DATABASE_URL. test/ha kills and freezes primaries under load.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type HttpResponse, send } from '../support/client.ts';

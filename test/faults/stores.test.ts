@@ -1,6 +1,6 @@
-// Injects a fault of the store repeatedly under load, a killed Postgres or a full disk under the file of SQLite. Checks
-// what must hold for every fault: the service survives, responds in time, recovers, loses no write, and does no write
-// twice. The simulation and test/store/session.test.ts have writes that are late, and other faults of Postgres.
+// Repeats a fault of the store under load: Postgres is killed, or the disk of SQLite's file is full. Checks what must
+// hold for every fault: the service survives, responds in time, recovers, loses no write, and does no write twice.
+// The simulation and test/store/session.test.ts have writes that are late, and other faults of Postgres.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { closeSync, openSync, rmSync, writeSync } from 'node:fs';

@@ -17,7 +17,7 @@ const STEPS = CRASHES > 1000 ? '600' : '60';
 interface Operation {
   readonly kind: string; // the system call
   readonly name: string; // of the file; empty for the folder
-  readonly offset: number; // or the length that is left
+  readonly offset: number; // of pwrite64; of ftruncate, the length that is left
   readonly data: Buffer;
 }
 
