@@ -20,7 +20,7 @@ const ID = '/users/{id}';
 describe('2.7 a target that matches a path of the table', () => {
   for (const [target, pattern, id = '', query = ''] of [
     ['/', '/'],
-    ['/users/7', ID, '7'],
+    ['/users/{id}', ID, '{id}'],
     ['/users/', '/users'],
     ['/?a=b', '/', '', 'a=b'],
     ['/users?/users/7?%zz', '/users', '', '/users/7?%zz'],

@@ -506,6 +506,7 @@ describe('connections', () => {
     ['a long body', unread('Content-Length: 102401'), nothing, '405! last'],
     ['chunks', unread(CHUNKED), nothing, '405! last'],
     ['chunks that have been read', requests('chunks'), nothing, '200 kept'],
+    ['a body after 100', requests('expect'), nothing, '200 kept'],
     ['HTTP/1.0', kept('GET /now'), nothing, '200 kept'],
     ['HTTP/1.0 without a body', kept('OPTIONS /now'), nothing, '204! last'],
     ['pieces, HTTP/1.0', kept('GET /pieces'), nothing, '200! last'],
