@@ -34,6 +34,7 @@ describe('7 the admin listener', () => {
         assert.equal(response.status, 200);
         assert.equal(response.headers.get('content-type'), type);
         assert.equal(response.headers.get('cache-control'), 'no-store');
+        assert.equal(response.headers.get('x-content-type-options'), 'nosniff'); // 2.2
         assert.match(response.body, method === 'HEAD' ? /^$/ : body);
       }
       const refused = await send(program.adminUrl + path, { method: 'POST' });
