@@ -1,6 +1,7 @@
 // An attacker: opens connections, keeps them, and counts them.
 import { connect, type Socket } from 'node:net';
 import { Duplex } from 'node:stream';
+import { setTimeout as pause } from 'node:timers/promises';
 import { connect as connectTls, createSecureContext } from 'node:tls';
 import { RECORD_CIPHER, Records, trafficSecret } from './records.ts';
 
@@ -12,11 +13,6 @@ export interface Target {
   readonly isTls: boolean;
   readonly slots: number; // idle connections that fit, as the service reports
   readonly secret: string; // the key of tokens, for attackers who have valid ones
-}
-
-export interface Counts {
-  opened: number;
-  failed: number;
 }
 
 export interface Options {
@@ -42,57 +38,51 @@ export function attackerAddress(network: number): string {
   return `127.${100 + Math.floor(network / 62_500)}.${(Math.floor(network / 250) % 250) + 1}.${(network % 250) + 1}`;
 }
 
+/** Acts again and again until the connection ends. */
+export function every(socket: Socket, ms: number, act: () => void): void {
+  const timer = setInterval(act, ms);
+  socket.once('close', () => clearInterval(timer));
+}
+
 export class Attacker {
   readonly target: Target;
-  readonly counts: Counts = { opened: 0, failed: 0 };
+  readonly slots: number;
+  opened = 0; // connections
   readonly #addresses: number;
   #made = 0;
 
   constructor(target: Target, addresses: number) {
     this.target = target;
+    this.slots = target.slots;
     this.#addresses = addresses;
   }
 
-  get slots(): number {
-    return this.target.slots;
-  }
-
-  /** Opens a connection from the next address and calls `act` when it is open. */
-  open(act: Act, options: Options = {}): Socket {
-    const number = this.#made++;
-    const { isTls } = this.target;
-    const isSecure = isTls && !options.isAdmin && !options.isRaw;
-    const place = { ...this.#place(number, options), allowHalfOpen: !!options.isHalfOpen };
-    const context = { secureContext: CONTEXT, rejectUnauthorized: false };
-    const socket = isSecure ? connectTls({ ...place, ...context }) : connect(place);
-    this.#count(socket, isSecure ? 'secureConnect' : 'connect');
-    socket.once(isSecure ? 'secureConnect' : 'connect', () => {
-      if (!options.isUnread) socket.resume();
-      act(socket, number);
-    });
-    return socket;
-  }
-
-  /** Keeps so many connections open, and replaces those that end. */
+  /** Keeps so many connections open, each from the next address, and replaces those that end. */
   hold(count: number, act: Act, options: Options = {}): void {
     const isSecure = this.target.isTls && !options.isAdmin && !options.isRaw;
     const perSecond = options.perSecond ?? PER_SECOND[isSecure ? 'tls' : 'plain'];
     let open = 0;
     let allowed = 0;
+    const add = () => {
+      open++;
+      const number = this.#made++;
+      const place = this.#place(number, options);
+      const socket = isSecure
+        ? connectTls({ ...place, secureContext: CONTEXT, rejectUnauthorized: false })
+        : connect(place);
+      const timer = options.lifeMs && setTimeout(() => socket.destroy(), options.lifeMs);
+      this.#count(socket, isSecure ? 'secureConnect' : 'connect', () => {
+        if (!options.isUnread) socket.resume();
+        act(socket, number);
+      });
+      socket.once('close', () => {
+        if (!options.isOnce) open--;
+        clearTimeout(timer);
+      });
+    };
     setInterval(() => {
-      for (
-        allowed = Math.min(allowed + (perSecond * TICK_MS) / 1000, perSecond);
-        allowed >= 1 && open < count;
-        allowed--
-      ) {
-        open++;
-        const socket = this.open(act, options);
-        const timer = options.lifeMs && setTimeout(() => socket.destroy(), options.lifeMs);
-        socket.once('close', () => {
-          if (!options.isOnce) open--;
-          clearTimeout(timer);
-        });
-      }
+      allowed = Math.min(allowed + (perSecond * TICK_MS) / 1000, perSecond);
+      for (; allowed >= 1 && open < count; allowed--) add();
     }, TICK_MS);
   }
 
@@ -108,12 +98,9 @@ export class Attacker {
 
   /** Writes these bytes on so many connections again and again, each after the last was sent. */
   flood(count: number, bytes: (number: number) => Buffer | string, everyMs: number): void {
-    this.hold(count, (socket, number) => {
-      const timer = setInterval(() => {
-        if (socket.writableLength === 0) socket.write(bytes(number));
-      }, everyMs);
-      socket.once('close', () => clearInterval(timer));
-    });
+    this.hold(count, (socket, number) =>
+      every(socket, everyMs, () => socket.writableLength === 0 && socket.write(bytes(number))),
+    );
   }
 
   /** Sends the request again as soon as its response has begun, on one connection of each address. */
@@ -137,38 +124,35 @@ export class Attacker {
         ...{ socket: link, rejectUnauthorized: false },
         ...{ minVersion: 'TLSv1.3', ciphers: RECORD_CIPHER },
       });
-      this.#count(tls, 'secureConnect');
       let records: Records | undefined;
       tls.on('keylog', (line: Buffer) => {
         const secret = trafficSecret(line);
         if (secret !== undefined) records = new Records(secret);
       });
-      let timer: NodeJS.Timeout;
-      // Later, so that the client's Finished has been sent.
-      tls.once('secureConnect', () => {
-        timer = setTimeout(() => {
-          transport.removeAllListeners('data').pause();
-          timer = setInterval(() => {
-            if (transport.writableLength === 0) transport.write(next(records!));
-          }, everyMs);
-        }, 100);
+      this.#count(tls, 'secureConnect', async () => {
+        await pause(100); // The client's Finished has been sent.
+        if (transport.destroyed) return;
+        transport.removeAllListeners('data').pause();
+        const write = () => transport.writableLength === 0 && transport.write(next(records!));
+        every(transport, everyMs, write);
       });
-      transport.once('close', () => {
-        clearInterval(timer);
-        setTimeout(open, TICK_MS);
-      });
+      transport.once('close', () => setTimeout(open, TICK_MS));
     };
     for (let i = 0; i < count; i++) open();
   }
 
-  #place(number: number, { isAdmin }: Options = {}) {
+  #place(number: number, { isAdmin, isHalfOpen = false }: Options = {}) {
     const { port, adminPort } = this.target;
     const localAddress = attackerAddress(number % this.#addresses);
-    return { host: '127.0.0.1', port: isAdmin ? adminPort : port, localAddress };
+    const place = { host: '127.0.0.1', port: isAdmin ? adminPort : port, localAddress };
+    return { ...place, allowHalfOpen: isHalfOpen };
   }
 
-  #count(socket: Socket, event: string): void {
-    socket.once(event, () => this.counts.opened++);
-    socket.on('error', () => this.counts.failed++);
+  #count(socket: Socket, event: string, act: () => void): void {
+    socket.on('error', () => {});
+    socket.once(event, () => {
+      this.opened++;
+      act();
+    });
   }
 }

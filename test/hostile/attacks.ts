@@ -1,9 +1,12 @@
 // The attacks, as one table. Each runs until its process ends.
 import { createHmac, randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
-import type { Act, Attacker } from './attacker.ts';
+import { type Act, type Attacker, every } from './attacker.ts';
 
-interface Needs {
+export interface Attack {
+  readonly name: string;
+  readonly does: 'holds' | 'computes'; // What computes is compared with bare node:http.
+  readonly run: (a: Attacker) => void;
   readonly addresses: number; // of the attacker, each in a network of its own
   readonly settings?: Readonly<Record<string, string>>;
   readonly transport?: 'plain' | 'tls'; // the only useful one
@@ -13,11 +16,7 @@ interface Needs {
   readonly leavesLogUnread?: boolean;
 }
 
-export interface Attack extends Needs {
-  readonly name: string;
-  readonly does: 'holds' | 'computes'; // What computes is compared with bare node:http.
-  readonly run: (a: Attacker) => void;
-}
+type Needs = Omit<Attack, 'name' | 'does' | 'run'>;
 
 const attack = (does: Attack['does']) => (name: string, needs: Needs, run: Attack['run']) => {
   return { name, does, run, ...needs };
@@ -67,11 +66,6 @@ function drip(start: string, piece: string, everyMs: number): Act {
   };
 }
 
-function every(socket: Socket, ms: number, act: () => void): void {
-  const timer = setInterval(act, ms);
-  socket.once('close', () => clearInterval(timer));
-}
-
 const chunked = (path: string) =>
   get(path, `Content-Type: ${JSON_TYPE}\r\nTransfer-Encoding: chunked\r\n`, 'POST');
 const ONE_BYTE_CHUNKS = fill(60_000, '1\r\nx\r\n');
@@ -85,12 +79,6 @@ const list = (count: number, item: (i: number) => string) =>
 const VALID_FORM = `id=admin&pw=correct+horse${list(198, (i) => `&${fill(55, 'k')}${i}=v`).join('')}`;
 /** As many segments as are allowed, each index as sparse as possible. */
 const NESTED_FORM = list(15, (i) => `a${i}${fill(155, '[999]')}=`).join('&');
-
-const FLOODS = {
-  'forms that nest indices of 999': post(FORM_TYPE, NESTED_FORM),
-  'JSON that only nests': post(JSON_TYPE, fill(BODY_BYTES / 2, '[') + fill(BODY_BYTES / 2, ']')),
-  'queries of 15 kB': get(`/users?${fill(5000, '%41=%42&')}email=${fill(9000, '%61')}`),
-};
 
 /** A token of 10 kB with the service's key, different each time, or a forged one. */
 function token(secret: string, number: number): string {
@@ -121,10 +109,9 @@ const LONG_HELLO = `${RECORD}\x01\x01\xff\xf0\x03\x03${fill(16_378, '\0')}${(REC
 
 export const ATTACKS: readonly Attack[] = [
   // Connections.
-  ...['− 2', '+ 0', '+ 2'].map((more) =>
-    holds(`idle connections, slowly up to the maximum ${more}`, { addresses: 1000 }, (a) => {
-      const count = a.slots + Number(more.replace('− ', '-').replace('+ ', ''));
-      a.hold(count - 8, say(get('/')), { isOnce: true });
+  ...[-2, 0, 2].map((more) =>
+    holds(`idle connections, slowly up to the maximum plus ${more}`, { addresses: 1000 }, (a) => {
+      a.hold(a.slots + more - 8, say(get('/')), { isOnce: true });
       a.hold(8, say(get('/')), { isOnce: true, perSecond: 4 });
     }),
   ),
@@ -220,7 +207,11 @@ export const ATTACKS: readonly Attack[] = [
       a.repeat(Buffer.from(post(FORM_TYPE, VALID_FORM))),
     ),
   ),
-  ...Object.entries(FLOODS).map(([what, request]) =>
+  ...Object.entries({
+    'forms that nest indices of 999': post(FORM_TYPE, NESTED_FORM),
+    'JSON that only nests': post(JSON_TYPE, fill(BODY_BYTES / 2, '[') + fill(BODY_BYTES / 2, ']')),
+    'queries of 15 kB': get(`/users?${fill(5000, '%41=%42&')}email=${fill(9000, '%61')}`),
+  }).map(([what, request]) =>
     computes(`a flood of ${what}`, { addresses: 50 }, (a) => a.flood(250, () => request, 100)),
   ),
   computes('forged and valid tokens of 10 kB', { addresses: 50 }, (a) => {

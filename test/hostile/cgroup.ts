@@ -27,32 +27,19 @@ const REMOVE_ATTEMPTS = 100; // after its last process has ended
 
 export class MemoryGroup {
   static #count = 0;
+  readonly version = existsSync(VERSIONS[1].root) ? 1 : 2;
   readonly #folder: string;
-  readonly version: 1 | 2;
-
-  private constructor(folder: string, version: 1 | 2) {
-    this.#folder = folder;
-    this.version = version;
-  }
 
   /** Creates a group. @throws the system's error without the right to */
-  static create(limitBytes: number): MemoryGroup {
-    const version = existsSync(VERSIONS[1].root) ? 1 : 2;
-    const { root, limit, swap } = VERSIONS[version];
-    const name = `notes-users-hostile-${process.pid}-${MemoryGroup.#count++}`;
-    const group = new MemoryGroup(join(root, name), version);
-    if (version === 2) writeFileSync(join(root, 'cgroup.subtree_control'), '+memory');
-    mkdirSync(group.#folder);
-    try {
-      writeFileSync(join(group.#folder, limit), String(limitBytes));
-      // Absent where the kernel does not account for swap.
-      const file = join(group.#folder, swap);
-      if (existsSync(file)) writeFileSync(file, String(version === 1 ? limitBytes : 0));
-      return group;
-    } catch (err) {
-      rmdirSync(group.#folder);
-      throw err;
-    }
+  constructor(limitBytes: number) {
+    const { root, limit, swap } = VERSIONS[this.version];
+    this.#folder = join(root, `notes-users-hostile-${process.pid}-${MemoryGroup.#count++}`);
+    if (this.version === 2) writeFileSync(join(root, 'cgroup.subtree_control'), '+memory');
+    mkdirSync(this.#folder);
+    writeFileSync(join(this.#folder, limit), String(limitBytes));
+    // Absent where the kernel does not account for swap.
+    const file = join(this.#folder, swap);
+    if (existsSync(file)) writeFileSync(file, String(this.version === 1 ? limitBytes : 0));
   }
 
   /** The command that enters the group and becomes this command, so that all its memory counts. */

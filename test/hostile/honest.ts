@@ -9,9 +9,6 @@ import { PASSWORD, USER } from '../support/program.ts';
 import { attackerAddress } from './attacker.ts';
 import type { Service } from './service.ts';
 
-/** What clients know of a service. */
-type Endpoint = Pick<Service, 'port' | 'adminPort' | 'isTls'>;
-
 export const ROUND_TRIPS = [0, 50, 150] as const; // milliseconds
 const PATIENCE_MS = 5_000; // without the round trips
 const PROBE_MS = 250;
@@ -19,11 +16,11 @@ const CONTEXT = createSecureContext();
 
 // Clients with one connection at a time, and those of one network that overlap. Each address but the last is their own.
 const KINDS = [
-  { name: 'new', everyMs: 200, isKept: false, isInside: false },
-  { name: 'kept', everyMs: 200, isKept: true, isInside: false },
-  { name: 'several', everyMs: 100, isKept: false, isInside: false },
-  { name: 'inside', everyMs: 300, isKept: false, isInside: true }, // in the attacker's network
-  { name: 'inside, kept', everyMs: 300, isKept: true, isInside: true },
+  { kind: 'new', everyMs: 200, isKept: false, isInside: false },
+  { kind: 'kept', everyMs: 200, isKept: true, isInside: false },
+  { kind: 'several', everyMs: 100, isKept: false, isInside: false },
+  { kind: 'inside', everyMs: 300, isKept: false, isInside: true }, // in the attacker's network
+  { kind: 'inside, kept', everyMs: 300, isKept: true, isInside: true },
 ] as const;
 
 /** What a client sends: text, then perhaps more after a round trip; and what each response must be. */
@@ -47,10 +44,18 @@ const EXCHANGES: readonly Exchange[] = [
 ];
 const READ = { parts: [`${head('GET /users/1')}\r\n`], bodies: [/^\{"id":1,"name":.*\}\s*$/] };
 
-interface Sample {
+interface Client {
   readonly kind: string;
   readonly isInside: boolean;
+  readonly isKept: boolean;
+  readonly service: Service;
+  readonly localAddress: string;
   readonly roundTripMs: number;
+  kept?: Socket | undefined;
+}
+
+interface Sample {
+  readonly client: Client;
   readonly ms: number; // above the round trips
   readonly failure: string | undefined;
 }
@@ -60,68 +65,57 @@ export class Crowd {
   readonly live = { sent: 0, failed: 0 };
   readonly #samples: Sample[] = [];
   readonly #timers: NodeJS.Timeout[] = [];
-  readonly #pending = new Set<Promise<unknown>>();
-  readonly #clients: readonly Client[];
+  readonly #pending: Promise<void>[] = [];
   #turns = 0;
 
-  constructor(endpoint: Endpoint, hasUsers: boolean) {
+  constructor(service: Service, hasUsers: boolean) {
     const exchanges = hasUsers ? [...EXCHANGES, READ] : EXCHANGES;
-    this.#clients = ROUND_TRIPS.flatMap((roundTripMs, i) =>
-      KINDS.map((kind, j) => {
-        const address = kind.isInside ? attackerAddress(0) : `127.0.${i + 1}.${j + 1}`;
-        const client = new Client(endpoint, address, roundTripMs, kind.isKept);
-        const turn = () => {
+    for (const [i, roundTripMs] of ROUND_TRIPS.entries()) {
+      for (const [j, kind] of KINDS.entries()) {
+        const localAddress = kind.isInside ? attackerAddress(0) : `127.0.${i + 1}.${j + 1}`;
+        const client: Client = { ...kind, service, localAddress, roundTripMs };
+        this.#every(kind.everyMs, async () => {
           const id = ++this.#turns;
-          const sent = client.ask(exchanges[id % exchanges.length]!, `h${id}`, this.broken);
-          const { name, isInside } = kind;
-          this.#track(
-            sent.then((result) => {
-              this.#samples.push({ kind: name, isInside, roundTripMs, ...result });
-            }),
-          );
-        };
-        this.#timers.push(setInterval(turn, kind.everyMs));
-        return client;
-      }),
-    );
-    const { adminPort } = endpoint;
-    if (adminPort === 0) return;
-    this.#timers.push(setInterval(() => this.#track(this.#probe(adminPort)), PROBE_MS));
+          const exchange = exchanges[id % exchanges.length]!;
+          const result = await ask(client, exchange, `h${id}`, this.broken);
+          this.#samples.push({ client, ...result });
+        });
+      }
+    }
+    if (service.adminPort > 0) this.#every(PROBE_MS, () => this.#probe(service.adminPort));
   }
 
-  /** Resolves once every request has its response or has failed. */
+  /** Resolves once every request has its response or has failed. Kept connections end with the service. */
   async stop(): Promise<void> {
     this.#timers.forEach(clearInterval);
     await Promise.all(this.#pending);
-    for (const client of this.#clients) client.close();
   }
 
   /** Share of successful requests. */
   share(isInside: boolean, roundTripMs?: number): number {
-    const of = this.#samples.filter((one) => {
-      return one.isInside === isInside && (roundTripMs ?? one.roundTripMs) === one.roundTripMs;
+    const of = this.#samples.filter(({ client }) => {
+      return client.isInside === isInside && [undefined, client.roundTripMs].includes(roundTripMs);
     });
     return of.filter(({ failure }) => failure === undefined).length / of.length;
   }
 
   /** Time within which 99 % of the requests of clients outside ended, above their round trips. */
   get p99Ms(): number {
-    const outside = this.#samples.filter(({ isInside }) => !isInside).map(({ ms }) => ms);
+    const outside = this.#samples.filter(({ client }) => !client.isInside).map(({ ms }) => ms);
     return outside.sort((a, b) => a - b)[Math.ceil(outside.length * 0.99) - 1] ?? 0;
   }
 
   get failures(): Record<string, number> {
     const counts: Record<string, number> = {};
-    for (const { kind, roundTripMs, failure } of this.#samples) {
-      const key = `${kind} ${roundTripMs} ${failure}`;
+    for (const { client, failure } of this.#samples) {
+      const key = `${client.kind} ${client.roundTripMs} ${failure}`;
       if (failure !== undefined) counts[key] = (counts[key] ?? 0) + 1;
     }
     return counts;
   }
 
-  #track(work: Promise<unknown>): void {
-    this.#pending.add(work);
-    work.finally(() => this.#pending.delete(work));
+  #every(ms: number, act: () => Promise<void>): void {
+    this.#timers.push(setInterval(() => this.#pending.push(act()), ms));
   }
 
   async #probe(adminPort: number): Promise<void> {
@@ -133,83 +127,67 @@ export class Crowd {
   }
 }
 
-/** One client. A kept connection that was closed while it was idle is replaced, as clients do. */
-class Client {
-  readonly #endpoint: Endpoint;
-  readonly #address: string;
-  readonly #roundTripMs: number;
-  readonly #isKept: boolean;
-  #kept: Socket | undefined;
-
-  constructor(endpoint: Endpoint, address: string, roundTripMs: number, isKept: boolean) {
-    this.#endpoint = endpoint;
-    this.#address = address;
-    this.#roundTripMs = roundTripMs;
-    this.#isKept = isKept;
-  }
-
-  /** Sends a request. Resolves with the time that it took and what failed; adds to `broken` what is wrong. */
-  async ask({ parts, bodies }: Exchange, id: string, broken: string[]) {
-    const began = performance.now();
-    const sockets: Socket[] = [];
-    let tripsMs = 0;
-    const trip = async () => {
-      const start = performance.now();
-      if (this.#roundTripMs > 0) await pause(this.#roundTripMs);
-      tripsMs += performance.now() - start;
-    };
-    const late = new Error('timeout');
-    const fail = () => sockets.at(-1)?.destroy(late);
-    const timer = setTimeout(fail, PATIENCE_MS + 4 * this.#roundTripMs);
-    let failure: string | undefined;
-    try {
-      const socket = this.#take() ?? (await this.#open(sockets, trip));
-      sockets.push(socket);
-      const reading = read(socket, id, bodies, broken);
-      reading.catch(() => {}); // It is awaited below.
-      for (const [i, part] of parts.entries()) {
-        if (i > 0) await trip();
-        socket.write(part.replaceAll('ID', id));
-      }
-      await reading;
-      await trip();
-      if (this.#isKept && this.#kept === undefined) this.#kept = socket.resume();
-      else socket.destroy();
-    } catch (err) {
-      const { code, message } = err as NodeJS.ErrnoException;
-      failure = code ?? message;
-      for (const socket of sockets) socket.destroy();
+/** Sends a request. Resolves with the time that it took and what failed; adds to `broken` what is wrong. */
+async function ask(client: Client, { parts, bodies }: Exchange, id: string, broken: string[]) {
+  const { isKept, roundTripMs } = client;
+  const began = performance.now();
+  const sockets: Socket[] = [];
+  let tripsMs = 0;
+  const trip = async () => {
+    const start = performance.now();
+    if (roundTripMs > 0) await pause(roundTripMs);
+    tripsMs += performance.now() - start;
+  };
+  const fail = () => sockets.at(-1)?.destroy(new Error('timeout'));
+  const timer = setTimeout(fail, PATIENCE_MS + 4 * roundTripMs);
+  let failure: string | undefined;
+  try {
+    const socket = take(client) ?? (await open(client, sockets, trip));
+    sockets.push(socket);
+    const reading = read(socket, id, bodies, broken);
+    reading.catch(() => {}); // It is awaited below.
+    for (const [i, part] of parts.entries()) {
+      if (i > 0) await trip();
+      socket.write(part.replaceAll('ID', id));
     }
-    clearTimeout(timer);
-    return { ms: performance.now() - began - tripsMs, failure };
-  }
-
-  close(): void {
-    this.#take()?.destroy();
-  }
-
-  #take(): Socket | undefined {
-    const kept = this.#kept;
-    this.#kept = undefined;
-    return kept?.readyState === 'open' ? kept : undefined;
-  }
-
-  /** Connects. The request, and over TLS the handshake too, comes a round trip later. */
-  async #open(sockets: Socket[], trip: () => Promise<void>): Promise<Socket> {
-    const { port, isTls } = this.#endpoint;
-    const plain = connect({ host: '127.0.0.1', port, localAddress: this.#address });
-    sockets.push(plain.on('error', () => {}));
-    await once(plain, 'connect');
-    plain.once('end', () => plain.destroy()).resume(); // It may be closed before it is used.
+    await reading;
     await trip();
-    if (!isTls) return plain;
-    if (plain.destroyed) throw new Error('ended');
-    const tls = connectTls({ socket: plain, secureContext: CONTEXT, rejectUnauthorized: false });
-    sockets.push(tls.on('error', () => {}));
-    await once(tls, 'secureConnect');
-    await trip();
-    return tls;
+    if (isKept && client.kept === undefined) client.kept = socket.resume();
+    else socket.destroy();
+  } catch (err) {
+    const { code, message } = err as NodeJS.ErrnoException;
+    failure = code ?? message;
+    for (const socket of sockets) socket.destroy();
   }
+  clearTimeout(timer);
+  return { ms: performance.now() - began - tripsMs, failure };
+}
+
+/** Returns the kept connection. One that was closed while it was idle is replaced, as clients do. */
+function take(client: Client): Socket | undefined {
+  const { kept } = client;
+  client.kept = undefined;
+  return kept?.readyState === 'open' ? kept : undefined;
+}
+
+/** Connects. The request, and over TLS the handshake too, comes a round trip later. */
+async function open(
+  { service, localAddress }: Client,
+  sockets: Socket[],
+  trip: () => Promise<void>,
+) {
+  const plain = connect({ host: '127.0.0.1', port: service.port, localAddress });
+  sockets.push(plain.on('error', () => {}));
+  await once(plain, 'connect');
+  plain.once('end', () => plain.destroy()).resume(); // It may be closed before it is used.
+  await trip();
+  if (!service.isTls) return plain;
+  if (plain.destroyed) throw new Error('ended');
+  const tls = connectTls({ socket: plain, secureContext: CONTEXT, rejectUnauthorized: false });
+  sockets.push(tls.on('error', () => {}));
+  await once(tls, 'secureConnect');
+  await trip();
+  return tls;
 }
 
 /** Resolves with the last response. @throws the first status but 200; adds to `broken` what is wrong */

@@ -9,15 +9,16 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { TcpProxy, through } from '../faults/proxy.ts';
 import { open } from '../support/bytes.ts';
 import { certificate } from '../support/certificate.ts';
+import { Page } from '../support/metrics.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newDatabase, SECRET } from '../support/program.ts';
 import { Server } from '../support/server.ts';
 import { insertUsers } from '../support/service.ts';
 import { until } from '../support/until.ts';
-import type { Counts, Target } from './attacker.ts';
+import type { Target } from './attacker.ts';
 import { ATTACKS, type Attack } from './attacks.ts';
-import { Crowd, ROUND_TRIPS } from './honest.ts';
-import { IS_FULL, publishResults, report } from './results.ts';
+import { Crowd } from './honest.ts';
+import { IS_FULL, publishResults, type Result } from './results.ts';
 import { Service, type Settings } from './service.ts';
 
 const MIB = 2 ** 20;
@@ -27,32 +28,26 @@ const LEAVE_MS = 20_000; // in which sockets leave CLOSE-WAIT; a body may take 3
 const SLOW_MS = 1_000; // one way to Postgres
 const LIMITS_MIB = IS_FULL ? [128, 256] : [128];
 
-interface Case {
-  readonly attack: Attack;
-  readonly transport: 'plain' | 'tls';
-  readonly store: 'sqlite' | 'postgres';
-  readonly limitMiB: number;
-}
-
-const CASES: readonly Case[] = ATTACKS.flatMap((attack) => {
+const CASES = ATTACKS.flatMap((attack) => {
   const transports = attack.transport ? [attack.transport] : (['plain', 'tls'] as const);
   return transports.flatMap((transport) =>
     storesOf(attack, transport).flatMap((store) =>
-      LIMITS_MIB.map((limitMiB): Case => ({ attack, transport, store, limitMiB })),
+      LIMITS_MIB.map((limitMiB) => ({ attack, transport, store, limitMiB })),
     ),
   );
 });
 
-function storesOf({ store, users }: Attack, transport: Case['transport']): Case['store'][] {
+function storesOf({ store, users }: Attack, transport: string): ('sqlite' | 'postgres')[] {
   if (store !== undefined) return [store];
   if (users === undefined) return ['sqlite'];
   return IS_FULL ? ['sqlite', 'postgres'] : [transport === 'tls' ? 'postgres' : 'sqlite'];
 }
 
+const results: Result[] = [];
 const postgres = await Server.create('-c', 'fsync=off');
 after(async () => {
   await postgres[Symbol.asyncDispose](); // first: publishing fails in a tree with changes
-  publishResults();
+  publishResults(results);
 });
 
 for (const { attack, transport, store, limitMiB } of CASES) {
@@ -70,22 +65,18 @@ for (const { attack, transport, store, limitMiB } of CASES) {
     const slots = await slotsOf(service);
     if (attack.delay === 'slow') proxy.delayMs = SLOW_MS;
     if (attack.delay === 'frozen') proxy.stall();
-    const { crowd, counts } = await besiege(service, attack, slots);
+    const { crowd, opened } = await besiege(service, attack, slots);
     const isCompared = attack.does === 'computes' && store === 'sqlite' && !attack.users;
     const bareShare =
       isCompared && (IS_FULL || transport === 'plain' || attack.transport === 'tls')
         ? await shareOfBare(attack, slots, limitMiB, tls)
         : undefined;
-    report({
-      ...{ attack: attack.name, limitMiB, hasEnded: service.end !== undefined, bareShare },
-      shares: ROUND_TRIPS.map((ms) => crowd.share(false, ms)),
-      ...{ insideShare: crowd.share(true), p99Ms: crowd.p99Ms, peakBytes: service.peakBytes },
-      liveShare: 1 - crowd.live.failed / crowd.live.sent,
-    });
-    t.diagnostic(JSON.stringify({ slots, ...counts, ...crowd.failures, bareShare }));
-    assert.equal(service.end, undefined);
+    const { end, peakBytes } = service;
+    results.push({ attack: attack.name, limitMiB, crowd, end, peakBytes, bareShare });
+    t.diagnostic(JSON.stringify({ slots, opened, ...crowd.failures, bareShare }));
+    assert.equal(end, undefined);
     assert.deepEqual(crowd.broken, []);
-    if (counts.opened === 0) throw new Error('the attacker had no connection');
+    if (opened === 0) throw new Error('the attacker had no connection');
     await until(() => service.closeWaiting === 0, LEAVE_MS).catch(() => {});
     const message = `${service.closeWaiting} sockets that the client has closed are open`;
     // A slow machine is still busy with what the attacker had sent.
@@ -105,9 +96,9 @@ async function besiege(service: Service, attack: Attack, slots: number) {
   const { port, adminPort, isTls } = service;
   const target: Target = { attack: attack.name, port, adminPort, isTls, slots, secret: SECRET };
   const child = fork(join(import.meta.dirname, 'run-attack.ts'), [JSON.stringify(target)]);
-  let counts: Counts = { opened: 0, failed: 0 };
-  child.on('message', (message: Counts) => {
-    counts = message;
+  let opened = 0;
+  child.on('message', (count: number) => {
+    opened = count;
   });
   const exit = once(child, 'exit');
   await Promise.race([exit, once(child, 'message').then(() => pause(ATTACK_MS))]);
@@ -115,7 +106,7 @@ async function besiege(service: Service, attack: Attack, slots: number) {
   await crowd.stop();
   child.kill('SIGKILL');
   await exit;
-  return { crowd, counts };
+  return { crowd, opened };
 }
 
 async function shareOfBare(attack: Attack, slots: number, limitMiB: number, tls: Settings) {
@@ -128,9 +119,9 @@ async function shareOfBare(attack: Attack, slots: number, limitMiB: number, tls:
 async function slotsOf(service: Service): Promise<number> {
   await using client = await open(`http://127.0.0.1:${service.port}`, {}, service.isTls);
   await client.ask();
-  const value = async (name: string) => Object.values((await service.metrics()).series(name))[0]!;
-  const limit = await value('http_server_connections_limit');
-  const budget = await value('http_server_charges_limit_bytes');
-  const charge = await value('http_server_charges_bytes');
+  const { values } = await Page.of(`http://127.0.0.1:${service.adminPort}`);
+  const [limit, budget, charge] = ['connections_limit', 'charges_limit_bytes', 'charges_bytes'].map(
+    (name) => values.get(`http_server_${name}`)!,
+  ) as [number, number, number];
   return Math.min(limit, Math.floor(budget / charge));
 }

@@ -1,4 +1,4 @@
-// Runs one attack until its parent ends, and reports its counts: node run-attack.ts TARGET
+// Runs one attack until its parent ends, and reports how many connections it has opened: node run-attack.ts TARGET
 import { Attacker, type Target } from './attacker.ts';
 import { ATTACKS } from './attacks.ts';
 
@@ -8,5 +8,5 @@ const target: Target = JSON.parse(process.argv[2]!);
 const attack = ATTACKS.find(({ name }) => name === target.attack)!;
 const attacker = new Attacker(target, attack.addresses);
 attack.run(attacker);
-setInterval(() => process.send?.(attacker.counts), REPORT_EVERY_MS);
+setInterval(() => process.send?.(attacker.opened), REPORT_EVERY_MS);
 process.on('disconnect', () => process.exit());

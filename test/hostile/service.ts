@@ -2,7 +2,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { settingsIn } from '../../image/settings.ts';
-import { Page } from '../support/metrics.ts';
 import { newFolder, type Program, ROOT, start } from '../support/program.ts';
 import { until } from '../support/until.ts';
 import { MemoryGroup } from './cgroup.ts';
@@ -36,7 +35,7 @@ export class Service {
   /** Starts one on free ports of all interfaces, with known credentials and otherwise defaults. */
   static async start(form: 'image' | 'bare', limitBytes: number, settings: Settings) {
     const { command, env } = form === 'image' ? imageCommand(settings) : BARE;
-    const group = MemoryGroup.create(limitBytes);
+    const group = new MemoryGroup(limitBytes);
     const all = { ...env, HOST: '', ADMIN_PORT: '0', ...settings };
     const program = await start(all, group.wrap(command));
     const service = new Service(program, group);
@@ -55,10 +54,6 @@ export class Service {
   async isReady(): Promise<boolean> {
     const headers = { connection: 'close' };
     return (await fetch(`http://127.0.0.1:${this.adminPort}/ready`, { headers })).ok;
-  }
-
-  metrics(): Promise<Page> {
-    return Page.of(`http://127.0.0.1:${this.adminPort}`);
   }
 
   /** Reads no more of its log. */
@@ -93,14 +88,10 @@ const BARE = { command: [process.execPath, ...HEAP_FLAGS, BARE_FILE], env: {} };
 function imageCommand({ DATABASE_URL, TLS_CERT_FILE }: Settings) {
   const file = /^sqlite:(\/.*)/.exec(DATABASE_URL!)?.[1];
   const data = file === undefined ? newFolder() : join(file, '..');
-  const folders = {
-    ...{ '/app/': `${ROOT}/`, '/data/': `${data}/` },
-    '/run/secrets/': `${join(TLS_CERT_FILE ?? join(data, 'none'), '..')}/`,
-  };
+  const secrets = join(TLS_CERT_FILE ?? join(data, 'none'), '..');
+  const folders: Settings = { '/app': ROOT, '/data': data, '/run/secrets': secrets };
   const args = ENTRY.map((arg) =>
-    Object.entries(folders).reduce((text, [from, to]) => {
-      return text.replace(new RegExp(`(^|=)${from}`), `$1${to}`);
-    }, arg),
+    arg.replace(/(?<=^|=)(\/app|\/data|\/run\/secrets)(?=\/)/, (folder) => folders[folder]!),
   );
   const env = Object.fromEntries((IMAGE.Env as string[]).map((pair) => pair.split('=', 2)));
   return { command: [process.execPath, ...args], env };
