@@ -2,13 +2,7 @@
 // what the database must have after their responses. Each user has its own email. A write with an unknown outcome
 // (a 500, or no response) may have been done, but never twice.
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import {
-  Agent,
-  request as httpRequest,
-  type IncomingMessage,
-  type RequestOptions,
-} from 'node:http';
+import { sendUnchecked } from '../support/client.ts';
 import { execute } from '../support/service.ts';
 import { until } from '../support/until.ts';
 
@@ -71,38 +65,26 @@ export class Writers {
   /** Connections that failed. */
   broken = 0;
   slowestMs = 0;
-  /** Resolves when every writer has ended, by itself or because its connection failed. */
-  readonly #ended: Promise<unknown>;
-  #hasEnded = false;
+  /** Requests without a response. */
+  readonly inFlight = new Set<Promise<unknown>>();
   readonly #ledger: Ledger;
   readonly #url: string;
   readonly #run = ++runs;
   readonly #surprises: string[] = []; // other responses
-  readonly #inFlight = new Set<Promise<unknown>>();
+  #running: number; // writers
   #isStopping = false;
 
   /** Starts to write at once. A writer ends when its connection fails. */
   constructor(ledger: Ledger, url: string, count: number) {
     this.#ledger = ledger;
     this.#url = url;
-    const writers = Array.from({ length: count }, (_, i) => this.#write(i));
-    this.#ended = Promise.all(writers).then(() => {
-      this.#hasEnded = true;
-    });
-  }
-
-  get inFlight(): number {
-    return this.#inFlight.size;
-  }
-
-  /** Resolves when every request that is now in flight has ended. */
-  async settled(): Promise<void> {
-    await Promise.allSettled(this.#inFlight);
+    this.#running = count;
+    for (let i = 0; i < count; i++) void this.#write(i);
   }
 
   /** Resolves once the condition holds. */
   async until(condition: () => boolean): Promise<void> {
-    await until(() => condition() || this.#hasEnded);
+    await until(() => condition() || this.#running === 0);
     assert.ok(condition(), 'the writers have ended');
   }
 
@@ -115,12 +97,11 @@ export class Writers {
   /** Sends nothing more; resolves when every request in flight has ended. */
   async stop(): Promise<void> {
     this.#isStopping = true;
-    await this.#ended;
+    await until(() => this.#running === 0);
     assert.deepEqual(this.#surprises, []);
   }
 
   async #write(writer: number): Promise<void> {
-    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
     const own: Entry[] = [];
     try {
       for (let i = 0; !this.#isStopping; i++) {
@@ -129,35 +110,34 @@ export class Writers {
         if (turn === 'create' || own.length === 0) {
           const entry = this.#ledger.add(`${name}@example.com`);
           const { email } = entry;
-          const user = await this.#send(agent, entry, `1 ${name}`, 'POST', { name, email });
+          const user = await this.#send(entry, `1 ${name}`, 'POST', { name, email });
           if (user) own.push(Object.assign(entry, { id: JSON.parse(user).id }));
         } else if (turn === 'change') {
           const entry = own.at(-1)!;
           const next = `${Number.parseInt(entry.states[0]!, 10) + 1} ${name}`;
-          if (!(await this.#send(agent, entry, next, 'PATCH', { name }))) own.pop();
+          if (!(await this.#send(entry, next, 'PATCH', { name }))) own.pop();
         } else {
-          await this.#send(agent, own.shift()!, ABSENT, 'DELETE');
+          await this.#send(own.shift()!, ABSENT, 'DELETE');
         }
       }
     } catch {
       this.broken++;
-    } finally {
-      agent.destroy();
     }
+    this.#running--;
   }
 
   /** Makes the user's next state with a request. Returns the body of a response that acknowledges it. */
-  async #send(agent: Agent, entry: Entry, next: string, method: string, body?: object) {
+  async #send(entry: Entry, next: string, method: string, body?: object) {
     entry.states = [...entry.states, next];
     const path = entry.id === undefined ? '/users' : `/users/${entry.id}`;
-    const asked = request(this.#url + path, { agent, method }, body);
-    this.#inFlight.add(asked);
+    const began = performance.now();
+    const asked = sendUnchecked(this.#url + path, { method, body });
+    this.inFlight.add(asked);
     try {
-      const { status, body: text, ms } = await asked;
-      this.slowestMs = Math.max(this.slowestMs, ms);
-      if (status === 500) {
-        this.refused++;
-      } else if (status !== (method === 'POST' ? 201 : 200)) {
+      const { status, body: text } = await asked;
+      this.slowestMs = Math.max(this.slowestMs, performance.now() - began);
+      if (status === 500) this.refused++;
+      else if (status !== (method === 'POST' ? 201 : 200)) {
         this.#surprises.push(`${method} ${path}: ${status} ${text}`);
       } else {
         entry.states = [next];
@@ -167,20 +147,7 @@ export class Writers {
       }
       return undefined;
     } finally {
-      this.#inFlight.delete(asked);
+      this.inFlight.delete(asked);
     }
   }
-}
-
-/** Sends a body as JSON. @throws the error of the connection */
-export async function request(url: string, options: RequestOptions, body?: object) {
-  const began = performance.now();
-  const headers = { ...options.headers, ...(body && { 'Content-Type': 'application/json' }) };
-  const req = httpRequest(url, { ...options, headers }).on('error', () => {});
-  req.end(body && JSON.stringify(body));
-  const [response] = (await once(req, 'response')) as [IncomingMessage];
-  let text = '';
-  for await (const part of response.setEncoding('utf8')) text += part;
-  const { statusCode: status = 0, headers: received } = response;
-  return { status, headers: received, body: text, ms: performance.now() - began };
 }

@@ -1,9 +1,8 @@
 // Calls of many clients on a few users and emails, recorded for porcupine/main.go.
 import assert from 'node:assert/strict';
 import { createWriteStream, type WriteStream } from 'node:fs';
-import { Agent } from 'node:http';
 import { setTimeout as pause } from 'node:timers/promises';
-import { request } from '../faults/writers.ts';
+import { sendUnchecked } from '../support/client.ts';
 
 const CLIENTS = 24;
 const USERS = 64; // at a time
@@ -13,20 +12,13 @@ const PAUSE_MS = 100; // of a client, after a call of unknown outcome
 // A user or an email is used until it has this many writes of unknown outcome. The checker tries each set of them.
 const MAX_UNKNOWN = 3;
 
-/** A user of which the next call knows the id, and perhaps the version. */
-interface Known {
-  readonly id: number;
-  version: number;
-}
-
 /** Load that records its calls until `stop`. */
 export class History {
   calls = 0;
   unknown = 0;
   readonly #url: string;
-  readonly #agent = new Agent({ keepAlive: true, maxSockets: CLIENTS });
   readonly #file: WriteStream;
-  readonly #users: Known[] = [];
+  readonly #users = new Map<number, number>(); // versions by id, as far as the clients know
   readonly #owners = new Map<string, number>(); // ids that own an email, as far as the clients know
   readonly #clients: Promise<void>[];
   readonly #unknowns = new Map<string, number>(); // writes by key
@@ -45,14 +37,13 @@ export class History {
   async progress(count: number): Promise<void> {
     const goal = this.calls - this.unknown + count;
     while (this.calls - this.unknown < goal) {
-      await Promise.race([new Promise((resolve) => setTimeout(resolve, 50)), ...this.#clients]);
+      await Promise.race([pause(50), ...this.#clients]);
     }
   }
 
   async stop(): Promise<void> {
     this.#isStopping = true;
     await Promise.all(this.#clients);
-    this.#agent.destroy();
     await new Promise<void>((resolve) => this.#file.end(resolve));
   }
 
@@ -60,7 +51,7 @@ export class History {
     while (!this.#isStopping) {
       const dice = Math.random();
       if (dice < 0.15) await this.#useEmail(client);
-      else if (this.#users.length < USERS) await this.#create(client);
+      else if (this.#users.size < USERS) await this.#create(client);
       else await this.#useUser(client, (dice - 0.15) / 0.85);
     }
   }
@@ -72,30 +63,30 @@ export class History {
     if (status === 0) return; // Nobody learns its id.
     assert.equal(status, 201, body);
     const { id } = JSON.parse(body);
-    this.#users.push({ id, version: 1 });
+    this.#users.set(id, 1);
     this.#record({ key: `user ${id}`, kind: 'create', start, client, status, name });
   }
 
   async #useUser(client: number, dice: number): Promise<void> {
-    const user = this.#users[Math.floor(Math.random() * this.#users.length)]!;
-    const call = { key: `user ${user.id}`, start: clock(), client };
-    const path = `/users/${user.id}`;
+    const [id, known] = [...this.#users][Math.floor(Math.random() * this.#users.size)]!;
+    const call = { key: `user ${id}`, start: clock(), client };
+    const path = `/users/${id}`;
     if (dice < 0.4) {
       const { status, etag, body } = await this.#send('GET', path);
       if (status === 0) return; // A read without a response says nothing.
       const name = status === 200 ? JSON.parse(body).name : '';
       const version = versionOf(etag);
-      if (status === 200) user.version = version;
+      if (status === 200 && this.#users.has(id)) this.#users.set(id, version);
       this.#record({ ...call, kind: 'get', status, version, name });
     } else if (dice < 0.98) {
       const name = `n${++this.#names}`;
-      const ifMatch = dice < 0.6 ? user.version : 0;
+      const ifMatch = dice < 0.6 ? known : 0;
       const headers = ifMatch > 0 ? { 'If-Match': `"${ifMatch}"` } : {};
       const { status, etag } = await this.#send('PATCH', path, { name }, headers);
       this.#record({ ...call, kind: 'patch', status, version: versionOf(etag), name, ifMatch });
-      if (this.#isWorn(call.key)) this.#forget(user);
+      if (this.#isWorn(call.key)) this.#users.delete(id);
     } else {
-      this.#forget(user);
+      this.#users.delete(id);
       const { status } = await this.#send('DELETE', path);
       this.#record({ ...call, kind: 'delete', status });
     }
@@ -127,11 +118,6 @@ export class History {
     if (this.#isWorn(email)) this.#emails[slot] = `${++this.#names}@emails`;
   }
 
-  #forget(user: Known): void {
-    const i = this.#users.indexOf(user);
-    if (i !== -1) this.#users.splice(i, 1);
-  }
-
   #isWorn(key: string): boolean {
     return (this.#unknowns.get(key) ?? 0) >= MAX_UNKNOWN;
   }
@@ -150,21 +136,21 @@ export class History {
   ) {
     this.calls++;
     const signal = AbortSignal.timeout(TIMEOUT_MS);
-    const options = { method, headers, agent: this.#agent, signal };
-    const response = await request(this.#url + path, options, body).catch(() => undefined);
+    const options = { method, headers, body, signal };
+    const response = await sendUnchecked(this.#url + path, options).catch(() => undefined);
     if (response !== undefined && response.status < 500) {
       assert.ok([200, 201, 400, 404, 412].includes(response.status), response.body);
-      return { status: response.status, etag: response.headers.etag, body: response.body };
+      return { ...response, etag: response.headers.get('etag') };
     }
     this.unknown++;
     await pause(PAUSE_MS);
-    return { status: 0, etag: undefined, body: '' };
+    return { status: 0, etag: null, body: '' };
   }
 }
 
 /** Returns the version in an entity tag of a user (4.16); 0 without a tag. */
-function versionOf(etag = '"0-0"'): number {
-  return Number(/-(\d+)"$/.exec(etag)?.[1]);
+function versionOf(etag: string | null): number {
+  return Number(/-(\d+)"$/.exec(etag ?? '"0-0"')?.[1]);
 }
 
 /** Nanoseconds. */
