@@ -22,10 +22,7 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
       `create role owner in role pg_read_all_stats; grant create on schema public to owner;
        create role login login password 'test' in role owner; alter role login set role = owner`,
     );
-    await using program = await startOn({
-      ...servers,
-      direct: direct.replace('//postgres:', '//login:'),
-    });
+    await using program = await startOn(servers, direct.replace('//postgres:', '//login:'));
     assert.equal((await create(program, 'before')).status, 201);
     standby.suspend();
     assert.equal((await create(program, 'late')).status, 500);
@@ -43,12 +40,15 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
     await using writer = await start({ DATABASE_URL: servers.direct });
     const { status, body } = await create(writer, 'before');
     assert.equal(status, 201);
-    await using reader = await startOn(servers, '?target_session_attrs=prefer-standby');
+    await using reader = await startOn(
+      servers,
+      `${servers.direct}?target_session_attrs=prefer-standby`,
+    );
     const { host } = await reader.logged('connected');
     assert.equal(host, `127.0.0.1:${servers.standby.port}`);
     const read = () => send(`${reader.url}/users/1`);
     await until(async () => (await read()).body === body);
-    assert.equal(await ready(reader), 200);
+    await untilReady(reader);
     assert.equal((await create(reader, 'refused')).status, 500);
     assert.equal((await read()).status, 200);
   });
@@ -85,12 +85,9 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
   });
 });
 
-function startOn(
-  { primary, standby, direct }: Pick<Servers, 'primary' | 'standby' | 'direct'>,
-  parameters = '',
-) {
+function startOn({ primary, standby }: Awaited<ReturnType<typeof replicated>>, url: string) {
   return start({
-    DATABASE_URL: through(direct, primary.port, standby.port) + parameters,
+    DATABASE_URL: through(url, primary.port, standby.port),
     DATABASE_TIMEOUT_MS: String(TIMEOUT_MS),
     LOG_LEVEL: 'debug',
   });
@@ -105,17 +102,11 @@ async function emailsIn(databaseUrl: string): Promise<string[]> {
   return users.map(({ email }) => String(email));
 }
 
-async function ready(program: Program): Promise<number> {
-  return (await send(`${program.adminUrl}/ready`)).status;
-}
-
 /** 7.2: 503 comes within a few seconds, because balancers wait for it. */
 function untilReady(program: Program, status: 200 | 503 = 200): Promise<void> {
-  const deadlineMs = status === 503 ? 15_000 : DEADLINE_MS;
-  return until(async () => (await ready(program)) === status, deadlineMs);
+  const isReached = async () => (await send(`${program.adminUrl}/ready`)).status === status;
+  return until(isReached, status === 503 ? 15_000 : DEADLINE_MS);
 }
-
-type Servers = Awaited<ReturnType<typeof replicated>>;
 
 /** A primary with a database and a synchronous standby. */
 async function replicated() {

@@ -14,18 +14,8 @@ export const TIMES = {
  * Prints a row of the table: faults that hit something, acknowledged writes, and the longest time from the end of a
  * fault to the next success. The zeros are lost and duplicated writes, which fail a test.
  */
-export function report(
-  t: TestContext,
-  injected: number,
-  acknowledged: number,
-  healSeconds?: number,
-) {
-  const healed = healSeconds === undefined ? '' : `${healSeconds.toFixed(2)} s`;
+export function report(t: TestContext, injected: number, acknowledged: number, healMs?: number) {
+  const healed = healMs === undefined ? '' : `${(healMs / 1000).toFixed(2)} s`;
   const counts = [injected, acknowledged, 0, 0].map((count) => count.toLocaleString('en'));
   t.diagnostic(`| ${[t.name, ...counts, healed].join(' | ')} |`);
-}
-
-/** Seconds since a time of performance.now(). */
-export function secondsSince(began: number): number {
-  return (performance.now() - began) / 1000;
 }

@@ -2,9 +2,9 @@
 // schema, and rollback. No request fails. The versions are copies of the built service, with one more migration.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
-import { before, test } from 'node:test';
+import { cpSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
 import {
   COMPLETE,
   newDatabase,
@@ -24,20 +24,13 @@ import { Ledger, Writers } from './writers.ts';
 const WRITERS = 16;
 const WAITING = `select from pg_locks where not granted and mode = 'AccessExclusiveLock'`;
 
-type Command = readonly string[];
-let oldVersion: Command;
-let newVersion: Command;
-let brokenVersion: Command; // Its migration fails after the same statement.
-
-before(() => {
-  const built = join(newFolder(), 'dist');
-  execFileSync(process.execPath, [join(ROOT, 'scripts/build.ts'), built], { stdio: 'ignore' });
-  oldVersion = copy(built);
-  const migration = `-- oldest service: ${SCHEMA_VERSION}
-    alter table users add column added text not null default '';`;
-  newVersion = copy(built, migration);
-  brokenVersion = copy(built, `${migration} insert into no_such_table values (1);`);
-});
+const built = join(newFolder(), 'dist');
+execFileSync(process.execPath, [join(ROOT, 'scripts/build.ts'), built], { stdio: 'ignore' });
+const migration = `-- oldest service: ${SCHEMA_VERSION}
+  alter table users add column added text not null default '';`;
+const oldVersion = copy();
+const newVersion = copy(migration);
+const brokenVersion = copy(`${migration} insert into no_such_table values (1);`);
 
 for (const store of STORES) {
   test(`5.3 5.8 upgrade and rollback while the other version runs: no request fails (${store})`, {
@@ -46,7 +39,7 @@ for (const store of STORES) {
     const DATABASE_URL = await newDatabase(store);
     const ledger = new Ledger();
     await using stack = new AsyncDisposableStack();
-    const begin = async (command: Command) => {
+    const begin = async (command: readonly string[]) => {
       const program = stack.use(await start({ DATABASE_URL }, command));
       await ready(program);
       return { program, writers: new Writers(ledger, program.url, WRITERS) };
@@ -96,12 +89,11 @@ for (const store of STORES) {
 }
 
 /** Copies the package's files, perhaps with one more migration; returns the command. */
-function copy(built: string, migration?: string): Command {
+function copy(migration?: string): readonly string[] {
   const folder = newFolder();
   cpSync(built, join(folder, 'dist'), { recursive: true });
   const { files } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
   for (const file of files.filter((name: string) => !name.startsWith('dist/'))) {
-    mkdirSync(join(folder, dirname(file)), { recursive: true });
     cpSync(join(ROOT, file), join(folder, file), { recursive: true });
   }
   symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
