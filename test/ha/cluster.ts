@@ -10,18 +10,10 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Daemon, freePort, OWNER, signalAll } from '../support/daemon.ts';
+import { block } from '../support/manual.ts';
 import { query } from '../support/server.ts';
 import { startHaproxy } from './balancer.ts';
-import {
-  COMMANDS,
-  databaseUrl,
-  fileFor,
-  read,
-  replaced,
-  settings,
-  type Topology,
-  variables,
-} from './page.ts';
+import { databaseUrl, fileFor, PAGE, read, replaced, settings, variables } from './page.ts';
 import { ETCD, PATRONI_BIN, POSTGRES_BIN } from './programs.ts';
 
 const PASSWORD = 'test';
@@ -61,10 +53,6 @@ export class Member {
     return this.ports.get(8008)!;
   }
 
-  get configuration(): string {
-    return join(this.folder, 'patroni.yml');
-  }
-
   /** URL of the maintenance database, as superuser. */
   get url(): string {
     return `postgres://postgres:${PASSWORD}@127.0.0.1:${this.port}/postgres`;
@@ -86,7 +74,7 @@ export class Member {
   #here(command: string): string {
     return replaced(command, {
       '/opt/patroni/bin': PATRONI_BIN,
-      '/etc/patroni.yml': this.configuration,
+      '/etc/patroni.yml': join(this.folder, 'patroni.yml'),
     });
   }
 
@@ -117,12 +105,10 @@ export class Cluster {
   readonly balancerPort: number;
   readonly #end: () => void;
 
-  private constructor(folder: string, ports: readonly number[]) {
-    const [balancerPort, ...others] = ports;
-    this.balancerPort = balancerPort!;
-    this.members = NAMES.map((name, i) => {
-      const own = others.slice(i * PORTS.length, (i + 1) * PORTS.length);
-      return new Member(name, join(folder, name), own);
+  private constructor(folder: string, ports: number[]) {
+    this.balancerPort = ports.pop()!;
+    this.members = NAMES.map((name) => {
+      return new Member(name, join(folder, name), ports.splice(0, PORTS.length));
     });
     this.#end = () => {
       signalAll(folder, 'SIGKILL');
@@ -137,28 +123,26 @@ export class Cluster {
     const ports = new Set<number>();
     while (ports.size < 1 + NAMES.length * PORTS.length) ports.add(await freePort());
     const cluster = new Cluster(folder, [...ports]);
-    try {
-      for (const name of ['', 'etcd', 'haproxy', ...NAMES]) {
-        mkdirSync(join(folder, name), { recursive: true });
-        if (OWNER.uid !== undefined) chownSync(join(folder, name), OWNER.uid, OWNER.gid!);
-      }
-      await cluster.#startEtcd(join(folder, 'etcd'));
-      for (const member of cluster.members) cluster.#configure(member);
-      // The first member initializes the cluster, the others copy it.
-      const [first, ...others] = cluster.members as [Member, ...Member[]];
-      first.startPatroni();
-      await cluster.#until('the first member is the leader', async () => {
-        return (await first.query('create table started ()')) !== undefined;
-      });
-      for (const member of others) member.startPatroni();
-      await cluster.#startHaproxy(join(folder, 'haproxy'));
-      await cluster.whole();
-      assert.match(await first.run(COMMANDS.list), /\| a +\|.*\| Leader +\| running +\|/);
-      return cluster;
-    } catch (err) {
-      cluster.#end();
-      throw err;
+    for (const name of ['', 'etcd', 'haproxy', ...NAMES]) {
+      mkdirSync(join(folder, name), { recursive: true });
+      if (OWNER.uid !== undefined) chownSync(join(folder, name), OWNER.uid, OWNER.gid!);
     }
+    await cluster.#startEtcd(join(folder, 'etcd'));
+    for (const member of cluster.members) cluster.#configure(member);
+    // The first member initializes the cluster, the others copy it.
+    const [first, ...others] = cluster.members as [Member, ...Member[]];
+    first.startPatroni();
+    await cluster.#until('the first member is the leader', async () => {
+      return (await first.query('create table started ()')) !== undefined;
+    });
+    for (const member of others) member.startPatroni();
+    await cluster.#startHaproxy(join(folder, 'haproxy'));
+    await cluster.whole();
+    assert.match(
+      await first.run(block('Patroni', 'patronictl', PAGE)),
+      /\| a +\|.*\| Leader +\| running +\|/,
+    );
+    return cluster;
   }
 
   /** The member that holds the leader's key and is a primary. */
@@ -196,15 +180,7 @@ export class Cluster {
     const rows = await leader.query(
       `select application_name as name from pg_stat_replication where sync_state = 'sync'`,
     );
-    const standby = this.members.find(({ name }) => name === rows?.[0]?.name);
-    if (standby === undefined) throw new Error('no synchronous standby');
-    return standby;
-  }
-
-  async switchover(leader: Member): Promise<void> {
-    const output = await leader.run(COMMANDS.switchover);
-    // patronictl exits with 0 even if the switchover fails.
-    if (!output.includes('Successfully switched over to')) throw new Error(output);
+    return this.members.find(({ name }) => name === rows?.[0]?.name)!;
   }
 
   /** Creates the page's role and database. */
@@ -214,7 +190,7 @@ export class Cluster {
   }
 
   /** Returns the page's settings of a replica. */
-  settings(topology: Topology): Record<string, string> {
+  settings(topology: Parameters<typeof databaseUrl>[0]): Record<string, string> {
     const url = this.#local(databaseUrl(topology));
     const balancer = `127.0.0.1:${this.balancerPort}`;
     return settings(replaced(url.replace('127.0.0.1:5432', balancer), { PASSWORD }));
@@ -227,13 +203,10 @@ export class Cluster {
   /** Returns the members as the first Patroni that responds reports them. */
   async #described(): Promise<readonly Record<'name' | 'role' | 'state', string>[]> {
     for (const { restPort } of this.members) {
-      try {
-        const signal = AbortSignal.timeout(1000);
-        const response = await fetch(`http://127.0.0.1:${restPort}/cluster`, { signal });
-        return ((await response.json()) as { members: [] }).members;
-      } catch {
-        // It is dead or frozen.
-      }
+      const options = { signal: AbortSignal.timeout(1000) }; // It can be dead or frozen.
+      const response = fetch(`http://127.0.0.1:${restPort}/cluster`, options);
+      const cluster = await response.then((res) => res.json()).catch(() => undefined);
+      if (cluster) return (cluster as { members: [] }).members;
     }
     return [];
   }
@@ -268,7 +241,7 @@ export class Cluster {
       ...{ 'ttl: 30': 'ttl: 20', 'loop_wait: 10': 'loop_wait: 1' },
       'retry_timeout: 10': 'retry_timeout: 9',
     });
-    writeFileSync(member.configuration, file);
+    writeFileSync(join(member.folder, 'patroni.yml'), file);
   }
 
   /** Starts HAProxy with the page's configuration and this cluster's ports. */

@@ -6,24 +6,18 @@ import { join } from 'node:path';
 import { block } from '../support/manual.ts';
 import { PASSWORD, SECRET } from '../support/program.ts';
 
-const PAGE = 'high-availability.md';
+export const PAGE = 'high-availability.md';
 
 const folder = join(import.meta.dirname, '../../deploy/ha');
 
 /** Returns a file of deploy/ha, for machine a of the cluster. */
 export const read = (name: string) => readFileSync(join(folder, name), 'utf8');
 
-export const COMMANDS = {
-  list: block('Patroni', 'patronictl', PAGE),
-  switchover: block('Switchover', 'patronictl', PAGE),
-} as const;
-
 /** Routes from the service to the primary, by their headings. */
 const ROUTES = { 'three hosts': 'All hosts in the URL', HAProxy: 'HAProxy on `/primary`' } as const;
-export type Topology = keyof typeof ROUTES;
 
 /** Returns the page's DATABASE_URL with the page's addresses. */
-export function databaseUrl(topology: Topology): string {
+export function databaseUrl(topology: keyof typeof ROUTES): string {
   return variables(block(ROUTES[topology], 'DATABASE_URL=', PAGE)).DATABASE_URL!;
 }
 

@@ -10,13 +10,9 @@ export const ETCD = find('etcd') ?? '';
 export const HAPROXY = find('haproxy') ?? '';
 /** Folder of the newest Postgres that has pg_rewind. */
 export const POSTGRES_BIN = dirname(
-  globSync('/usr/lib/postgresql/*/bin/pg_rewind').sort(byVersion).at(-1) ?? find('pg_rewind') ?? '',
+  globSync('/usr/lib/postgresql/*/bin/pg_rewind').sort().at(-1) ?? find('pg_rewind') ?? '',
 );
 
 /** Reason to skip the tests; `false` if every program is installed. */
 export const ABSENT =
   missing('patroni', 'etcd', 'haproxy') || (POSTGRES_BIN === '.' && missing('pg_rewind'));
-
-function byVersion(a: string, b: string): number {
-  return a.localeCompare(b, undefined, { numeric: true });
-}
