@@ -61,17 +61,6 @@ export class Container {
     return text.split('\n').filter(Boolean);
   }
 
-  /** Resolves when the container has exited, also by a signal. */
-  async ended() {
-    const status = Number(await engine('wait', this.name));
-    return { status, lines: await this.lines() };
-  }
-
-  /** Runs JavaScript in the container, in a separate process without the permission model. */
-  evaluate(script: string): Promise<string> {
-    return engine('exec', this.name, '/usr/local/bin/node', '-e', script);
-  }
-
   async [Symbol.asyncDispose](): Promise<void> {
     await engine('rm', '-f', '-v', this.name);
   }

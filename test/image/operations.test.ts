@@ -74,12 +74,11 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   });
 });
 
-const compose = (await run(ENGINE, ['compose', 'version']).then(
-  () => `command ${ENGINE} compose`,
-  () => undefined,
-)) as string | undefined;
 /** `docker compose`, or the older separate program (Debian package docker-compose). */
-const COMPOSE = compose ?? find('docker-compose');
+const COMPOSE = await run(ENGINE, ['compose', 'version']).then(
+  () => `command ${ENGINE} compose`,
+  () => find('docker-compose'),
+);
 const NO_COMPOSE = COMPOSE === undefined && 'compose is not installed (docker-compose)';
 
 describe('the manual: compose', {
@@ -90,8 +89,9 @@ describe('the manual: compose', {
   let client: Client;
 
   before(async () => {
-    const [, published = ''] = /image: (postgres:.*)/.exec(composeFile())!;
-    const file = composeFile()
+    const text = readFileSync(join(ROOT, 'compose.yaml'), 'utf8');
+    const [, published = ''] = /image: (postgres:.*)/.exec(text)!;
+    const file = text
       .replace('build: .', `build: ${ROOT}`)
       .replace('image: notes-users', `image: ${IMAGE}`)
       .replace(published, await postgresImage(published))
@@ -166,10 +166,6 @@ describe('the manual: compose', {
     assert.deepEqual(await names(client), ['Ann']);
   });
 });
-
-function composeFile(): string {
-  return readFileSync(join(ROOT, 'compose.yaml'), 'utf8');
-}
 
 /** A service with PROTECT_USERS. */
 interface Client {

@@ -7,7 +7,6 @@ import { join } from 'node:path';
 import { newFolder } from '../support/program.ts';
 import { engine } from './engine.ts';
 
-const BASE = 'node:26-bookworm-slim';
 const [PROGRAMS] = globSync('/usr/lib/postgresql/*').sort().toReversed();
 
 const ENTRYPOINT = `#!/bin/sh
@@ -21,6 +20,17 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
   pg_ctl -w stop
 fi
 exec postgres -c listen_addresses='*'
+`;
+
+// The mode 3777 is that of the published image. A tmpfs mounted on the folder takes it over.
+const DOCKERFILE = `FROM node:26-bookworm-slim
+ADD root.tar /
+COPY entrypoint /entrypoint
+RUN ldconfig && echo postgres:x:999:999::/var/lib/postgresql:/bin/sh >> /etc/passwd \\
+ && mkdir -p -m 3777 /var/lib/postgresql /var/run/postgresql \\
+ && chown 999:999 /var/lib/postgresql /var/run/postgresql
+ENV PATH=${PROGRAMS}/bin:/usr/local/bin:/usr/bin:/bin PGDATA=/var/lib/postgresql/data
+ENTRYPOINT ["/entrypoint"]
 `;
 
 /** Reason why the stand-in can't be built; false if it can. */
@@ -42,22 +52,7 @@ async function standIn(): Promise<string> {
   const flags = ['-chPf', join(context, 'root.tar'), '--transform=s,^/lib/,/usr/lib/,'];
   execFileSync('tar', [...flags, PROGRAMS!, ...shared, ...libraries()]);
   writeFileSync(join(context, 'entrypoint'), ENTRYPOINT, { mode: 0o755 });
-  writeFileSync(
-    join(context, 'Dockerfile'),
-    [
-      `FROM ${BASE}`,
-      'ADD root.tar /',
-      'COPY entrypoint /entrypoint',
-      'RUN ldconfig && echo postgres:x:999:999::/var/lib/postgresql:/bin/sh >> /etc/passwd \\',
-      ' && mkdir -p /var/lib/postgresql /var/run/postgresql \\',
-      ' && chown 999:999 /var/lib/postgresql /var/run/postgresql \\',
-      // The mode of the published image. A tmpfs mounted on the folder takes it over.
-      ' && chmod 3777 /var/run/postgresql',
-      `ENV PATH=${PROGRAMS}/bin:/usr/local/bin:/usr/bin:/bin PGDATA=/var/lib/postgresql/data`,
-      'ENTRYPOINT ["/entrypoint"]',
-      '',
-    ].join('\n'),
-  );
+  writeFileSync(join(context, 'Dockerfile'), DOCKERFILE);
   return engine('build', '-q', context);
 }
 
