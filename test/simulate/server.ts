@@ -210,8 +210,7 @@ export class SimulatedServer {
       if (isSilent || !host.isUp) throw new Error('connection lost');
       await this.#whileFrozen(host);
       if (isKilled) throw new Error('connection lost');
-      const isWrite = text.includes('to_timestamp');
-      if (!isWrite) {
+      if (!text.includes('to_timestamp')) {
         if (this.condition.isRecovering && this.#time.random() < 0.3) throw refusal('40001');
         return this.#read(text, values, host);
       }
@@ -328,13 +327,17 @@ export class SimulatedServer {
       [...users.values()].find((user) => user.email === email);
     const hasRow = (id: number) => (other: Transaction) => other.rows.has(id) || other.rows.has(0);
     const hasEmail = (email: string) => (other: Transaction) => other.emails.has(email);
-    const isTable = (other: Transaction) => other.rows.has(0);
+    const hasTable = hasRow(0);
     // No other one may take the lock between the last look and what follows it, so the loops are here.
-    const holder = (isHeld: (other: Transaction) => boolean) => this.#holder(own, isHeld);
+    const holder = (isHeld: (other: Transaction) => boolean) =>
+      [...this.#transactions].find(
+        (other) => other !== own && other.isOld === own.isOld && isHeld(other),
+      );
     const users = host.old ?? this.users;
     const snapshot = new Map(users);
     const result: object[] = [];
-    for (let other = holder(isTable); other; other = holder(isTable)) await this.#wait(own, other);
+    for (let other = holder(hasTable); other; other = holder(hasTable))
+      await this.#wait(own, other);
     if (text.includes('insert into users')) {
       const items = list<string>(values[1]).map((_, n) => newUser(fieldsOf(values.slice(1), n)));
       for (const item of items.toSorted((a, b) => (a.email < b.email ? -1 : 1))) {
@@ -409,13 +412,6 @@ export class SimulatedServer {
       result.push({ id, refusal: matches(snapshot.get(id)!) ? reason : 'stale' });
     }
     return result;
-  }
-
-  /** Returns the transaction that another one must wait for. */
-  #holder(own: Transaction, isHeld: (other: Transaction) => boolean): Transaction | undefined {
-    return [...this.#transactions].find(
-      (other) => other !== own && other.isOld === own.isOld && isHeld(other),
-    );
   }
 
   /** Waits until the holder of a lock has ended. Looks for a deadlock after a while. */

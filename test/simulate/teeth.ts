@@ -1,12 +1,11 @@
 // Plants faults in copies of the store, one at a time, and runs the simulation on each: it must find all.
 // node test/simulate/teeth.ts [number of stories]
 import { spawnSync } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import process from 'node:process';
+import { newFolder, ROOT } from '../support/program.ts';
 
-const ROOT = join(import.meta.dirname, '../..');
 const [count = '30000', only = ''] = process.argv.slice(2);
 
 // By file: a fault, the code that it replaces, and what it puts there.
@@ -129,19 +128,15 @@ const faults = Object.entries(PLANTED).flatMap(([file, planted]) =>
   Object.entries(planted).map(([why, [from, to]]) => ({ why, file, from, to })),
 );
 for (const { why, file, from, to } of faults.filter((one) => one.why.includes(only))) {
-  const folder = mkdtempSync(join(tmpdir(), 'notes-users-teeth-'));
+  const folder = newFolder();
   const names = ['src', 'test/simulate', 'test/support', 'test/vectors', 'package.json', 'db'];
-  for (const name of names) {
-    cpSync(join(ROOT, name), join(folder, name), { recursive: true });
-  }
+  for (const name of names) cpSync(join(ROOT, name), join(folder, name), { recursive: true });
   symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
   const path = join(folder, 'src/store', file);
   const text = readFileSync(path, 'utf8');
   if (text.split(from).length !== 2) throw new Error(`${file} has not once: ${from}`);
-  writeFileSync(
-    path,
-    text.replace(from, () => to),
-  );
+  const planted = text.replace(from, () => to);
+  writeFileSync(path, planted);
   const env = { ...process.env, SIMULATE: count, NODE_TEST_CONTEXT: undefined };
   const { stdout } = spawnSync(
     process.execPath,
@@ -154,6 +149,5 @@ for (const { why, file, from, to } of faults.filter((one) => one.why.includes(on
   if (after === undefined) missed++;
   const result = after ? `story ${after} of seed ${seed}: ${rule?.slice(0, 90)}` : 'NOT FOUND';
   process.stdout.write(`| ${why} | ${result} |\n`);
-  rmSync(folder, { recursive: true, force: true });
 }
 process.exitCode = missed === 0 ? 0 : 1;
