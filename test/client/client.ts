@@ -32,12 +32,11 @@ await api.POST('/users', { headers, body: { name: 'Bob', email: 'bob@example.com
 const query = { limit: 1, after: 0 };
 const page = await api.GET('/users', { headers, params: { query } });
 
-console.log(
-  JSON.stringify({
-    protected: secret.data,
-    created: [created.response.status, user?.email, tag],
-    patched: [patched.response.status, patched.data?.name, patched.response.headers.get('ETag')],
-    stale: [stale.response.status, refusal],
-    page: [page.data?.[0]?.name, page.response.headers.get('Link')],
-  }),
-);
+const journey = {
+  protected: secret.data,
+  created: [created.response.status, user?.email, tag],
+  patched: [patched.response.status, patched.data?.name, patched.response.headers.get('ETag')],
+  stale: [stale.response.status, refusal],
+  page: [page.data?.[0]?.name, page.response.headers.get('Link')],
+};
+console.log(JSON.stringify(journey));

@@ -2,8 +2,8 @@
 // a program that uses it completes the journey. test/client.test.ts does the same with
 // openapi-typescript. `.ci/tools` installs the generators.
 import assert from 'node:assert/strict';
-import { type ExecFileException, execFile } from 'node:child_process';
-import { copyFileSync, cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { type ExecFileException, type ExecFileOptions, execFile } from 'node:child_process';
+import { copyFileSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
@@ -23,24 +23,21 @@ const NO_PYTHON = missing('openapi-python-client');
 // That of the virtual environment, with what the clients need.
 const PYTHON = join(dirname(find('openapi-python-client') ?? ''), 'python');
 
-interface Options {
-  readonly cwd?: string;
-  readonly env?: Readonly<Record<string, string>>;
-}
-
 interface Client {
   /** Name of the generator, and of its file in `journeys/`. */
   readonly name: string;
   readonly skip: string | false;
   /** Generates and compiles the client in a new folder. @returns the command of the journey */
-  readonly make: (folder: string) => Promise<readonly [string, readonly string[], Options?]>;
+  readonly make: (
+    folder: string,
+  ) => Promise<readonly [string, readonly string[], ExecFileOptions?]>;
 }
 
 /** Runs a program. @returns stdout @throws an AssertionError if it fails, unless Maven can't download */
-async function run(program: string, args: readonly string[], { cwd, env }: Options = {}) {
-  const options = { cwd, env: { ...process.env, ...env }, timeout: TIMEOUT_MS, maxBuffer: 2 ** 26 };
+async function run(program: string, args: readonly string[], options: ExecFileOptions = {}) {
+  const limits = { timeout: TIMEOUT_MS, maxBuffer: 2 ** 26 };
   try {
-    return (await promisify(execFile)(program, args, options)).stdout;
+    return String((await promisify(execFile)(program, args, { ...limits, ...options })).stdout);
   } catch (err) {
     const { message, code, stdout, stderr } = err as ExecFileException;
     const text = `${message}\n${stdout}${stderr}`;
@@ -67,7 +64,11 @@ async function buildGo(folder: string, journey: string) {
 
 async function compilePython(folder: string, journey: string) {
   await run(PYTHON, ['-m', 'compileall', '-q', folder]);
-  return [PYTHON, [join(JOURNEYS, journey)], { env: { PYTHONPATH: folder } }] as const;
+  return [
+    PYTHON,
+    [join(JOURNEYS, journey)],
+    { env: { ...process.env, PYTHONPATH: folder } },
+  ] as const;
 }
 
 const CLIENTS: readonly Client[] = [
@@ -136,11 +137,9 @@ const CLIENTS: readonly Client[] = [
     skip: NO_PYTHON,
     async make(folder) {
       const output = join(folder, 'client');
-      const warnings = ['--fail-on-warning'];
       const paths = ['--path', DOCUMENT, '--output-path', output];
-      await run('openapi-python-client', ['generate', ...paths, ...warnings]);
-      cpSync(output, folder, { recursive: true });
-      return compilePython(folder, this.name);
+      await run('openapi-python-client', ['generate', ...paths, '--fail-on-warning']);
+      return compilePython(output, this.name);
     },
   },
 ];

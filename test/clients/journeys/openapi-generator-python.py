@@ -22,14 +22,11 @@ except api.ApiException as error:
 
 users.create_user(api.UserFields(name="Bob", email="bob@example.com"))
 page = users.list_users_with_http_info(limit=1, after=0)
-print(
-    json.dumps(
-        {
-            "protected": access.greet_caller(),
-            "created": [created.status_code, created.data.email, tag],
-            "patched": [patched.status_code, patched.data.name, patched.headers["ETag"]],
-            "stale": stale,
-            "page": [page.data[0].name, page.headers["Link"]],
-        }
-    )
-)
+journey = {
+    "protected": access.greet_caller(),
+    "created": [created.status_code, created.data.email, tag],
+    "patched": [patched.status_code, patched.data.name, patched.headers["ETag"]],
+    "stale": stale,
+    "page": [page.data[0].name, page.headers["Link"]],
+}
+print(json.dumps(journey))

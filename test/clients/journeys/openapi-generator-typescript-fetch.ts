@@ -24,15 +24,14 @@ async function main(): Promise<void> {
   await users.createUser({ userFields: { name: 'Bob', email: 'bob@example.com' } });
   const page = await users.listUsersRaw({ limit: 1, after: 0 });
   const [first] = await page.value();
-  console.log(
-    JSON.stringify({
-      protected: await new AccessApi(basic).greetCaller(),
-      created: [created.raw.status, email, ifMatch],
-      patched: [patched.raw.status, (await patched.value()).name, patched.raw.headers.get('ETag')],
-      stale,
-      page: [first?.name, page.raw.headers.get('Link')],
-    }),
-  );
+  const journey = {
+    protected: await new AccessApi(basic).greetCaller(),
+    created: [created.raw.status, email, ifMatch],
+    patched: [patched.raw.status, (await patched.value()).name, patched.raw.headers.get('ETag')],
+    stale,
+    page: [first?.name, page.raw.headers.get('Link')],
+  };
+  console.log(JSON.stringify(journey));
 }
 
 main();

@@ -23,14 +23,11 @@ stale = patch_user.sync_detailed(ada, client=client, body=change, if_match=tag)
 
 create_user.sync(client=client, body=UserFields(name="Bob", email="bob@example.com"))
 page = list_users.sync_detailed(client=client, limit=1, after=0)
-print(
-    json.dumps(
-        {
-            "protected": greet_caller.sync(client=basic),
-            "created": [created.status_code, created.parsed.email, tag],
-            "patched": [patched.status_code, patched.parsed.name, patched.headers["ETag"]],
-            "stale": [stale.status_code, stale.parsed],
-            "page": [page.parsed[0].name, page.headers["Link"]],
-        }
-    )
-)
+journey = {
+    "protected": greet_caller.sync(client=basic),
+    "created": [created.status_code, created.parsed.email, tag],
+    "patched": [patched.status_code, patched.parsed.name, patched.headers["ETag"]],
+    "stale": [stale.status_code, stale.parsed],
+    "page": [page.parsed[0].name, page.headers["Link"]],
+}
+print(json.dumps(journey))
