@@ -109,13 +109,13 @@ const CASES: Record<string, [series: Record<string, string>, alerts: Record<stri
   ],
 };
 
-const labelsOf = (text: string) =>
-  Object.fromEntries(text.split(' ').map((pair) => pair.split('=')) as [string, string][]);
+const labelsOf = (pairs: readonly string[]) =>
+  Object.fromEntries(pairs.map((pair) => pair.split('='))) as Record<string, string>;
 
 /** Returns the series in Prometheus' notation. */
 function seriesOf(text: string): string {
   const [instance, metric, ...labels] = text.split(' ');
-  const all = labelsOf(['job=notes-users', `instance=${instance}`, ...labels].join(' '));
+  const all = labelsOf(['job=notes-users', `instance=${instance}`, ...labels]);
   return `${metric}{${Object.entries(all).map(([name, value]) => `${name}="${value}"`)}}`;
 }
 
@@ -124,8 +124,8 @@ function firing(alertname: string, [labels, summary]: string[]) {
   const text = RULES.split(`alert: ${alertname}\n`)[1]!;
   const [, severity] = /severity: (.*)/.exec(text)!;
   const [, description] = /description: (.*)/.exec(text)!;
-  const all = [`severity=${severity} job=notes-users`, ...(labels ? [labels] : [])];
-  return { exp_labels: labelsOf(all.join(' ')), exp_annotations: { summary, description } };
+  const all = [`severity=${severity}`, 'job=notes-users', ...(labels ? labels.split(' ') : [])];
+  return { exp_labels: labelsOf(all), exp_annotations: { summary, description } };
 }
 
 test('each alert fires, and not just below its limit', { skip: WITHOUT_PROMTOOL }, () => {

@@ -10,10 +10,9 @@ import { newDatabase, newFolder, PROGRAM, type Program, STORES, start } from './
 import { execute, ready } from './support/service.ts';
 
 const ROOT = join(import.meta.dirname, '..');
-const PARTS = ['src', 'scripts', 'db', 'docs', 'test', 'image'];
-const FILES = [
-  ...['biome.json', 'package.json', 'tsconfig.json'],
-  ...['openapi.json', 'README.md', 'SECURITY.md'],
+const COPIED = [
+  ...['src', 'scripts', 'db', 'docs', 'test', 'image', 'biome.json', 'package.json'],
+  ...['tsconfig.json', 'openapi.json', 'README.md', 'SECURITY.md'],
 ];
 const TSC = join(ROOT, 'node_modules/typescript/bin/tsc');
 const BIOME = join(ROOT, 'node_modules/@biomejs/biome/bin/biome');
@@ -27,7 +26,7 @@ function section(title: string): string {
 function follow(title: string): string {
   const folder = newFolder();
   const filter = (path: string) => !path.endsWith('/node_modules');
-  for (const part of [...PARTS, ...FILES]) {
+  for (const part of COPIED) {
     cpSync(join(ROOT, part), join(folder, part), { recursive: true, filter });
   }
   for (const modules of ['node_modules', 'test/client/node_modules']) {

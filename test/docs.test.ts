@@ -159,10 +159,8 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     await field(patch, 'If-Match').fill('"7"');
     await field(patch, 'body').fill('{"name": "Ada King"}');
     assert.match(await sendForm(patch), /^412 Precondition Failed/);
-    await patch
-      .getByRole('button', { name: /^Use "\d+-1"$/ })
-      .first()
-      .click();
+    const use = patch.getByRole('button', { name: /^Use "\d+-1"$/ });
+    await use.first().click();
     await patch.getByRole('button', { name: 'Send' }).click();
     await patch.getByText(/^200 OK/).waitFor();
     assert.equal(await patch.getByRole('button', { name: 'Use "1-2"' }).count(), 2);

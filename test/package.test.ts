@@ -216,11 +216,9 @@ describe('the package', () => {
     assert.equal(status, 78);
   });
 
-  for (const [runtime, name] of [
-    ['Bun', 'bun'],
-    ['Deno', 'deno'],
-  ] as const) {
+  for (const runtime of ['Bun', 'Deno']) {
     test(`9.7 in ${runtime}, start() rejects with one line, and the program prints it and exits`, () => {
+      const name = runtime.toLowerCase();
       const other = ['--import', `data:text/javascript,process.versions.${name}="1.4.5"`];
       const line = `notes-users needs Node 24 or newer, and this is ${runtime} 1.4.5. Install one from https://nodejs.org.\n`;
       const code = `require('notes-users').start().catch((err) => console.log(err.message))`;
@@ -237,17 +235,9 @@ describe('the package', () => {
 
   test('9.8 it contains only the files that a user needs, and imported starts nothing', async () => {
     const schema = globSync('db/*/*.sql', { cwd: ROOT });
-    const rest = [
-      'LICENSE',
-      'README.md',
-      'dist/main.cjs',
-      'dist/start.cjs',
-      'dist/start.d.cts',
-      'openapi.json',
-      'package.json',
-      'src/docs.html',
-    ];
-    assert.deepEqual(packed.toSorted(), [...schema, ...rest].sort());
+    const built = ['dist/main.cjs', 'dist/start.cjs', 'dist/start.d.cts'];
+    const rest = ['LICENSE', 'README.md', 'openapi.json', 'package.json', 'src/docs.html'];
+    assert.deepEqual(packed.toSorted(), [...schema, ...built, ...rest].sort());
     const types = readFileSync(join(folder, 'node_modules/notes-users/dist/start.d.cts'), 'utf8');
     const exported = Array.from(types.matchAll(/^export .*?(\w+)(?: \{|\()/gm), ([, name]) => name);
     assert.deepEqual(exported, ['Settings', 'RunningService', 'start']);

@@ -40,11 +40,7 @@ function slow() {
   return { log, texts, take };
 }
 
-const parsed = (text: string) =>
-  text
-    .split('\n')
-    .slice(0, -1)
-    .map((line) => JSON.parse(line));
+const parsed = (text: string) => (text.match(/[^\n]+/g) ?? []).map((line) => JSON.parse(line));
 const messages = (text: string) => parsed(text).map(({ message }) => message);
 
 describe('6.7 6.8 lines', () => {
