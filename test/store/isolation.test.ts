@@ -1,12 +1,10 @@
 // Writes that wait for each other on a real Postgres, which decides what the simulation assumes.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { setImmediate as turn } from 'node:timers/promises';
 import { ALWAYS } from '../../src/user.ts';
 import { connectTo, open, statistics, untilOneWaits } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newEmail } from '../support/service.ts';
-import { until } from '../support/until.ts';
 import { newUser } from '../support/users.ts';
 
 test('5.6 two replicas that create and change the same users in opposite orders do not deadlock', async (t) => {
@@ -29,24 +27,6 @@ test('5.6 two replicas that create and change the same users in opposite orders 
   }
   for (const store of stores) await store.close();
   assert.equal((await statistics(connectTo(t, url))).deadlocks, 0);
-});
-
-test('4.13 a response that arrived while the event loop was blocked is received', async (t) => {
-  const url = await createDatabase();
-  const store = await open(t, url, { timeoutMs: 2000 });
-  await store.list({ after: 0, limit: 1 }); // The table exists.
-  const sql = connectTo(t, url);
-  await sql.unsafe(`
-    create function wait() returns trigger language plpgsql as
-      $$ begin perform pg_sleep(1); return new; end $$;
-    create trigger wait before insert on users for each row execute function wait()`);
-  const created = store.create(newUser({ name: 'b', email: 'b@h' }));
-  const sleeping = "select from pg_stat_activity where wait_event = 'PgSleep'";
-  await until(async () => (await sql.unsafe(sleeping)).length > 0);
-  await turn(); // After this, node checks its timers before its sockets.
-  const end = performance.now() + 2500;
-  while (performance.now() < end);
-  assert.equal((await created).name, 'b');
 });
 
 test('4.10 a taken email rolls no batch back, and one that another session takes meanwhile does once', async (t) => {
@@ -75,24 +55,6 @@ test('4.10 a taken email rolls no batch back, and one that another session takes
   assert.deepEqual(await Promise.all(calls), expected);
   await store.close();
   assert.equal((await statistics(direct)).rolledBack! - start.rolledBack!, 1);
-});
-
-test('a batch that an administrator cancels runs again in parts', async (t) => {
-  const url = await createDatabase();
-  const store = await open(t, url);
-  const emails = Array.from({ length: 10 }, (_, n) => `${n}@x`);
-  const users = await Promise.all(emails.map((email) => store.create(newUser({ email }))));
-  const calls = await connectTo(t, url).begin(async (transaction) => {
-    await transaction`select from users where id = ${users[0]!.id} for update`;
-    const updates = users.map(({ id }) => store.update(id, { name: 'new' }, ALWAYS));
-    await untilOneWaits(transaction);
-    await transaction`
-      select pg_cancel_backend(pid) from pg_stat_activity
-      where pg_backend_pid() = any(pg_blocking_pids(pid))`;
-    return () => Promise.allSettled(updates);
-  });
-  const outcomes = new Set((await calls()).map(({ status }) => status));
-  assert.deepEqual([...outcomes], ['fulfilled']);
 });
 
 test('4.2 calls touch few rows of a table that has grown since the server planned them', async (t) => {

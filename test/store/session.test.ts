@@ -9,7 +9,6 @@ import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { TLSSocket } from 'node:tls';
-import { getHeapSpaceStatistics } from 'node:v8';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
 import { type Target, updateUsers } from '../../src/store/postgres.ts';
 import { afterPoll } from '../../src/store/session.ts';
@@ -17,7 +16,7 @@ import { ALWAYS } from '../../src/user.ts';
 import { TcpProxy, through } from '../faults/proxy.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { freePort } from '../support/daemon.ts';
-import { collect, collectYoung, usedBytes } from '../support/garbage.ts';
+import { usedBytes } from '../support/garbage.ts';
 import { connectTo, open, openOne, QUIET, untilOneWaits } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newFolder } from '../support/program.ts';
@@ -302,24 +301,6 @@ test('7.2 a server that has become read-only is not ready, if the URL asks for r
   await session.query('set default_transaction_read_only = on', []);
   await assert.rejects(store.ping(), ({ cause }: Error) => /is read-only/.test(String(cause)));
   await store.ping(); // A new connection is not read-only.
-});
-
-test('a collection of the young objects frees the rows of a query', async (t) => {
-  const session = await openOne(t, await createDatabase());
-  const text = "select n as id, 'name ' || n as name from generate_series(1, 500) n";
-  const read = async () => {
-    for (let i = 0; i < 200; i++) await session.query(text, []);
-  };
-  const oldBytes = () =>
-    getHeapSpaceStatistics().find((space) => space.space_name === 'old_space')!.space_used_size;
-  await read();
-  collect();
-  const before = oldBytes();
-  await read(); // 10 MB
-  collectYoung();
-  collectYoung();
-  const keptMb = (oldBytes() - before) / 1e6;
-  assert.ok(keptMb < 3, `${keptMb} MB are kept`);
 });
 
 test('4.9 a statement that failed after its first rows leaves no holes in the next result', async (t) => {
