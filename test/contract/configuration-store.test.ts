@@ -11,7 +11,7 @@ import { TcpProxy } from '../faults/proxy.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
-import { open, openOne } from '../support/open-store.ts';
+import { openOne } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { fileOf, newFolder, start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
@@ -26,9 +26,7 @@ describe('1 configuration: the store', { concurrency: 4 }, () => {
       const key = files.TLS_KEY_FILE;
       cert = files.TLS_CERT_FILE;
       chmodSync(dirname(cert), 0o755);
-      // The server's user must own its key.
-      const { uid, gid } = OWNER;
-      if (uid !== undefined && gid !== undefined) chownSync(key, uid, gid);
+      chownSync(key, OWNER.uid, OWNER.gid); // The server's user must own its key.
       const options = ['ssl=on', `ssl_cert_file=${cert}`, `ssl_key_file=${key}`, 'fsync=off'];
       server = await Server.create(...options.flatMap((option) => ['-c', option]));
     });
@@ -109,17 +107,6 @@ describe('1 configuration: the store', { concurrency: 4 }, () => {
       copyFileSync(cert, path);
       await ready(program);
     });
-  });
-
-  test('1 DATABASE_URL: target_session_attrs says which server is used', async (t) => {
-    const url = `${await createDatabase()}?connect_timeout=60&target_session_attrs=`; // for a slow machine
-    for (const attribute of ['any', 'read-write', 'primary', 'prefer-standby']) {
-      await (await open(t, url + attribute)).ping();
-    }
-    for (const attribute of ['standby', 'read-only']) {
-      const store = await open(t, url + attribute, { timeoutMs: 2000 });
-      await assert.rejects(store.ping(), ({ cause }) => /does not match/.test(String(cause)));
-    }
   });
 
   test('6.1 several hosts: the log has the fault of each, with its host', async () => {

@@ -125,7 +125,7 @@ export class Cluster {
     const cluster = new Cluster(folder, [...ports]);
     for (const name of ['', 'etcd', 'haproxy', ...NAMES]) {
       mkdirSync(join(folder, name), { recursive: true });
-      if (OWNER.uid !== undefined) chownSync(join(folder, name), OWNER.uid, OWNER.gid!);
+      chownSync(join(folder, name), OWNER.uid, OWNER.gid);
     }
     await cluster.#startEtcd(join(folder, 'etcd'));
     for (const member of cluster.members) cluster.#configure(member);

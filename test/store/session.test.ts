@@ -85,12 +85,19 @@ test('4.13 after a network has silently dropped all connections, only the first 
   assert.equal(await store.find(1), undefined);
 });
 
-test('5.1 a connection to a server that does not match is closed', async (t) => {
+test('1 DATABASE_URL: target_session_attrs says which server is used; a connection to another is closed', async (t) => {
   const url = await createDatabase();
   const sql = connectTo(t, url);
   const { port } = await proxyTo(t, url); // It ends a connection that is left.
-  const standby = `${through(url, port)}?target_session_attrs=standby`;
-  await assert.rejects(openOne(t, standby), /does not match/);
+  const withAttribute = (name: string) => `${through(url, port)}?target_session_attrs=${name}`;
+  for (const name of ['any', 'read-write', 'primary', 'prefer-standby']) {
+    const store = await open(t, withAttribute(name), { poolSize: 1 });
+    await store.ping();
+    await store.close();
+  }
+  for (const name of ['standby', 'read-only']) {
+    await assert.rejects(openOne(t, withAttribute(name)), /does not match/);
+  }
   await until(async () => {
     const open = await sql`
       select from pg_stat_activity

@@ -1,14 +1,17 @@
 // Starts third-party programs for the tests: paths, users and ports.
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
+import { existsSync, readdirSync, readlinkSync } from 'node:fs';
+import { connect } from 'node:net';
 import { userInfo } from 'node:os';
 import { join, sep } from 'node:path';
 import { until } from './until.ts';
 
-/** User and group of programs that refuse to run as root. */
-export const OWNER = userInfo().uid === 0 ? (idsOf('postgres') ?? idsOf('nobody') ?? {}) : {};
+const { uid, gid } = userInfo();
+
+/** User and group of programs that refuse to run as root: our own, or nobody's. */
+export const OWNER = uid === 0 ? { uid: 65534, gid: 65534 } : { uid, gid };
 
 /** Returns the program's path; undefined if it is not installed. */
 export function find(program: string): string | undefined {
@@ -99,19 +102,7 @@ export function signalAll(folder: string, signal: NodeJS.Signals): number {
 /** Returns a free port below the ephemeral range, so no outgoing connection can take it. */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = 10_000 + Math.floor(Math.random() * 20_000);
-    const probe = createServer();
-    const isFree = await new Promise<boolean>((resolve) => {
-      probe.once('error', () => resolve(false));
-      probe.listen(port, '127.0.0.1', () => resolve(true));
-    });
-    await new Promise((resolve) => probe.close(resolve));
-    if (isFree) return port;
+    const port = randomInt(10_000, 30_000);
+    if (!(await accepts(`http://127.0.0.1:${port}`))) return port;
   }
-}
-
-function idsOf(user: string): { readonly uid?: number; readonly gid?: number } | undefined {
-  const line = RegExp(`^${user}:[^:]*:(\\d+):(\\d+):`, 'm');
-  const [, uid, gid] = line.exec(readFileSync('/etc/passwd', 'utf8')) ?? [];
-  return uid === undefined ? undefined : { uid: Number(uid), gid: Number(gid) };
 }

@@ -3,8 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { send } from './client.ts';
 import { find } from './daemon.ts';
 
-/** Debian's package prometheus; undefined if it is not installed. */
-export const PROMTOOL = find('promtool');
+const PROMTOOL = find('promtool');
 
 /** Reason to skip tests that need it; false if it is installed. */
 export const WITHOUT_PROMTOOL =
@@ -31,13 +30,8 @@ export class Page {
 
   constructor(text: string) {
     this.text = text;
-    const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
-    this.values = new Map(
-      lines.map((line) => {
-        const end = line.lastIndexOf(' ');
-        return [line.slice(0, end), Number(line.slice(end + 1))];
-      }),
-    );
+    const lines = text.matchAll(/^([^#].*) (\S+)$/gm);
+    this.values = new Map(Array.from(lines, ([, series, value]) => [series!, Number(value)]));
   }
 
   /** Returns every value of a name by its labels as text. The text is empty without labels. */

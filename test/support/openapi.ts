@@ -199,20 +199,7 @@ function checkHeaders(key: string, declarations: JsonObject, headers: Headers): 
 /** Returns the path of the document that matches a target (contract 2.7). */
 function pathOf(target: string): string | undefined {
   const path = target.replace(/^https?:\/\/[^/?]*/i, '').replace(/\?.*$/s, '') || '/';
-  const given = partsOf(path);
-  return Object.keys(paths).find((pattern) => {
-    const parts = partsOf(pattern)!;
-    const isSame = (part: string, i: number) => part.startsWith('{') || part === given![i];
-    return given?.length === parts.length && parts.every(isSame);
-  });
-}
-
-function partsOf(path: string): string[] | undefined {
-  if (path.includes('//')) return undefined;
-  try {
-    const parts = path.split('/').map(decodeURIComponent);
-    return parts.length > 2 && parts.at(-1) === '' ? parts.slice(0, -1) : parts;
-  } catch {
-    return undefined;
-  }
+  const matches = (pattern: string) =>
+    RegExp(`^${pattern.replace(/\{.*\}/, '[^/]+')}/?$`).test(path);
+  return Object.keys(paths).find(matches);
 }

@@ -11,7 +11,7 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { arch, platform, tmpdir, userInfo } from 'node:os';
+import { arch, platform, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import postgres from 'postgres';
 import { Daemon, freePort, OWNER, signalAll } from './daemon.ts';
@@ -112,7 +112,7 @@ export class Server {
     await this.query(`alter system set synchronous_standby_names = '*'`);
     await this.stop();
     cpSync(this.dataDir, dataDir, { recursive: true });
-    execFileSync('chown', ['-R', `${OWNER.uid ?? userInfo().uid}`, dataDir]);
+    execFileSync('chown', ['-R', `${OWNER.uid}`, dataDir]);
     const source = `host=127.0.0.1 port=${this.port} user=postgres password=${PASSWORD}`;
     writeFileSync(join(dataDir, 'standby.signal'), '');
     const standby = new Server(await freePort(), dataDir, [
@@ -172,6 +172,6 @@ let found: Promise<Binaries> | undefined;
 
 function newDataDir(): string {
   const dataDir = mkdtempSync(join(realpathSync(tmpdir()), 'notes-users-faults-'));
-  if (OWNER.uid !== undefined && OWNER.gid !== undefined) chownSync(dataDir, OWNER.uid, OWNER.gid);
+  chownSync(dataDir, OWNER.uid, OWNER.gid);
   return dataDir;
 }
