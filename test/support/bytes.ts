@@ -96,11 +96,3 @@ export async function halfSent(url: string) {
     finish: () => client.socket.write(body.slice(-5)),
   };
 }
-
-/** The elements of a header's list in lower case, sorted. */
-export function items(value: string | null): string[] {
-  return (value ?? '')
-    .toLowerCase()
-    .split(/\s*,\s*/)
-    .sort();
-}
