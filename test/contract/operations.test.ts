@@ -109,9 +109,7 @@ describe('6 operations', { concurrency: 4 }, () => {
     assert.equal((await send(`${program.url}/users`)).status, 200);
     const metrics = await send(`${program.adminUrl}/metrics`);
     assert.match(metrics.body, /^log_dropped_lines_total [1-9]/m);
-    program.process.kill('SIGTERM');
-    const signal = AbortSignal.timeout(60_000);
-    assert.deepEqual(await once(program.process, 'exit', { signal }), [0, null]);
+    assert.deepEqual(await program.stop(), { code: 0, signal: null });
   });
 
   for (const isCut of [false, true]) {

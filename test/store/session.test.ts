@@ -69,6 +69,20 @@ for (const [seconds, limitMs] of [
   });
 }
 
+test('5.7 the pauses between attempts to connect grow to a second at most, with jitter', async (t) => {
+  const openSession = () => Promise.reject(new Error('refused'));
+  const sleep = t.mock.fn((_ms: number) => nextTurn());
+  const debug = t.mock.fn();
+  const random = t.mock.fn(() => 1);
+  random.mock.mockImplementationOnce(() => 0, 7);
+  await open(t, 'postgres://a:1/', { debug }, { openSession, sleep, random });
+  await until(() => sleep.mock.callCount() > 7);
+  const pauses = sleep.mock.calls.slice(0, 8).map(({ arguments: [ms] }) => ms);
+  assert.deepEqual(pauses, [25, 50, 100, 200, 400, 800, 1000, 500]);
+  const attempt = ['cannot connect', { host: 'a:1', cause: 'Error: refused' }];
+  assert.deepEqual(debug.mock.calls[0]!.arguments, attempt);
+});
+
 test('4.13 after a network has silently dropped all connections, only the first call fails', async (t) => {
   let dropped = 0;
   const openSession = (async () => ({
