@@ -5,9 +5,16 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { newFolder, PROGRAM, Program, preloaded, start } from '../support/program.ts';
-import { create, execute, list } from '../support/service.ts';
+import { newDatabase, newFolder, PROGRAM, Program, preloaded, start } from '../support/program.ts';
+import { create, execute, list, pathOf } from '../support/service.ts';
 import { until } from '../support/until.ts';
+
+/** Returns the URL of a database that a service has made and left. */
+async function madeDatabase(): Promise<string> {
+  const url = await newDatabase('sqlite');
+  await (await start({ DATABASE_URL: url })).stop();
+  return url;
+}
 
 /** Runs `--backup FILE` to its end. */
 async function backup(DATABASE_URL: string, file: string, command = PROGRAM, env = {}) {
@@ -17,9 +24,8 @@ async function backup(DATABASE_URL: string, file: string, command = PROGRAM, env
 }
 
 test('6.19 a copy made while clients write has every user created before, and is a database', async () => {
-  const folder = newFolder();
-  const url = `sqlite:${join(folder, 'service.db')}`;
-  const copy = join(folder, 'copy.db');
+  const url = await newDatabase('sqlite');
+  const copy = join(newFolder(), 'copy.db');
   await using program = await start({ DATABASE_URL: url });
   let isOver = false;
   const created: string[] = [];
@@ -44,15 +50,12 @@ test('6.19 a copy made while clients write has every user created before, and is
   assert.equal(JSON.parse(await list(restored)).length, copied.size);
 });
 
-test('6.19 FILE is a file of the current folder, also if SQLite gives its name another meaning', {
-  skip: process.env.TEST_PROGRAM !== undefined && 'the program has a folder of its own',
-}, async () => {
+test('6.19 FILE is a file of the current folder, also if SQLite gives its name another meaning', async () => {
   const folder = newFolder();
-  const DATABASE_URL = `sqlite:${join(folder, 'service.db')}`;
-  await (await start({ DATABASE_URL })).stop();
+  const url = await madeDatabase();
   const inFolder = ['/usr/bin/env', '-C', folder, ...PROGRAM];
   for (const name of ['copy.db', ':memory:', 'file:copy.db', 'file:x?mode=memory']) {
-    const { code, stderr } = await backup(DATABASE_URL, name, inFolder);
+    const { code, stderr } = await backup(url, name, inFolder);
     assert.equal(code, 0, stderr);
     assert.deepEqual(await execute(`sqlite:${join(folder, name)}`, 'select id from users'), []);
   }
@@ -60,10 +63,8 @@ test('6.19 FILE is a file of the current folder, also if SQLite gives its name a
 
 test('6.19 it waits for a lock, such as that of a service that stops, and names one that lasts', async () => {
   const folder = newFolder();
-  const file = join(folder, 'service.db');
-  const url = `sqlite:${file}`;
-  await (await start({ DATABASE_URL: url })).stop();
-  const lock = new DatabaseSync(file);
+  const url = await madeDatabase();
+  const lock = new DatabaseSync(pathOf(url));
   lock.exec('pragma locking_mode = exclusive; begin immediate');
   const { code, stderr } = await backup(url, join(folder, 'first.db'));
   assert.equal(code, 1);
@@ -83,10 +84,8 @@ for (const [why, expected, file, url] of [
 ] as const) {
   test(`6.19 it exits with 1 and leaves no file if ${why}`, async () => {
     const folder = newFolder();
-    const own = `sqlite:${join(folder, 'service.db')}`;
-    await (await start({ DATABASE_URL: own })).stop();
     writeFileSync(join(folder, 'there.db'), 'kept');
-    const { code, stderr } = await backup(url ?? own, join(folder, file));
+    const { code, stderr } = await backup(url ?? (await madeDatabase()), join(folder, file));
     assert.equal(code, 1, stderr);
     assert.match(stderr, expected);
     assert.equal(stderr.trimEnd().split('\n').length, 1);
@@ -105,16 +104,13 @@ for (const [why, env, limit, said, left] of [
   ['the file system refuses the mode and the removal', NO_MODES, 'unlimited', 'no modes', 1],
   ['the disk is full', {}, 1000, 'disk I/O error', 0],
 ] as const) {
-  test(`6.19 it exits with 1, says why and leaves no file that it can remove if ${why}`, {
-    skip: process.env.TEST_PROGRAM !== undefined && 'functions and limits are of this machine',
-  }, async () => {
+  test(`6.19 it exits with 1, says why and leaves no file that it can remove if ${why}`, async () => {
     const folder = newFolder();
-    const DATABASE_URL = `sqlite:${join(newFolder(), 'service.db')}`;
-    await (await start({ DATABASE_URL })).stop();
+    const url = await madeDatabase();
     // More than SQLite's cache, so it writes its journal before the copy fails.
-    await execute(DATABASE_URL, 'create table large as select zeroblob(3000000)');
+    await execute(url, 'create table large as select zeroblob(3000000)');
     const limited = ['/bin/bash', '-c', `ulimit -f ${limit}; exec "$0" "$@"`, ...PROGRAM];
-    const { code, stderr } = await backup(DATABASE_URL, join(folder, 'copy.db'), limited, env);
+    const { code, stderr } = await backup(url, join(folder, 'copy.db'), limited, env);
     assert.equal(code, 1, stderr);
     assert.match(stderr, RegExp(`^cannot copy .*: ${said}\n$`));
     assert.equal(readdirSync(folder).length, left);
