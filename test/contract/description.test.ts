@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { before, describe, test } from 'node:test';
+import { type Message, request } from '../support/bytes.ts';
 import { basic, exchange, send } from '../support/client.ts';
 import { freePort } from '../support/daemon.ts';
 import { token as newToken } from '../support/login.ts';
@@ -16,6 +17,7 @@ import {
   TRANSPORT_STATUSES,
 } from '../support/openapi.ts';
 import { PASSWORD, type Program, start, USER } from '../support/program.ts';
+import { newEmail } from '../support/service.ts';
 
 type Operation = (typeof OPERATIONS)[number];
 
@@ -86,13 +88,12 @@ test('8.2 its policy allows only its one script, its one style and its own origi
 });
 
 describe('8 every declared response', { concurrency: true }, () => {
-  const ENCODED = ['br', 'gzip'].map((coding) => ({ fields: [`Accept-Encoding: ${coding}`] }));
+  const ENCODED = ['br', 'gzip'].map((coding) => ({ fields: `Accept-Encoding: ${coding}\r\n` }));
   const AUTH_FAILURES = 2;
   const names = new Set<string>();
   let program: Program;
   let storeless: Program;
   let token: string;
-  let created = 0;
 
   before(async () => {
     const env = {
@@ -111,33 +112,28 @@ describe('8 every declared response', { concurrency: true }, () => {
   });
 
   /** Changes to a request that would succeed. */
-  interface Change {
+  interface Change extends Message {
     readonly to?: Program;
     readonly target?: string;
-    readonly version?: string;
-    readonly host?: string;
     readonly authorization?: string;
-    readonly fields?: readonly string[];
-    readonly type?: string;
     readonly body?: string;
-    readonly end?: string;
+    readonly isCut?: boolean; // in its head
   }
 
   /** Sends the request and records the declared parts that its response has. @returns the status */
   async function ask({ method, path, part }: Operation, change: Change = {}): Promise<number> {
-    const { to = program, version = '1.1', host = 'Host: x', fields = [] } = change;
-    const hasId = change.target === undefined && path.includes('{id}');
-    const target = change.target ?? (hasId ? path.replace('{id}', String(await newUser())) : path);
+    const target = change.target ?? path.replace('{id}', String(await newUser()));
     const schemes = JSON.stringify(part.security);
     const right = schemes.includes('basic') ? basic(USER, PASSWORD) : `Bearer ${token}`;
     const authorization = change.authorization ?? (schemes === '[]' ? '' : right);
-    const head = [`${method} ${target} HTTP/${version}`, host, 'Connection: close', ...fields];
-    if (authorization) head.push(`Authorization: ${authorization}`);
     const body = change.body ?? (part.requestBody ? bodyOf(part.requestBody) : '');
-    if (body) head.push(`Content-Type: ${change.type ?? 'application/json'}`);
-    if (body) head.push(`Content-Length: ${Buffer.byteLength(body)}`);
-    const bytes = [...head.filter(Boolean), change.end ?? `\r\n${body}`].join('\r\n');
-    const [response] = await exchange(to.url, bytes);
+    const bytes = request(`${method} ${target}`, body, {
+      ...change,
+      type: body && (change.type ?? 'application/json'),
+      fields: `Connection: close\r\nAuthorization: ${authorization}\r\n${change.fields ?? ''}`,
+    });
+    const sent = change.isCut ? bytes.slice(0, bytes.indexOf('\r\n\r\n')) : bytes;
+    const [response] = await exchange((change.to ?? program).url, sent);
     for (const name of seen({ method, target, ...response! })) names.add(name);
     return response!.status;
   }
@@ -146,12 +142,12 @@ describe('8 every declared response', { concurrency: true }, () => {
   function bodyOf(requestBody: JsonObject): string {
     const example = exampleOf(requestBody) as object;
     if ('pw' in example) return JSON.stringify({ id: USER, pw: PASSWORD });
-    return JSON.stringify({ name: 'Ada', email: `ada-${++created}@example.com` });
+    return JSON.stringify({ name: 'Ada', email: newEmail() });
   }
 
   async function newUser(): Promise<number> {
-    const body = { name: 'Ada', email: `ada-${++created}@example.com` };
     const headers = { authorization: `Bearer ${token}` };
+    const body = { name: 'Ada', email: newEmail() };
     const response = await send(`${program.url}/users`, { method: 'POST', headers, body });
     return JSON.parse(response.body).id;
   }
@@ -164,8 +160,8 @@ describe('8 every declared response', { concurrency: true }, () => {
       ...(['/openapi.json', '/docs'].includes(path) ? ENCODED : []),
     ],
     201: () => [{}],
-    304: () => [{ fields: ['If-None-Match: *'] }],
-    400: () => [{ host: '' }],
+    304: () => [{ fields: 'If-None-Match: *\r\n' }],
+    400: () => [{ fields: 'Host: y\r\n' }],
     401: ({ part, path }) => {
       if (path === '/token') return [{ body: '{}' }];
       const isBearer = JSON.stringify(part.security).includes('bearer');
@@ -174,19 +170,19 @@ describe('8 every declared response', { concurrency: true }, () => {
         : [{ authorization: 'none' }];
     },
     404: ({ path }) => [{ target: path.replace('{id}', '0') }],
-    408: () => [{ end: 'Unfinished: ' }],
-    412: () => [{ fields: ['If-Match: "0"'] }],
-    413: () => [{ fields: ['Content-Length: 1000000'], body: '' }],
-    415: () => [{ type: 'text/plain' }, { fields: ['Content-Encoding: gzip'] }],
+    408: () => [{ isCut: true }],
+    412: () => [{ fields: 'If-Match: "0"\r\n' }],
+    413: () => [{ body: 'x'.repeat(20_000) }],
+    415: () => [{ type: 'text/plain' }, { fields: 'Content-Encoding: gzip\r\n' }],
     429: ({ path }) => {
       const wrong = {
-        fields: [`X-Forwarded-For: 192.0.2.${path.length}`],
+        fields: `X-Forwarded-For: 192.0.2.${path.length}\r\n`,
         authorization: path === '/token' ? '' : basic(USER, 'wrong'),
         ...(path === '/token' && { body: JSON.stringify({ id: USER, pw: 'wrong' }) }),
       };
       return Array(AUTH_FAILURES + 1).fill(wrong);
     },
-    431: () => [{ fields: [`Long: ${'a'.repeat(16_384)}`] }],
+    431: () => [{ fields: `Long: ${'a'.repeat(16_384)}\r\n` }],
     500: ({ path }) => [{ to: storeless, target: path.replace('{id}', '1') }],
     505: () => [{ version: '1.2' }],
   };

@@ -8,7 +8,7 @@ import { type HttpResponse, responsesIn } from './client.ts';
 export const TEXT = 'text/plain; charset=utf-8';
 export const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
-interface Message {
+export interface Message {
   readonly version?: string;
   readonly type?: string;
   /** More lines of the head, each with its CR LF. */
