@@ -133,7 +133,7 @@ describe('3.13 failed credential checks', () => {
   test('3.5 3.6 3.7 3.8 3.10 3.13 3.19 only one header with right credentials is accepted, its scheme in any case, and no other form counts', () =>
     checkAuthorization(program.url));
 
-  test('1 AUTH_FAILURES_PER_MINUTE: of concurrent failures on /token and /protected as many get 401, and then everything 429 (3.13)', async () => {
+  test('1 AUTH_FAILURES_PER_MINUTE, TRUST_PROXY: of concurrent failures on /token and /protected as many get 401, and then everything 429 (3.13)', async () => {
     const from = '192.0.2.1';
     const checks = Array.from({ length: 10 }, () => [wrongToken, wrongBasic]).flat();
     const responses = await Promise.all(checks.map((check) => check(from)));

@@ -10,9 +10,7 @@ import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { exchange, type HttpResponse, responsesIn, send, statusesOf } from '../support/client.ts';
 import { accepts, freePort } from '../support/daemon.ts';
 import { Page } from '../support/metrics.ts';
-import { createDatabase } from '../support/postgres.ts';
 import { COMPLETE, Program, preloaded, start } from '../support/program.ts';
-import { execute } from '../support/service.ts';
 import { until } from '../support/until.ts';
 
 const NO_IPV6 =
@@ -123,25 +121,6 @@ describe('1 configuration: origins and the log', { concurrency: 2 }, () => {
       assert.doesNotMatch(program.stdout, /someone|sesame/); // 1.7
     });
   }
-
-  test('1 LOG_LEVEL: debug also writes each connection to Postgres that is made or lost', async () => {
-    const url = new URL(await createDatabase());
-    const env = { DATABASE_URL: url.href, DATABASE_POOL_SIZE: '1', LOG_LEVEL: 'debug' };
-    await using program = await start(env);
-    const { level, host } = await program.logged('connected');
-    assert.deepEqual([level, host], ['debug', url.host]);
-    await execute(
-      url.href,
-      `select pg_terminate_backend(pid) from pg_stat_activity
-       where application_name = 'notes-users' and datname = current_database()`,
-    );
-    assert.equal((await program.logged('connection lost')).level, 'debug');
-    const count = (wanted: string) =>
-      program.log.filter(({ message }) => message === wanted).length;
-    await program.until(() => count('connected') === 2);
-    assert.deepEqual(await program.stop(), { code: 0, signal: null });
-    assert.equal(count('connection lost'), 1); // A stop loses none.
-  });
 });
 
 describe('1 configuration: TLS', { skip: NO_OPENSSL }, () => {

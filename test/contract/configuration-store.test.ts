@@ -1,17 +1,13 @@
 // Section 1 of the contract: DATABASE_URL.
 import assert from 'node:assert/strict';
 import { X509Certificate } from 'node:crypto';
-import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import { once } from 'node:events';
 import { chmodSync, chownSync, copyFileSync, readFileSync } from 'node:fs';
-import type { Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { TcpProxy } from '../faults/proxy.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
-import { openOne } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { fileOf, newFolder, start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
@@ -73,19 +69,6 @@ describe('1 configuration: the store', { concurrency: 4 }, () => {
         assert.equal(rows.length > 0, status === 200 && mode !== 'disable');
       });
     }
-
-    test('9.4 a connection that is destroyed right after its goodbye closes', async (t) => {
-      const sockets: Socket[] = [];
-      const see = (message: unknown) => void sockets.push((message as { socket: Socket }).socket);
-      subscribe('net.client.socket', see);
-      const session = await openOne(t, `${server.url}?sslmode=require`);
-      unsubscribe('net.client.socket', see);
-      const socket = sockets.find(({ remotePort }) => remotePort === server.port)!;
-      void session.end();
-      await new Promise(setImmediate); // The TLS socket ends after its last write.
-      session.destroy();
-      await once(socket, 'close', { signal: AbortSignal.timeout(10_000) });
-    });
 
     test('1 DATABASE_URL: an sslrootcert that is missing or not PEM exits with 78', async () => {
       const der = new X509Certificate(readFileSync(cert)).raw;

@@ -1,8 +1,8 @@
 // Section 1 of the contract: values from the environment and from files, secrets, access (AUTH_*,
-// SIGNING_SECRET*, TRUST_PROXY) and the note.
+// SIGNING_SECRET*).
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { exchange, send } from '../support/client.ts';
+import { send } from '../support/client.ts';
 import { claims, token } from '../support/login.ts';
 import { Program, SECRET, start } from '../support/program.ts';
 import { HEADER, signed } from '../vectors/tokens.ts';
@@ -64,13 +64,5 @@ describe('1 configuration: credentials', { concurrency: 2 }, () => {
       statuses.push((await send(`${program.url}/notes`, { headers })).status);
     }
     assert.deepEqual(statuses, [200, 200, 200, 401]);
-  });
-
-  test('1 TRUST_PROXY: the client is the entry of X-Forwarded-For at that position from the right', async () => {
-    await using program = await start({ TRUST_PROXY: '2' });
-    const list = ['198.51.100.9, 203.0.113.1', '203.0.113.2'];
-    const fields = list.map((line) => `X-Forwarded-For: ${line}\r\n`).join('');
-    await exchange(program.url, `GET / HTTP/1.0\r\n${fields}\r\n`);
-    assert.equal((await program.logged('request')).client, '203.0.113.1');
   });
 });

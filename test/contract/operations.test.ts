@@ -10,6 +10,7 @@ import { basic, exchange, send } from '../support/client.ts';
 import { token } from '../support/login.ts';
 import {
   ENTRY,
+  newDatabase,
   newFolder,
   PASSWORD,
   Program,
@@ -18,6 +19,7 @@ import {
   start,
   USER,
 } from '../support/program.ts';
+import { serve } from '../support/service.ts';
 import { until } from '../support/until.ts';
 
 const USAGE =
@@ -78,7 +80,11 @@ describe('6 operations', { concurrency: 4 }, () => {
 
   test('1.7, 6.8 no line at any level contains a secret, a body, an email, a token, a credential or a query', async () => {
     const previous = 'the signing secret of the day before';
-    await using program = await start({ LOG_LEVEL: 'debug', VERIFY_ONLY_SECRET: previous });
+    const url = new URL(await newDatabase('postgres'));
+    const env = { DATABASE_URL: url.href, LOG_LEVEL: 'debug', VERIFY_ONLY_SECRET: previous };
+    await using program = await serve(env);
+    const { level, host } = await program.logged('connected');
+    assert.deepEqual([level, host], ['debug', url.host]);
     const jwt = await token(program);
     const body = { name: 'Secretive', email: 'secretive@example.com' };
     const authorization = basic(USER, PASSWORD);

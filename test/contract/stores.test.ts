@@ -350,18 +350,6 @@ for (const why of ['missing', 'empty', 'missing behind links']) {
   });
 }
 
-test('5.2 a file that other processes open, change and close stays the same', async () => {
-  const url = await newDatabase('sqlite');
-  await using program = await serve({ DATABASE_URL: url });
-  for (let i = 0; i < 3; i++) {
-    await create(program);
-    await execute(url, 'pragma wal_checkpoint(truncate); vacuum');
-    await execute(url, `insert into users (name, email) values ('Bob', '${newEmail()}')`);
-  }
-  await ready(program);
-  assert.equal(JSON.parse(await list(program)).length, 6);
-});
-
 test('5.2 a read-only file system is named', WITH_ROOT, async () => {
   const folder = newFolder();
   const url = `sqlite:${folder}/service.db`;
