@@ -18,110 +18,106 @@ const NO_IPV6 =
     all?.some(({ address }) => address === '::1'),
   ) && 'no IPv6 here';
 
-describe('1 configuration: ports', { concurrency: 2 }, () => {
-  test('1 PORT, ADMIN_PORT, HOST, ADMIN_HOST: each listener has its own address and port only', async () => {
-    const [HOST, ADMIN_HOST, neither] = [newAddress(), newAddress(), newAddress()];
-    const [port, adminPort] = [await freePort(), await freePort()];
-    const ports = { PORT: String(port), ADMIN_PORT: String(adminPort) };
-    await using program = await start({ HOST, ADMIN_HOST, ...ports });
-    const { url, adminUrl } = program;
-    assert.equal(url, `http://${HOST}:${port}`);
-    assert.equal(adminUrl, `http://${ADMIN_HOST}:${adminPort}`);
-    assert.equal((await send(url)).status, 200);
-    assert.equal((await send(`${url}/live`)).status, 404);
-    assert.equal((await send(`${adminUrl}/live`)).status, 200);
-    for (const other of [
-      `${HOST}:${adminPort}`,
-      `${neither}:${adminPort}`,
-      `${ADMIN_HOST}:${port}`,
-    ]) {
-      await assert.rejects(exchange(`http://${other}`, ''), { code: 'ECONNREFUSED' }, other);
-    }
-    await using without = await start({ HOST });
-    assert.ok(without.adminUrl.startsWith(`http://${HOST}:`), without.adminUrl);
-  });
-
-  test('1 HOST, ADMIN_PORT: by default all interfaces, and no admin listener', async () => {
-    await using program = await start({ HOST: '', ADMIN_PORT: '' });
-    const { port } = new URL(program.url);
-    assert.equal(program.adminUrl, '');
-    for (const host of ['127.0.0.1', '127.0.0.2']) {
-      for (const path of ['/live', '/ready', '/metrics']) {
-        assert.equal((await send(`http://${host}:${port}${path}`)).status, 404);
-      }
-    }
-  });
-
-  test('1 HOST: an IPv6 address is in brackets in the start line', { skip: NO_IPV6 }, async () => {
-    await using program = await start({ HOST: '::1' });
-    assert.match(program.url, /^http:\/\/\[::1\]:\d+$/);
-    assert.equal((await send(program.url)).status, 200);
-  });
+test('1 PORT, ADMIN_PORT, HOST, ADMIN_HOST: each listener has its own address and port only', async () => {
+  const [HOST, ADMIN_HOST, neither] = [newAddress(), newAddress(), newAddress()];
+  const [port, adminPort] = [await freePort(), await freePort()];
+  const ports = { PORT: String(port), ADMIN_PORT: String(adminPort) };
+  await using program = await start({ HOST, ADMIN_HOST, ...ports });
+  const { url, adminUrl } = program;
+  assert.equal(url, `http://${HOST}:${port}`);
+  assert.equal(adminUrl, `http://${ADMIN_HOST}:${adminPort}`);
+  assert.equal((await send(url)).status, 200);
+  assert.equal((await send(`${url}/live`)).status, 404);
+  assert.equal((await send(`${adminUrl}/live`)).status, 200);
+  for (const other of [
+    `${HOST}:${adminPort}`,
+    `${neither}:${adminPort}`,
+    `${ADMIN_HOST}:${port}`,
+  ]) {
+    await assert.rejects(exchange(`http://${other}`, ''), { code: 'ECONNREFUSED' }, other);
+  }
+  await using without = await start({ HOST });
+  assert.ok(without.adminUrl.startsWith(`http://${HOST}:`), without.adminUrl);
 });
 
-describe('1 configuration: origins and the log', { concurrency: 2 }, () => {
-  test('1 CORS_ORIGIN, PROTECT_USERS: every response allows it, whatever the Origin, and a preflight needs no token although /users does; unset, there is no CORS header', async () => {
-    const asked = 'authorization,baggage,content-type,if-match,traceparent,tracestate';
-    const preflight = {
-      origin: 'https://app.example',
-      'access-control-request-method': 'PATCH',
-      'access-control-request-headers': asked,
-    };
-    const cors = ({ headers }: HttpResponse) =>
-      Object.fromEntries([...headers].filter(([name]) => name.startsWith('access-control-')));
-    for (const origin of ['https://app.example', '*', '']) {
-      await using program = await start({ CORS_ORIGIN: origin, PROTECT_USERS: 'true' });
-      const common = {
-        'access-control-allow-origin': origin,
-        'access-control-expose-headers': 'ETag, Link, Location, Retry-After, X-Request-Id',
-      };
-      for (const [path, status, sent] of [
-        ['/', 200, 'https://app.example'],
-        ['/users', 401, 'https://app.example'],
-        ['/nowhere', 404, 'https://evil.example'],
-      ] as const) {
-        const response = await send(program.url + path, { headers: { origin: sent } });
-        assert.equal(response.status, status);
-        assert.deepEqual(cors(response), origin ? common : {});
-      }
-      const init = { method: 'OPTIONS', headers: preflight };
-      const response = await send(`${program.url}/users/1`, init);
-      assert.deepEqual([response.status, response.body], [204, '']);
-      const expected = {
-        ...common,
-        'access-control-max-age': '7200',
-        'access-control-allow-methods': 'GET, HEAD, PUT, PATCH, DELETE, OPTIONS',
-        'access-control-allow-headers':
-          'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id, traceparent, tracestate, baggage',
-      };
-      assert.deepEqual(cors(response), origin ? expected : {});
+test('1 HOST, ADMIN_PORT: by default all interfaces, and no admin listener', async () => {
+  await using program = await start({ HOST: '', ADMIN_PORT: '' });
+  const { port } = new URL(program.url);
+  assert.equal(program.adminUrl, '');
+  for (const host of ['127.0.0.1', '127.0.0.2']) {
+    for (const path of ['/live', '/ready', '/metrics']) {
+      assert.equal((await send(`http://${host}:${port}${path}`)).status, 404);
     }
-  });
-
-  const failures = ['error store unavailable', 'error request failed'];
-  const all = ['info listening', 'info request', ...failures, 'info stopping', 'info stopped'];
-  for (const [level, expected] of [
-    ['silent', []],
-    ['error', failures],
-    ['', all],
-  ] as const) {
-    test(`1 LOG_LEVEL: "${level}" writes ${expected.join(', ') || 'nothing'}`, async () => {
-      const PORT = String(await freePort());
-      const DATABASE_URL = `postgres://someone:sesame@127.0.0.1:${await freePort()}/none`;
-      const settings = { PORT, DATABASE_URL, DATABASE_TIMEOUT_MS: '200', LOG_LEVEL: level };
-      await using program = new Program({ ...COMPLETE, ...settings });
-      const url = `http://127.0.0.1:${PORT}`;
-      await until(() => accepts(url));
-      assert.equal((await send(url)).status, 200);
-      assert.equal((await send(`${url}/users`)).status, 500);
-      assert.deepEqual(await program.stop(), { code: 0, signal: null });
-      const lines = program.log.map(({ level, message }) => `${level} ${message}`);
-      assert.deepEqual([...new Set(lines)].sort(), [...expected].sort());
-      assert.equal(program.stderr, '');
-      assert.doesNotMatch(program.stdout, /someone|sesame/); // 1.7
-    });
   }
 });
+
+test('1 HOST: an IPv6 address is in brackets in the start line', { skip: NO_IPV6 }, async () => {
+  await using program = await start({ HOST: '::1' });
+  assert.match(program.url, /^http:\/\/\[::1\]:\d+$/);
+  assert.equal((await send(program.url)).status, 200);
+});
+
+test('1 CORS_ORIGIN, PROTECT_USERS: every response allows it, whatever the Origin, and a preflight needs no token although /users does; unset, there is no CORS header', async () => {
+  const asked = 'authorization,baggage,content-type,if-match,traceparent,tracestate';
+  const preflight = {
+    origin: 'https://app.example',
+    'access-control-request-method': 'PATCH',
+    'access-control-request-headers': asked,
+  };
+  const cors = ({ headers }: HttpResponse) =>
+    Object.fromEntries([...headers].filter(([name]) => name.startsWith('access-control-')));
+  for (const origin of ['https://app.example', '*', '']) {
+    await using program = await start({ CORS_ORIGIN: origin, PROTECT_USERS: 'true' });
+    const common = {
+      'access-control-allow-origin': origin,
+      'access-control-expose-headers': 'ETag, Link, Location, Retry-After, X-Request-Id',
+    };
+    for (const [path, status, sent] of [
+      ['/', 200, 'https://app.example'],
+      ['/users', 401, 'https://app.example'],
+      ['/nowhere', 404, 'https://evil.example'],
+    ] as const) {
+      const response = await send(program.url + path, { headers: { origin: sent } });
+      assert.equal(response.status, status);
+      assert.deepEqual(cors(response), origin ? common : {});
+    }
+    const init = { method: 'OPTIONS', headers: preflight };
+    const response = await send(`${program.url}/users/1`, init);
+    assert.deepEqual([response.status, response.body], [204, '']);
+    const expected = {
+      ...common,
+      'access-control-max-age': '7200',
+      'access-control-allow-methods': 'GET, HEAD, PUT, PATCH, DELETE, OPTIONS',
+      'access-control-allow-headers':
+        'Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id, traceparent, tracestate, baggage',
+    };
+    assert.deepEqual(cors(response), origin ? expected : {});
+  }
+});
+
+const failures = ['error store unavailable', 'error request failed'];
+const all = ['info listening', 'info request', ...failures, 'info stopping', 'info stopped'];
+for (const [level, expected] of [
+  ['silent', []],
+  ['error', failures],
+  ['', all],
+] as const) {
+  test(`1 LOG_LEVEL: "${level}" writes ${expected.join(', ') || 'nothing'}`, async () => {
+    const PORT = String(await freePort());
+    const DATABASE_URL = `postgres://someone:sesame@127.0.0.1:${await freePort()}/none`;
+    const settings = { PORT, DATABASE_URL, DATABASE_TIMEOUT_MS: '200', LOG_LEVEL: level };
+    await using program = new Program({ ...COMPLETE, ...settings });
+    const url = `http://127.0.0.1:${PORT}`;
+    await until(() => accepts(url));
+    assert.equal((await send(url)).status, 200);
+    assert.equal((await send(`${url}/users`)).status, 500);
+    assert.deepEqual(await program.stop(), { code: 0, signal: null });
+    const lines = program.log.map(({ level, message }) => `${level} ${message}`);
+    assert.deepEqual([...new Set(lines)].sort(), [...expected].sort());
+    assert.equal(program.stderr, '');
+    assert.doesNotMatch(program.stdout, /someone|sesame/); // 1.7
+  });
+}
 
 describe('1 configuration: TLS', { skip: NO_OPENSSL }, () => {
   let first: Pair;

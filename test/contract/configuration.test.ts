@@ -1,68 +1,64 @@
 // Section 1 of the contract: values from the environment and from files, secrets, access (AUTH_*,
 // SIGNING_SECRET*).
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { test } from 'node:test';
 import { send } from '../support/client.ts';
 import { claims, token } from '../support/login.ts';
 import { Program, SECRET, start } from '../support/program.ts';
 import { HEADER, signed } from '../vectors/tokens.ts';
 
-describe('1 configuration: the environment', { concurrency: 2 }, () => {
-  test('1.6 all problems are reported together, one line each, and nothing listens', async () => {
-    const env = { PORT: ':', AUTH_PASSWORD: 'short', LOG_LEVEL: 'info\n' };
-    await using program = new Program(env);
-    assert.deepEqual(await program.exited, { code: 78, signal: null });
-    assert.equal(program.stdout, '');
-    const lines = program.stderr.trimEnd().split('\n');
-    for (const line of lines) assert.match(line, /^[A-Z_]+: \S.*; expected \S.{4,}/);
-    const names = lines.map((line) => line.split(':')[0]);
-    assert.deepEqual(names, Object.keys(env)); // test/config.test.ts has all variables.
-  });
-
-  test('1.1, 1.3 unknown variables are ignored, and TLS_CERT_FILE and TLS_KEY_FILE have no _FILE variant', async () => {
-    await using program = await start({ TLS_CERT_FILE_FILE: '/missing', TLS_KEY_FILE_FILE: '/no' });
-    assert.match(program.url, /^http:/);
-  });
+test('1.6 all problems are reported together, one line each, and nothing listens', async () => {
+  const env = { PORT: ':', AUTH_PASSWORD: 'short', LOG_LEVEL: 'info\n' };
+  await using program = new Program(env);
+  assert.deepEqual(await program.exited, { code: 78, signal: null });
+  assert.equal(program.stdout, '');
+  const lines = program.stderr.trimEnd().split('\n');
+  for (const line of lines) assert.match(line, /^[A-Z_]+: \S.*; expected \S.{4,}/);
+  const names = lines.map((line) => line.split(':')[0]);
+  assert.deepEqual(names, Object.keys(env)); // test/config.test.ts has all variables.
 });
 
-describe('1 configuration: credentials', { concurrency: 2 }, () => {
-  test('1 AUTH_USER, AUTH_NAME, AUTH_PASSWORD: unset, they are admin, Administrator, and a password that each start generates and prints once on stderr', async () => {
-    const printed = [];
-    for (let i = 0; i < 2; i++) {
-      await using program = await start({ AUTH_USER: '', AUTH_PASSWORD: '' });
-      const line = /^AUTH_PASSWORD is not set; generated for user admin: (\S+)\n/m;
-      await program.until(({ stderr }) => line.test(stderr));
-      const password = line.exec(program.stderr)![1]!;
-      assert.equal(claims(await token(program, password)).name, 'Administrator');
-      await program.stop();
-      const output = program.stdout + program.stderr;
-      assert.equal(output.split(password).length, 2, 'printed more than once');
-      printed.push(password);
-    }
-    assert.notEqual(printed[0], printed[1]);
-  });
+test('1.1, 1.3 unknown variables are ignored, and TLS_CERT_FILE and TLS_KEY_FILE have no _FILE variant', async () => {
+  await using program = await start({ TLS_CERT_FILE_FILE: '/missing', TLS_KEY_FILE_FILE: '/no' });
+  assert.match(program.url, /^http:/);
+});
 
-  test('1 SIGNING_SECRET: unset, one is generated with a warning, and a restart invalidates tokens', async () => {
-    await using first = await start({ SIGNING_SECRET: '' });
-    await using second = await start({ SIGNING_SECRET: '' });
-    await first.until(({ stdout, stderr }) => /SIGNING_SECRET.*\n/.test(stdout + stderr));
-    const headers = { authorization: `Bearer ${await token(first)}` };
-    assert.equal((await send(`${first.url}/notes`, { headers })).status, 200);
-    assert.equal((await send(`${second.url}/notes`, { headers })).status, 401);
-  });
+test('1 AUTH_USER, AUTH_NAME, AUTH_PASSWORD: unset, they are admin, Administrator, and a password that each start generates and prints once on stderr', async () => {
+  const printed = [];
+  for (let i = 0; i < 2; i++) {
+    await using program = await start({ AUTH_USER: '', AUTH_PASSWORD: '' });
+    const line = /^AUTH_PASSWORD is not set; generated for user admin: (\S+)\n/m;
+    await program.until(({ stderr }) => line.test(stderr));
+    const password = line.exec(program.stderr)![1]!;
+    assert.equal(claims(await token(program, password)).name, 'Administrator');
+    await program.stop();
+    const output = program.stdout + program.stderr;
+    assert.equal(output.split(password).length, 2, 'printed more than once');
+    printed.push(password);
+  }
+  assert.notEqual(printed[0], printed[1]);
+});
 
-  test('1 VERIFY_ONLY_SECRET, SIGNING_SECRET_PREVIOUS: both verify, neither signs (3.7)', async () => {
-    const next = 'the signing secret of the day after!';
-    const previous = 'the signing secret of the day before';
-    const env = { VERIFY_ONLY_SECRET: next, SIGNING_SECRET_PREVIOUS: previous };
-    await using program = await start(env);
-    const jwt = await token(program);
-    assert.equal(jwt, signed(HEADER, claims(jwt), SECRET));
-    const statuses = [];
-    for (const secret of [SECRET, next, previous, 'a secret that was never configured']) {
-      const headers = { authorization: `Bearer ${signed(HEADER, claims(jwt), secret)}` };
-      statuses.push((await send(`${program.url}/notes`, { headers })).status);
-    }
-    assert.deepEqual(statuses, [200, 200, 200, 401]);
-  });
+test('1 SIGNING_SECRET: unset, one is generated with a warning, and a restart invalidates tokens', async () => {
+  await using first = await start({ SIGNING_SECRET: '' });
+  await using second = await start({ SIGNING_SECRET: '' });
+  await first.until(({ stdout, stderr }) => /SIGNING_SECRET.*\n/.test(stdout + stderr));
+  const headers = { authorization: `Bearer ${await token(first)}` };
+  assert.equal((await send(`${first.url}/notes`, { headers })).status, 200);
+  assert.equal((await send(`${second.url}/notes`, { headers })).status, 401);
+});
+
+test('1 VERIFY_ONLY_SECRET, SIGNING_SECRET_PREVIOUS: both verify, neither signs (3.7)', async () => {
+  const next = 'the signing secret of the day after!';
+  const previous = 'the signing secret of the day before';
+  const env = { VERIFY_ONLY_SECRET: next, SIGNING_SECRET_PREVIOUS: previous };
+  await using program = await start(env);
+  const jwt = await token(program);
+  assert.equal(jwt, signed(HEADER, claims(jwt), SECRET));
+  const statuses = [];
+  for (const secret of [SECRET, next, previous, 'a secret that was never configured']) {
+    const headers = { authorization: `Bearer ${signed(HEADER, claims(jwt), secret)}` };
+    statuses.push((await send(`${program.url}/notes`, { headers })).status);
+  }
+  assert.deepEqual(statuses, [200, 200, 200, 401]);
 });

@@ -11,12 +11,10 @@ const LARGE = 'x'.repeat(16_385);
 const STALE = 'If-Match: "x"\r\n';
 const TAKEN = 'taken+1@example.com';
 
-/** The methods of each path. A path with GET has HEAD, and every path has OPTIONS. */
+/** The methods of paths, one of each kind. A path with GET has HEAD, and every path has OPTIONS. */
 const METHODS = {
   '/': 'GET, HEAD, OPTIONS',
   '/token': 'POST, OPTIONS',
-  '/notes': 'GET, HEAD, OPTIONS',
-  '/protected': 'GET, HEAD, OPTIONS',
   '/users': 'GET, HEAD, POST, OPTIONS',
   '/users/1': 'GET, HEAD, PUT, PATCH, DELETE, OPTIONS',
 };

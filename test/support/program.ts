@@ -33,11 +33,6 @@ export const SECRET = 'a signing secret of 32 bytes or more';
 /** One line of the program's log, as parsed from JSON. */
 export type LogLine = Record<string, unknown> & { level: string; message: string };
 
-export interface Exit {
-  readonly code: number | null;
-  readonly signal: NodeJS.Signals | null;
-}
-
 const running = new Set<ChildProcess>();
 
 // A program that no test stops ends with its test file, which would run as long otherwise.
@@ -55,7 +50,7 @@ export class Program {
   stdout = '';
   stderr = '';
   readonly process: ChildProcess;
-  readonly exited: Promise<Exit>;
+  readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
 
   constructor(
     env: Record<string, string>,
@@ -109,7 +104,7 @@ export class Program {
   }
 
   /** Sends a signal and resolves with the exit. */
-  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<Exit> {
+  async stop(signal: NodeJS.Signals = 'SIGTERM') {
     this.process.kill(signal);
     return this.exited;
   }
