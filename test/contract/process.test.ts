@@ -87,16 +87,14 @@ describe('6 the process', { concurrency: 3 }, () => {
     });
   }
 
-  for (const ms of ['0', '400']) {
-    test(`6.2 a SHUTDOWN_TIMEOUT_MS of ${ms} without requests in flight exits with 0`, async () => {
-      await using program = await start({ SHUTDOWN_TIMEOUT_MS: ms });
-      await using idle = await open(program.url);
-      await idle.ask();
-      assert.deepEqual(await program.stop(), DONE);
-      const messages = program.log.map(({ message }) => message);
-      assert.deepEqual(messages.slice(-2), ['stopping', 'stopped']);
-    });
-  }
+  test('6.2 a SHUTDOWN_TIMEOUT_MS of 0 without requests in flight exits with 0', async () => {
+    await using program = await start({ SHUTDOWN_TIMEOUT_MS: '0' });
+    await using idle = await open(program.url);
+    await idle.ask();
+    assert.deepEqual(await program.stop(), DONE);
+    const messages = program.log.map(({ message }) => message);
+    assert.deepEqual(messages.slice(-2), ['stopping', 'stopped']);
+  });
 
   test('1 SHUTDOWN_TIMEOUT_MS: a stop waits this long for a request in flight, then exits with 1 (6.2)', async () => {
     await using program = await start({ SHUTDOWN_TIMEOUT_MS: '300' });

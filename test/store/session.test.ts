@@ -56,10 +56,7 @@ async function listen(
   return (server.address() as AddressInfo).port;
 }
 
-for (const [seconds, limitMs] of [
-  ['1', 2000],
-  ['30', 30_000],
-] as const) {
+for (const [seconds, limitMs] of Object.entries({ 1: 2000, 30: 30_000 })) {
   test(`5.7 connect_timeout=${seconds}: a host may send nothing for ${limitMs} ms`, async (t) => {
     const openSession = t.mock.fn<typeof SURROUNDINGS.openSession>(async () => {
       throw new Error('refused');
@@ -123,14 +120,8 @@ test('1 DATABASE_URL: target_session_attrs says which server is used; a connecti
 test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) => {
   const url = await createDatabase();
   const store = await open(t, await throughPooler(t, url), { poolSize: 1 });
-  for (const [i, name] of [
-    "'",
-    '\\',
-    "\\'",
-    "'; drop table users; --",
-    '$1 $2',
-    '\\u0041',
-  ].entries()) {
+  const names = ["'", '\\', "\\'", "'; drop table users; --", '$1 $2', '\\u0041'];
+  for (const [i, name] of names.entries()) {
     const email = `o'${name.replaceAll(' ', '')}\\${i}@x`;
     const user = await store.create(newUser({ name, email }));
     assert.deepEqual(await store.find(user.id), storedUser({ id: user.id, name, email }));
