@@ -11,7 +11,7 @@ import { OWNER } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { fileOf, newFolder, start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
-import { execute, list, ready, refusal, serve } from '../support/service.ts';
+import { execute, ready, refusal } from '../support/service.ts';
 
 describe('1 configuration: the store', { concurrency: 4 }, () => {
   describe('a Postgres with TLS', { skip: NO_OPENSSL }, () => {
@@ -102,20 +102,5 @@ describe('1 configuration: the store', { concurrency: 4 }, () => {
     const [first = '', second] = String(cause).split('; ');
     assert.ok(first.includes(hosts[0]!), first);
     assert.equal(second, `connect ECONNREFUSED ${hosts[1]}`);
-  });
-
-  test('1 DATABASE_URL: libpq environment variables such as PGPASSWORD are ignored', async () => {
-    const url = new URL(await createDatabase());
-    url.search = '?connect_timeout=60'; // for a slow machine
-    const env = {
-      PGPASSWORD: url.password,
-      PGTARGETSESSIONATTRS: 'any',
-      PGHOST: 'nowhere.invalid',
-    };
-    await using program = await serve({ ...env, DATABASE_URL: url.href });
-    assert.equal(await list(program), '[]');
-    url.password = '';
-    await using refused = await start({ ...env, DATABASE_URL: url.href });
-    assert.match(String((await refused.logged('store unavailable')).cause), /password/);
   });
 });

@@ -23,14 +23,6 @@ type Operation = (typeof OPERATIONS)[number];
 
 const COMMITTED = readFileSync(new URL('../../openapi.json', import.meta.url), 'utf8');
 
-test('8.1 GET /openapi.json returns the committed document, with any host and settings', async () => {
-  const env = { PROTECT_USERS: 'true', CORS_ORIGIN: '*', BODY_LIMIT_BYTES: '9' };
-  await using program = await start(env);
-  const head = 'GET /openapi.json HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n\r\n';
-  const [response] = await exchange(program.url, head);
-  assert.equal(response?.body, COMMITTED);
-});
-
 for (const { method, path, part } of OPERATIONS) {
   test(`8.1 the example of ${method} ${path} works on a fresh service`, async () => {
     const pair = exampleOf(DOCUMENT.paths!['/token']!.post!.requestBody!) as { pw: string };
@@ -49,6 +41,7 @@ for (const { method, path, part } of OPERATIONS) {
     });
     const [status, declared] = Object.entries(part.responses!)[0]!;
     assert.equal(String(response.status), status);
+    if (path === '/openapi.json') assert.equal(response.body, COMMITTED);
     if (VARYING.includes(path)) return;
     const example = exampleOf(declared);
     const isText = typeof example === 'string';

@@ -224,6 +224,17 @@ for (const sslMode of ['prefer', 'require', 'verify-full']) {
   });
 }
 
+test('1 DATABASE_URL: libpq environment variables such as PGPASSWORD are ignored', async (t) => {
+  const url = new URL(await createDatabase());
+  const { env } = process;
+  const others = { PGTARGETSESSIONATTRS: 'standby', PGHOST: 'nowhere.invalid' };
+  process.env = { ...env, ...others, PGPASSWORD: url.password };
+  t.after(() => Object.assign(process, { env }));
+  await openOne(t, url.href);
+  url.password = '';
+  await assert.rejects(openOne(t, url.href), /password/);
+});
+
 test('1 DATABASE_URL: a host that starts with / is the folder of a Unix socket, without TLS', async (t) => {
   const folder = newFolder();
   const { promise, resolve } = Promise.withResolvers<Buffer>();

@@ -12,8 +12,7 @@ export interface JsonObject {
 
 export interface Exchange {
   readonly method: string;
-  /** The request target as sent. */
-  readonly target: string;
+  readonly target: string; // of the request, as sent
   readonly status: number;
   readonly headers: Headers;
   readonly body: string;
