@@ -13,10 +13,8 @@ import { Page } from '../support/metrics.ts';
 import { COMPLETE, Program, preloaded, start } from '../support/program.ts';
 import { until } from '../support/until.ts';
 
-const NO_IPV6 =
-  !Object.values(networkInterfaces()).some((all) =>
-    all?.some(({ address }) => address === '::1'),
-  ) && 'no IPv6 here';
+const addresses = Object.values(networkInterfaces()).flatMap((all) => all!);
+const NO_IPV6 = !addresses.some(({ address }) => address === '::1') && 'no IPv6 here';
 
 test('1 PORT, ADMIN_PORT, HOST, ADMIN_HOST: each listener has its own address and port only', async () => {
   const [HOST, ADMIN_HOST, neither] = [newAddress(), newAddress(), newAddress()];
