@@ -237,9 +237,11 @@ export class Cluster {
       '10.0.0.0/24': '127.0.0.1/32',
       // Patroni's watchdog would reset the test machine.
       'mode: required': 'mode: off',
-      // The shortest times that Patroni accepts, in seconds.
-      ...{ 'ttl: 30': 'ttl: 20', 'loop_wait: 10': 'loop_wait: 1' },
-      'retry_timeout: 10': 'retry_timeout: 9',
+      // The shortest times that Patroni accepts, in seconds, unless HA_TIMES is `page`.
+      ...(process.env.HA_TIMES !== 'page' && {
+        ...{ 'ttl: 30': 'ttl: 20', 'loop_wait: 10': 'loop_wait: 1' },
+        'retry_timeout: 10': 'retry_timeout: 9',
+      }),
     });
     writeFileSync(join(member.folder, 'patroni.yml'), file);
   }

@@ -1,19 +1,21 @@
 // Calls of many clients through HAProxy on two replicas, while a Patroni cluster, the network and the replicas fail.
 // Porcupine checks that the recorded history is linearizable. HA_CALLS sets the number of calls, and HA_HISTORY the file
-// to keep.
+// to keep. Prints how long each fault stopped the writes of each replica, in seconds.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { TcpProxy, through } from '../faults/proxy.ts';
+import { sendUnchecked } from '../support/client.ts';
 import { freePort, signalAll } from '../support/daemon.ts';
 import { block } from '../support/manual.ts';
 import { newFolder, type Program, start } from '../support/program.ts';
 import { missing, requireTools } from '../support/tools.ts';
 import { startBalancer } from './balancer.ts';
-import { Cluster } from './cluster.ts';
+import { Cluster, type Member } from './cluster.ts';
 import { History } from './history.ts';
 import { PAGE } from './page.ts';
 import { ABSENT } from './programs.ts';
@@ -21,6 +23,7 @@ import { ABSENT } from './programs.ts';
 const CALLS = Number(process.env.HA_CALLS ?? 30_000);
 const CALLS_BETWEEN_FAULTS = Math.max(2_000, CALLS / 100);
 const STALL_MS = 2_000;
+const RETRY_MS = 20;
 const SKIP = ABSENT || missing('go');
 
 requireTools(SKIP);
@@ -47,30 +50,26 @@ test('4.13 5.1 5.5 every history of calls is linearizable', { skip: SKIP }, asyn
   }
   const balancer = stack.use(await startBalancer(replicas));
 
-  const faults: Readonly<Record<string, () => Promise<void>>> = {
-    async switchover() {
-      const leader = await cluster.whole();
+  const faults: Readonly<Record<string, (leader: Member) => Promise<void>>> = {
+    async switchover(leader) {
       await leader.run(block('Switchover', 'patronictl', PAGE));
       await cluster.newLeader(leader);
     },
-    async 'kill -9 of Postgres'() {
-      const leader = await cluster.whole();
+    async 'kill -9 of Postgres'(leader) {
       assert.ok(signalAll(join(leader.folder, 'data'), 'SIGKILL') > 1);
       await cluster.newLeader(leader);
     },
     // Before its lock expires, as a supervisor does.
-    async 'kill -9 of Patroni, started again'() {
-      const leader = await cluster.whole();
+    async 'kill -9 of Patroni, started again'(leader) {
       await leader.killPatroni();
       leader.startPatroni();
     },
-    async 'primary frozen, then thawed'() {
-      const leader = await cluster.whole();
+    async 'primary frozen, then thawed'(leader) {
       assert.ok(signalAll(leader.folder, 'SIGSTOP') > 2);
       await cluster.newLeader(leader).finally(() => signalAll(leader.folder, 'SIGCONT'));
     },
-    async 'synchronous standby frozen'() {
-      const { folder } = await cluster.synchronousStandby(await cluster.whole());
+    async 'synchronous standby frozen'(leader) {
+      const { folder } = await cluster.synchronousStandby(leader);
       assert.ok(signalAll(folder, 'SIGSTOP') > 2);
       await history.progress(CALLS_BETWEEN_FAULTS).finally(() => signalAll(folder, 'SIGCONT'));
     },
@@ -92,10 +91,16 @@ test('4.13 5.1 5.5 every history of calls is linearizable', { skip: SKIP }, asyn
   const file = process.env.HA_HISTORY ?? join(newFolder(), 'history');
   const history = new History(balancer.url, file);
   let injected = 0;
-  const all = Object.values(faults);
+  let leader = await cluster.whole();
+  const all = Object.entries(faults);
   while (history.calls < CALLS || injected < all.length) {
     await history.progress(CALLS_BETWEEN_FAULTS);
-    await all[injected++ % all.length]!();
+    const [name, inject] = all[injected++ % all.length]!;
+    const fault = inject(leader).then(() => cluster.whole());
+    const stops = environments.map(({ PORT }) => longestStop(`http://127.0.0.1:${PORT}`, fault));
+    const [next, stopped] = await Promise.all([fault, Promise.all(stops)]);
+    t.diagnostic(`| ${[name, ...stopped].join(' | ')} |`);
+    leader = next;
   }
   await history.progress(CALLS_BETWEEN_FAULTS);
   await history.stop();
@@ -104,3 +109,27 @@ test('4.13 5.1 5.5 every history of calls is linearizable', { skip: SKIP }, asyn
   );
   t.diagnostic(`${injected} faults, ${history.unknown} calls of unknown outcome; ${stdout.trim()}`);
 });
+
+/** Creates users until the first success after the fault. Returns the longest time in seconds without one. */
+async function longestStop(url: string, fault: Promise<unknown>): Promise<string> {
+  let state = 'injected';
+  fault.then(
+    () => (state = 'over'),
+    () => (state = 'failed'),
+  );
+  let longestMs = 0;
+  let lastMs = performance.now();
+  while (state !== 'failed') {
+    const isLast = state === 'over';
+    const body = { name: 'Ada', email: `${randomUUID()}@stops` };
+    const sent = sendUnchecked(`${url}/users`, { method: 'POST', body });
+    if ((await sent.catch(() => undefined))?.status !== 201) {
+      await pause(RETRY_MS);
+      continue;
+    }
+    longestMs = Math.max(longestMs, performance.now() - lastMs);
+    lastMs = performance.now();
+    if (isLast) break;
+  }
+  return (longestMs / 1000).toFixed(1);
+}
