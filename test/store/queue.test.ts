@@ -30,10 +30,11 @@ function queueOf(options: Partial<QueueOptions<unknown, string, string>> = {}) {
     ...options,
   });
   const outcomes: string[] = [];
-  /** Calls the queue with words, each by the client of its first letter; that of `gone` has left. */
+  /** Calls the queue with words, each by the client of its first letter: that of `gone` has left, and `b` is of none. */
   const call = (...words: string[]) => {
     for (const word of words) {
-      queue.call(word, { network: word[0]!, hasLeft: word === 'gone' }).then(
+      const caller = { network: word[0]!, hasLeft: word === 'gone' };
+      queue.call(word, word === 'b' ? undefined : caller).then(
         (result) => outcomes.push(result),
         (err: Error) => outcomes.push(`${word}: ${err}, ${err.cause}`),
       );
@@ -69,10 +70,10 @@ for (const [what, options] of [
 ] as const) {
   test(`500 ${what} share a statement, and the 501st waits for the next`, async () => {
     const { call, runAll, statements } = queueOf(options);
-    call(...Array.from({ length: 501 }, (_, i) => `w${i}`));
+    call('a', ...Array.from({ length: 500 }, (_, i) => `w${i}`));
     await runAll();
     assert.equal(statements[0]!.length, 500);
-    assert.deepEqual(statements.slice(1), [['w500']]);
+    assert.deepEqual(statements.slice(1), [['w499']]);
   });
 }
 
@@ -215,11 +216,16 @@ test('4.13 a call that expires before its statement runs fails, and no other', a
   const { queue, call, clock, statements, outcomes } = queueOf();
   call('a');
   clock.ms = 1;
-  call('b');
+  call('b', 'taken');
   const batch = queue.take(clock.ms)!;
   clock.ms = TIMEOUT_MS;
   await batch.run(undefined);
-  assert.deepEqual([statements, outcomes], [[['b']], [failed('a', LATE), 'B']]);
+  call('c');
+  queue.take(clock.ms)!.expire(2 * TIMEOUT_MS);
+  await settled();
+  assert.deepEqual(statements, [['b', 'taken']]);
+  const taken = 'taken: Error, undefined';
+  assert.deepEqual(outcomes, [failed('a', LATE), 'B', taken, failed('c', LATE)]);
 });
 
 test('4.13 calls that expire while halves run fail, and do not run again', async () => {
