@@ -146,7 +146,8 @@ test('5.3 while another replica makes the tables in its schema, the service wait
     "select from pg_settings where name = 'transaction_timeout'", // Postgres has it since 17.
   );
   const limit = setting ? '; alter role ROLE set transaction_timeout = 100' : '';
-  const { role, DATABASE_URL } = await newRole(url, 'superuser', OWN_SCHEMA + limit);
+  const limits = `; alter role ROLE set statement_timeout = 100${limit}`;
+  const { role, DATABASE_URL } = await newRole(url, 'superuser', OWN_SCHEMA + limits);
   const tables = readFileSync(join(ROOT, 'db/postgres/0001_users.sql'), 'utf8');
   const record = 'insert into notes_users_schema values (1, 1)';
   const lock = 'select pg_advisory_xact_lock(7236128401)'; // as in src/store/schema.ts
