@@ -584,6 +584,27 @@ describe('connections', () => {
     });
   }
 
+  test('6.14 6.15 only an idle connection expires, after exactly its time; input keeps it, but not during a stop', async () => {
+    for (const state of ['handshake', 'idle', 'receiving', 'working', 'sending'] as const) {
+      for (const reason of ['idle', 'stopped'] as const) {
+        for (const bytes of [0, 1]) {
+          const { tcp, connection, reasons } = accept();
+          connection.enter(state);
+          clock.ms += 499;
+          await connection.expire(reason, 500);
+          assert.equal(connection.state, state);
+          clock.ms++;
+          const expired = connection.expire(reason, 500);
+          tcp.bytesRead += bytes;
+          await expired;
+          const isIdle = state === 'handshake' || state === 'idle';
+          const isKept = reason === 'idle' && bytes > 0;
+          assert.deepEqual(reasons(), isIdle && !isKept ? [reason] : []);
+        }
+      }
+    }
+  });
+
   test('6.3 a client may send 64 KiB of TLS records without data between two sweeps', async () => {
     const { tcp, tls, connection, ledger, reasons } = accept();
     tcp.bytesRead = 8 * 1024; // by the handshake
@@ -622,8 +643,28 @@ describe('connections', () => {
     await turn();
     assert.equal(ledger.heldBytes, CONNECTION_BYTES + 2 * 60_000);
     connection.close();
+    connection.charge(1); // by a request that still runs
     assert.equal(ledger.heldBytes, 0);
     assert.ok(tls.isClosed, 'node frees its requests in the turn that closes it');
+  });
+
+  test('while clients connect, tasks take 10 ms of a turn, in their order', async () => {
+    const turns = new Turns();
+    let ran = '';
+    const run = (name: string) =>
+      turns.run(() => {
+        ran += name;
+        clock.ms += 5;
+        if (name === 'f') run('i'); // behind those that wait
+      });
+    const seen: string[] = [];
+    for (const names of ['abc', '!!defghjk', '', '', '', 'lmn', '!', 'opq', '']) {
+      for (const name of names) name === '!' ? turns.onAccept() : run(name);
+      seen.push(ran);
+      ran = '';
+      await turn();
+    }
+    assert.deepEqual(seen, ['abc', 'de', 'fg', 'hj', 'ki', 'lmn', '', 'op', 'q']);
   });
 
   test('6.8 7.3 a stream behind a response that nobody reads is recorded once the client leaves', () => {

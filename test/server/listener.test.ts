@@ -63,15 +63,11 @@ function response(exchange: Exchange, isLast = false): void {
   send(exchange, { status: 200, type: 'text/plain', body: 'x' }, [], () => {});
 }
 
-test('new connections are accepted between the requests of others, which then share turns again', async (t) => {
+test('new connections are accepted between the requests of others', async (t) => {
   const [BUSY, NEW] = [12, 20];
-  let turn = 0;
-  const timer = setInterval(() => turn++, 0);
-  t.after(() => clearInterval(timer));
-  const seen: { connections: number; turn: number }[] = [];
+  const seen: number[] = []; // connections at each request
   const { server, port } = await listen(t, (exchange) => {
-    const connections = Object.values(server.usage().states).reduce((sum, count) => sum + count);
-    seen.push({ connections, turn });
+    seen.push(Object.values(server.usage().states).reduce((sum, count) => sum + count));
     const endMs = performance.now() + 15;
     while (performance.now() < endMs);
     response(exchange);
@@ -86,11 +82,9 @@ test('new connections are accepted between the requests of others, which then sh
   for (let i = 0; i < NEW; i++) connect(port);
   await new Promise(process.nextTick); // The kernel has them before the requests.
   await ask();
-  assert.ok(seen[1]!.connections < BUSY + NEW, 'requests run although clients connect');
+  assert.ok(seen[1]! < BUSY + NEW, 'requests run although clients connect');
   const least = limits.sockets > 1 ? NEW : 9; // One socket accepts one at a time.
-  assert.ok(seen.at(-1)!.connections >= BUSY + least, 'clients connect although requests wait');
-  await ask();
-  assert.equal(new Set(seen.map((one) => one.turn)).size, 1);
+  assert.ok(seen.at(-1)! >= BUSY + least, 'clients connect although requests wait');
 });
 
 test('6.4 a port in use is found if the addresses overlap, and only then', LINUX, async (t) => {
@@ -186,7 +180,9 @@ test(
   '6.3 a client that resets its connection with its first request has left (TLS)',
   WITH_TLS,
   async (t) => {
-    const handle = (exchange: Exchange) => void setImmediate(() => response(exchange));
+    const handle = (exchange: Exchange) => {
+      if (exchange.req.url === '/') setImmediate(() => response(exchange));
+    };
     const { server, port } = await listen(t, handle, { tls: pem() });
     const transport = connect(port);
     const client = connectTls({ socket: transport });
@@ -195,6 +191,11 @@ test(
     const ended = () => Object.entries(server.usage().closed).filter(([, count]) => count > 0);
     await until(() => ended().length > 0);
     assert.deepEqual(ended(), [['client', 1]]);
+    // One that has a request is not reset: node throws.
+    connectTls({ port }).write(GET.replace('/', '/waits'));
+    await until(() => server.usage().states.working === 1);
+    server[Symbol.dispose]();
+    assert.equal(server.usage().closed.stopped, 1);
   },
 );
 
