@@ -264,18 +264,6 @@ test('6.2 clients that reconnect all the time do not delay a stop', async (t) =>
   assert.ok(served - before < 2_000, `${served - before} more`);
 });
 
-test('6.15 a client that sends only line ends does not prolong a stop', {
-  timeout: 30_000,
-}, async (t) => {
-  const { server, port } = await listen(t, (exchange) => response(exchange));
-  const socket = connect(port).on('error', () => {});
-  const lines = Buffer.from('\r\n'.repeat(2_000));
-  const write = () => void socket.write(lines, (err) => err || setImmediate(write));
-  write();
-  await until(() => socket.bytesWritten > 10 * lines.length);
-  await server.stop(50, 50);
-});
-
 function pem(): KeyPair {
   const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
   return { cert: readFileSync(TLS_CERT_FILE, 'utf8'), key: readFileSync(TLS_KEY_FILE, 'utf8') };
