@@ -103,21 +103,25 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
     });
   }
 
-  test('1 MEMORY_LIMIT_BYTES: 64 MiB hold 256 connections; more close others, with one log line a second and one at the end (6.17, 7.3)', async () => {
+  test('1 MEMORY_LIMIT_BYTES: 64 MiB hold 256 connections; more close others, with one log line a second and one at each end (6.17, 7.3)', async () => {
     await using program = await start({ MEMORY_LIMIT_BYTES: '67108864', IDLE_TIMEOUT_MS: '5000' });
     const sockets = await Promise.all(Array.from({ length: 400 }, () => connect(program)));
+    const END = 'connections have room';
     const lines = () => program.log.filter(({ message }) => /^connections /.test(message));
-    await until(() => lines().length > 1 && lines().at(-1)!.message === 'connections have room');
+    const count = () => lines().reduce((sum, { count = 0 }) => sum + Number(count), 0);
+    await until(() => count() >= 400 - 256 && lines().at(-1)!.message === END);
     const idle = await open(program.url);
     await idle.ask();
     await idle.closed; // after more than a second, in which no further line may come
+    assert.equal(lines().at(-1)!.message, END);
     const { room } = await series(program, 'connections_closed_total');
     assert.ok(room! >= 400 - 256 && room! < 400 - 256 + 8, `${room}`);
-    const ends = lines().filter(({ message }) => message === 'connections have room');
-    assert.equal(ends.length, 1);
-    const made = lines().filter(({ message }) => message === 'connections closed to make room');
-    const sum = made.reduce((sum, { count }) => sum + Number(count), 0);
-    assert.equal(sum, room);
+    assert.equal(count(), room);
+    // A busy machine may take more than a second between two of the 400: then there is more than one end.
+    lines().forEach(({ message, count }, i, { [i - 1]: last }) => {
+      assert.equal(message, count === undefined ? END : 'connections closed to make room');
+      assert.ok(message !== END || (last && last.message !== END), 'an end without a beginning');
+    });
     const times = lines().map(({ time }) => Date.parse(String(time)));
     times.slice(1).forEach((time, i) => void assert.ok(time - times[i]! >= 990, `${times}`));
     for (const { socket } of sockets) socket.destroy();
