@@ -35,10 +35,7 @@ test('6.7 a terminal gets JSON with --json', HAS_SCRIPT, async () => {
   assert.match(output(), /^\{"time":".+"message":"listening"/m);
 });
 
-test('6.7 6.10 6.12 a terminal gets text, and when stopped, as after Ctrl-S, it blocks neither the service nor its stop', {
-  ...HAS_SCRIPT,
-  timeout: 60_000,
-}, async () => {
+test('6.7 6.10 6.12 a terminal gets text, and Ctrl-S blocks nothing', HAS_SCRIPT, async () => {
   const { terminal, closed, output } = await onTerminal(start);
   assert.match(output(), /^[\d:.]{12} listening url=http:\/\/localhost:\d+ store=sqlite /m);
   terminal.stdout.pause();
@@ -48,13 +45,15 @@ test('6.7 6.10 6.12 a terminal gets text, and when stopped, as after Ctrl-S, it 
     const url = /url=(\S+)/.exec(output())![1]!;
     // These are more lines than the terminal and its pipe hold.
     const headers = { 'X-Request-Id': 'x'.repeat(128) };
-    for (let i = 0; i < 2_000; i++) {
-      const response = await fetch(url, { headers, signal: AbortSignal.timeout(5_000) });
+    const ask = async () => {
+      const response = await fetch(url, { headers, signal: AbortSignal.timeout(60_000) });
       assert.equal(await response.text(), 'Hello! This is the Notes and Users API.\n');
-    }
+    };
+    // A busy machine takes a minute for 2,000 one after the other.
+    for (let i = 0; i < 100; i++) await Promise.all(Array.from({ length: 20 }, ask));
     process.kill(Number(pid), 'SIGTERM');
     // The parent is blocked too and does not reap it.
-    while (state() !== 'Z') await pause(10);
+    await until(() => state() === 'Z');
   } finally {
     if (state() !== 'Z') process.kill(Number(pid), 'SIGKILL');
     terminal.stdout.resume();
@@ -62,10 +61,7 @@ test('6.7 6.10 6.12 a terminal gets text, and when stopped, as after Ctrl-S, it 
   assert.deepEqual(await closed, [0, null]);
 });
 
-test('1.6 a stopped terminal, as after Ctrl-S, gets a configuration error once it continues', {
-  ...HAS_SCRIPT,
-  timeout: 60_000,
-}, async () => {
+test('1.6 after Ctrl-S and Ctrl-Q there is the configuration error', HAS_SCRIPT, async () => {
   const command = `echo begin; read -r line; ${start}`;
   const { terminal, closed, output } = await onTerminal(command, 'x', 'begin');
   terminal.stdin.write('\x13\n'); // Ctrl-S
