@@ -133,9 +133,8 @@ export class Pipeline implements Handler {
   }
 
   /** Responds to OPTIONS; refuses any other method with 405 (RFC 9110 §9.3.7, §15.5.6). */
-  #withoutRoute({ req, query }: Exchange, resource: Resource<Route>): Reply {
+  #withoutRoute({ req }: Exchange, resource: Resource<Route>): Reply {
     if (req.method !== 'OPTIONS') throw new HttpError(405, undefined, ['Allow', resource.allow]); // 2.6
-    percentDecode(query, 'query'); // 2.7
     const patch = resource.routes.get('PATCH');
     const accepted = patch?.accepts.map((type) => MEDIA_TYPES[type]).join(', ');
     return this.#options204(resource.allow, accepted ? ['Accept-Patch', accepted] : []);

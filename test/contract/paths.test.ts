@@ -45,11 +45,11 @@ const ORDER: readonly (readonly [
   ['400 taken email at the end', 400, 'PATCH /users/1', `{"email":"${TAKEN}"}`],
   ['404 path before 400 query', 404, 'GET /nowhere?%zz', ''],
   ['405 before 400 query', 405, 'PUT /users?%zz', ''],
+  ['OPTIONS before 400 query', 204, 'OPTIONS /users?%zz', ''],
   ['401 before 400 query', 401, 'GET /notes?%zz', ''],
   ['415 before 400 query', 415, 'POST /token?%zz', 'x', { type: 'text/plain' }],
   ['400 query before 404 user', 400, 'DELETE /users/999999?a=%FF', ''],
   ['400 query that no handler reads', 400, 'HEAD /docs?x=%E2&y=%82%AC', ''],
-  ['400 query of OPTIONS', 400, 'OPTIONS /users?%zz', ''],
 ];
 
 describe('2 paths', () => {
