@@ -3,17 +3,12 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 setFlagsFromString('--expose-gc');
-const gc = runInNewContext('gc') as (options?: { readonly type: 'minor' }) => void;
+const gc = runInNewContext('gc') as () => void;
 
 /** Runs V8's collector twice: a collection that it had begun by itself keeps what has died since. */
 export function collect(): void {
   gc();
   gc();
-}
-
-/** Runs V8's collector of young objects. An object becomes old in the second run that it survives. */
-export function collectYoung(): void {
-  gc({ type: 'minor' });
 }
 
 /** Returns the bytes of the heap and of buffers after a collection. */
