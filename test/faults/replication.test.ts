@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type HttpResponse, send } from '../support/client.ts';
+import { signalAll } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { type Program, start } from '../support/program.ts';
 import { query, Server } from '../support/server.ts';
@@ -24,12 +25,12 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
     );
     await using program = await startOn(servers, direct.replace('//postgres:', '//login:'));
     assert.equal((await create(program, 'before')).status, 201);
-    standby.suspend();
+    signalAll(standby.dataDir, 'SIGSTOP');
     assert.equal((await create(program, 'late')).status, 500);
     await untilReady(program, 503);
     assert.equal((await send(`${program.url}/users/1`)).status, 200);
     assert.deepEqual(await emailsIn(direct), ['before@x']);
-    standby.resume();
+    signalAll(standby.dataDir, 'SIGCONT');
     await untilReady(program);
     assert.equal((await create(program, 'after')).status, 201);
     assert.deepEqual(await emailsIn(direct), ['before@x', 'late@x', 'after@x']);

@@ -85,15 +85,6 @@ export class Server {
     return count;
   }
 
-  /** Freezes every process. The kernel still accepts connections and bytes for them. */
-  suspend(): number {
-    return signalAll(this.dataDir, 'SIGSTOP');
-  }
-
-  resume(): number {
-    return signalAll(this.dataDir, 'SIGCONT');
-  }
-
   /** Stops the server cleanly, and ends all sessions. */
   async stop(): Promise<void> {
     const exited = once(this.#daemon!.process, 'exit');
