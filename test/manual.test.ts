@@ -8,17 +8,15 @@ import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import { databaseUrl, settings } from './ha/page.ts';
 import { send } from './support/client.ts';
-import { find } from './support/daemon.ts';
 import { block, blocks } from './support/manual.ts';
 import { promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
 import { newDatabase, newFolder, ROOT, start } from './support/program.ts';
 import { query } from './support/server.ts';
 import { create, execute, list, pathOf, serve } from './support/service.ts';
+import { missing } from './support/tools.ts';
 
 const MANUAL = join(ROOT, 'docs/operations.md');
 const MANIFEST = join(ROOT, 'deploy/kubernetes.yaml');
-const KUBECTL = find('kubectl');
-const VALIDATOR = find('kubernetes-validate');
 
 test('the scrape configurations are valid for Prometheus', { skip: WITHOUT_PROMTOOL }, () => {
   const file = join(newFolder(), 'prometheus.yaml');
@@ -98,9 +96,7 @@ test('the manual: during a rotation of roles the service runs as the first, then
   }
 });
 
-describe('the manual: Kubernetes', {
-  skip: KUBECTL === undefined && 'kubectl is not installed',
-}, () => {
+describe('the manual: Kubernetes', { skip: missing('kubectl') }, () => {
   // Without a cluster, the real kubectl still parses the arguments and the objects.
   const STAND_IN = `
     kubectl() {
@@ -173,9 +169,9 @@ describe('the manual: Kubernetes', {
   });
 
   test('the manifest has only fields that Kubernetes has', {
-    skip: VALIDATOR === undefined && 'kubernetes-validate is not installed (PyPI)',
+    skip: missing('kubernetes-validate'),
   }, () => {
-    execFileSync(VALIDATOR!, ['--strict', '--quiet', MANIFEST], { stdio: 'pipe' });
+    execFileSync('kubernetes-validate', ['--strict', '--quiet', MANIFEST], { stdio: 'pipe' });
   });
 });
 
@@ -196,7 +192,7 @@ test('5.4 the manual: after an import the service gives no id again, and none th
 });
 
 test('5.4 the manual: a move from SQLite to Postgres keeps ids, versions and any text', {
-  skip: !(find('sqlite3') && find('psql')) && 'sqlite3 or psql is not installed',
+  skip: missing('sqlite3', 'psql'),
 }, async () => {
   const DATABASE_URL = await newDatabase('sqlite');
   const url = await newDatabase('postgres');

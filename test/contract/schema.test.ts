@@ -6,7 +6,6 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { send } from '../support/client.ts';
-import { find } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newDatabase, newFolder, ROOT, STORES, start } from '../support/program.ts';
 import {
@@ -19,6 +18,7 @@ import {
   serve,
   transaction,
 } from '../support/service.ts';
+import { missing } from '../support/tools.ts';
 import { FIELDS } from '../vectors/users.ts';
 
 /** Names of the relations that don't belong to Postgres, with their schemas. */
@@ -189,7 +189,7 @@ for (const [why, sql] of [
 }
 
 test('5.3, 5.4 a dump restored into a new file has the users, and gives no id again', {
-  skip: find('sqlite3') === undefined && 'install sqlite3 to run this test',
+  skip: missing('sqlite3'),
 }, async () => {
   const url = await newDatabase('sqlite');
   const first = await start({ DATABASE_URL: url });

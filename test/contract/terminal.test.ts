@@ -1,7 +1,7 @@
 // The service on a terminal, which `script` of util-linux provides, and under npm: the log (contract 6.7) and
 // the signals (6.2, 6.9).
 import assert from 'node:assert/strict';
-import { type SpawnOptions, spawn, spawnSync } from 'node:child_process';
+import { type SpawnOptions, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,11 +10,10 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { halfSent } from '../support/bytes.ts';
 import { accepts, freePort } from '../support/daemon.ts';
 import { newFolder } from '../support/program.ts';
+import { missing } from '../support/tools.ts';
 import { until } from '../support/until.ts';
 
-const HAS_SCRIPT = {
-  skip: spawnSync('script', ['--version']).error && 'needs script (util-linux)',
-};
+const HAS_SCRIPT = { skip: missing('script') };
 const { start } = JSON.parse(readFileSync('package.json', 'utf8')).scripts;
 
 /** Runs a command on a terminal of its own; resolves once it has written the word. */

@@ -1,18 +1,14 @@
 // Reads Prometheus' text format, and runs Prometheus' own tool.
 import { execFileSync } from 'node:child_process';
 import { send } from './client.ts';
-import { find } from './daemon.ts';
+import { missing } from './tools.ts';
 
-const PROMTOOL = find('promtool');
-
-/** Reason to skip tests that need it; false if it is installed. */
-export const WITHOUT_PROMTOOL =
-  PROMTOOL === undefined && 'promtool is not installed (Debian package prometheus)';
+export const WITHOUT_PROMTOOL = missing('promtool');
 
 /** Runs promtool; returns its output and exit status. */
 export function promtool(args: readonly string[], input = ''): { status: number; output: string } {
   try {
-    const output = execFileSync(PROMTOOL!, args, { input, encoding: 'utf8', stdio: 'pipe' });
+    const output = execFileSync('promtool', args, { input, encoding: 'utf8', stdio: 'pipe' });
     return { status: 0, output };
   } catch (err) {
     const { status, stdout, stderr } = err as { status: number; stdout: string; stderr: string };
@@ -38,9 +34,5 @@ export class Page {
   series(name: string): Record<string, number> {
     const own = [...this.values].filter(([key]) => key === name || key.startsWith(`${name}{`));
     return Object.fromEntries(own.map(([key, value]) => [key.slice(name.length + 1, -1), value]));
-  }
-
-  get names(): ReadonlySet<string> {
-    return new Set([...this.values.keys()].map((key) => key.replace(/\{.*/, '')));
   }
 }
