@@ -12,15 +12,13 @@ const PREVIOUS = 'the signing secret that was used before';
 const CLAIMS = vectors.claimsAt(NOW);
 
 /** Returns a `Tokens`, and the clock that it reads. */
-function clocked(secrets: readonly string[] = [SECRET], subject = SUBJECT) {
+function clocked() {
   const clock = { seconds: NOW };
-  return { clock, tokens: new Tokens(subject, secrets, () => clock.seconds) };
+  return { clock, tokens: new Tokens(SUBJECT, [SECRET], () => clock.seconds) };
 }
 
-function at(seconds: number, secrets?: readonly string[], subject?: typeof SUBJECT): Tokens {
-  const { clock, tokens } = clocked(secrets, subject);
-  clock.seconds = seconds;
-  return tokens;
+function at(seconds: number, secrets: readonly string[] = [SECRET], subject = SUBJECT): Tokens {
+  return new Tokens(subject, secrets, () => seconds);
 }
 
 describe('3.4 issued tokens', () => {

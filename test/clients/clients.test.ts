@@ -64,11 +64,8 @@ async function buildGo(folder: string, journey: string) {
 
 async function compilePython(folder: string, journey: string) {
   await run(PYTHON, ['-m', 'compileall', '-q', folder]);
-  return [
-    PYTHON,
-    [join(JOURNEYS, journey)],
-    { env: { ...process.env, PYTHONPATH: folder } },
-  ] as const;
+  const env = { ...process.env, PYTHONPATH: folder };
+  return [PYTHON, [join(JOURNEYS, journey)], { env }] as const;
 }
 
 const CLIENTS: readonly Client[] = [

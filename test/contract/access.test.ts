@@ -119,11 +119,8 @@ describe('3.13 failed credential checks', () => {
   const wrongBasic: Check = (from) => get('/protected', from, basic(USER, 'wrong'));
   const rightBasic: Check = (from) => get('/protected', from, basic(USER, PASSWORD));
 
-  async function inTurn(from: string, checks: readonly Check[]): Promise<number[]> {
-    const statuses = [];
-    for (const check of checks) statuses.push((await check(from)).status);
-    return statuses;
-  }
+  const inTurn = (from: string, checks: readonly Check[]) =>
+    Array.fromAsync(checks, async (check) => (await check(from)).status);
 
   test('3.5 3.6 3.7 3.8 3.10 3.13 3.19 only one header with right credentials is accepted, its scheme in any case, and no other form counts', () =>
     checkAuthorization(program.url));

@@ -100,10 +100,7 @@ describe('7 the admin listener', () => {
     }
     const page = await Page.of(program.adminUrl);
     const counted = Object.entries(page.series(REQUESTS)).map(([labels, count]) => {
-      const values = Array.from(
-        labels.matchAll(/(?:method|route|code)="(.*?)"/g),
-        ([, value]) => value,
-      );
+      const values = labels.matchAll(/(?:method|route|code)="(.*?)"/g).map(([, value]) => value);
       return [...values, count].join(' ');
     });
     assert.deepEqual(counted.sort(), sent.sort());

@@ -2,7 +2,7 @@
 // SIGNING_SECRET*).
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { send } from '../support/client.ts';
+import { send, statusesOf } from '../support/client.ts';
 import { claims, token } from '../support/login.ts';
 import { Program, SECRET, start } from '../support/program.ts';
 import { HEADER, signed } from '../vectors/tokens.ts';
@@ -24,8 +24,7 @@ test('1.1, 1.3 unknown variables are ignored, and TLS_CERT_FILE and TLS_KEY_FILE
 });
 
 test('1 AUTH_USER, AUTH_NAME, AUTH_PASSWORD: unset, they are admin, Administrator, and a password that each start generates and prints once on stderr', async () => {
-  const printed = [];
-  for (let i = 0; i < 2; i++) {
+  const [first, second] = await Array.fromAsync([1, 2], async () => {
     await using program = await start({ AUTH_USER: '', AUTH_PASSWORD: '' });
     const line = /^AUTH_PASSWORD is not set; generated for user admin: (\S+)\n/m;
     await program.until(({ stderr }) => line.test(stderr));
@@ -34,9 +33,9 @@ test('1 AUTH_USER, AUTH_NAME, AUTH_PASSWORD: unset, they are admin, Administrato
     await program.stop();
     const output = program.stdout + program.stderr;
     assert.equal(output.split(password).length, 2, 'printed more than once');
-    printed.push(password);
-  }
-  assert.notEqual(printed[0], printed[1]);
+    return password;
+  });
+  assert.notEqual(first, second);
 });
 
 test('1 SIGNING_SECRET: unset, one is generated with a warning, and a restart invalidates tokens', async () => {
@@ -55,10 +54,9 @@ test('1 VERIFY_ONLY_SECRET, SIGNING_SECRET_PREVIOUS: both verify, neither signs 
   await using program = await start(env);
   const jwt = await token(program);
   assert.equal(jwt, signed(HEADER, claims(jwt), SECRET));
-  const statuses = [];
-  for (const secret of [SECRET, next, previous, 'a secret that was never configured']) {
+  const responses = [SECRET, next, previous, 'never configured'].map((secret) => {
     const headers = { authorization: `Bearer ${signed(HEADER, claims(jwt), secret)}` };
-    statuses.push((await send(`${program.url}/notes`, { headers })).status);
-  }
-  assert.deepEqual(statuses, [200, 200, 200, 401]);
+    return send(`${program.url}/notes`, { headers });
+  });
+  assert.deepEqual(statusesOf(await Promise.all(responses)), [200, 200, 200, 401]);
 });

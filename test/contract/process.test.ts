@@ -44,11 +44,8 @@ describe('6 the process', { concurrency: 3 }, () => {
         const { status, body } = await send(`${program.url}/users/1`, { method });
         assert.deepEqual([status, body], [500, 'Internal Server Error']);
       }
-      const ready = await send(`${program.adminUrl}/ready`);
-      assert.deepEqual(
-        [ready.status, ready.body.slice(0, 28)],
-        [503, 'not ready: store unavailable'],
-      );
+      const { status, body } = await send(`${program.adminUrl}/ready`);
+      assert.deepEqual([status, body.slice(0, 28)], [503, 'not ready: store unavailable']);
       assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
       assert.equal((await send(program.url)).status, 200);
       assert.equal(program.log.filter(({ message }) => /^store /.test(message)).length, 1);

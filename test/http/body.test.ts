@@ -191,10 +191,8 @@ test('the memory of large bodies is freed without a garbage collection', async (
   const before = process.memoryUsage().arrayBuffers;
   for (let i = 0; i < 50; i++) {
     // The first and the last own their memory.
-    const [first, last] = [
-      Buffer.from(body.subarray(0, 65_000)),
-      Buffer.from(body.subarray(65_001)),
-    ];
+    const first = Buffer.from(body.subarray(0, 65_000));
+    const last = Buffer.from(body.subarray(65_001));
     kept.push(first, last);
     const pieces = [first, body.subarray(65_000, 65_001), last];
     assert.equal(String(await read(JSON_TYPE, pieces, { limitBytes: 100_000 })).length, 98_000);

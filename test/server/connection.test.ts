@@ -523,10 +523,8 @@ describe('connections', () => {
     const ledger = new Ledger<InstanceType<typeof Connection>>(limitsOf(9));
     const zeros = Object.fromEntries(REASONS.map((reason) => [reason, 0]));
     const closed = zeros as Record<Reason, number>;
-    const context = {
-      ...{ handler: pipeline, ledger, closed, unreadTimeoutMs: UNREAD_MS },
-      turns: new Turns(),
-    };
+    const turns = new Turns();
+    const context = { handler: pipeline, ledger, closed, turns, unreadTimeoutMs: UNREAD_MS };
     const connection = new Connection(tcp, '192.0.2.1', true, context);
     ledger.add(connection);
     connection.charge(CONNECTION_BYTES);

@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import type { UserStore } from '../../src/user.ts';
 import { open } from '../support/open-store.ts';
 import { newDatabase } from '../support/program.ts';
 import {
@@ -57,8 +56,7 @@ for (const { why, store, count, runs } of [
   test(`5.0 5.6 calls that run together give the results of some serial order (${why})`, async (t) => {
     t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
     const url = store ? await newDatabase(store) : 'sqlite::memory:';
-    const stores: UserStore[] = [];
-    for (let i = 0; i < count; i++) stores.push(await open(t, url));
+    const stores = await Array.fromAsync({ length: count }, () => open(t, url));
     let table: Table = new Map();
     let newestId = 0;
     // Existing users come first, then recently removed ones.

@@ -12,10 +12,8 @@ const KEYS = { ec: 'ec -pkeyopt ec_paramgen_curve:P-256', rsa: 'rsa:2048' };
 /** Returns the variables of a new key and its self-signed certificate for 127.0.0.1 and localhost. */
 export function certificate(kind: keyof typeof KEYS = 'ec', days = 2) {
   const folder = newFolder();
-  const [cert, key] = ['pair.crt', 'pair.key'].map((name) => join(folder, name)) as [
-    string,
-    string,
-  ];
+  const cert = join(folder, 'pair.crt');
+  const key = join(folder, 'pair.key');
   const options = `req -x509 -newkey ${KEYS[kind]} -nodes -subj /CN=localhost -days ${days}`;
   const names = 'subjectAltName=IP:127.0.0.1,DNS:localhost';
   const args = [...options.split(' '), '-addext', names, '-keyout', key, '-out', cert];
