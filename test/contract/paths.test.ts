@@ -9,6 +9,7 @@ import { type Program, start } from '../support/program.ts';
 
 const LARGE = 'x'.repeat(16_385);
 const STALE = 'If-Match: "x"\r\n';
+const BOTH = `${STALE}If-Match: "1-1"\r\n`;
 const TAKEN = 'taken+1@example.com';
 
 /** The methods of paths, one of each kind. A path with GET has HEAD, and every path has OPTIONS. */
@@ -42,6 +43,7 @@ const ORDER: readonly (readonly [
   ['404 user before 412', 404, 'PATCH /users/999999', '{}', { fields: STALE }],
   ['404 user before 412, DELETE', 404, 'DELETE /users/999999', '', { fields: STALE }],
   ['412 before 400 taken email', 412, 'PATCH /users/1', `{"email":"${TAKEN}"}`, { fields: STALE }],
+  ['two lines of If-Match are one list (4.8)', 200, 'PATCH /users/1', '{}', { fields: BOTH }],
   ['400 taken email at the end', 400, 'PATCH /users/1', `{"email":"${TAKEN}"}`],
   ['404 path before 400 query', 404, 'GET /nowhere?%zz', ''],
   ['405 before 400 query', 405, 'PUT /users?%zz', ''],

@@ -1,11 +1,10 @@
 // Section 4, and both stores' responses (5.0), by the model of test/support/users-model.ts: every edge value,
 // then random requests. A failure prints the step, and for random requests the shortest list of steps and its
-// seed. Then rules that need other settings, or requests that `fetch` can't send. Calls at once are in
-// test/store/together.test.ts, many users in users-list.test.ts, failures in stores.test.ts.
+// seed. Calls at once are in test/store/together.test.ts, many users in users-list.test.ts, failures in stores.test.ts.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import fc from 'fast-check';
-import { exchange, send, statusesOf } from '../support/client.ts';
+import { send } from '../support/client.ts';
 import { newDatabase, type Program, STORES, start } from '../support/program.ts';
 import { create, newEmail, serve } from '../support/service.ts';
 import { EDGES, LONGEST, Model, randomSteps } from '../support/users-model.ts';
@@ -49,11 +48,3 @@ for (const store of STORES) {
       ));
   });
 }
-
-test('4.8 two lines of If-Match are one list', async () => {
-  await using program = await start();
-  await create(program);
-  const head = ['DELETE /users/1 HTTP/1.0', 'If-Match: "x"', 'If-Match: "1-1"'];
-  const responses = await exchange(program.url, `${head.join('\r\n')}\r\n\r\n`);
-  assert.deepEqual(statusesOf(responses), [200]);
-});
