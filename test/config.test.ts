@@ -21,8 +21,10 @@ function problems(env: Record<string, string>): readonly string[] {
   return [];
 }
 
-test('1.5 an empty value of any variable, and an empty path of its file, count as unset', () => {
+test('1.1, 1.3, 1.5 an unknown variable, an empty value, and an empty path of its file, count as unset', () => {
   const config = readConfig({});
+  const unknown = { TLS_CERT_FILE_FILE: '/missing', TLS_KEY_FILE_FILE: '/missing' };
+  assert.deepEqual(readConfig(unknown), config);
   for (const suffix of ['', '_FILE']) {
     const empty = VARIABLES.map((name) => [name + suffix, '']);
     assert.deepEqual(readConfig(Object.fromEntries(empty)), config);

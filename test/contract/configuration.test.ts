@@ -18,11 +18,6 @@ test('1.6 all problems are reported together, one line each, and nothing listens
   assert.deepEqual(names, Object.keys(env)); // test/config.test.ts has all variables.
 });
 
-test('1.1, 1.3 unknown variables are ignored, and TLS_CERT_FILE and TLS_KEY_FILE have no _FILE variant', async () => {
-  await using program = await start({ TLS_CERT_FILE_FILE: '/missing', TLS_KEY_FILE_FILE: '/no' });
-  assert.match(program.url, /^http:/);
-});
-
 test('1 AUTH_USER, AUTH_NAME, AUTH_PASSWORD: unset, they are admin, Administrator, and a password that each start generates and prints once on stderr', async () => {
   const [first, second] = await Array.fromAsync([1, 2], async () => {
     await using program = await start({ AUTH_USER: '', AUTH_PASSWORD: '' });
