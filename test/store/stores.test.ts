@@ -7,10 +7,12 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import type { Exchange } from '../../src/http/exchange.ts';
+import { adminHandler } from '../../src/ops/admin.ts';
 import { failMigration, withRecord } from '../../src/store/schema.ts';
 import { openFile } from '../../src/store/sqlite-file.ts';
 import { parseDatabaseUrl, type SqliteDatabase } from '../../src/store/url.ts';
-import { ALWAYS, CallerLeft, EmailTaken, type UserChange } from '../../src/user.ts';
+import { ALWAYS, CallerLeft, EmailTaken, type UserChange, type UserStore } from '../../src/user.ts';
 import { open } from '../support/open-store.ts';
 import { newDatabase, newFolder, STORES } from '../support/program.ts';
 import { execute, newEmail } from '../support/service.ts';
@@ -94,9 +96,21 @@ test('5.3 a migration that the database refuses only after the time limit of con
   assert.match(String(await fatal), /^UnusableDatabase: a migration failed: data_exception$/);
 });
 
-test('4.17 7.2 Postgres is not asked whether it is ready for a client that has left', async (t) => {
+test('4.17 6.17 7.2 Postgres is not asked whether it is ready for a client that has left', async (t) => {
   const store = await open(t, await newDatabase('postgres'));
-  await assert.rejects(store.ping({ network: '', hasLeft: true }), CallerLeft);
+  const { promise, resolve } = Promise.withResolvers<unknown>();
+  const ping: UserStore['ping'] = (caller) => {
+    store.ping(caller).then(resolve, resolve);
+    return new Promise(() => {}); // so that no response follows
+  };
+  const handler = adminHandler(
+    () => false,
+    { ping } as UserStore,
+    () => '',
+  );
+  const req = { method: 'GET', url: '/ready' };
+  handler.handle({ req, check: () => {}, network: '', hasLeft: true } as unknown as Exchange);
+  assert.ok((await promise) instanceof CallerLeft);
 });
 
 /** Opens a store in this folder with the mocks of node:fs. */
