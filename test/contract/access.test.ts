@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import { checkAuthorization } from '../support/authorization.ts';
-import { TEXT } from '../support/bytes.ts';
-import { basic, exchange, type HttpResponse, send, statusesOf } from '../support/client.ts';
+import { exchange, TEXT } from '../support/bytes.ts';
+import { basic, type HttpResponse, send, statusesOf } from '../support/client.ts';
 import { claims as claimsOf, token as newToken } from '../support/login.ts';
 import { PASSWORD, type Program, start, USER } from '../support/program.ts';
 import { INCOMPLETE, WRONG } from '../vectors/logins.ts';

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync, statSync } from 'node:fs';
 import { before, describe, test } from 'node:test';
-import { outcomes, TEXT } from '../support/bytes.ts';
-import { basic, exchange, send, statusesOf } from '../support/client.ts';
+import { exchange, outcomes, TEXT } from '../support/bytes.ts';
+import { basic, send, statusesOf } from '../support/client.ts';
 import { Page, promtool, WITHOUT_PROMTOOL } from '../support/metrics.ts';
 import { newDatabase, PASSWORD, type Program, STORES, USER } from '../support/program.ts';
 import { create, lockWrites, pathOf, serve } from '../support/service.ts';

@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { before, describe, test } from 'node:test';
-import { type Message, request } from '../support/bytes.ts';
-import { basic, exchange, send } from '../support/client.ts';
+import { exchange, type Message, request } from '../support/bytes.ts';
+import { basic, send } from '../support/client.ts';
 import { freePort } from '../support/daemon.ts';
 import { token as newToken } from '../support/login.ts';
 import {

@@ -4,9 +4,9 @@
 // sentence of an error.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
-import { GET, open, outcomes, request } from '../support/bytes.ts';
+import { exchange, GET, open, outcomes, request } from '../support/bytes.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
-import { exchange, responsesIn, send, statusesOf } from '../support/client.ts';
+import { responsesIn, send, statusesOf } from '../support/client.ts';
 import { PASSWORD, type Program, start, USER } from '../support/program.ts';
 import { create } from '../support/service.ts';
 import { ACCEPTED, REFUSED } from '../vectors/messages.ts';

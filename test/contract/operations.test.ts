@@ -5,8 +5,8 @@ import { once } from 'node:events';
 import { existsSync, readFileSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { open, outcomes, request } from '../support/bytes.ts';
-import { basic, exchange, send } from '../support/client.ts';
+import { exchange, open, outcomes, request } from '../support/bytes.ts';
+import { basic, send } from '../support/client.ts';
 import { token } from '../support/login.ts';
 import {
   ENTRY,

@@ -2,8 +2,8 @@
 // the vectors of targets are in test/http/router.test.ts, those of queries in test/vectors/users.ts.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
-import { request } from '../support/bytes.ts';
-import { exchange, type HttpResponse } from '../support/client.ts';
+import { exchange, request } from '../support/bytes.ts';
+import type { HttpResponse } from '../support/client.ts';
 import { token } from '../support/login.ts';
 import { type Program, start } from '../support/program.ts';
 

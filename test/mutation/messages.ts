@@ -3,8 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { start } from '../../src/start.ts';
-import { outcomes } from '../support/bytes.ts';
-import { exchange } from '../support/client.ts';
+import { exchange, outcomes } from '../support/bytes.ts';
 import { ACCEPTED, REFUSED } from '../vectors/messages.ts';
 
 const service = await start();

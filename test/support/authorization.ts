@@ -1,7 +1,8 @@
 // Which Authorization headers are accepted, and the challenges of the others (contract 3.6, 3.8, 3.10). Tokens are in
 // test/auth/jwt.test.ts, pairs in test/auth/credential.test.ts.
 import assert from 'node:assert/strict';
-import { basic, exchange } from './client.ts';
+import { exchange } from './bytes.ts';
+import { basic } from './client.ts';
 import { token as newToken } from './login.ts';
 import { PASSWORD, USER } from './program.ts';
 

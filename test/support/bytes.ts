@@ -4,6 +4,8 @@ import { once } from 'node:events';
 import { connect, type NetConnectOpts } from 'node:net';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
 import { type HttpResponse, responsesIn } from './client.ts';
+import { seen } from './openapi.ts';
+import { DEADLINE_MS } from './until.ts';
 
 export const TEXT = 'text/plain; charset=utf-8';
 export const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
@@ -81,6 +83,19 @@ export async function open(
   };
 }
 
+/** Sends the bytes, each character one byte; returns the responses until the service closes. */
+export async function exchange(url: string, bytes: string): Promise<HttpResponse[]> {
+  const { socket, closed, text } = await open(url);
+  socket.setTimeout(DEADLINE_MS, () => socket.destroy());
+  socket.write(bytes, 'latin1');
+  await closed;
+  const [, method = '', target = ''] = /^(\S+) (\S+) HTTP\//.exec(bytes) ?? [];
+  const responses = responsesIn(text(), method);
+  const first = responses.find(({ status }) => status >= 200);
+  if (first !== undefined) seen({ method, target, ...first });
+  return responses;
+}
+
 /** Sends `POST /users` without the end of its body, so it stays in flight until `finish`. */
 export async function halfSent(url: string) {
   const client = await open(url);
@@ -89,10 +104,5 @@ export async function halfSent(url: string) {
   client.socket.write(whole.slice(0, -body.length));
   await client.received(/^HTTP\/1\.1 100 Continue\r\n\r\n$/);
   client.socket.write(body.slice(0, -5));
-  return {
-    ...client,
-    /** What was received since the 100. */
-    text: () => client.text().slice('HTTP/1.1 100 Continue\r\n\r\n'.length),
-    finish: () => client.socket.write(body.slice(-5)),
-  };
+  return { ...client, finish: () => client.socket.write(body.slice(-5)) };
 }

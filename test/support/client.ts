@@ -1,7 +1,5 @@
-// HTTP client: `fetch`, and raw sockets for requests that `fetch` refuses to send. Every response
-// must be declared in openapi.json (contract 8.1).
+// HTTP client: `fetch`, and responses in bytes. Every response must be declared in openapi.json (contract 8.1).
 import assert from 'node:assert/strict';
-import { connect } from 'node:net';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { seen } from './openapi.ts';
 import { DEADLINE_MS } from './until.ts';
@@ -33,25 +31,6 @@ export async function sendUnchecked(url: string, init: Init = {}): Promise<HttpR
   const options = { redirect: 'manual', signal, ...init, headers, body };
   const res = await fetch(url, options as RequestInit);
   return { status: res.status, headers: res.headers, body: await res.text() };
-}
-
-/** Sends the bytes, each character one byte; returns the responses until the service closes. */
-export async function exchange(url: string, bytes: string): Promise<HttpResponse[]> {
-  const { hostname, port } = new URL(url);
-  const socket = connect(Number(port), hostname).setEncoding('latin1');
-  socket.setTimeout(DEADLINE_MS, () => socket.destroy(new Error('no byte before the deadline')));
-  socket.write(bytes, 'latin1');
-  let text = '';
-  try {
-    for await (const received of socket) text += received;
-  } catch (err) {
-    if (text === '') throw err; // A reset can follow the response.
-  }
-  const [, method = '', target = ''] = /^(\S+) (\S+) HTTP\//.exec(bytes) ?? [];
-  const responses = responsesIn(text, method);
-  const first = responses.find(({ status }) => status >= 200);
-  if (first !== undefined) seen({ method, target, ...first });
-  return responses;
 }
 
 /** Splits bytes into complete responses. The first one is to a request with this method. */
