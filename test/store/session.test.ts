@@ -11,7 +11,7 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
 import { TLSSocket } from 'node:tls';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
 import { type Target, updateUsers } from '../../src/store/postgres.ts';
-import { afterPoll } from '../../src/store/session.ts';
+import { afterPoll, type SessionOptions } from '../../src/store/session.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { TcpProxy, through } from '../faults/proxy.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
@@ -66,18 +66,23 @@ for (const [seconds, limitMs] of Object.entries({ 1: 2000, 30: 30_000 })) {
   });
 }
 
-test('5.7 the pauses between attempts to connect grow to a second at most, with jitter', async (t) => {
-  const openSession = () => Promise.reject(new Error('refused'));
+test('5.7 6.1 the pauses between attempts to connect grow to a second at most, with jitter, and the fault of each host is reported', async (t) => {
+  const openSession = async ({ host: { port } }: SessionOptions) => {
+    throw new Error(port === 1 ? 'refused' : 'b:2 refused');
+  };
+  const onUnavailable = t.mock.fn((err: unknown) => String(err));
   const sleep = t.mock.fn((_ms: number) => nextTurn());
   const debug = t.mock.fn();
   const random = t.mock.fn(() => 1);
   random.mock.mockImplementationOnce(() => 0, 7);
-  await open(t, 'postgres://a:1/', { debug }, { openSession, sleep, random });
+  await open(t, 'postgres://a:1,b:2/', { debug, onUnavailable }, { openSession, sleep, random });
   await until(() => sleep.mock.callCount() > 7);
   const pauses = sleep.mock.calls.slice(0, 8).map(({ arguments: [ms] }) => ms);
   assert.deepEqual(pauses, [25, 50, 100, 200, 400, 800, 1000, 500]);
   const attempt = ['cannot connect', { host: 'a:1', cause: 'Error: refused' }];
   assert.deepEqual(debug.mock.calls[0]!.arguments, attempt);
+  const faults = 'StoreUnavailable: a:1: refused; b:2 refused';
+  assert.equal(onUnavailable.mock.calls[0]!.result, faults);
 });
 
 test('4.13 after a network has silently dropped all connections, only the first call fails', async (t) => {
@@ -133,10 +138,8 @@ test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) 
   const [session] = await connectTo(t, url)`
     select query from pg_stat_activity
     where application_name = 'notes-users' and datname = current_database()`;
-  assert.match(
-    session?.query,
-    /^set local statement_timeout = 10000; set local .*;\s+update users .* E'/s,
-  );
+  const text = /^set local statement_timeout = 10000; set local .*;\s+update users .* E'/s;
+  assert.match(session?.query, text);
 });
 
 test('5.1 5.3 behind a pooler the tables are found in a schema whose name needs quotes, without the search_path', async (t) => {
