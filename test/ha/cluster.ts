@@ -117,7 +117,7 @@ export class Cluster {
     process.once('exit', this.#end);
   }
 
-  /** Starts everything. Resolves once both standbys stream from the leader. */
+  /** Starts everything, and creates the page's role and database. Both standbys stream from the leader. */
   static async start(): Promise<Cluster> {
     const folder = mkdtempSync(join(tmpdir(), 'notes-users-ha-cluster-'));
     const ports = new Set<number>();
@@ -138,10 +138,10 @@ export class Cluster {
     for (const member of others) member.startPatroni();
     await cluster.#startHaproxy(join(folder, 'haproxy'));
     await cluster.whole();
-    assert.match(
-      await first.run(block('Patroni', 'patronictl', PAGE)),
-      /\| a +\|.*\| Leader +\| running +\|/,
-    );
+    const listed = await first.run(block('Patroni', 'patronictl', PAGE));
+    assert.match(listed, /\| a +\|.*\| Leader +\| running +\|/);
+    const statements = replaced(read('database.sql'), { PASSWORD }).trim().split(';\n');
+    for (const text of statements) await query(first.url, text);
     return cluster;
   }
 
@@ -181,12 +181,6 @@ export class Cluster {
       `select application_name as name from pg_stat_replication where sync_state = 'sync'`,
     );
     return this.members.find(({ name }) => name === rows?.[0]?.name)!;
-  }
-
-  /** Creates the page's role and database. */
-  async createDatabase(leader: Member): Promise<void> {
-    const statements = replaced(read('database.sql'), { PASSWORD }).trim().split(';\n');
-    for (const text of statements) await query(leader.url, text);
   }
 
   /** Returns the page's settings of a replica. */

@@ -38,7 +38,6 @@ test('4.13 5.1 5.5 every history of calls is linearizable', { skip: SKIP }, asyn
   }
   await using stack = new AsyncDisposableStack();
   const cluster = stack.use(await Cluster.start());
-  await cluster.createDatabase(await cluster.whole());
   const proxy = stack.use(await TcpProxy.listen(cluster.balancerPort));
   const [direct, proxied] = [cluster.settings('three hosts'), cluster.settings('HAProxy')];
   proxied.DATABASE_URL = through(proxied.DATABASE_URL!, proxy.port);
