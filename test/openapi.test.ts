@@ -74,10 +74,8 @@ describe('the document', () => {
     const fields = Object.entries(FIELDS);
     const always = fields.filter(([, { type }]) => !type.includes('null')).map(([field]) => field);
     const given = fields.filter(([, schema]) => !('default' in schema)).map(([field]) => field);
-    assert.deepEqual(
-      [User, UserFields, UserChange, Credentials].map((schema) => schema?.required),
-      [['id', ...always], given, undefined, ['id', 'pw']],
-    );
+    const required = [User, UserFields, UserChange, Credentials].map((schema) => schema?.required);
+    assert.deepEqual(required, [['id', ...always], given, undefined, ['id', 'pw']]);
     for (const { type, additionalProperties } of [UserFields!, UserChange!]) {
       assert.deepEqual([type, additionalProperties], ['object', undefined]); // 4.12
     }

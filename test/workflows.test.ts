@@ -31,10 +31,9 @@ test('a release publishes only after the jobs that check', () => {
   const jobs = text
     .slice(text.indexOf('\njobs:\n'))
     .matchAll(/^ {2}(\w+):\n(?: {4}needs: (.*)\n)? {4}\S/gm);
-  assert.deepEqual(
-    Array.from(jobs, ([, name, needs]) => `${name}: ${needs}`),
-    ['test: undefined', 'build: test', 'image: [test, build]', 'package: image'],
-  );
+  const found = Array.from(jobs, ([, name, needs]) => `${name}: ${needs}`);
+  const expected = ['test: undefined', 'build: test', 'image: [test, build]', 'package: image'];
+  assert.deepEqual(found, expected);
   const [checking = ''] = text.split(/^ {2}image:$/m);
   assert.doesNotMatch(checking, /: write\b/); // Only a job that can write can publish.
 });

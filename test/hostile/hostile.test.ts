@@ -120,8 +120,7 @@ async function slotsOf(service: Service): Promise<number> {
   await using client = await open(`http://127.0.0.1:${service.port}`, {}, service.isTls);
   await client.ask();
   const { values } = await Page.of(`http://127.0.0.1:${service.adminPort}`);
-  const [limit, budget, charge] = ['connections_limit', 'charges_limit_bytes', 'charges_bytes'].map(
-    (name) => values.get(`http_server_${name}`)!,
-  ) as [number, number, number];
-  return Math.min(limit, Math.floor(budget / charge));
+  const of = (name: string) => values.get(`http_server_${name}`)!;
+  const affordable = Math.floor(of('charges_limit_bytes') / of('charges_bytes'));
+  return Math.min(of('connections_limit'), affordable);
 }

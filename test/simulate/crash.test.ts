@@ -98,13 +98,12 @@ function record(synchronous: string): Operation[] {
   const call =
     /^(\w+)\((?:AT_FDCWD<.*?>, )?(?:\d+<|")(.*?)[>"](?:, "(.*?)")?(?:, ([\w|]+))*\) += [^-]/gm;
   const bytes = (text = '') => Buffer.from(text.replaceAll('\\x', ''), 'hex');
-  return Array.from(
-    readFileSync(log, 'latin1').matchAll(call),
-    ([, kind = '', path, text, last]) => {
-      const name = relative(folder, bytes(path).toString());
-      return { kind, name, offset: Number(last), data: bytes(text) };
-    },
-  ).filter(({ name }) => !name.startsWith('..'));
+  const calls = readFileSync(log, 'latin1').matchAll(call);
+  const operations = Array.from(calls, ([, kind = '', path, text, last]) => {
+    const name = relative(folder, bytes(path).toString());
+    return { kind, name, offset: Number(last), data: bytes(text) };
+  });
+  return operations.filter(({ name }) => !name.startsWith('..'));
 }
 
 /** Crashes at each point of the log. Returns what was lost. */

@@ -189,14 +189,10 @@ function check(response: HttpResponse, wanted: Wanted, method = ''): void {
   const body = wanted.body instanceof RegExp ? response.body : wanted.body;
   const type = wanted.status < 300 ? JSON_TYPE : 'text/plain; charset=utf-8';
   const { link = null, location = null, contentLocation = null, tag = null } = wanted;
-  assert.deepEqual(
-    [status, response.body, ...HEADERS.map((name) => headers.get(name))],
-    [
-      ...[wanted.status, isSent ? body : ''],
-      ...(wanted.status === 304 ? [null, null] : [type, `${Buffer.byteLength(body)}`]),
-      ...[tag, link, location, contentLocation],
-    ],
-  );
+  const content = wanted.status === 304 ? [null, null] : [type, `${Buffer.byteLength(body)}`];
+  const expected = [...content, tag, link, location, contentLocation];
+  const found = [status, response.body, ...HEADERS.map((name) => headers.get(name))];
+  assert.deepEqual(found, [wanted.status, isSent ? body : '', ...expected]);
 }
 
 function tagOf({ version }: Pick<User, 'version'>): string {
@@ -218,13 +214,10 @@ function parseBody(text: string, isWhole: boolean): Fields | Wanted {
     return NO_JSON;
   }
   if (typeof body !== 'object' || body === null || Array.isArray(body)) return NO_OBJECT;
-  const values = new Map<string, unknown>(Object.entries(body));
-  const fields = Object.fromEntries(
-    FIELD_NAMES.filter((field) => isWhole || values.has(field)).map((field) => [
-      field,
-      values.has(field) ? values.get(field) : FIELDS[field]!.default,
-    ]),
-  );
+  const defaults = FIELD_NAMES.map((field) => [field, FIELDS[field]!.default] as const);
+  const values = new Map<string, unknown>([...(isWhole ? defaults : []), ...Object.entries(body)]);
+  const given = FIELD_NAMES.filter((field) => values.has(field));
+  const fields = Object.fromEntries(given.map((field) => [field, values.get(field)]));
   const wrong = Object.keys(fields).filter((field) => !isField(field, fields[field]));
   const sentence = wrong.map((field) => `${field} must be a string of [^;]+`).join('; ');
   return wrong.length > 0 ? { status: 400, body: new RegExp(`^${sentence}\\.$`) } : fields; // 4.11
@@ -403,16 +396,10 @@ const email = fc.oneof(
   { weight: 9, arbitrary: fc.constantFrom(...FEW_EMAILS) },
   fc.tuple(text, text).map((parts) => parts.join('@')),
 );
+const valuesOf = ({ accepted, refused }: (typeof FIELDS)[string]) =>
+  fc.constantFrom(null, ...Object.values({ ...accepted, ...refused }));
 const others = fc.record(
-  Object.fromEntries(
-    OTHERS.map((field) => [
-      field,
-      fc.constantFrom(
-        null,
-        ...Object.values({ ...FIELDS[field]!.accepted, ...FIELDS[field]!.refused }),
-      ),
-    ]),
-  ),
+  Object.fromEntries(OTHERS.map((field) => [field, valuesOf(FIELDS[field]!)])),
   { requiredKeys: [] },
 );
 const members = fc.oneof(
@@ -435,11 +422,8 @@ const query = fc.record({
   email: some(fc.constantFrom(...FEW_EMAILS)),
   isEscaped: fc.boolean(),
 });
-const CALLS: [
-  weight: number,
-  names: Step['call'][],
-  more: Record<string, fc.Arbitrary<unknown>>,
-][] = [
+type Parts = Record<string, fc.Arbitrary<unknown>>;
+const CALLS: [weight: number, names: Step['call'][], more: Parts][] = [
   [3, ['POST'], { body: anyBody }],
   [3, ['GET', 'HEAD', 'DELETE'], { nth, if: conditions }],
   [5, ['PUT', 'PATCH'], { nth, if: conditions, body: anyBody }],
