@@ -73,7 +73,7 @@ const pemFile: Format<string> = {
 };
 const database = {
   expected:
-    'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE, percent-encoded',
+    'sqlite:PATH, sqlite::memory:, or percent-encoded postgres://USER:PASSWORD@HOST:PORT/DATABASE',
   parse(url: string) {
     const found = parseDatabaseUrl(url);
     const rootCert = found?.engine === 'postgres' ? found.sslRootCert : undefined;

@@ -96,7 +96,7 @@ describe('invalid values', () => {
     }),
     [
       'DATABASE_URL',
-      'sqlite:PATH, sqlite::memory:, or postgres://USER:PASSWORD@HOST:PORT/DATABASE, percent-encoded',
+      'sqlite:PATH, sqlite::memory:, or percent-encoded postgres://USER:PASSWORD@HOST:PORT/DATABASE',
       ['data/service.db', 'mysql://x', 'sqlite:'],
     ],
     ['AUTH_USER', 'a name without ":"', ['a:b', ':']],
