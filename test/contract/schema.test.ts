@@ -19,6 +19,7 @@ import {
   transaction,
 } from '../support/service.ts';
 import { missing } from '../support/tools.ts';
+import { until } from '../support/until.ts';
 import { FIELDS } from '../vectors/users.ts';
 
 /** Names of the relations that don't belong to Postgres, with their schemas. */
@@ -106,12 +107,15 @@ for (const [why, prepare, said, cure] of [
     `grant usage on schema public to ROLE; grant select on notes_users_schema to ROLE;
      grant select, insert, update, delete on users to ROLE`,
   ],
-  [
-    'change the users of another role',
-    'grant select on users, notes_users_schema to public',
-    /^the table public\.users is missing, or the role may not select, insert, update and delete in it$/,
-    'alter table users owner to ROLE',
-  ],
+  ...['select', 'insert', 'update', 'delete'].map(
+    (kind) =>
+      [
+        `${kind} users of another role`,
+        `grant all on users, notes_users_schema to public; revoke ${kind} on users from public`,
+        /^the table public\.users is missing, or the role may not select, insert, update and delete in it$/,
+        'alter table users owner to ROLE',
+      ] as const,
+  ),
   [
     'create tables',
     'drop table users, notes_users_schema; revoke create on schema public from public',
@@ -155,6 +159,10 @@ test('5.3 while another replica makes the tables in its schema, the service wait
   await using program = await start({ DATABASE_URL });
   const { cause } = await program.logged('store unavailable');
   assert.match(String(cause), /due to lock timeout$/);
+  const waiting = () => replica.sql`
+    select from pg_locks join pg_database d on d.oid = database
+    where not granted and datname = current_database()`;
+  await until(async () => (await waiting()).length > 0); // Then it gets the lock.
   await replica.sql.unsafe('commit');
   await ready(program);
   assert.ok((await relations(url)).includes('users'));
@@ -208,11 +216,11 @@ for (const store of STORES) {
   test(`5.10 the schema rejects ids, versions and fields that the service would refuse, and no others (${store})`, async () => {
     const url = await newDatabase(store);
     await using program = await serve({ DATABASE_URL: url });
-    const clause = store === 'sqlite' ? '' : 'overriding system value';
-    const insert = (fields: object, i = 0) => {
+    const insert = (fields: object, i = 0, clause = 'overriding system value') => {
       const row = { id: i + 1, name: "'n'", email: `'${i}@b'`, version: 1, ...fields };
       const values = Object.values(row).join().replaceAll('\0', "' || char(0) || '");
-      return execute(url, `insert into users (${Object.keys(row)}) ${clause} values (${values})`);
+      const kept = store === 'sqlite' ? '' : clause;
+      return execute(url, `insert into users (${Object.keys(row)}) ${kept} values (${values})`);
     };
     const rowsOf = (kind: 'accepted' | 'refused') =>
       Object.entries(FIELDS).flatMap(([field, vectors]) =>
@@ -224,13 +232,17 @@ for (const store of STORES) {
       );
     const wrong = ['0', '-1', 2n ** 53n, 2n ** 53n + 1n, 2n ** 63n - 1n];
     const numbers = wrong.flatMap((value) => [{ id: value }, { version: value }]);
-    for (const fields of [...numbers, ...rowsOf('refused')]) {
+    const nulls = [{ name: 'null' }, { email: 'null' }, { version: 'null' }];
+    const blob = store === 'sqlite' ? [{ name: "x'41'" }] : [];
+    for (const fields of [...numbers, ...nulls, ...blob, ...rowsOf('refused')]) {
       const what = String(Object.entries(fields));
-      await assert.rejects(insert(fields), /check|CHECK|out of range/, what);
+      await assert.rejects(insert(fields), /check|out of range|null|blob/i, what);
     }
     const largest = { id: Number.MAX_SAFE_INTEGER, version: Number.MAX_SAFE_INTEGER };
     const accepted = [largest, ...rowsOf('accepted')];
     for (const [i, fields] of accepted.entries()) await insert(fields, i);
+    await assert.rejects(insert(largest, accepted.length), /unique/i); // 5.4
+    if (store === 'postgres') await assert.rejects(insert({}, 0, ''), /non-DEFAULT/); // 5.4
     const users: { email: string }[] = JSON.parse(await list(program));
     assert.equal(users.length, accepted.length);
     for (const { email } of users) {

@@ -148,7 +148,8 @@ test('5.1 5.3 behind a pooler the tables are found in a schema whose name needs 
   const database = new URL(url).pathname.slice(1);
   const schema = `"My ""Note's"`;
   await sql.unsafe(
-    `create schema ${schema}; alter database ${database} set search_path = ${schema}`,
+    `create schema ${schema}; alter database ${database} set search_path = ${schema};
+     create view notes_users_schema as select 1; create temporary table notes_users_schema ()`,
   );
   const pooler = await throughPooler(t, url);
   const store = await open(t, pooler);

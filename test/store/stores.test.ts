@@ -249,6 +249,7 @@ test('5.2 a change by another program that leaves version alone raises it', asyn
   const path = newFile();
   const store = await open(t, `sqlite:${path}`);
   const { id } = await store.create(newUser({ email: newEmail() }));
+  const unchanged = await store.create(newUser({ email: newEmail() }));
   using other = new DatabaseSync(path);
   const versionAfter = async (set: string) => {
     other.exec(`update users set ${set} where id = ${id}`);
@@ -259,7 +260,7 @@ test('5.2 a change by another program that leaves version alone raises it', asyn
   assert.equal(await versionAfter("name = 'Cy', version = version + 1"), 4);
   const changed = await store.update(id, { name: 'Dan' }, ALWAYS);
   assert.deepEqual(changed, storedUser({ id, name: 'Dan', email: 'bob@example.com', version: 5 }));
-  assert.deepEqual(await store.find(id), changed);
+  assert.deepEqual(await store.list(FIRST_PAGE), [changed, unchanged]);
 });
 
 test('5.2 an outage ends once each kind of access that failed works again', async (t) => {
@@ -325,13 +326,14 @@ for (const [parameter, pages] of Object.entries({ '': 1000, '?wal_autocheckpoint
 
 describe('migrations', () => {
   test('5.3 a migration allows the services from its number on, unless its header names an older one', () => {
-    const valid = { '-- oldest service: 1\n': 1, '-- Adds a table.\n-- oldest service: 3\n': 3 };
-    const others = ['0', '1.5', '-1', 'x', ''].map((value) => `-- oldest service: ${value}\n`);
+    const valid = { '-- oldest service: 1\n': 1, '-- Adds a table.\n-- oldest service: 10\n': 10 };
+    const values = ['0', '1.5', '-1', 'x', ''].map((value) => `-- oldest service: ${value}\n`);
+    const others = [...values, '-- Not -- oldest service: 1\n'];
     for (const header of ['', ...Object.keys(valid), ...others]) {
-      const oldest = Object.hasOwn(valid, header) ? valid[header as keyof typeof valid] : 3;
+      const oldest = Object.hasOwn(valid, header) ? valid[header as keyof typeof valid] : 11;
       const sql = `${header}select 1`;
-      const record = `(version, oldest_service) values (3, ${oldest})`;
-      assert.equal(withRecord(3, sql), `${sql}\n; insert into notes_users_schema ${record};`);
+      const record = `(version, oldest_service) values (11, ${oldest})`;
+      assert.equal(withRecord(11, sql), `${sql}\n; insert into notes_users_schema ${record};`);
     }
   });
 
