@@ -98,9 +98,10 @@ const FIND_RECORD = `
  * @throws UnusableDatabase, or StoreUnavailable if the role lacks a schema or privileges
  */
 export async function migratePostgres(sql: Sql, prolong: () => void): Promise<string> {
-  let found = await inspect(sql);
-  if (found.lacking.length > 0) prolong();
-  for (; found.lacking.length > 0; found = await inspect(sql)) {
+  for (;;) {
+    const found = await inspect(sql);
+    if (found.lacking.length === 0) return found.schema;
+    prolong();
     await sql.unsafe(BEGIN);
     const { schema, lacking } = await inspect(sql);
     const next = lacking[0] ?? ''; // Another replica may have applied it before we got the lock.
@@ -108,7 +109,6 @@ export async function migratePostgres(sql: Sql, prolong: () => void): Promise<st
       .unsafe(`set local search_path = ${schema}, pg_temp; ${next} commit`)
       .catch(failMigration);
   }
-  return found.schema;
 }
 
 /** Finds the schema that is ours, or will be, and the migrations that it lacks. */
