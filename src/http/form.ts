@@ -48,11 +48,7 @@ export function parseForm(text: string): object {
     for (const name of path) node = childOf(node, name);
     node.values.push(value);
   }
-  // V8 stores {}[999] in an array of 12 kB. A deleted large index makes it use a hash table.
-  const form: Record<string, Value> = { 4294967294: '' };
-  delete form[4294967294];
-  for (const [name, node] of root.children ?? []) form[name] = build(node);
-  return form;
+  return objectOf(root.children ?? []);
 }
 
 function childOf(node: Node, name: string): Node {
@@ -73,14 +69,16 @@ function build({ values, children }: Node): Value {
     const items = build(children.get('')!);
     return Array.isArray(items) ? items : [items];
   }
-  if (kind === 'key') {
-    return Object.fromEntries(Array.from(children, ([key, node]) => [key, build(node)]));
-  }
+  if (kind === 'key') return objectOf(children);
   return Array.from({ length: children.size }, (_, index) => {
     const node = children.get(String(index));
     if (node === undefined) throw malformed('has a gap in the indices under one name'); // 3.14
     return build(node);
   });
+}
+
+function objectOf(children: Iterable<[string, Node]>): Record<string, Value> {
+  return Object.fromEntries(Array.from(children, ([name, node]) => [name, build(node)]));
 }
 
 function kindOf(segment: string): 'key' | 'index' | 'list' {
