@@ -94,20 +94,19 @@ function existing(result: WriteResult): User {
  * one is read just before it is sent, so that a thousand clients hold no users meanwhile.
  */
 function piecesOf(first: readonly User[], last: number, caller: Context, store: UserStore): Pieces {
-  const make = (users: readonly User[], start: string) =>
-    shared(users, start + last, (read) => makePiece(read, start, last));
-  let piece: ReturnType<typeof makePiece> | undefined = make(first, '[');
   let nextPage: Page | undefined;
-  const load = async (page: Page) => {
-    piece = make(await store.list(page, caller), ',');
+  const format = (users: readonly User[], start: string) => {
+    const piece = shared(users, start + last, (read) => makePiece(read, start, last));
+    nextPage = piece.nextPage;
+    return piece.body;
   };
+  const read = async (page: Page) => format(await store.list(page, caller), ',');
+  let begun: Buffer | undefined = format(first, '[');
   return {
     next() {
-      if (piece === undefined) return nextPage && load(nextPage);
-      const { body } = piece;
-      nextPage = piece.nextPage;
-      piece = undefined;
-      return body;
+      const piece = begun ?? (nextPage && read(nextPage));
+      begun = undefined;
+      return piece;
     },
   };
 }

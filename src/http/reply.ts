@@ -15,8 +15,8 @@ export interface Reply {
 
 /** A body of unknown length that is produced while the client reads it. */
 export interface Pieces {
-  /** The next piece, undefined after the last, or a promise: call again once it has resolved. Never throws. */
-  next(): Buffer | undefined | Promise<void>;
+  /** The next piece; undefined after the last. Call it again once the client has taken the piece. Never throws. */
+  next(): Buffer | undefined | Promise<Buffer>;
 }
 
 const PRIVATE = 'private, no-cache'; // 2.17
@@ -25,7 +25,6 @@ const PRIVATE = 'private, no-cache'; // 2.17
 // larger buffers for a TLS connection (NodeBIO::set_allocate_tls_hint).
 const SLICE_BYTES = 15 * 1024;
 const UNREAD_LIMIT_BYTES = 102_400; // 2.13
-const EMPTY = Buffer.alloc(0);
 
 export function json(body: Reply['body'], headers: readonly string[] = [], status = 200): Reply {
   return { status, type: 'application/json', body, headers }; // 2.1
@@ -107,47 +106,45 @@ export function send(
 function stream(exchange: Exchange, { body }: Reply, done: () => void): void {
   const source = typeof body === 'string' ? Buffer.from(body) : body;
   const pieces = isWhole(source) ? undefined : source;
-  let rest = isWhole(source) ? source : EMPTY;
   const fail = (err: unknown) => {
     if (exchange.hasLeft) return done();
     exchange.fault = err;
     exchange.connection.close('failed'); // 4.14
     done();
   };
-  const writeNext = () => {
+  const next = () => {
     if (exchange.hasLeft) return done();
-    if (rest.length === 0) {
-      const piece = pieces?.next();
-      if (piece === undefined) {
-        exchange.res.end();
-        return done();
-      }
-      if ('then' in piece) {
-        piece.then(writeNext, fail);
-        return;
-      }
-      rest = piece;
+    const piece = pieces?.next();
+    if (piece === undefined) {
+      exchange.res.end();
+      return done();
     }
-    const slice = rest.subarray(0, SLICE_BYTES);
-    const held = rest.length;
-    rest = rest.subarray(slice.length);
+    if ('then' in piece) piece.then(write, fail);
+    else write(piece);
+  };
+  const write = (piece: Buffer) => {
+    if (exchange.hasLeft) return done();
+    const slice = piece.subarray(0, SLICE_BYTES);
+    const rest = piece.subarray(slice.length);
     exchange.bytes += slice.length;
-    exchange.hold(held);
+    exchange.hold(piece.length);
     if (rest.length === 0 && pieces === undefined) {
       // With the last slice, because a client that has it can send its next request at once (2.11).
       exchange.res.end(slice);
       return done();
     }
     const proceed = () => {
-      exchange.hold(-held);
+      exchange.hold(-piece.length);
       exchange.connection.enter('sending');
-      writeNext();
+      if (rest.length > 0) write(rest);
+      else next();
     };
     exchange.res.write(slice, () => setImmediate(() => exchange.connection.run(proceed))); // 4.1
   };
+  const begin = isWhole(source) ? () => write(source) : next;
   // While the response before has the socket, node would keep a piece, and drop its callback if the client leaves.
-  if (exchange.res.socket === null && !exchange.hasLeft) exchange.res.once('socket', writeNext);
-  else writeNext();
+  if (exchange.res.socket === null && !exchange.hasLeft) exchange.res.once('socket', begin);
+  else begin();
 }
 
 /**

@@ -23,8 +23,7 @@ async function piecesOf(list: List, query = '', network = ''): Promise<(string |
   for (;;) {
     const piece = body.next();
     if (piece === undefined) return pieces;
-    if (piece instanceof Promise) await piece;
-    else pieces.push(piece);
+    pieces.push(await piece);
   }
 }
 

@@ -50,7 +50,7 @@ async function respond(request: string, reply: Reply, windowBytes = ALL) {
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
 /** A response in pieces, with waits between them. */
-function pieces(...parts: (string | Promise<void>)[]): Reply {
+function pieces(...parts: (string | Promise<Buffer>)[]): Reply {
   const next = () => {
     const part = parts.shift();
     return typeof part === 'string' ? Buffer.from(part) : part;
@@ -112,13 +112,13 @@ describe('4.14 a response that ends early', () => {
     ['4.1: it ends once the client has left', true, undefined, 'done'],
   ] as const) {
     test(`4.14 ${why}`, async () => {
-      const page = Promise.withResolvers<void>();
-      const reply = pieces('one', page.promise, 'two');
+      const page = Promise.withResolvers<Buffer>();
+      const reply = pieces('one', page.promise, 'three');
       const { exchange, calls, peer, settle } = await respond(GET, reply);
       assert.ok(!exchange.hasLeft);
       if (hasLeft) peer.destroy();
       if (fault) page.reject(fault);
-      else page.resolve();
+      else page.resolve(Buffer.from('two'));
       await settle();
       assert.deepEqual(calls, ['sending', '+3', '-3', 'sending', ...ends]);
       assert.equal(exchange.fault, hasLeft ? undefined : fault);

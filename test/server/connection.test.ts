@@ -91,6 +91,7 @@ const pieces = (hasEnd: boolean) => {
       if (++next === 2) {
         return lately().then(() => {
           if (!hasEnd) throw new Error('broken');
+          return Buffer.from('piece 2');
         });
       }
       return next < 5 ? Buffer.from(`piece ${next}`) : undefined;
