@@ -95,9 +95,8 @@ export class Ledger<T extends Holder> {
     this.#isScheduled = false;
     if (this.#fits(1)) return;
     const nowMs = now();
-    const { modestBytes } = this.limits;
     const ranked = Array.from(this.holders, (holder) => {
-      return { holder, rank: rankOf(holder, nowMs, modestBytes) };
+      return { holder, rank: this.#rankOf(holder, nowMs) };
     });
     ranked.sort((a, b) => b.rank - a.rank);
     for (const { holder } of ranked) {
@@ -105,16 +104,13 @@ export class Ledger<T extends Holder> {
       holder.close('room');
     }
   }
-}
 
-function rankOf(
-  { network, heldBytes, waitingSinceMs }: Holder,
-  nowMs: number,
-  modestBytes: number,
-): number {
-  const siteBytes = SITE_SHARE * (network.site?.heldBytes ?? 0);
-  const networkBytes = Math.max(network.heldBytes, siteBytes, MODEST_CONNECTIONS * modestBytes);
-  const ownBytes = Math.max(heldBytes, modestBytes);
-  const waitedMs = nowMs - (waitingSinceMs ?? nowMs);
-  return networkBytes * ownBytes * Math.max(LEAST_MS, FRESH_MS + waitedMs);
+  #rankOf({ network, heldBytes, waitingSinceMs }: Holder, nowMs: number): number {
+    const { modestBytes } = this.limits;
+    const siteBytes = SITE_SHARE * (network.site?.heldBytes ?? 0);
+    const networkBytes = Math.max(network.heldBytes, siteBytes, MODEST_CONNECTIONS * modestBytes);
+    const ownBytes = Math.max(heldBytes, modestBytes);
+    const waitedMs = nowMs - (waitingSinceMs ?? nowMs);
+    return networkBytes * ownBytes * Math.max(LEAST_MS, FRESH_MS + waitedMs);
+  }
 }
