@@ -1,20 +1,7 @@
 // Opens the SQLite file, brings its schema up to date, and copies it. SQLite itself would block the event loop while it
 // waits for a lock, so this is disabled. Instead, an action that finds the file locked is retried after a
 // pause, until its deadline.
-import {
-  accessSync,
-  chmodSync,
-  closeSync,
-  constants,
-  existsSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-  readlinkSync,
-  realpathSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import fs from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import process from 'node:process';
@@ -71,36 +58,36 @@ export async function openFile<T>(
 /** Creates the file if it is missing. SQLite gives `-wal` and `-shm` its mode (5.2). */
 function prepareFile(name: string): void {
   const path = targetOf(name);
-  const { R_OK, W_OK, X_OK } = constants;
+  const { R_OK, W_OK, X_OK } = fs.constants;
   const folder = dirname(path);
   makeFolder(folder);
-  if (!statSync(folder).isDirectory()) throw new Error(`${folder} is not a folder`);
-  accessSync(folder, R_OK | W_OK | X_OK); // SQLite opens it to make new names durable.
+  if (!fs.statSync(folder).isDirectory()) throw new Error(`${folder} is not a folder`);
+  fs.accessSync(folder, R_OK | W_OK | X_OK); // SQLite opens it to make new names durable.
   for (const file of filesOf(path)) {
     try {
-      if (!statSync(file).isFile()) throw new Error(`${file} is not a regular file`);
-      accessSync(file, R_OK | W_OK); // Without permission SQLite silently opens the file read-only.
+      if (!fs.statSync(file).isFile()) throw new Error(`${file} is not a regular file`);
+      fs.accessSync(file, R_OK | W_OK); // Without permission SQLite silently opens the file read-only.
     } catch (err) {
       // The last process that closes the file removes its log at any time.
       if ((err as NodeJS.ErrnoException).code !== 'ENOENT') throw err;
     }
   }
-  const sizeOf = (file: string) => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+  const sizeOf = (file: string) => fs.statSync(file, { throwIfNoEntry: false })?.size ?? 0;
   // SQLite would delete this log. Looks at the log first: a process that creates both writes to the file first.
   if (sizeOf(`${path}-wal`) > 0 && sizeOf(path) === 0) {
     throw new Error(
       `${path} is missing or empty, but ${path}-wal has its last commits: put it back; or remove the log, then restore a backup or start without users`,
     );
   }
-  if (existsSync(path)) return;
-  writeFileSync(path, '', { flag: 'a', mode: FILE_MODE }); // SQLite would make it readable for all.
-  chmodSync(path, FILE_MODE); // The umask may have removed the group's permissions.
+  if (fs.existsSync(path)) return;
+  fs.writeFileSync(path, '', { flag: 'a', mode: FILE_MODE }); // SQLite would make it readable for all.
+  fs.chmodSync(path, FILE_MODE); // The umask may have removed the group's permissions.
 }
 
 /** Follows links, also to a file that is missing or not accessible, as SQLite does. */
 function targetOf(name: string, links = MAX_LINKS): string {
   try {
-    const target = resolve(realpathSync.native(dirname(name)), readlinkSync(name));
+    const target = resolve(fs.realpathSync.native(dirname(name)), fs.readlinkSync(name));
     return links === 0 ? name : targetOf(target, links - 1);
   } catch {
     return name; // It is not a link.
@@ -120,9 +107,9 @@ export async function backup(path: string, target: string): Promise<void> {
     using db = new sqlite.DatabaseSync(path, { readOnly: true, timeout: OPEN_TIMEOUT_MS });
     // Says why the file can't be read. For a lock, `backup` says "not an error".
     db.exec('select 1 from sqlite_schema');
-    writeFileSync(target, '', { flag: 'wx', mode: FILE_MODE }); // never over an existing file
+    fs.writeFileSync(target, '', { flag: 'wx', mode: FILE_MODE }); // never over an existing file
     created = [...filesOf(target), `${target}-journal`]; // On a full disk SQLite leaves its own.
-    chmodSync(target, FILE_MODE);
+    fs.chmodSync(target, FILE_MODE);
     // SQLite takes `:memory:` and `file:` at the start of a name for something else.
     const file = resolve(target);
     await sqlite.backup(db, file, { rate: ALL_PAGES });
@@ -143,7 +130,7 @@ export async function backup(path: string, target: string): Promise<void> {
 export function watchFiles(path: string): () => void {
   if (path === ':memory:') return () => {};
   const files = filesOf(path);
-  const stat = (file: string) => statSync(file, { throwIfNoEntry: false });
+  const stat = (file: string) => fs.statSync(file, { throwIfNoEntry: false });
   const identityOf = (file: string) => {
     const { dev, ino } = stat(file) ?? {};
     return `${dev} ${ino}`;
@@ -169,19 +156,19 @@ export function watchFiles(path: string): () => void {
 
 /** Makes a folder and its parents (5.2). Node 26's own recursion never ends for /proc/a/b. */
 function makeFolder(path: string): void {
-  if (existsSync(path)) return;
+  if (fs.existsSync(path)) return;
   makeFolder(dirname(resolve(path))); // '.' has no parent
   try {
-    mkdirSync(path);
+    fs.mkdirSync(path);
   } catch (err) {
     // Another process made it first. If it isn't a folder, SQLite reports that.
     if ((err as { code?: string }).code !== 'EEXIST') throw err;
   }
   // 5.5: node's permission model allows no fsync. In the image, the folder of the volume exists.
   if (process.permission !== undefined) return;
-  const folder = openSync(dirname(path), 'r');
-  fsyncSync(folder);
-  closeSync(folder);
+  const folder = fs.openSync(dirname(path), 'r');
+  fs.fsyncSync(folder);
+  fs.closeSync(folder);
 }
 
 /** Makes commits durable (5.2), and applies the missing migrations in one transaction (5.3). */
@@ -267,6 +254,6 @@ function explain(path: string, err: NodeJS.ErrnoException): string {
   const uid = process.getuid?.();
   const chown = `chown ${uid}:${process.getgid?.()} ${place}`;
   if (err.syscall === 'mkdir') return `${fault}; create it: mkdir -p ${place} && ${chown}`;
-  const fix = statSync(place).uid === uid ? `chmod u+rwX ${place}` : chown;
+  const fix = fs.statSync(place).uid === uid ? `chmod u+rwX ${place}` : chown;
   return `${fault}; ${place} is not accessible to uid ${uid}: ${fix}`;
 }
