@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { nextTurn, now, setImmediate } from '../clock.ts';
-import { counterKeys } from '../http/address.ts';
+import { counterKeys, plainAddress } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { type Carrier, Exchange } from '../http/exchange.ts';
 import { dropBody, hasBody, type ParseError, statusOfParseError } from '../http/message.ts';
@@ -29,7 +29,7 @@ export interface Handler {
 }
 
 /** What the connections of a listener share. */
-export interface Context {
+export interface Shared {
   readonly handler: Handler;
   readonly ledger: Ledger<Connection>;
   readonly turns: Turns; // of the event loop
@@ -81,7 +81,7 @@ export class Connection implements Holder, Carrier {
   state!: State; // only enter() sets it
   #socket: Socket;
   readonly #transport: Socket; // the TCP socket below a TLS socket, or the same
-  readonly #context: Context;
+  readonly #shared: Shared;
   #current: Exchange | undefined; // the request in progress
   readonly #waiting: Exchange[] = []; // requests that wait for the current one
   // A request that got its response before its body had arrived. Weak: node keeps it until then (6.17).
@@ -91,14 +91,17 @@ export class Connection implements Holder, Carrier {
   #refusal: HttpError | undefined; // what it sends last, after the responses to its requests
   #sweptRecordBytes = 0; // what TLS records had brought beyond their data at the last sweep
 
-  constructor(socket: Socket, address: string, isTls: boolean, context: Context) {
+  constructor(socket: Socket, isTls: boolean, shared: Shared) {
     this.#socket = this.#transport = socket;
-    socket.once('end', () => this.#onEnd());
-    this.address = address;
-    this.#context = context;
-    const { network, site } = counterKeys(address);
-    this.network = context.ledger.networkOf(network, site);
+    socket.once('end', () => this.#onEnd()).once('close', () => this.#onClose());
+    this.#shared = shared;
+    const { ledger } = shared;
+    this.address = plainAddress(socket.remoteAddress ?? '');
+    const { network, site } = counterKeys(this.address);
+    this.network = ledger.networkOf(network, site);
     this.enter(isTls ? 'handshake' : 'idle');
+    ledger.add(this);
+    if (isTls) this.charge(ledger.limits.connectionBytes); // its handshake
   }
 
   /** Changes the state. Only here do we begin or cease to wait for the client. */
@@ -114,7 +117,7 @@ export class Connection implements Holder, Carrier {
     socket.once('end', () => this.#onEnd());
     this.#sweptRecordBytes = this.#transport.bytesRead; // of the handshake
     this.enter('idle');
-    this.charge(-this.#context.ledger.limits.connectionBytes);
+    this.charge(-this.#shared.ledger.limits.connectionBytes);
     // The read that ended the handshake can have brought data too, which node decrypts in this turn.
     setImmediate(() => {
       const handshakeBytes = this.#transport.bytesRead - socket.bytesRead;
@@ -123,7 +126,7 @@ export class Connection implements Holder, Carrier {
   }
 
   charge(bytes: number): void {
-    if (this.state !== 'closed') this.#context.ledger.charge(this, bytes);
+    if (this.state !== 'closed') this.#shared.ledger.charge(this, bytes);
   }
 
   get isLatest(): boolean {
@@ -158,7 +161,7 @@ export class Connection implements Holder, Carrier {
   }
 
   #begin(exchange: Exchange): void {
-    const { handler } = this.#context;
+    const { handler } = this.#shared;
     this.#current = exchange;
     this.enter('working');
     exchange.startMs = now();
@@ -190,7 +193,7 @@ export class Connection implements Holder, Carrier {
   }
 
   run(task: () => void): void {
-    this.#context.turns.run(task);
+    this.#shared.turns.run(task);
   }
 
   endAfterCurrent(): void {
@@ -217,7 +220,7 @@ export class Connection implements Holder, Carrier {
    */
   #linger(): void {
     this.enter('lingering');
-    const text = this.#refusal && this.#context.handler.refusal(this.#refusal, this.address);
+    const text = this.#refusal && this.#shared.handler.refusal(this.#refusal, this.address);
     this.#socket.end(text ?? '');
     this.#socket.resume();
   }
@@ -268,7 +271,7 @@ export class Connection implements Holder, Carrier {
 
   /** Closes the connection if its client keeps it without a reason. Call it every SWEEP_MS. */
   sweep(): void {
-    const { unreadTimeoutMs } = this.#context;
+    const { unreadTimeoutMs } = this.#shared;
     const waitedMs = now() - (this.waitingSinceMs ?? now());
     const dataBytes = MAX_RECORD_FACTOR * this.#socket.bytesRead;
     const recordBytes = this.#transport.bytesRead - dataBytes - this.#sweptRecordBytes;
@@ -290,21 +293,20 @@ export class Connection implements Holder, Carrier {
   close(reason?: Reason): void {
     const hasRequest = this.#current !== undefined;
     const socket = this.#socket;
-    // Before onClose(), so that a stream that it ends sees that the client has left.
+    // Before #onClose(), so that a stream that it ends sees that the client has left.
     if (hasRequest && socket === this.#transport) socket.resetAndDestroy();
     else socket.destroy();
-    this.onClose(reason);
+    this.#onClose(reason);
     // Node frees the requests and the parser now. By itself, it would first read all other sockets that are
     // readable. Input that is still buffered must not reach the parser: the next connection gets it.
     socket.removeAllListeners('data').removeAllListeners('end').emit('close');
   }
 
-  /** Call it once the socket has closed. */
-  onClose(reason: Reason = this.#ending ?? 'client'): void {
+  #onClose(reason: Reason = this.#ending ?? 'client'): void {
     if (this.state === 'closed') return;
     this.enter('closed');
-    this.#context.closed[reason]++;
-    this.#context.ledger.remove(this);
+    this.#shared.closed[reason]++;
+    this.#shared.ledger.remove(this);
     for (const exchange of this.#waiting.splice(0)) exchange.release();
     // Ends a stream that waits for the response before it (reply.ts). Node would never give it the socket.
     this.#current?.res.emit('socket', this.#socket);

@@ -1,16 +1,13 @@
 // HTTP(S) listener: accepts connections, passes their input to connection.ts, and shuts down gracefully.
 import { once } from 'node:events';
-import type { Server as HttpServer, IncomingMessage, ServerResponse } from 'node:http';
 import http from 'node:http';
-import type { Server as HttpsServer } from 'node:https';
-import type { AddressInfo, ListenOptions, Socket } from 'node:net';
+import type https from 'node:https';
 import net from 'node:net';
 import { getBuiltinModule } from 'node:process';
 import { clearInterval, nextTurn, now, setInterval } from '../clock.ts';
-import { plainAddress } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { MAX_FIELDS, type ParseError } from '../http/message.ts';
-import { Connection, type Context, type Handler, REASONS, STATES } from './connection.ts';
+import { Connection, type Handler, REASONS, type Shared, STATES } from './connection.ts';
 import { Ledger } from './ledger.ts';
 import {
   BACKLOG,
@@ -39,15 +36,15 @@ interface ListenerOptions {
 
 const CONNECTION = Symbol('connection');
 /** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, every handshake fails. */
-type OwnedSocket = Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
-const of = (socket?: OwnedSocket) => socket?.[CONNECTION] ?? socket?._parent?.[CONNECTION];
+type OwnedSocket = net.Socket & { [CONNECTION]?: Connection; readonly _parent?: OwnedSocket };
+const connectionOf = (socket?: OwnedSocket) =>
+  socket?.[CONNECTION] ?? socket?._parent?.[CONNECTION];
 
 /** Serves HTTP/1.0 and HTTP/1.1, over TLS if given a certificate. */
 export class Listener {
-  readonly #server: HttpServer | HttpsServer;
+  readonly #server: http.Server | https.Server;
   readonly #others: net.Server[] = []; // They accept connections for #server, or lock its port.
-  readonly #ledger: Ledger<Connection>;
-  readonly #context: Context;
+  readonly #shared: Shared;
   readonly #options: ListenerOptions;
   readonly #timer: NodeJS.Timeout;
   /** While stop() accepts the connections that the kernel has queued; resolves when the listener closes. */
@@ -59,32 +56,33 @@ export class Listener {
   constructor(handler: Handler, options: ListenerOptions) {
     const { limits, idleTimeoutMs, unreadTimeoutMs, tls } = options;
     this.#options = options;
-    this.#ledger = new Ledger(limits);
+    const ledger = new Ledger<Connection>(limits);
     const closed = countsOf(REASONS);
-    const turns = new Turns();
-    this.#context = { handler, ledger: this.#ledger, turns, unreadTimeoutMs, closed };
-    const receive = (req: IncomingMessage, res: ServerResponse) =>
-      of(req.socket)?.receive(req, res);
+    this.#shared = { handler, ledger, turns: new Turns(), unreadTimeoutMs, closed };
+    const receive = (req: http.IncomingMessage, res: http.ServerResponse) =>
+      connectionOf(req.socket)?.receive(req, res);
     const all = { ...HTTP_OPTIONS, ...TLS_OPTIONS, ...tls, keepAliveTimeout: idleTimeoutMs };
     // Loaded on first use: without TLS, the service starts sooner and uses less memory.
-    const https = tls && getBuiltinModule('node:https');
-    this.#server = https?.createServer(all, receive) ?? http.createServer(all, receive);
+    const secure = tls && getBuiltinModule('node:https');
+    this.#server = secure?.createServer(all, receive) ?? http.createServer(all, receive);
     // 6.3: node drops or refuses further fields, by version; checkMessage() refuses a request that has one more.
     this.#server.maxHeadersCount = MAX_FIELDS + 1;
     http.setMaxIdleHTTPParsers(IDLE_PARSERS);
     // 2.16: clients may close their side after the last request. The types of node lack the option.
     Object.assign(this.#server, { httpAllowHalfOpen: true });
     this.#server
-      .prependListener('connection', (socket: Socket) => this.#accept(socket))
-      .prependListener('secureConnection', (socket: Socket) => this.#secure(socket))
+      .prependListener('connection', (socket: net.Socket) => this.#accept(socket))
+      .prependListener('secureConnection', (socket: net.Socket) => this.#secure(socket))
       .on('checkContinue', receive)
       .on('checkExpectation', receive)
-      .on('timeout', (socket: OwnedSocket) => of(socket)?.expire('idle'))
+      .on('timeout', (socket: OwnedSocket) => connectionOf(socket)?.expire('idle'))
       .on('connect', (_req, socket: OwnedSocket) => {
         socket.on('error', () => {}); // Node has removed its own listener.
-        of(socket)?.reject(new HttpError(405, undefined, ['Allow', handler.allow])); // 2.12
+        connectionOf(socket)?.reject(new HttpError(405, undefined, ['Allow', handler.allow])); // 2.12
       })
-      .on('clientError', (err: ParseError, socket: OwnedSocket) => of(socket)?.reject(err));
+      .on('clientError', (err: ParseError, socket: OwnedSocket) =>
+        connectionOf(socket)?.reject(err),
+      );
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();
   }
 
@@ -120,15 +118,15 @@ export class Listener {
 
   reloadTls(tls: KeyPair): void {
     // Without the options, node would use its default ciphers.
-    (this.#server as HttpsServer).setSecureContext({ ...TLS_OPTIONS, ...tls });
+    (this.#server as https.Server).setSecureContext({ ...TLS_OPTIONS, ...tls });
   }
 
   /** Returns what the metrics show (7.3). */
   usage() {
     const states = countsOf(STATES);
-    const { limits, heldBytes, holders } = this.#ledger;
+    const { limits, heldBytes, holders } = this.#shared.ledger;
     for (const { state } of holders) if (state !== 'closed') states[state]++;
-    return { ...limits, heldBytes, states, closed: this.#context.closed };
+    return { ...limits, heldBytes, states, closed: this.#shared.closed };
   }
 
   /**
@@ -143,9 +141,9 @@ export class Listener {
     // http.Server's own close() would close idle connections at once.
     for (const server of [this.#server, ...this.#others]) net.Server.prototype.close.call(server);
     const grace = setInterval(() => {
-      for (const connection of this.#ledger.holders) connection.expire('stopped', graceMs);
+      for (const connection of this.#shared.ledger.holders) connection.expire('stopped', graceMs);
     }, graceMs);
-    if (this.#ledger.holders.size > 0) {
+    if (this.#shared.ledger.holders.size > 0) {
       await new Promise<void>((resolve) => {
         this.#onEmpty = resolve;
       });
@@ -167,25 +165,20 @@ export class Listener {
   [Symbol.dispose](): void {
     clearInterval(this.#timer);
     for (const server of [this.#server, ...this.#others]) server.close();
-    for (const connection of this.#ledger.holders) connection.close('stopped');
+    for (const connection of this.#shared.ledger.holders) connection.close('stopped');
   }
 
   #accept(socket: OwnedSocket): void {
     this.#accepted++;
-    this.#context.turns.onAccept();
-    const address = plainAddress(socket.remoteAddress ?? '');
-    const connection = new Connection(socket, address, !!this.#options.tls, this.#context);
-    socket[CONNECTION] = connection;
+    this.#shared.turns.onAccept();
+    socket[CONNECTION] = new Connection(socket, !!this.#options.tls, this.#shared);
     socket.once('close', () => {
-      connection.onClose();
-      if (this.#ledger.holders.size === 0) this.#onEmpty?.();
+      if (this.#shared.ledger.holders.size === 0) this.#onEmpty?.();
     });
-    this.#ledger.add(connection);
-    if (this.#options.tls) connection.charge(this.#options.limits.connectionBytes); // its handshake
   }
 
   #secure(socket: OwnedSocket): void {
-    const connection = of(socket);
+    const connection = connectionOf(socket);
     if (connection === undefined) return void socket.destroy();
     // Not earlier: a connection that is half-open during its handshake would never end.
     socket.allowHalfOpen = true;
@@ -193,9 +186,9 @@ export class Listener {
   }
 
   #sweep(): void {
-    for (const connection of this.#ledger.holders) connection.sweep();
+    for (const connection of this.#shared.ledger.holders) connection.sweep();
     const { atMs, roomMade, isMaking } = this.#report;
-    const count = this.#context.closed.room - roomMade;
+    const count = this.#shared.closed.room - roomMade;
     if (now() - atMs < 1_000 || (count === 0 && !isMaking)) return;
     this.#options.onRoomMade?.(count);
     this.#report = { atMs: now(), roomMade: roomMade + count, isMaking: count > 0 };
@@ -203,10 +196,10 @@ export class Listener {
 }
 
 /** Listens, and returns the port, if it is on one. */
-async function open(server: net.Server, options: ListenOptions): Promise<number> {
+async function open(server: net.Server, options: net.ListenOptions): Promise<number> {
   server.listen(options);
   await once(server, 'listening');
-  return (server.address() as AddressInfo).port;
+  return (server.address() as net.AddressInfo).port;
 }
 
 function countsOf<K extends string>(names: readonly K[]): Record<K, number> {

@@ -525,10 +525,8 @@ describe('connections', () => {
     const zeros = Object.fromEntries(REASONS.map((reason) => [reason, 0]));
     const closed = zeros as Record<Reason, number>;
     const turns = new Turns();
-    const context = { handler: pipeline, ledger, closed, turns, unreadTimeoutMs: UNREAD_MS };
-    const connection = new Connection(tcp, '192.0.2.1', true, context);
-    ledger.add(connection);
-    connection.charge(CONNECTION_BYTES);
+    const shared = { handler: pipeline, ledger, closed, turns, unreadTimeoutMs: UNREAD_MS };
+    const connection = new Connection(tcp, true, shared);
     const reasons = () => REASONS.filter((reason) => closed[reason] > 0);
     return { tcp, tls, connection, ledger, reasons };
   }
