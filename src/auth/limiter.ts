@@ -1,6 +1,6 @@
 // Limits failed credential checks (contract 3.13). Counts them by IPv4 address and IPv6 /64, and with a
 // higher limit by IPv6 /48, because one client can own a whole /48.
-import { counterKeys } from '../http/address.ts';
+import { networksOf } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { copyOf } from '../http/message.ts';
 
@@ -29,7 +29,7 @@ export class FailureLimiter {
   attempt(client: string, check: () => boolean): boolean {
     if (this.#limit === 0) return check();
     const nowMs = this.#now();
-    const { network, site } = counterKeys(client);
+    const { network, site } = networksOf(client);
     const siteLimit = SITE_NETWORKS * this.#limit;
     const endMs = Math.max(this.#lockEndMs(network, this.#limit), this.#lockEndMs(site, siteLimit));
     if (endMs > nowMs) {

@@ -1,4 +1,4 @@
-// Determines a client's address and the path prefix that proxies removed, and the keys that count failures.
+// Determines a client's address and its networks, and the path prefix that proxies removed.
 import type { IncomingHttpHeaders } from 'node:http';
 import { isIP, SocketAddress } from 'node:net';
 
@@ -26,10 +26,10 @@ export function forwardedPrefix(headers: IncomingHttpHeaders, proxies: number): 
 }
 
 /**
- * Returns the keys under which failures of an address are counted (3.13). `network` is the IPv4 address,
- * or the IPv6 /64, the least that one client commonly has; `site` the IPv6 /48, the most.
+ * Returns the networks of an address, by which clients are limited (3.13, 5.11, 6.17): the IPv4 address or the IPv6
+ * /64, the least that one client commonly has; and as `site` the IPv6 /48, the most.
  */
-export function counterKeys(address: string) {
+export function networksOf(address: string) {
   if (isIP(address) !== 6) return { network: address, site: undefined };
   // A dotted quad at the end is two of the eight groups; `::` replaces those that are zero.
   const text = address.replace(/%.*/, '').replace('.', ':');

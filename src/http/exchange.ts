@@ -1,6 +1,6 @@
 // One request and its response, from the head of the request to the line in the log.
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
-import { counterKeys } from './address.ts';
+import { networksOf } from './address.ts';
 import { checkMessage, copyOf, expectsContinue, headBytesOf } from './message.ts';
 
 /** What an exchange needs of its connection. */
@@ -59,7 +59,7 @@ export class Exchange {
 
   /** The client's IPv4 address, or the /64 of its IPv6 address. */
   get network(): string {
-    return counterKeys(this.client).network;
+    return networksOf(this.client).network;
   }
 
   /** True once the connection has closed. */

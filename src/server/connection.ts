@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { nextTurn, now, setImmediate } from '../clock.ts';
-import { counterKeys, plainAddress } from '../http/address.ts';
+import { networksOf, plainAddress } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { type Carrier, Exchange } from '../http/exchange.ts';
 import { dropBody, hasBody, type ParseError, statusOfParseError } from '../http/message.ts';
@@ -97,7 +97,7 @@ export class Connection implements Holder, Carrier {
     this.#shared = shared;
     const { ledger } = shared;
     this.address = plainAddress(socket.remoteAddress ?? '');
-    const { network, site } = counterKeys(this.address);
+    const { network, site } = networksOf(this.address);
     this.network = ledger.networkOf(network, site);
     this.enter(isTls ? 'handshake' : 'idle');
     ledger.add(this);

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import {
   clientAddress,
-  counterKeys,
   forwardedPrefix,
+  networksOf,
   plainAddress,
 } from '../../src/http/address.ts';
 import { Exchange } from '../../src/http/exchange.ts';
@@ -82,7 +82,7 @@ describe('the keys of counters', () => {
     ['fe80::2:3:4:5:6%1.5', 'fe80:0:0:2', 'fe80:0:0::/48'],
   ] as const) {
     test(`3.13 6.17 of "${address}" are ${network} and ${site}`, () =>
-      assert.deepEqual(counterKeys(address), { network, site }));
+      assert.deepEqual(networksOf(address), { network, site }));
   }
 });
 

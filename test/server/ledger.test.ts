@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, mock, test } from 'node:test';
 import fc from 'fast-check';
-import { counterKeys } from '../../src/http/address.ts';
+import { networksOf } from '../../src/http/address.ts';
 import type { Holder, LedgerLimits, Network } from '../../src/server/ledger.ts';
 
 // clock.ts takes both functions when it is loaded, so the ledger is loaded with these.
@@ -30,7 +30,7 @@ const ADDRESSES = [
 
 /** A client as the model knows it. */
 class Client implements Holder {
-  readonly keys: ReturnType<typeof counterKeys>;
+  readonly keys: ReturnType<typeof networksOf>;
   readonly network: Network;
   readonly #ledger: Ledger<Client>;
   heldBytes = 0; // set by the ledger
@@ -39,7 +39,7 @@ class Client implements Holder {
   isOpen = true;
 
   constructor(ledger: Ledger<Client>, address: string) {
-    this.keys = counterKeys(address);
+    this.keys = networksOf(address);
     this.network = ledger.networkOf(this.keys.network, this.keys.site);
     this.#ledger = ledger;
     this.waitingSinceMs = nowMs;
