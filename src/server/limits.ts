@@ -7,41 +7,41 @@ import { platform } from 'node:process';
 import { MAX_HEAD_BYTES } from '../http/message.ts';
 import type { LedgerLimits } from './ledger.ts';
 
-const KIBIBYTE = 1024;
-const MEBIBYTE = 1024 * KIBIBYTE;
+const MEBIBYTE = 2 ** 20;
 
 const UNLIMITED_BYTES = 512 * MEBIBYTE; // outside V8's heap, without a control group and without a setting
 const OWN_BYTES = 24 * MEBIBYTE; // the process outside V8's heap, without mapped files: 8 MiB at rest (6.17)
-// An idle connection with an unfinished head, which causes no event: 39 KiB with 100 fields, 93 KiB over TLS. During
-// its handshake a connection is charged twice, because OpenSSL keeps a ClientHello of up to 128 KiB.
-// When the ledger chooses, a connection at least counts as one with three pipelined requests, or with a handshake.
-// Otherwise clients that work are closed before idle ones that came at the same time. A body of 16 KiB counts as more.
-const PLAIN = { connectionBytes: 40 * KIBIBYTE, modestBytes: 100 * KIBIBYTE } as const;
-const TLS = { connectionBytes: 112 * KIBIBYTE, modestBytes: 224 * KIBIBYTE } as const;
+// Only Linux spreads connections over sockets (SO_REUSEPORT). A worker of node:cluster listens in its primary.
+const CAN_SHARE = platform === 'linux' && !cluster.isWorker;
+// `connectionBytes`: an idle connection with an unfinished head, which causes no event, takes 39 KiB with 100 fields,
+// 93 KiB over TLS. During its handshake a connection is charged twice, because OpenSSL keeps a ClientHello of up to
+// 128 KiB.
+// `modestBytes`: when the ledger chooses, a connection at least counts as one with three pipelined requests, or with a
+// handshake. Otherwise clients that work are closed before idle ones that came at the same time. A body of 16 KiB
+// counts as more.
+// `sockets` listen on the API's port. Node accepts one connection of each in a turn of the event loop. With 4, new
+// clients lose 14 % of their responses while 100 networks read pages of users and reset. With 16 over TLS, so many
+// handshakes are charged at once that clients with a round trip of 150 ms lose 18 % of their responses to 1,000
+// connections a second that wait for a slow store.
+const PLAIN = { connectionBytes: 40 * 1024, modestBytes: 100 * 1024, sockets: CAN_SHARE ? 16 : 1 };
+const TLS = { connectionBytes: 112 * 1024, modestBytes: 224 * 1024, sockets: CAN_SHARE ? 4 : 1 };
 // Node and OpenSSL keep parts of a ClientHello until the connection closes: of one with 64 KiB of ALPN names, 111 KiB.
 // A usual handshake has 2 KiB.
-export const HANDSHAKE_BYTES = 8 * KIBIBYTE; // what `TLS` covers
+export const HANDSHAKE_BYTES = 8 * 1024; // what `TLS` covers
 export const HANDSHAKE_FACTOR = 2; // for each further byte
-export const REQUEST_BYTES = 16 * KIBIBYTE; // a request with 100 fields, without their bytes: 14 KiB measured
+export const REQUEST_BYTES = 16 * 1024; // a request with 100 fields, without their bytes: 14 KiB measured
 
 const MAX_CONNECTIONS = 10_000; // 6.3
 const OWN_FILES = 256; // descriptors besides: 40 at rest, 64 admin connections, at most 100 to the store
 export const MAX_WAITING = 32; // pipelined requests of a connection (2.11), at most 1 MiB of charges
 export const BACKLOG = 4096; // connections of a listener that the kernel queues before we accept them
-// Sockets that listen on the API's port. Node accepts one connection of each in a turn of the event loop. With 4, new
-// clients lose 14 % of their responses while 100 networks read pages of users and reset. With 16 over TLS, so many
-// handshakes are charged at once that clients with a round trip of 150 ms lose 18 % of their responses to 1,000
-// connections a second that wait for a slow store. Only Linux spreads connections over sockets (SO_REUSEPORT). A worker
-// of node:cluster listens in its primary.
-const SOCKETS = { plain: 16, tls: 4 } as const;
-const CAN_SHARE = platform === 'linux' && !cluster.isWorker;
 // Parsers that node keeps for further connections, 1,000 by default. Each keeps up to 16 KiB of the last
 // head that it did not finish, which no ledger sees.
 export const IDLE_PARSERS = 64;
 
 // Of TLS records without data between two sweeps. An update of keys has 27 bytes and takes 10 µs, so a connection gets
 // 5 % of a core with them. As many bytes may be unread at a sweep: a slice of a response with the longest head has 32 KiB.
-export const MAX_RECORD_BYTES = 64 * KIBIBYTE;
+export const MAX_RECORD_BYTES = 64 * 1024;
 // Bytes of records that a byte of data allows: a record with one byte has 23, or 30 in TLS 1.2.
 export const MAX_RECORD_FACTOR = 32;
 
@@ -77,7 +77,6 @@ export function apiLimits(limits: ProcessLimits, isTls: boolean): ListenerLimits
     // Without a free descriptor, the kernel would reset connections, also to `/live`, without a trace.
     maxConnections: Math.min(MAX_CONNECTIONS, Math.floor(files)),
     ...(isTls ? TLS : PLAIN),
-    sockets: CAN_SHARE ? SOCKETS[isTls ? 'tls' : 'plain'] : 1,
   };
 }
 
