@@ -87,60 +87,35 @@ const database = {
  * By variable: the valid values, the meaning, and the default as it would be typed. The README's table and the
  * types of the package have these texts (scripts).
  */
+// biome-ignore format: a table has a row for each setting
 export const SETTINGS = {
   PORT: [port, 'port of the API; 0 picks a free one', '3000'],
   HOST: [text, 'address that the API binds to; unset: all interfaces'],
   ADMIN_PORT: [port, 'port of /live, /ready and /metrics; unset: none'],
   ADMIN_HOST: [text, 'address that the admin listener binds to; unset: HOST'],
-  DATABASE_URL: [
-    database,
-    'database of the users; a URL of Postgres works as in libpq',
-    'sqlite:data/service.db',
-  ],
+  DATABASE_URL: [database, 'database of the users; a URL of Postgres works as in libpq', 'sqlite:data/service.db'],
   DATABASE_POOL_SIZE: [integer(1, 100), 'maximum Postgres connections of this process', '4'],
   DATABASE_TIMEOUT_MS: [integer(100, 600_000), 'maximum time requests wait for the store', '5000'],
   AUTH_USER: [login, 'login of the credential user', 'admin'],
   AUTH_PASSWORD: [password, 'its password; unset: generated at each start'],
   AUTH_NAME: [text, 'its display name', 'Administrator'],
-  SIGNING_SECRET: [
-    secret,
-    'HS256 key of the tokens; unset: generated at each start, which invalidates all tokens',
-  ],
+  SIGNING_SECRET: [secret, 'HS256 key of the tokens; unset: generated at each start, which invalidates all tokens'],
   VERIFY_ONLY_SECRET: [secret, 'second key, which only verifies; for a rotation'],
   SIGNING_SECRET_PREVIOUS: [secret, 'older name of VERIFY_ONLY_SECRET'],
   NOTE_TITLE: [prose, 'title of the note', 'Welcome'],
-  NOTE_CONTENTS: [
-    prose,
-    'contents of the note',
-    'This note is kept by the service and read with a token.',
-  ],
+  NOTE_CONTENTS: [prose, 'contents of the note', 'This note is kept by the service and read with a token.'],
   PROTECT_USERS: [boolean, '/users requires the token', 'false'],
   TLS_CERT_FILE: [pemFile, 'certificate chain; with the key, the API uses HTTPS'],
   TLS_KEY_FILE: [pemFile, 'private key of the certificate'],
   TRUST_PROXY: [integer(0, 100), 'number of proxies in front, which add to X-Forwarded-For', '0'],
-  AUTH_FAILURES_PER_MINUTE: [
-    integer(0, 1000),
-    'maximum number of wrong credentials of one address; 0: no limit',
-    '60',
-  ],
+  AUTH_FAILURES_PER_MINUTE: [integer(0, 1000), 'maximum number of wrong credentials of one address; 0: no limit', '60'],
   BODY_LIMIT_BYTES: [integer(1, 16 * 1024 * 1024), 'maximum size of a request body', '16384'],
-  MEMORY_LIMIT_BYTES: [
-    integer(64 * 1024 * 1024, 9_999_999_999),
-    'memory of the process; unset: the limit of the control group',
-  ],
+  MEMORY_LIMIT_BYTES: [integer(64 * 1024 * 1024, 9_999_999_999), 'memory of the process; unset: the limit of the control group'],
   CORS_ORIGIN: [origin, 'origin from which browsers may call the API'],
   LOG_LEVEL: [oneOf(LEVELS), 'info also logs each request', 'info'],
   // `Keep-Alive` announces whole seconds.
-  IDLE_TIMEOUT_MS: [
-    integer(1000, 86_400_000),
-    'how long an idle connection is kept; longer than your load balancer keeps one',
-    '65000',
-  ],
-  SHUTDOWN_DELAY_MS: [
-    milliseconds,
-    'how long a stopping process accepts connections while /ready fails',
-    '0',
-  ],
+  IDLE_TIMEOUT_MS: [integer(1000, 86_400_000), 'how long an idle connection is kept; longer than your load balancer keeps one', '65000'],
+  SHUTDOWN_DELAY_MS: [milliseconds, 'how long a stopping process accepts connections while /ready fails', '0'],
   SHUTDOWN_TIMEOUT_MS: [milliseconds, 'maximum time a stop waits for requests in flight', '8000'],
 } as const satisfies Record<string, Setting>;
 
