@@ -5,7 +5,7 @@
 import { nextTurn, sleep } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
-import type { Batch, BatchSource } from './queue.ts';
+import { type Batch, type BatchSource, TICK_MS } from './queue.ts';
 import { UnusableDatabase } from './schema.ts';
 import type { Session, SessionOptions } from './session.ts';
 import { afterPoll, NotReplicated, openSession } from './session.ts';
@@ -23,7 +23,6 @@ const READ_ONLY_LIFETIME_MS = 1_000;
 // calls join it. For fewer calls or slower commits, parallel statements are faster. Without it, others wait twice as
 // long (p99 3.9 instead of 2.0 s) while 1,000 clients read long lists.
 const SHARE = { ms: 3, size: 8 };
-const TICK_MS = 50; // how often one timer checks the deadlines of all calls
 const END_TIMEOUT_MS = 200; // for saying goodbye to the server
 
 const MOVED = 'the pool moved to another host';

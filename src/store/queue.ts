@@ -12,6 +12,7 @@ import type { StoreOptions } from './options.ts';
 const MAX_BATCH_SIZE = 500; // calls in one statement
 const MAX_WAITING = 20_000; // calls; further calls fail at once (4.17)
 const QUEUE_TIME = 0.75; // share of its time that a call may queue; the rest is for execution (4.13)
+export const TICK_MS = 50; // how often the scheduler of a queue checks the deadlines of all calls
 const BUSY = 'the store was busy or unreachable for too long';
 
 /** Result of a call that was not done although its statement committed. The call runs again. */

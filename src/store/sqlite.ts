@@ -8,12 +8,11 @@ import { clearInterval, setImmediate, setInterval } from '../clock.ts';
 import type { Condition, NewUser, Page, User, UserChange, WriteResult } from '../user.ts';
 import { EmailTaken, FIELD_NAMES, holds, StoreUnavailable, toUser } from '../user.ts';
 import type { Store, StoreOptions } from './options.ts';
-import { type BatchSource, Queue } from './queue.ts';
+import { type BatchSource, Queue, TICK_MS } from './queue.ts';
 import { messageOf, openFile, outcomeAfter, retry, transact, watchFiles } from './sqlite-file.ts';
 import type { SqliteDatabase } from './url.ts';
 
 const SQLITE_CONSTRAINT_UNIQUE = 2067; // an extended result code (sqlite.org/rescode.html)
-const TICK_MS = 50; // how often the deadlines of waiting calls are checked
 const TURN_MS = 2; // for batches in one turn of the event loop; the one that has begun runs to its end
 
 const OTHER_FIELDS = FIELD_NAMES.filter((field) => field !== 'email');
