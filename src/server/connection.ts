@@ -85,7 +85,7 @@ export class Connection implements Holder, Carrier {
   #current: Exchange | undefined; // the request in progress
   readonly #waiting: Exchange[] = []; // requests that wait for the current one
   // A request that got its response before its body had arrived. Weak: node keeps it until then (6.17).
-  #unread: WeakRef<IncomingMessage> | undefined;
+  #incomplete: WeakRef<IncomingMessage> | undefined;
   #requestBytes = 0; // of all requests, as clients write them, without the framing of chunks
   #ending: Reason | undefined; // set once no further request is accepted
   #refusal: HttpError | undefined; // what it sends last, after the responses to its requests
@@ -180,7 +180,7 @@ export class Connection implements Holder, Carrier {
   /** The current request has its response. Begins the next one, or waits for it. */
   #proceed(): void {
     const { req } = this.#current!;
-    this.#unread = req.complete ? undefined : new WeakRef(req);
+    this.#incomplete = req.complete ? undefined : new WeakRef(req);
     this.#current = undefined;
     const next = this.#waiting.shift();
     if (next !== undefined) {
@@ -240,7 +240,7 @@ export class Connection implements Holder, Carrier {
       this.close(reason); // a response could not be encrypted
       return;
     }
-    const req = this.#current?.req ?? this.#unread?.deref(); // Those that wait have no body.
+    const req = this.#current?.req ?? this.#incomplete?.deref(); // Those that wait have no body.
     const isWhole = req === undefined || req.complete;
     this.#end(reason, isWhole ? refusal : undefined);
     // readBody listens to it: the refusal is its response. Otherwise the request has another one (2.3).
