@@ -159,9 +159,8 @@ export class Queue<Session, Item, Result> {
       this.size -= line.calls.length - calls.length;
       line.calls = calls;
     }
-    const networks = [...this.#networks];
-    this.#networks.clear();
-    for (const [network, lines] of networks) {
+    for (const [network, lines] of [...this.#networks]) {
+      this.#networks.delete(network);
       for (const line of lines) this.#requeue(network, line);
     }
   }
