@@ -7,10 +7,8 @@ import { platform } from 'node:process';
 import { MAX_HEAD_BYTES } from '../http/message.ts';
 import type { LedgerLimits } from './ledger.ts';
 
-const MEBIBYTE = 2 ** 20;
-
-const UNLIMITED_BYTES = 512 * MEBIBYTE; // outside V8's heap, without a control group and without a setting
-const OWN_BYTES = 24 * MEBIBYTE; // the process outside V8's heap, without mapped files: 8 MiB at rest (6.17)
+const UNLIMITED_BYTES = 512 * 2 ** 20; // outside V8's heap, without a control group and without a setting
+const OWN_BYTES = 24 * 2 ** 20; // the process outside V8's heap, without mapped files: 8 MiB at rest (6.17)
 // Only Linux spreads connections over sockets (SO_REUSEPORT). A worker of node:cluster listens in its primary.
 const CAN_SHARE = platform === 'linux' && !cluster.isWorker;
 // `connectionBytes`: an idle connection with an unfinished head, which causes no event, takes 39 KiB with 100 fields,
@@ -82,7 +80,7 @@ export function apiLimits(limits: ProcessLimits, isTls: boolean): ListenerLimits
 
 /** The admin listener has slots of its own, so its probes get responses while the API is full. */
 export const adminLimits: ListenerLimits = {
-  budgetBytes: 4 * MEBIBYTE,
+  budgetBytes: 4 * 2 ** 20,
   maxConnections: 64,
   ...PLAIN,
   sockets: 1,
