@@ -1,6 +1,6 @@
 // The pipeline, a straight line: find the route, authenticate, read the body, handle, respond, record.
 import { randomBytes } from 'node:crypto';
-import { errorReply } from './api/failures.ts';
+import { failureReply } from './api/failures.ts';
 import { authenticate } from './auth/access.ts';
 import { now } from './clock.ts';
 import { clientAddress } from './http/address.ts';
@@ -84,7 +84,7 @@ export class Pipeline implements Handler {
   refusal(err: HttpError, address: string): string {
     const { begin, record } = this.#options;
     const requestId = this.#newRequestId();
-    const reply = errorReply(err);
+    const reply = failureReply(err);
     const bytes = Buffer.byteLength(String(reply.body));
     const { status } = reply;
     begin('');
@@ -151,7 +151,7 @@ export class Pipeline implements Handler {
 
   /** Turns any error into a response. The log gets the cause of a 500 (2.9). */
   #fail(exchange: Exchange, err: unknown): void {
-    const reply = errorReply(err);
+    const reply = failureReply(err);
     if (reply.status === 500) exchange.fault = err;
     this.#respond(exchange, reply);
   }

@@ -1,7 +1,7 @@
 // Errors and their responses in plain text (contract 2.1, 2.9).
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { errorReply } from '../../src/api/failures.ts';
+import { failureReply } from '../../src/api/failures.ts';
 import { HttpError } from '../../src/http/errors.ts';
 import { CallerLeft, EmailTaken, InvalidUser, StoreUnavailable } from '../../src/user.ts';
 
@@ -19,6 +19,6 @@ for (const [thrown, [status, body, ...headers]] of [
 ] as [unknown, readonly [number, string, ...string[]]][]) {
   test(`2.1 2.9 ${thrown} returns ${status} ${body}`, () => {
     const type = 'text/plain; charset=utf-8';
-    assert.deepEqual(errorReply(thrown), { status, type, body, headers });
+    assert.deepEqual(failureReply(thrown), { status, type, body, headers });
   });
 }
