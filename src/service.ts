@@ -26,6 +26,7 @@ import { StoreUnavailable, type UserStore } from './user.ts';
 // its request waits for the store, there is nothing to read.
 const UNREAD_TIMEOUT_MS = 60_000;
 const STOP_GRACE_MS = 500; // how long an idle connection may still send a request during a stop (6.15)
+const BODY_SHARE = 1 / 10; // of the budget: a body is charged eight times, and a connection that doesn't fit is reset
 
 export type Service = Awaited<ReturnType<typeof startService>>;
 type OnFatal = (err: Error) => void; // called if the service can never use its database
@@ -55,13 +56,14 @@ export async function startService(config: Config, log: Log, onFatal: OnFatal) {
       ? undefined
       : starting.use(new Metrics(routes, DATABASE_URL.engine, opened));
   const store = metrics?.measure(opened, config.DATABASE_TIMEOUT_MS, now) ?? opened;
+  const limits = apiLimits(processLimits(config), !!tls);
 
   let stopping: Promise<boolean> | undefined;
   const isStopping = () => stopping !== undefined;
   const pipeline = new Pipeline({
     routes,
     services: servicesOf(config, credential, store),
-    bodyLimitBytes: config.BODY_LIMIT_BYTES,
+    bodyLimitBytes: Math.min(config.BODY_LIMIT_BYTES, Math.floor(BODY_SHARE * limits.budgetBytes)),
     corsOrigin: config.CORS_ORIGIN,
     // A client that gets the last response of its connection makes another one. While the listener accepts
     // those that are queued, responses wait: otherwise the queue never empties (6.2).
@@ -84,7 +86,6 @@ export async function startService(config: Config, log: Log, onFatal: OnFatal) {
     if (count > 0) log.error('connections closed to make room', { count });
     else log.info('connections have room');
   };
-  const limits = apiLimits(processLimits(config), !!tls);
   const api = starting.use(new Listener(pipeline, { limits, ...timeouts, tls, onRoomMade }));
 
   const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST), HOST);

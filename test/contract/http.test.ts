@@ -147,6 +147,22 @@ describe('2 every response', () => {
     }
   });
 
+  test('2.8 a body larger than a tenth of the budget returns 413 too, not a reset (6.17)', async () => {
+    const env = { MEMORY_LIMIT_BYTES: '67108864', BODY_LIMIT_BYTES: '16777216' };
+    await using small = await start(env);
+    const limit = 2 ** 20; // The budget is 10 MiB.
+    for (const framing of ['length', 'chunks'] as const) {
+      const sent = (length: number) =>
+        exchange(
+          small.url,
+          request('POST /token', LOGIN.padEnd(length), { framing, fields: CLOSE }),
+        );
+      assert.deepEqual(statusesOf(await sent(limit)), [200]);
+      const [response] = await sent(limit + 1);
+      assert.equal(response?.body, `The body is larger than ${limit} bytes.`);
+    }
+  });
+
   test('2.14 a client of HTTP/1.1 that expects 100 gets it, in a list too', async () => {
     for (const [version, expect, isTold] of [
       ['1.1', '100-continue', true],
