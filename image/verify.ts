@@ -1,6 +1,6 @@
 // Compares one image with this source: its files, their modes, its settings, and node with the
 // published binary.
-//   npm run image:verify -- IMAGE [LIST]
+//   npx node image/verify.ts IMAGE [LIST]
 // LIST is the output of a build, or its lines with a SHA-256. Without LIST, this builds the first
 // stage. Exit status 0 if nothing differs. The first line has the ID of the compared image. Run
 // that ID.
@@ -20,7 +20,7 @@ const LINE = /(?:^|\s)([0-9a-f]{64}) {2}(\S+)$/gm;
 
 const [image, list] = process.argv.slice(2);
 if (image === undefined) {
-  process.stderr.write('usage: npm run image:verify -- IMAGE [LIST]\n');
+  process.stderr.write('usage: npx node image/verify.ts IMAGE [LIST]\n');
   process.exitCode = 1;
 } else {
   const folder = mkdtempSync(join(tmpdir(), 'notes-users-image-'));

@@ -47,7 +47,7 @@ describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     const stage = await engine('build', '-q', '--target', 'build', ROOT);
     const hashes = ['run', '--rm', '--network', 'none', stage.trim(), 'cat', '/rootfs.sha256'];
     writeFileSync(join(folder, 'build.log'), await engine(...hashes));
-    const output = await runs('Audit it', 'image:verify', ROOT);
+    const output = await runs('Audit it', 'image/verify.ts', ROOT);
     const matches = /^\d+ files match the list\n.*\nnode \d+\.\d+\.\d+: the first \d+ of /gm;
     assert.equal([...output.matchAll(matches)].length, 2, output);
   });

@@ -1,4 +1,4 @@
-// npm run image:verify never accepts a tampered image, whatever its tags and names are.
+// image/verify.ts never accepts a tampered image, whatever its tags and names are.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
