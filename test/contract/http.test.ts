@@ -152,14 +152,11 @@ describe('2 every response', () => {
     await using small = await start(env);
     const limit = 2 ** 20; // The budget is 10 MiB.
     for (const framing of ['length', 'chunks'] as const) {
-      const sent = (length: number) =>
-        exchange(
-          small.url,
-          request('POST /token', LOGIN.padEnd(length), { framing, fields: CLOSE }),
-        );
-      assert.deepEqual(statusesOf(await sent(limit)), [200]);
-      const [response] = await sent(limit + 1);
-      assert.equal(response?.body, `The body is larger than ${limit} bytes.`);
+      const options = { framing, fields: CLOSE };
+      const sent = (body: string) => exchange(small.url, request('POST /token', body, options));
+      assert.deepEqual(statusesOf(await sent(LOGIN.padEnd(limit))), [200]);
+      const [refused] = await sent(LOGIN.padEnd(limit + 1));
+      assert.equal(refused?.body, `The body is larger than ${limit} bytes.`);
     }
   });
 
