@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import http from 'node:http';
 import type https from 'node:https';
 import net from 'node:net';
-import { getBuiltinModule } from 'node:process';
+import { getBuiltinModule, versions } from 'node:process';
 import { clearInterval, nextTurn, now, setInterval } from '../clock.ts';
 import { HttpError } from '../http/errors.ts';
 import { MAX_FIELDS, type ParseError } from '../http/message.ts';
@@ -33,6 +33,10 @@ interface ListenerOptions {
   /** Called at most once a second while connections close to make room, with their number; then once with 0. */
   readonly onRoomMade?: (count: number) => void;
 }
+
+// Before 24.15 and 25.9, node throws outside any call if a connection closes while its parser is in the middle of a read,
+// where node runs microtasks. With a listener of `data`, it parses in JavaScript and runs them after the read.
+const PARSES_UNSAFELY = /^(?:24\.(?:\d|1[0-4])|25\.[0-8])\./.test(versions.node);
 
 const CONNECTION = Symbol('connection');
 /** Undocumented: `_parent` is the TCP socket below a TLS socket. Without it, every handshake fails. */
@@ -83,6 +87,9 @@ export class Listener {
       .on('clientError', (err: ParseError, socket: OwnedSocket) =>
         connectionOf(socket)?.reject(err),
       );
+    if (PARSES_UNSAFELY && !tls) {
+      this.#server.on('connection', (socket: net.Socket) => socket.on('data', () => {}));
+    }
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();
   }
 

@@ -1,7 +1,7 @@
 // 7.3 of the contract: what an operator sees of the connections, and of their ends (6.3, 6.17).
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type Client, open } from '../support/bytes.ts';
+import { type Client, exchange, open, request } from '../support/bytes.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { Page } from '../support/metrics.ts';
 import { PROGRAM, type Program, start } from '../support/program.ts';
@@ -124,6 +124,18 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
     });
     const times = lines().map(({ time }) => Date.parse(String(time)));
     times.slice(1).forEach((time, i) => void assert.ok(time - times[i]! >= 990, `${times}`));
+    for (const { socket } of sockets) socket.destroy();
+  });
+
+  test('6.17 a connection that is closed in the middle of a read harms no other', async () => {
+    const env = { MEMORY_LIMIT_BYTES: '67108864', BODY_LIMIT_BYTES: '65536' };
+    await using program = await start(env);
+    const sockets = await Promise.all(Array.from({ length: 253 }, () => connect(program)));
+    await hasStates(program, { idle: sockets.length });
+    // The body doesn't fit, and more follows it in the same read.
+    await exchange(program.url, request('POST /users', '{}'.padEnd(40_000)) + LAST);
+    const [response] = await exchange(program.url, LAST);
+    assert.equal(response?.status, 200);
     for (const { socket } of sockets) socket.destroy();
   });
 });
