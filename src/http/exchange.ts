@@ -6,7 +6,7 @@ import { checkMessage, copyOf, expectsContinue, headBytesOf } from './message.ts
 /** What an exchange needs of its connection. */
 export interface Carrier {
   readonly address: string; // the client's, IPv4 in its plain form
-  readonly isLatest: boolean; // No other request waits.
+  readonly isLatest: boolean; // No other request waits, and no refusal.
   readonly hasReadMore: boolean; // More than the requests so far may have arrived.
   charge(bytes: number): void; // negative: refunds
   enter(state: 'receiving' | 'working' | 'sending'): void; // records whom we wait for, and progress

@@ -130,7 +130,7 @@ export class Connection implements Holder, Carrier {
   }
 
   get isLatest(): boolean {
-    return this.#waiting.length === 0;
+    return this.#waiting.length === 0 && this.#refusal === undefined;
   }
 
   get hasReadMore(): boolean {

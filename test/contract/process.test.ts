@@ -123,22 +123,22 @@ describe('6 the process', { concurrency: 3 }, () => {
     assert.ok(performance.now() - began >= 4_990);
   });
 
-  test('6.2 pipelines on connections that the kernel has already queued are served', async () => {
+  test('6.2 pipelines on connections that the kernel has already queued are served, with their refusals (2.3)', async () => {
     await using program = await start();
     await using used = await open(program.url);
     await used.ask();
     // While the process is frozen, the kernel queues the connections and their requests.
     program.process.kill('SIGSTOP');
     const waiting = await Promise.all(Array.from({ length: 50 }, () => open(program.url)));
-    for (const client of [used, ...waiting]) await client.write(LIST.repeat(2));
+    for (const client of [used, ...waiting]) await client.write(`${LIST.repeat(2)}?\r\n\r\n`);
     program.process.kill('SIGTERM');
     program.process.kill('SIGCONT');
     for (const { closed, text } of waiting) {
       await closed;
-      assert.deepEqual(statusesOf(responsesIn(text())), [200, 200]);
+      assert.deepEqual(statusesOf(responsesIn(text())), [200, 200, 400]);
     }
     await used.closed;
-    assert.deepEqual(statusesOf(responsesIn(used.text())), [200, 200, 200]);
+    assert.deepEqual(statusesOf(responsesIn(used.text())), [200, 200, 200, 400]);
     assert.deepEqual(await program.exited, DONE);
   });
 
