@@ -6,8 +6,8 @@ import { parseForm } from './form.ts';
 import { type MediaType, mediaType } from './media.ts';
 import { expectsContinue } from './message.ts';
 
-// For each byte of a body, of which a larger copy replaces its buffer. Parsed, nested arrays take 28 times their text,
-// but one body is parsed at a time.
+// Charged for each byte of a body's buffer: a larger copy replaces it while the body grows, and then there is the text.
+// Parsed, nested arrays take 28 times their text, but one body is parsed at a time.
 const BODY_FACTOR = 8;
 const LARGE_BYTES = 8 * 1024;
 const EMPTY = Buffer.alloc(0);
@@ -75,7 +75,10 @@ export function readBody(
       fail(err);
     }
   };
-  req.on('end', () => end(() => connection.run(() => finish(complete))));
+  req.on('end', () => {
+    req.rawTrailers = []; // Nothing charges them (6.17).
+    end(() => connection.run(() => finish(complete)));
+  });
   // The client has gone, or node's parser rejected the rest of the body.
   req.on('error', (err) => refuse(err instanceof HttpError ? err : new HttpError(400)));
 }

@@ -27,7 +27,7 @@ const SLICE_BYTES = 15 * 1024;
 const UNREAD_LIMIT_BYTES = 102_400; // 2.13
 
 export function json(body: Reply['body'], headers: readonly string[] = [], status = 200): Reply {
-  return { status, type: 'application/json', body, headers }; // 2.1
+  return { status, type: 'application/json', body, headers };
 }
 
 export function text(status: number, body: string, headers: readonly string[] = []): Reply {

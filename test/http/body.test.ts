@@ -40,7 +40,8 @@ async function charged(
   };
   const stream = Readable.from(arriving());
   const rawHeaders = Object.entries(all).flat();
-  const req = Object.assign(stream, { headers: all, rawHeaders, httpVersionMinor: 1 });
+  const rawTrailers = ['X', 'which nobody reads'];
+  const req = Object.assign(stream, { headers: all, rawHeaders, rawTrailers, httpVersionMinor: 1 });
   const states: string[] = [];
   const seen = [...(headers.expect === undefined ? [] : ['100']), 'receiving', 'working'];
   let held = 0;
@@ -64,6 +65,7 @@ async function charged(
     const keptBytes = accepts.length === 0 ? 0 : bytes;
     assert.ok(mostHeld >= 8 * keptBytes && mostHeld <= 8 * Math.max(keptBytes, limitBytes));
     assert.deepEqual(states, seen);
+    assert.deepEqual(req.rawTrailers, []);
     return { body, mostHeld };
   } catch (err) {
     const { status } = err as HttpError;
