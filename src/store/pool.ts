@@ -1,7 +1,7 @@
 // Postgres connection pool with deadlines, reconnection and failover. docs/design.md says why it is our own.
 // If a connection is lost, late or read-only, the calls of its batch fail, because their outcome is unknown,
 // and an attempt to connect begins. Waiting calls keep waiting. An attempt tries each host of the URL once, the
-// one in use first, or last if it has failed. All connections move to the host that an attempt reaches.
+// one in use first, or last if it was late or lost its standby. All connections move to the host that an attempt reaches.
 import { nextTurn, sleep } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
@@ -115,7 +115,7 @@ export class Pool {
       if (this.#resting.has(queue) || (queue.options.writes && !canWrite)) continue;
       const batch = queue.take(this.#options.now());
       if (batch !== undefined || queue.size === 0) this.#queues.delete(queue);
-      if (batch === undefined) continue; // All its calls wait for writes that run.
+      if (batch === undefined) continue; // The calls that it considered wait for writes that run.
       this.#queues.add(queue);
       void this.#run(connection, queue, batch);
     }
@@ -212,14 +212,15 @@ export class Pool {
     const { database } = this.#options;
     const first = database.hosts.indexOf(this.#firstHost);
     const faults: Error[] = [];
-    const hosts = [...database.hosts.slice(first), ...database.hosts.slice(0, first)];
-    for (const host of hosts) {
+    const round = [...database.hosts.slice(first), ...database.hosts.slice(0, first)];
+    const hosts = database.sessionAttributes === 'prefer-standby' ? [...round, ...round] : round;
+    for (const [i, host] of hosts.entries()) {
       const session = await this.#options
         .openSession({
           ...this.#options,
           host,
           connectTimeoutMs: Math.max(CONNECT_TIMEOUT_MS, database.connectTimeoutMs), // 5.7
-          isSecondPass: this.#failures > 0,
+          isSecondPass: i >= round.length,
           signal: this.#closing.signal,
           schema: this.#connections[0]?.session.schema, // After an outage the database can be a new one.
         })
@@ -238,11 +239,12 @@ export class Pool {
     }
     if (this.#connections.length > 0) return undefined;
     // Several faults need their hosts, which only some of them name.
-    const said = faults.map(({ message }, i) => {
+    const all = faults.map(({ message }, i) => {
       const name = nameOf(hosts[i]!);
       return message.includes(name) ? message : `${name}: ${message}`;
     });
-    const [fault] = faults.length === 1 ? faults : [new StoreUnavailable(said.join('; '))];
+    const said = [...new Set(all)];
+    const [fault] = said.length === 1 ? faults : [new StoreUnavailable(said.join('; '))];
     if (this.fault === undefined) this.#options.onUnavailable(fault); // 6.1
     this.fault = fault;
     return undefined;

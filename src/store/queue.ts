@@ -127,7 +127,7 @@ export class Queue<Session, Item, Result> {
     else lines.push(line);
   }
 
-  /** Takes the next batch from the queue. Undefined if no calls wait, or all wait for writes that run. */
+  /** Takes the next batch from the queue. Undefined if none of the calls that it considers can run now. */
   take(now: number) {
     const keys: RunningKeys = new Set();
     const calls = this.#select(now, keys);

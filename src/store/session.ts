@@ -14,7 +14,7 @@ import { migratePostgres, UnusableDatabase } from './schema.ts';
 import { type Host, nameOf, type PostgresDatabase } from './url.ts';
 
 const CHECK_MS = 50; // how often an attempt checks whether the server has sent something
-const MIGRATION_TIMEOUT_MS = 60_000; // maximum silence of the server while this process or another one migrates
+const MIGRATION_TIMEOUT_MS = 60_000; // maximum silence of the server while this process migrates
 
 const PROBE = `
   select pg_backend_pid() as pid,
@@ -34,7 +34,7 @@ export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> 
   readonly database: PostgresDatabase;
   readonly host: Host;
   readonly connectTimeoutMs: number; // maximum silence of the server, except during a migration
-  readonly isSecondPass: boolean; // over all hosts: `prefer-standby` then accepts any server
+  readonly isSecondPass: boolean; // No host is a standby: `prefer-standby` then accepts any server
   readonly signal: AbortSignal; // aborts the attempt
   readonly schema: string | undefined; // undefined: migrates the database before the first use
 }

@@ -107,7 +107,8 @@ test('1 DATABASE_URL: target_session_attrs says which server is used; a connecti
   const { port } = await proxyTo(t, url); // It ends a connection that is left.
   const withAttribute = (name: string) => `${through(url, port)}?target_session_attrs=${name}`;
   for (const name of ['any', 'read-write', 'primary', 'prefer-standby']) {
-    const store = await open(t, withAttribute(name), { poolSize: 1 });
+    const onUnavailable = () => assert.fail(`no server qualifies for ${name}`);
+    const store = await open(t, withAttribute(name), { poolSize: 1, onUnavailable });
     await store.ping();
     await store.close();
   }
