@@ -253,7 +253,12 @@ function explain(path: string, err: NodeJS.ErrnoException): string {
   if (err.code !== 'EACCES') return fault;
   const uid = process.getuid?.();
   const chown = `chown ${uid}:${process.getgid?.()} ${place}`;
-  if (err.syscall === 'mkdir') return `${fault}; create it: mkdir -p ${place} && ${chown}`;
+  if (err.syscall === 'mkdir') {
+    const parent = dirname(resolve(err.path!));
+    const isSearchable = fs.existsSync(`${parent}/.`);
+    if (isSearchable) return `${fault}; create it: mkdir -p ${place} && ${chown}`;
+    return `${fault}; uid ${uid} may not search ${parent}: chmod a+x ${parent}`;
+  }
   const fix = fs.statSync(place).uid === uid ? `chmod u+rwX ${place}` : chown;
   return `${fault}; ${place} is not accessible to uid ${uid}: ${fix}`;
 }

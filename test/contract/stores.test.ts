@@ -235,14 +235,18 @@ test('5.2 a folder that may not be created is named, with a fix', WITH_ROOT, asy
   const [file, link] = [join(folder, 'service.db'), join(ours, 'link.db')];
   chownSync(ours, NOBODY, NOBODY);
   symlinkSync(file, link);
-  const fix = `; create it: mkdir -p ${folder} && chown ${NOBODY}:${NOBODY} ${folder}`;
-  for (const path of [file, link, 'data/sub/service.db']) {
-    const line = await refusal(
-      `sqlite:${path}`,
-      preloaded(`process.chdir('${parent}'); ${BE_NOBODY}`),
-    );
-    assert.ok(line.endsWith(fix), line);
+  const env = preloaded(`process.chdir('${parent}'); ${BE_NOBODY}`);
+  for (const [fault, fix] of [
+    [`uid ${NOBODY} may not search ${parent}`, `chmod a+x ${parent}`],
+    ['create it', `mkdir -p ${folder} && chown ${NOBODY}:${NOBODY} ${folder}`],
+  ] as const) {
+    for (const path of [file, link, 'data/sub/service.db']) {
+      const line = await refusal(`sqlite:${path}`, env);
+      assert.ok(line.endsWith(`; ${fault}: ${fix}`), line);
+    }
+    execFileSync('sh', ['-c', fix]);
   }
+  await using _fixed = await start({ DATABASE_URL: `sqlite:${link}`, ...env });
 });
 
 for (const [end, owner, mode] of [
