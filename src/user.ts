@@ -27,9 +27,9 @@ export function holds({ oneOf, noneOf }: Condition, version: number): boolean {
   return matches(oneOf, version) && !matches(noneOf, version); // 4.8
 }
 
-/** True if `*` or a list of versions or tags includes this one (RFC 9110 §13.1.1, §13.1.2). */
-export function matches<T>(list: readonly T[] | 'any', item: T): boolean {
-  return list === 'any' || list.includes(item);
+/** True if `*` or a list includes this version (RFC 9110 §13.1.1, §13.1.2). */
+export function matches(list: Versions, version: number): boolean {
+  return list === 'any' || list.includes(version);
 }
 
 /** The first `limit` users with an id greater than `after`. */

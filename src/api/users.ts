@@ -11,7 +11,7 @@ import { condition, entityTag } from './preconditions.ts';
 
 // Lists of at least this many users are streamed. Each read after the first takes at most this many (4.1).
 const PAGE_SIZE = 500;
-const PIECE_CHARACTERS = 29 * 1024; // about; ASCII then fits one slice of reply.ts, or two over TLS
+const PIECE_BYTES = 29 * 1024; // about: two slices of reply.ts
 const SHARED_CHARACTERS = 16 * 1024; // A longer body is a Buffer, which responses share; text is copied.
 const MAX_LIMIT = 1000; // 4.2
 const MADE = Symbol('made');
@@ -96,7 +96,7 @@ function existing(result: WriteResult): User {
 function piecesOf(first: readonly User[], last: number, caller: Context, store: UserStore): Pieces {
   let nextPage: Page | undefined;
   const format = (users: readonly User[], start: string) => {
-    const piece = shared(users, start + last, (read) => makePiece(read, start, last));
+    const piece = shared(users, start + last, () => makePiece(users, start, last));
     nextPage = piece.nextPage;
     return piece.body;
   };
@@ -112,7 +112,7 @@ function piecesOf(first: readonly User[], last: number, caller: Context, store: 
 }
 
 /**
- * Formats users up to the id `last` as a piece of about PIECE_CHARACTERS that begins with `start`. Also
+ * Formats users up to the id `last` as a piece of about PIECE_BYTES that begins with `start`. Also
  * returns what to read for the next piece; undefined if the list ends here.
  */
 function makePiece(users: readonly User[], start: string, last: number) {
@@ -120,14 +120,14 @@ function makePiece(users: readonly User[], start: string, last: number) {
   let length = 0;
   let after = last;
   for (const user of users) {
-    if (user.id > last || length >= PIECE_CHARACTERS) break;
+    if (user.id > last || length >= PIECE_BYTES) break;
     const text = representation(user);
     parts.push(length === 0 ? start : ',', text);
-    length += text.length;
+    length += Buffer.byteLength(text);
     after = user.id;
   }
-  const charactersPerUser = length / (parts.length / 2); // A user has two parts.
-  const limit = Math.min(Math.ceil(PIECE_CHARACTERS / charactersPerUser), PAGE_SIZE);
+  const bytesPerUser = length / (parts.length / 2); // A user has two parts.
+  const limit = Math.min(Math.ceil(PIECE_BYTES / bytesPerUser), PAGE_SIZE);
   const nextPage = after === last ? undefined : { after, limit };
   if (nextPage === undefined) parts.push(']');
   // join() returns a flat string. Buffer.from() would flatten one built with + inside a fast API call, which
@@ -142,11 +142,11 @@ function jsonArray(users: readonly User[], count: number): string | Buffer {
   });
 }
 
-/** Returns `make(users)`, and keeps the last one on the list: requests that share a read make it once. */
-function shared<T>(users: SharedUsers, key: string, make: (users: readonly User[]) => T): T {
+/** Returns `make()`, and keeps the last one on the list: requests that share a read make it once. */
+function shared<T>(users: SharedUsers, key: string, make: () => T): T {
   const [knownKey, known] = users[MADE] ?? [];
   if (knownKey === key) return known as T;
-  const value = make(users);
+  const value = make();
   users[MADE] = [key, value];
   return value;
 }
