@@ -40,7 +40,8 @@ const PEER_GONE = ['ECONNRESET', 'ECONNREFUSED', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNR
 // Their readers can exit at any time (6.10, 6.11).
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
 main().catch((err: Error) => {
-  fail(err instanceof InvalidConfig ? EXIT.config : EXIT.failed, err.message); // 1.6, 6.4
+  print(err.message);
+  process.exitCode = err instanceof InvalidConfig ? EXIT.config : EXIT.failed; // 1.6, 6.4, 6.5, 6.11
   // An unread line on stderr would keep the process alive.
   setTimeout(() => process.exit(), FLUSH_TIMEOUT_MS).unref(); // 6.12
 });
@@ -62,7 +63,7 @@ async function main(): Promise<void> {
   }
   const [option, target, ...rest] = process.argv.slice(2);
   if (option === '--backup' && target && rest.length === 0) return copyTo(target); // 6.19
-  fail(EXIT.failed, USAGE); // 6.11
+  throw new Error(USAGE); // 6.11
 }
 
 async function copyTo(target: string): Promise<void> {
@@ -73,21 +74,21 @@ async function copyTo(target: string): Promise<void> {
   return backup(DATABASE_URL.path, target);
 }
 
-/** Requests `/live` or `/ready` from the admin listener of a running service (6.5). */
+/** Requests `/live` or `/ready` from the admin listener of a running service (6.5). @throws unless it returns 200 */
 async function probe(path: string): Promise<void> {
   const { host, port } = readAdminAddress(process.env);
-  try {
+  const ask = async () => {
     const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
     const req = get({ host, port, path: `/${path}`, agent: false, signal });
     const [res] = (await once(req, 'response')) as [IncomingMessage];
-    const body = await text(res);
-    if (res.statusCode !== 200) fail(EXIT.failed, body.trim());
-  } catch (err) {
+    return { status: res.statusCode, body: await text(res) };
+  };
+  const { status, body } = await ask().catch(({ message, code, cause }: NodeJS.ErrnoException) => {
     // The cause of an AbortError names the timeout; an AggregateError has no message of its own.
-    const { message, code, cause } = err as NodeJS.ErrnoException;
     const reason = (cause as Error | undefined)?.message ?? (message || code);
-    fail(EXIT.failed, `no response from the admin listener at ${host}:${port}: ${reason}`);
-  }
+    throw new Error(`no response from the admin listener at ${host}:${port}: ${reason}`);
+  });
+  if (status !== 200) throw new Error(body.trim());
 }
 
 async function serve(isJson: boolean): Promise<void> {
@@ -181,11 +182,6 @@ function isSurvivable(err: unknown): boolean {
   // threw counts, because the driver also calls our callbacks.
   const [frame = ''] = /^ +at (?!.*\bnode:).*/m.exec(String(stack)) ?? [];
   return frame.includes('/node_modules/postgres/');
-}
-
-function fail(status: number, message: string): void {
-  print(message);
-  process.exitCode = status;
 }
 
 function print(message: string): void {

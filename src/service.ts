@@ -192,7 +192,7 @@ function randomText(byteCount: number): string {
   return randomBytes(byteCount).toString('base64url');
 }
 
-/** Returns the chain of causes as one text, with the stack of an unknown error. */
+/** Returns the chain of causes as one text, with the stack of an error without a code. */
 function causeOf(err: unknown): string {
   if (!Error.isError(err)) return String(err);
   const isKnown = err instanceof StoreUnavailable || 'code' in err;

@@ -1,6 +1,6 @@
 // The metrics of the service (contract 7.3) in Prometheus' text format 0.0.4, with the names, labels and
 // bounds of OpenTelemetry's semantic conventions. The number of series is bounded, because labels come
-// from the route table and from lists in this file, never from a request.
+// from the route table and from fixed lists, never from a request.
 import { readdirSync, readFileSync } from 'node:fs';
 import { monitorEventLoopDelay, PerformanceObserver, performance } from 'node:perf_hooks';
 import { CallerLeft, EmailTaken, StoreUnavailable, type UserStore } from '../user.ts';
