@@ -66,9 +66,9 @@ export function findTests(): readonly (Citation & { readonly name: string })[] {
     .filter(({ file, rules }) => rules.length > 0 || file.startsWith('test/contract/'));
 }
 
-// "// 4.8, 4.13", "// contract 4.4, 4.10 to 4.12", "(contract 4.8)", "(4.8)"
+// "// 4.8, 4.13", "// contract 4.4, 4.10", "(contract 4.8)", "(4.8)"
 const COMMENT = /(?:\/\/|\/\*\*|^ *\*|--) (.*)$/;
-const CITATION = /(?:^|\(|\bcontract )(\d\.\d+(?:(?:, | and | to )\d\.\d+)*)(?=$|[\s),.;:])/g;
+const CITATION = /(?:^|\(|\bcontract )(\d\.\d+(?:, \d\.\d+)*)(?=$|[\s),.;:])/g;
 
 function citedRules(line: string): readonly string[] {
   const comment = COMMENT.exec(line)?.[1] ?? '';
