@@ -148,7 +148,7 @@ describe('the manual: Kubernetes', { skip: missing('kubectl') }, () => {
   test('a signing key rotation takes three roll-outs, with an hour and a minute before the last', () => {
     const { first, calls, secrets, status } = runs('Signing key, replicas', 'roll_out()');
     assert.equal(status, 0);
-    const rollOut = ['Secret', 'rollout restart deployment/notes-users', `${READY}10m`];
+    const rollOut = ['Secret', 'rollout restart deployment/notes-users', `${READY}10m`, 'sleep 20'];
     assert.deepEqual(calls, [...rollOut, ...rollOut, 'sleep 3660', ...rollOut]);
     const keys = secrets.map((one) => [one.signing_secret, one.verify_only_secret]);
     const fresh = keys[0]![1]!;

@@ -72,9 +72,9 @@ test('2.17 behind nginx with the settings of the manual a tag stays strong, and 
   }
 });
 
-for (const { name, path, start: startProxy, words, refused } of [
-  { name: 'nginx', path: NGINX, start: startNginx, words: 'limit_conn', refused: 503 },
-  { name: 'HAProxy', path: HAPROXY, start: startHaproxy, words: 'stick-table', refused: 429 },
+for (const { name, path, start: startProxy, words } of [
+  { name: 'nginx', path: NGINX, start: startNginx, words: 'limit_conn' },
+  { name: 'HAProxy', path: HAPROXY, start: startHaproxy, words: 'stick-table' },
 ]) {
   test(`with the limits of the manual, ${name} refuses a flood of one client, serves the others, and adds their addresses`, {
     skip: path === '' && `no ${name} is installed`,
@@ -85,7 +85,7 @@ for (const { name, path, start: startProxy, words, refused } of [
     const agent = new Agent({ keepAlive: true, maxSockets: 10 });
     const flood = Array.from({ length: 1_000 }, () => statusFor('127.0.0.2', proxy.port, agent));
     const statuses = new Set(await Promise.all(flood));
-    assert.deepEqual([...statuses].sort(), [200, refused]);
+    assert.deepEqual([...statuses].sort(), [200, 429]);
     assert.equal(await statusFor('127.0.0.3', proxy.port), 200);
     await program.until(({ log }) => log.at(-1)?.client === '127.0.0.3');
     const clients = program.log.flatMap(({ client }) => client ?? []);
