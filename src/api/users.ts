@@ -72,7 +72,7 @@ function updateWith(parse: (body: unknown) => UserChange): RouteHandler {
     const user = existing(
       await services.store.update(id, fields, condition(context.headers), context),
     );
-    // Contrary to RFC 9110 §9.3.4, because clients need the tag for the next If-Match.
+    // For PUT contrary to RFC 9110 §9.3.4: clients need the tag for the next If-Match.
     const path = pathOf(user, context, services);
     const tag = ['ETag', entityTag(user), 'Content-Location', path]; // 4.8
     return json(representation(user), tag);
