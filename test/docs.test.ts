@@ -158,6 +158,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     await field(patch, 'id').fill(String(id));
     await field(patch, 'If-Match').fill('"7"');
     await field(patch, 'body').fill('{"name": "Ada King"}');
+    await field(patch, 'Content-Type').selectOption('application/merge-patch+json'); // keeps the body
     assert.match(await sendForm(patch), /^412 Precondition Failed/);
     const use = patch.getByRole('button', { name: /^Use "\d+-1"$/ });
     await use.first().click();
@@ -183,11 +184,13 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.match(await sendForm(read), /^200 OK/);
     assert.equal(JSON.parse((await bodyOf(read).textContent())!).name, name);
     assert.equal(await page.locator('img, script').count(), 1); // its own script
-    // Without its id, a path is no request.
-    await field(read, 'id').fill('');
-    await read.getByRole('button', { name: 'Copy as curl' }).click();
-    assert.equal(await page.evaluate('document.activeElement.id'), 'readUser-id');
-    assert.match((await read.getByRole('status').textContent())!, /^200 OK/);
+    // Without its id, a path is no request, and with `..` another one.
+    for (const id of ['', '..']) {
+      await field(read, 'id').fill(id);
+      await read.getByRole('button', { name: 'Copy as curl' }).click();
+      assert.equal(await page.evaluate('document.activeElement.id'), 'readUser-id');
+      assert.match((await read.getByRole('status').textContent())!, /^200 OK/);
+    }
 
     const secrets = () =>
       Promise.all(['User', 'Password', 'Token'].map((label) => field(page, label).inputValue()));
