@@ -1,19 +1,15 @@
 // A header or target of 16 KiB is read in little time. Patterns that backtrack would take seconds.
 import assert from 'node:assert/strict';
-import type { IncomingMessage } from 'node:http';
 import { test } from 'node:test';
 import { condition } from '../../src/api/preconditions.ts';
 import { Credential } from '../../src/auth/credential.ts';
 import { clientAddress, forwardedPrefix } from '../../src/http/address.ts';
-import { mediaType } from '../../src/http/media.ts';
+import { HttpError } from '../../src/http/errors.ts';
 import { Router } from '../../src/http/router.ts';
 import { compress } from '../../src/http/static.ts';
 
 const document = await compress(Buffer.from('x'), 'text/plain');
 const router = new Router({ 'GET /users/{id}': 1 });
-const json = (type: string) =>
-  mediaType({ headers: { 'content-type': type } } as IncomingMessage, ['json']);
-
 const credential = new Credential({ user: 'ann', password: 'correct horse', name: 'Ann' });
 const basic = (text: string) => credential.matchesBasic(Buffer.from(text).toString('base64'));
 const prefix = (text: string) => forwardedPrefix({ 'x-forwarded-prefix': text }, 1);
@@ -30,15 +26,14 @@ for (const [what, read, start, parts] of [
   ['a login', (text) => credential.matches(text, ''), ACCENTS, '\u0316'],
   ['a password', (text) => credential.matches('', text), ACCENTS, '\u0316'],
   ['a Basic credential', basic, ACCENTS, '\u0316'],
-  ['a Content-Type', json, 'application/json', ';| |;a=b|;a="|\\"| ;a'],
 ] as [string, (text: string) => unknown, string, string][]) {
   test(`${what} of 16 KiB takes less than 100 ms of CPU`, () => {
     const before = process.cpuUsage();
     for (const part of parts.split('|')) {
       try {
         read(`${start}${part.repeat(16_384 / part.length)}x`);
-      } catch {
-        // Refused.
+      } catch (err) {
+        if (!(err instanceof HttpError)) throw err;
       }
     }
     const { user, system } = process.cpuUsage(before);
