@@ -8,7 +8,7 @@ import { describe, test } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as pause } from 'node:timers/promises';
 import { VARIABLES } from '../src/config.ts';
 import { type Settings, start } from '../src/start.ts';
-import { open, request } from './support/bytes.ts';
+import { halfSent, open, request } from './support/bytes.ts';
 import { send } from './support/client.ts';
 import { collect, usedBytes } from './support/garbage.ts';
 import { Page } from './support/metrics.ts';
@@ -89,10 +89,14 @@ test('9.9 every request is served while a library replaces Promise', async () =>
 });
 
 describe('close', () => {
-  test('a second close() has no effect, nothing responds any more, and the store is closed', async () => {
+  test('9.4 close() finishes a request in flight, a second one has no effect, nothing responds any more, and the store is closed', async () => {
     const folder = newFolder();
     const service = await start({ DATABASE_URL: `sqlite:${join(folder, 'service.db')}` });
-    await Promise.all([service.close(), service.close()]);
+    const held = await halfSent(service.url);
+    const closed = Promise.all([service.close(), service.close()]);
+    held.finish();
+    await held.received(/\r\n\r\nHTTP\/1\.1 201 Created\r\n.*\r\nConnection: close\r\n/s);
+    await closed;
     await service.close();
     await assert.rejects(fetch(service.url), (err: Error) => {
       return (err.cause as { code?: string }).code === 'ECONNREFUSED';
@@ -131,7 +135,7 @@ describe('close', () => {
   });
 });
 
-test('9.2 a start that fails, because its port is in use, closes the store', async () => {
+test('a start that fails, because its port is in use, closes the store', async () => {
   await using other = await start();
   const folder = newFolder();
   const DATABASE_URL = `sqlite:${join(folder, 'service.db')}`;
