@@ -43,7 +43,7 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
     const charges = async () => (await series(program, 'charges_bytes'))[''];
     assert.equal(await charges(), 0);
 
-    const idle = await connect(program);
+    const idle = await connect(program, `${GET}\r\n`);
     await connect(program, `${GET}\r\n`);
     await hasStates(program, { idle: 2 });
     assert.equal(await charges(), 2 * 40 * KIBIBYTE);
