@@ -17,7 +17,14 @@ import { TcpProxy, through } from '../faults/proxy.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { freePort } from '../support/daemon.ts';
 import { usedBytes } from '../support/garbage.ts';
-import { connectTo, open, openOne, QUIET, untilOneWaits } from '../support/open-store.ts';
+import {
+  connectTo,
+  open,
+  openOne,
+  QUIET,
+  untilNoneIsLeft,
+  untilOneWaits,
+} from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newFolder } from '../support/program.ts';
 import { until } from '../support/until.ts';
@@ -115,12 +122,7 @@ test('1 DATABASE_URL: target_session_attrs says which server is used; a connecti
   for (const name of ['standby', 'read-only']) {
     await assert.rejects(openOne(t, withAttribute(name)), /does not match/);
   }
-  await until(async () => {
-    const open = await sql`
-      select from pg_stat_activity
-      where application_name = 'notes-users' and datname = current_database()`;
-    return open.length === 0;
-  });
+  await untilNoneIsLeft(sql);
 });
 
 test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) => {

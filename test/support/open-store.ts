@@ -66,12 +66,12 @@ export function untilOneWaits(sql: postgres.Sql | postgres.TransactionSql): Prom
   });
 }
 
-/** Statistics of the database that a session is connected to, of sessions that have ended. */
-export async function statistics(sql: postgres.Sql): Promise<Record<string, number>> {
-  // Others report their counts once in a second, and the last ones after ten.
-  await new Promise((resolve) => setTimeout(resolve, 1200));
-  const [row] = await sql`
-    select deadlocks::int, xact_rollback::int as "rolledBack"
-    from pg_stat_database where datname = current_database()`;
-  return { ...row };
+/** Resolves once no session of the service is left in the database. Each reports its statistics before it leaves. */
+export function untilNoneIsLeft(sql: postgres.Sql): Promise<void> {
+  return until(async () => {
+    const left = await sql`
+      select from pg_stat_activity
+      where application_name = 'notes-users' and datname = current_database()`;
+    return left.length === 0;
+  });
 }
