@@ -250,14 +250,16 @@ test('1 DATABASE_URL: a host that starts with / is the folder of a Unix socket, 
   assert.ok((await promise).includes('application_name'));
 });
 
-// Postgres closes the connection: test/contract/configuration-store.test.ts.
-test('1 DATABASE_URL: sslmode=require to a PgBouncer without TLS fails with a sentence', async (t) => {
-  const port = await listen(t, (socket) => {
-    socket.write('N', () => socket.once('data', () => socket.end('ERROR')));
+// Postgres closes the connection, PgBouncer sends an error first.
+for (const [name, text] of Object.entries({ Postgres: '', PgBouncer: 'ERROR' })) {
+  test(`1 DATABASE_URL: sslmode=require to a ${name} without TLS fails with a sentence`, async (t) => {
+    const port = await listen(t, (socket) => {
+      socket.write('N', () => socket.once('data', () => socket.end(text)));
+    });
+    const attempt = openOne(t, `postgres://localhost:${port}/?sslmode=require`);
+    await assert.rejects(attempt, { message: /did not start TLS: if it has none/ });
   });
-  const attempt = openOne(t, `postgres://localhost:${port}/?sslmode=require`);
-  await assert.rejects(attempt, { message: /did not start TLS: if it has none/ });
-});
+}
 
 test('9.4 no error follows the end of a connection over TLS for which the driver has scheduled a write', {
   skip: NO_OPENSSL,
