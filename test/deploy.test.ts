@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { certificate } from './support/certificate.ts';
+import { certificate, NO_OPENSSL } from './support/certificate.ts';
 import { send } from './support/client.ts';
 import { Page, promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
 import { newDatabase, newFolder, ROOT, start } from './support/program.ts';
@@ -35,7 +35,9 @@ function namesIn(expression: string): string[] {
   return names.filter((name) => !['and', 'or', 'unless', 'sum', 'count'].includes(name));
 }
 
-test("every metric and label of the dashboard and the alerts is on the page, or Prometheus' own", async () => {
+test("every metric and label of the dashboard and the alerts is on the page, or Prometheus' own", {
+  skip: NO_OPENSSL,
+}, async () => {
   await using program = await serve({ DATABASE_URL: await newDatabase('postgres') });
   await send(`${program.url}/users/1`);
   // SQLite and TLS have metrics of their own.
@@ -48,7 +50,7 @@ test("every metric and label of the dashboard and the alerts is on the page, or 
     return page.text.includes('nodejs_gc_duration_seconds_sum'); // after the first collection
   });
   assert.ok(targets.length >= 3 && alerts.length >= 3);
-  // error_type appears with the store's first failure, as in test/contract/admin.test.ts.
+  // error_type appears with the store's first failure, as in test/contract/stores.test.ts.
   const own = namesIn([...page.values.keys()].join());
   const known = new Set(['up', 'job', 'instance', 'error_type', ...own]);
   for (const expression of [...targets.map(({ expr }) => filledIn(expr)), ...alerts]) {

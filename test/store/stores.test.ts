@@ -306,7 +306,7 @@ test('5.2 7.3 a change that leaves the email alone leaves its index alone: the l
 });
 
 for (const [parameter, pages] of Object.entries({ '': 1000, '?wal_autocheckpoint=0': 0 })) {
-  test(`1 DATABASE_URL 5.2 5.5 sqlite:PATH${parameter}: commits are synced, the log is cut, and merged after ${pages} pages`, async () => {
+  test(`5.2 5.5 sqlite:PATH${parameter}: commits are synced, the log is cut, and merged after ${pages} pages`, async () => {
     const database = parseDatabaseUrl(`sqlite:${newFile()}${parameter}`) as SqliteDatabase;
     // What SQLite does with them: sqlite.org/pragma.html. On macOS, fsync leaves data in the cache of the disk.
     const expected = {

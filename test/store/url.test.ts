@@ -1,5 +1,5 @@
 // DATABASE_URL in libpq's syntax (PostgreSQL manual 34.1.1.2), and SQLite paths. Each vector is a URL and what it
-// means, as far as that differs from the defaults. The contract tests have each sslmode and target_session_attrs.
+// means, as far as that differs from the defaults. Each target_session_attrs is in session.test.ts and test/faults/replication.test.ts.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { describe, nameOf, type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
