@@ -1,6 +1,6 @@
 // Rule 6.19 of the contract: --backup copies the SQLite database while the service runs.
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
@@ -39,6 +39,7 @@ test('6.19 a copy made while clients write has every user created before, and is
   await Promise.all(writers);
   assert.deepEqual([code, stderr], [0, '']);
   assert.equal(statSync(copy).mode & 0o777, 0o660);
+  assert.equal(readFileSync(copy)[18], 1, 'its last commit, which is durable, left WAL mode');
   const read = (text: string) => execute(`sqlite:${copy}`, text);
   const [check] = await read('select * from pragma_integrity_check');
   assert.deepEqual(Object.values(check!), ['ok']);
