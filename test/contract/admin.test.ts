@@ -34,6 +34,7 @@ describe('7 the admin listener', () => {
         assert.equal(response.status, 200);
         assert.equal(response.headers.get('content-type'), type);
         assert.equal(response.headers.get('cache-control'), 'no-store');
+        assert.ok(!response.headers.has('x-request-id'));
         assert.equal(response.headers.get('x-content-type-options'), 'nosniff'); // 2.2
         assert.match(response.body, method === 'HEAD' ? /^$/ : body);
       }
@@ -111,14 +112,20 @@ describe('7 the admin listener', () => {
 });
 
 for (const store of STORES) {
-  test(`7.3 the page has the version, metrics of its own for each store, and no problem for promtool (${store})`, async () => {
-    const url = await newDatabase(store);
-    await using program = await serve({ DATABASE_URL: url, DATABASE_POOL_SIZE: '3' });
-    for (const path of WITHOUT_PROMTOOL ? [] : ['/', '/users', '/users/1', '/x', '/']) {
+  test(`7.3 promtool finds no problem in the page (${store})`, {
+    skip: WITHOUT_PROMTOOL,
+  }, async () => {
+    await using program = await serve({ DATABASE_URL: await newDatabase(store) });
+    for (const path of ['/', '/users', '/users/1', '/x', '/']) {
       const { text } = await Page.of(program.adminUrl);
       assert.deepEqual(promtool(['check', 'metrics'], text), { status: 0, output: '' });
       await send(program.url + path);
     }
+  });
+
+  test(`7.3 the page has the version, and metrics of its own for each store (${store})`, async () => {
+    const url = await newDatabase(store);
+    await using program = await serve({ DATABASE_URL: url, DATABASE_POOL_SIZE: '3' });
     await create(program);
     const page = await Page.of(program.adminUrl);
     const { version } = JSON.parse(readFileSync('package.json', 'utf8'));

@@ -20,7 +20,7 @@ import {
   USER,
 } from '../support/program.ts';
 import { serve } from '../support/service.ts';
-import { until } from '../support/until.ts';
+import { DEADLINE_MS, until } from '../support/until.ts';
 
 const USAGE =
   'usage: notes-users [--json | --backup FILE | --live | --ready | --help | --version]\n';
@@ -164,7 +164,7 @@ describe('6 operations', { concurrency: 4 }, () => {
       await Promise.all(Array.from({ length: 100 }, () => send(program.url, { headers })));
     }
     program.process.kill('SIGTERM');
-    const signal = AbortSignal.timeout(60_000);
+    const signal = AbortSignal.timeout(DEADLINE_MS);
     assert.deepEqual(await once(program.process, 'exit', { signal }), [0, null]);
   });
 
@@ -204,8 +204,10 @@ describe('6 operations', { concurrency: 4 }, () => {
     await using program = await start({ IDLE_TIMEOUT_MS: '1000' });
     const clients = await Promise.all([program.url, program.adminUrl].map((url) => open(url)));
     for (const client of clients) {
+      const began = performance.now();
       assert.equal((await client.ask()).headers.get('keep-alive'), 'timeout=1');
       await client.closed; // The service closes it, not we.
+      assert.ok(performance.now() - began > 990, 'not earlier');
     }
   });
 

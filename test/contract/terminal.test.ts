@@ -11,7 +11,7 @@ import { halfSent } from '../support/bytes.ts';
 import { accepts, freePort } from '../support/daemon.ts';
 import { newFolder } from '../support/program.ts';
 import { missing } from '../support/tools.ts';
-import { until } from '../support/until.ts';
+import { DEADLINE_MS, until } from '../support/until.ts';
 
 const HAS_SCRIPT = { skip: missing('script') };
 const { start } = JSON.parse(readFileSync('package.json', 'utf8')).scripts;
@@ -45,7 +45,7 @@ test('6.7 6.10 6.12 a terminal gets text, and Ctrl-S blocks nothing', HAS_SCRIPT
     // These are more lines than the terminal and its pipe hold.
     const headers = { 'X-Request-Id': 'x'.repeat(128) };
     const ask = async () => {
-      const response = await fetch(url, { headers, signal: AbortSignal.timeout(60_000) });
+      const response = await fetch(url, { headers, signal: AbortSignal.timeout(DEADLINE_MS) });
       assert.equal(await response.text(), 'Hello! This is the Notes and Users API.\n');
     };
     // A busy machine takes a minute for 2,000 one after the other.

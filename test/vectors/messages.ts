@@ -22,6 +22,7 @@ export const ACCEPTED: readonly (readonly [bytes: string, why: string])[] = [
   ['GET / HTTP/1.0\r\nHost: x\r\n\r\n', 'HTTP/1.0 with Host'],
   [`${GET}${many(98)}${HOST}\r\n`, 'a Host after 98 other fields'],
   [sized(16_384), 'a head of 16 KiB'],
+  [get('Expect: 100-continue'), 'an Expect without a body, without 100,'],
   [`${get(`${CLOSE}\r\nTransfer-Encoding: Chunked`)}0\r\n\r\n`, 'chunks, in capitals'],
 ];
 
