@@ -79,7 +79,7 @@ describe('6.7 6.8 lines', () => {
     });
   }
 
-  test('6.7 quotes, line ends and control characters stay within their line', async () => {
+  test('6.7 quotes, line ends and control characters stay within their line of JSON', async () => {
     const [line] = parsed(await written((log) => log.error('failed', { cause }), 'json'));
     assert.equal(line.cause, cause);
   });
