@@ -8,10 +8,10 @@ import { join, relative } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { newFolder } from '../support/program.ts';
+import { SEED } from '../support/seed.ts';
 import { Time } from './time.ts';
 
 const CRASHES = Number(process.env.CRASHES ?? 400);
-const SEED = Number(process.env.FAST_CHECK_SEED ?? Date.now() % 2 ** 31);
 const STEPS = CRASHES > 1000 ? '600' : '60';
 
 interface Operation {
@@ -154,7 +154,6 @@ const skip =
   'strace is not installed, or may not trace';
 
 test(`5.5 a power loss at ${CRASHES} points loses no acknowledged write`, { skip }, (t) => {
-  t.diagnostic(`FAST_CHECK_SEED=${SEED}`);
   const operations = record('full');
   t.diagnostic(`${operations.length} operations`);
   assert.deepEqual(replay(operations, CRASHES), []);
