@@ -6,8 +6,8 @@ import { test } from 'node:test';
 import { findCode, findTests, mapRules, ruleIds } from '../scripts/contract.ts';
 import { VARIABLES } from '../src/config.ts';
 import { routes } from '../src/routes.ts';
+import { ROOT } from './support/program.ts';
 
-const ROOT = join(import.meta.dirname, '..');
 const read = (file: string) => readFileSync(join(ROOT, file), 'utf8');
 const contract = read('docs/contract.md');
 const tests = findTests();

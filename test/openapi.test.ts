@@ -19,8 +19,8 @@ import {
   TRANSPORT_STATUSES,
   UNROUTED_STATUSES,
 } from './support/openapi.ts';
+import { ROOT } from './support/program.ts';
 
-const ROOT = join(import.meta.dirname, '..');
 const PATH = join(ROOT, 'openapi.json');
 const TEXT = readFileSync(PATH, 'utf8');
 

@@ -9,11 +9,9 @@ import { before, describe, type TestContext, test } from 'node:test';
 import { settingsIn } from '../image/settings.ts';
 import { send } from './support/client.ts';
 import { STATUSES } from './support/every-route.ts';
-import { newFolder, Program, ROOT, start } from './support/program.ts';
+import { ENV, newFolder, Program, ROOT, start } from './support/program.ts';
 
 const TIMEOUT_MS = 30_000;
-// With NODE_TEST_CONTEXT, tests in a child would report to this process and not by their status.
-const { NODE_TEST_CONTEXT: _, ...ENV } = process.env;
 
 /** Environment variables that would change the service if it read them. */
 const HOSTILE = {

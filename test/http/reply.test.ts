@@ -7,6 +7,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { Exchange } from '../../src/http/exchange.ts';
 import { type Reply, send, text } from '../../src/http/reply.ts';
 import { Peer } from '../server/peer.ts';
+import { GET } from '../support/bytes.ts';
 
 const KIB = 1024;
 const ALL = Number.MAX_SAFE_INTEGER / 2;
@@ -46,8 +47,6 @@ async function respond(request: string, reply: Reply, windowBytes = ALL) {
   await settle();
   return { exchange, peer, calls, settle };
 }
-
-const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
 /** A response in pieces, with waits between them. */
 function pieces(...parts: (string | Promise<Buffer>)[]): Reply {

@@ -1,6 +1,7 @@
 // The log: formats, levels, and writing to a sink.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import { type Format, Log } from '../../src/ops/log.ts';
 import { usedBytes } from '../support/garbage.ts';
 
@@ -9,7 +10,6 @@ const REQUEST = {
   ...{ status: 200, bytes: 61, client: '192.0.2.1' },
 };
 const NOW = Date.UTC(2026, 0, 2, 3, 4, 5, 6);
-const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 /** Returns what the sink gets from these calls. */
 async function written(write: (log: Log) => void, format: Format) {

@@ -12,13 +12,12 @@ import type { Exchange } from '../../src/http/exchange.ts';
 import { send } from '../../src/http/reply.ts';
 import type { Handler } from '../../src/server/connection.ts';
 import { type KeyPair, Listener } from '../../src/server/listener.ts';
+import { GET } from '../support/bytes.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { freePort } from '../support/daemon.ts';
 import { usedBytes } from '../support/garbage.ts';
 import { ROOT } from '../support/program.ts';
 import { until } from '../support/until.ts';
-
-const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 
 // They close no connection.
 const limits = {

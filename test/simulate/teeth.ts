@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process';
 import { cpSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import process from 'node:process';
-import { newFolder, ROOT } from '../support/program.ts';
+import { ENV, newFolder, ROOT } from '../support/program.ts';
 
 const [count = '30000', only = ''] = process.argv.slice(2);
 
@@ -137,7 +137,7 @@ for (const { why, file, from, to } of faults.filter((one) => one.why.includes(on
   if (text.split(from).length !== 2) throw new Error(`${file} has not once: ${from}`);
   const planted = text.replace(from, () => to);
   writeFileSync(path, planted);
-  const env = { ...process.env, SIMULATE: count, NODE_TEST_CONTEXT: undefined };
+  const env = { ...ENV, SIMULATE: count };
   const { stdout } = spawnSync(
     process.execPath,
     ['--test', '--test-timeout=1800000', join(folder, 'test/simulate/store.test.ts')],

@@ -2,11 +2,9 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { globSync } from 'node:fs';
-import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { promisify } from 'node:util';
-
-const ROOT = join(import.meta.dirname, '../..');
+import { ENV, ROOT } from './program.ts';
 
 /** Returns the output. @throws an AssertionError with the tests that failed */
 export async function contractTests(
@@ -15,9 +13,7 @@ export async function contractTests(
   ...flags: readonly string[]
 ): Promise<string> {
   const files = globSync('test/contract/*.test.ts', { cwd: ROOT });
-  // With this variable, node would report to this test's runner instead of printing.
-  const { NODE_TEST_CONTEXT: _, ...inherited } = process.env;
-  const env = { ...inherited, ...variables };
+  const env = { ...ENV, ...variables };
   const args = ['--test', '--test-reporter=spec', ...flags, ...files];
   const options = { cwd: ROOT, env, signal: t.signal, maxBuffer: 2 ** 30 };
   const { code = 0, stdout } = await promisify(execFile)(process.execPath, args, options).catch(

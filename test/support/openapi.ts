@@ -10,7 +10,7 @@ export interface JsonObject {
   readonly [name: string]: JsonObject;
 }
 
-export interface Exchange {
+interface Exchange {
   readonly method: string;
   readonly target: string; // of the request, as sent
   readonly status: number;

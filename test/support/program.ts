@@ -13,6 +13,9 @@ export const ROOT = join(import.meta.dirname, '../..');
 /** The program's file, without the launcher of `npm start`. */
 export const ENTRY = join(ROOT, 'src/main.ts');
 
+/** The environment without the variable with which tests in a child report to this process and not by their status. */
+export const ENV = { ...process.env, NODE_TEST_CONTEXT: undefined };
+
 /** The command to start: the source, or TEST_PROGRAM as a JSON array. */
 export const PROGRAM: readonly string[] = process.env.TEST_PROGRAM
   ? JSON.parse(process.env.TEST_PROGRAM)
@@ -31,7 +34,7 @@ export const PASSWORD = 'correct horse';
 export const SECRET = 'a signing secret of 32 bytes or more';
 
 /** One line of the program's log, as parsed from JSON. */
-export type LogLine = Record<string, unknown> & { level: string; message: string };
+type LogLine = Record<string, unknown> & { level: string; message: string };
 
 const running = new Set<ChildProcess>();
 
