@@ -2,7 +2,6 @@
 // (.ci/oldest).
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import {
   createServer,
   type IncomingMessage,
@@ -15,7 +14,7 @@ import { text } from 'node:stream/consumers';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as pause, setImmediate } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
-import { certificate, NO_OPENSSL } from './support/certificate.ts';
+import { keyPair, NO_OPENSSL } from './support/certificate.ts';
 
 const HEAD = 'GET / HTTP/1.1\r\nHost: x\r\n';
 const LAST = `${HEAD}Connection: close\r\n\r\n`;
@@ -151,9 +150,7 @@ const WITH_TLS = { skip: NO_OPENSSL };
 
 /** Connects over TLS. Returns the client, the TCP socket below it, and when the server emits its own. */
 async function connectBoth(t: TestContext) {
-  const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
-  const pair = { cert: readFileSync(TLS_CERT_FILE), key: readFileSync(TLS_KEY_FILE) };
-  const server = createTlsServer(pair).listen(0, '127.0.0.1');
+  const server = createTlsServer(keyPair()).listen(0, '127.0.0.1');
   t.after(() => server.close());
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;

@@ -9,7 +9,7 @@ import { routes } from '../../src/routes.ts';
 import * as domain from '../../src/user.ts';
 import { collect } from '../support/garbage.ts';
 import { Page } from '../support/metrics.ts';
-import { until } from '../support/until.ts';
+import { block, until } from '../support/until.ts';
 
 type Pool = ConstructorParameters<typeof Metrics>[2];
 
@@ -111,11 +111,6 @@ describe('the store', () => {
 });
 
 describe('the process', () => {
-  function block(ms: number): void {
-    const end = performance.now() + ms;
-    while (performance.now() < end);
-  }
-
   test('7.3 memory is in bytes; CPU, times and durations in seconds', (t) => {
     const metrics = metricsOf(t);
     const before = cpuUsage().user / 1e6;

@@ -13,11 +13,11 @@ import { send } from '../../src/http/reply.ts';
 import type { Handler } from '../../src/server/connection.ts';
 import { type KeyPair, Listener } from '../../src/server/listener.ts';
 import { GET } from '../support/bytes.ts';
-import { certificate, NO_OPENSSL } from '../support/certificate.ts';
+import { keyPair, NO_OPENSSL } from '../support/certificate.ts';
 import { freePort } from '../support/daemon.ts';
 import { usedBytes } from '../support/garbage.ts';
 import { ROOT } from '../support/program.ts';
-import { until } from '../support/until.ts';
+import { block, until } from '../support/until.ts';
 
 // They close no connection.
 const limits = {
@@ -67,8 +67,7 @@ test('new connections are accepted between the requests of others', async (t) =>
   const seen: number[] = []; // connections at each request
   const { server, port } = await listen(t, (exchange) => {
     seen.push(Object.values(server.usage().states).reduce((sum, count) => sum + count));
-    const endMs = performance.now() + 15;
-    while (performance.now() < endMs);
+    block(15);
     response(exchange);
   });
   const busy = Array.from({ length: BUSY }, () => connect(port));
@@ -156,7 +155,7 @@ test(
   '6.2 a stop serves a connection with a late TLS handshake, and closes one without any',
   WITH_TLS,
   async (t) => {
-    const { server, port } = await listen(t, (exchange) => response(exchange), { tls: pem() });
+    const { server, port } = await listen(t, (exchange) => response(exchange), { tls: keyPair() });
     const [silent, late] = [connect(port), connect(port)];
     await Promise.all([once(silent, 'connect'), once(late, 'connect')]);
     const order: string[] = [];
@@ -182,7 +181,7 @@ test(
     const handle = (exchange: Exchange) => {
       if (exchange.req.url === '/') setImmediate(() => response(exchange));
     };
-    const { server, port } = await listen(t, handle, { tls: pem() });
+    const { server, port } = await listen(t, handle, { tls: keyPair() });
     const transport = connect(port);
     const client = connectTls({ socket: transport });
     await once(client, 'secureConnect');
@@ -203,7 +202,7 @@ for (const isTls of [false, true]) {
   test(`6.14 a request that arrives in time is processed after a stall${isTls ? ' (TLS)' : ''}`, {
     skip,
   }, async (t) => {
-    const tls = isTls ? pem() : undefined;
+    const tls = isTls ? keyPair() : undefined;
     const { port } = await listen(t, (exchange) => response(exchange), {
       idleTimeoutMs: 1_000,
       tls,
@@ -213,7 +212,7 @@ for (const isTls of [false, true]) {
     await once(client, 'data');
     client.write(GET);
     // Node closes idle connections a second later than announced.
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_100);
+    block(2_100);
     const [text] = await Promise.race([once(client, 'data'), once(client, 'close')]);
     assert.match(String(text), /^HTTP\/1\.1 200 /);
     await once(client, 'close'); // The next request doesn't come.
@@ -262,8 +261,3 @@ test('6.2 clients that reconnect all the time do not delay a stop', async (t) =>
   await Promise.all([server.stop(0, 20), ...clients]);
   assert.ok(served - before < 2_000, `${served - before} more`);
 });
-
-function pem(): KeyPair {
-  const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
-  return { cert: readFileSync(TLS_CERT_FILE, 'utf8'), key: readFileSync(TLS_KEY_FILE, 'utf8') };
-}

@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import dns from 'node:dns';
 import { getEventListeners, once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
@@ -14,7 +13,7 @@ import { type Target, updateUsers } from '../../src/store/postgres.ts';
 import { afterPoll, type SessionOptions } from '../../src/store/session.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { TcpProxy, through } from '../faults/proxy.ts';
-import { certificate, NO_OPENSSL } from '../support/certificate.ts';
+import { keyPair, NO_OPENSSL } from '../support/certificate.ts';
 import { freePort } from '../support/daemon.ts';
 import { usedBytes } from '../support/garbage.ts';
 import {
@@ -22,12 +21,12 @@ import {
   open,
   openOne,
   QUIET,
-  untilNoneIsLeft,
+  untilLeft,
   untilOneWaits,
 } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newFolder } from '../support/program.ts';
-import { until } from '../support/until.ts';
+import { block, until } from '../support/until.ts';
 import { newUser, storedUser } from '../support/users.ts';
 
 const BACKEND_KEY_DATA = Buffer.from([0x4b, 0, 0, 0, 12]);
@@ -122,7 +121,7 @@ test('1 DATABASE_URL: target_session_attrs says which server is used; a connecti
   for (const name of ['standby', 'read-only']) {
     await assert.rejects(openOne(t, withAttribute(name)), /does not match/);
   }
-  await untilNoneIsLeft(sql);
+  await untilLeft(sql);
 });
 
 test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) => {
@@ -264,8 +263,7 @@ for (const [name, text] of Object.entries({ Postgres: '', PgBouncer: 'ERROR' }))
 test('9.4 no error follows the end of a connection over TLS for which the driver has scheduled a write', {
   skip: NO_OPENSSL,
 }, async (t) => {
-  const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
-  const keys = { cert: readFileSync(TLS_CERT_FILE), key: readFileSync(TLS_KEY_FILE) };
+  const keys = keyPair();
   const port = await listen(t, (socket) => {
     socket.write('S');
     new TLSSocket(socket, { ...keys, isServer: true }).on('error', () => {}).resume();
@@ -359,8 +357,7 @@ test('5.7 a start that takes longer than the connect timeout still reports the c
   });
   // The driver sets its timer for the connect in a microtask.
   for (let i = 0; i < 10; i++) await undefined;
-  const end = performance.now() + 50;
-  while (performance.now() < end);
+  block(50);
   await assert.rejects(attempt, { code: 'ECONNREFUSED' });
 });
 
@@ -379,8 +376,7 @@ test('5.7 9.4 an attempt makes one connection, and none once its pool is closed'
 test('5.7 what arrives in the turn of a deadline still cancels it', async () => {
   const cancel = afterPoll(1, () => assert.fail('it was cancelled'));
   const soon = sleep(1);
-  const end = performance.now() + 10;
-  while (performance.now() < end);
+  block(10);
   await soon;
   cancel();
   await nextTurn();

@@ -1,5 +1,6 @@
 // Creates key pairs for tests of TLS with openssl.
 import { execFileSync, spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { newFolder } from './program.ts';
 
@@ -19,4 +20,10 @@ export function certificate(kind: keyof typeof KEYS = 'ec', days = 2) {
   const args = [...options.split(' '), '-addext', names, '-keyout', key, '-out', cert];
   execFileSync('openssl', args, { stdio: 'ignore' });
   return { TLS_CERT_FILE: cert, TLS_KEY_FILE: key };
+}
+
+/** The same as PEM, for servers of node. */
+export function keyPair() {
+  const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
+  return { cert: readFileSync(TLS_CERT_FILE, 'utf8'), key: readFileSync(TLS_KEY_FILE, 'utf8') };
 }

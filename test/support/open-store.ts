@@ -66,8 +66,8 @@ export function untilOneWaits(sql: postgres.Sql | postgres.TransactionSql): Prom
   });
 }
 
-/** Resolves once no session of the service is left in the database. Each reports its statistics before it leaves. */
-export function untilNoneIsLeft(sql: postgres.Sql): Promise<void> {
+/** Resolves once all sessions of the service have left the database. Each reports its statistics before it leaves. */
+export function untilLeft(sql: postgres.Sql): Promise<void> {
   return until(async () => {
     const left = await sql`
       select from pg_stat_activity
