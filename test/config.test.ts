@@ -166,9 +166,8 @@ describe('invalid values', () => {
   });
 
   test('1.2, 1.4, 1.6 a file that is missing, one that is not UTF-8, and one beside the variable itself, are problems', () => {
-    const files = VARIABLES.filter((name) => !name.startsWith('TLS_')).map(
-      (name) => `${name}_FILE`,
-    );
+    const variables = VARIABLES.filter((name) => !name.startsWith('TLS_'));
+    const files = variables.map((name) => `${name}_FILE`);
     const missing = join(newFolder(), 'missing');
     const found = problems(Object.fromEntries(files.map((name) => [name, missing])));
     const names = found.map((problem) => problem.split(':')[0]);

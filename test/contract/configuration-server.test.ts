@@ -27,11 +27,8 @@ test('1 PORT, ADMIN_PORT, HOST, ADMIN_HOST: each listener has its own address an
   assert.equal((await send(url)).status, 200);
   assert.equal((await send(`${url}/live`)).status, 404);
   assert.equal((await send(`${adminUrl}/live`)).status, 200);
-  for (const other of [
-    `${HOST}:${adminPort}`,
-    `${neither}:${adminPort}`,
-    `${ADMIN_HOST}:${port}`,
-  ]) {
+  const others = [`${HOST}:${adminPort}`, `${neither}:${adminPort}`, `${ADMIN_HOST}:${port}`];
+  for (const other of others) {
     await assert.rejects(exchange(`http://${other}`, ''), { code: 'ECONNREFUSED' }, other);
   }
   await using without = await start({ HOST });

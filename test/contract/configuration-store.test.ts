@@ -80,9 +80,8 @@ describe('1 configuration: a Postgres with TLS', { skip: NO_OPENSSL, concurrency
   test('1 DATABASE_URL: another sslrootcert in the same file needs no restart', async () => {
     const url = await createDatabase(server.url);
     const path = fileOf(readFileSync(certificate().TLS_CERT_FILE));
-    await using program = await start({
-      DATABASE_URL: `${url}?sslmode=verify-full&connect_timeout=60&sslrootcert=${path}`,
-    });
+    const parameters = `sslmode=verify-full&connect_timeout=60&sslrootcert=${path}`;
+    await using program = await start({ DATABASE_URL: `${url}?${parameters}` });
     const { cause } = await program.logged('store unavailable');
     assert.equal(cause, 'self-signed certificate; its authority must be in sslrootcert');
     copyFileSync(cert, path);

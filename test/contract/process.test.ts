@@ -16,9 +16,7 @@ import { until } from '../support/until.ts';
 const DONE = { code: 0, signal: null };
 const FAILED = { code: 1, signal: null };
 const LIST = 'GET /users HTTP/1.1\r\nHost: x\r\n\r\n';
-const ON_LINUX = {
-  skip: process.platform !== 'linux' && 'a lock that is waited for is seen in /proc',
-};
+const ON_LINUX = { skip: process.platform !== 'linux' && 'needs /proc, which Linux has' };
 
 describe('6 the process', { concurrency: 3 }, () => {
   for (const isSilent of [false, true]) {
@@ -99,9 +97,8 @@ describe('6 the process', { concurrency: 3 }, () => {
     const began = performance.now();
     assert.deepEqual(await program.stop(), FAILED);
     assert.ok(performance.now() - began >= 290);
-    const { level } = await program.logged(
-      'SHUTDOWN_TIMEOUT_MS has passed; requests in flight are cut',
-    );
+    const message = 'SHUTDOWN_TIMEOUT_MS has passed; requests in flight are cut';
+    const { level } = await program.logged(message);
     assert.equal(level, 'error');
   });
 
@@ -207,9 +204,8 @@ describe('6 the process', { concurrency: 3 }, () => {
 /** Runs both health checks; resolves with their exits. */
 function checks({ adminUrl }: Program) {
   const ADMIN_PORT = new URL(adminUrl).port;
-  return Promise.all(
-    ['--live', '--ready'].map((argument) => new Program({ ADMIN_PORT }, [argument]).exited),
-  );
+  const run = (argument: string) => new Program({ ADMIN_PORT }, [argument]).exited;
+  return Promise.all(['--live', '--ready'].map(run));
 }
 
 /** Starts a program; resolves once it has opened the locked file and waits. */

@@ -36,9 +36,8 @@ for (const store of STORES) {
     test('4.1 memory stays within 64 MB of idle, and the list is complete', ON_LINUX, async () => {
       const proc = `/proc/${program.process.pid}`;
       const memory = async (field: string) => {
-        const [, kilobytes] = new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(
-          await readFile(`${proc}/status`, 'utf8'),
-        )!;
+        const status = await readFile(`${proc}/status`, 'utf8');
+        const [, kilobytes] = new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(status)!;
         return Number(kilobytes) * 1024;
       };
       await list(program, '?limit=1000');

@@ -99,9 +99,8 @@ describe('2.8 media types', () => {
   }
 
   const both = 'application/json, application/x-www-form-urlencoded';
-  for (const type of [
-    ...['', 'text/plain', 'application/merge-patch+json', '__proto__', ...typesOf(REFUSED)],
-  ]) {
+  const refused = ['', 'text/plain', 'application/merge-patch+json', '__proto__'];
+  for (const type of [...refused, ...typesOf(REFUSED)]) {
     test(`2.8 ${type || '(empty)'} returns 415 with Accept`, async () => {
       await assert.rejects(read({ 'content-type': type }, ['{}']), {
         name: 'HttpError',

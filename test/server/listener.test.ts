@@ -202,11 +202,8 @@ for (const isTls of [false, true]) {
   test(`6.14 a request that arrives in time is processed after a stall${isTls ? ' (TLS)' : ''}`, {
     skip,
   }, async (t) => {
-    const tls = isTls ? keyPair() : undefined;
-    const { port } = await listen(t, (exchange) => response(exchange), {
-      idleTimeoutMs: 1_000,
-      tls,
-    });
+    const options = { idleTimeoutMs: 1_000, tls: isTls ? keyPair() : undefined };
+    const { port } = await listen(t, (exchange) => response(exchange), options);
     const client = isTls ? connectTls({ port }) : connect(port);
     client.write(GET);
     await once(client, 'data');

@@ -10,9 +10,8 @@ import { newUser } from '../support/users.ts';
 test('5.6 two replicas that create and change the same users in opposite orders do not deadlock', async (t) => {
   const url = await createDatabase();
   const stores = [await open(t, url), await open(t, url)];
-  const old = await Promise.all(
-    Array.from({ length: 200 }, (_, n) => stores[0]!.create(newUser({ email: `${n}@x` }))),
-  );
+  const create = (_: unknown, n: number) => stores[0]!.create(newUser({ email: `${n}@x` }));
+  const old = await Promise.all(Array.from({ length: 200 }, create));
   const inOrder = <T>(items: T[], i: number) => (i === 0 ? items : items.toReversed());
   for (let round = 0; round < 10; round++) {
     const emails = old.map((_, n) => `${round}.${n}@x`);
@@ -37,9 +36,8 @@ test('4.10 a taken email rolls no batch back, and one that another session takes
   const url = await createDatabase();
   const direct = connectTo(t, url);
   const store = await open(t, url);
-  await Promise.all(
-    Array.from({ length: 500 }, (_, i) => store.create(newUser({ email: `${i}@h` }))),
-  );
+  const create = (_: unknown, i: number) => store.create(newUser({ email: `${i}@h` }));
+  await Promise.all(Array.from({ length: 500 }, create));
   await store.create(newUser({ email: 'taken@x' }));
   const users = await store.list({ after: 0, limit: 500 });
   const emails: Record<number, object> = { 100: { email: 'taken@x' }, 250: { email: 'raced@x' } };

@@ -187,10 +187,8 @@ for (const isPooler of [false, true]) {
     const [idle] = await session.query('show idle_session_timeout', []);
     assert.deepEqual(idle, { idle_session_timeout: isPooler ? '1h' : '0' });
     const time = session.serverTime(performance.now());
-    const [read] = await session.query(
-      'select abs(extract(epoch from now()) - $1::float8) < 3600 as right',
-      [time],
-    );
+    const text = 'select abs(extract(epoch from now()) - $1::float8) < 3600 as right';
+    const [read] = await session.query(text, [time]);
     assert.deepEqual(read, { right: true }, `the server's clock is read as ${time}`);
 
     const store = await open(t, client);
@@ -202,9 +200,8 @@ for (const isPooler of [false, true]) {
   test(`4.9 5.6 a call that waits while the table is rewritten finds its user under any default isolation, ${place}`, async (t) => {
     const url = await createDatabase();
     const sql = connectTo(t, url);
-    await sql.unsafe(
-      `alter database ${new URL(url).pathname.slice(1)} set default_transaction_isolation = serializable`,
-    );
+    const alter = `alter database ${new URL(url).pathname.slice(1)} set`;
+    await sql.unsafe(`${alter} default_transaction_isolation = serializable`);
     const store = await open(t, isPooler ? await throughPooler(t, url) : url, { poolSize: 1 });
     const ada = await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
     const rewritten = async <T>(call: () => Promise<T>) => {
@@ -352,9 +349,8 @@ test('behind a pooler a statement that failed is freed, with its values', async 
 });
 
 test('5.7 a start that takes longer than the connect timeout still reports the cause of the failure', async (t) => {
-  const attempt = openOne(t, `postgres://127.0.0.1:${await freePort()}/none`, {
-    connectTimeoutMs: 10,
-  });
+  const url = `postgres://127.0.0.1:${await freePort()}/none`;
+  const attempt = openOne(t, url, { connectTimeoutMs: 10 });
   // The driver sets its timer for the connect in a microtask.
   for (let i = 0; i < 10; i++) await undefined;
   block(50);

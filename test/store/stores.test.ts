@@ -103,11 +103,8 @@ test('4.17 6.17 7.2 Postgres is not asked whether it is ready for a client that 
     store.ping(caller).then(resolve, resolve);
     return new Promise(() => {}); // so that no response follows
   };
-  const handler = adminHandler(
-    () => false,
-    { ping } as UserStore,
-    () => '',
-  );
+  const isStopping = () => false;
+  const handler = adminHandler(isStopping, { ping } as UserStore, () => '');
   const req = { method: 'GET', url: '/ready' };
   handler.handle({ req, check: () => {}, network: '', hasLeft: true } as unknown as Exchange);
   assert.ok((await promise) instanceof CallerLeft);
@@ -222,9 +219,8 @@ test('5.2 while 1,000 pages wait for SQLite, other work runs after each millisec
     return clock.ms;
   };
   const store = await open(t, 'sqlite::memory:', { now, timeoutMs: 1_000_000 });
-  await Promise.all(
-    Array.from({ length: 1000 }, () => store.create(newUser({ email: newEmail() }))),
-  );
+  const create = () => store.create(newUser({ email: newEmail() }));
+  await Promise.all(Array.from({ length: 1000 }, create));
   let done = 0;
   const pages = Array.from({ length: 1000 }, async (_, after) => {
     assert.equal((await store.list({ after, limit: 10 }))[0]?.id, after + 1);

@@ -57,9 +57,8 @@ export function splitResponses(
     const [line = '', ...fields] = rest.slice(0, end).split('\r\n');
     const status = Number(/^HTTP\/1\.1 (\d{3}) /.exec(line)?.[1]);
     assert.ok(status, rest.slice(0, 200));
-    const headers = new Headers(
-      fields.map((field) => field.split(/: (.*)/s).slice(0, 2) as [string, string]),
-    );
+    const pairs = fields.map((field) => field.split(/: (.*)/s).slice(0, 2) as [string, string]);
+    const headers = new Headers(pairs);
     rest = rest.slice(end + 4);
     const hasBody = headers.has('content-type') && !isHead(headers, responses);
     const [content, after] = hasBody ? bodyIn(rest, headers, hasEnded) : ['', rest];

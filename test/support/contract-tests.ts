@@ -16,9 +16,8 @@ export async function contractTests(
   const env = { ...ENV, ...variables };
   const args = ['--test', '--test-reporter=spec', ...flags, ...files];
   const options = { cwd: ROOT, env, signal: t.signal, maxBuffer: 2 ** 30 };
-  const { code = 0, stdout } = await promisify(execFile)(process.execPath, args, options).catch(
-    (err) => err,
-  );
+  const ended = promisify(execFile)(process.execPath, args, options);
+  const { code = 0, stdout } = await ended.catch((err) => err);
   assert.equal(code, 0, stdout.slice(stdout.indexOf('failing tests:')));
   const counts = stdout.matchAll(/^ℹ ((?:tests|fail|skipped) \d+)$/gm);
   t.diagnostic(Array.from(counts, ([, count]) => count).join(', '));

@@ -70,10 +70,9 @@ export class Server {
       await until(() => daemon.hasEnded || isReady());
       if (!daemon.hasEnded) return;
       // The kernel can need a moment to detach killed processes from the shared memory.
-      const isHeld = /shared memory block .* is still in use|postmaster.pid" already/.test(
-        daemon.log,
-      );
-      if (!isHeld || attempt === START_ATTEMPTS) throw new Error(`Postgres: ${daemon.log}`);
+      const held = /shared memory block .* is still in use|postmaster.pid" already/;
+      if (!held.test(daemon.log) || attempt === START_ATTEMPTS)
+        throw new Error(`Postgres: ${daemon.log}`);
     }
   }
 
@@ -144,10 +143,8 @@ async function binaries(): Promise<Binaries> {
       const folder = mkdtempSync(join(tmpdir(), 'notes-users-binaries-'));
       chmodSync(folder, 0o755);
       process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
-      cpSync(join(dirname(paths.initdb), '..'), folder, {
-        recursive: true,
-        verbatimSymlinks: true,
-      });
+      const options = { recursive: true, verbatimSymlinks: true };
+      cpSync(join(dirname(paths.initdb), '..'), folder, options);
       return { initdb: join(folder, 'bin/initdb'), postgres: join(folder, 'bin/postgres') };
     }
   });

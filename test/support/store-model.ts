@@ -48,11 +48,8 @@ export function runAlone(
   if (kind === 'ping') return unchanged(undefined);
   if (kind === 'findByEmail') return unchanged(owner(email));
   if (kind === 'list') {
-    return unchanged(
-      sorted(table)
-        .filter((user) => user.id > id)
-        .slice(0, limit),
-    );
+    const following = sorted(table).filter((user) => user.id > id);
+    return unchanged(following.slice(0, limit));
   }
   if (kind === 'create') {
     if (owner(email)) return { table, result: 'EmailTaken' };
