@@ -95,11 +95,6 @@ describe('the document', () => {
     ]);
     assert.match(String(Email?.schema?.$ref), /\/schemas\/Email$/);
   });
-
-  test('it has the version of the package', () => {
-    const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
-    assert.equal(DOCUMENT.info!.version, version);
-  });
 });
 
 /** Converts text with `code` to HTML. */

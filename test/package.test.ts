@@ -31,6 +31,18 @@ const OTHERS = ['performance', 'hrtime', 'queueMicrotask'];
 const casesOf = (names: readonly string[]) =>
   JSON.stringify([...names.map((name) => [name]), names]);
 
+test('each file that names the version of the package has that of package.json', () => {
+  const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
+  const code = 'openapi.json src/version.js src/docs.html examples/node-test/package.json';
+  const rest = 'Dockerfile README.md docs/operations.md deploy/kubernetes.yaml';
+  const named = /(?:"version": "|VERSION\W+|<small>|notes-users[:-])(\d+\.\d+\.\d+)/g;
+  for (const file of `${code} ${rest}`.split(' ')) {
+    const found = readFileSync(join(ROOT, file), 'utf8').matchAll(named);
+    const lines = new Set(Array.from(found, ([, one]) => `${file}: ${one}`));
+    assert.deepEqual([...lines], [`${file}: ${version}`]);
+  }
+});
+
 describe('the package', () => {
   let folder = '';
   let tarball = '';
