@@ -34,7 +34,7 @@ export async function resolveImage(image: string): Promise<string> {
 
 /** A file or folder of a layer. */
 export interface Entry {
-  /** As `ls -l` shows it, such as `-rwxr-xr-x`. */
+  /** As `ls -l` shows it, such as `-rwxr-xr-x`, and `*` if it has attributes such as capabilities. */
   readonly mode: string;
   /** `uid/gid` */
   readonly owner: string;
@@ -45,7 +45,7 @@ export interface Entry {
 
 /** Lists the contents of a layer. */
 export async function entriesOf(layer: string): Promise<readonly Entry[]> {
-  const list = ['-tvf', layer, '--numeric-owner', '--utc', '--full-time'];
+  const list = ['-tvf', layer, '--xattrs-include=*', '--numeric-owner', '--utc', '--full-time'];
   const lines = (await run('tar', list)).trimEnd().split('\n');
   return lines.map((line) => {
     const [, mode = '', owner = '', time = '', path = ''] =

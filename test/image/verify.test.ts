@@ -65,6 +65,7 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     ['root as its user', 'USER 0', /User: changed/],
     ['another health check', 'HEALTHCHECK CMD ["/x"]', /Healthcheck: changed/],
     ['a set-uid node', 'chmod 4755 usr/local/bin/node', /local\/bin\/node: -rwsr-xr-x 0\/0/],
+    ['capabilities', 'setcap cap_setuid+ep usr/local/bin/node', /local\/bin\/node: -rwxr-xr-x\*/],
     ['a file of the service', 'chown 65532 app/dist/main.cjs', /\.cjs: -rw-r--r-- 65532\/0/],
     [
       'a link that leads to the right file only on this machine',
@@ -87,7 +88,8 @@ describe('the image: verified', { skip: NO_IMAGE, timeout: 900_000 }, () => {
     mkdirSync(root);
     await run('tar', ['-xpf', layers[0]!, '-C', root]);
     await run('sh', ['-ec', change, join(folder, 'copy')], { cwd: root });
-    await run('tar', ['-cf', join(context, 'layer.tar'), '-C', root, '.']);
+    const keep = '--xattrs-include=security.capability';
+    await run('tar', [keep, '-cf', join(context, 'layer.tar'), '-C', root, '.']);
     const dockerfile = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
     const [, stage = ''] = dockerfile.split('\nFROM scratch\n');
     const last = stage.replace('COPY --from=build /rootfs/ /', 'ADD layer.tar /');
