@@ -6,7 +6,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { Server as Postgres } from '../test/support/server.ts';
-import { newFolder, removeAtExit } from './machine.ts';
+import { newFolder } from './machine.ts';
 
 /** Time for our service to create its table after it listens. */
 const SCHEMA_TIMEOUT_MS = 10_000;
@@ -31,7 +31,6 @@ export interface Server {
 
 export async function startServer(): Promise<Server> {
   const server = await Postgres.create();
-  removeAtExit(server.dataDir);
   const admin = postgres(server.url, { max: 1, onnotice: () => {} });
   const [row] = await admin`show server_version`;
   let count = 0;

@@ -57,11 +57,10 @@ export function describeMachine(postgresVersion: string): string {
 
 const root = mkdtempSync(join(tmpdir(), 'notes-users-bench-'));
 const processes = new Set<ChildProcess>();
-const folders = new Set([root]);
 
 process.once('exit', () => {
   for (const child of processes) child.kill('SIGKILL');
-  for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+  rmSync(root, { recursive: true, force: true });
 });
 // By default a signal ends the process without the event.
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
@@ -69,11 +68,6 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => 
 /** Creates an empty folder, which is removed when the benchmark ends. */
 export function newFolder(): string {
   return mkdtempSync(join(root, 'run-'));
-}
-
-/** Removes a folder of another module when the benchmark ends. */
-export function removeAtExit(folder: string): void {
-  folders.add(folder);
 }
 
 /** Kills the process when the benchmark ends, if it still runs. */
