@@ -1,13 +1,11 @@
 // Compares two checkouts: the CPU cost of a request before and after a change, with the defaults of
 // `npm start`.
 import { shipped } from './contestants.ts';
-import { measure, type Plan } from './measure.ts';
+import { measureAfresh, type Plan } from './measure.ts';
 import { SCENARIOS } from './scenarios.ts';
 import { median, quantile, table } from './table.ts';
 
 const COMPARED = ['greeting', 'notes', 'token', 'user-by-id', 'list-100', 'create', 'patch'];
-/** Fresh processes, because two processes of one program differ by 1 to 2 % for as long as they run. */
-const STARTS = 4;
 
 /** Prints one row per scenario and store: CPU per request of both checkouts, and the ratio. */
 export async function compare(
@@ -25,20 +23,15 @@ export async function compare(
         ...shipped(checkout),
         ...(store === 'sqlite' && { store }),
       });
-      const costs: [before: number, after: number][] = [];
-      for (let i = 0; i < STARTS; i++) {
-        const samples = await measure(scenario, { before: of(before), after: of(after) }, plan);
-        samples.before!.forEach(({ cpuUs }, j) => {
-          costs.push([cpuUs, samples.after![j]!.cpuUs]);
-        });
-      }
-      const ratios = costs.map(([a, b]) => b / a);
+      const contestants = { before: of(before), after: of(after) };
+      const costs = await measureAfresh(scenario, contestants, plan);
+      const ratios = costs.before!.map((cost, i) => costs.after![i]! / cost);
       logs.push(Math.log(median(ratios)));
       const [low, high] = [0.25, 0.75].map((part) => quantile(ratios, part).toFixed(3));
       rows.push([
         store === 'sqlite' ? `${scenario.title}, SQLite` : scenario.title,
-        median(costs.map(([a]) => a)).toFixed(1),
-        median(costs.map(([, b]) => b)).toFixed(1),
+        median(costs.before!).toFixed(1),
+        median(costs.after!).toFixed(1),
         `${median(ratios).toFixed(3)} (${low}–${high})`,
       ]);
       console.log(rows.at(-1)!.join('  '));

@@ -3,7 +3,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CONTESTANTS } from './contestants.ts';
-import { measure, type Plan } from './measure.ts';
+import { measureAfresh, type Plan } from './measure.ts';
 import { SCENARIOS } from './scenarios.ts';
 import { quantile, table } from './table.ts';
 
@@ -16,8 +16,6 @@ const GUARDED = ['greeting', 'token', 'user-by-id', 'create'];
  * cost, so a low quantile varies less than the median.
  */
 const QUANTILE = 0.25;
-/** Fresh processes, because two processes of one program differ by 1 to 2 % for as long as they run. */
-const STARTS = 4;
 
 /**
  * Measures, and prints each ratio next to the saved one.
@@ -31,14 +29,8 @@ export async function guard(isWritten: boolean, plan: Plan): Promise<number> {
   for (const id of GUARDED) {
     const scenario = SCENARIOS[id]!; // GUARDED names only scenarios.
     const contestants = { bare: CONTESTANTS[scenario.baseline], ours: CONTESTANTS.ours };
-    const costs = { bare: [] as number[], ours: [] as number[] };
-    for (let i = 0; i < STARTS; i++) {
-      const samples = await measure(scenario, contestants, plan);
-      for (const name of ['bare', 'ours'] as const) {
-        costs[name].push(...samples[name]!.map(({ cpuUs }) => cpuUs));
-      }
-    }
-    const [bare, ours] = [quantile(costs.bare, QUANTILE), quantile(costs.ours, QUANTILE)];
+    const costs = await measureAfresh(scenario, contestants, plan);
+    const [bare, ours] = [quantile(costs.bare!, QUANTILE), quantile(costs.ours!, QUANTILE)];
     found[id] = Number((ours / bare).toFixed(3));
     const limit = (kept[id] ?? Number.NaN) * (1 + TOLERANCE);
     const verdict = found[id] <= limit ? 'ok' : 'too much';
