@@ -53,6 +53,8 @@ export interface Running {
   readonly stop: () => Promise<void>;
 }
 
+/** The output of `npm run build`. */
+const built = { command: [process.execPath, join(ROOT, 'dist/main.cjs')], createsTable: true };
 const SILENT = { LOG_LEVEL: 'silent' };
 const sql = { ...peer('raw-sql'), checks: 'statement' } as const;
 
@@ -64,9 +66,9 @@ export const CONTESTANTS = {
   fastify: peer('fastify'),
   go: { command: [join(COMPILED, 'go')] },
   axum: { command: [join(COMPILED, 'axum/release/axum')] },
-  ours: { ...built(), env: SILENT },
-  'ours-log': built(),
-  'ours-sqlite': { ...built(), env: SILENT, store: 'sqlite' },
+  ours: { ...built, env: SILENT },
+  'ours-log': built,
+  'ours-sqlite': { ...built, env: SILENT, store: 'sqlite' },
 } as const satisfies Readonly<Record<string, Contestant>>;
 
 export type Name = keyof typeof CONTESTANTS;
@@ -74,18 +76,11 @@ export type Name = keyof typeof CONTESTANTS;
 /** Returns the command of `npm start` in that checkout, with its defaults. */
 export function shipped(checkout: string): Contestant {
   const { scripts } = JSON.parse(readFileSync(join(checkout, 'package.json'), 'utf8'));
-  // "exec node --flag … src/main.ts"
+  // "exec node src/launch.js"; older checkouts have flags before the path.
   const words: string[] = scripts.start.split(' ');
   const args = words.slice(words.indexOf('node') + 1);
   const paths = args.map((word) => (word.startsWith('-') ? word : join(checkout, word)));
   return { command: [process.execPath, ...paths], createsTable: true };
-}
-
-/** Returns the command for the output of `npm run build`, with the flags of `npm start`. */
-function built(): Contestant {
-  const [node = '', ...args] = shipped(ROOT).command;
-  const flags = args.filter((arg) => arg.startsWith('-'));
-  return { command: [node, ...flags, join(ROOT, 'dist/main.cjs')], createsTable: true };
 }
 
 function peer(name: string): Contestant {
