@@ -17,7 +17,8 @@ export interface Database {
   readonly url: string;
   /** Fills the emptied table with users 1 to `rows`. Checkpoints, so that all runs start alike. */
   readonly reset: (rows: number) => Promise<void>;
-  readonly count: () => Promise<number>;
+  /** Counts the users whose name begins so. */
+  readonly count: (name: string) => Promise<number>;
   readonly drop: () => Promise<void>;
 }
 
@@ -71,8 +72,8 @@ async function createDatabase(
       await sql`vacuum analyze users`;
       await sql`checkpoint`;
     },
-    async count() {
-      const [row] = await sql`select count(*)::int as n from users`;
+    async count(name) {
+      const [row] = await sql`select count(*)::int as n from users where name like ${`${name}%`}`;
       return Number(row?.n);
     },
     async drop() {
@@ -120,7 +121,10 @@ export function sqliteFile(): Database {
         `);
       });
     },
-    count: async () => using((db) => Number(db.prepare('select count(*) n from users').get()?.n)),
+    count: async (name) => {
+      const sql = 'select count(*) n from users where name like ?';
+      return using((db) => Number(db.prepare(sql).get(`${name}%`)?.n));
+    },
     drop: async () => rmSync(folder, { recursive: true }),
   };
 }

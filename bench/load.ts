@@ -29,9 +29,10 @@ export interface Job {
   readonly run: string;
 }
 
-/** The figures of wrk. Errors are responses from 400 on, resets and timeouts. */
+/** The figures of wrk. Errors are responses from 400 on, resets and timeouts. `ids`: different values of `{id}`. */
 export interface Seen {
   readonly requests: number;
+  readonly ids: number;
   readonly seconds: number;
   readonly errors: number;
 }
@@ -61,10 +62,11 @@ export async function load(job: Job): Promise<Seen> {
 
 /** Prints the figures of wrk 4, which are in microseconds. */
 const DONE = `
+function setup(t) thread = t end
 function done(summary)
   local e = summary.errors
-  print(string.format('RESULT {"requests":%d,"seconds":%f,"errors":%d}',
-    summary.requests, summary.duration / 1e6, e.connect + e.read + e.write + e.status + e.timeout))
+  print(string.format('RESULT {"requests":%d,"ids":%d,"seconds":%f,"errors":%d}',
+    summary.requests, thread:get('ids') or 0, summary.duration / 1e6, e.connect + e.read + e.write + e.status + e.timeout))
 end
 `;
 
@@ -85,11 +87,14 @@ function script({ url, traffic, rows, run }: Job, tokensFile: string): string {
   return `
 math.randomseed(1)
 local n = 0
+ids = 0
+local isSeen = {}
 local tokens = {}
 for line in io.lines(${quote(tokensFile)}) do tokens[#tokens + 1] = line end
 function request()
   n = n + 1
   local id = math.random(1, ${Math.max(1, rows)})
+  if not isSeen[id] then isSeen[id] = true; ids = ids + 1 end
   local token = tokens[n % math.max(1, #tokens) + 1]
   local body = ${concat(body ?? '', run)}
   return ${concat(`${head.join('\r\n')}\r\n`, run)} .. ${length} .. '\\r\\n' .. body

@@ -13,10 +13,8 @@ export interface Scenario {
   readonly connections: number;
   /** Users in the table before a run of that many seconds; undefined without a store. */
   readonly rows?: (seconds: number) => number;
-  /** Users that a request adds or removes. The table is counted after a run. */
-  readonly effect?: 1 | -1;
-  /** True if the table is refilled before every run. */
-  readonly writes?: boolean;
+  /** Users that a write adds; 0 if it changes a name. The table is refilled before a run, and counted after it. */
+  readonly effect?: 1 | 0 | -1;
   readonly traffic: Traffic;
   readonly status: number;
   readonly type: 'text/plain' | 'application/json';
@@ -116,7 +114,6 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
     status: 201,
     rows: () => 0,
     effect: 1,
-    writes: true,
     traffic: {
       method: 'POST',
       path: '/users',
@@ -134,7 +131,7 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
   patch: {
     ...userById,
     title: 'PATCH /users/{id}',
-    writes: true,
+    effect: 0,
     traffic: {
       method: 'PATCH',
       path: '/users/{id}',
@@ -153,7 +150,6 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
     title: 'DELETE /users/{id}',
     rows: (seconds) => Math.ceil(60_000 * seconds),
     effect: -1,
-    writes: true,
     traffic: { method: 'DELETE', path: '/users/{n}', headers: {} },
   },
 };
