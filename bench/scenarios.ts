@@ -148,7 +148,7 @@ export const SCENARIOS: Readonly<Record<string, Scenario>> = {
   delete: {
     ...userById,
     title: 'DELETE /users/{id}',
-    rows: (seconds) => Math.ceil(60_000 * seconds),
+    rows: (seconds) => 200_000 * seconds,
     effect: -1,
     traffic: { method: 'DELETE', path: '/users/{n}', headers: {} },
   },
