@@ -1,5 +1,5 @@
 // Measurements in docs/results/ and docs/performance.md, each with its command, commit and date.
-// `node scripts/results.ts` prints how many commits have touched src since each was measured.
+// `node scripts/results.ts` prints how many commits have touched src since the first one that each page names.
 import { execFileSync } from 'node:child_process';
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
