@@ -1,5 +1,5 @@
-// Third-party programs for the tests. Tests whose program is missing are skipped, and one line
-// names it. With REQUIRE_TOOLS=1, a missing program is a failure, but no failed assertion.
+// Third-party programs for the tests. Tests whose program is missing are skipped, and one line names it. With
+// REQUIRE_TOOLS=1, it is a failure in the files that call requireTools(), but no failed assertion.
 import { test } from 'node:test';
 import { find } from './daemon.ts';
 
