@@ -13,7 +13,7 @@ import { block } from '../support/manual.ts';
 import { newFolder, ROOT } from '../support/program.ts';
 import { until } from '../support/until.ts';
 import { Container, engine, IMAGE, NO_IMAGE } from './engine.ts';
-import { NO_POSTGRES, postgresImage } from './postgres-image.ts';
+import { postgresImage } from './postgres-image.ts';
 
 describe('the manual: the image', { skip: NO_IMAGE, timeout: 900_000 }, () => {
   const volume = `notes-users-test-manual-${process.pid}`;
@@ -80,6 +80,10 @@ const COMPOSE = await run(ENGINE, ['compose', 'version']).then(
   () => find('docker-compose'),
 );
 const NO_COMPOSE = COMPOSE === undefined && 'compose is not installed (docker-compose)';
+const COMPOSE_FILE = readFileSync(join(ROOT, 'compose.yaml'), 'utf8');
+const [, PUBLISHED = ''] = /image: (postgres:.*)/.exec(COMPOSE_FILE)!;
+const POSTGRES = NO_IMAGE || NO_COMPOSE ? undefined : await postgresImage(PUBLISHED);
+const NO_POSTGRES = POSTGRES === undefined && `no ${PUBLISHED}, no Debian package postgresql`;
 
 describe('the manual: compose', {
   skip: NO_IMAGE || NO_COMPOSE || NO_POSTGRES,
@@ -89,12 +93,9 @@ describe('the manual: compose', {
   let client: Client;
 
   before(async () => {
-    const text = readFileSync(join(ROOT, 'compose.yaml'), 'utf8');
-    const [, published = ''] = /image: (postgres:.*)/.exec(text)!;
-    const file = text
-      .replace('build: .', `build: ${ROOT}`)
+    const file = COMPOSE_FILE.replace('build: .', `build: ${ROOT}`)
       .replace('image: notes-users', `image: ${IMAGE}`)
-      .replace(published, await postgresImage(published))
+      .replace(PUBLISHED, POSTGRES!)
       .replaceAll(/"127\.0\.0\.1:(\d+):\1"/g, '"127.0.0.1::$1"');
     writeFileSync(join(folder, 'compose.yaml'), file);
   });

@@ -2,12 +2,13 @@
 // has this machine's Postgres (Debian's package) on the base image of the Dockerfile, with the same
 // variables, user and folders.
 import { execFileSync } from 'node:child_process';
-import { existsSync, globSync, writeFileSync } from 'node:fs';
+import { globSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { newFolder } from '../support/program.ts';
 import { engine } from './engine.ts';
 
-const [PROGRAMS] = globSync('/usr/lib/postgresql/*').sort().toReversed();
+const [SERVER] = globSync('/usr/lib/postgresql/*/bin/postgres').sort().toReversed();
+const PROGRAMS = SERVER?.replace('/bin/postgres', '');
 
 const ENTRYPOINT = `#!/bin/sh
 set -e
@@ -33,24 +34,20 @@ ENV PATH=${PROGRAMS}/bin:/usr/local/bin:/usr/bin:/bin PGDATA=/var/lib/postgresql
 ENTRYPOINT ["/entrypoint"]
 `;
 
-/** Reason why the stand-in can't be built; false if it can. */
-export const NO_POSTGRES =
-  (PROGRAMS === undefined || !existsSync(join(PROGRAMS, 'bin/postgres'))) &&
-  'Postgres is not installed (Debian package postgresql)';
-
-/** Returns the name of the published image if it is available, otherwise of the stand-in. */
-export async function postgresImage(published: string): Promise<string> {
+/** Returns the name of the published image if it is available, otherwise of the stand-in; undefined without Postgres. */
+export async function postgresImage(published: string): Promise<string | undefined> {
   return engine('image', 'inspect', published)
     .catch(() => engine('pull', '--quiet', published))
     .then(() => published, standIn);
 }
 
-async function standIn(): Promise<string> {
+async function standIn(): Promise<string | undefined> {
+  if (PROGRAMS === undefined) return undefined;
   const context = newFolder();
-  const shared = ['/usr/share/zoneinfo', PROGRAMS!.replace('/usr/lib', '/usr/share')];
+  const shared = ['/usr/share/zoneinfo', PROGRAMS.replace('/usr/lib', '/usr/share')];
   // In the base image /lib is a link. A folder would replace it.
   const flags = ['-chPf', join(context, 'root.tar'), '--transform=s,^/lib/,/usr/lib/,'];
-  execFileSync('tar', [...flags, PROGRAMS!, ...shared, ...libraries()]);
+  execFileSync('tar', [...flags, PROGRAMS, ...shared, ...libraries()]);
   writeFileSync(join(context, 'entrypoint'), ENTRYPOINT, { mode: 0o755 });
   writeFileSync(join(context, 'Dockerfile'), DOCKERFILE);
   return engine('build', '-q', context);
