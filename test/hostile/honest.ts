@@ -62,8 +62,8 @@ interface Sample {
 
 export class Crowd {
   readonly broken: string[] = []; // responses that are not what their request asked for
-  readonly live = { sent: 0, failed: 0 };
-  readonly #samples: Sample[] = [];
+  live = { sent: 0, failed: 0 };
+  #samples: Sample[] = [];
   readonly #timers: NodeJS.Timeout[] = [];
   readonly #pending: Promise<void>[] = [];
   #turns = 0;
@@ -77,12 +77,18 @@ export class Crowd {
         this.#every(kind.everyMs, async () => {
           const id = ++this.#turns;
           const exchange = exchanges[id % exchanges.length]!;
-          const result = await ask(client, exchange, `h${id}`, this.broken);
-          this.#samples.push({ client, ...result });
+          const samples = this.#samples;
+          samples.push({ client, ...(await ask(client, exchange, `h${id}`, this.broken)) });
         });
       }
     }
     if (service.adminPort > 0) this.#every(PROBE_MS, () => this.#probe(service.adminPort));
+  }
+
+  /** Drops the samples of all requests so far, and of those in progress. What is broken stays. */
+  begin(): void {
+    this.#samples = [];
+    this.live = { sent: 0, failed: 0 };
   }
 
   /** Resolves once every request has its response or has failed. Kept connections end with the service. */
@@ -119,11 +125,12 @@ export class Crowd {
   }
 
   async #probe(adminPort: number): Promise<void> {
-    this.live.sent++;
+    const { live } = this;
+    live.sent++;
     const signal = AbortSignal.timeout(PATIENCE_MS);
     const options = { headers: { connection: 'close' }, signal };
     const response = fetch(`http://127.0.0.1:${adminPort}/live`, options);
-    if (!(await response.then(({ ok }) => ok).catch(() => false))) this.live.failed++;
+    if (!(await response.then(({ ok }) => ok).catch(() => false))) live.failed++;
   }
 }
 

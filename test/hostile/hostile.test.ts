@@ -101,7 +101,9 @@ async function besiege(service: Service, attack: Attack, slots: number) {
     opened = count;
   });
   const exit = once(child, 'exit');
-  await Promise.race([exit, once(child, 'message').then(() => pause(ATTACK_MS))]);
+  await Promise.race([exit, once(child, 'message')]);
+  crowd.begin();
+  await Promise.race([exit, pause(ATTACK_MS)]);
   if (child.exitCode !== null) throw new Error('the attacker ended by itself');
   await crowd.stop();
   child.kill('SIGKILL');
