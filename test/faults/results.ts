@@ -11,8 +11,8 @@ export const TIMES = {
 } as const;
 
 /**
- * Prints a row of the table: faults that hit something, acknowledged writes, and the longest time from the end of a
- * fault to the next success. The zeros are lost and duplicated writes, which fail a test.
+ * Prints a row of the table: faults, acknowledged writes, and the longest time from the end of a fault to the next
+ * success. The zeros are lost and duplicated writes, which fail a test.
  */
 export function report(t: TestContext, injected: number, acknowledged: number, healMs?: number) {
   const healed = healMs === undefined ? '' : `${(healMs / 1000).toFixed(2)} s`;
