@@ -1,5 +1,6 @@
 // Checks that a history of calls is linearizable: `porcupine FILE`, with a call in each line as JSON. Users are checked
 // one by one, and so are emails. A call of unknown outcome ends after all others: in the last place, it had no effect.
+// A status that no step expects refutes the history.
 package main
 
 import (
@@ -42,7 +43,8 @@ func stepUser(state, input, _ any) (bool, any) {
 	case "create":
 		return !exists, User{1, call.Name}
 	case "get":
-		return exists == (call.Status == 200) && (!exists || user == User{call.Version, call.Name}), user
+		isSeen := call.Status == 200 && user == User{call.Version, call.Name}
+		return isSeen || call.Status == 404 && !exists, user
 	}
 	next := User{}
 	if call.Kind == "patch" {
@@ -56,10 +58,10 @@ func stepUser(state, input, _ any) (bool, any) {
 	case 200: // A response to a deletion has the user as it was, without a tag.
 		return matches && call.Version == next.Version, next
 	}
-	if matches {
+	if call.Status == 0 && matches {
 		return true, next
 	}
-	return true, user
+	return call.Status == 0, user
 }
 
 // The state of an email is the id of its owner; 0: it is free. A claim of unknown outcome gives it to an owner with a
@@ -75,14 +77,14 @@ func stepEmail(state, input, _ any) (bool, any) {
 		return owner != 0, owner
 	case call.Kind == "claim" && call.Status == 201:
 		return owner == 0, call.ID
-	case call.Kind == "claim" && owner == 0:
+	case call.Kind == "claim" && call.Status == 0 && owner == 0:
 		return true, -1
 	case call.Kind == "release" && call.Status == 404:
 		return owner != call.ID, owner
-	case call.Kind == "release" && (call.Status == 200 || owner == call.ID):
+	case call.Kind == "release" && (call.Status == 200 || call.Status == 0 && owner == call.ID):
 		return owner == call.ID, 0
 	}
-	return true, owner
+	return call.Status == 0, owner
 }
 
 func main() {
