@@ -87,8 +87,9 @@ export class Listener {
       .on('clientError', (err: ParseError, socket: OwnedSocket) =>
         connectionOf(socket)?.reject(err),
       );
-    if (PARSES_UNSAFELY && !tls) {
-      this.#server.on('connection', (socket: net.Socket) => socket.on('data', () => {}));
+    if (PARSES_UNSAFELY) {
+      const event = tls ? 'secureConnection' : 'connection';
+      this.#server.on(event, (socket: net.Socket) => socket.on('data', () => {}));
     }
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();
   }
