@@ -8,7 +8,7 @@ import { readBody } from './http/body.ts';
 import { HttpError } from './http/errors.ts';
 import type { Exchange } from './http/exchange.ts';
 import { MEDIA_TYPES } from './http/media.ts';
-import { hasBody } from './http/message.ts';
+import { dropBody, hasBody } from './http/message.ts';
 import { percentDecode } from './http/query.ts';
 import { empty, isWhole, type Reply, rawReply, send } from './http/reply.ts';
 import { type Resource, Router } from './http/router.ts';
@@ -175,6 +175,7 @@ export class Pipeline implements Handler {
     // responses too, but are known only in the next turn of the event loop.
     const held = isWhole(reply.body) ? Buffer.byteLength(reply.body) : 0;
     exchange.hold(held); // 6.17
+    dropBody(exchange.req);
     ready.then(() => {
       exchange.hold(-held);
       exchange.isLast ||= connection.isLatest;

@@ -1,6 +1,7 @@
 // The admin listener (contract section 7): liveness, readiness and metrics on a private port.
 import { HttpError } from '../http/errors.ts';
 import type { Exchange } from '../http/exchange.ts';
+import { dropBody } from '../http/message.ts';
 import { errorReply, type Reply, rawReply, send, text } from '../http/reply.ts';
 import type { Handler } from '../server/connection.ts';
 import type { UserStore } from '../user.ts';
@@ -34,6 +35,7 @@ export function adminHandler(
     allow: ALLOW,
     refusal: (err) => rawReply(errorReply(err), COMMON),
     async handle(exchange) {
+      dropBody(exchange.req);
       const reply = await replyTo(exchange).catch(errorReply);
       send(exchange, { ...reply, cacheControl: 'no-store' }, [...COMMON], () => {});
     },
