@@ -8,8 +8,8 @@ import type { Sql } from 'postgres';
 import { StoreUnavailable } from '../user.ts';
 
 /** What a database records about its schema. */
-interface Schema {
-  readonly version: number; // of its newest migration, counted from 1 without gaps
+export interface Schema {
+  readonly version: number | null; // of its newest migration, counted from 1 without gaps; null without any
   readonly oldestService: number; // newest migration that a service must know to use the database
 }
 
@@ -38,6 +38,9 @@ export function withRecord(version: number, sql: string): string {
  */
 export function missing(all: readonly string[], { version, oldestService }: Schema) {
   const known = all.length;
+  if (version === null) {
+    throw new UnusableDatabase('the table notes_users_schema has no rows: restore them too');
+  }
   if (oldestService > known) {
     throw new UnusableDatabase(
       `the database has schema version ${version} and needs a service that knows version ${oldestService} or later; this service knows ${known}: run a newer service, or restore a backup from before the upgrade`,

@@ -9,7 +9,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { sleep, unixMs } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { FailedOutcome } from './queue.ts';
-import { failMigration, migrations, missing, UnusableDatabase } from './schema.ts';
+import { failMigration, migrations, missing, type Schema, UnusableDatabase } from './schema.ts';
 import type { SqliteDatabase } from './url.ts';
 
 const FILE_MODE = 0o660; // others have no access (5.2)
@@ -191,7 +191,7 @@ function migrate(db: DatabaseSync): void {
 }
 
 /** Returns version 0 for an empty file. @throws UnusableDatabase if its tables are not ours */
-function schemaOf(db: DatabaseSync) {
+function schemaOf(db: DatabaseSync): Schema {
   const listed = db.prepare("select name from sqlite_schema where name not glob 'sqlite_*'").all();
   const names = listed.map(({ name }) => name);
   if (names.length === 0) return { version: 0, oldestService: 0 };
@@ -203,8 +203,7 @@ function schemaOf(db: DatabaseSync) {
   const read = db.prepare(
     'select max(version) as version, max(oldest_service) as oldestService from notes_users_schema',
   );
-  const { version, oldestService } = read.get()!;
-  return { version: Number(version), oldestService: Number(oldestService) };
+  return { ...read.get() } as unknown as Schema;
 }
 
 /** Runs the action in a transaction that has the write lock from its beginning. */
