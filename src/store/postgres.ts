@@ -201,7 +201,7 @@ function refuseTaken<Item, Result>(run: Run<Item, Result>): Run<Item, Result> {
     } catch (err) {
       const { code, table_name, constraint_name } = err as Record<string, string | undefined>;
       // Not an imported id that the sequence reached, nor a duplicate in the table of a trigger.
-      const isEmail = table_name === 'users' && constraint_name !== 'users_pkey';
+      const isEmail = table_name === 'users' && !constraint_name?.startsWith('users_pkey');
       if (items.length > 1 || code !== '23505' || !isEmail) throw err;
       return [new EmailTaken()];
     }
