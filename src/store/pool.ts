@@ -25,7 +25,7 @@ const READ_ONLY_LIFETIME_MS = 1_000;
 const SHARE = { ms: 3, size: 8 };
 const END_TIMEOUT_MS = 200; // for saying goodbye to the server
 
-const MOVED = 'the pool moved to another host';
+const MOVED = 'the pool moved to another server';
 
 /** What the pool takes from its surroundings. A simulation replaces it. */
 export const SURROUNDINGS = {
@@ -131,7 +131,7 @@ export class Pool {
     if (err instanceof NotReplicated) this.#avoid(connection.host);
     const isUsable = err === undefined || this.#isStillReadOnly(connection, err);
     if (!isUsable) this.#replace(connection, err);
-    else if (connection.host !== this.#connections.at(-1)!.host) this.#replace(connection, MOVED);
+    else if (this.#isLeft(connection)) this.#replace(connection, MOVED);
     this.#assign();
   }
 
@@ -222,7 +222,8 @@ export class Pool {
           connectTimeoutMs: Math.max(CONNECT_TIMEOUT_MS, database.connectTimeoutMs), // 5.7
           isSecondPass: i >= round.length,
           signal: this.#closing.signal,
-          schema: this.#connections[0]?.session.schema, // After an outage the database can be a new one.
+          // Asked late: after an outage the database can be a new one.
+          schema: () => this.#connections[0]?.session.schema,
         })
         .catch((err: Error) => void faults.push(err));
       // No class tells: in contexts of Jest and jsdom, node's errors have others.
@@ -261,10 +262,16 @@ export class Pool {
     this.fault = undefined;
     this.#connections = [...this.#connections, connection];
     for (const other of this.#connections) {
-      if (other.host !== host && other.batch === undefined) this.#replace(other, MOVED);
+      if (this.#isLeft(other) && other.batch === undefined) this.#replace(other, MOVED);
     }
     this.#assign();
     return connection;
+  }
+
+  /** True if the newest connection is to another host, or to a server that can write while this one's could not. */
+  #isLeft({ host, session }: PooledConnection): boolean {
+    const newest = this.#connections.at(-1)!;
+    return host !== newest.host || (session.isReadOnly && !newest.session.isReadOnly);
   }
 
   /** Makes the next attempt try this host last (5.1). Several connections can report the same host. */

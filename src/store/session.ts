@@ -36,7 +36,7 @@ export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> 
   readonly connectTimeoutMs: number; // maximum silence of the server, except during a migration
   readonly isSecondPass: boolean; // No host is a standby: `prefer-standby` then accepts any server
   readonly signal: AbortSignal; // aborts the attempt
-  readonly schema: string | undefined; // undefined: migrates the database before the first use
+  readonly schema: () => string | undefined; // undefined: migrates the database before the first use
 }
 
 /** The server has lost its synchronous standby: commits wait, or a failover can lose them. */
@@ -70,13 +70,14 @@ export async function openSession(options: SessionOptions) {
     // Our clock is read after the server's, so converted deadlines can be early but never late.
     const epoch = Number(server!.seconds) - now() / 1000; // the server's clock at zero of ours
     checkServer(server!, options);
-    const schema = options.schema ?? (await migratePostgres(sql, prolong));
+    const schema = options.schema() ?? (await migratePostgres(sql, prolong));
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server!.pid !== state.pid; // 5.1
     const settings = settingsOf(isPooled, options.timeoutMs, schema);
     if (!isPooled) await sql.unsafe(`${settings}; ${SET_SESSION}`);
     return {
       schema,
+      isReadOnly: server!.isReadOnly as boolean,
       query: queryWith(sql, notices, isPooled ? settings : undefined),
       serverTime: (ms: number) => String(epoch + ms / 1000), // seconds of its clock, from ms of ours
       end: () => sql.end(), // Lets a running statement finish. If the connection is lost, never resolves.

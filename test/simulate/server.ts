@@ -238,7 +238,7 @@ export class SimulatedServer {
       }
     };
     const session: Session = {
-      schema: 'public',
+      ...{ schema: 'public', isReadOnly: host.isReadOnly },
       query: <T extends object>(text: string, values: readonly string[]): Promise<T[]> => {
         if (!isOpen) return Promise.reject(new Error('connection lost'));
         if (pending) this.violations.push('a session has two statements');

@@ -107,6 +107,32 @@ test('4.13 after a network has silently dropped all connections, only the first 
   assert.equal(await store.find(1), undefined);
 });
 
+test('5.1 once a server can write, no connection stays with one that could not', async (t) => {
+  const ends: (() => void)[] = [];
+  const openSession = (async () => {
+    const { promise: closed, resolve } = Promise.withResolvers<void>();
+    const isReadOnly = ends.push(resolve) <= QUIET.poolSize;
+    return { isReadOnly, closed, destroy: () => {}, end: async () => {} };
+  }) as never as typeof SURROUNDINGS.openSession;
+  const store = await open(t, 'postgres:///', {}, { openSession });
+  await until(() => store.connections?.idle === QUIET.poolSize);
+  ends[0]!();
+  await until(() => ends.length === 2 * QUIET.poolSize);
+});
+
+test('5.3 after an outage, a database without our tables gets them again', async (t) => {
+  const url = await createDatabase();
+  const sql = connectTo(t, url);
+  const store = await open(t, url);
+  await until(() => store.connections?.idle === QUIET.poolSize);
+  await sleep(150); // Connections that end sooner are failed attempts, with a pause after them.
+  await sql`drop table users, notes_users_schema`;
+  await sql`
+    select pg_terminate_backend(pid) from pg_stat_activity
+    where application_name = 'notes-users' and datname = current_database()`;
+  await until(async () => (await store.find(1).catch(() => 'failed')) === undefined);
+});
+
 test('1 DATABASE_URL: target_session_attrs says which server is used; a connection to another is closed', async (t) => {
   const url = await createDatabase();
   const sql = connectTo(t, url);
@@ -388,7 +414,10 @@ for (const how of ['silence', 'fin', 'rst'] as const) {
     for (const response of [0, 1, 2, 3, 4, 5, 6]) {
       proxy.failure = { how, response };
       const connectTimeoutMs = how === 'silence' ? 500 : 10_000;
-      const attempt = openOne(t, through(url, proxy.port), { connectTimeoutMs, schema: undefined });
+      const attempt = openOne(t, through(url, proxy.port), {
+        connectTimeoutMs,
+        schema: () => undefined,
+      });
       // During a migration the server ends the transaction.
       const isOver = how === 'silence' && response < 5;
       await assert.rejects(attempt, ({ message }: Error) => {

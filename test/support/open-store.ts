@@ -44,7 +44,7 @@ export async function openOne(t: TestContext, url: string, options: Partial<Sess
   const session = await openSession({
     ...{ database, host: database.hosts[0]!, isSecondPass: false },
     ...{ timeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS, now: () => performance.now() },
-    ...{ signal: t.signal, schema: 'public', ...options },
+    ...{ signal: t.signal, schema: () => 'public', ...options },
   });
   t.after(() => session.destroy());
   return session;
