@@ -46,6 +46,13 @@ const burst = fc
     }),
   );
 
+/** A client deletes a user twice at once. */
+const removal = fc.tuple(fc.integer({ min: 1, max: 8 }), soon).map(([id, ms]) =>
+  event(`a: 2 deletes of user ${id}`, ms, (world) => {
+    for (let n = 0; n < 2; n++) world.call({ kind: 'delete', id });
+  }),
+);
+
 /** A fault, which ends after a time if it returns a function. */
 function fault(text: string, start: (world: World) => unknown) {
   return fc.tuple(later, fc.constantFrom(0, 1, 20, 100, 600)).map(([lastsMs, ms]) =>
@@ -135,6 +142,9 @@ export const stories = fc.oneof(
   { weight: 1, arbitrary: fc.array(fc.oneof(call, burst), { maxLength: 30, size: 'max' }) },
   {
     weight: 3,
-    arbitrary: fc.array(fc.oneof(call, call, burst, ...faults), { maxLength: 40, size: 'max' }),
+    arbitrary: fc.array(fc.oneof(call, call, burst, removal, ...faults), {
+      maxLength: 40,
+      size: 'max',
+    }),
   },
 );

@@ -70,6 +70,12 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       'if (running.has(id)) return false;',
       'if (running.has(id) && !own.has(id)) return false;',
     ],
+    'a batch with two unconditional deletes of one user, which both get it': [
+      'if (running.has(id)) return false;',
+      `const isPlain = !item.name && item.condition.oneOf === 'any' && item.condition.noneOf.length === 0;
+    if (running.has(id) && !(isPlain && own.has(-id))) return false;
+    if (isPlain) own.add(-id);`,
+    ],
     'a statement of unknown outcome runs again': [
       "if (outcome === 'unknown') {",
       "if (outcome === 'unknown') for (const call of batch) this.#add(call);\n if (outcome === 'unknown') { this.options.schedule(this); return err as Error;",
@@ -98,6 +104,10 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
     'a change and a removal of one user run at the same time (5.6)': [
       'WriteResult>({ ...writes, statement: deleteUsers',
       'WriteResult>({ ...writes, writes: { keysOf, running: new Set() }, statement: deleteUsers',
+    ],
+    'a deadline of deletes that is an hour late for the server': [
+      'statement: deleteUsers',
+      'statement: (session, items, ms) => deleteUsers(session, items, ms + 3_600_000)',
     ],
     'a read-only server is taken for a fault of one call (a lost 25006)': [
       "  '25006': 'unknown'",

@@ -4,12 +4,13 @@
 import type { Store } from '../../src/store/options.ts';
 import { openPostgres } from '../../src/store/postgres.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
-import { ALWAYS } from '../../src/user.ts';
+import { ALWAYS, CallerLeft } from '../../src/user.ts';
 import { type Call, make, runAlone, shown, type Table } from '../support/store-model.ts';
 import { NORMAL, SimulatedServer } from './server.ts';
 import { Time } from './time.ts';
 
 export const TIMEOUT_MS = 1000;
+const LATEST_MS = 2 * TIMEOUT_MS + 100; // from a call to its commit
 const CALM_MS = 300; // longest call of a client without bursts, while there are no faults
 const ALONE_MS = 20; // and of a call while there is no other: it doesn't wait for the timer of the deadlines
 // A deadlock of two replicas, a read that a recovery cancels, and an email that the other replica has just taken.
@@ -141,6 +142,7 @@ export class World {
     const tables = this.#tables();
     for (const call of this.calls) this.#check(call, tables);
     this.#checkOrder();
+    this.#checkRemovals();
     this.#report();
   }
 
@@ -218,10 +220,8 @@ export class World {
     const commits = this.server.states.filter(({ user }) => user?.name === call.call.name);
     if (commits.length > 1) this.#fail(call, '4.13 took effect twice');
     for (const { ms } of commits) {
-      if (ms > began + 2 * TIMEOUT_MS + 100 && !this.canBeLate)
-        this.#fail(call, '4.13 took effect late');
-      if (result instanceof Error && result.name === 'CallerLeft')
-        this.#fail(call, '4.17 was done');
+      if (ms > began + LATEST_MS && !this.canBeLate) this.#fail(call, '4.13 took effect late');
+      if (result instanceof CallerLeft) this.#fail(call, '4.17 was done');
     }
     // The call had time left for another try.
     const isEarly = isFault && ended < began + 0.7 * TIMEOUT_MS;
@@ -261,6 +261,21 @@ export class World {
       const key = `${call.network} ${call.replica} ${id}`;
       if ((latest.get(key) ?? -1) > index) this.#fail(call, '5.11 overtook an earlier call');
       latest.set(key, index);
+    }
+  }
+
+  /** One call removes a user (5.5), in time (4.13), and its caller has not left (4.17). No id is used again. */
+  #checkRemovals(): void {
+    for (const { ms, id, user } of this.server.states) {
+      if (user) continue;
+      const calls = this.calls.filter(({ call, began, result }) => {
+        const isDelete = call.kind === 'delete' && call.id === id && began <= ms;
+        return isDelete && typeof result === 'object' && !(result instanceof CallerLeft);
+      });
+      const [, second] = calls.filter(({ result }) => !(result instanceof Error));
+      if (second) this.#fail(second, '5.5 removed a user that another call removed');
+      if (!calls.some(({ began }) => this.canBeLate || ms <= began + LATEST_MS))
+        this.#violations.push(`4.13 4.17 no call removed user ${id} in time`);
     }
   }
 }
