@@ -96,7 +96,7 @@ test('5.3 a migration that the database refuses only after the time limit of con
   assert.match(String(await fatal), /^UnusableDatabase: a migration failed: data_exception$/);
 });
 
-test('4.17 6.17 7.2 Postgres is not asked whether it is ready for a client that has left', async (t) => {
+test('4.17 6.17 7.2 Postgres is not asked whether it is ready for a client that has left, and a body is dropped meanwhile', async (t) => {
   const store = await open(t, await newDatabase('postgres'));
   const { promise, resolve } = Promise.withResolvers<unknown>();
   const ping: UserStore['ping'] = (caller) => {
@@ -105,9 +105,11 @@ test('4.17 6.17 7.2 Postgres is not asked whether it is ready for a client that 
   };
   const isStopping = () => false;
   const handler = adminHandler(isStopping, { ping } as UserStore, () => '');
-  const req = { method: 'GET', url: '/ready' };
+  const on = t.mock.fn();
+  const req = { method: 'GET', url: '/ready', headers: { 'content-length': '1' }, on };
   handler.handle({ req, check: () => {}, network: '', hasLeft: true } as unknown as Exchange);
   assert.ok((await promise) instanceof CallerLeft);
+  assert.equal(on.mock.calls[0]?.arguments[0], 'data');
 });
 
 /** Opens a store in this folder with the mocks of node:fs. */
