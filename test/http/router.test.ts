@@ -4,16 +4,7 @@ import { describe, test } from 'node:test';
 import { Router } from '../../src/http/router.ts';
 import { routes } from '../../src/routes.ts';
 
-const router = new Router({
-  'GET /': 'root',
-  'POST /token': 'token',
-  'GET /users': 'list',
-  'POST /users': 'create',
-  'GET /users/{id}': 'read',
-  'PUT /users/{id}': 'replace',
-  'PATCH /users/{id}': 'patch',
-  'DELETE /users/{id}': 'remove',
-});
+const router = new Router<unknown>(routes);
 
 const ID = '/users/{id}';
 
