@@ -116,7 +116,7 @@ for (const store of STORES) {
     await using program = await serve({ DATABASE_URL: await newDatabase(store) });
     for (const path of ['/', '/users', '/users/1', '/x', '/']) {
       const { text } = await Page.of(program.adminUrl);
-      assert.deepEqual(promtool(['check', 'metrics'], text), { status: 0, output: '' });
+      assert.equal(promtool(['check', 'metrics'], text), '');
       await send(program.url + path);
     }
   });

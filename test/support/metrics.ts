@@ -1,19 +1,16 @@
 // Reads Prometheus' text format, and runs Prometheus' own tool.
-import { execFileSync } from 'node:child_process';
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { send } from './client.ts';
 import { missing } from './tools.ts';
 
 export const WITHOUT_PROMTOOL = missing('promtool');
 
-/** Runs promtool; returns its output and exit status. */
-export function promtool(args: readonly string[], input = ''): { status: number; output: string } {
-  try {
-    const output = execFileSync('promtool', args, { input, encoding: 'utf8', stdio: 'pipe' });
-    return { status: 0, output };
-  } catch (err) {
-    const { status, stdout, stderr } = err as { status: number; stdout: string; stderr: string };
-    return { status, output: `${stdout}${stderr}` };
-  }
+/** Runs promtool, which must exit with 0; returns its output. */
+export function promtool(args: readonly string[], input = ''): string {
+  const { status, stdout, stderr } = spawnSync('promtool', args, { input, encoding: 'utf8' });
+  assert.equal(status, 0, stdout + stderr);
+  return stdout + stderr;
 }
 
 export class Page {
