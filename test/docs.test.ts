@@ -15,9 +15,9 @@ import {
   type Page,
 } from 'playwright-core';
 import { start } from '../src/start.ts';
-import { send } from './support/client.ts';
 import { find } from './support/daemon.ts';
 import { OPERATIONS } from './support/openapi.ts';
+import { create } from './support/service.ts';
 
 const CHROMIUM = process.env.CHROMIUM ?? find('chromium');
 const PASSWORD = 'correct: hörse';
@@ -233,8 +233,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const width of [320, 1280]) {
       test(`axe finds nothing in ${colorScheme} at ${width} px, and nothing overflows or covers the routes`, async () => {
-        const body = { name: 'Ada', email: `${crypto.randomUUID()}@example.com` };
-        const created = await send(`${service.url}/users`, { method: 'POST', body });
+        const { id } = await create(service);
         await using opened = await open({
           bypassCSP: true,
           colorScheme,
@@ -242,7 +241,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
         });
         const { page } = opened;
         const patch = await operation(page, 'PATCH /users/{id}');
-        await patch.getByLabel('id', { exact: true }).fill(String(JSON.parse(created.body).id));
+        await patch.getByLabel('id', { exact: true }).fill(String(id));
         await patch.getByLabel('body', { exact: true }).fill('{}');
         assert.match(await sendForm(patch), /^200 OK/);
         await page.evaluate(OPEN_ALL);

@@ -13,7 +13,7 @@ import { send } from './support/client.ts';
 import { collect, usedBytes } from './support/garbage.ts';
 import { Page } from './support/metrics.ts';
 import { newFolder } from './support/program.ts';
-import { insertUsers } from './support/service.ts';
+import { create, insertUsers } from './support/service.ts';
 import { until } from './support/until.ts';
 
 describe('settings', () => {
@@ -80,8 +80,7 @@ test('9.9 every request is served while a library replaces Promise', async () =>
   const RealPromise = Promise;
   globalThis.Promise = class extends RealPromise<unknown> {} as PromiseConstructor;
   try {
-    const body = { name: 'x', email: 'x@x' };
-    assert.equal((await send(`${service.url}/users`, { method: 'POST', body })).status, 201);
+    await create(service);
     assert.equal(JSON.parse((await send(`${service.url}/users`)).body).length, 601);
   } finally {
     globalThis.Promise = RealPromise;

@@ -6,15 +6,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { newDatabase, newFolder, PROGRAM, Program, preloaded, start } from '../support/program.ts';
-import { create, execute, list, pathOf } from '../support/service.ts';
+import { create, execute, list, madeDatabase, pathOf } from '../support/service.ts';
 import { until } from '../support/until.ts';
-
-/** Returns the URL of a database that a service has made and left. */
-async function madeDatabase(): Promise<string> {
-  const url = await newDatabase('sqlite');
-  await (await start({ DATABASE_URL: url })).stop();
-  return url;
-}
 
 /** Runs `--backup FILE` to its end. */
 async function backup(DATABASE_URL: string, file: string, command = PROGRAM, env = {}) {
@@ -53,7 +46,7 @@ test('6.19 a copy made while clients write has every user created before, and is
 
 test('6.19 FILE is a file of the current folder, also if SQLite gives its name another meaning', async () => {
   const folder = newFolder();
-  const url = await madeDatabase();
+  const url = await madeDatabase('sqlite');
   const inFolder = ['/usr/bin/env', '-C', folder, ...PROGRAM];
   for (const name of ['copy.db', ':memory:', 'file:copy.db', 'file:x?mode=memory']) {
     const { code, stderr } = await backup(url, name, inFolder);
@@ -64,7 +57,7 @@ test('6.19 FILE is a file of the current folder, also if SQLite gives its name a
 
 test('6.19 it waits for a lock, such as that of a service that stops, and names one that lasts', async () => {
   const folder = newFolder();
-  const url = await madeDatabase();
+  const url = await madeDatabase('sqlite');
   const lock = new DatabaseSync(pathOf(url));
   lock.exec('pragma locking_mode = exclusive; begin immediate');
   const { code, stderr } = await backup(url, join(folder, 'first.db'));
@@ -86,7 +79,10 @@ for (const [why, expected, file, url] of [
   test(`6.19 it exits with 1 and leaves no file if ${why}`, async () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'there.db'), 'kept');
-    const { code, stderr } = await backup(url ?? (await madeDatabase()), join(folder, file));
+    const { code, stderr } = await backup(
+      url ?? (await madeDatabase('sqlite')),
+      join(folder, file),
+    );
     assert.equal(code, 1, stderr);
     assert.match(stderr, expected);
     assert.equal(stderr.trimEnd().split('\n').length, 1);
@@ -107,7 +103,7 @@ for (const [why, env, limit, said, left] of [
 ] as const) {
   test(`6.19 it exits with 1, says why and leaves no file that it can remove if ${why}`, async () => {
     const folder = newFolder();
-    const url = await madeDatabase();
+    const url = await madeDatabase('sqlite');
     // More than SQLite's cache, so it writes its journal before the copy fails.
     await execute(url, 'create table large as select zeroblob(3000000)');
     const limited = ['/bin/bash', '-c', `ulimit -f ${limit}; exec "$0" "$@"`, ...PROGRAM];

@@ -7,8 +7,8 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
-import { send } from '../support/client.ts';
 import { newFolder, type Program, ROOT, start } from '../support/program.ts';
+import { create } from '../support/service.ts';
 import { missing, requireTools } from '../support/tools.ts';
 import { until } from '../support/until.ts';
 import { report, TIMES } from './results.ts';
@@ -83,7 +83,6 @@ test('kill -9 of Litestream and the service in turns loses nothing', {
   const DATABASE_URL = await restore();
   assert.deepEqual(await ledger.check(DATABASE_URL), []);
   await using restored = await start({ DATABASE_URL });
-  const body = { name: 'Ann', email: 'ann@example.com' };
-  assert.equal((await send(`${restored.url}/users`, { method: 'POST', body })).status, 201);
+  await create(restored);
   report(t, 2 * TIMES.others, ledger.acknowledged);
 });

@@ -7,8 +7,8 @@ import { signalAll } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { type Program, start } from '../support/program.ts';
 import { query, Server } from '../support/server.ts';
-import { execute } from '../support/service.ts';
-import { DEADLINE_MS, until } from '../support/until.ts';
+import { execute, ready } from '../support/service.ts';
+import { until } from '../support/until.ts';
 import { through } from './proxy.ts';
 
 const TIMEOUT_MS = 1000;
@@ -27,11 +27,12 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
     assert.equal((await create(program, 'before')).status, 201);
     signalAll(standby.dataDir, 'SIGSTOP');
     assert.equal((await create(program, 'late')).status, 500);
-    await untilReady(program, 503);
+    // 7.2: within a few seconds, because balancers wait for it.
+    await until(async () => (await send(`${program.adminUrl}/ready`)).status === 503, 15_000);
     assert.equal((await send(`${program.url}/users/1`)).status, 200);
     assert.deepEqual(await emailsIn(direct), ['before@x']);
     signalAll(standby.dataDir, 'SIGCONT');
-    await untilReady(program);
+    await ready(program);
     assert.equal((await create(program, 'after')).status, 201);
     assert.deepEqual(await emailsIn(direct), ['before@x', 'late@x', 'after@x']);
   });
@@ -49,7 +50,7 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
     assert.equal(host, `127.0.0.1:${servers.standby.port}`);
     const read = () => send(`${reader.url}/users/1`);
     await until(async () => (await read()).body === body);
-    await untilReady(reader);
+    await ready(reader);
     assert.equal((await create(reader, 'refused')).status, 500);
     assert.equal((await read()).status, 200);
   });
@@ -101,12 +102,6 @@ function create(program: Program, name: string) {
 async function emailsIn(databaseUrl: string): Promise<string[]> {
   const users = await execute(databaseUrl, 'select email from users order by id');
   return users.map(({ email }) => String(email));
-}
-
-/** 7.2: 503 comes within a few seconds, because balancers wait for it. */
-function untilReady(program: Program, status: 200 | 503 = 200): Promise<void> {
-  const isReached = async () => (await send(`${program.adminUrl}/ready`)).status === status;
-  return until(isReached, status === 503 ? 15_000 : DEADLINE_MS);
 }
 
 /** A primary with a database and a synchronous standby. */

@@ -11,7 +11,7 @@ import { send } from '../support/client.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newFolder, type Program, start } from '../support/program.ts';
 import { Server } from '../support/server.ts';
-import { execute } from '../support/service.ts';
+import { sessions } from '../support/service.ts';
 import { report, TIMES } from './results.ts';
 import { Ledger, Writers } from './writers.ts';
 
@@ -21,10 +21,6 @@ const POOL_SIZE = 4; // DATABASE_POOL_SIZE of the service
 // For a response, and for the first write after a fault. 4.13 allows 2 s, which the simulation checks in its own time;
 // here a busy machine may take longer.
 const LATEST_MS = 6000;
-
-const CONNECTIONS = `
-  select from pg_stat_activity
-  where datname = current_database() and application_name = 'notes-users'`;
 
 /** Repeats a fault. `inject` checks that it hit something, and resolves when it ends. */
 async function run(
@@ -52,8 +48,7 @@ async function run(
     healMs = Math.max(healMs, performance.now() - began);
   }
   const isWhole = async () =>
-    databaseUrl.startsWith('sqlite:') ||
-    (await execute(databaseUrl, CONNECTIONS)).length === POOL_SIZE;
+    databaseUrl.startsWith('sqlite:') || (await sessions(databaseUrl)).length === POOL_SIZE;
   while (!(await isWhole())) await writers.progress(1);
   await Promise.allSettled(writers.inFlight);
   const failures = writers.refused;

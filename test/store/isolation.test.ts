@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ALWAYS } from '../../src/user.ts';
-import { connectTo, open, untilLeft, untilOneWaits } from '../support/open-store.ts';
+import { connectTo, open, untilOneWaits } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
-import { newEmail } from '../support/service.ts';
+import { newEmail, untilLeft } from '../support/service.ts';
 import { newUser } from '../support/users.ts';
 
 test('5.6 two replicas that create and change the same users in opposite orders do not deadlock', async (t) => {
@@ -26,7 +26,7 @@ test('5.6 two replicas that create and change the same users in opposite orders 
   }
   for (const store of stores) await store.close();
   const sql = connectTo(t, url);
-  await untilLeft(sql);
+  await untilLeft(url);
   const [row] = await sql`
     select deadlocks::int from pg_stat_database where datname = current_database()`;
   assert.deepEqual(row, { deadlocks: 0 });
@@ -55,7 +55,7 @@ test('4.10 a taken email rolls no batch back, and one that another session takes
   const expected = users.map((_, i) => (emails[i] ? 'EmailTaken' : 'done'));
   assert.deepEqual(await Promise.all(calls), expected);
   await store.close();
-  await untilLeft(direct);
+  await untilLeft(url);
   const [row] = await direct`
     select xact_rollback::int from pg_stat_database where datname = current_database()`;
   assert.deepEqual(row, { xact_rollback: 1 });
@@ -89,7 +89,7 @@ test('4.2 calls touch few rows of a table that has grown since the server planne
     select i, 'n', i || '@x' from generate_series(1000001, 1020000) i`;
   await callAll();
   await store.close();
-  await untilLeft(sql);
+  await untilLeft(url);
   const [row] = await sql`
     select (seq_tup_read + idx_tup_fetch)::int as rows from pg_stat_user_tables where relname = 'users'`;
   const { rows } = row!; // The earlier calls found none.

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import dns from 'node:dns';
 import { getEventListeners, once } from 'node:events';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
@@ -16,16 +17,11 @@ import { TcpProxy, through } from '../faults/proxy.ts';
 import { keyPair, NO_OPENSSL } from '../support/certificate.ts';
 import { freePort } from '../support/daemon.ts';
 import { usedBytes } from '../support/garbage.ts';
-import {
-  connectTo,
-  open,
-  openOne,
-  QUIET,
-  untilLeft,
-  untilOneWaits,
-} from '../support/open-store.ts';
+import { connectTo, open, openOne, QUIET, untilOneWaits } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { newFolder } from '../support/program.ts';
+import { Server } from '../support/server.ts';
+import { sessions, untilLeft } from '../support/service.ts';
 import { block, until } from '../support/until.ts';
 import { newUser, storedUser } from '../support/users.ts';
 
@@ -135,7 +131,6 @@ test('5.3 after an outage, a database without our tables gets them again', async
 
 test('1 DATABASE_URL: target_session_attrs says which server is used; a connection to another is closed', async (t) => {
   const url = await createDatabase();
-  const sql = connectTo(t, url);
   const { port } = await proxyTo(t, url); // It ends a connection that is left.
   const withAttribute = (name: string) => `${through(url, port)}?target_session_attrs=${name}`;
   for (const name of ['any', 'read-write', 'primary', 'prefer-standby']) {
@@ -147,7 +142,7 @@ test('1 DATABASE_URL: target_session_attrs says which server is used; a connecti
   for (const name of ['standby', 'read-only']) {
     await assert.rejects(openOne(t, withAttribute(name)), /does not match/);
   }
-  await untilLeft(sql);
+  await untilLeft(url);
 });
 
 test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) => {
@@ -163,11 +158,9 @@ test('5.1 behind a pooler quotes and backslashes in values are kept', async (t) 
     assert.deepEqual(updated, { ...user, name: `${name}\\`, version: 2 });
   }
   // No statement is prepared, and no setting outlives its statement.
-  const [session] = await connectTo(t, url)`
-    select query from pg_stat_activity
-    where application_name = 'notes-users' and datname = current_database()`;
+  const [session] = await sessions(url);
   const text = /^set local statement_timeout = 10000; set local .*;\s+update users .* E'/s;
-  assert.match(session?.query, text);
+  assert.match(String(session?.query), text);
 });
 
 test('5.1 5.3 behind a pooler the tables are found in a schema whose name needs quotes, without the search_path', async (t) => {
@@ -262,6 +255,31 @@ test('1 DATABASE_URL: libpq environment variables such as PGPASSWORD are ignored
   await openOne(t, url.href);
   url.password = '';
   await assert.rejects(openOne(t, url.href), /password/);
+});
+
+const PASSWORD = ' pass "w\'rd\\ pässwörd密码😀';
+
+test('1 DATABASE_URL: a password is used as it is, however it is stored and asked', async (t) => {
+  await using server = await Server.create();
+  const literal = `E'${PASSWORD.replace(/['\\]/g, '\\$&')}'`;
+  // No closure may capture the server: node 24.0 would never dispose it (nodejs/node#58744).
+  const { port, dataDir } = server;
+  const path = join(dataDir, 'pg_hba.conf');
+  for (const [role, stored, asked] of [
+    ['a', 'scram-sha-256', 'scram-sha-256'],
+    ['b', 'scram-sha-256', 'password'],
+    ['c', 'md5', 'md5'],
+  ]) {
+    await server.query(
+      `set password_encryption = '${stored}'; create role ${role} login password ${literal}`,
+    );
+    writeFileSync(path, `host all ${role} 127.0.0.1/32 ${asked}\n${readFileSync(path, 'utf8')}`);
+    await server.query('select pg_reload_conf()');
+    const url = (password: string) =>
+      `postgres://${role}:${encodeURIComponent(password)}@127.0.0.1:${port}/postgres`;
+    await openOne(t, url(PASSWORD));
+    await assert.rejects(openOne(t, url(`${PASSWORD}x`)), { code: '28P01' }, asked);
+  }
 });
 
 test('1 DATABASE_URL: a host that starts with / is the folder of a Unix socket, without TLS', async (t) => {

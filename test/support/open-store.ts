@@ -65,13 +65,3 @@ export function untilOneWaits(sql: postgres.Sql | postgres.TransactionSql): Prom
     return waiting.length > 0;
   });
 }
-
-/** Resolves once all sessions of the service have left the database. Each reports its statistics before it leaves. */
-export function untilLeft(sql: postgres.Sql): Promise<void> {
-  return until(async () => {
-    const left = await sql`
-      select from pg_stat_activity
-      where application_name = 'notes-users' and datname = current_database()`;
-    return left.length === 0;
-  });
-}

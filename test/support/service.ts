@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import postgres from 'postgres';
 import { send } from './client.ts';
-import { COMPLETE, Program, start } from './program.ts';
+import { COMPLETE, newDatabase, PROGRAM, Program, type STORES, start } from './program.ts';
 import { query } from './server.ts';
 import { until } from './until.ts';
 
@@ -14,14 +14,21 @@ export interface User {
 }
 
 /** Starts the program and waits until its store works. On Postgres it listens before that. */
-export async function serve(env: Record<string, string> = {}): Promise<Program> {
-  const program = await start(env);
+export async function serve(env: Record<string, string> = {}, command = PROGRAM): Promise<Program> {
+  const program = await start(env, command);
   await ready(program);
   return program;
 }
 
 export async function ready(program: Program): Promise<void> {
   await until(async () => (await send(`${program.adminUrl}/ready`)).status === 200);
+}
+
+/** Returns the URL of a database that a service has made and left. */
+export async function madeDatabase(store: (typeof STORES)[number]): Promise<string> {
+  const url = await newDatabase(store);
+  await (await serve({ DATABASE_URL: url })).stop();
+  return url;
 }
 
 /** Returns the one line on stderr of a program that exits with this status. */
@@ -43,9 +50,9 @@ export function newEmail(): string {
   return `user-${emails}@users.example`;
 }
 
-export async function create(program: Program, email = newEmail()): Promise<User> {
+export async function create({ url }: { url: string }, email = newEmail()): Promise<User> {
   const body = { name: 'Ada', email };
-  const response = await send(`${program.url}/users`, { method: 'POST', body });
+  const response = await send(`${url}/users`, { method: 'POST', body });
   assert.equal(response.status, 201, response.body);
   return JSON.parse(response.body);
 }
@@ -66,6 +73,18 @@ export async function execute(url: string, text: string): Promise<Record<string,
     return [];
   }
   return query(url, text);
+}
+
+/** Returns the sessions of the service in the database. */
+export function sessions(url: string) {
+  const text = `select query from pg_stat_activity
+    where application_name = 'notes-users' and datname = current_database()`;
+  return execute(url, text);
+}
+
+/** Resolves once all sessions of the service have left the database. Each reports its statistics before it leaves. */
+export function untilLeft(url: string): Promise<void> {
+  return until(async () => (await sessions(url)).length === 0);
 }
 
 /** Inserts users 1 to `count` of an empty table. `name` is SQL, with the user's number `i`. */
