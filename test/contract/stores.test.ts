@@ -34,6 +34,7 @@ import {
   execute,
   list,
   lockWrites,
+  madeDatabase,
   newEmail,
   pathOf,
   ready,
@@ -161,8 +162,7 @@ for (const store of STORES) {
     });
 
     test('5.3 a newer database that does not allow this service is refused', async () => {
-      const url = await newDatabase(store);
-      await (await serve({ DATABASE_URL: url })).stop();
+      const url = await madeDatabase(store);
       const newer = SCHEMA_VERSION + 2;
       const record = `(version, oldest_service) values (${newer}, ${newer - 1})`;
       await execute(url, `insert into notes_users_schema ${record}`);
@@ -171,8 +171,7 @@ for (const store of STORES) {
     });
 
     test('5.3 a database with a record but without its table users gets no new one', async () => {
-      const url = await newDatabase(store);
-      await (await serve({ DATABASE_URL: url })).stop();
+      const url = await madeDatabase(store);
       await execute(url, 'drop table users');
       if (store === 'sqlite') {
         assert.match(await refusal(url), /service\.db: no such table: users /);
@@ -195,11 +194,9 @@ const NOBODY = 65534;
 // The program drops root before it starts.
 const BE_NOBODY = `process.setgid(${NOBODY}); process.setuid(${NOBODY})`;
 const AS_NOBODY = preloaded(BE_NOBODY);
-const WITH_ROOT = {
-  skip:
-    (process.getuid?.() !== 0 || process.platform !== 'linux') &&
-    'needs root, to become another user and to mount disks',
-};
+const NO_ROOT =
+  (process.getuid?.() !== 0 || process.platform !== 'linux') &&
+  'needs root, to become another user and to mount disks';
 const FILES = ['', '-wal', '-shm'];
 
 for (const { why, umask, mode } of [
@@ -222,47 +219,44 @@ for (const { why, umask, mode } of [
 }
 
 test('5.2 a lock of another process does not delay the start on a migrated file', async () => {
-  const url = await newDatabase('sqlite');
-  await (await start({ DATABASE_URL: url })).stop();
+  const url = await madeDatabase('sqlite');
   await using _lock = await lockWrites(url);
   await using program = await start({ DATABASE_URL: url });
   assert.equal(await list(program), '[]');
 });
 
-test('5.2 a folder that may not be created is named, with a fix', WITH_ROOT, async () => {
-  const [parent, ours] = [newFolder(), newFolder()];
-  const folder = join(parent, 'data/sub');
-  const [file, link] = [join(folder, 'service.db'), join(ours, 'link.db')];
-  chownSync(ours, NOBODY, NOBODY);
-  symlinkSync(file, link);
-  const env = preloaded(`process.chdir('${parent}'); ${BE_NOBODY}`);
-  for (const [fault, fix] of [
-    [`uid ${NOBODY} may not search ${parent}`, `chmod a+x ${parent}`],
-    ['create it', `mkdir -p ${folder} && chown ${NOBODY}:${NOBODY} ${folder}`],
-  ] as const) {
-    for (const path of [file, link, 'data/sub/service.db']) {
-      const line = await refusal(`sqlite:${path}`, env);
-      assert.ok(line.endsWith(`; ${fault}: ${fix}`), line);
+describe('5.2 rights and read-only disks', { skip: NO_ROOT }, () => {
+  test('5.2 a folder that may not be created is named, with a fix', async () => {
+    const [parent, ours] = [newFolder(), newFolder()];
+    const folder = join(parent, 'data/sub');
+    const [file, link] = [join(folder, 'service.db'), join(ours, 'link.db')];
+    chownSync(ours, NOBODY, NOBODY);
+    symlinkSync(file, link);
+    const env = preloaded(`process.chdir('${parent}'); ${BE_NOBODY}`);
+    for (const [fault, fix] of [
+      [`uid ${NOBODY} may not search ${parent}`, `chmod a+x ${parent}`],
+      ['create it', `mkdir -p ${folder} && chown ${NOBODY}:${NOBODY} ${folder}`],
+    ] as const) {
+      for (const path of [file, link, 'data/sub/service.db']) {
+        const line = await refusal(`sqlite:${path}`, env);
+        assert.ok(line.endsWith(`; ${fault}: ${fix}`), line);
+      }
+      execFileSync('sh', ['-c', fix]);
     }
-    execFileSync('sh', ['-c', fix]);
-  }
-  await using _fixed = await start({ DATABASE_URL: `sqlite:${link}`, ...env });
-});
+    await using _fixed = await start({ DATABASE_URL: `sqlite:${link}`, ...env });
+  });
 
-for (const [end, owner, mode] of [
-  ['', 0, 0o644],
-  ['-wal', 0, 0o600],
-  ['/', 0, 0o755],
-  ['-wal', NOBODY, 0o040],
-  ['-shm', NOBODY, 0o400],
-  ['/', NOBODY, 0o300],
-  ['/', NOBODY, 0o500],
-  ['/', NOBODY, 0o600],
-] as const) {
-  test(
-    `5.2 service.db${end} of user ${owner} with mode ${mode.toString(8)} is named, with a fix`,
-    WITH_ROOT,
-    async () => {
+  for (const [end, owner, mode] of [
+    ['', 0, 0o644],
+    ['-wal', 0, 0o600],
+    ['/', 0, 0o755],
+    ['-wal', NOBODY, 0o040],
+    ['-shm', NOBODY, 0o400],
+    ['/', NOBODY, 0o300],
+    ['/', NOBODY, 0o500],
+    ['/', NOBODY, 0o600],
+  ] as const) {
+    test(`5.2 service.db${end} of user ${owner} with mode ${mode.toString(8)} is named, with a fix`, async () => {
       const [folder, other] = [newFolder(), newFolder()];
       for (const place of [folder, other]) chownSync(place, NOBODY, NOBODY);
       const link = join(other, 'link.db');
@@ -282,9 +276,22 @@ for (const [end, owner, mode] of [
       execFileSync('sh', ['-c', fix]);
       await using fixed = new Program(env);
       await fixed.logged('listening');
-    },
-  );
-}
+    });
+  }
+
+  test('5.2 a read-only file system is named', async () => {
+    const folder = newFolder();
+    const url = `sqlite:${folder}/service.db`;
+    execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', folder]);
+    try {
+      await (await start({ DATABASE_URL: url })).stop();
+      execFileSync('mount', ['-o', 'remount,ro', folder]);
+      assert.match(await refusal(url), RegExp(`: read-only file system, .*${folder}`));
+    } finally {
+      execFileSync('umount', ['--lazy', folder]);
+    }
+  });
+});
 
 test('5.2, 6.4 what is not a folder, a regular file or a database is named', async () => {
   const text = fileOf('This is a letter, not a database.'.repeat(100));
@@ -345,16 +352,3 @@ for (const why of ['missing', 'empty', 'missing behind links']) {
     assert.equal(await list(program), JSON.stringify([user]));
   });
 }
-
-test('5.2 a read-only file system is named', WITH_ROOT, async () => {
-  const folder = newFolder();
-  const url = `sqlite:${folder}/service.db`;
-  execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', folder]);
-  try {
-    await (await start({ DATABASE_URL: url })).stop();
-    execFileSync('mount', ['-o', 'remount,ro', folder]);
-    assert.match(await refusal(url), RegExp(`: read-only file system, .*${folder}`));
-  } finally {
-    execFileSync('umount', ['--lazy', folder]);
-  }
-});
