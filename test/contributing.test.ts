@@ -1,15 +1,14 @@
 // CONTRIBUTING.md adds a route and a column step by step. These tests follow the page in copies of the tree.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { cpSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { sendUnchecked } from './support/client.ts';
-import { newDatabase, newFolder, PROGRAM, type Program, STORES, start } from './support/program.ts';
-import { execute, ready } from './support/service.ts';
+import { copyOf, ENV, newDatabase, PROGRAM, ROOT, STORES } from './support/program.ts';
+import { execute, serve } from './support/service.ts';
 
-const ROOT = join(import.meta.dirname, '..');
 const COPIED = [
   ...['src', 'scripts', 'db', 'docs', 'test', 'image', 'biome.json', 'package.json'],
   ...['tsconfig.json', 'openapi.json', 'README.md', 'SECURITY.md'],
@@ -24,11 +23,7 @@ function section(title: string): string {
 
 /** Copies the tree, and writes the new files and applies the diffs of a section. */
 function follow(title: string): string {
-  const folder = newFolder();
-  const filter = (path: string) => !path.endsWith('/node_modules');
-  for (const part of COPIED) {
-    cpSync(join(ROOT, part), join(folder, part), { recursive: true, filter });
-  }
+  const folder = copyOf(COPIED);
   for (const modules of ['node_modules', 'test/client/node_modules']) {
     symlinkSync(join(ROOT, modules), join(folder, modules));
   }
@@ -59,9 +54,7 @@ function patched(text: string, diff: string): string {
 
 /** @throws with the output of a command that fails */
 async function run(cwd: string, ...args: readonly string[]): Promise<void> {
-  // With this variable, the tests in the copy would report to this process and not by their status.
-  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
-  await promisify(execFile)(process.execPath, args, { cwd, env }).catch((err) => {
+  await promisify(execFile)(process.execPath, args, { cwd, env: ENV }).catch((err) => {
     throw new Error(`${args.join(' ')}:\n${err.stdout}${err.stderr}`);
   });
 }
@@ -111,11 +104,9 @@ function testColumn(isNullable: boolean): void {
       const DATABASE_URL = await newDatabase(store);
       const newer = PROGRAM.map((word) => word.replace(ROOT, folder));
       await using stack = new AsyncDisposableStack();
-      const services: Program[] = [];
-      for (const command of [PROGRAM, newer, PROGRAM]) {
-        services.push(stack.use(await start({ DATABASE_URL }, command)));
-        await ready(services.at(-1)!);
-      }
+      const begin = async (command: readonly string[]) =>
+        stack.use(await serve({ DATABASE_URL }, command));
+      const services = await Array.fromAsync([PROGRAM, newer, PROGRAM], begin);
       let users = 0;
       let tag = '*'; // of user 1, from whichever service
       const send = async (url: string, method: string, fields: object, status: number) => {

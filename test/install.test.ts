@@ -1,11 +1,10 @@
 // `npm start` after each install that production makes, and with each node on the path (contract 9.7).
 import assert from 'node:assert/strict';
 import { type ExecFileOptions, execFile } from 'node:child_process';
-import { cpSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { newFolder, Program, ROOT } from './support/program.ts';
+import { copyOf, newFolder, Program, ROOT } from './support/program.ts';
 
 const TREE = ['src', 'db', 'openapi.json', 'package.json', 'package-lock.json', '.npmrc'];
 const NO_REGISTRY = 'needs the registry of npm';
@@ -30,10 +29,7 @@ async function npm(args: readonly string[], options: ExecFileOptions): Promise<b
 
 /** Copies what a checkout needs to run, and installs its packages. Returns the folder; undefined without the registry. */
 async function install(flag: string) {
-  const folder = newFolder();
-  for (const name of [...TREE, 'test/client/package.json', 'scripts/node/package.json']) {
-    cpSync(join(ROOT, name), join(folder, name), { recursive: true });
-  }
+  const folder = copyOf([...TREE, 'test/client/package.json', 'scripts/node/package.json']);
   const options = { cwd: folder, env: { ...process.env, PATH } };
   return (await npm(['ci', flag], options)) ? folder : undefined;
 }

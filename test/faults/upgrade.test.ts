@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import {
   COMPLETE,
+  copyOf,
   newDatabase,
   newFolder,
   PROGRAM,
@@ -14,9 +15,8 @@ import {
   ROOT,
   SCHEMA_VERSION,
   STORES,
-  start,
 } from '../support/program.ts';
-import { execute, ready, transaction } from '../support/service.ts';
+import { execute, serve, transaction } from '../support/service.ts';
 import { until } from '../support/until.ts';
 import { report } from './results.ts';
 import { Ledger, Writers } from './writers.ts';
@@ -40,8 +40,7 @@ for (const store of STORES) {
     const ledger = new Ledger();
     await using stack = new AsyncDisposableStack();
     const begin = async (command: readonly string[]) => {
-      const program = stack.use(await start({ DATABASE_URL }, command));
-      await ready(program);
+      const program = stack.use(await serve({ DATABASE_URL }, command));
       return { program, writers: new Writers(ledger, program.url, WRITERS) };
     };
     type Service = Awaited<ReturnType<typeof begin>>;
@@ -90,12 +89,9 @@ for (const store of STORES) {
 
 /** Copies the package's files, perhaps with one more migration; returns the command. */
 function copy(migration?: string): readonly string[] {
-  const folder = newFolder();
-  cpSync(built, join(folder, 'dist'), { recursive: true });
   const { files } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
-  for (const file of files.filter((name: string) => !name.startsWith('dist/'))) {
-    cpSync(join(ROOT, file), join(folder, file), { recursive: true });
-  }
+  const folder = copyOf(files.filter((name: string) => !name.startsWith('dist/')));
+  cpSync(built, join(folder, 'dist'), { recursive: true });
   symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
   for (const engine of migration ? ['sqlite', 'postgres'] : []) {
     const number = String(SCHEMA_VERSION + 1).padStart(4, '0');

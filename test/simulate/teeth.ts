@@ -1,10 +1,10 @@
 // Plants faults in copies of the store, one at a time, and runs the simulation on each: it must find all.
 // node test/simulate/teeth.ts [number of stories]
 import { spawnSync } from 'node:child_process';
-import { cpSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import process from 'node:process';
-import { ENV, newFolder, ROOT } from '../support/program.ts';
+import { copyOf, ENV, ROOT } from '../support/program.ts';
 
 const [count = '30000', only = ''] = process.argv.slice(2);
 
@@ -138,9 +138,8 @@ const faults = Object.entries(PLANTED).flatMap(([file, planted]) =>
   Object.entries(planted).map(([why, [from, to]]) => ({ why, file, from, to })),
 );
 for (const { why, file, from, to } of faults.filter((one) => one.why.includes(only))) {
-  const folder = newFolder();
   const names = ['src', 'test/simulate', 'test/support', 'test/vectors', 'package.json', 'db'];
-  for (const name of names) cpSync(join(ROOT, name), join(folder, name), { recursive: true });
+  const folder = copyOf(names);
   symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
   const path = join(folder, 'src/store', file);
   const text = readFileSync(path, 'utf8');

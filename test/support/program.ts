@@ -2,7 +2,7 @@
 // not import src.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
@@ -169,6 +169,15 @@ export function newFolder(): string {
     });
   }
   folders.push(folder);
+  return folder;
+}
+
+/** Copies parts of the tree, without installed packages, to a new folder. */
+export function copyOf(names: readonly string[]): string {
+  const folder = newFolder();
+  const filter = (path: string) => !path.endsWith('/node_modules');
+  for (const name of names)
+    cpSync(join(ROOT, name), join(folder, name), { recursive: true, filter });
   return folder;
 }
 
