@@ -185,52 +185,50 @@ describe('invalid values', () => {
   });
 });
 
-for (const command of ['pkey', 'ec']) {
-  test(`a key that openssl ${command} encrypted is a problem, and the line has the command that decrypts it`, {
-    skip: NO_OPENSSL,
-  }, () => {
-    const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
-    const openssl = (args: string) => execFileSync('openssl', args.split(' '), { stdio: 'pipe' });
-    const folder = newFolder();
-    const encrypted = join(folder, `${command}.pem`);
-    const decrypted = join(folder, 'decrypted.pem');
-    openssl(`${command} -aes256 -passout pass:secret -in ${TLS_KEY_FILE} -out ${encrypted}`);
-    const [problem, ...rest] = problems({ TLS_CERT_FILE, TLS_KEY_FILE: encrypted });
-    assert.deepEqual(rest, []);
-    const line =
-      /^TLS_KEY_FILE: (.*) is encrypted; to decrypt it: openssl (.*) NEW_FILE; expected /;
-    const [, path, found] = line.exec(problem!)!;
-    assert.equal(path, encrypted);
-    openssl(`${found} ${decrypted} -passin pass:secret`);
-    const withText = file(`Bag: NOT ENCRYPTED\n${readFileSync(decrypted, 'utf8')}`);
-    assert.deepEqual(problems({ TLS_CERT_FILE, TLS_KEY_FILE: withText }), []);
-  });
-}
-
-test('1 TLS_CERT_FILE, TLS_KEY_FILE: a wrong pair is one problem, which names its variable and no text of a key', {
-  skip: NO_OPENSSL,
-}, () => {
-  const { TLS_CERT_FILE: cert, TLS_KEY_FILE: key } = certificate();
-  const missing = join(newFolder(), 'missing');
-  const damaged = file('-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----\n');
-  const chain = `${readFileSync(cert)}-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n`;
-  for (const [TLS_CERT_FILE, TLS_KEY_FILE, line] of [
-    [cert, '', /^TLS_KEY_FILE: missing, but TLS_CERT_FILE is set; expected/],
-    ['', key, /^TLS_CERT_FILE: missing, but TLS_KEY_FILE is set; expected/],
-    [missing, key, RegExp(`^TLS_CERT_FILE: .*${missing}`)],
-    [cert, missing, RegExp(`^TLS_KEY_FILE: .*${missing}`)],
-    [file('no PEM'), key, /^TLS_CERT_FILE: .* is not PEM; expected the path of a PEM file$/],
-    [cert, file(''), /^TLS_KEY_FILE: .* is not PEM;/],
-    [file(chain), key, /^TLS_CERT_FILE: .*; expected a PEM certificate chain$/],
-    [cert, cert, /^TLS_KEY_FILE: .*; expected a PEM private key without a passphrase$/],
-    [cert, damaged, /^TLS_KEY_FILE: (?!.*hunter2)/s],
-    [cert, certificate().TLS_KEY_FILE, /^TLS_KEY_FILE: .* another key;/],
-    [cert, certificate('rsa').TLS_KEY_FILE, /another key;/],
-  ] as const) {
-    const [problem, ...rest] = problems({ TLS_CERT_FILE, TLS_KEY_FILE });
-    assert.match(problem!, line);
-    assert.deepEqual(rest, []);
+describe('keys and certificates', { skip: NO_OPENSSL }, () => {
+  for (const command of ['pkey', 'ec']) {
+    test(`a key that openssl ${command} encrypted is a problem, and the line has the command that decrypts it`, () => {
+      const { TLS_CERT_FILE, TLS_KEY_FILE } = certificate();
+      const openssl = (args: string) => execFileSync('openssl', args.split(' '), { stdio: 'pipe' });
+      const folder = newFolder();
+      const encrypted = join(folder, `${command}.pem`);
+      const decrypted = join(folder, 'decrypted.pem');
+      openssl(`${command} -aes256 -passout pass:secret -in ${TLS_KEY_FILE} -out ${encrypted}`);
+      const [problem, ...rest] = problems({ TLS_CERT_FILE, TLS_KEY_FILE: encrypted });
+      assert.deepEqual(rest, []);
+      const line =
+        /^TLS_KEY_FILE: (.*) is encrypted; to decrypt it: openssl (.*) NEW_FILE; expected /;
+      const [, path, found] = line.exec(problem!)!;
+      assert.equal(path, encrypted);
+      openssl(`${found} ${decrypted} -passin pass:secret`);
+      const withText = file(`Bag: NOT ENCRYPTED\n${readFileSync(decrypted, 'utf8')}`);
+      assert.deepEqual(problems({ TLS_CERT_FILE, TLS_KEY_FILE: withText }), []);
+    });
   }
+
+  test('1 TLS_CERT_FILE, TLS_KEY_FILE: a wrong pair is one problem, which names its variable and no text of a key', () => {
+    const { TLS_CERT_FILE: cert, TLS_KEY_FILE: key } = certificate();
+    const missing = join(newFolder(), 'missing');
+    const damaged = file('-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----\n');
+    const chain = `${readFileSync(cert)}-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n`;
+    for (const [TLS_CERT_FILE, TLS_KEY_FILE, line] of [
+      [cert, '', /^TLS_KEY_FILE: missing, but TLS_CERT_FILE is set; expected/],
+      ['', key, /^TLS_CERT_FILE: missing, but TLS_KEY_FILE is set; expected/],
+      [missing, key, RegExp(`^TLS_CERT_FILE: .*${missing}`)],
+      [cert, missing, RegExp(`^TLS_KEY_FILE: .*${missing}`)],
+      [file('no PEM'), key, /^TLS_CERT_FILE: .* is not PEM; expected the path of a PEM file$/],
+      [cert, file(''), /^TLS_KEY_FILE: .* is not PEM;/],
+      [file(chain), key, /^TLS_CERT_FILE: .*; expected a PEM certificate chain$/],
+      [cert, cert, /^TLS_KEY_FILE: .*; expected a PEM private key without a passphrase$/],
+      [cert, damaged, /^TLS_KEY_FILE: (?!.*hunter2)/s],
+      [cert, certificate().TLS_KEY_FILE, /^TLS_KEY_FILE: .* another key;/],
+      [cert, certificate('rsa').TLS_KEY_FILE, /another key;/],
+    ] as const) {
+      const [problem, ...rest] = problems({ TLS_CERT_FILE, TLS_KEY_FILE });
+      assert.match(problem!, line);
+      assert.deepEqual(rest, []);
+    }
+  });
 });
 
 test('9.6 an origin is valid in jsdom too, whose URL has no parse in older versions', (t) => {

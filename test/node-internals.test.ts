@@ -11,7 +11,7 @@ import {
 import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, connect, Server as NetServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { type TestContext, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as pause, setImmediate } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { keyPair, NO_OPENSSL } from './support/certificate.ts';
@@ -146,8 +146,6 @@ test('res.useChunkedEncodingByDefault ends a body without chunks', async () => {
   assert.match(await text(socket), /\r\n\r\nx$/);
 });
 
-const WITH_TLS = { skip: NO_OPENSSL };
-
 /** Connects over TLS. Returns the client, the TCP socket below it, and when the server emits its own. */
 async function connectBoth(t: TestContext) {
   const server = createTlsServer(keyPair()).listen(0, '127.0.0.1');
@@ -162,45 +160,43 @@ async function connectBoth(t: TestContext) {
   return { client, transport, connected, secured };
 }
 
-test(
-  'tlsSocket._parent is the TCP socket, and its bytesRead counts TLS records',
-  WITH_TLS,
-  async (t) => {
+describe('a TLS socket', { skip: NO_OPENSSL }, () => {
+  test('tlsSocket._parent is the TCP socket, and its bytesRead counts TLS records', async (t) => {
     const { client, connected, secured } = await connectBoth(t);
     const [socket] = (await secured) as [TlsSocket];
     assert.ok(socket._parent === (await connected)[0]);
     assert.ok(socket._parent.bytesRead > socket.bytesRead);
     client.destroy();
-  },
-);
+  });
 
-test('writeQueueSize of a TLS socket counts what its client has not read', WITH_TLS, async (t) => {
-  const { client, secured } = await connectBoth(t);
-  const [socket] = (await secured) as [TlsSocket];
-  assert.equal(socket._handle.writeQueueSize, 0);
-  socket.write(Buffer.alloc(16 * 1024 * 1024));
-  await setImmediate();
-  assert.ok(socket._handle.writeQueueSize > 64 * 1024);
-  client.destroy();
-});
+  test('writeQueueSize of a TLS socket counts what its client has not read', async (t) => {
+    const { client, secured } = await connectBoth(t);
+    const [socket] = (await secured) as [TlsSocket];
+    assert.equal(socket._handle.writeQueueSize, 0);
+    socket.write(Buffer.alloc(16 * 1024 * 1024));
+    await setImmediate();
+    assert.ok(socket._handle.writeQueueSize > 64 * 1024);
+    client.destroy();
+  });
 
-test('below TLS a write fails after a reset that looks like an end', WITH_TLS, async (t) => {
-  const { client, transport, secured } = await connectBoth(t);
-  client.write(`${HEAD}\r\n`, () => transport.resetAndDestroy());
-  const [socket] = (await secured) as [TlsSocket];
-  Object.assign(socket, { allowHalfOpen: true }).resume();
-  await once(socket, 'end');
-  const [err] = await new Promise<unknown[]>((resolve) =>
-    socket._parent.write('', (...args) => resolve(args)),
-  );
-  assert.equal((err as NodeJS.ErrnoException).code, 'EPIPE');
-});
+  test('below TLS a write fails after a reset that looks like an end', async (t) => {
+    const { client, transport, secured } = await connectBoth(t);
+    client.write(`${HEAD}\r\n`, () => transport.resetAndDestroy());
+    const [socket] = (await secured) as [TlsSocket];
+    Object.assign(socket, { allowHalfOpen: true }).resume();
+    await once(socket, 'end');
+    const [err] = await new Promise<unknown[]>((resolve) =>
+      socket._parent.write('', (...args) => resolve(args)),
+    );
+    assert.equal((err as NodeJS.ErrnoException).code, 'EPIPE');
+  });
 
-test('the event `close` of the socket below destroys a TLS socket at once', WITH_TLS, async (t) => {
-  const { client, transport } = await connectBoth(t);
-  transport.emit('close');
-  assert.equal(client.destroyed, true);
-  transport.destroy();
+  test('the event `close` of the socket below destroys a TLS socket at once', async (t) => {
+    const { client, transport } = await connectBoth(t);
+    transport.emit('close');
+    assert.equal(client.destroyed, true);
+    transport.destroy();
+  });
 });
 
 type TlsSocket = Socket & {

@@ -2,11 +2,12 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { settingsIn } from '../../image/settings.ts';
+import { socketsOn } from '../support/daemon.ts';
 import { newFolder, type Program, ROOT, start } from '../support/program.ts';
 import { until } from '../support/until.ts';
 import { MemoryGroup } from './cgroup.ts';
 
-const CLOSE_WAIT = '08'; // in /proc/net/tcp
+const CLOSE_WAIT = '08';
 
 export type Settings = Readonly<Record<string, string>>;
 
@@ -61,13 +62,9 @@ export class Service {
     this.#program.process.stdout!.pause();
   }
 
-  /** Its sockets whose client has closed. Rows have the local address, the remote one and the state. */
+  /** Its sockets whose client has closed. */
   get closeWaiting(): number {
-    const port = this.port.toString(16).toUpperCase().padStart(4, '0');
-    return ['/proc/net/tcp', '/proc/net/tcp6']
-      .flatMap((path) => readFileSync(path, 'utf8').split('\n'))
-      .map((row) => row.trim().split(/\s+/))
-      .filter(([, local, , state]) => local?.endsWith(`:${port}`) && state === CLOSE_WAIT).length;
+    return socketsOn(this.port, CLOSE_WAIT);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -2,10 +2,9 @@
 import assert from 'node:assert/strict';
 import cluster from 'node:cluster';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import { connect as connectTcp } from 'node:net';
 import { join } from 'node:path';
-import { type TestContext, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { type ConnectionOptions, connect as connectTlsSocket } from 'node:tls';
 import type { Exchange } from '../../src/http/exchange.ts';
@@ -14,7 +13,7 @@ import type { Handler } from '../../src/server/connection.ts';
 import { type KeyPair, Listener } from '../../src/server/listener.ts';
 import { GET } from '../support/bytes.ts';
 import { keyPair, NO_OPENSSL } from '../support/certificate.ts';
-import { freePort } from '../support/daemon.ts';
+import { freePort, socketsOn } from '../support/daemon.ts';
 import { usedBytes } from '../support/garbage.ts';
 import { ROOT } from '../support/program.ts';
 import { block, until } from '../support/until.ts';
@@ -28,8 +27,8 @@ const limits = {
   sockets: process.platform === 'linux' ? 16 : 1,
 };
 
+const TCP_LISTEN = '0A';
 const LINUX = { skip: process.platform !== 'linux' && 'other systems have no 127.0.0.2' };
-const WITH_TLS = { skip: NO_OPENSSL };
 
 const connect = (port: number) => connectTcp(port, '127.0.0.1').on('error', () => {});
 const connectTls = (options: ConnectionOptions) =>
@@ -47,13 +46,6 @@ async function listen(
   const server = new Listener(handler, { ...defaults, ...options });
   t.after(() => server[Symbol.dispose]());
   return { server, port: await server.listen(...place) };
-}
-
-/** Returns how many sockets listen on the port (proc_net(5): 0A is TCP_LISTEN). */
-function listeningOn(port: number): number {
-  const pattern = RegExp(`:${port.toString(16).toUpperCase().padStart(4, '0')} \\S+ 0A `, 'g');
-  const tables = ['tcp', 'tcp6'].map((name) => readFileSync(`/proc/net/${name}`, 'utf8'));
-  return tables.join().match(pattern)?.length ?? 0;
 }
 
 /** Sends a response and keeps the connection. */
@@ -92,11 +84,11 @@ test('6.4 a port in use is found if the addresses overlap, and only then', LINUX
     await assert.rejects(at(port, host), { code: 'EADDRINUSE' }, host);
   }
   await at(port, '127.0.0.3'); // The first one has the lock of the port, so this one has one socket.
-  assert.equal(listeningOn(port), limits.sockets + 1);
+  assert.equal(socketsOn(port, TCP_LISTEN), limits.sockets + 1);
   await server.stop(0, 3_600_000); // at once, because no connection is queued (6.2)
   const atOnce = await Promise.allSettled([1, 2, 3, 4].map(() => at(port, '127.0.0.2')));
   assert.equal(atOnce.filter(({ status }) => status === 'fulfilled').length, 1);
-  assert.equal(listeningOn(port), limits.sockets + 1);
+  assert.equal(socketsOn(port, TCP_LISTEN), limits.sockets + 1);
 });
 
 test('who connects to the lock of a port does not hold up the start', {
@@ -151,10 +143,8 @@ test('6.17 a call that runs keeps no part of the head once its client has left',
   assert.equal(kept.length, 200);
 });
 
-test(
-  '6.2 a stop serves a connection with a late TLS handshake, and closes one without any',
-  WITH_TLS,
-  async (t) => {
+describe('over TLS', { skip: NO_OPENSSL }, () => {
+  test('6.2 a stop serves a connection with a late TLS handshake, and closes one without any', async (t) => {
     const { server, port } = await listen(t, (exchange) => response(exchange), { tls: keyPair() });
     const [silent, late] = [connect(port), connect(port)];
     await Promise.all([once(silent, 'connect'), once(late, 'connect')]);
@@ -170,14 +160,10 @@ test(
     await Promise.all([stopped, once(silent.resume(), 'close')]);
     assert.deepEqual(order, ['responded', 'stopped']);
     assert.equal(server.usage().closed.stopped, 2); // the silent one not by the timeout of its handshake
-  },
-);
+  });
 
-// The reset arrives with the end of the handshake and the request, so it fails the tickets that node writes first.
-test(
-  '6.3 a client that resets its connection with its first request has left (TLS)',
-  WITH_TLS,
-  async (t) => {
+  // The reset arrives with the end of the handshake and the request, so it fails the tickets that node writes first.
+  test('6.3 a client that resets its connection with its first request has left', async (t) => {
     const handle = (exchange: Exchange) => {
       if (exchange.req.url === '/') setImmediate(() => response(exchange));
     };
@@ -194,8 +180,8 @@ test(
     await until(() => server.usage().states.working === 1);
     server[Symbol.dispose]();
     assert.equal(server.usage().closed.stopped, 1);
-  },
-);
+  });
+});
 
 for (const isTls of [false, true]) {
   const skip = isTls && NO_OPENSSL;

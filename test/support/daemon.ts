@@ -2,7 +2,7 @@
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, readdirSync, readlinkSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { connect } from 'node:net';
 import { userInfo } from 'node:os';
 import { join, sep } from 'node:path';
@@ -66,6 +66,13 @@ export async function accepts(url: string): Promise<boolean> {
   );
   socket.destroy();
   return isOpen;
+}
+
+/** Returns how many TCP sockets with this local port are in a state, whose number is in hexadecimal (proc_net(5)). */
+export function socketsOn(port: number, state: string): number {
+  const local = port.toString(16).toUpperCase().padStart(4, '0');
+  const tables = ['tcp', 'tcp6'].map((name) => readFileSync(`/proc/net/${name}`, 'utf8'));
+  return tables.join().match(RegExp(`:${local} \\S+ ${state} `, 'g'))?.length ?? 0;
 }
 
 /** Returns the processes whose working folder is this one or below it. */
