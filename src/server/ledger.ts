@@ -76,7 +76,10 @@ export class Ledger<T extends Holder> {
     }
   }
 
-  /** Charges bytes to a connection, or refunds -bytes. If they don't fit, closes connections in a microtask, which node also runs within a read. */
+  /**
+   * Charges bytes to a connection, or refunds -bytes. If they don't fit, closes connections in a microtask. Node also
+   * runs microtasks in the middle of a read.
+   */
   charge(holder: T, bytes: number): void {
     holder.heldBytes += bytes;
     for (let at: Network | undefined = holder.network; at; at = at.site) at.heldBytes += bytes;

@@ -1,7 +1,8 @@
 // Postgres connection pool with deadlines, reconnection and failover. docs/design.md says why it is our own.
 // If a connection is lost, late or read-only, the calls of its batch fail, because their outcome is unknown,
 // and an attempt to connect begins. Waiting calls keep waiting. An attempt tries each host of the URL once, the
-// one in use first, or last if it was late or lost its standby. All connections move to the host that an attempt reaches.
+// one in use first, or last if it was late or lost its standby. All connections move to the host that an attempt
+// reaches.
 import { nextTurn, sleep } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
