@@ -175,7 +175,7 @@ export class Pipeline implements Handler {
     // responses too, but are known only in the next turn of the event loop.
     const held = isWhole(reply.body) ? Buffer.byteLength(reply.body) : 0;
     exchange.hold(held); // 6.17
-    dropBody(exchange.req);
+    dropBody(exchange.req); // node would keep each chunk of one that nobody reads
     ready.then(() => {
       exchange.hold(-held);
       exchange.isLast ||= connection.isLatest;

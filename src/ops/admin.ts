@@ -35,7 +35,7 @@ export function adminHandler(
     allow: ALLOW,
     refusal: (err) => rawReply(errorReply(err), COMMON),
     async handle(exchange) {
-      dropBody(exchange.req);
+      dropBody(exchange.req); // before the store responds
       const reply = await replyTo(exchange).catch(errorReply);
       send(exchange, { ...reply, cacheControl: 'no-store' }, [...COMMON], () => {});
     },

@@ -53,7 +53,7 @@ const OTHERS = `
   insert into schema_migrations values (1, false);
   create table users (id bigint primary key, name text, email text unique, version bigint);
   insert into users values (1, 'Customer', 'customer@x', 1)`;
-const RECORD = /^the table notes_users_schema has no rows: /;
+const RECORD = /the table notes_users_schema has no rows: restore them too$/;
 
 const RECORDS = 'create table notes_users_schema (version int, oldest_service int);';
 
@@ -66,6 +66,7 @@ for (const [store, why, sql, said = NOT_OURS[store]] of [
   ['sqlite', 'a table users', 'create table users (id integer primary key, name, email)'],
   ['sqlite', 'a view users', 'create view users as select 1 as id'],
   ['sqlite', 'tables in WAL mode', 'pragma journal_mode = wal; create table customers (id int)'],
+  ['sqlite', 'a record without data', RECORDS, RECORD],
   ['postgres', 'tables of golang-migrate and users', OTHERS],
   ['postgres', 'a materialized view users', 'create materialized view users as select 1 as id'],
   ['postgres', 'a sequence users', 'create sequence users'],

@@ -531,17 +531,27 @@ describe('connections', () => {
     return { tcp, tls, connection, ledger, reasons };
   }
 
-  test('6.17 a response that waits while a stop drains the queue is charged', async () => {
+  /** Looks at the usage while a stop makes the response wait. */
+  async function whileDraining(input: string, look: (heldBytes: number) => void) {
     const { promise, resolve } = Promise.withResolvers<void>();
     draining = promise;
-    const input = requests('large');
-    let heldBytes = 0;
     await outcomeOf(input, (_peer, _server, usage) => {
-      ({ heldBytes } = usage());
+      look(usage().heldBytes);
       draining = undefined;
       resolve();
     });
-    assert.equal(heldBytes, CONNECTION_BYTES + 16 * 1024 + input.length + LARGE.length);
+  }
+
+  test('6.17 a response that waits while a stop drains the queue is charged', () => {
+    const input = requests('large');
+    const bytes = CONNECTION_BYTES + 16 * 1024 + input.length + LARGE.length;
+    return whileDraining(input, (heldBytes) => assert.equal(heldBytes, bytes));
+  });
+
+  test('6.17 a body that no route reads is dropped meanwhile', (t) => {
+    const { mock } = t.mock.method(http.IncomingMessage.prototype, 'on');
+    const isDropped = () => mock.calls.some(({ arguments: [event] }) => event === 'data');
+    return whileDraining(unread('Content-Length: 2'), () => assert.ok(isDropped()));
   });
 
   test('6.17 a body is not kept once its handler waits', async () => {

@@ -21,7 +21,7 @@ import { connectTo, open, openOne, QUIET, untilOneWaits } from '../support/open-
 import { createDatabase } from '../support/postgres.ts';
 import { newFolder } from '../support/program.ts';
 import { Server } from '../support/server.ts';
-import { sessions, untilLeft } from '../support/service.ts';
+import { execute, sessions, untilLeft } from '../support/service.ts';
 import { block, until } from '../support/until.ts';
 import { newUser, storedUser } from '../support/users.ts';
 
@@ -118,14 +118,12 @@ test('5.1 once a server can write, no connection stays with one that could not',
 
 test('5.3 after an outage, a database without our tables gets them again', async (t) => {
   const url = await createDatabase();
-  const sql = connectTo(t, url);
   const store = await open(t, url);
   await until(() => store.connections?.idle === QUIET.poolSize);
   await sleep(150); // Connections that end sooner are failed attempts, with a pause after them.
-  await sql`drop table users, notes_users_schema`;
-  await sql`
-    select pg_terminate_backend(pid) from pg_stat_activity
-    where application_name = 'notes-users' and datname = current_database()`;
+  await execute(url, 'drop table users, notes_users_schema');
+  const ours = "application_name = 'notes-users' and datname = current_database()";
+  await execute(url, `select pg_terminate_backend(pid) from pg_stat_activity where ${ours}`);
   await until(async () => (await store.find(1).catch(() => 'failed')) === undefined);
 });
 

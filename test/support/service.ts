@@ -83,11 +83,10 @@ export function sessions(url: string) {
   return execute(url, text);
 }
 
-/** Resolves once all sessions of the service have left the database. Each reports its statistics before it leaves. */
+/** Resolves once the service has left the database, and its statistics are there: before Postgres 15 that takes longer. */
 export async function untilLeft(url: string): Promise<void> {
   await until(async () => (await sessions(url)).length === 0);
   const [version] = await execute(url, 'show server_version_num');
-  // Before Postgres 15, another process collects them.
   if (Number(version!.server_version_num) < 150_000) await setTimeout(1_500);
 }
 
