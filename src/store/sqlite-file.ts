@@ -3,7 +3,7 @@
 // pause, until its deadline.
 import fs from 'node:fs';
 import { rm } from 'node:fs/promises';
-import { dirname, resolve } from 'node:path';
+import { dirname, isAbsolute } from 'node:path';
 import process from 'node:process';
 import type { DatabaseSync } from 'node:sqlite';
 import { sleep, unixMs } from '../clock.ts';
@@ -87,12 +87,19 @@ function prepareFile(name: string): void {
 /** Follows links, also to a file that is missing or not accessible, as SQLite does. */
 function targetOf(name: string, links = MAX_LINKS): string {
   try {
-    const target = resolve(fs.realpathSync.native(dirname(name)), fs.readlinkSync(name));
+    const target = within(dirname(name), fs.readlinkSync(name));
     return links === 0 ? name : targetOf(target, links - 1);
   } catch {
     return name; // It is not a link.
   }
 }
+
+/** Not path.resolve(): it shortens `link/..`, which is the parent of what the link names. */
+function within(folder: string, path: string): string {
+  return isAbsolute(path) ? path : `${folder}/${path}`;
+}
+
+const absolute = (path: string) => within(process.cwd(), path);
 
 /**
  * Copies the database at `path` to the new file `target` (6.19). Resolves once the copy is durable; if it fails,
@@ -111,7 +118,7 @@ export async function backup(path: string, target: string): Promise<void> {
     created = [...filesOf(target), `${target}-journal`]; // On a full disk SQLite leaves its own.
     fs.chmodSync(target, FILE_MODE);
     // SQLite takes `:memory:` and `file:` at the start of a name for something else.
-    const file = resolve(target);
+    const file = absolute(target);
     await sqlite.backup(db, file, { rate: ALL_PAGES });
     using copy = new sqlite.DatabaseSync(file);
     // Makes the name durable, not only the contents. Node's permission model allows no fsync of our own.
@@ -157,7 +164,7 @@ export function watchFiles(path: string): () => void {
 /** Makes a folder and its parents (5.2). Node 26's own recursion never ends for /proc/a/b. */
 function makeFolder(path: string): void {
   if (fs.existsSync(path)) return;
-  makeFolder(dirname(resolve(path))); // '.' has no parent
+  makeFolder(dirname(absolute(path))); // '.' has no parent
   try {
     fs.mkdirSync(path);
   } catch (err) {
@@ -247,13 +254,13 @@ export function messageOf(err: unknown): string {
 /** Returns a line that says why the file can't be opened, and how to fix it (5.2). */
 function explain(path: string, err: NodeJS.ErrnoException): string {
   const fault = `cannot open the database ${path}: ${messageOf(err)}`;
-  const place = resolve(err.syscall === 'mkdir' ? dirname(targetOf(path)) : (err.path ?? path));
+  const place = absolute(err.syscall === 'mkdir' ? dirname(targetOf(path)) : (err.path ?? path));
   if (err.code === 'ERR_ACCESS_DENIED') return `${fault}; in the image, put it below /data`;
   if (err.code !== 'EACCES') return fault;
   const uid = process.getuid?.();
   const chown = `chown ${uid}:${process.getgid?.()} ${place}`;
   if (err.syscall === 'mkdir') {
-    const parent = dirname(resolve(err.path!));
+    const parent = dirname(absolute(err.path!));
     const isSearchable = fs.existsSync(`${parent}/.`);
     if (isSearchable) return `${fault}; create it: mkdir -p ${place} && ${chown}`;
     return `${fault}; uid ${uid} may not search ${parent}: chmod a+x ${parent}`;

@@ -1,6 +1,6 @@
 // Rule 6.19 of the contract: --backup copies the SQLite database while the service runs.
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import fs, { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
@@ -48,10 +48,13 @@ test('6.19 FILE is a file of the current folder, also if SQLite gives its name a
   const folder = newFolder();
   const url = await madeDatabase('sqlite');
   const inFolder = ['/usr/bin/env', '-C', folder, ...PROGRAM];
-  for (const name of ['copy.db', ':memory:', 'file:copy.db', 'file:x?mode=memory']) {
+  fs.mkdirSync(`${folder}/a/b`, { recursive: true });
+  fs.symlinkSync('a/b', `${folder}/link`);
+  const names = ['copy.db', ':memory:', 'file:copy.db', 'file:x?mode=memory', 'link/../copy.db'];
+  for (const name of names) {
     const { code, stderr } = await backup(url, name, inFolder);
     assert.equal(code, 0, stderr);
-    assert.deepEqual(await execute(`sqlite:${join(folder, name)}`, 'select id from users'), []);
+    assert.deepEqual(await execute(`sqlite:${folder}/${name}`, 'select id from users'), []);
   }
 });
 

@@ -12,7 +12,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { type HttpResponse, send, statusesOf } from '../support/client.ts';
@@ -336,9 +336,12 @@ for (const why of ['missing', 'empty', 'missing behind links']) {
     const url = await newDatabase('sqlite');
     let path = pathOf(url);
     if (why === 'missing behind links') {
-      symlinkSync('second.db', path);
-      path = path.replace('service.db', 'third.db');
-      symlinkSync(path, pathOf(url).replace('service.db', 'second.db'));
+      const folder = dirname(path);
+      mkdirSync(`${folder}/a/b`, { recursive: true });
+      symlinkSync('a/b', `${folder}/link`);
+      symlinkSync('link/../second.db', path); // below `a`
+      path = `${folder}/third.db`;
+      symlinkSync(path, `${folder}/a/second.db`);
     }
     const killed = await start({ DATABASE_URL: url });
     const user = await create(killed);
