@@ -36,7 +36,7 @@ const CHARSETS = ['utf-8', 'utf8', 'us-ascii', 'ascii']; // ASCII is a subset of
 
 const MAX_CHARACTERS = 256; // The time of MIMEType grows with the square of the spaces (node 26).
 
-/** Returns the type in lower case; undefined if the header is malformed or has another charset. */
+/** Returns the type in lower case; undefined if it is malformed or its charset is another. */
 function utf8Type(header: string): string | undefined {
   if (header.length > MAX_CHARACTERS) return undefined;
   try {

@@ -18,7 +18,7 @@ export function adminHandler(
   const replyTo = async (exchange: Exchange): Promise<Reply> => {
     exchange.check();
     const { req } = exchange;
-    const [path] = req.url!.split('?', 1);
+    const [, path] = /^(?:http:\/\/[^/?]*)?([^?]*)/i.exec(req.url!)!; // RFC 9112 §3.2.2
     if (!['/live', '/ready', '/metrics'].includes(path!)) throw new HttpError(404);
     const isAllowed = req.method === 'GET' || req.method === 'HEAD';
     if (!isAllowed) throw new HttpError(405, undefined, ['Allow', ALLOW]);

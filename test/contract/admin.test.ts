@@ -52,7 +52,7 @@ describe('7 the admin listener', () => {
       ['NONSENSE /live HTTP/1.1\r\n\r\n', 400],
       ['GET /live HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n', 400],
       ['GET /live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n', 400],
-      ['GET /live HTTP/1.0\r\n\r\n', 200],
+      ['GET HTTP://x/live?a HTTP/1.0\r\n\r\n', 200],
     ] as const) {
       const responses = await exchange(program.adminUrl, bytes);
       assert.deepEqual(outcomes(responses), [`${status} close`], bytes);

@@ -100,7 +100,7 @@ export function declared(): string[] {
  */
 export function seen({ method, target, status, headers, body }: Exchange): string[] {
   const path = pathOf(target);
-  if (method === 'OPTIONS' || ADMIN.includes(target.split('?', 1)[0]!)) return [];
+  if (method === 'OPTIONS' || ADMIN.includes(target.replace(/^http:..x|\?.*/gi, ''))) return [];
   // Methods are case-sensitive (RFC 9110 section 9.1).
   const name = method === 'HEAD' ? 'get' : method === method.toUpperCase() && method.toLowerCase();
   const operation = path && name ? paths[path]![name] : undefined;
