@@ -1,8 +1,8 @@
 // Postgres connection pool with deadlines, reconnection and failover. docs/design.md says why it is our own.
 // If a connection is lost, late or read-only, the calls of its batch fail, because their outcome is unknown,
 // and an attempt to connect begins. Waiting calls keep waiting. An attempt tries each host of the URL once, the
-// one in use first, or last if it was late or lost its standby. All connections move to the host that an attempt
-// reaches.
+// one in use first, or last if it was late, read-only or lost its standby. All connections move to the host that
+// an attempt reaches.
 import { nextTurn, sleep } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
@@ -129,17 +129,13 @@ export class Pool {
     const err = await running;
     if (!this.#connections.includes(connection)) return; // Replaced meanwhile; its calls have failed.
     connection.batch = undefined;
-    if (err instanceof NotReplicated) this.#avoid(connection.host);
-    const isUsable = err === undefined || this.#isStillReadOnly(connection, err);
+    const isReadOnly = (err as { code?: string })?.code === '25006'; // read_only_sql_transaction
+    if (isReadOnly || err instanceof NotReplicated) this.#avoid(connection.host);
+    const isYoung = this.#options.now() - connection.connectedAt < READ_ONLY_LIFETIME_MS;
+    const isUsable = err === undefined || (isReadOnly && isYoung);
     if (!isUsable) this.#replace(connection, err);
     else if (this.#isLeft(connection)) this.#replace(connection, MOVED);
     this.#assign();
-  }
-
-  /** True if the server refused a write, but a new connection would hardly reach another server. */
-  #isStillReadOnly({ connectedAt }: PooledConnection, err: Error & { code?: string }): boolean {
-    const isReadOnly = err.code === '25006'; // read_only_sql_transaction
-    return isReadOnly && this.#options.now() - connectedAt < READ_ONLY_LIFETIME_MS;
   }
 
   /** Makes the next batch of the queue wait, if this one is large. */
@@ -238,6 +234,9 @@ export class Pool {
         return undefined;
       }
       this.#options.debug('cannot connect', { host: nameOf(host), cause: String(fault) });
+      // It works, but has no room for another one (5.1). PgBouncer says so with 08P01.
+      const isFull = ['53300', '08P01'].includes((fault as { code?: string }).code ?? '');
+      if (isFull && this.#connections.some((other) => other.host === host)) return undefined;
     }
     if (this.#connections.length > 0) return undefined;
     // Several faults need their hosts, which only some of them name.

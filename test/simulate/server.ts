@@ -144,8 +144,9 @@ export class SimulatedServer {
       await Promise.race([tooLate, this.#travel()]);
       if (!host.isUp) throw new StoreUnavailable('refused');
       if (host.frozenUntil > time.ms) await Promise.race([tooLate, this.#whileFrozen(host)]);
-      if (host.backends.size >= this.condition.maxBackends) throw new StoreUnavailable('53300');
-      if (host.isReadOnly) throw new StoreUnavailable('does not match target_session_attrs');
+      if (host.backends.size >= this.condition.maxBackends) throw refusal('53300');
+      if (host.isReadOnly && options.database.sessionAttributes !== 'any')
+        throw new StoreUnavailable('does not match target_session_attrs');
       const session = this.#session(host, owner, options);
       try {
         const cut = session.closed.then(() => {
@@ -277,9 +278,13 @@ export class SimulatedServer {
             answeredAt = this.#time.ms;
             give();
           };
+          const refuse = (err: Error & { code?: string }) => {
+            if (err.code === '25006') this.#late.delete(owner); // The pool may go back to it.
+            reject(err);
+          };
           running!.then(
             (rows) => answer(() => resolve(rows as T[])),
-            (err) => answer(() => reject(err)),
+            (err) => answer(() => refuse(err)),
           );
         });
         response = answered;

@@ -16,6 +16,7 @@ const surroundings = fc.record({
   poolSize: fc.integer({ min: 1, max: 4 }),
   replicas: fc.constantFrom(1, 1, 2),
   poolerSize: fc.constantFrom(0, 0, 1, 2, 5), // 0 is none
+  attributes: fc.constantFrom('read-write', 'any'), // target_session_attrs
   isHealed: fc.boolean(), // all faults end, and the pool must be whole soon
 });
 const property = fc.asyncProperty(surroundings, stories, async ({ isHealed, ...around }, story) => {
@@ -26,6 +27,17 @@ const property = fc.asyncProperty(surroundings, stories, async ({ isHealed, ...a
   if (isHealed) await world.heal();
   await world.end();
 });
+test('5.1 a pool stays at a host that has no room for another connection', async () => {
+  const around = { seed: 1, poolSize: 4, replicas: 1, poolerSize: 0, attributes: 'any' };
+  const { server, time } = new World(around);
+  server.condition.maxBackends = 2;
+  await time.pass(1_000);
+  const sessions = [...server.clients.keys()];
+  await time.pass(60_000);
+  assert.deepEqual([sessions.length, server.clients.size], [2, 2]);
+  assert.ok(sessions.every((session) => server.clients.has(session)));
+});
+
 // Before there is a test: node:test tracks each promise of a test, which takes half of the time.
 const result = await fc.check(property, { numRuns: COUNT });
 

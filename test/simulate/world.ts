@@ -15,13 +15,14 @@ const CALM_MS = 300; // longest call of a client without bursts, while there are
 const ALONE_MS = 20; // and of a call while there is no other: it doesn't wait for the timer of the deadlines
 // A deadlock of two replicas, a read that a recovery cancels, and an email that the other replica has just taken.
 const RERUN = /40P01|40001|23505/;
-const DATABASE = parseDatabaseUrl('postgres://u:p@a:1,b:2/d') as PostgresDatabase;
+const URL = 'postgres://u:p@a:1,b:2/d?target_session_attrs=';
 
 interface Surroundings {
   readonly seed: number;
   readonly poolSize: number;
   readonly replicas: number;
   readonly poolerSize: number; // or 0
+  readonly attributes: string;
 }
 
 /** A call without the fields that its kind doesn't use. World gives it a name, which marks the user that it writes. */
@@ -57,7 +58,7 @@ export class World {
   readonly #violations: string[] = [];
   #closedAt = 0;
 
-  constructor({ seed, poolSize, replicas, poolerSize }: Surroundings) {
+  constructor({ seed, poolSize, replicas, poolerSize, attributes }: Surroundings) {
     const time = new Time(seed);
     this.time = time;
     this.poolSize = poolSize;
@@ -74,8 +75,9 @@ export class World {
       onAvailable: () => this.outages--,
       onFatal: (err: Error) => this.#violations.push(`fatal: ${err}`),
     };
+    const database = parseDatabaseUrl(URL + attributes) as PostgresDatabase;
     this.stores = Array.from({ length: replicas }, () =>
-      openPostgres(DATABASE, options, {
+      openPostgres(database, options, {
         afterPoll: time.after,
         nextTurn: () => time.sleep(0),
         sleep: time.sleep,
@@ -177,9 +179,9 @@ export class World {
     if (pools!.some((pool) => others!.includes(pool)))
       this.#violations.push('5.1 a pool uses two hosts');
     if (this.outages !== 0) this.#violations.push(`6.1 ${this.outages} outages have not ended`);
-    // A write can find that its connection leads to a server that has become read-only.
+    // A write can find that its connection leads to a server that is read-only, or has become so within a second.
     for (const replica of this.stores.keys()) {
-      for (let n = 0; n <= this.poolSize; n++) {
+      for (let n = 0; n <= this.poolSize + 2; n++) {
         this.call({ kind: 'create', email: `healed${replica}${n}@x` }, 'a', replica);
         await this.pass(1500);
       }
