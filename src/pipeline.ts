@@ -178,7 +178,7 @@ export class Pipeline implements Handler {
     dropBody(exchange.req); // node would keep each chunk of one that nobody reads
     ready.then(() => {
       exchange.hold(-held);
-      exchange.isLast ||= connection.isLatest;
+      connection.endAfterReceived();
       send(exchange, reply, headers, record);
     });
   }

@@ -89,11 +89,12 @@ export async function startService(config: Config, log: Log, onFatal: OnFatal) {
   const api = starting.use(new Listener(pipeline, { limits, ...timeouts, tls, onRoomMade }));
 
   const url = urlOf(tls ? 'https' : 'http', await api.listen(PORT, HOST), HOST);
+  let admin: Listener | undefined;
   let adminUrl: string | undefined;
   if (metrics !== undefined) {
     const exposition = () => metrics.exposition(api.usage(), log.droppedCount, notAfterMs);
     const handler = adminHandler(isStopping, store, exposition);
-    const admin = starting.use(new Listener(handler, { limits: adminLimits, ...timeouts }));
+    admin = starting.use(new Listener(handler, { limits: adminLimits, ...timeouts }));
     adminUrl = urlOf('http', await admin.listen(ADMIN_PORT!, ADMIN_HOST), ADMIN_HOST);
   }
   const resources = starting.move();
@@ -104,7 +105,8 @@ export async function startService(config: Config, log: Log, onFatal: OnFatal) {
     const { SHUTDOWN_TIMEOUT_MS: timeoutMs } = config;
     const timer = new AbortController();
     const tooLate = sleep(timeoutMs, undefined, { signal: timer.signal });
-    await Promise.race([api.stop(graceMs, timeoutMs / 2), tooLate]); // 6.2
+    const stopped = api.stop(graceMs, timeoutMs / 2).then(() => admin?.stop(0, 0));
+    await Promise.race([stopped, tooLate]); // 6.2
     timer.abort(); // 9.4
     const { receiving, working, sending } = api.usage().states;
     const isCut = receiving + working + sending > 0;

@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { createHook } from 'node:async_hooks';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as pause } from 'node:timers/promises';
@@ -101,6 +103,19 @@ describe('close', () => {
       return (err.cause as { code?: string }).code === 'ECONNREFUSED';
     });
     assert.deepEqual(readdirSync(folder), ['service.db']);
+  });
+
+  test('9.4 finishes a request to the admin listener', async () => {
+    await using silent = createServer((socket) => socket.resume()).listen(0);
+    await once(silent, 'listening');
+    const DATABASE_URL = `postgres://u@127.0.0.1:${(silent.address() as AddressInfo).port}/d`;
+    const settings = { DATABASE_URL, DATABASE_TIMEOUT_MS: 1000, ADMIN_PORT: 0 };
+    await using service = await start(settings);
+    const probe = fetch(`${service.adminUrl}/ready`);
+    const waiting = 'db_client_connection_pending_requests';
+    await until(async () => (await Page.of(service.adminUrl!)).values.get(waiting) === 1);
+    await service.close();
+    assert.equal((await probe).status, 503);
   });
 
   test('9.4 ends an attempt to connect, also if an AbortError is no native error, as in jsdom and node 24.0', async (t) => {

@@ -105,14 +105,14 @@ function append(buffer: Buffer, length: number, chunk: Buffer, maxBytes: number)
   if (start === 0) return chunk;
   let larger = buffer;
   if (length > buffer.length) {
-    larger = Buffer.allocUnsafe(Math.min(Math.max(2 * length, LARGE_BYTES), maxBytes));
+    larger = Buffer.allocUnsafeSlow(Math.min(Math.max(2 * length, LARGE_BYTES), maxBytes));
     buffer.copy(larger, 0, 0, start);
   }
   chunk.copy(larger, start);
   return larger;
 }
 
-/** Frees a large buffer at once. V8 lets 50 MB of such memory pile up before it collects. */
+/** Frees a large buffer at once, if it is no part of a pool. V8 lets 50 MB of such memory pile up before it collects. */
 function free({ buffer, length }: Buffer): void {
   if (length >= LARGE_BYTES && length === buffer.byteLength) (buffer as ArrayBuffer).transfer(0);
 }

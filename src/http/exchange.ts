@@ -6,12 +6,12 @@ import { checkMessage, copyOf, expectsContinue, headBytesOf } from './message.ts
 /** What an exchange needs of its connection. */
 export interface Carrier {
   readonly address: string; // the client's, IPv4 in its plain form
-  readonly isLatest: boolean; // No other request waits, and no refusal.
   readonly hasReadMore: boolean; // More than the requests so far may have arrived.
   charge(bytes: number): void; // negative: refunds
   enter(state: 'receiving' | 'working' | 'sending'): void; // records whom we wait for, and progress
   run(task: () => void): void; // at once, or in a later turn of the event loop if this one has taken its time
   endAfterCurrent(): void; // The response in progress is the last one.
+  endAfterReceived(): void; // The response to the request that arrived last is the last one.
   close(reason: 'failed'): void; // at once, because the response can't be completed
 }
 

@@ -129,20 +129,16 @@ export class Connection implements Holder, Carrier {
     if (this.state !== 'closed') this.#shared.ledger.charge(this, bytes);
   }
 
-  get isLatest(): boolean {
-    return this.#waiting.length === 0 && this.#refusal === undefined;
-  }
-
   get hasReadMore(): boolean {
     return this.#socket.bytesRead !== this.#requestBytes;
   }
 
   /** Processes a request whose head has been read, or queues it behind the current one. */
   receive(req: IncomingMessage, res: ServerResponse): void {
-    // Node reports the `finish` of a complete response late: over TLS, often after the next request has arrived.
-    // A response must have the socket, so only one at a time is overtaken.
+    // Node reports late that the kernel has all of a response: over TLS, often after the client's next request.
     const before = this.#current?.res;
-    if (before?.writableEnded && before.socket && this.#ending === undefined) this.#proceed();
+    const isSent = before?.writableEnded && before.socket && unsentBytes(this.#transport) === 0;
+    if (isSent && this.#ending === undefined) this.#proceed();
     const exchange = new Exchange(this, req, res);
     // Node keeps a request that gets no response until the connection closes, so it stays charged.
     exchange.hold(REQUEST_BYTES + exchange.headBytes);
@@ -199,6 +195,10 @@ export class Connection implements Holder, Carrier {
   endAfterCurrent(): void {
     this.#waiting.length = 0;
     if (this.#ending === undefined || this.#refusal) this.#end('last');
+  }
+
+  endAfterReceived(): void {
+    if (this.#ending === undefined) this.#end('last');
   }
 
   /** Accepts no further request. Ends after the responses to those that have been received (2.3). */
@@ -276,14 +276,12 @@ export class Connection implements Holder, Carrier {
     const dataBytes = MAX_RECORD_FACTOR * this.#socket.bytesRead;
     const recordBytes = this.#transport.bytesRead - dataBytes - this.#sweptRecordBytes;
     this.#sweptRecordBytes += recordBytes;
-    // What node has yet to send. Over TLS this includes responses to updates of keys, which cause no event.
-    const { _handle } = this.#socket as Socket & { readonly _handle?: { writeQueueSize: number } };
-    const unsentBytes = _handle?.writeQueueSize ?? 0;
     if (this.state === 'sending' && waitedMs > unreadTimeoutMs)
       this.close('unread'); // 6.3
     else if (this.state === 'lingering' && waitedMs > LINGER_MS)
       this.close(); // 2.13
-    else if (Math.max(recordBytes, unsentBytes) > MAX_RECORD_BYTES) this.close('records'); // 6.3
+    else if (Math.max(recordBytes, unsentBytes(this.#socket)) > MAX_RECORD_BYTES)
+      this.close('records'); // 6.3
   }
 
   /**
@@ -313,4 +311,9 @@ export class Connection implements Holder, Carrier {
     this.#current?.release();
     this.#current = undefined;
   }
+}
+
+/** What node has yet to send. Over TLS this includes responses to updates of keys, which cause no event. */
+function unsentBytes(socket: Socket & { readonly _handle?: { writeQueueSize: number } }): number {
+  return socket._handle?.writeQueueSize ?? 0;
 }

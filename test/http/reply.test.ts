@@ -20,11 +20,11 @@ async function respond(request: string, reply: Reply, windowBytes = ALL) {
   server.on('request', (req, res) => {
     const exchange = new Exchange(
       {
-        ...{ address: '', isLatest: true, hasReadMore: false },
+        ...{ address: '', hasReadMore: false },
         charge: (bytes) => calls.push(bytes < 0 ? `${bytes}` : `+${bytes}`),
         enter: (state) => calls.push(state),
         run: (task) => task(),
-        endAfterCurrent: () => {},
+        ...{ endAfterCurrent() {}, endAfterReceived() {} },
         close: (reason) => {
           calls.push(reason);
           req.socket.destroy();

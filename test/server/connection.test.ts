@@ -642,6 +642,34 @@ describe('connections', () => {
     assert.deepEqual(reasons(), ['records']);
   });
 
+  test('6.3 a client that reads nothing is disconnected, even if it sends more', async () => {
+    const { listener, server } = listen(9);
+    const peer = new Peer('192.0.2.1', 0);
+    Object.assign(peer, { _handle: { writeQueueSize: 1, close() {}, readStart() {} } });
+    server.emit('connection', peer);
+    for (const ms of [0, UNREAD_MS, 1]) {
+      clock.ms += ms;
+      mock.timers.tick(SWEEP_MS);
+      peer.send(NOW);
+      await turn();
+    }
+    assert.equal(listener.usage().closed.unread, 1);
+    listener[Symbol.dispose]();
+  });
+
+  test('6.2 a stop ends a connection on which a request follows each response', async () => {
+    const { listener, server } = listen(9);
+    const peer = new Peer('192.0.2.1', ALL);
+    server.emit('connection', peer);
+    isStopping = true;
+    for (let turns = 0; turns < 9; turns++) {
+      peer.send(NOW + NOW);
+      await turn();
+    }
+    assert.ok(peer.hasFin && read(peer, () => false).responses.at(-1)!.isLast);
+    listener[Symbol.dispose]();
+  });
+
   test('6.17 what a long handshake leaves behind is charged, and not the data behind it', async () => {
     const { tcp, tls, connection, ledger } = accept();
     tcp.bytesRead = 8 * 1024 + 60_000 + 5_000;
