@@ -41,11 +41,11 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       '- connectedAt < 0) this',
     ],
     'idle connections stay on the host that the pool has left (5.1)': [
-      'if (other.host !== host && other.batch === undefined) this',
+      'if (this.#isLeft(other) && other.batch === undefined) this',
       'if (false) this',
     ],
     'a busy connection stays on the host that the pool has left (5.1)': [
-      'else if (connection.host !== this.#connections.at(-1)!.host) this',
+      'else if (this.#isLeft(connection)) this',
       'else if (false) this',
     ],
     'a host that did not respond is tried first (5.1)': [
