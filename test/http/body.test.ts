@@ -54,9 +54,6 @@ async function charged(
       held += bytes;
       mostHeld = Math.max(held, mostHeld);
     },
-    release(bytes: number) {
-      held -= bytes;
-    },
   } as unknown as Exchange;
   try {
     const body = await new Promise((resolve, reject) => {

@@ -702,6 +702,32 @@ describe('connections', () => {
     assert.deepEqual(seen, ['abc', 'de', 'fg', 'hj', 'ki', 'lmn', '', 'op', 'q']);
   });
 
+  test('6.2 6.3 6.15 the service passes on the times of the contract, and limits of its own for probes', async (t) => {
+    const { startService } = await import('../../src/service.ts');
+    const { readConfig } = await import('../../src/config.ts');
+    const { Log } = await import('../../src/ops/log.ts');
+    servers.mock.resetCalls();
+    const listens = t.mock.method(Listener.prototype, 'listen', async () => 0);
+    const stops = t.mock.method(Listener.prototype, 'stop', async () => {});
+    const store = { DATABASE_URL: 'sqlite::memory:', DATABASE_TIMEOUT_MS: '7000' };
+    const config = readConfig({ ...store, ADMIN_PORT: '0', SHUTDOWN_TIMEOUT_MS: '300' });
+    const service = await startService(config, new Log('silent', 'json', async () => ''), nothing);
+    const [, admin] = listens.mock.calls.map((call) => call.this as InstanceType<typeof Listener>);
+    assert.equal(admin!.usage().maxConnections, 64);
+    const peer = new Peer('192.0.2.1', 0);
+    servers.mock.calls[0]!.result!.emit('connection', peer);
+    for (const ms of [0, 7_000, 60_000, 1]) {
+      assert.ok(!peer.destroyed);
+      peer.send(NOW); // Only the first one while it reads nothing prolongs the wait.
+      await quiet([]);
+      clock.ms += ms;
+      mock.timers.tick(SWEEP_MS);
+    }
+    assert.ok(peer.destroyed);
+    await service.stop();
+    assert.deepEqual(stops.mock.calls[0]!.arguments, [500, 150]);
+  });
+
   test('6.8 7.3 a stream behind a response that nobody reads is recorded once the client leaves', () => {
     const steps = ['write now', 'sendAll', 'turn', 'write pieces', 'sendAll', 'turn', 'reset'];
     const events = steps.map((step) => {
