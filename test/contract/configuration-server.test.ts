@@ -54,7 +54,7 @@ test('1 HOST: an IPv6 address is in brackets in the start line', { skip: NO_IPV6
 
 test('1 CORS_ORIGIN, PROTECT_USERS: every response allows it, whatever the Origin, and a preflight needs no token although /users does; unset, there is no CORS header', async () => {
   const asked = 'authorization,baggage,content-type,if-match,traceparent,tracestate';
-  const preflight = {
+  const headers = {
     origin: 'https://app.example',
     'access-control-request-method': 'PATCH',
     'access-control-request-headers': asked,
@@ -67,17 +67,17 @@ test('1 CORS_ORIGIN, PROTECT_USERS: every response allows it, whatever the Origi
       'access-control-allow-origin': origin,
       'access-control-expose-headers': 'ETag, Link, Location, Retry-After, X-Request-Id',
     };
-    for (const [path, status, sent] of [
-      ['/', 200, 'https://app.example'],
-      ['/users', 401, 'https://app.example'],
-      ['/nowhere', 404, 'https://evil.example'],
+    for (const [line, status, sent] of [
+      ['GET / HTTP/1.1', 200, 'https://app.example'],
+      ['GET /users HTTP/1.1', 401, 'https://app.example'],
+      ['GET /nowhere HTTP/1.1', 404, 'https://evil.example'],
+      ['no request', 400, 'https://app.example'],
     ] as const) {
-      const response = await send(program.url + path, { headers: { origin: sent } });
-      assert.equal(response.status, status);
-      assert.deepEqual(cors(response), origin ? common : {});
+      const fields = `Host: x\r\nConnection: close\r\nOrigin: ${sent}\r\n`;
+      const [response] = await exchange(program.url, `${line}\r\n${fields}\r\n`);
+      assert.deepEqual([response!.status, cors(response!)], [status, origin ? common : {}]);
     }
-    const init = { method: 'OPTIONS', headers: preflight };
-    const response = await send(`${program.url}/users/1`, init);
+    const response = await send(`${program.url}/users/1`, { method: 'OPTIONS', headers });
     assert.deepEqual([response.status, response.body], [204, '']);
     const expected = {
       ...common,
@@ -180,15 +180,15 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL }, () => {
       await program.until(() => count('TLS certificate reloaded') === reloads);
       await program.until(() => count(warning) >= warnings);
       assert.equal(count(warning), warnings);
+      const { values } = await Page.of(program.adminUrl);
+      const notAfter = values.get('tls_certificate_not_after_timestamp_seconds'); // 7.3
+      assert.equal(notAfter, +validity(used).validToDate / 1000);
       if (reloads === 3) replace(used, later);
       if (reloads < 4) program.process.kill('SIGHUP');
     }
     const line = await program.logged(warning);
     assert.deepEqual([line.level, line.from, line.to], ['error', from.toJSON(), to.toJSON()]);
     await connect(program, later);
-    const notAfter = 'tls_certificate_not_after_timestamp_seconds'; // 7.3
-    const { values } = await Page.of(program.adminUrl);
-    assert.equal(values.get(notAfter), +validity(later).validToDate / 1000);
   });
 
   const AEAD = ['AES128-GCM-SHA256', 'AES256-GCM-SHA384', 'CHACHA20-POLY1305'];

@@ -149,7 +149,7 @@ for (const [why, prepare, said, cure] of [
     const { cause } = await program.logged('store unavailable');
     assert.match(String(cause), said);
     await execute(url, cure.replaceAll('ROLE', role));
-    await ready(program);
+    assert.equal((await program.logged('store available')).level, 'info'); // 6.1
     await create(program);
   });
 }
