@@ -71,8 +71,7 @@ test('9.3 ten services run side by side, each with its own users and password', 
     assert.deepEqual([users.length, users[0].name], [1, String(i)]);
     await close();
   }
-  const passwords = services.map(({ credential }) => credential.password);
-  assert.equal(new Set(passwords).size, 10);
+  assert.equal(new Set(services.map(({ credential }) => credential.password)).size, 10);
 });
 
 test('9.9 every request is served while a library replaces Promise', async () => {

@@ -95,10 +95,7 @@ for (const store of STORES) {
       await execute(url, 'alter table users rename to users_away');
       const responses = await sendAll(program);
       const { status, body } = await send(`${program.adminUrl}/ready`);
-      const why = {
-        sqlite: 'no such table: users',
-        postgres: 'relation "users" does not exist',
-      };
+      const why = { sqlite: 'no such table: users', postgres: 'relation "users" does not exist' };
       assert.deepEqual([status, body], [503, `not ready: store unavailable: ${why[store]}\n`]);
       assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
       assert.deepEqual(await failures(program, 'unavailable'), [

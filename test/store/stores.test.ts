@@ -34,6 +34,14 @@ const LOG = {
   postgres: 'create rule log as on update to users do also insert into changes values (old.id)',
 };
 for (const engine of STORES) {
+  test(`4.17 a call whose client has left is not done (${engine})`, async (t) => {
+    const store = await open(t, await newDatabase(engine));
+    const left = { network: '', hasLeft: true };
+    const writes = [store.create(newUser(), left), store.delete(1, ALWAYS, left)];
+    const calls = [...writes, store.update(1, {}, ALWAYS, left), store.list(FIRST_PAGE, left)];
+    await Promise.all(calls.map((call) => assert.rejects(call, CallerLeft)));
+  });
+
   test(`2.9 a call that violates a constraint or makes a trigger fail fails no other call of its turn (${engine})`, async (t) => {
     const onUnavailable = () => assert.fail('its store is available');
     const url = await newDatabase(engine);
@@ -104,8 +112,11 @@ test('4.17 6.17 7.2 Postgres is not asked whether it is ready for a client that 
     store.ping(caller).then(resolve, resolve);
     return new Promise(() => {}); // so that no response follows
   };
-  const isStopping = () => false;
-  const handler = adminHandler(isStopping, { ping } as UserStore, () => '');
+  const handler = adminHandler(
+    () => false,
+    { ping } as UserStore,
+    () => '',
+  );
   const on = t.mock.fn();
   const req = { method: 'GET', url: '/ready', headers: { 'content-length': '1' }, on };
   handler.handle({ req, check: () => {}, network: '', hasLeft: true } as unknown as Exchange);
@@ -237,8 +248,7 @@ test('5.2 while 1,000 pages wait for SQLite, other work runs after each millisec
     assert.ok(done > 0 && done <= 4 * turns, `${done} pages in ${turns} turns`);
     assert.equal((await store.find(turns))?.id, turns);
   }
-  const writing = store.create(newUser({ name: 'Bob', email: newEmail() }));
-  assert.equal((await writing).id, 1001);
+  assert.equal((await create()).id, 1001);
   assert.ok(done < 1000, 'a write waited for all pages');
   await Promise.all(pages);
   assert.equal(done, 1000);

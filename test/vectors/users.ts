@@ -156,9 +156,7 @@ export const TAG_LISTS = {
     'the ends of its characters': (tag) => `"!#~\x80\xff", "${tag}"`,
     'a malformed tag after the tag': (tag) => `"${tag}", x`,
   },
-  weak: {
-    'the tag marked weak': (tag) => `W/"${tag}"`,
-  },
+  weak: { 'the tag marked weak': (tag) => `W/"${tag}"` },
   version: {
     'the tag of the next representation': (tag) => `"${next(tag)}"`,
     'a list with a representation of two digits': (tag) => `"x", "1${tag}"`,
