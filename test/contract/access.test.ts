@@ -139,6 +139,7 @@ describe('3.13 failed credential checks', () => {
       assert.match(headers.get('retry-after') ?? '', /^([1-9]|[1-5]\d|60)$/);
     }
     assert.deepEqual(await inTurn('192.0.2.2', [rightToken, wrongBasic]), [200, 401]);
+    await program.until(({ log }) => log.some(({ client }) => client === '192.0.2.2'));
   });
 
   test('3.13 only a checked credential counts and is refused, and a success neither counts nor resets', async () => {

@@ -94,6 +94,7 @@ const failures = ['error store unavailable', 'error request failed'];
 for (const [level, expected] of [
   ['silent', []],
   ['error', failures],
+  ['info', [...failures, 'info listening', 'info request', 'info stopping', 'info stopped']],
 ] as const) {
   test(`1 LOG_LEVEL: "${level}" writes ${expected.join(', ') || 'nothing'}`, async () => {
     const PORT = String(await freePort());

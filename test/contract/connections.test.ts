@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import { type Client, open, request } from '../support/bytes.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { Page } from '../support/metrics.ts';
-import { PROGRAM, type Program, start } from '../support/program.ts';
+import { PROGRAM, type Program, preloaded, start } from '../support/program.ts';
 import { until } from '../support/until.ts';
 
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n';
@@ -36,7 +36,7 @@ async function hasStates(program: Program, expected: Record<string, number>): Pr
 
 describe('7.3 the connections of the API', { concurrency: true }, () => {
   test('7.3, 6.17 are shown by state, with their charges, the maximum and the budget', async () => {
-    await using program = await start({ MEMORY_LIMIT_BYTES: '67108864' });
+    await using program = await start(preloaded('process.constrainedMemory = () => 2 ** 26'));
     assert.deepEqual(await series(program, 'connections_limit'), { '': 10_000 });
     // A quarter of 64 MiB minus 24 MiB: V8's limit leaves less.
     assert.deepEqual(await series(program, 'charges_limit_bytes'), { '': 10 * KIBIBYTE ** 2 });

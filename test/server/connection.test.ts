@@ -707,15 +707,16 @@ describe('connections', () => {
     const { readConfig } = await import('../../src/config.ts');
     const { Log } = await import('../../src/ops/log.ts');
     servers.mock.resetCalls();
-    const listens = t.mock.method(Listener.prototype, 'listen', async () => 0);
-    const stops = t.mock.method(Listener.prototype, 'stop', async () => {});
+    const binds = t.mock.method(Listener.prototype, 'listen', async () => 0);
+    const { promise: drained, resolve } = Promise.withResolvers<void>();
+    const stops = t.mock.method(Listener.prototype, 'stop', () => drained);
     const store = { DATABASE_URL: 'sqlite::memory:', DATABASE_TIMEOUT_MS: '7000' };
     const config = readConfig({ ...store, ADMIN_PORT: '0', SHUTDOWN_TIMEOUT_MS: '300' });
     const service = await startService(config, new Log('silent', 'json', async () => ''), nothing);
-    const [, admin] = listens.mock.calls.map((call) => call.this as InstanceType<typeof Listener>);
+    const [api, admin] = binds.mock.calls.map((one) => one.this as InstanceType<typeof Listener>);
     assert.equal(admin!.usage().maxConnections, 64);
-    const peer = new Peer('192.0.2.1', 0);
-    servers.mock.calls[0]!.result!.emit('connection', peer);
+    const [peer, late] = [new Peer('192.0.2.1', 0), new Peer('192.0.2.1', ALL)];
+    for (const each of [peer, late]) servers.mock.calls[0]!.result!.emit('connection', each);
     for (const ms of [0, 7_000, 60_000, 1]) {
       assert.ok(!peer.destroyed);
       peer.send(NOW); // Only the first one while it reads nothing prolongs the wait.
@@ -724,7 +725,13 @@ describe('connections', () => {
       mock.timers.tick(SWEEP_MS);
     }
     assert.ok(peer.destroyed);
-    await service.stop();
+    const stopped = service.stop();
+    api!.draining = drained;
+    late.send(NOW);
+    await quiet([]);
+    assert.equal(late.output, ''); // Responses wait.
+    resolve();
+    await stopped;
     assert.deepEqual(stops.mock.calls[0]!.arguments, [500, 150]);
   });
 
