@@ -199,10 +199,10 @@ for (const isPooler of [false, true]) {
     );
     const client = isPooler ? await throughPooler(t, url) : url;
     const session = await openOne(t, client);
-    const [shown] = await session.query('show client_min_messages', []);
-    assert.deepEqual(shown, { client_min_messages: 'warning' });
-    const [idle] = await session.query('show idle_session_timeout', []);
-    assert.deepEqual(idle, { idle_session_timeout: isPooler ? '1h' : '0' });
+    const settings = { statement_timeout: '10s', idle_session_timeout: isPooler ? '1h' : '0' };
+    for (const [name, value] of Object.entries({ client_min_messages: 'warning', ...settings })) {
+      assert.deepEqual(await session.query(`show ${name}`, []), [{ [name]: value }]);
+    }
     const time = session.serverTime(performance.now());
     const text = 'select abs(extract(epoch from now()) - $1::float8) < 3600 as right';
     const [read] = await session.query(text, [time]);
