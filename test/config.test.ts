@@ -224,7 +224,7 @@ describe('keys and certificates', { skip: NO_OPENSSL }, () => {
       [cert, certificate().TLS_KEY_FILE, /^TLS_KEY_FILE: .* another key;/],
       [cert, certificate('rsa').TLS_KEY_FILE, /another key;/],
     ] as const) {
-      const [problem, ...rest] = problems({ TLS_CERT_FILE, TLS_KEY_FILE });
+      const [, problem, ...rest] = problems({ PORT: 'x', TLS_CERT_FILE, TLS_KEY_FILE });
       assert.match(problem!, line);
       assert.deepEqual(rest, []);
     }

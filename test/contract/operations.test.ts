@@ -187,7 +187,7 @@ describe('6 operations', { concurrency: 4 }, () => {
   }
 
   for (const [args, code, stdout, stderr] of [
-    [['--verbose'], 1, /^$/, USAGE],
+    [['--backup', 'a', 'b'], 1, /^$/, USAGE],
     [['--json', '--live'], 1, /^$/, USAGE],
     [['--help'], 0, /^usage: .+\n\n( {2}--\w+ {2,}\S.+\n){5}/, ''],
     [['--version'], 0, /^notes-users \d+\.\d+\.\d+\n$/, ''],

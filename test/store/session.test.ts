@@ -284,8 +284,8 @@ test('1 DATABASE_URL: a host that starts with / is the folder of a Unix socket, 
   const folder = newFolder();
   const { promise, resolve } = Promise.withResolvers<Buffer>();
   await listen(t, (_socket, bytes) => resolve(bytes), join(folder, '.s.PGSQL.7'));
-  await open(t, `postgres:///none?host=${folder}&port=7&sslmode=verify-full`);
-  assert.ok((await promise).includes('application_name'));
+  await open(t, `postgres:///none?host=${folder}&port=7&sslmode=verify-full&application_name=me`);
+  assert.ok((await promise).includes('application_name\0me\0'));
 });
 
 // Postgres closes the connection, PgBouncer sends an error first.
