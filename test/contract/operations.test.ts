@@ -20,7 +20,7 @@ import {
   USER,
 } from '../support/program.ts';
 import { serve } from '../support/service.ts';
-import { DEADLINE_MS, until } from '../support/until.ts';
+import { until } from '../support/until.ts';
 
 const USAGE =
   'usage: notes-users [--json | --backup FILE | --live | --ready | --help | --version]\n';
@@ -164,7 +164,7 @@ describe('6 operations', { concurrency: 4 }, () => {
       await Promise.all(Array.from({ length: 100 }, () => send(program.url, { headers })));
     }
     program.process.kill('SIGTERM');
-    const signal = AbortSignal.timeout(DEADLINE_MS);
+    const signal = AbortSignal.timeout(9_000); // half a second, on a busy machine
     assert.deepEqual(await once(program.process, 'exit', { signal }), [0, null]);
   });
 
