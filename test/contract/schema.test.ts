@@ -154,7 +154,7 @@ for (const [why, prepare, said, cure] of [
   });
 }
 
-test('5.3 while another replica makes the tables in its schema, the service waits, whatever the limit of its role, and then uses them', async () => {
+test('5.3 5.8 while another replica makes the tables in its schema, the service waits, whatever the limit of its role, and then uses them', async () => {
   const url = await createDatabase();
   const [setting] = await execute(
     url,
@@ -171,8 +171,8 @@ test('5.3 while another replica makes the tables in its schema, the service wait
   const { cause } = await program.logged('store unavailable');
   assert.match(String(cause), /due to lock timeout$/);
   const waiting = () => replica.sql`
-    select from pg_locks join pg_database d on d.oid = database
-    where not granted and datname = current_database()`;
+    select from pg_locks join pg_stat_activity using (pid)
+    where not granted and datname = current_database() and query like '%lock_timeout = 250;%'`;
   await until(async () => (await waiting()).length > 0); // Then it gets the lock.
   await replica.sql.unsafe('commit');
   await ready(program);
