@@ -257,6 +257,6 @@ test('the address of the probes', () => {
     ['0', '0 names no port; expected the one to connect to'],
   ] as const) {
     const message = `ADMIN_PORT: ${fault}`;
-    assert.throws(() => readAdminAddress({ ADMIN_PORT }), { message });
+    assert.throws(() => readAdminAddress({ ADMIN_PORT }), { name: 'Error', message }); // 6.5
   }
 });

@@ -43,6 +43,7 @@ test('1 HOST, ADMIN_PORT: by default all interfaces, and no admin listener', asy
     for (const path of ['/live', '/ready', '/metrics']) {
       assert.equal((await send(`http://${host}:${port}${path}`)).status, 404);
     }
+    assert.equal((await program.logged('request')).client, '127.0.0.1'); // not ::ffff:127.0.0.1
   }
 });
 
@@ -136,6 +137,7 @@ describe('1 configuration: TLS', { skip: NO_OPENSSL }, () => {
     const { values } = await Page.of(program.adminUrl);
     assert.equal(values.get('http_server_connections_closed_total{reason="refused"}'), 4);
     assert.equal(values.get('http_server_connections{state="lingering"}'), 0);
+    assert.equal(values.get('http_server_charges_bytes'), 112 * 1024); // 6.17: of `connect`
   });
 
   test('1 TLS_CERT_FILE, TLS_KEY_FILE: SIGHUP reloads them without dropping a connection; invalid ones are not used, with one error line', async () => {

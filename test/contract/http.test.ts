@@ -99,6 +99,16 @@ describe('2 every response', () => {
     });
   }
 
+  test('2.16 a client that closes its side gets its responses, on whichever socket of the port', async () => {
+    const statuses = Array.from({ length: 9 }, async () => {
+      const { socket, closed, text } = await open(program.url, { allowHalfOpen: true });
+      socket.end(get('/users').repeat(9));
+      await closed;
+      return statusesOf(responsesIn(text()));
+    });
+    assert.deepEqual((await Promise.all(statuses)).flat(), Array(81).fill(200));
+  });
+
   // Node's parser hides its errors from an offer to the end of the next head.
   test('2.12 2.10 malformed input after an offer gets 408, and nothing after it is processed', async () => {
     const spaced = GET.replace('Host', 'Host ');

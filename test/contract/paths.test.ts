@@ -45,7 +45,7 @@ const ORDER: readonly (readonly [
   ['412 before 400 taken email', 412, 'PATCH /users/1', `{"email":"${TAKEN}"}`, { fields: STALE }],
   ['two lines of If-Match are one list (4.8)', 200, 'PATCH /users/1', '{}', { fields: BOTH }],
   ['400 taken email at the end', 400, 'PATCH /users/1', `{"email":"${TAKEN}"}`],
-  ['404 path before 400 query', 404, 'GET /nowhere?%zz', ''],
+  ['404 path before 400 query', 404, 'OPTIONS /nowhere?%zz', ''],
   ['405 before 400 query', 405, 'PUT /users?%zz', ''],
   ['OPTIONS before 400 query', 204, 'OPTIONS /users?%zz', ''],
   ['401 before 400 query', 401, 'GET /notes?%zz', ''],

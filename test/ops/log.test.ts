@@ -127,6 +127,13 @@ describe('writing to the sink', () => {
     assert.equal(kept.length + report.count, 10_000);
   });
 
+  test('6.10 lines that the sink does not write are counted', async () => {
+    const log = new Log('info', 'json', async (text) => text);
+    for (const message of ['1', '2']) log.info(message);
+    await log.flush();
+    assert.equal(log.droppedCount, 2);
+  });
+
   test('6.10 a line that waits keeps nothing of a request besides its text', async () => {
     const { log } = slow();
     log.info('first');

@@ -168,7 +168,7 @@ export class Model {
   }
 
   #send(method: string, path: string, headers?: Record<string, string>, body?: string) {
-    const wrong = { authorization: 'Bearer nonsense' }; // 4.15
+    const wrong = { authorization: 'Bearer nonsense', 'x-forwarded-prefix': '/x' }; // 4.15, 2.18
     return send(this.#url + path, {
       method,
       headers: { ...headers, ...wrong },
