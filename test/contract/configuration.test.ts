@@ -21,7 +21,7 @@ test('1.6 all problems are reported together, one line each, and nothing listens
 test('1 AUTH_USER, AUTH_NAME, AUTH_PASSWORD: unset, they are admin, Administrator, and a password that each start generates and prints once on stderr', async () => {
   const [first, second] = await Array.fromAsync([1, 2], async () => {
     await using program = await start({ AUTH_USER: '', AUTH_PASSWORD: '' });
-    const line = /^AUTH_PASSWORD is not set; generated for user admin: (\S+)\n/m;
+    const line = /^AUTH_PASSWORD is not set; generated for user admin: (\S{20})\n/m;
     await program.until(({ stderr }) => line.test(stderr));
     const password = line.exec(program.stderr)![1]!;
     assert.equal(claims(await token(program, password)).name, 'Administrator');

@@ -520,7 +520,7 @@ describe('connections', () => {
 
   /** A connection over TLS, before its handshake. */
   function accept() {
-    const [tcp, tls] = [new Peer('192.0.2.1', 0), new Peer('192.0.2.1', 0)];
+    const [tcp, tls] = [new Peer('2001:db8:1:2::3', 0), new Peer('2001:db8:1:2::3', 0)];
     const ledger = new Ledger<InstanceType<typeof Connection>>(limitsOf(9));
     const zeros = Object.fromEntries(REASONS.map((reason) => [reason, 0]));
     const closed = zeros as Record<Reason, number>;
@@ -672,6 +672,8 @@ describe('connections', () => {
 
   test('6.17 what a long handshake leaves behind is charged, and not the data behind it', async () => {
     const { tcp, tls, connection, ledger } = accept();
+    const { key, site } = connection.network;
+    assert.deepEqual([key, site?.key], ['2001:db8:1:2', '2001:db8:1::/48']);
     tcp.bytesRead = 8 * 1024 + 60_000 + 5_000;
     connection.secure(tls);
     tls.bytesRead = 5_000; // of the same read, which node decrypts now
