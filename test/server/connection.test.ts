@@ -704,38 +704,41 @@ describe('connections', () => {
     assert.deepEqual(seen, ['abc', 'de', 'fg', 'hj', 'ki', 'lmn', '', 'op', 'q']);
   });
 
-  test('6.2 6.3 6.15 the service passes on the times of the contract, and limits of its own for probes', async (t) => {
-    const { startService } = await import('../../src/service.ts');
-    const { readConfig } = await import('../../src/config.ts');
-    const { Log } = await import('../../src/ops/log.ts');
-    servers.mock.resetCalls();
-    const binds = t.mock.method(Listener.prototype, 'listen', async () => 0);
-    const { promise: drained, resolve } = Promise.withResolvers<void>();
-    const stops = t.mock.method(Listener.prototype, 'stop', () => drained);
-    const store = { DATABASE_URL: 'sqlite::memory:', DATABASE_TIMEOUT_MS: '7000' };
-    const config = readConfig({ ...store, ADMIN_PORT: '0', SHUTDOWN_TIMEOUT_MS: '300' });
-    const service = await startService(config, new Log('silent', 'json', async () => ''), nothing);
-    const [api, admin] = binds.mock.calls.map((one) => one.this as InstanceType<typeof Listener>);
-    assert.equal(admin!.usage().maxConnections, 64);
-    const [peer, late] = [new Peer('192.0.2.1', 0), new Peer('192.0.2.1', ALL)];
-    for (const each of [peer, late]) servers.mock.calls[0]!.result!.emit('connection', each);
-    for (const ms of [0, 7_000, 60_000, 1]) {
-      assert.ok(!peer.destroyed);
-      peer.send(NOW); // Only the first one while it reads nothing prolongs the wait.
+  for (const state of ['working', 'sending']) {
+    test(`6.2 6.3 6.15 the service passes on its times, limits for probes, and that a stop cut a request: ${state}`, async (t) => {
+      const { startService } = await import('../../src/service.ts');
+      const { readConfig } = await import('../../src/config.ts');
+      const { Log } = await import('../../src/ops/log.ts');
+      servers.mock.resetCalls();
+      const binds = t.mock.method(Listener.prototype, 'listen', async () => 0);
+      const stops = t.mock.method(Listener.prototype, 'stop', async () => {});
+      const stop = { SHUTDOWN_DELAY_MS: '50', SHUTDOWN_TIMEOUT_MS: '300' };
+      const store = { DATABASE_URL: 'sqlite::memory:', DATABASE_TIMEOUT_MS: '7000' };
+      const config = readConfig({ ...store, ...stop, ADMIN_PORT: '0' });
+      const silent = new Log('silent', 'json', async () => '');
+      const service = await startService(config, silent, nothing);
+      const [api, admin] = binds.mock.calls.map((one) => one.this as InstanceType<typeof Listener>);
+      assert.equal(admin!.usage().maxConnections, 64);
+      const peers = [0, state === 'working' ? ALL : 0].map((bytes) => new Peer('192.0.2.1', bytes));
+      for (const peer of peers) servers.mock.calls[0]!.result!.emit('connection', peer);
+      const [unread, late] = peers as [Peer, Peer];
+      for (const ms of [0, 7_000, 60_000, 1]) {
+        assert.ok(!unread.destroyed);
+        unread.send(NOW); // Only the first one while it reads nothing prolongs the wait.
+        await quiet([]);
+        clock.ms += ms;
+        mock.timers.tick(SWEEP_MS);
+      }
+      assert.ok(unread.destroyed);
+      const stopped = service.stop();
+      if (state === 'working') api!.draining = new Promise(() => {}); // Its response waits.
+      late.send(NOW);
       await quiet([]);
-      clock.ms += ms;
-      mock.timers.tick(SWEEP_MS);
-    }
-    assert.ok(peer.destroyed);
-    const stopped = service.stop();
-    api!.draining = drained;
-    late.send(NOW);
-    await quiet([]);
-    assert.equal(late.output, ''); // Responses wait.
-    resolve();
-    await stopped;
-    assert.deepEqual(stops.mock.calls[0]!.arguments, [500, 150]);
-  });
+      assert.equal(late.output, '');
+      assert.equal(await stopped, false);
+      assert.deepEqual(stops.mock.calls[0]!.arguments, [500, 150]);
+    });
+  }
 
   test('6.8 7.3 a stream behind a response that nobody reads is recorded once the client leaves', () => {
     const steps = ['write now', 'sendAll', 'turn', 'write pieces', 'sendAll', 'turn', 'reset'];
