@@ -1,7 +1,6 @@
 // Authenticates a request against the access that its route requires (RFC 9110 §11).
 import { HttpError } from '../http/errors.ts';
 import type { Exchange } from '../http/exchange.ts';
-import { singleHeader } from '../http/message.ts';
 import type { Credential } from './credential.ts';
 import type { Tokens } from './jwt.ts';
 import type { FailureLimiter } from './limiter.ts';
@@ -20,7 +19,7 @@ export interface AuthServices {
 export function authenticate(access: Access, exchange: Exchange, auth: AuthServices): void {
   if (access === 'none' || (access === 'bearerIfProtected' && !auth.protectUsers)) return; // 4.15
   const scheme = access === 'basic' ? 'basic' : 'bearer';
-  const sent = parseAuthorization(singleHeader(exchange.req, 'authorization') ?? ''); // 3.6
+  const sent = parseAuthorization(exchange.headers.authorization ?? ''); // 3.6
   // 3.13: a request without credentials of this scheme is not a failed check.
   if (sent?.scheme === scheme && isValid(sent, exchange.client, auth)) return;
   const [, realm = ''] = exchange.route.split('/', 2); // 3.19

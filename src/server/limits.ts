@@ -93,6 +93,7 @@ export const HTTP_OPTIONS: ServerOptions = {
   headersTimeout: 10_000, // 6.3
   requestTimeout: 30_000, // 6.3
   connectionsCheckingInterval: 1_000,
+  joinDuplicateHeaders: true, // Otherwise node would drop the second Host, Authorization or Content-Type.
   requireHostHeader: false, // checkMessage() checks it, so that its 400 has the headers of every response
   optimizeEmptyRequests: true, // no stream for a request without a body
 };

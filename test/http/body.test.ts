@@ -83,7 +83,7 @@ const ACCEPTED = [
   ...['; x="\\"; charset=latin1"', `; x=${'y'.repeat(MAX_CHARACTERS - 20)}`],
 ];
 const REFUSED = [
-  ...['x', ', text/plain', '; charset=latin1', '; charset="latin1"', '; charset="utf8,ascii"'],
+  ...['x', '; x, text/plain', '; charset=latin1', '; charset="latin1"', '; charset="utf8,ascii"'],
   ...['; charset="utf-16', '; x y; charset=latin1', `; x=${'y'.repeat(MAX_CHARACTERS - 19)}`],
 ];
 const typesOf = (parameters: readonly string[]) =>
