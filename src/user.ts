@@ -82,11 +82,10 @@ export class InvalidUser extends NamedError {} // names every invalid field and 
 const NOT_IN_EMAIL = /[\p{White_Space}\p{Cc}]/u;
 
 /**
- * A field as JSON Schema (2020-12), where lengths count code points (4.11). Stores can't keep U+0000 or lone
+ * A text field as JSON Schema (2020-12), where lengths count code points (4.11). Stores can't keep U+0000 or lone
  * surrogates. `isValid` rejects what no portable pattern can: lone surrogates, and NOT_IN_EMAIL beyond ASCII.
  */
 interface FieldSchema {
-  readonly type: 'string' | readonly ['string', 'null'];
   readonly minLength: number; // at least 1
   readonly maxLength: number;
   readonly pattern: string;
@@ -95,7 +94,6 @@ interface FieldSchema {
 }
 
 const NAME: FieldSchema = {
-  type: 'string',
   minLength: 1,
   maxLength: 100,
   pattern: '^[^\\x00]*$',
@@ -103,7 +101,6 @@ const NAME: FieldSchema = {
 };
 
 const EMAIL: FieldSchema = {
-  type: 'string',
   minLength: 3,
   maxLength: 100,
   pattern: '^[^@\\x00-\\x20\\x7f]+@[^@\\x00-\\x20\\x7f]+$',
