@@ -69,7 +69,7 @@ export async function openSqlite(database: SqliteDatabase, options: StoreOptions
     },
     async ping() {
       await access('file', now(), checkFiles); // 7.2
-      await read(users.ping);
+      await read(() => users.list({ after: 0, limit: 1 }));
     },
     close: async () => db.close(),
   };
@@ -110,7 +110,6 @@ function usersIn(db: DatabaseSync) {
   const update = (names: readonly string[]) =>
     prepare(`update users set ${names.map((name) => `${name} = ?`)}, version = ? where id = ?`);
   const statements = {
-    ping: prepare(`${select} limit 1`),
     find: prepare(`${select} where id = ?`),
     findByEmail: prepare(`${select} where email = ?`),
     list: prepare(`${select} where id > ? order by id limit ?`),
@@ -124,7 +123,6 @@ function usersIn(db: DatabaseSync) {
     find,
     findByEmail: (email: string) => toUser(statements.findByEmail.get(email)),
     list: ({ after, limit }: Page) => statements.list.all(after, limit).map(toUser) as User[],
-    ping: () => void statements.ping.get(),
     create(user: NewUser): User {
       const values = FIELD_NAMES.map((field) => user[field]);
       const { lastInsertRowid } = statements.create.run(...values);
