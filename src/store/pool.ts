@@ -12,7 +12,6 @@ import type { Session, SessionOptions } from './session.ts';
 import { afterPoll, NotReplicated, openSession } from './session.ts';
 import { type Host, nameOf } from './url.ts';
 
-const CONNECT_TIMEOUT_MS = 2_000; // maximum silence of a host, unless `connect_timeout` is longer (5.7)
 // Pauses between attempts double from the first to the longest.
 const BACKOFF_MS = { first: 25, longest: 1_000 }; // 5.7
 // A connection lost sooner is a failed attempt: a server can accept connections and be unusable.
@@ -216,7 +215,6 @@ export class Pool {
         .openSession({
           ...this.#options,
           host,
-          connectTimeoutMs: Math.max(CONNECT_TIMEOUT_MS, database.connectTimeoutMs), // 5.7
           isSecondPass: i >= round.length,
           signal: this.#closing.signal,
           // Asked late: after an outage the database can be a new one.

@@ -33,7 +33,6 @@ const SET_SESSION =
 export interface SessionOptions extends Pick<StoreOptions, 'timeoutMs' | 'now'> {
   readonly database: PostgresDatabase;
   readonly host: Host;
-  readonly connectTimeoutMs: number; // maximum silence of the server, except during a migration
   readonly isSecondPass: boolean; // No host is a standby: `prefer-standby` then accepts any server
   readonly signal: AbortSignal; // aborts the attempt
   readonly schema: () => string | undefined; // undefined: migrates the database before the first use
@@ -53,7 +52,7 @@ export async function openSession(options: SessionOptions) {
   const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();
   const onnotice = (notice: Notice) => notices.push(notice);
   const sql = createClient(options, { socket: socket.open, onnotice, onclose });
-  let limitMs = options.connectTimeoutMs; // maximum silence of the server (5.7)
+  let limitMs = options.database.connectTimeoutMs; // maximum silence of the server
   let [bytesRead, sinceMs] = [0, now()];
   const check = () => {
     if (socket.bytesRead() !== bytesRead) [bytesRead, sinceMs] = [socket.bytesRead(), now()];

@@ -18,6 +18,8 @@ export type Host = { readonly host: string; readonly port: number };
 const SSL_MODES = ['disable', 'allow', 'prefer', 'require', 'verify-ca', 'verify-full'] as const;
 const SERVERS = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const;
 
+const CONNECT_TIMEOUT_MS = 2_000;
+
 // Before percent-decoding: "[2001:db8::1]:5433", "db.example:5433", "%2Frun%2Fpostgresql". The folder of a
 // socket may contain colons, as Cloud SQL's does.
 const HOST = /^(?:\[([^\]]+)\]|(%2F[^[\]]*?)|([^:[\]]*))(?::([0-9]*))?$/i;
@@ -90,7 +92,7 @@ function parsePostgres(url: string) {
     sslRootCert: parameters.sslrootcert, // PEM file of the authorities to trust instead of node's, or `system`
     sessionAttributes: oneOf('target_session_attrs', SERVERS, attributes), // of the servers to use
     applicationName: parameters.application_name ?? 'notes-users',
-    connectTimeoutMs: Number(seconds) * 1000, // raises the pool's own
+    connectTimeoutMs: Math.max(Number(seconds) * 1000, CONNECT_TIMEOUT_MS), // maximum silence of a host (5.7)
   };
 }
 

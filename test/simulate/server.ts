@@ -138,7 +138,7 @@ export class SimulatedServer {
     const { promise: tooLate, reject } = Promise.withResolvers<never>();
     tooLate.catch(() => {});
     const fail = () => reject(new StoreUnavailable('timed out while connecting'));
-    const cancel = time.after(options.connectTimeoutMs, fail);
+    const cancel = time.after(options.database.connectTimeoutMs, fail);
     options.signal.addEventListener('abort', fail);
     try {
       await Promise.race([tooLate, this.#travel()]);

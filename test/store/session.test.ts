@@ -58,16 +58,6 @@ async function listen(
   return (server.address() as AddressInfo).port;
 }
 
-for (const [seconds, limitMs] of Object.entries({ 1: 2000, 30: 30_000 })) {
-  test(`5.7 connect_timeout=${seconds}: a host may send nothing for ${limitMs} ms`, async (t) => {
-    const openSession = t.mock.fn<typeof SURROUNDINGS.openSession>(async () => {
-      throw new Error('refused');
-    });
-    await open(t, `postgres:///?connect_timeout=${seconds}`, {}, { openSession });
-    assert.equal(openSession.mock.calls[0]!.arguments[0].connectTimeoutMs, limitMs);
-  });
-}
-
 test('5.7 6.1 the pauses between attempts to connect grow to a second at most, with jitter, and the fault of each host is reported', async (t) => {
   const openSession = async ({ host: { port } }: SessionOptions) => {
     throw new Error(port === 1 ? 'refused' : 'b:2 refused');

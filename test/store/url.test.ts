@@ -16,7 +16,7 @@ const DEFAULTS: Meaning = {
   sslRootCert: undefined,
   sessionAttributes: 'any',
   applicationName: 'notes-users',
-  connectTimeoutMs: 0,
+  connectTimeoutMs: 2000,
 };
 const SEVERAL = { sessionAttributes: 'read-write' } as const; // unless the URL says otherwise
 const SYSTEM = { sslMode: 'verify-full', sslRootCert: 'system' } as const;
@@ -68,7 +68,8 @@ const POSTGRES: Record<string, Meaning> = {
   'postgres:///?ssl=true': { sslMode: 'require' }, // as JDBC writes it
   'postgres:///?channel_binding=disable': {},
   'postgres:///?connect_timeout=999999': { connectTimeoutMs: 999_999_000 }, // fits a timer
-  'postgres:///?connect_timeout=-1': { connectTimeoutMs: -1000 },
+  'postgres:///?connect_timeout=-1': {},
+  'postgres:///?connect_timeout=3': { connectTimeoutMs: 3000 },
 };
 
 /** URLs of other schemes and forms, whose error can't say more. */

@@ -39,11 +39,15 @@ export async function open(
 }
 
 /** Opens one session of the service to the first host of a DATABASE_URL, until the end of the test. */
-export async function openOne(t: TestContext, url: string, options: Partial<SessionOptions> = {}) {
-  const database = parseDatabaseUrl(url) as PostgresDatabase;
+export async function openOne(
+  t: TestContext,
+  url: string,
+  { connectTimeoutMs = TIMEOUT_MS, ...options }: Partial<SessionOptions & PostgresDatabase> = {},
+) {
+  const database = { ...(parseDatabaseUrl(url) as PostgresDatabase), connectTimeoutMs };
   const session = await openSession({
     ...{ database, host: database.hosts[0]!, isSecondPass: false },
-    ...{ timeoutMs: TIMEOUT_MS, connectTimeoutMs: TIMEOUT_MS, now: () => performance.now() },
+    ...{ timeoutMs: TIMEOUT_MS, now: () => performance.now() },
     ...{ signal: t.signal, schema: () => 'public', ...options },
   });
   t.after(() => session.destroy());
