@@ -7,7 +7,6 @@ import { clientAddress } from './http/address.ts';
 import { readBody } from './http/body.ts';
 import { HttpError } from './http/errors.ts';
 import type { Exchange } from './http/exchange.ts';
-import { MEDIA_TYPES } from './http/media.ts';
 import { dropBody, hasBody } from './http/message.ts';
 import { percentDecode } from './http/query.ts';
 import { empty, isWhole, type Reply, rawReply, send } from './http/reply.ts';
@@ -136,7 +135,7 @@ export class Pipeline implements Handler {
   #withoutRoute({ req }: Exchange, resource: Resource<Route>): Reply {
     if (req.method !== 'OPTIONS') throw new HttpError(405, undefined, ['Allow', resource.allow]); // 2.6
     const patch = resource.routes.get('PATCH');
-    const accepted = patch?.accepts.map((type) => MEDIA_TYPES[type]).join(', ');
+    const accepted = patch?.accepts.join(', ');
     return this.#options204(resource.allow, accepted ? ['Accept-Patch', accepted] : []);
   }
 

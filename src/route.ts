@@ -1,7 +1,6 @@
 // Types of the route table.
 import type { Access, AuthServices } from './auth/access.ts';
 import type { Exchange } from './http/exchange.ts';
-import type { MediaType } from './http/media.ts';
 import type { Reply } from './http/reply.ts';
 import type { StaticDocument } from './http/static.ts';
 import type { UserStore } from './user.ts';
@@ -29,7 +28,7 @@ export type RouteHandler = (context: Context, services: Services) => Reply | Pro
 
 export interface Route {
   readonly access: Access;
-  readonly accepts: readonly MediaType[]; // media types of the body; empty if the route takes none
+  readonly accepts: readonly string[]; // media types of the body; empty if the route takes none
   readonly handle: RouteHandler;
 }
 

@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer';
 import { HttpError } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import { parseForm } from './form.ts';
-import { type MediaType, mediaType } from './media.ts';
+import { FORM, mediaType } from './media.ts';
 import { expectsContinue } from './message.ts';
 
 // Charged for each byte of a body's buffer: a larger copy replaces it while the body grows, and then there is the text.
@@ -20,7 +20,7 @@ const EMPTY = Buffer.alloc(0);
  */
 export function readBody(
   exchange: Exchange,
-  accepts: readonly MediaType[],
+  accepts: readonly string[],
   limitBytes: number,
   done: (body: unknown) => void,
   fail: (err: unknown) => void,
@@ -83,10 +83,10 @@ export function readBody(
   req.on('error', (err) => refuse(err instanceof HttpError ? err : new HttpError(400)));
 }
 
-function parse(bytes: Buffer, type: MediaType | undefined): unknown {
+function parse(bytes: Buffer, type: string | undefined): unknown {
   if (!isUtf8(bytes)) throw new HttpError(400, 'The body is not valid UTF-8.'); // 2.8
   const text = bytes.toString();
-  if (type === 'form') return parseForm(text);
+  if (type === FORM) return parseForm(text);
   try {
     return JSON.parse(text);
   } catch {

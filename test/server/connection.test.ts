@@ -47,8 +47,9 @@ interface Kind {
 const kind = (head: string, body = '', ...ends: readonly Reason[]): Kind => ({ head, body, ends });
 
 const get = (path: string, fields = '') => `GET ${path} HTTP/1.1\r\n${fields}`;
+const JSON_TYPE = 'application/json';
 const post = (fields: string) =>
-  `POST /body HTTP/1.1\r\nContent-Type: application/json\r\n${fields}\r\n`;
+  `POST /body HTTP/1.1\r\nContent-Type: ${JSON_TYPE}\r\n${fields}\r\n`;
 const OFFER = 'Connection: upgrade\r\nUpgrade: h2c\r\n';
 const CHUNKED = 'Transfer-Encoding: chunked';
 const KINDS: Readonly<Record<string, Kind>> = {
@@ -111,8 +112,8 @@ const pipeline = new Pipeline({
     'GET /large': { ...common, handle: () => text(200, LARGE) },
     'GET /pieces': { ...common, handle: () => ({ status: 200, type: 'a/b', body: pieces(true) }) },
     'GET /broken': { ...common, handle: () => ({ status: 200, type: 'a/b', body: pieces(false) }) },
-    'POST /kept': { ...common, accepts: ['json'], handle: rememberBody },
-    'POST /body': { ...common, accepts: ['json'], handle: ({ body }) => text(200, `${body}`) },
+    'POST /kept': { ...common, accepts: [JSON_TYPE], handle: rememberBody },
+    'POST /body': { ...common, accepts: [JSON_TYPE], handle: ({ body }) => text(200, `${body}`) },
   },
   services: { protectUsers: false, trustProxy: 0 } as Services, // No handler uses another.
   ...{ bodyLimitBytes: 1_000, corsOrigin: undefined, now: () => clock.ms },
