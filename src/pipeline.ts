@@ -47,7 +47,7 @@ export class Pipeline implements Handler {
   readonly allow: string; // every method of the table (RFC 9110 §9.3.7)
   readonly #options: PipelineOptions;
   readonly #router: Router<Route>;
-  readonly #common = ['X-Content-Type-Options', 'nosniff']; // headers of every response (2.2)
+  readonly #cors: string[] = []; // headers of every response
   // Unique across processes and restarts. A UUID per request would cost 3 % of a short request.
   readonly #requestIdPrefix = randomBytes(12).toString('base64url');
   #requests = 0;
@@ -57,8 +57,8 @@ export class Pipeline implements Handler {
     this.#router = new Router(options.routes);
     this.allow = this.#router.allow;
     if (options.corsOrigin !== undefined) {
-      this.#common.push('Access-Control-Allow-Origin', options.corsOrigin);
-      this.#common.push('Access-Control-Expose-Headers', CORS_EXPOSED);
+      this.#cors.push('Access-Control-Allow-Origin', options.corsOrigin);
+      this.#cors.push('Access-Control-Expose-Headers', CORS_EXPOSED);
     }
   }
 
@@ -88,7 +88,7 @@ export class Pipeline implements Handler {
     const { status } = reply;
     begin('');
     record({ ...NO_REQUEST, requestId, client: address, startMs: now(), status, bytes });
-    return rawReply(reply, [...this.#common, 'X-Request-Id', requestId]); // 2.2
+    return rawReply(reply, [...this.#cors, 'X-Request-Id', requestId]); // 2.2
   }
 
   #newRequestId(): string {
@@ -164,7 +164,7 @@ export class Pipeline implements Handler {
     }
     const { stopping, record } = this.#options;
     const { connection, requestId } = exchange;
-    const headers = [...this.#common, 'X-Request-Id', requestId];
+    const headers = [...this.#cors, 'X-Request-Id', requestId];
     const ready = stopping();
     if (ready === undefined) {
       send(exchange, reply, headers, record);

@@ -20,6 +20,7 @@ export interface Pieces {
 }
 
 const PRIVATE = 'private, no-cache'; // 2.17
+const NOSNIFF = ['X-Content-Type-Options', 'nosniff'] as const; // 2.2
 
 // A longer body is sent in slices, which show the progress of a slow client. From 16 KiB on, node keeps much
 // larger buffers for a TLS connection (NodeBIO::set_allocate_tls_hint).
@@ -39,9 +40,9 @@ export function empty(status: 204 | 304, headers: readonly string[]): Reply {
 }
 
 /** Formats the response to input that node's parser rejected (RFC 9112 §2.2). */
-export function rawReply(reply: Reply, common: readonly string[]): string {
+export function rawReply(reply: Reply, more: readonly string[] = []): string {
   const body = String(reply.body);
-  const headers = [...common, ...(reply.headers ?? []), 'Cache-Control', PRIVATE];
+  const headers = [...NOSNIFF, ...more, ...(reply.headers ?? []), 'Cache-Control', PRIVATE];
   headers.push('Content-Type', reply.type ?? '');
   headers.push('Content-Length', String(Buffer.byteLength(body)), 'Connection', 'close');
   headers.push('Date', dateOf(unixMs()).toUTCString());
@@ -73,7 +74,7 @@ export function send(
   const length = whole === undefined ? undefined : Buffer.byteLength(whole);
   exchange.status = status;
   if (reply.headers !== undefined) headers.push(...reply.headers);
-  headers.push('Cache-Control', reply.cacheControl ?? PRIVATE);
+  headers.push(...NOSNIFF, 'Cache-Control', reply.cacheControl ?? PRIVATE);
   if (type !== undefined) headers.push('Content-Type', type);
   if (type !== undefined && length !== undefined) headers.push('Content-Length', String(length)); // 2.2
   if (exchange.isLast || mustEnd(exchange, reply)) {

@@ -6,7 +6,6 @@ import { errorReply, type Reply, rawReply, send, text } from '../http/reply.ts';
 import type { Handler } from '../server/connection.ts';
 import type { UserStore } from '../user.ts';
 
-const COMMON = ['X-Content-Type-Options', 'nosniff'];
 const ALLOW = 'GET, HEAD';
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
@@ -33,11 +32,11 @@ export function adminHandler(
   };
   return {
     allow: ALLOW,
-    refusal: (err) => rawReply(errorReply(err), COMMON),
+    refusal: (err) => rawReply(errorReply(err)),
     async handle(exchange) {
       dropBody(exchange.req); // before the store responds
       const reply = await replyTo(exchange).catch(errorReply);
-      send(exchange, { ...reply, cacheControl: 'no-store' }, [...COMMON], () => {});
+      send(exchange, { ...reply, cacheControl: 'no-store' }, [], () => {});
     },
   };
 }
