@@ -62,11 +62,6 @@ export interface UserStore {
   delete(id: number, condition: Condition, caller?: Caller): Promise<WriteResult>;
   /** Rejects if the store is unusable. */
   ping(caller?: Caller): Promise<void>;
-  /**
-   * Releases files and connections. The outcome of a write that runs is unknown. No other method may be
-   * called afterwards.
-   */
-  close(): Promise<void>;
 }
 
 class NamedError extends Error {

@@ -90,7 +90,7 @@ export class Metrics {
       return [operation, call];
     });
     const measured: Pick<UserStore, (typeof OPERATIONS)[number]> = Object.fromEntries(calls);
-    return { ...measured, close: () => store.close() };
+    return measured;
   }
 
   /**

@@ -1,10 +1,12 @@
-// What both stores have in common: the options, and what the metrics read.
+// What both stores have in common: the options, their end, and what the metrics read.
 import type { UserStore } from '../user.ts';
 
 export interface Store extends UserStore {
   // To Postgres; `waiting` are calls that wait for one (7.3).
   readonly connections?: Readonly<Record<'used' | 'idle' | 'limit' | 'waiting', number>>;
   readonly walBytes?: number | undefined; // size of SQLite's write-ahead log (7.3)
+  /** Releases files and connections. The outcome of a write that runs is unknown. Call nothing afterwards. */
+  close(): Promise<void>;
 }
 
 export interface StoreOptions {
