@@ -89,7 +89,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
   /** Sends a form; returns the status line that it shows. */
   async function sendForm(form: Locator): Promise<string> {
     await form.getByRole('button', { name: 'Send' }).click();
-    const status = form.getByRole('status').filter({ hasText: /^(\d{3}|No response)/ });
+    const status = form.getByRole('status').filter({ hasText: /^(\d{3}|No complete response)/ });
     return (await status.textContent()) ?? '';
   }
 
@@ -208,6 +208,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
 
   for (const [how, announced] of Object.entries({
     announces: { 'x-forwarded-prefix': '/a/b' },
+    'announces a part of': { 'x-forwarded-prefix': '/b' },
     'does not announce': {},
   })) {
     test(`8.2 it works behind a proxy that removes a prefix and ${how} it`, async () => {
