@@ -1,6 +1,7 @@
 // Every build of one source gives the same layer. Compares layers by hash.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { settingsOf } from '../../image/settings.ts';
 import { ENGINE, run } from '../../image/unpack.ts';
 import { ROOT } from '../support/program.ts';
 import { engine, IMAGE, inspect, NO_IMAGE } from './engine.ts';
@@ -34,6 +35,7 @@ for (const [name, DOCKER_BUILDKIT, clients] of [
     if (!(await rebuild('--no-cache'))) return t.skip('no client here has it');
     const layers = (image: string) => inspect('image', image, '{{json .RootFS.Layers}}');
     assert.deepEqual(await layers(TAG), await layers(IMAGE));
+    assert.deepEqual(await settingsOf(TAG), await settingsOf(IMAGE));
     await rebuild('--build-arg', 'SOURCE_DATE_EPOCH=1');
     assert.notDeepEqual(await layers(TAG), await layers(IMAGE));
     await rebuild();
