@@ -42,8 +42,8 @@ export interface RunningService {
  *     await using service = await start();
  *     const res = await fetch(`${service.url}/users`);
  *
- * @throws an Error named `InvalidConfig` with a line for each invalid setting, or the system's error
- *   if the port or the SQLite file can't be opened, or an Error that says which node it needs
+ * @throws an Error named `InvalidConfig` with a line for each invalid setting, the system's error if the
+ *   port can't be opened, or an Error that says why the SQLite file can't be, or which node it needs
  */
 export async function start(settings: Settings = {}): Promise<RunningService> {
   if (nodeProblem !== undefined) throw new Error(nodeProblem); // 9.7
