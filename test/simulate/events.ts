@@ -112,6 +112,7 @@ const faults = [
   fault('the other host is promoted, and the old primary is not fenced', ({ server }) =>
     server.split(),
   ),
+  ofServer('new connections are lost at once', { isCrashing: true }),
   ofServer('a third of the reads conflict with a recovery (40001)', { isRecovering: true }),
   ...[3_600_000, 400, -400].map((stepMs) =>
     fault(`the clock of the server steps by ${stepMs} ms`, (world) => {

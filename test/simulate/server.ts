@@ -61,6 +61,7 @@ export const NORMAL = {
   maxLatencyMs: 2,
   maxBackends: 100,
   isDiskFull: false,
+  isCrashing: false, // Connections are lost soon.
   isRecovering: false, // Reads conflict with the recovery of a standby.
 };
 
@@ -158,6 +159,7 @@ export class SimulatedServer {
         throw err;
       }
       this.clients.set(session.closed, owner);
+      if (this.condition.isCrashing) time.after(10, () => [...host.backends].at(-1)?.cut());
       return session;
     } finally {
       cancel();

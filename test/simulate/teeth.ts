@@ -36,6 +36,10 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
       '    if (err === undefined) connection.batch = undefined;',
     ],
     'attempts to connect do not pause (5.7)': ['if (failures > 0) {', 'if (false) {'],
+    'a pool stays at a host that refuses writes (5.1)': [
+      'isReadOnly || err instanceof',
+      'err instanceof',
+    ],
     'a connection that is lost at once is no failed attempt (5.7)': [
       '- connectedAt < MIN_LIFETIME_MS) this',
       '- connectedAt < 0) this',
