@@ -1,8 +1,8 @@
 // Postgres connection pool with deadlines, reconnection and failover. docs/design.md says why it is our own.
 // If a connection is lost, late or read-only, the calls of its batch fail, because their outcome is unknown,
 // and an attempt to connect begins. Waiting calls keep waiting. An attempt tries each host of the URL once, the
-// one in use first, or last if it was late, read-only or lost its standby. All connections move to the host that
-// an attempt reaches.
+// one in use first, or last if it was late or lost its standby, or is one under `any`. All connections move to the
+// host that an attempt reaches.
 import { nextTurn, sleep } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
@@ -129,9 +129,11 @@ export class Pool {
     if (!this.#connections.includes(connection)) return; // Replaced meanwhile; its calls have failed.
     connection.batch = undefined;
     const isReadOnly = (err as { code?: string })?.code === '25006'; // read_only_sql_transaction
-    if (isReadOnly || err instanceof NotReplicated) this.#avoid(connection.host);
+    const mayBeStandby = isReadOnly && this.#options.database.sessionAttributes === 'any';
+    if (mayBeStandby || err instanceof NotReplicated) this.#avoid(connection.host);
     const isYoung = this.#options.now() - connection.connectedAt < READ_ONLY_LIFETIME_MS;
-    const isUsable = err === undefined || (isReadOnly && isYoung);
+    // While an attempt looks for a server that can write, the other connections stay for reads (5.9).
+    const isUsable = err === undefined || (isReadOnly && (isYoung || this.#attempts > 0));
     if (!isUsable) this.#replace(connection, err);
     else if (this.#isLeft(connection)) this.#replace(connection, MOVED);
     this.#assign();

@@ -37,7 +37,7 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
     ],
     'attempts to connect do not pause (5.7)': ['if (failures > 0) {', 'if (false) {'],
     'a pool stays at a host that refuses writes (5.1)': [
-      'isReadOnly || err instanceof',
+      'mayBeStandby || err instanceof',
       'err instanceof',
     ],
     'a connection that is lost at once is no failed attempt (5.7)': [
