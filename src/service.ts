@@ -108,8 +108,7 @@ export async function startService(config: Config, log: Log, onFatal: OnFatal) {
     const stopped = api.stop(graceMs, timeoutMs / 2).then(() => admin?.stop(0, 0));
     await Promise.race([stopped, tooLate]); // 6.2
     timer.abort(); // 9.4
-    const { receiving, working, sending } = api.usage().states;
-    const isCut = receiving + working + sending > 0;
+    const isCut = api.isBusy || !!admin?.isBusy;
     if (isCut) log.error('SHUTDOWN_TIMEOUT_MS has passed; requests in flight are cut');
     await resources.disposeAsync();
     log.info('stopped');

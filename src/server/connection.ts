@@ -313,7 +313,7 @@ export class Connection implements Holder, Carrier {
   }
 }
 
-/** What node has yet to send. Over TLS this includes responses to updates of keys, which cause no event. */
+/** What node has yet to send. Of a TLS socket this includes responses to updates of keys, which cause no event. */
 function unsentBytes(socket: Socket & { readonly _handle?: { writeQueueSize: number } }): number {
   return socket._handle?.writeQueueSize ?? 0;
 }

@@ -129,6 +129,12 @@ export class Listener {
     (this.#server as https.Server).setSecureContext({ ...TLS_OPTIONS, ...tls });
   }
 
+  /** True while a request is in progress. */
+  get isBusy(): boolean {
+    const { receiving, working, sending } = this.usage().states;
+    return receiving + working + sending > 0;
+  }
+
   /** Returns what the metrics show (7.3). */
   usage() {
     const states = countsOf(STATES);
@@ -139,7 +145,7 @@ export class Listener {
 
   /**
    * Accepts the connections that the kernel has already queued, then none. Resolves when the last one has
-   * closed. The handler closes each with its last response. Every `graceMs`, `stop` closes those that have
+   * closed. The API's handler closes each with its last response. Every `graceMs`, `stop` closes those that have
    * been idle for at least that time (6.15).
    */
   async stop(graceMs: number, acceptMs: number): Promise<void> {
