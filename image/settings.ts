@@ -28,7 +28,12 @@ export async function settingsOf(id: string): Promise<Settings> {
   const [image] = JSON.parse(await run(ENGINE, ['image', 'inspect', id]));
   // Podman reports the health check outside the settings.
   const { HealthCheck: check } = image;
-  const { Healthcheck = check, Env, WorkingDir, ...config } = image.Config as Record<string, unknown>;
+  const {
+    Healthcheck = check,
+    Env,
+    WorkingDir,
+    ...config
+  } = image.Config as Record<string, unknown>;
   const settings = {
     ...config,
     // BuildKit writes the default.

@@ -156,8 +156,7 @@ describe('invalid values', () => {
       ['\ufeffcorrect horse\n', 'U+FEFF'],
     ]) {
       const env = { AUTH_PASSWORD_FILE: file(text!) };
-      const expected =
-        'at least 8 characters, without control characters, line ends and byte order marks';
+      const expected = `${password}, without control characters, line ends and byte order marks`;
       assert.deepEqual(problems(env), [`AUTH_PASSWORD: contains ${code}; expected ${expected}`]);
     }
     const files = { AUTH_PASSWORD_FILE: file('correct horse\r\n'), NOTE_TITLE_FILE: file('a\n\n') };
@@ -241,13 +240,10 @@ test('9.6 an origin is valid in jsdom too, whose URL has no parse in older versi
 test('the address of the probes', () => {
   for (const [env, host, port] of [
     [{}, '127.0.0.1', 3001],
-    [{ ADMIN_PORT: '81' }, '127.0.0.1', 81],
     [{ ADMIN_PORT_FILE: file('81\n') }, '127.0.0.1', 81],
     [{ HOST: '10.0.0.1' }, '10.0.0.1', 3001],
     [{ HOST: '10.0.0.1', ADMIN_HOST: '10.0.0.2' }, '10.0.0.2', 3001],
     [{ HOST: '10.0.0.1', ADMIN_HOST: '::' }, '127.0.0.1', 3001],
-    [{ HOST: '0.0.0.0' }, '127.0.0.1', 3001],
-    [{ HOST: '::' }, '127.0.0.1', 3001],
     [{ PORT: 'x' }, '127.0.0.1', 3001],
   ] as const) {
     assert.deepEqual(readAdminAddress(env), { host, port }, JSON.stringify(env));

@@ -14,8 +14,7 @@ import { ENV, newFolder, Program, ROOT, start } from './support/program.ts';
 
 const TIMEOUT_MS = 30_000;
 
-/** Environment variables that would change the service if it read them. */
-/** No variable may have this value, except the note's. */
+/** They would change the service if it read them: only the note may have this value. */
 const HOSTILE = Object.fromEntries(VARIABLES.map((name) => [name, '\n']));
 
 /** Timers, clocks and queues that a test suite can fake. Node has fakes of the first four and of two more. */
@@ -49,19 +48,16 @@ describe('the package', () => {
     const npm = (cwd: string, ...args: readonly string[]) =>
       execFileSync('npm', args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
     const list = JSON.parse(npm(ROOT, 'pack', '--json', '--silent', '--pack-destination', folder));
-    const [{ filename, files }] = Object.values(list) as [
-      { filename: string; files: { path: string }[] },
-    ];
+    type Packed = { filename: string; files: { path: string }[] };
+    const [{ filename, files }] = Object.values(list) as [Packed];
     tarball = filename;
     packed = files.map(({ path }) => path);
     npm(folder, 'install', '--no-audit', '--no-fund', '--prefer-offline', join(folder, filename));
     mkdirSync(join(folder, 'data'));
     const source = readFileSync(join(ROOT, 'test/support/every-route.ts'), 'utf8');
     const script = stripTypeScriptTypes(source).replaceAll(/^export /gm, '');
-    writeFileSync(
-      join(folder, 'every-route.cjs'),
-      `${script}\nmodule.exports = { everyRoute, STATUSES };`,
-    );
+    const exported = 'module.exports = { everyRoute, STATUSES };';
+    writeFileSync(join(folder, 'every-route.cjs'), `${script}\n${exported}`);
   });
 
   /** Installs packages and runs one of their programs, which must exit with 0. Without the registry, skips the test. */
@@ -116,10 +112,8 @@ describe('the package', () => {
       });\n`;
     const right = 'start({ PORT: 0, PROTECT_USERS: true, TLS_KEY_FILE: undefined });';
     writeFileSync(join(folder, 'esm.mts'), `import { start } from 'notes-users';\n${right}${rest}`);
-    writeFileSync(
-      join(folder, 'cjs.cts'),
-      `import notes = require('notes-users');\nconst { start } = notes;\n${right}${rest}`,
-    );
+    const cjs = `import notes = require('notes-users');\nconst { start } = notes;\n${right}${rest}`;
+    writeFileSync(join(folder, 'cjs.cts'), cjs);
     const compilerOptions = {
       ...{ target: 'es2022', lib: ['es2022'], module: 'nodenext', types: ['node'], noEmit: true },
       ...{ strict: true, skipLibCheck: false, allowImportingTsExtensions: true },

@@ -90,15 +90,10 @@ describe('the cache', () => {
   test('a token that was valid is refused from its exp on', () => {
     const { clock, tokens } = clocked();
     const token = tokens.issue();
-    for (const [seconds, isValid] of [
-      [NOW, true],
-      [NOW + 3599.999, true],
-      [NOW + 3600, false],
-      [NOW + 1e9, false],
-    ] as const) {
-      clock.seconds = seconds;
-      assert.equal(tokens.verify(token), isValid, String(seconds));
-    }
+    clock.seconds = NOW + 3599.999;
+    assert.ok(tokens.verify(token)); // From now on it is in the cache.
+    clock.seconds = NOW + 3600;
+    assert.ok(!tokens.verify(token));
   });
 
   test('a token that was refused before its nbf is valid after it', () => {

@@ -129,10 +129,8 @@ describe('3.13 failed credential checks', () => {
     const from = '192.0.2.1';
     const checks = Array.from({ length: 10 }, () => [wrongToken, wrongBasic]).flat();
     const responses = await Promise.all(checks.map((check) => check(from)));
-    assert.deepEqual(statusesOf(responses).sort(), [
-      ...Array(LIMIT).fill(401),
-      ...Array(20 - LIMIT).fill(429),
-    ]);
+    const expected = [...Array(LIMIT).fill(401), ...Array(20 - LIMIT).fill(429)];
+    assert.deepEqual(statusesOf(responses).sort(), expected);
     for (const response of [await rightToken(from), await rightBasic(from)]) {
       const { status, headers, body } = response;
       assert.deepEqual([status, body], [429, 'Too Many Requests']);

@@ -25,12 +25,8 @@ describe('7 the admin listener', () => {
     ['/metrics', 'text/plain; version=0.0.4; charset=utf-8', /^# HELP [\s\S]*\n$/],
   ] as const) {
     test(`7.1, 7.2 and 7.3 GET ${path} returns 200 with any query, HEAD too, and POST 405`, async () => {
-      for (const [method, query] of [
-        ['GET', ''],
-        ['GET', '?of=a+scraper'],
-        ['HEAD', ''],
-      ] as const) {
-        const response = await send(program.adminUrl + path + query, { method });
+      for (const method of ['GET', 'HEAD']) {
+        const response = await send(`${program.adminUrl}${path}?of=a+scraper`, { method });
         assert.equal(response.status, 200);
         assert.equal(response.headers.get('content-type'), type);
         assert.equal(response.headers.get('cache-control'), 'no-store');

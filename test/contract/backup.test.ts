@@ -82,10 +82,8 @@ for (const [why, expected, file, url] of [
   test(`6.19 it exits with 1 and leaves no file if ${why}`, async () => {
     const folder = newFolder();
     writeFileSync(join(folder, 'there.db'), 'kept');
-    const { code, stderr } = await backup(
-      url ?? (await madeDatabase('sqlite')),
-      join(folder, file),
-    );
+    const database = url ?? (await madeDatabase('sqlite'));
+    const { code, stderr } = await backup(database, join(folder, file));
     assert.equal(code, 1, stderr);
     assert.match(stderr, expected);
     assert.equal(stderr.trimEnd().split('\n').length, 1);

@@ -59,11 +59,9 @@ describe('1 configuration: a Postgres with TLS', { skip: NO_OPENSSL, concurrency
       });
       if (status === 200) await ready(program);
       assert.equal((await send(`${program.url}/users`)).status, status);
-      const rows = await execute(
-        server.url,
-        `select from pg_stat_ssl natural join pg_stat_activity
-           where ssl and datname = '${url.pathname.slice(1)}'`,
-      );
+      const text = `select from pg_stat_ssl natural join pg_stat_activity
+        where ssl and datname = '${url.pathname.slice(1)}'`;
+      const rows = await execute(server.url, text);
       assert.equal(rows.length > 0, status === 200 && mode !== 'disable');
     });
   }

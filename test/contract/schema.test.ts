@@ -25,12 +25,10 @@ import { FIELDS } from '../vectors/users.ts';
 
 /** Names of the relations that don't belong to Postgres, with their schemas. */
 async function relations(url: string): Promise<string[]> {
-  const rows = await execute(
-    url,
-    `select oid::regclass::text as name from pg_class
-     where relnamespace not in ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
-       and relkind in ('r', 'v', 'm', 'S') order by 1`,
-  );
+  const text = `select oid::regclass::text as name from pg_class
+    where relnamespace not in ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+      and relkind in ('r', 'v', 'm', 'S') order by 1`;
+  const rows = await execute(url, text);
   return rows.map(({ name }) => String(name));
 }
 
@@ -156,10 +154,8 @@ for (const [why, prepare, said, cure] of [
 
 test('5.3 5.8 while another replica makes the tables in its schema, the service waits, whatever the limit of its role, and then uses them', async () => {
   const url = await createDatabase();
-  const [setting] = await execute(
-    url,
-    "select from pg_settings where name = 'transaction_timeout'", // Postgres has it since 17.
-  );
+  const text = "select from pg_settings where name = 'transaction_timeout'"; // since Postgres 17
+  const [setting] = await execute(url, text);
   const limit = setting ? '; alter role ROLE set transaction_timeout = 100' : '';
   const limits = `; alter role ROLE set statement_timeout = 100${limit}`;
   const { role, DATABASE_URL } = await newRole(url, 'superuser', OWN_SCHEMA + limits);

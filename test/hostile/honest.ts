@@ -149,7 +149,10 @@ async function ask(client: Client, { parts, bodies }: Exchange, id: string, brok
   const timer = setTimeout(fail, PATIENCE_MS + 4 * roundTripMs);
   let failure: string | undefined;
   try {
-    const socket = take(client) ?? (await open(client, sockets, trip));
+    const { kept } = client;
+    client.kept = undefined; // One that was closed while it was idle is replaced, as clients do.
+    const isOpen = kept?.readyState === 'open';
+    const socket = isOpen ? kept : await open(client, sockets, trip);
     sockets.push(socket);
     const reading = read(socket, id, bodies, broken);
     reading.catch(() => {}); // It is awaited below.
@@ -168,13 +171,6 @@ async function ask(client: Client, { parts, bodies }: Exchange, id: string, brok
   }
   clearTimeout(timer);
   return { ms: performance.now() - began - tripsMs, failure };
-}
-
-/** Returns the kept connection. One that was closed while it was idle is replaced, as clients do. */
-function take(client: Client): Socket | undefined {
-  const { kept } = client;
-  client.kept = undefined;
-  return kept?.readyState === 'open' ? kept : undefined;
 }
 
 /** Connects. The request, and over TLS the handshake too, comes a round trip later. */

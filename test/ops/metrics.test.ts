@@ -81,7 +81,6 @@ function measured(t: TestContext, result: Promise<never>, ms: number, pool: Pool
 
 describe('the store', () => {
   for (const [err, ms, type] of [
-    [new domain.EmailTaken(), 1, ''],
     [new domain.EmailTaken(), TIMEOUT_MS, ''],
     [new domain.CallerLeft(), 1, ''],
     [new domain.StoreUnavailable('gone'), TIMEOUT_MS - 1, ' unavailable'],

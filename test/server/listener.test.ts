@@ -226,7 +226,6 @@ test('6.2 clients that reconnect all the time do not delay a stop', async (t) =>
     served++;
     response(exchange, true);
   });
-  /** Connects repeatedly until it is refused. */
   const client = async () => {
     for (;;) {
       const socket = connect(port);

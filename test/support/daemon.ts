@@ -75,18 +75,21 @@ export function socketsOn(port: number, state: string): number {
   return tables.join().match(RegExp(`:${local} \\S+ ${state} `, 'g'))?.length ?? 0;
 }
 
+/** Returns the target of a symbolic link; empty if it is gone. */
+export function targetOf(path: string): string {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return '';
+  }
+}
+
 /** Returns the processes whose working folder is this one or below it. */
 function processesIn(folder: string): number[] {
   return readdirSync('/proc')
     .filter((name) => /^[0-9]+$/.test(name))
-    .map(Number)
-    .filter((pid) => {
-      try {
-        return `${readlinkSync(`/proc/${pid}/cwd`)}${sep}`.startsWith(folder + sep);
-      } catch {
-        return false;
-      }
-    });
+    .filter((pid) => `${targetOf(`/proc/${pid}/cwd`)}${sep}`.startsWith(folder + sep))
+    .map(Number);
 }
 
 /** Signals the processes in the folder, and those that they start meanwhile; returns how many. */

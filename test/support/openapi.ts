@@ -47,12 +47,7 @@ export const COMMON_HEADERS: Readonly<Record<string, { value: RegExp; setting?: 
 
 /** Headers that HTTP and node add. */
 const HTTP_HEADERS = [
-  'connection',
-  'content-length',
-  'content-type',
-  'date',
-  'keep-alive',
-  'transfer-encoding',
+  ...['connection', 'content-length', 'content-type', 'date', 'keep-alive', 'transfer-encoding'],
 ];
 
 const TEXT = {

@@ -92,11 +92,9 @@ export async function untilLeft(url: string): Promise<void> {
 
 /** Inserts users 1 to `count` of an empty table. `name` is SQL, with the user's number `i`. */
 export async function insertUsers(url: string, count: number, name = "'Many'"): Promise<void> {
-  await execute(
-    url,
-    `with recursive n (i) as (select 1 union all select i + 1 from n where i < ${count})
-     insert into users (name, email) select ${name}, i || '@many.example' from n`,
-  );
+  const text = `with recursive n (i) as (select 1 union all select i + 1 from n where i < ${count})
+    insert into users (name, email) select ${name}, i || '@many.example' from n`;
+  await execute(url, text);
 }
 
 /** Blocks writes of users, but not reads, until released. */

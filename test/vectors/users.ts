@@ -44,7 +44,6 @@ export const NAMES: Field = {
     'U+0000 at the end': 'Ada\0',
     'a lone high surrogate': '\ud83d',
     'a lone low surrogate': '\udfffA',
-    'a high surrogate at the end': 'Ada\udbff',
   },
 };
 
