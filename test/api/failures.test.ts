@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { failureReply } from '../../src/api/failures.ts';
 import { HttpError } from '../../src/http/errors.ts';
-import { CallerLeft, EmailTaken, InvalidUser, StoreUnavailable } from '../../src/user.ts';
+import { CallerLeft, EmailTaken, InvalidUser } from '../../src/user.ts';
 
 const internal = [500, 'Internal Server Error'] as const;
 
@@ -13,7 +13,6 @@ for (const [thrown, [status, body, ...headers]] of [
   [new InvalidUser('name is wrong.'), [400, 'name is wrong.']],
   [new EmailTaken('secret'), [400, 'Another user has this email.']],
   [new CallerLeft(), [400, 'The client has left.']],
-  [new StoreUnavailable('at 10.0.0.1'), internal],
   [Object.assign(new Error('select 1'), { status: 200 }), internal],
   [undefined, internal],
 ] as [unknown, readonly [number, string, ...string[]]][]) {

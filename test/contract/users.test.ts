@@ -41,10 +41,9 @@ for (const store of STORES) {
         Model.run(program.url, steps));
     }
 
-    test('4.1, 4.2, 4.3, 4.4, 4.5, 4.6, 4.7, 4.8, 4.9, 4.10, 4.11, 4.12, 4.15, 4.16, 5.0 random requests', () =>
-      fc.assert(
-        fc.asyncProperty(randomSteps, (steps) => Model.run(program.url, steps)),
-        { numRuns: RUNS },
-      ));
+    test('4.1, 4.2, 4.3, 4.4, 4.5, 4.6, 4.7, 4.8, 4.9, 4.10, 4.11, 4.12, 4.15, 4.16, 5.0 random requests', () => {
+      const property = fc.asyncProperty(randomSteps, (steps) => Model.run(program.url, steps));
+      return fc.assert(property, { numRuns: RUNS });
+    });
   });
 }

@@ -22,12 +22,9 @@ test('the contract holds through PgBouncer in transaction mode', {
 }, async (t) => {
   await using server = await Server.create();
   await using bouncer = await startBouncer(server.port);
-  const output = await contractTests(
-    t,
-    { TEST_DATABASE_URL: through(server.url, bouncer.port) },
-    '--test-timeout=300000',
-    `--test-name-pattern=${ON_POSTGRES}`,
-  );
+  const env = { TEST_DATABASE_URL: through(server.url, bouncer.port) };
+  const flags = ['--test-timeout=300000', `--test-name-pattern=${ON_POSTGRES}`];
+  const output = await contractTests(t, env, ...flags);
   // Checks that the suite really ran, and through PgBouncer.
   const passed = Number(/pass (\d+)/.exec(output)?.[1]);
   assert.ok(passed > 20, output);
@@ -41,9 +38,7 @@ async function startBouncer(serverPort: number): Promise<Daemon> {
   chmodSync(folder, 0o755);
   const file = join(folder, 'pgbouncer.ini');
   // Every suite has its own database. Ten kept connections to each would use up all of the server's.
-  writeFileSync(
-    file,
-    `[databases]
+  const settings = `[databases]
 * = host=127.0.0.1 port=${serverPort} user=postgres password=test
 [pgbouncer]
 listen_addr = 127.0.0.1
@@ -54,7 +49,7 @@ pool_mode = transaction
 default_pool_size = 10
 server_idle_timeout = 2
 max_client_conn = 500
-`,
-  );
+`;
+  writeFileSync(file, settings);
   return new Daemon(port, PATH, [file]).listening();
 }

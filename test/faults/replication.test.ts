@@ -18,11 +18,9 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
     await using servers = await replicated();
     const { standby, direct } = servers;
     // As where a login role acts as the owner of the tables.
-    await query(
-      direct,
-      `create role owner in role pg_read_all_stats; grant create on schema public to owner;
-       create role login login password 'test' in role owner; alter role login set role = owner`,
-    );
+    const roles = `create role owner in role pg_read_all_stats; grant create on schema public to owner;
+      create role login login password 'test' in role owner; alter role login set role = owner`;
+    await query(direct, roles);
     await using program = await startOn(servers, direct.replace('//postgres:', '//login:'));
     assert.equal((await create(program, 'before')).status, 201);
     signalAll(standby.dataDir, 'SIGSTOP');
@@ -45,10 +43,8 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
     await using writer = await start({ DATABASE_URL: servers.direct });
     const { status, body } = await create(writer, 'before');
     assert.equal(status, 201);
-    await using reader = await startOn(
-      servers,
-      `${servers.direct}?target_session_attrs=prefer-standby`,
-    );
+    const url = `${servers.direct}?target_session_attrs=prefer-standby`;
+    await using reader = await startOn(servers, url);
     const { host } = await reader.logged('connected');
     assert.equal(host, `127.0.0.1:${servers.standby.port}`);
     const read = () => send(`${reader.url}/users/1`);
@@ -74,9 +70,8 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
         isOver = true;
       });
       await until(async () => {
-        await server.query(
-          `select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'`,
-        );
+        const of = `from pg_stat_activity where wait_event = 'SyncRep'`;
+        await server.query(`select pg_cancel_backend(pid) ${of}`);
         return isOver;
       });
       created = await responds;

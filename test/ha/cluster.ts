@@ -3,7 +3,7 @@
 // its working folder below the cluster's. Cleanup finds processes by that folder, because Postgres
 // keeps running after its Patroni is killed.
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ import { Daemon, freePort, OWNER, signalAll } from '../support/daemon.ts';
 import { block } from '../support/manual.ts';
 import { query } from '../support/server.ts';
 import { startHaproxy } from './balancer.ts';
-import { databaseUrl, fileFor, PAGE, read, replaced, settings, variables } from './page.ts';
+import { databaseUrl, PAGE, read, replaced, settings, variables } from './page.ts';
 import { ETCD, PATRONI_BIN, POSTGRES_BIN } from './programs.ts';
 
 const PASSWORD = 'test';
@@ -167,10 +167,9 @@ export class Cluster {
       const others = (await this.#described()).filter(({ role }) => role !== 'leader');
       const found = others.map(({ role }) => role).sort();
       if (leader === undefined || found.join() !== 'replica,sync_standby') return undefined;
-      const rows = await leader.query(
-        `select string_agg(sync_state, ',' order by sync_state) as states
-         from pg_stat_replication where state = 'streaming' and not pg_is_in_recovery()`,
-      );
+      const text = `select string_agg(sync_state, ',' order by sync_state) as states
+        from pg_stat_replication where state = 'streaming' and not pg_is_in_recovery()`;
+      const rows = await leader.query(text);
       return rows?.[0]?.states === 'async,sync' ? leader : undefined;
     });
   }
@@ -254,10 +253,13 @@ export class Cluster {
     await startHaproxy(this.balancerPort, config, folder);
   }
 
-  /** Adapts a file of the page from machine a to this member. */
+  /** Adapts a file of the page from machine a to this member, with the page's command. */
   #fileOf(member: Member, text: string): string {
-    const address = `10.0.0.${this.members.indexOf(member) + 1}`;
-    return this.#local(fileFor(text, member.name, address));
+    const [, script] = /sed -i (".*")/.exec(block('Install', 'sed -i', PAGE))!;
+    const ADDRESS = `10.0.0.${this.members.indexOf(member) + 1}`;
+    const env = { ...process.env, NAME: member.name, ADDRESS };
+    const options = { input: text, env, encoding: 'utf8' } as const;
+    return this.#local(execFileSync('sh', ['-c', `sed ${script}`], options));
   }
 
   /** Replaces the page's addresses with this cluster's. */

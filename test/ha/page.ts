@@ -1,6 +1,5 @@
 // Reads deploy/ha and the commands of docs/high-availability.md, which the tests run on one machine.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { block } from '../support/manual.ts';
@@ -35,13 +34,6 @@ export function variables(text: string): Record<string, string> {
   return Object.fromEntries(
     Array.from(text.matchAll(/^(\w+)=(.*)$/gm), ([, name, value]) => [name!, value!]),
   );
-}
-
-/** Adapts a file of machine a to another machine, with the page's command. */
-export function fileFor(text: string, name: string, address: string): string {
-  const [, script] = /sed -i (".*")/.exec(block('Install', 'sed -i', PAGE))!;
-  const env = { ...process.env, NAME: name, ADDRESS: address };
-  return execFileSync('sh', ['-c', `sed ${script}`], { input: text, env, encoding: 'utf8' });
 }
 
 /** Replaces each of these parts of the page's text. Fails if one is missing. */

@@ -25,28 +25,24 @@ async function startNginx(blocks: string, backend: string): Promise<Daemon> {
   const served = blocks
     .replace('server {', `server { listen 127.0.0.1:${port};`)
     .replaceAll('http://127.0.0.1:3000', backend);
-  writeFileSync(
-    file,
-    `daemon off; master_process off; pid ${folder}/pid; error_log stderr;
+  const settings = `daemon off; master_process off; pid ${folder}/pid; error_log stderr;
     events {}
-    http { access_log off; ${temp} ${served} }`,
-  );
+    http { access_log off; ${temp} ${served} }`;
+  writeFileSync(file, settings);
   return new Daemon(port, NGINX, ['-e', 'stderr', '-p', folder, '-c', file]).listening();
 }
 
 async function startHaproxy(frontend: string, backend: string): Promise<Daemon> {
   const port = await freePort();
-  return haproxy(
-    port,
-    `defaults
+  const settings = `defaults
       mode http
       timeout connect 10s
       timeout client 60s
       timeout server 60s
     ${frontend.replace('bind :80', `bind 127.0.0.1:${port}`)}
     backend notes-users
-      server a ${new URL(backend).host}\n`,
-  );
+      server a ${new URL(backend).host}\n`;
+  return haproxy(port, settings);
 }
 
 test('2.17 behind nginx with the settings of the manual a tag stays strong, and other responses are compressed', {

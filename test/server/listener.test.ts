@@ -91,10 +91,7 @@ test('6.4 a port in use is found if the addresses overlap, and only then', LINUX
   assert.equal(socketsOn(port, TCP_LISTEN), limits.sockets + 1);
 });
 
-test('who connects to the lock of a port does not hold up the start', {
-  ...LINUX,
-  timeout: 30_000,
-}, async (t) => {
+test('who holds the lock of a port delays no start', { ...LINUX, timeout: 30_000 }, async (t) => {
   const port = await freePort();
   const intrude = () => connectTcp(`\0notes-users ${port}`).on('error', () => {});
   const timer = setInterval(intrude, 0);
@@ -185,9 +182,7 @@ describe('over TLS', { skip: NO_OPENSSL }, () => {
 
 for (const isTls of [false, true]) {
   const skip = isTls && NO_OPENSSL;
-  test(`6.14 a request that arrives in time is processed after a stall${isTls ? ' (TLS)' : ''}`, {
-    skip,
-  }, async (t) => {
+  test(`6.14 a request in time is processed after a stall (TLS: ${isTls})`, { skip }, async (t) => {
     const options = { idleTimeoutMs: 1_000, tls: isTls ? keyPair() : undefined };
     const { port } = await listen(t, (exchange) => response(exchange), options);
     const client = isTls ? connectTls({ port }) : connect(port);

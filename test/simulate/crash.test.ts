@@ -141,9 +141,8 @@ function read(path: string): string {
     const { integrity_check: check } = db.prepare('pragma integrity_check').get()!;
     if (check !== 'ok') return String(check);
     if (!db.prepare("select 1 from sqlite_schema where name = 'users'").get()) return '[]';
-    return JSON.stringify(
-      db.prepare('select id, name, email, version from users order by id').all(),
-    );
+    const users = db.prepare('select id, name, email, version from users order by id').all();
+    return JSON.stringify(users);
   } catch (err) {
     return String(err);
   }

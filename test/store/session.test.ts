@@ -158,10 +158,9 @@ test('5.1 5.3 behind a pooler the tables are found in a schema whose name needs 
   const sql = connectTo(t, url);
   const database = new URL(url).pathname.slice(1);
   const schema = `"My ""Note's"`;
-  await sql.unsafe(
-    `create schema ${schema}; alter database ${database} set search_path = ${schema};
-     create view notes_users_schema as select 1; create temporary table notes_users_schema ()`,
-  );
+  const objects = `create schema ${schema}; alter database ${database} set search_path = ${schema};
+    create view notes_users_schema as select 1; create temporary table notes_users_schema ()`;
+  await sql.unsafe(objects);
   const pooler = await throughPooler(t, url);
   const store = await open(t, pooler);
   const ada = await store.create(newUser({ name: 'Ada', email: 'ada@x' }));
@@ -185,10 +184,9 @@ for (const isPooler of [false, true]) {
   test(`2.9 4.6 4.13 settings of the database change no statement, hide no warning and close no idle connection, ${place}`, async (t) => {
     const url = await createDatabase();
     const alter = `alter database ${new URL(url).pathname.slice(1)} set`;
-    await connectTo(t, url).unsafe(
-      `${alter} client_min_messages = error; ${alter} array_nulls = off; ${alter} extra_float_digits = -15;
-       ${alter} idle_session_timeout = '1h'`,
-    );
+    const altered = `${alter} client_min_messages = error; ${alter} array_nulls = off; ${alter} extra_float_digits = -15;
+      ${alter} idle_session_timeout = '1h'`;
+    await connectTo(t, url).unsafe(altered);
     const client = isPooler ? await throughPooler(t, url) : url;
     const session = await openOne(t, client);
     const settings = { statement_timeout: '10s', idle_session_timeout: isPooler ? '1h' : '0' };
@@ -260,9 +258,8 @@ test('1 DATABASE_URL: a password is used as it is, however it is stored and aske
     ['b', 'scram-sha-256', 'password'],
     ['c', 'md5', 'md5'],
   ]) {
-    await server.query(
-      `set password_encryption = '${stored}'; create role ${role} login password ${literal}`,
-    );
+    const created = `create role ${role} login password ${literal}`;
+    await server.query(`set password_encryption = '${stored}'; ${created}`);
     writeFileSync(path, `host all ${role} 127.0.0.1/32 ${asked}\n${readFileSync(path, 'utf8')}`);
     await server.query('select pg_reload_conf()');
     const url = (password: string) =>
@@ -291,9 +288,7 @@ for (const [name, text] of Object.entries({ Postgres: '', PgBouncer: 'ERROR' }))
   });
 }
 
-test('9.4 no error follows the end of a connection over TLS for which the driver has scheduled a write', {
-  skip: NO_OPENSSL,
-}, async (t) => {
+test('9.4 no error follows the end of TLS before a write', { skip: NO_OPENSSL }, async (t) => {
   const keys = keyPair();
   const port = await listen(t, (socket) => {
     socket.write('S');

@@ -94,12 +94,10 @@ test('2.9 a call that waits for a database that can never be used fails with the
 
 test('5.3 a migration that the database refuses only after the time limit of connecting is final', async (t) => {
   const url = await newDatabase('postgres');
-  await execute(
-    url,
-    `create function refuse() returns event_trigger language plpgsql
-       as $$ begin perform pg_sleep(5.5); raise data_exception; end $$;
-     create event trigger refuse on ddl_command_start execute function refuse()`,
-  );
+  const trigger = `create function refuse() returns event_trigger language plpgsql
+      as $$ begin perform pg_sleep(5.5); raise data_exception; end $$;
+    create event trigger refuse on ddl_command_start execute function refuse()`;
+  await execute(url, trigger);
   const { promise: fatal, resolve: onFatal, reject: onUnavailable } = Promise.withResolvers();
   await open(t, `${url}?connect_timeout=5`, { onFatal, onUnavailable });
   assert.match(String(await fatal), /^UnusableDatabase: a migration failed: data_exception$/);
@@ -348,11 +346,9 @@ describe('migrations', () => {
 
   test('5.3 what data, views and limits refuse is final; what can pass is tried again', async () => {
     const url = await newDatabase('postgres');
-    await execute(
-      url,
-      `create table wide as select string_agg(md5(i::text), '') as text from generate_series(1, 1000) i;
-       create view shown as select text from wide`,
-    );
+    const tables = `create table wide as select string_agg(md5(i::text), '') as text from generate_series(1, 1000) i;
+      create view shown as select text from wide`;
+    await execute(url, tables);
     const change = 'alter table wide';
     for (const [sql, name] of [
       [`${change} add constraint short check (length(text) < 9)`, 'UnusableDatabase'],
