@@ -176,10 +176,7 @@ describe('a TLS socket', { skip: NO_OPENSSL }, () => {
     assert.deepEqual(sizes(), [0, 0]);
     socket.write(Buffer.alloc(16 * 1024 * 1024));
     await setImmediate();
-    assert.ok(
-      sizes().every((bytes) => bytes > 64 * 1024),
-      sizes().join(),
-    );
+    assert.ok(Math.min(...sizes()) > 64 * 1024, sizes().join());
     client.destroy();
   });
 

@@ -108,8 +108,7 @@ describe('close', () => {
     await using silent = createServer((socket) => socket.resume()).listen(0);
     await once(silent, 'listening');
     const DATABASE_URL = `postgres://u@127.0.0.1:${(silent.address() as AddressInfo).port}/d`;
-    const settings = { DATABASE_URL, DATABASE_TIMEOUT_MS: 1000, ADMIN_PORT: 0 };
-    await using service = await start(settings);
+    await using service = await start({ DATABASE_URL, DATABASE_TIMEOUT_MS: 1000, ADMIN_PORT: 0 });
     const probe = fetch(`${service.adminUrl}/ready`);
     const waiting = 'db_client_connection_pending_requests';
     await until(async () => (await Page.of(service.adminUrl!)).values.get(waiting) === 1);

@@ -280,13 +280,12 @@ export class SimulatedServer {
             answeredAt = this.#time.ms;
             give();
           };
-          const refuse = (err: Error & { code?: string }) => {
-            if (err.code === '25006') this.#late.delete(owner); // The pool may go back to it.
-            reject(err);
-          };
           running!.then(
             (rows) => answer(() => resolve(rows as T[])),
-            (err) => answer(() => refuse(err)),
+            (err) => {
+              if (err.code === '25006') this.#late.delete(owner); // The pool may go back to it.
+              return answer(() => reject(err));
+            },
           );
         });
         response = answered;

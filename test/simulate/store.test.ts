@@ -27,15 +27,28 @@ const property = fc.asyncProperty(surroundings, stories, async ({ isHealed, ...a
   if (isHealed) await world.heal();
   await world.end();
 });
+const AROUND = { seed: 1, poolSize: 4, replicas: 1, poolerSize: 0, attributes: 'any' };
 test('5.1 a pool stays at a host that has no room for another connection', async () => {
-  const around = { seed: 1, poolSize: 4, replicas: 1, poolerSize: 0, attributes: 'any' };
-  const { server, time } = new World(around);
+  const { server, time } = new World(AROUND);
   server.condition.maxBackends = 2;
   await time.pass(1_000);
   const sessions = [...server.clients.keys()];
   await time.pass(60_000);
   assert.deepEqual([sessions.length, server.clients.size], [2, 2]);
   assert.ok(sessions.every((session) => server.clients.has(session)));
+});
+
+test('5.9 reads work while writes look for a primary whose machine is gone', async () => {
+  const world = new World(AROUND);
+  world.server.hosts[0]!.frozenUntil = 1e9;
+  await world.time.pass(5_000);
+  for (let n = 0; n < 200; n++) {
+    world.call({ kind: 'update', id: 1 });
+    world.call({ kind: 'find', id: 1 }, 'b');
+    await world.time.pass(50);
+  }
+  const reads = world.calls.filter(({ call }) => call.kind === 'find');
+  assert.ok(!reads.some(({ result }) => result instanceof Error));
 });
 
 // Before there is a test: node:test tracks each promise of a test, which takes half of the time.

@@ -143,10 +143,7 @@ for (const [fault, urls] of Object.entries(INVALID)) {
   }
 }
 
-for (const { url, words } of [
-  { url: 'sqlite:/data/service.db', words: 'sqlite /data/service.db' },
-  { url: 'postgres://user:secret@a:1,b/d?password=secret', words: 'postgres a:1,b:5432/d' },
-]) {
-  test(`${url} is described as ${words}, without a secret`, () =>
-    assert.equal(describe(parseDatabaseUrl(url)!), words));
-}
+test('a database is described without a secret', () => {
+  const url = 'postgres://user:secret@a:1,b/d?password=secret';
+  assert.equal(describe(parseDatabaseUrl(url)!), 'postgres a:1,b:5432/d');
+});
