@@ -54,7 +54,9 @@ describe('3 access', () => {
   for (const [why, form, status] of [
     ['nested values', `user[id]=x&a[]=1&a[]=2&c[0][d]=2&c[1][d]=3&=x&${PARTS}`, 200],
     ['names of Object.prototype', '__proto__[id]=admin&__proto__[pw]=correct+horse', 401],
+    ['an unclosed bracket', `a[b=1&${PARTS}`, 400],
     ['201 parameters', `${'x=1&'.repeat(199)}${PARTS}`, 413],
+    ['a byte that is not UTF-8', `a=\xff&${PARTS}`, 400],
   ] as const) {
     test(`3.14, 3.15, 3.16, 3.17 a form with ${why} returns ${status}`, async () =>
       assert.equal((await typed(FORM, form)).status, status));

@@ -39,6 +39,7 @@ const ORDER: readonly (readonly [
   ['400 fields before 404 user', 400, 'PUT /users/999999', '{"name":""}'],
   ['400 fields before 412', 400, 'PATCH /users/1', '{"name":1}', { fields: STALE }],
   ['404 user before 412', 404, 'PATCH /users/999999', '{}', { fields: STALE }],
+  ['404 user before 412, DELETE', 404, 'DELETE /users/999999', '', { fields: STALE }],
   ['412 before 400 taken email', 412, 'PATCH /users/1', `{"email":"${TAKEN}"}`, { fields: STALE }],
   ['two lines of If-Match are one list (4.8)', 200, 'PATCH /users/1', '{}', { fields: BOTH }],
   ['400 taken email at the end', 400, 'PATCH /users/1', `{"email":"${TAKEN}"}`],

@@ -29,6 +29,7 @@ export const ACCEPTED: readonly (readonly [bytes: string, why: string])[] = [
 const MALFORMED: readonly Refused[] = [
   ['nonsense\r\n\r\n', 400, 'no request line'],
   [get('A: b\r\n folded'), 400, 'a folded field'],
+  [get('bad name: 1'), 400, 'a space in a field name'],
   [`${GET}\r\n`, 400, 'no Host'],
   ...['a b', 'x/y', 'x@y', '[::1', 'a:b', '%', 'x%2', 'x%zz', '[::1::]', '[1.2]'].map(
     (host): Refused => [`${GET}Host: ${host}\r\n\r\n`, 400, `the Host ${host}`],
