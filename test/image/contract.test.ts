@@ -12,12 +12,12 @@ const STAND_IN = join(import.meta.dirname, 'run-container.ts');
  * user, use a read-only folder, look at open files, leave the log unread, or give node options.
  */
 const NOT_HERE = [
-  'during startup',
+  'SIGTERM ends a startup',
   'log reader',
   'an error outside a request',
   'the process survives errors of the driver',
   'connections that the kernel has already queued',
-  'the service hangs',
+  'both fail if it hangs',
   'a read-only file system is named',
   'is named, with a fix',
   '6.19 ',
