@@ -74,7 +74,7 @@ export function send(
   const length = whole === undefined ? undefined : Buffer.byteLength(whole);
   exchange.status = status;
   if (reply.headers !== undefined) headers.push(...reply.headers);
-  headers.push(...NOSNIFF, 'Cache-Control', reply.cacheControl ?? PRIVATE);
+  headers.push(NOSNIFF[0], NOSNIFF[1], 'Cache-Control', reply.cacheControl ?? PRIVATE);
   if (type !== undefined) headers.push('Content-Type', type);
   if (type !== undefined && length !== undefined) headers.push('Content-Length', String(length)); // 2.2
   if (exchange.isLast || mustEnd(exchange, reply)) {
