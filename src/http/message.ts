@@ -4,7 +4,7 @@ import { isIPv6 } from 'node:net';
 import { HttpError } from './errors.ts';
 
 // uri-host [ ":" port ]: a name, an address without IPvFuture, or nothing (RFC 9112 §3.2, RFC 3986 §3.2.2). Node joins
-// two of them by `, `.
+// repeated headers by `, `, and no host has a blank.
 const HOST = /^(?:(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?$/;
 
 export const MAX_HEAD_BYTES = 16 * 1024; // of the request line and the fields (RFC 6585 §5)

@@ -1,8 +1,8 @@
 // Postgres connection pool with deadlines, reconnection and failover. docs/design.md says why it is our own.
 // If a connection is lost, late or read-only, the calls of its batch fail, because their outcome is unknown,
 // and an attempt to connect begins. Waiting calls keep waiting. An attempt tries each host of the URL once, the
-// one in use first, or last if it was late or lost its standby, or is one under `any`. All connections move to the
-// host that an attempt reaches.
+// one in use first, or last if it was late, lost its standby or, under `any`, refused a write. All connections move
+// to the host that an attempt reaches.
 import { nextTurn, sleep } from '../clock.ts';
 import { StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
@@ -128,7 +128,7 @@ export class Pool {
     const err = await running;
     if (!this.#connections.includes(connection)) return; // Replaced meanwhile; its calls have failed.
     connection.batch = undefined;
-    const isReadOnly = (err as { code?: string })?.code === '25006'; // read_only_sql_transaction
+    const isReadOnly = (err as { code?: string } | undefined)?.code === '25006'; // read_only_sql_transaction
     const mayBeStandby = isReadOnly && this.#options.database.sessionAttributes === 'any';
     if (mayBeStandby || err instanceof NotReplicated) this.#avoid(connection.host);
     const isYoung = this.#options.now() - connection.connectedAt < READ_ONLY_LIFETIME_MS;
@@ -234,7 +234,7 @@ export class Pool {
         return undefined;
       }
       this.#options.debug('cannot connect', { host: nameOf(host), cause: String(fault) });
-      // It works, but has no room for another one (5.1). PgBouncer says so with 08P01.
+      // It works, but has no room for another one (5.1). PgBouncer 1.18 says so with 08P01.
       const isFull = ['53300', '08P01'].includes((fault as { code?: string }).code ?? '');
       if (isFull && this.#connections.some((other) => other.host === host)) return undefined;
     }

@@ -111,12 +111,10 @@ test('4.17 5.11 each call names its client, and so does each read of a list', as
   const reads = named.length;
   const store = { create: call, find: call, findByEmail: call, update: call, delete: call };
   const request = { query: 'email=a@b', parameters: { id: '1' }, headers: {}, body: newUser() };
-  const args = [{ ...request, network: 'x' }, { store }] as unknown as Parameters<
-    typeof users.list
-  >;
+  const args: unknown = [{ ...request, network: 'x' }, { store }];
   const { create, read, replace, patch, remove } = users;
   const all = [users.list, create, read, replace, patch, remove];
-  await Promise.allSettled(all.map((handle) => handle(...args)));
+  await Promise.allSettled(all.map((handle) => handle(...(args as Parameters<typeof handle>))));
   assert.deepEqual(named, Array(reads + all.length).fill('x'));
 });
 

@@ -70,8 +70,9 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
         isOver = true;
       });
       await until(async () => {
-        const of = `from pg_stat_activity where wait_event = 'SyncRep'`;
-        await server.query(`select pg_cancel_backend(pid) ${of}`);
+        await server.query(
+          `select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'`,
+        );
         return isOver;
       });
       created = await responds;

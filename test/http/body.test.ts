@@ -119,6 +119,14 @@ describe('2.8 media types', () => {
   }
 });
 
+test('6.17 the buffer of a body in pieces is freed after the call', async () => {
+  const half = Buffer.alloc(5_000, '1');
+  const before = process.memoryUsage().arrayBuffers;
+  for (let n = 0; n < 300; n++) await read(JSON_TYPE, [half, half], { limitBytes: 10_000 });
+  const grown = process.memoryUsage().arrayBuffers - before;
+  assert.ok(grown < 300_000, `${grown} bytes`);
+});
+
 const FULL = JSON.stringify('x'.repeat(998));
 
 describe('2.8 bodies', () => {

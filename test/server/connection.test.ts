@@ -690,7 +690,7 @@ describe('connections', () => {
     assert.deepEqual(seen, ['abc', 'de', 'fg', 'hj', 'ki', 'lmn', '', 'op', 'q']);
   });
 
-  for (const state of ['working', 'sending']) {
+  for (const state of ['working', 'sending', 'sending to a probe']) {
     test(`6.2 6.3 6.15 the service passes on its times, limits for probes, and that a stop cut a request: ${state}`, async (t) => {
       const { startService } = await import('../../src/service.ts');
       const { readConfig } = await import('../../src/config.ts');
@@ -706,8 +706,10 @@ describe('connections', () => {
       const [api, admin] = binds.mock.calls.map((one) => one.this as InstanceType<typeof Listener>);
       assert.equal(admin!.usage().maxConnections, 64);
       const peers = [0, state === 'working' ? ALL : 0].map((bytes) => new Peer('192.0.2.1', bytes));
-      for (const peer of peers) servers.mock.calls[0]!.result!.emit('connection', peer);
       const [unread, late] = peers as [Peer, Peer];
+      const [first, second] = servers.mock.calls.map(({ result }) => result!);
+      first!.emit('connection', unread);
+      (state === 'sending to a probe' ? second : first)!.emit('connection', late);
       Object.assign(unread, { _handle: { writeQueueSize: 1, close() {}, readStart() {} } });
       for (const ms of [7_000, 60_000, 1]) {
         assert.ok(!unread.destroyed);

@@ -110,11 +110,8 @@ test('4.17 6.17 7.2 Postgres is not asked whether it is ready for a client that 
     store.ping(caller).then(resolve, resolve);
     return new Promise(() => {}); // so that no response follows
   };
-  const handler = adminHandler(
-    () => false,
-    { ping } as UserStore,
-    () => '',
-  );
+  const isStopping = () => false;
+  const handler = adminHandler(isStopping, { ping } as UserStore, () => '');
   const on = t.mock.fn();
   const req = { method: 'GET', url: '/ready', headers: { 'content-length': '1' }, on };
   handler.handle({ req, check: () => {}, network: '', hasLeft: true } as unknown as Exchange);

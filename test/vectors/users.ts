@@ -41,7 +41,6 @@ export const NAMES: Field = {
     '101 characters': 'x'.repeat(101),
     '101 characters of two UTF-16 units': '😀'.repeat(101),
     'U+0000': '\0',
-    'U+0000 at the end': 'Ada\0',
     'a lone high surrogate': '\ud83d',
     'a lone low surrogate': '\udfffA',
   },
