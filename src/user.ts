@@ -19,7 +19,7 @@ export type Versions = readonly number[] | 'any';
 /** A write happens only if the user's version is in `oneOf` and not in `noneOf`. */
 export type Condition = { readonly oneOf: Versions; readonly noneOf: Versions };
 
-/** The condition that every user meets. Stores compare it by identity. */
+/** The condition that every user meets. Compared by identity. */
 export const ALWAYS: Condition = { oneOf: 'any', noneOf: [] };
 
 /** True if a user with this version meets the condition. */

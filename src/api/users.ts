@@ -90,7 +90,7 @@ function existing(result: WriteResult): User {
 }
 
 /**
- * Streams a JSON array of users up to the id `last`. The first piece has the users in `first`. Each later
+ * Streams a JSON array of users up to the id `last`. The first piece has users of `first`. Each later
  * one is read just before it is sent, so that a thousand clients hold no users meanwhile.
  */
 function piecesOf(first: readonly User[], last: number, caller: Context, store: UserStore): Pieces {

@@ -59,7 +59,7 @@ export function errorReply(err: unknown): Reply {
 
 /**
  * Writes the reply and appends its headers to `headers`. The connection closes afterwards if no request can
- * follow. Calls `done` once: when the socket has the whole body, a piece has failed or the client has left. If
+ * follow. Calls `done` once: when node has the whole body, a piece has failed or the client has left. If
  * a piece fails, sets `fault` and closes at once, so that no client mistakes a part for the whole (4.14).
  */
 export function send(

@@ -1,7 +1,7 @@
 // One client connection: its state, the order of its responses, and its end.
 //
 // Node parses all requests of one read at once and calls `receive` for each. Those that arrive before the
-// current response wait in a short queue (2.11). A connection that ends first stops to parse, then sends the
+// current response wait in a short queue (2.11). A connection that ends first stops parsing, then sends the
 // responses to what it has received and perhaps a refusal, then closes its side and waits for the client's.
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -86,7 +86,7 @@ export class Connection implements Holder, Carrier {
   readonly #waiting: Exchange[] = []; // requests that wait for the current one
   // A request that got its response before its body had arrived. Weak: node keeps it until then (6.17).
   #incomplete: WeakRef<IncomingMessage> | undefined;
-  #requestBytes = 0; // of all requests, as clients write them, without the framing of chunks
+  #requestBytes = 0; // of all requests, as clients write them, without chunks
   #ending: Reason | undefined; // set once no further request is accepted
   #refusal: HttpError | undefined; // what it sends last, after the responses to its requests
   #sweptRecordBytes = 0; // what TLS records had brought beyond their data at the last sweep

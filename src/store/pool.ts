@@ -1,6 +1,6 @@
 // Postgres connection pool with deadlines, reconnection and failover. docs/design.md says why it is our own.
 // If a connection is lost, late or read-only, the calls of its batch fail, because their outcome is unknown,
-// and an attempt to connect begins. Waiting calls keep waiting. An attempt tries each host of the URL once, the
+// and an attempt to connect begins. Waiting calls keep waiting. An attempt tries the hosts of the URL, the
 // one in use first, or last if it was late, lost its standby or, under `any`, refused a write. All connections move
 // to the host that an attempt reaches.
 import { nextTurn, sleep } from '../clock.ts';

@@ -10,7 +10,6 @@ import { type Caller, CallerLeft, StoreUnavailable } from '../user.ts';
 import type { StoreOptions } from './options.ts';
 
 const MAX_BATCH_SIZE = 500; // calls in one statement
-const MAX_WAITING = 20_000; // calls; further calls fail at once (4.17)
 const QUEUE_TIME = 0.75; // share of its time that a call may queue; the rest is for execution (4.13)
 export const TICK_MS = 50; // how often the scheduler of a queue checks the deadlines of all calls
 const BUSY = 'the store was busy or unreachable for too long';
@@ -47,7 +46,7 @@ interface Keys {
 /** The ids and emails of the writes that run. */
 export type RunningKeys = Set<number | string | undefined>; // never has undefined
 
-/** A batch has no id twice, and no key of another one that runs (5.6). */
+/** A batch has no id twice, and no key of another one that runs (5.11). */
 interface Writes<Item> {
   readonly keysOf: (item: Item) => Keys;
   readonly running: RunningKeys; // shared by the queues whose writes exclude each other
@@ -95,8 +94,6 @@ export class Queue<Session, Item, Result> {
   /** @throws StoreUnavailable, CallerLeft, or the Error that the statement returned for this call */
   readonly call = (item: Item, caller?: Caller): Promise<Result> =>
     new Promise((resolve, reject) => {
-      const isFull = this.size >= MAX_WAITING; // 4.17
-      if (isFull) throw new StoreUnavailable('too many calls are waiting for the store');
       const expires = this.options.now() + this.options.timeoutMs;
       this.#add({ item, caller, expires, resolve, reject });
       this.options.schedule(this);
@@ -176,7 +173,7 @@ export class Queue<Session, Item, Result> {
     return true;
   }
 
-  // Considers no more calls than a batch can have, however many wait. Networks take turns, and so do the
+  // Considers at most a batch of calls that are not over, however many wait. Networks take turns, and so do the
   // lines of each (5.11).
   #select(now: number, keys: RunningKeys): Call<Item, Result>[] {
     const isPage = this.options.pageOf !== undefined;

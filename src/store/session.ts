@@ -183,7 +183,7 @@ function createClient({ database, host }: SessionOptions, handlers: object): Sql
       max_lifetime: null,
     });
     const { unsafe } = sql;
-    // The driver caches the `origin` of each statement that fails, by its text, and never frees it. Behind a pooler the
+    // The driver caches the `origin` of each statement that fails, with its text, and never frees it. Behind a pooler the
     // text has the values.
     const withoutOrigin = (...call: Parameters<typeof unsafe>) =>
       Object.defineProperty(unsafe(...call), 'origin', { value: '' });

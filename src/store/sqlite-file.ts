@@ -1,6 +1,6 @@
 // Opens the SQLite file, brings its schema up to date, and copies it. SQLite itself would block the event loop while it
-// waits for a lock, so this is disabled. Instead, an action that finds the file locked is retried after a
-// pause, until its deadline.
+// waits for a lock, so the service disables this: an action that finds the file locked is retried after a pause, until
+// its deadline.
 import fs from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { dirname, isAbsolute } from 'node:path';

@@ -148,7 +148,7 @@ function usersIn(db: DatabaseSync) {
   };
 }
 
-/** Returns a scheduler for one queue. It runs batches for TURN_MS in each turn of the event loop (5.2). */
+/** Returns a scheduler for one queue. It runs batches for TURN_MS in each turn of the event loop. */
 function runLater(now: () => number) {
   let isRunning = false;
   return (queue: BatchSource<void>) => {

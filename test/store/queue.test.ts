@@ -241,18 +241,3 @@ test('4.13 calls that expire while halves run fail, and do not run again', async
   assert.deepEqual(statements, [['a', 'b']]);
   assert.deepEqual(outcomes, [failed('a', 'Error: bad'), failed('b', 'Error: bad')]);
 });
-
-test('4.17 20,000 calls can wait, and the 20,001st fails at once', async () => {
-  const { queue, call, outcomes } = queueOf();
-  call(...Array.from({ length: 20_000 }, () => 'a'));
-  await assert.rejects(queue.call('b'), {
-    name: 'StoreUnavailable',
-    message: 'too many calls are waiting for the store',
-  });
-  assert.deepEqual(outcomes, []);
-  queue.take(0);
-  assert.equal(queue.size, 19_500);
-  call('c');
-  await settled();
-  assert.deepEqual(outcomes, []);
-});
