@@ -106,17 +106,18 @@ describe('the manual: Kubernetes', { skip: missing('kubectl') }, () => {
     sleep() { echo "sleep $*" >> calls; }`;
 
   /**
-   * Pastes a block into a shell, in a folder with the page's secrets. Returns the first signing secret, the calls to the
+   * Pastes blocks into a shell, in a folder with the page's secrets. Returns the first signing secret, the calls to the
    * cluster, and the data of the Secrets. No rollout becomes ready if `isStuck`.
    */
-  function runs(heading: string, words: string, isStuck = false) {
+  function runs(heading: string, words: readonly string[], isStuck = false) {
     const folder = newFolder();
     const create = block('Kubernetes', 'mkdir');
     const twice = `${create}cat secrets/signing_secret; ! {\n${create}}`; // Pasted twice, it keeps the first.
     const first = execFileSync('bash', ['-ec', twice], { cwd: folder, stdio: 'pipe' }).toString();
     mkdirSync(join(folder, 'deploy'));
+    const text = words.map((word) => block(heading, word)).join('');
     copyFileSync(MANIFEST, join(folder, 'deploy/kubernetes.yaml'));
-    const { status } = spawnSync('bash', ['-c', `${STAND_IN}\n${block(heading, words)}`], {
+    const { status } = spawnSync('bash', ['-c', `${STAND_IN}\n${text}`], {
       cwd: folder,
       env: { ...process.env, STUCK: isStuck ? 'status' : '' },
       stdio: ['ignore', 'ignore', 'inherit'],
@@ -133,7 +134,7 @@ describe('the manual: Kubernetes', { skip: missing('kubectl') }, () => {
   const READY = 'rollout status deployment/notes-users --timeout=';
 
   test('the secret has every file that the manifest mounts, and all of it is applied', () => {
-    const { calls, secrets, status } = runs('Kubernetes', 'kubectl create secret');
+    const { calls, secrets, status } = runs('Kubernetes', ['kubectl create secret']);
     assert.equal(status, 0);
     const objects = ['Deployment', 'Service', 'PodDisruptionBudget', 'NetworkPolicy'];
     assert.deepEqual(calls, ['Secret', ...objects, `${READY}5m`]);
@@ -143,7 +144,7 @@ describe('the manual: Kubernetes', { skip: missing('kubectl') }, () => {
   });
 
   test('a signing key rotation takes three roll-outs, with an hour and a minute before the last', () => {
-    const { first, calls, secrets, status } = runs('Signing key, replicas', 'roll_out()');
+    const { first, calls, secrets, status } = runs('Signing key, replicas', ['roll_out()', '# 1.']);
     assert.equal(status, 0);
     const rollOut = ['Secret', 'rollout restart deployment/notes-users', `${READY}10m`, 'sleep 20'];
     assert.deepEqual(calls, [...rollOut, ...rollOut, 'sleep 3660', ...rollOut]);
@@ -158,7 +159,11 @@ describe('the manual: Kubernetes', { skip: missing('kubectl') }, () => {
   });
 
   test('a signing key rotation stops at the first rollout that fails', () => {
-    const { folder, first, secrets, status } = runs('Signing key, replicas', 'roll_out()', true);
+    const { folder, first, secrets, status } = runs(
+      'Signing key, replicas',
+      ['roll_out()', '# 1.'],
+      true,
+    );
     assert.equal(status, 1);
     assert.equal(secrets.length, 1);
     const signing = readFileSync(join(folder, 'secrets/signing_secret'), 'utf8');
