@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import cluster from 'node:cluster';
 import { once } from 'node:events';
-import { connect as connectTcp } from 'node:net';
+import { connect as connectTcp, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -212,6 +212,17 @@ test('6.15 a connection whose response ends during a stop may send one more requ
   await until(() => exchanges.length === 2 || client.closed);
   assert.equal(exchanges.length, 2);
   response(exchanges[1]!, true);
+  await Promise.all([once(client, 'data'), stopped]);
+});
+
+test('6.2 a stop accepts those who connect again once the responses before it are sent', async (t) => {
+  const { server, port } = await listen(t, (exchange) => response(exchange, true));
+  const connected = new Promise<Socket>((resolve) => {
+    setImmediate(() => resolve(connect(port)));
+  });
+  const stopped = server.stop(500, 500);
+  const client = await connected;
+  client.write(GET);
   await Promise.all([once(client, 'data'), stopped]);
 });
 
