@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { SETTINGS } from '../src/config.ts';
 import { certificate, NO_OPENSSL } from './support/certificate.ts';
 import { send } from './support/client.ts';
 import { Page, promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
@@ -89,9 +90,16 @@ test('Litestream runs as the user of the image, on its file, with the log left t
   assert.match(tools, RegExp(`litestream@v${version}\\b`)); // The version of the tests.
 });
 
-test('in kubernetes.yaml users need a token, and only one namespace reaches the admin port', () => {
+test('in kubernetes.yaml users need a token, only one namespace reaches the admin port, and probes and stops are right', () => {
   const text = readFileSync(join(ROOT, 'deploy/kubernetes.yaml'), 'utf8');
   assert.match(text, / - name: PROTECT_USERS\s+value: "true"/);
   const admin = / - ports:\s+- port: admin\s+from:\s+- namespaceSelector:\s+matchLabels:\s+\S+ \w/;
   assert.match(text, admin);
+  const probes = text.matchAll(/(\w+)Probe:\s+httpGet:\s+path: (\S+)\s+port: admin$/gm);
+  const paths = { startup: '/live', liveness: '/live', readiness: '/ready' };
+  assert.deepEqual(Object.fromEntries(Array.from(probes, ([, name, path]) => [name, path])), paths);
+  const [, grace] = /terminationGracePeriodSeconds: (\d+)/.exec(text)!;
+  const [, delayMs] = /SHUTDOWN_DELAY_MS\s+value: "(\d+)"/.exec(text)!;
+  const [, , timeoutMs] = SETTINGS.SHUTDOWN_TIMEOUT_MS;
+  assert.ok(Number(grace) * 1000 > Number(delayMs) + Number(timeoutMs), 'a stop can finish'); // 6.2
 });

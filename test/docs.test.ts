@@ -143,6 +143,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     await note.getByRole('button', { name: 'Send' }).click();
     await note.getByText(/^200 OK/).waitFor();
     assert.equal(JSON.parse((await bodyOf(note).textContent())!).title, 'Welcome');
+    assert.match(await sendForm(await operation(page, 'GET /protected')), /^200 OK/);
 
     const email = `o'neil+&=#%20${crypto.randomUUID()}@example.com`;
     const create = await operation(page, 'POST /users');
@@ -178,6 +179,8 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     const [status, created] = await runCopied(page, create);
     assert.equal(status, 'HTTP/1.1 201 Created');
     assert.equal(JSON.parse(created!).name, name);
+    await field(create, 'body').fill('@file'); // of which curl must not send the contents
+    assert.equal((await runCopied(page, create))[1], 'The body is not valid JSON.');
 
     const read = await operation(page, 'GET /users/{id}');
     await field(read, 'id').fill(String(JSON.parse(created!).id));

@@ -62,9 +62,12 @@ describe('settings', () => {
 
 test('9.3 ten services run side by side, each with its own users and password', async () => {
   const services = await Promise.all(Array.from({ length: 10 }, () => start()));
+  const ids = new Set<string>();
   for (const [i, { url }] of services.entries()) {
     const body = { name: String(i), email: 'same@example.com' };
-    assert.equal((await send(`${url}/users`, { method: 'POST', body })).status, 201);
+    const { status, headers } = await send(`${url}/users`, { method: 'POST', body });
+    assert.equal(status, 201);
+    ids.add(headers.get('x-request-id')!);
   }
   for (const [i, { url, close }] of services.entries()) {
     const users = JSON.parse((await send(`${url}/users`)).body);
@@ -72,6 +75,7 @@ test('9.3 ten services run side by side, each with its own users and password', 
     await close();
   }
   assert.equal(new Set(services.map(({ credential }) => credential.password)).size, 10);
+  assert.equal(ids.size, 10); // 2.2
 });
 
 test('9.9 every request is served while a library replaces Promise', async () => {
@@ -135,7 +139,8 @@ describe('close', () => {
     await nextTurn(); // An unhandled rejection fails the test.
   });
 
-  test('9.4 no timer is left, not even one that lets the process end', async () => {
+  test('9.4 no timer and no observer is left, not even one that lets the process end', async (t) => {
+    const { mock } = t.mock.method(PerformanceObserver.prototype, 'disconnect');
     const timers = new Set<number>();
     const see = (id: number, type: string) => type === 'Timeout' && timers.add(id);
     const hook = createHook({ init: see, destroy: (id) => timers.delete(id) }).enable();
@@ -143,17 +148,19 @@ describe('close', () => {
     await close();
     await nextTurn();
     hook.disable();
-    assert.equal(timers.size, 0);
+    assert.deepEqual([timers.size, mock.callCount()], [0, 1]);
   });
 });
 
-test('a start that fails, because its port is in use, closes the store', async () => {
+test('a start that fails, because a port is in use, closes the store', async () => {
   await using other = await start();
   const folder = newFolder();
   const DATABASE_URL = `sqlite:${join(folder, 'service.db')}`;
-  const failed = start({ PORT: Number(new URL(other.url).port), DATABASE_URL });
-  await assert.rejects(failed, { code: 'EADDRINUSE' });
-  assert.deepEqual(readdirSync(folder), ['service.db']);
+  for (const name of ['PORT', 'ADMIN_PORT']) {
+    const failed = start({ [name]: Number(new URL(other.url).port), DATABASE_URL });
+    await assert.rejects(failed, { code: 'EADDRINUSE' });
+    assert.deepEqual(readdirSync(folder), ['service.db']);
+  }
 });
 
 test('6.17 an idle connection keeps neither the bytes nor the values of a body that was refused', async () => {

@@ -187,7 +187,7 @@ const formsOf = (command: string) => ({
 });
 const deleteUsers = writeWith('delete from users u using');
 
-export const updateUsers = refuseTaken(writeWith(`update users u set ${SET_FIELDS} from`));
+const updateUsers = refuseTaken(writeWith(`update users u set ${SET_FIELDS} from`));
 
 /**
  * Makes a unique_violation the result of a call. Another session took the email after this statement's snapshot,

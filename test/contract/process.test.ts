@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { setTimeout as pause } from 'node:timers/promises';
 import { TcpProxy } from '../faults/proxy.ts';
 import { halfSent, open, outcomes } from '../support/bytes.ts';
 import { responsesIn, send, statusesOf } from '../support/client.ts';
@@ -60,6 +59,7 @@ describe('6 the process', { concurrency: 3 }, () => {
       program.process.kill(signal);
       await program.logged('stopping');
       await until(async () => !(await accepts(program.url)));
+      assert.equal((await send(`${program.adminUrl}/live`)).status, 200); // 7.1
       held.finish();
       await held.closed;
       const [, response] = responsesIn(held.text()); // after the 100
@@ -72,12 +72,16 @@ describe('6 the process', { concurrency: 3 }, () => {
   }
 
   for (const name of ['SHUTDOWN_TIMEOUT_MS', 'SHUTDOWN_DELAY_MS']) {
-    test(`6.2 a second signal after a second, within ${name}, ends it at once with 1`, async () => {
-      await using program = await start({ [name]: '600000' });
+    test(`6.2 a second signal after a second, within ${name}, ends it at once with 1, and an earlier one does not`, async () => {
+      const clock = `let ms = 0; performance.now = () => ms; process.on('SIGUSR2', () => { ms += 500; });`;
+      await using program = await start({ [name]: '600000', ...preloaded(clock) });
       await using _held = await halfSent(program.url);
       program.process.kill('SIGTERM');
       await program.logged('stopping');
-      await pause(1_100);
+      for (const signal of ['SIGUSR2', 'SIGTERM', 'SIGUSR2'] as const) {
+        program.process.kill(signal);
+        assert.equal((await send(`${program.adminUrl}/live`)).status, 200);
+      }
       assert.deepEqual(await program.stop('SIGINT'), FAILED);
     });
   }
@@ -91,12 +95,12 @@ describe('6 the process', { concurrency: 3 }, () => {
     assert.deepEqual(messages.slice(-2), ['stopping', 'stopped']);
   });
 
-  test('1 SHUTDOWN_TIMEOUT_MS: a stop waits this long for a request in flight, then exits with 1 (6.2)', async () => {
-    await using program = await start({ SHUTDOWN_TIMEOUT_MS: '300' });
+  test('1 SHUTDOWN_TIMEOUT_MS: after the delay, a stop waits this long for a request in flight, then exits with 1 (6.2)', async () => {
+    await using program = await start({ SHUTDOWN_DELAY_MS: '1000', SHUTDOWN_TIMEOUT_MS: '300' });
     await using _held = await halfSent(program.url);
     const began = performance.now();
     assert.deepEqual(await program.stop(), FAILED);
-    assert.ok(performance.now() - began >= 290);
+    assert.ok(performance.now() - began >= 1_290);
     const message = 'SHUTDOWN_TIMEOUT_MS has passed; requests in flight are cut';
     const { level } = await program.logged(message);
     assert.equal(level, 'error');

@@ -152,12 +152,13 @@ for (const [why, prepare, said, cure] of [
   });
 }
 
-test('5.3 while another replica makes the tables in its schema, the service waits, whatever the limit of its role, and then uses them', async () => {
+test('5.3 while another replica makes the tables in its schema, the service waits, whatever the limit and isolation of its role, and then uses them', async () => {
   const url = await createDatabase();
   const text = "select from pg_settings where name = 'transaction_timeout'"; // since Postgres 17
   const [setting] = await execute(url, text);
   const limit = setting ? '; alter role ROLE set transaction_timeout = 100' : '';
-  const limits = `; alter role ROLE set statement_timeout = 100${limit}`;
+  const limits = `; alter role ROLE set statement_timeout = 100${limit};
+    alter role ROLE set default_transaction_isolation = serializable`;
   const { role, DATABASE_URL } = await newRole(url, 'superuser', OWN_SCHEMA + limits);
   const tables = readFileSync(join(ROOT, 'db/postgres/0001_users.sql'), 'utf8');
   const record = 'insert into notes_users_schema values (1, 1)';

@@ -122,6 +122,7 @@ describe('6.9 SIGHUP and terminals', HAS_SCRIPT, () => {
   for (const [why, command] of [
     ['the service', start],
     ['the service without input', `${start} < /dev/null`],
+    ['the service with its log in a file', `${start} < /dev/null > ${join(folder, 'log')}`],
     ['npm start', 'npm start'],
     ['npm start with its log in a file', `npm start > ${join(folder, 'log')} 2>&1`],
   ] as const) {

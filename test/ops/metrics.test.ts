@@ -145,15 +145,19 @@ describe('the process', () => {
 
   test('7.3 collections are counted by kind until the metrics are closed', async (t) => {
     const metrics = metricsOf(t);
-    const name = 'nodejs_gc_duration_seconds_count{kind="major"}';
-    const count = () => pageOf(metrics).values.get(name) ?? 0;
+    const began = performance.now();
+    const gc = (what: string) =>
+      pageOf(metrics).values.get(`nodejs_gc_duration_seconds_${what}{kind="major"}`) ?? 0;
     collect();
-    await until(() => count() > 0); // The observer comes later.
+    await until(() => gc('count') > 0); // The observer comes later.
+    assert.ok(gc('sum') < (performance.now() - began) / 1000);
     metrics[Symbol.dispose]();
-    const last = count();
+    const last = gc('count');
     collect();
-    await pause(20);
-    assert.equal(count(), last);
+    await pause(100);
+    const page = pageOf(metrics);
+    assert.equal(value(page, 'nodejs_gc_duration_seconds_count{kind="major"}'), last);
+    assert.equal(value(page, 'nodejs_eventloop_delay_max_seconds'), 0);
   });
 
   test('7.3 a blocked event loop shows in the next page, and not in the one after it', async (t) => {

@@ -122,7 +122,9 @@ const pipeline = new Pipeline({
     inProgress++;
     clock.ms += 4; // A request takes time, so some wait for a later turn of the event loop.
   },
-  record: () => void inProgress--,
+  record: ({ startMs }) => {
+    if (startMs >= 1_000) inProgress--; // by the test's clock
+  },
 });
 
 /** A client, with what it has sent and why its connection may end. */
@@ -472,13 +474,17 @@ const kept = (route: string) => `${route} HTTP/1.0\r\n${KEPT}\r\n`;
 const EARLY = unread(`Content-Length: ${NOW.length}`);
 const TOO_LONG = `${post('Content-Length: 1001')}Host: a\r\n\r\n`;
 const UPGRADE_CHUNKS = requests('chunks').replace('Host', `${OFFER}Host`);
+const WITH_BODY = 'GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx';
+const OFFERED = unread(`${OFFER}Content-Length: 4`);
 const fail = (code: string) => (peer: Peer, server: http.Server) =>
   void server.emit('clientError', Object.assign(new Error(), { code }), peer);
+const lose = (peer: Peer) => void peer.destroy(Object.assign(new Error(), { code: 'ETIMEDOUT' }));
 const timeout = fail('ERR_HTTP_REQUEST_TIMEOUT');
 
 describe('connections', () => {
   for (const [why, input, act, outcome] of [
     ['a client that resets', requests('now'), fail('ECONNRESET'), '200 client'],
+    ['a network that fails', requests('now'), lose, '200 client'],
     ['input after the last request', requests('close', 'now'), nothing, '200! last'],
     ['input after an Expect without a body', EXPECTING + NOW, nothing, '200! last'],
     ['33 requests that wait', requests(...manyLate(34)), nothing, `${'200 '.repeat(32)}200! last`],
@@ -491,6 +497,7 @@ describe('connections', () => {
     ['input after the body of an upgrade', requests('upgradeBody', 'now'), nothing, '200! last'],
     ['input after the end of its body', half('upgradeBody'), send(`]${NOW}`), '200! last'],
     ['the end of its body', half('upgradeBody'), send(']'), '200 kept'],
+    ['an offer without its body', OFFERED, send(`[12]${NOW}`), '405! last'],
     ['input after its last byte', half('upgrade'), send(`\n${NOW}`), '200! last'],
     ['an upgrade with chunks', UPGRADE_CHUNKS, nothing, '200! last'],
     ['a tunnel', requests('connect'), nothing, '405! refused'],
@@ -553,6 +560,26 @@ describe('connections', () => {
     const { mock } = t.mock.method(http.IncomingMessage.prototype, 'on');
     const isDropped = () => mock.calls.some(({ arguments: [event] }) => event === 'data');
     return whileDraining(unread('Content-Length: 2'), () => assert.ok(isDropped()));
+  });
+
+  test('6.17 bodies behind a request in progress are dropped as they arrive', async (t) => {
+    const { mock } = t.mock.method(http.IncomingMessage.prototype, 'on');
+    assert.equal(await outcomeOf(requests('late', 'post', 'post'), nothing), '200! last');
+    const read = mock.calls.filter(({ arguments: [event] }) => event === 'data');
+    assert.equal(read.length, 2);
+  });
+
+  test('6.17 a body is read at once, also after the time of a turn', async () => {
+    const { listener, server } = listen(9);
+    const peers = [NOW, NOW, NOW, half('post')].map((input) => {
+      const peer = new Peer('192.0.2.1', ALL);
+      server.emit('connection', peer);
+      return () => peer.send(input);
+    });
+    await new Promise(process.nextTick);
+    for (const send of peers) send();
+    assert.equal(listener.usage().states.receiving, 1);
+    listener[Symbol.dispose]();
   });
 
   test('6.17 a body is not kept once its handler waits', async () => {
@@ -681,13 +708,13 @@ describe('connections', () => {
         if (name === 'f') run('i'); // behind those that wait
       });
     const seen: string[] = [];
-    for (const names of ['abc', '!!defghjk', '', '', '', 'lmn', '!', 'opq', '']) {
+    for (const names of ['abc', '!!defghjk', '', '', '', 'lmn', '!', '!', 'opq', '']) {
       for (const name of names) name === '!' ? turns.onAccept() : run(name);
       seen.push(ran);
       ran = '';
       await turn();
     }
-    assert.deepEqual(seen, ['abc', 'de', 'fg', 'hj', 'ki', 'lmn', '', 'op', 'q']);
+    assert.deepEqual(seen, ['abc', 'de', 'fg', 'hj', 'ki', 'lmn', '', '', 'op', 'q']);
   });
 
   for (const state of ['working', 'sending', 'sending to a probe']) {
@@ -713,7 +740,7 @@ describe('connections', () => {
       Object.assign(unread, { _handle: { writeQueueSize: 1, close() {}, readStart() {} } });
       for (const ms of [7_000, 60_000, 1]) {
         assert.ok(!unread.destroyed);
-        unread.send(NOW);
+        unread.send(ms === 7_000 ? WITH_BODY : NOW);
         await quiet([]);
         clock.ms += ms;
         mock.timers.tick(SWEEP_MS);

@@ -86,6 +86,7 @@ test('6.4 a port in use is found if the addresses overlap, and only then', LINUX
   await at(port, '127.0.0.3'); // The first one has the lock of the port, so this one has one socket.
   assert.equal(socketsOn(port, TCP_LISTEN), limits.sockets + 1);
   await server.stop(0, 3_600_000); // at once, because no connection is queued (6.2)
+  assert.equal(server.draining, undefined);
   const atOnce = await Promise.allSettled([1, 2, 3, 4].map(() => at(port, '127.0.0.2')));
   assert.equal(atOnce.filter(({ status }) => status === 'fulfilled').length, 1);
   assert.equal(socketsOn(port, TCP_LISTEN), limits.sockets + 1);

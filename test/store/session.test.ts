@@ -10,8 +10,7 @@ import { type TestContext, test } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { TLSSocket } from 'node:tls';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
-import { type Target, updateUsers } from '../../src/store/postgres.ts';
-import { afterPoll, type SessionOptions } from '../../src/store/session.ts';
+import { afterPoll, NotReplicated, type SessionOptions } from '../../src/store/session.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { TcpProxy, through } from '../faults/proxy.ts';
 import { keyPair, NO_OPENSSL } from '../support/certificate.ts';
@@ -58,16 +57,18 @@ async function listen(
   return (server.address() as AddressInfo).port;
 }
 
-test('5.7 6.1 the pauses between attempts to connect grow to a second at most, with jitter, and the fault of each host is reported', async (t) => {
+test('5.7 6.1 7.2 the pauses between attempts to connect grow to a second at most, with jitter, and the fault of each host is reported', async (t) => {
+  let fault = 'refused';
   const openSession = async ({ host: { port } }: SessionOptions) => {
-    throw new Error(port === 1 ? 'refused' : 'b:2 refused');
+    throw new Error(port === 1 ? fault : `b:2 ${fault}`);
   };
   const onUnavailable = t.mock.fn((err: unknown) => String(err));
   const sleep = t.mock.fn((_ms: number) => nextTurn());
   const debug = t.mock.fn();
   const random = t.mock.fn(() => 1);
   random.mock.mockImplementationOnce(() => 0, 7);
-  await open(t, 'postgres://a:1,b:2/', { debug, onUnavailable }, { openSession, sleep, random });
+  const around = { openSession, sleep, random };
+  const store = await open(t, 'postgres://a:1,b:2/', { debug, onUnavailable }, around);
   await until(() => sleep.mock.callCount() > 7);
   const pauses = sleep.mock.calls.slice(0, 8).map(({ arguments: [ms] }) => ms);
   assert.deepEqual(pauses, [25, 50, 100, 200, 400, 800, 1000, 500]);
@@ -75,22 +76,29 @@ test('5.7 6.1 the pauses between attempts to connect grow to a second at most, w
   assert.deepEqual(debug.mock.calls[0]!.arguments, attempt);
   const faults = 'StoreUnavailable: a:1: refused; b:2 refused';
   assert.equal(onUnavailable.mock.calls[0]!.result, faults);
+  fault = 'full';
+  const said = async () => store.ping().catch(({ message, cause }) => `${message}: ${cause}`);
+  const newest = 'no connection to the database: StoreUnavailable: a:1: full; b:2 full'; // 7.2
+  await until(async () => (await said()) === newest);
 });
 
-test('4.13 after a network has silently dropped all connections, only the first call fails', async (t) => {
+test('4.13 9.4 after a network has silently dropped all connections, only the first call fails, and close() waits for none', async (t) => {
   let dropped = 0;
+  const destroy = t.mock.fn();
   const openSession = (async () => ({
     query: dropped++ < QUIET.poolSize ? () => new Promise(() => {}) : async () => [],
     closed: new Promise(() => {}),
-    destroy: () => {},
-    end: async () => {},
+    destroy,
+    end: () => new Promise(() => {}),
   })) as never as typeof SURROUNDINGS.openSession;
-  const store = await open(t, 'postgres:///', { timeoutMs: 1000 }, { openSession });
+  const store = await open(t, 'postgres:///', { timeoutMs: 1000 }, { openSession, sleep });
   const isFull = () => store.connections?.idle === QUIET.poolSize;
   await until(isFull);
   await assert.rejects(store.find(1));
   await until(isFull);
   assert.equal(await store.find(1), undefined);
+  await store.close();
+  assert.equal(destroy.mock.callCount(), dropped);
 });
 
 test('5.1 once a server can write, no connection stays with one that could not', async (t) => {
@@ -104,6 +112,25 @@ test('5.1 once a server can write, no connection stays with one that could not',
   await until(() => store.connections?.idle === QUIET.poolSize);
   ends[0]!();
   await until(() => ends.length === 2 * QUIET.poolSize);
+});
+
+test('5.1 the pool stays with the host that it has reached, until that has lost its standby', async (t) => {
+  const tried: string[] = [];
+  let end = () => {};
+  const openSession = (async ({ host: { host } }: SessionOptions) => {
+    if (tried.push(host) === 1) throw new Error('refused');
+    const { promise: closed, resolve } = Promise.withResolvers<void>();
+    end = resolve;
+    const query = async () => (tried.length > 3 ? [] : Promise.reject(new NotReplicated()));
+    return { query, closed, destroy: () => {}, end: async () => {} };
+  }) as never as typeof SURROUNDINGS.openSession;
+  const store = await open(t, 'postgres://a,b/', { poolSize: 1 }, { openSession });
+  await until(() => store.connections?.idle === 1);
+  end();
+  await until(() => tried.length === 3);
+  await assert.rejects(store.find(1));
+  assert.equal(await store.find(1), undefined);
+  assert.deepEqual(tried, ['a', 'b', 'b', 'a']);
 });
 
 test('5.3 after an outage, a database without our tables gets them again', async (t) => {
@@ -123,14 +150,22 @@ test('1 DATABASE_URL: target_session_attrs says which server is used; a connecti
   const url = await createDatabase();
   const { port } = await proxyTo(t, url); // It ends a connection that is left.
   const withAttribute = (name: string) => `${through(url, port)}?target_session_attrs=${name}`;
-  for (const name of ['any', 'read-write', 'primary', 'prefer-standby']) {
-    const onUnavailable = () => assert.fail(`no server qualifies for ${name}`);
-    const store = await open(t, withAttribute(name), { poolSize: 1, onUnavailable });
-    await store.ping();
-    await store.close();
-  }
-  for (const name of ['standby', 'read-only']) {
-    await assert.rejects(openOne(t, withAttribute(name)), /does not match/);
+  const anyway = ['any', 'primary', 'prefer-standby'];
+  for (const [isReadOnly, others, refused] of [
+    ['off', ['read-write'], ['standby', 'read-only']],
+    ['on', ['read-only'], ['standby', 'read-write']],
+  ] as const) {
+    const setting = `default_transaction_read_only = ${isReadOnly}`;
+    await execute(url, `alter database ${new URL(url).pathname.slice(1)} set ${setting}`);
+    for (const name of [...anyway, ...others]) {
+      const onUnavailable = () => assert.fail(`no server qualifies for ${name}`);
+      const store = await open(t, withAttribute(name), { poolSize: 1, onUnavailable });
+      await store.ping();
+      await store.close();
+    }
+    for (const name of refused) {
+      await assert.rejects(openOne(t, withAttribute(name)), /does not match/);
+    }
   }
   await untilLeft(url);
 });
@@ -316,16 +351,23 @@ test('4.13 the deadline of a write is in the time of the server: our clock is an
 
 test('4.13 a write that the server gets after its deadline is not done', async (t) => {
   const url = await createDatabase();
-  await (await open(t, url)).list({ after: 0, limit: 1 });
-  const session = await openOne(t, url);
-  const expires = performance.now() - 1;
-  const target: Target = { id: 1, name: 'Eve', condition: ALWAYS };
-  for (const items of [[target], [{ ...target, email: 'e@x' }]]) {
-    await assert.rejects(updateUsers(session, items, expires), {
-      code: '22P02',
-      message: /the statement did not start in time/,
-    });
+  const ada = await (await open(t, url)).create(newUser({ email: 'ada@x' }));
+  const openSession = async (options: SessionOptions) => {
+    const session = await SURROUNDINGS.openSession(options);
+    return { ...session, serverTime: () => session.serverTime(performance.now() - 1) };
+  };
+  const store = await open(t, url, {}, { openSession });
+  for (const write of [
+    () => store.create(newUser({ email: 'eve@x' })),
+    () => store.update(ada.id, { name: 'Eve' }, ALWAYS),
+    () => store.update(ada.id, { email: 'eve@x' }, ALWAYS),
+    () => store.delete(ada.id, ALWAYS),
+    () => store.delete(ada.id, { ...ALWAYS }),
+  ]) {
+    const isLate = ({ cause }: Error) => /the statement did not start in time/.test(String(cause));
+    await assert.rejects(write, isLate);
   }
+  assert.deepEqual(await store.list({ after: 0, limit: 10 }), [ada]);
 });
 
 test('5.9 on a read-only server, writes replace a connection once a second at most', async (t) => {
@@ -354,7 +396,7 @@ test('7.2 a server that has become read-only is not ready, if the URL asks for r
   const url = `${await createDatabase()}?target_session_attrs=read-write`;
   const store = await open(t, url, { poolSize: 1 }, { openSession });
   const session = await openSession.mock.calls[0]!.result!;
-  await session.query('set default_transaction_read_only = on', []);
+  await session.query('begin read only', []); // as a standby is behind a pooler
   await assert.rejects(store.ping(), ({ cause }: Error) => /is read-only/.test(String(cause)));
   await store.ping(); // A new connection is not read-only.
 });
@@ -366,10 +408,11 @@ test('4.9 a statement that failed after its first rows leaves no holes in the ne
   assert.deepEqual(await session.query(text, ['2']), [{ quotient: 0 }, { quotient: 1 }]);
 });
 
-test('behind a pooler a statement that failed is freed, with its values', async (t) => {
+test('behind a pooler a statement that failed is freed, with its values, and so are warnings', async (t) => {
   const session = await openOne(t, await throughPooler(t, await createDatabase()));
   const before = usedBytes();
   for (let i = 0; i < 20; i++) {
+    await session.query("do $$ begin raise warning '%', repeat('x', 1000000); end $$; select", []);
     const query = session.query('select 1 / 0, $1', [String(i).padEnd(1e6)]);
     await assert.rejects(query, /division by zero/);
   }
@@ -432,11 +475,15 @@ for (const how of ['silence', 'fin', 'rst'] as const) {
   });
 }
 
-test('5.7 connecting can take longer than a host may send nothing', async (t) => {
+test('4.13 5.7 connecting can take longer than a host may send nothing, and makes no deadline late', async (t) => {
   const url = await createDatabase();
   const proxy = await proxyTo(t, url);
   proxy.delayMs = 300; // of each half of five round trips
-  await openOne(t, through(url, proxy.port), { connectTimeoutMs: 2000 });
+  const session = await openOne(t, through(url, proxy.port), { connectTimeoutMs: 2000 });
+  proxy.delayMs = 0;
+  const text = 'select clock_timestamp() > to_timestamp($1::float8) as "isOver"';
+  const [read] = await session.query(text, [session.serverTime(performance.now())]);
+  assert.deepEqual(read, { isOver: true });
 });
 
 test('5.7 a connect that nothing replies to times out, and one that fails at once reports its error', async (t) => {

@@ -6,10 +6,10 @@ import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
-import { setImmediate as turn } from 'node:timers/promises';
+import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
 import type { Exchange } from '../../src/http/exchange.ts';
 import { adminHandler } from '../../src/ops/admin.ts';
-import { failMigration, withRecord } from '../../src/store/schema.ts';
+import { failMigration, migrations, withRecord } from '../../src/store/schema.ts';
 import { openFile } from '../../src/store/sqlite-file.ts';
 import { parseDatabaseUrl, type SqliteDatabase } from '../../src/store/url.ts';
 import { ALWAYS, CallerLeft, EmailTaken, type UserChange, type UserStore } from '../../src/user.ts';
@@ -23,7 +23,7 @@ const FIRST_PAGE = { after: 0, limit: 10 };
 
 const TRIGGER = {
   sqlite: `create trigger refuse before insert on users when new.name = 'one'
-    begin insert into users (email) values (new.email); end`,
+    begin select raise(rollback, 'no'); end`,
   // Its error has the code of one that ends a batch (4.13).
   postgres: `create function parse() returns trigger language plpgsql
       as $$ begin if new.name = 'one' then perform new.name::integer; end if; return new; end $$;
@@ -92,15 +92,16 @@ test('2.9 a call that waits for a database that can never be used fails with the
   await assert.rejects(store.list(FIRST_PAGE), isSaid);
 });
 
-test('5.3 a migration that the database refuses only after the time limit of connecting is final', async (t) => {
+test('5.3 5.8 a migration, which waits 250 ms for a lock, is final if refused after the time limit of connecting', async (t) => {
   const url = await newDatabase('postgres');
   const trigger = `create function refuse() returns event_trigger language plpgsql
-      as $$ begin perform pg_sleep(5.5); raise data_exception; end $$;
+      as $$ begin perform pg_sleep(5.5);
+        raise data_exception using message = current_setting('lock_timeout'); end $$;
     create event trigger refuse on ddl_command_start execute function refuse()`;
   await execute(url, trigger);
   const { promise: fatal, resolve: onFatal, reject: onUnavailable } = Promise.withResolvers();
   await open(t, `${url}?connect_timeout=5`, { onFatal, onUnavailable });
-  assert.match(String(await fatal), /^UnusableDatabase: a migration failed: data_exception$/);
+  assert.match(String(await fatal), /^UnusableDatabase: a migration failed: 250ms$/);
 });
 
 test('4.17 6.17 7.2 Postgres is not asked whether it is ready for a client that has left, and a body is dropped meanwhile', async (t) => {
@@ -144,18 +145,57 @@ test('5.2 5.3 5.5 folders that another start creates at the same moment cause no
   assert.deepEqual(synced, [statSync(folder).ino, statSync(join(folder, 'new')).ino]);
 });
 
-test('5.2 a log that another process removes meanwhile does not fail the start', async (t) => {
-  const { statSync } = fs;
+test('5.2 a log that another process removes meanwhile does not fail the start, and a file that it creates keeps its contents', async (t) => {
+  const { existsSync, statSync } = fs;
   const folder = newFolder();
-  const log = join(folder, 'service.db-wal');
+  const path = join(folder, 'service.db');
+  const log = `${path}-wal`;
   fs.writeFileSync(log, '');
   let looks = 0;
   t.mock.method(fs, 'statSync', (...args: Parameters<typeof statSync>) => {
     if (args[0] === log && looks++ === 0) fs.rmSync(log);
     return statSync(...args);
   });
-  await openWithMocks(t, folder);
+  t.mock.method(fs, 'existsSync', (name: string) => {
+    if (name !== path) return existsSync(name);
+    using other = new DatabaseSync(path);
+    other.exec('pragma journal_mode = wal; create table theirs (id int)');
+    return false;
+  });
+  await assert.rejects(openWithMocks(t, folder), /: it has a table theirs /);
   assert.ok(looks > 0);
+  assert.deepEqual(readdirSync(folder), ['service.db'], 'it is closed again');
+});
+
+test('5.3 a start waits for a lock of another, and does not repeat its migrations', async (t) => {
+  const path = newFile();
+  const { exec } = DatabaseSync.prototype;
+  const acts = [['begin immediate'], migrations('sqlite')]; // of the other, when this one wants the lock
+  t.mock.method(DatabaseSync.prototype, 'exec', function (this: DatabaseSync, sql: string) {
+    using other = new DatabaseSync(path);
+    if (sql === 'begin immediate') for (const one of acts.shift() ?? []) exec.call(other, one);
+    exec.call(this, sql);
+  });
+  const store = await open(t, `sqlite:${path}`);
+  assert.deepEqual([await store.list(FIRST_PAGE), acts], [[], []]);
+});
+
+test('5.2 5.5 a write fails if its file is removed before its commit, in the millisecond of the last look', async (t) => {
+  const path = newFile();
+  const store = await open(t, `sqlite:${path}`);
+  const { statSync } = fs;
+  const ctimeMs = Date.now() + 1_000_000; // of the folder, all the time
+  t.mock.method(fs, 'statSync', (...args: Parameters<typeof statSync>) => {
+    const stats = statSync(...args);
+    return stats && Object.assign(stats, { ctimeMs });
+  });
+  await store.create(newUser());
+  const { exec } = DatabaseSync.prototype;
+  t.mock.method(DatabaseSync.prototype, 'exec', function (this: DatabaseSync, sql: string) {
+    if (sql === 'commit') fs.rmSync(path);
+    exec.call(this, sql);
+  });
+  await assert.rejects(store.create(newUser({ email: newEmail() })), { name: 'StoreUnavailable' });
 });
 
 /** A store with a clock of its own, on a file that another program has locked. */
@@ -205,8 +245,9 @@ test('4.13 a call that waited for a lock is not done late after the process was 
   assert.deepEqual(await store.list(FIRST_PAGE), []);
 });
 
-test('5.2 calls for one page in one turn share a SQLite read, calls for others do not', async (t) => {
-  const store = await open(t, 'sqlite::memory:');
+test('5.2 calls for one page in one turn share a SQLite read, calls for others do not, and none leaves a timer', async (t) => {
+  const now = t.mock.fn(() => performance.now());
+  const store = await open(t, 'sqlite::memory:', { now });
   assert.equal(store.walBytes, undefined); // 7.3
   await store.create(newUser({ email: newEmail() }));
   const [one, same, other] = await Promise.all([
@@ -218,6 +259,10 @@ test('5.2 calls for one page in one turn share a SQLite read, calls for others d
   assert.notEqual(one, other);
   assert.deepEqual(one, other);
   assert.notEqual(await store.list(FIRST_PAGE), one);
+  await sleep(1);
+  const looks = now.mock.callCount();
+  await sleep(120);
+  assert.equal(now.mock.callCount(), looks);
 });
 
 test('5.2 while 1,000 pages wait for SQLite, other work runs after each millisecond of reading', async (t) => {
@@ -276,6 +321,10 @@ test('5.2 an outage ends once each kind of access that failed works again', asyn
   });
   using other = new DatabaseSync(path);
   const find = () => store.find(1);
+  t.after(async () => {
+    await assert.rejects(find(), { name: 'StoreUnavailable' });
+    assert.deepEqual(outages, [], 'a store that is closed has not failed');
+  });
   const create = () => store.create(newUser({ email: newEmail() }));
   for (const first of [() => store.list(FIRST_PAGE), find, () => store.ping(), create]) {
     other.exec('alter table users rename to moved');
@@ -352,6 +401,7 @@ describe('migrations', () => {
       [`${change} alter text type varchar`, 'UnusableDatabase'],
       [`${change} drop column text`, 'UnusableDatabase'],
       ['create index on wide (text)', 'UnusableDatabase'],
+      ['drop table narrow', 'UnusableDatabase'],
       [`begin read only; ${change} add number int`, 'PostgresError'],
       ['set statement_timeout = 1; select pg_sleep(9)', 'PostgresError'],
       ['set role pg_monitor; drop table wide', 'PostgresError'],

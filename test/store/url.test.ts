@@ -49,6 +49,7 @@ const POSTGRES: Record<string, Meaning> = {
   'postgres://a:1,b/d?port=9': { hosts: 'a:9,b:9', database: 'd', ...SEVERAL },
   'postgres://%2Frun,db:5433/': { hosts: '/run:5432,db:5433', ...SEVERAL },
   'postgres://u@%2Fcloudsql%2Fproj:region:inst/d': { user: 'u', ...SOCKET },
+  'postgres://u@%2fcloudsql%2fproj:region:inst/d': { user: 'u', ...SOCKET },
   'postgres://u@/d?host=/cloudsql/proj:region:inst': { user: 'u', ...SOCKET },
   // Encoding, and the other parts.
   'postgres://us%3Aer:p%40ss%2Fw%3Frd@h%6Fst/d%20b?application_name=a%26b%40': {
@@ -62,7 +63,7 @@ const POSTGRES: Record<string, Meaning> = {
     ...{ hosts: 'i:2', user: 'v', password: 'q', database: 'e' },
   },
   'postgres:///?password=a=b': { password: 'a=b' },
-  'postgres:///?&&us%65r=u&': { user: 'u', database: 'u' },
+  'postgres:///?&&user=t&us%65r=u&': { user: 'u', database: 'u' },
   'postgres:///?sslmode=verify-full&sslrootcert=/a.pem': { ...SYSTEM, sslRootCert: '/a.pem' },
   'postgres:///?sslrootcert=system': SYSTEM,
   'postgres:///?ssl=true': { sslMode: 'require' }, // as JDBC writes it
