@@ -55,7 +55,7 @@ export const REASONS = [
   'refused', // after the refusal of malformed input
   'timeout', // A handshake, a head or a body took too long.
   'idle', // No request came in time.
-  'unread', // The client took nothing of a response in time.
+  'unread', // The client took too little of a response in time.
   'room', // to make room for others
   'records', // TLS records with too little data, or unread responses to them
   'failed', // The response could not be completed.
