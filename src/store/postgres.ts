@@ -147,8 +147,8 @@ const RETURNED = `returning u.id, ${OLD}, u.version`;
 
 // 4.8: one_of and none_of are texts of versionList().
 const MATCHES = `
-  ((one_of = '*' or position(',' || u.version || ',' in one_of) > 0)
-  and none_of <> '*' and position(',' || u.version || ',' in none_of) = 0)`;
+  ((i.one_of = '*' or position(',' || u.version || ',' in i.one_of) > 0)
+  and i.none_of <> '*' and position(',' || u.version || ',' in i.none_of) = 0)`;
 // Adds the targets that exist and were not written, each with the reason. 'raced': the target qualified in
 // the snapshot, but another session wrote the user before this statement locked it, or the email is that of an
 // earlier target. The call runs again.
@@ -156,7 +156,7 @@ const WITH_REFUSED = `
   select ${COLUMNS}, null as refusal from written
   union all
   select u.id, ${each(() => 'null')}, null,
-    case when not ${MATCHES} then 'stale' when is_taken then 'taken' else 'raced' end
+    case when not ${MATCHES} then 'stale' when i.is_taken then 'taken' else 'raced' end
   from input i join users u on u.id = i.id
   where i.id not in (select id from written)`;
 
@@ -177,7 +177,7 @@ const formsOf = (command: string) => ({
       where ${BEFORE_DEADLINE} order by id
     ), written as (
       ${command} input i
-      where u.id = i.id and not is_taken and not is_repeated and ${MATCHES} ${RETURNED}
+      where u.id = i.id and not i.is_taken and not i.is_repeated and ${MATCHES} ${RETURNED}
     ) ${WITH_REFUSED}`,
   simple: `
     ${command} (

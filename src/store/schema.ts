@@ -62,7 +62,8 @@ export function failMigration(err: unknown): never {
 }
 
 // A migration waits this long for a lock, for example of a backup. Meanwhile, requests of other replicas queue
-// behind it. Then the attempt to connect has failed, and the pool makes another.
+// behind it. Then the attempt to connect has failed, and the pool makes another. So has one that waits so long for the
+// record: its statement would stay in the server after the attempt.
 const LOCK_TIMEOUT_MS = 250; // 5.8
 const IDLE_TIMEOUT_MS = 1_000;
 
@@ -86,7 +87,12 @@ const FIND_RECORD = `
       string_agg(quote_ident(nspname), ', ') filter (where ours),
       quote_ident(current_schema())
     ) as schema,
-    bool_or(relname = 'users' and nspname = current_schema()) as "isTaken"
+    bool_or(relname = 'users' and nspname = current_schema()) as "isTaken",
+    bool_and(
+      (select bool_and(has_table_privilege(u.oid, kind))
+       from pg_class u, unnest('{select,insert,update,delete}'::text[]) kind
+       where u.relname = 'users' and u.relnamespace = c.relnamespace)
+    ) filter (where ours) as "isAllowed"
   from (
     select *, relname = 'notes_users_schema' and relkind = 'r' as ours
     from pg_class join pg_namespace n on n.oid = relnamespace
@@ -118,7 +124,7 @@ export async function migratePostgres(sql: Sql, prolong: () => void): Promise<st
 async function inspect(sql: Sql) {
   const all = migrations('postgres');
   const [place] = await sql.unsafe(FIND_RECORD);
-  const { count, isTaken } = place!;
+  const { count, isTaken, isAllowed } = place!;
   const schema: string | null = place!.schema;
   if (schema === null) {
     throw new StoreUnavailable('the role has no schema for tables: create one in its search_path');
@@ -135,13 +141,11 @@ async function inspect(sql: Sql) {
   }
   if (count === 0) return { schema, lacking: all };
   const record = `
-    select max(version) as version, max(oldest_service) as "oldestService",
-      (select bool_and(has_table_privilege(to_regclass($1), kind))
-       from unnest('{select,insert,update,delete}'::text[]) kind) as "isAllowed"
+    set local lock_timeout = ${LOCK_TIMEOUT_MS}; set local row_security = off;
+    select max(version) as version, max(oldest_service) as "oldestService"
     from ${schema}.notes_users_schema`;
-  const [row] = await sql.unsafe(record, [`${schema}.users`]);
-  const { version, oldestService, isAllowed } = row!;
-  const lacking = missing(all, { version, oldestService });
+  const [newest] = (await sql.unsafe(record)).at(-1)!;
+  const lacking = missing(all, newest as Schema);
   if (isAllowed) return { schema, lacking };
   throw new StoreUnavailable(
     `the table ${schema}.users is missing, or the role may not select, insert, update and delete in it`,

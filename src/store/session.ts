@@ -20,6 +20,7 @@ const PROBE = `
   select pg_backend_pid() as pid,
     extract(epoch from clock_timestamp()) as seconds,
     current_setting('server_encoding') as encoding,
+    current_setting('transaction_timeout', true) as "transactionTimeout", -- null before Postgres 17
     pg_is_in_recovery() as "isStandby",
     pg_is_in_recovery() or current_setting('default_transaction_read_only')::bool as "isReadOnly"`;
 
@@ -72,7 +73,7 @@ export async function openSession(options: SessionOptions) {
     const schema = options.schema() ?? (await migratePostgres(sql, prolong));
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server!.pid !== state.pid; // 5.1
-    const settings = settingsOf(isPooled, options.timeoutMs, schema);
+    const settings = settingsOf(isPooled, options.timeoutMs, schema, server!.transactionTimeout);
     if (!isPooled) await sql.unsafe(`${settings}; ${SET_SESSION}`);
     return {
       schema,
@@ -106,14 +107,30 @@ export async function openSession(options: SessionOptions) {
 }
 
 /**
- * With these settings the server ends a late statement even if it never learns that we have gone, warns if a
- * commit was not replicated (4.13), ignores the role's own search_path (5.3) and the temporary tables that other
- * clients of a pooler leave, and takes NULL in an array for null. Under a stricter isolation (5.6), a statement
- * that waited while another session rewrote the table would find it empty (PostgreSQL manual, section 13.6).
+ * With these settings the server ends a late statement even if it never learns that we have gone, also while its commit
+ * waits for a lock (deferred constraints), warns if a commit was not replicated (4.13), ignores the role's own
+ * search_path (5.3) and the temporary tables that other clients of a pooler leave, takes NULL in an array for null, and
+ * refuses to hide rows. Under a stricter isolation (5.6), a statement that waited while another session rewrote the
+ * table would find it empty (PostgreSQL manual, section 13.6).
  */
-function settingsOf(isPooled: boolean, timeoutMs: number, schema: string): string {
+function settingsOf(
+  isPooled: boolean,
+  timeoutMs: number,
+  schema: string,
+  transactionTimeout: unknown,
+) {
   const [set, prefix] = isPooled ? ['set local', ''] : ['set session', 'default_'];
-  return `${set} statement_timeout = ${timeoutMs}; ${set} client_min_messages = warning; ${set} array_nulls = on; ${set} search_path = ${schema}, pg_temp; ${set} ${prefix}transaction_isolation = 'read committed'`;
+  const settings = [
+    `statement_timeout = ${timeoutMs}`,
+    `lock_timeout = ${timeoutMs}`,
+    ...(transactionTimeout === null ? [] : ['transaction_timeout = 0']), // It would end the connection.
+    'client_min_messages = warning',
+    'array_nulls = on',
+    'row_security = off',
+    `search_path = ${schema}, pg_temp`,
+    `${prefix}transaction_isolation = 'read committed'`,
+  ];
+  return settings.map((setting) => `${set} ${setting}`).join('; ');
 }
 
 /** Behind a pooler, each statement may run in another server session, so `settings` are sent with it. */

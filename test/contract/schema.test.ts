@@ -127,6 +127,13 @@ for (const [why, prepare, said, cure] of [
       ] as const,
   ),
   [
+    'see all rows',
+    `grant all on users, notes_users_schema to public; alter table users enable row level security;
+     alter table notes_users_schema enable row level security`,
+    /^query would be affected by row-level security policy for table "notes_users_schema"$/,
+    'alter role ROLE bypassrls',
+  ],
+  [
     'create tables',
     'drop table users, notes_users_schema; revoke create on schema public from public',
     /^a migration failed: permission denied for schema public$/,

@@ -48,6 +48,21 @@ test('5.9 reads work while a lock stops writes of two kinds, with two connection
   await Promise.all(writes);
 });
 
+test('4.13 a write whose commit waits for a lock is not done late', async (t) => {
+  const url = await createDatabase();
+  const sql = connectTo(t, url);
+  const store = await open(t, url, { timeoutMs: 500 });
+  const ada = await store.create(newUser({ email: 'ada@x' }));
+  await sql.unsafe(
+    'create table orders (id bigint references users deferrable initially deferred)',
+  );
+  await sql.unsafe('begin; lock table orders');
+  await assert.rejects(store.delete(ada.id, ALWAYS));
+  await untilOneWaits(sql, false);
+  await sql`commit`;
+  assert.deepEqual(await store.find(ada.id), ada);
+});
+
 test('4.10 a taken or repeated email rolls no batch back, and one that another session takes meanwhile does once', async (t) => {
   const url = await createDatabase();
   const direct = connectTo(t, url);
