@@ -23,14 +23,14 @@ const NO_PYTHON = missing('openapi-python-client');
 // That of the virtual environment, with what the clients need.
 const PYTHON = join(dirname(find('openapi-python-client') ?? ''), 'python');
 
+type Command = readonly [program: string, args: readonly string[], options?: ExecFileOptions];
+
 interface Client {
   /** Name of the generator, and of its file in `journeys/`. */
   readonly name: string;
   readonly skip: string | false;
   /** Generates and compiles the client in a new folder. @returns the command of the journey */
-  readonly make: (
-    folder: string,
-  ) => Promise<readonly [string, readonly string[], ExecFileOptions?]>;
+  readonly make: (folder: string) => Promise<Command>;
 }
 
 /** Runs a program. @returns stdout @throws an AssertionError if it fails, unless Maven can't download */
@@ -93,9 +93,7 @@ const CLIENTS: readonly Client[] = [
     async make(folder) {
       await generate('java', folder, '--library', 'native');
       copyFileSync(join(JOURNEYS, this.name), join(folder, 'src/main/java/Journey.java'));
-      const without = ['maven.test', 'maven.javadoc', 'maven.source'].map(
-        (part) => `-D${part}.skip`,
-      );
+      const without = ['test', 'javadoc', 'source'].map((part) => `-Dmaven.${part}.skip`);
       await run('mvn', ['-q', '-B', 'package', ...without], { cwd: folder });
       return ['java', ['-cp', 'target/classes:target/lib/*', 'Journey'], { cwd: folder }];
     },

@@ -62,17 +62,14 @@ describe('synchronous replication', { timeout: 900_000 }, () => {
     await server.query(`alter system set synchronous_standby_names = 'nobody'`);
     await server.query('select pg_reload_conf()');
     // Commits don't wait for the standby until the checkpointer has read the reloaded setting.
+    const cancel = `select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'`;
     let created: HttpResponse;
     let writes = 0;
     do {
       let isOver = false;
-      const responds = create(program, `write${++writes}`).finally(() => {
-        isOver = true;
-      });
+      const responds = create(program, `write${++writes}`).finally(() => (isOver = true));
       await until(async () => {
-        await server.query(
-          `select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'`,
-        );
+        await server.query(cancel);
         return isOver;
       });
       created = await responds;

@@ -79,7 +79,6 @@ export class Writers {
     for (let i = 0; i < count; i++) void this.#write(i);
   }
 
-  /** Resolves once the condition holds. */
   async until(condition: () => boolean): Promise<void> {
     await until(() => condition() || this.#running === 0);
     assert.ok(condition(), 'the writers have ended');

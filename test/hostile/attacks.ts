@@ -47,7 +47,6 @@ function unfinished(body: string): string {
   return post(JSON_TYPE, `${body}x`).slice(0, -1);
 }
 
-/** Text repeated up to a length. */
 function fill(bytes: number, text = 'x'): string {
   return text.repeat(Math.floor(bytes / text.length));
 }

@@ -25,7 +25,6 @@ export async function engine(...args: readonly string[]): Promise<string> {
   return (await run(ENGINE, args)).replace(/\n$/, '');
 }
 
-/** Returns the part of `inspect` that a template selects. */
 export function inspect(kind: 'image' | 'container', name: string, template: string) {
   return engine(kind, 'inspect', '-f', template, name);
 }

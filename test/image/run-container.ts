@@ -1,7 +1,7 @@
 // Stands in for the program in the contract tests (TEST_PROGRAM). Runs the image with only the
 // variables of its own environment; forwards output, signals and exit status.
 //   node run-container.ts IMAGE [ARGUMENT …]
-import { spawn } from 'node:child_process';
+import { type StdioOptions, spawn } from 'node:child_process';
 import { chownSync, readdirSync, statSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
@@ -41,20 +41,15 @@ const env: Record<string, string | undefined> = {
   ].join(' '),
 };
 
-const child = spawn(
-  ENGINE,
-  [
-    ...['run', '--rm', '--name', name, '--network', 'host', ...HARDENED, ...user],
-    ...Object.keys(env).flatMap((variable) => ['-e', variable]),
-    ...folders.flatMap((folder) => ['-v', `${folder}:${folder}`]),
-    image,
-    ...args,
-  ],
-  {
-    stdio: ['ignore', 'inherit', 'inherit'],
-    env: { ...env, HOME: homedir, PATH: '/usr/local/bin:/usr/bin:/bin' },
-  },
-);
+const command = [
+  ...['run', '--rm', '--name', name, '--network', 'host', ...HARDENED, ...user],
+  ...Object.keys(env).flatMap((variable) => ['-e', variable]),
+  ...folders.flatMap((folder) => ['-v', `${folder}:${folder}`]),
+  ...[image, ...args],
+];
+const own = { HOME: homedir, PATH: '/usr/local/bin:/usr/bin:/bin' };
+const stdio: StdioOptions = ['ignore', 'inherit', 'inherit'];
+const child = spawn(ENGINE, command, { stdio, env: { ...env, ...own } });
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const) {
   process.on(signal, () => child.kill(signal));
 }
@@ -64,7 +59,5 @@ child.on('exit', (status) => process.exit(status ?? 1));
 // pipe that closes with this process, and then kills the container.
 const script = 'read _; while kill -0 $1; do "$2" kill "$3"; sleep 0.1; done';
 spawn('sh', ['-c', script, 'sh', String(child.pid), ENGINE, name], {
-  stdio: ['pipe', 'ignore', 'ignore'],
-  env: { HOME: homedir, PATH: '/usr/local/bin:/usr/bin:/bin' },
-  detached: true,
+  ...{ stdio: ['pipe', 'ignore', 'ignore'], env: own, detached: true },
 }).unref();

@@ -3,13 +3,10 @@
 // rows and unique emails in the order of a statement, deadlocks, statement timeouts, commits that take time,
 // read-only standbys, an old primary that nobody has fenced, limits of connections. Statements are recognised
 // by their text; their SQL is tested on the real Postgres.
-import type { SURROUNDINGS } from '../../src/store/pool.ts';
-import type { Session } from '../../src/store/session.ts';
+import type { Session, SessionOptions } from '../../src/store/session.ts';
 import { FIELD_NAMES, StoreUnavailable, type User, type UserChange } from '../../src/user.ts';
 import { newUser } from '../support/users.ts';
 import type { Time } from './time.ts';
-
-type SessionOptions = Parameters<(typeof SURROUNDINGS)['openSession']>[0];
 
 /** A committed state of a user, from a time until that of the next state. */
 export interface State {

@@ -18,7 +18,6 @@ export class Time {
     this.#random = seed >>> 0 || 1;
   }
 
-  /** Number of timers that have not run. */
   get pending(): number {
     return this.#timers.length;
   }

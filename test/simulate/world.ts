@@ -65,8 +65,7 @@ export class World {
     this.server = new SimulatedServer(time);
     this.server.poolerSize = poolerSize;
     const options = {
-      ...{ poolSize, timeoutMs: TIMEOUT_MS, now: () => time.ms },
-      ...{ debug: () => {} },
+      ...{ poolSize, timeoutMs: TIMEOUT_MS, now: () => time.ms, debug: () => {} },
       onUnavailable: () => {
         const isLost = ({ connections }: Store) => connections!.used + connections!.idle === 0;
         if (++this.outages > this.stores.filter(isLost).length)

@@ -51,7 +51,6 @@ function queueOf(options: Partial<QueueOptions<unknown, string, string>> = {}) {
 
 const failed = (word: string, cause: unknown) =>
   `${word}: StoreUnavailable: the store failed, ${cause}`;
-const LATE = 'no response in time';
 
 /** Words such as `n7=a@x` give user 7 an email, and `n=a@x` creates one with it. */
 const keyed = (): Partial<QueueOptions<unknown, string, string>> => ({
@@ -121,19 +120,6 @@ test('5.6 a batch that is released twice releases its keys once', async () => {
   assert.deepEqual(outcomes, [failed('n1', 'cut'), 'N1']);
 });
 
-test('4.17 a call whose client has left is not done', async () => {
-  const { call, queue, outcomes } = queueOf();
-  call('gone', 'a');
-  queue.expire(0);
-  assert.equal(queue.size, 1);
-  call('gone');
-  const { size, isWrite } = queue.take(0)!;
-  assert.deepEqual({ size, isWrite }, { size: 1, isWrite: false });
-  await settled();
-  const left = 'gone: CallerLeft, undefined';
-  assert.deepEqual(outcomes, [left, left]);
-});
-
 test('4.13 deadlines are checked once for each call of a page, whoever calls', () => {
   const { queue } = queueOf({ pageOf: () => 'page' });
   let checks = 0;
@@ -147,6 +133,7 @@ test('4.13 deadlines are checked once for each call of a page, whoever calls', (
   }
   queue.expire(0);
   assert.deepEqual([checks, queue.size], [300, 300]);
+  assert.equal(queue.take(0)?.isWrite, false);
 });
 
 test('4.13 a statement has the earliest deadline of its calls, whichever client is next', async () => {
@@ -179,19 +166,23 @@ test('any 4 bad calls of 500 fail alone, within 63 statements', async () => {
   }
 });
 
-test('4.13 a call that has waited for three quarters of its time never runs', async () => {
+test('4.13 4.17 a call that has waited for three quarters of its time, or whose client has left, never runs', async () => {
   const { queue, call, clock, statements, outcomes, runAll } = queueOf();
-  call('a');
+  call('gone', 'a');
+  queue.expire(0);
+  assert.equal(queue.size, 1);
   clock.ms = 1;
   call('b');
   clock.ms = 0.75 * TIMEOUT_MS - 1;
   queue.expire(clock.ms);
-  assert.deepEqual(outcomes, []);
+  await settled();
+  const left = 'gone: CallerLeft, undefined';
+  assert.deepEqual(outcomes, [left]);
   clock.ms++;
   await runAll();
   assert.deepEqual(statements, [['b']]);
   const tooLong = failed('a', 'the store was busy or unreachable for too long');
-  assert.deepEqual(outcomes.toSorted(), ['B', tooLong]);
+  assert.deepEqual(outcomes.toSorted(), ['B', tooLong, left]);
 });
 
 test('5.11 pages of each client are read in turn, and shared with others who wait for them', async () => {
@@ -211,23 +202,7 @@ test('5.11 pages of each client are read in turn, and shared with others who wai
   assert.deepEqual(statements.slice(6), [['a1', 'b1'], ['d2'], ['c1', 'e1']]);
 });
 
-test('4.13 a call that expires before its statement runs fails, and no other', async () => {
-  const { queue, call, clock, statements, outcomes } = queueOf();
-  call('a');
-  clock.ms = 1;
-  call('b', 'taken');
-  const batch = queue.take(clock.ms)!;
-  clock.ms = TIMEOUT_MS;
-  await batch.run(undefined);
-  call('c');
-  queue.take(clock.ms)!.expire(2 * TIMEOUT_MS);
-  await settled();
-  assert.deepEqual(statements, [['b', 'taken']]);
-  const taken = 'taken: Error, undefined';
-  assert.deepEqual(outcomes, [failed('a', LATE), 'B', taken, failed('c', LATE)]);
-});
-
-test('4.13 calls that expire while halves run fail, and do not run again', async () => {
+test('4.13 calls that expire while halves run, or while they wait for their statement, fail and do not run again', async () => {
   const { queue, call, clock, statements, outcomes } = queueOf({
     statement: async (_connection, items) => {
       statements.push(items);
@@ -237,7 +212,10 @@ test('4.13 calls that expire while halves run fail, and do not run again', async
   });
   call('a', 'b');
   assert.equal(await queue.take(0)!.run(undefined), undefined);
+  call('c');
+  queue.take(clock.ms)!.expire(2 * TIMEOUT_MS);
   await settled();
   assert.deepEqual(statements, [['a', 'b']]);
-  assert.deepEqual(outcomes, [failed('a', 'Error: bad'), failed('b', 'Error: bad')]);
+  const bad = [failed('a', 'Error: bad'), failed('b', 'Error: bad')];
+  assert.deepEqual(outcomes, [...bad, failed('c', 'no response in time')]);
 });

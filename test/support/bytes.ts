@@ -25,13 +25,12 @@ export function request(
   { version = '1.1', type = 'application/json', fields = '', framing = 'length' }: Message = {},
 ): string {
   const half = Math.ceil(body.length / 2);
-  const chunks = [body.slice(0, half), body.slice(half), ''];
+  const chunks = [body.slice(0, half), body.slice(half), ''].map(
+    (chunk) => `${chunk.length.toString(16)}\r\n${chunk}\r\n`,
+  );
   const [line, framed] = {
     length: [`Content-Length: ${body.length}`, body],
-    chunks: [
-      'Transfer-Encoding: chunked',
-      chunks.map((chunk) => `${chunk.length.toString(16)}\r\n${chunk}\r\n`).join(''),
-    ],
+    chunks: ['Transfer-Encoding: chunked', chunks.join('')],
   }[framing] as [string, string];
   const content = type && `Content-Type: ${type}\r\n`;
   return `${route} HTTP/${version}\r\nHost: x\r\n${fields}${content}${line}\r\n\r\n${framed}`;

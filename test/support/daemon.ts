@@ -60,10 +60,7 @@ export class Daemon {
 export async function accepts(url: string): Promise<boolean> {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
-  const isOpen = await once(socket, 'connect').then(
-    () => true,
-    () => false,
-  );
+  const isOpen = await once(socket, 'connect').then(Boolean, () => false);
   socket.destroy();
   return isOpen;
 }

@@ -5,14 +5,12 @@ import { query, Server } from './server.ts';
 
 let shared: Server | undefined;
 
-/** Starts the shared server unless TEST_DATABASE_URL names one already. */
 export async function globalSetup(): Promise<void> {
   if (process.env.TEST_DATABASE_URL) return;
   shared = await Server.create('-c', 'fsync=off');
   process.env.TEST_DATABASE_URL = shared.url;
 }
 
-/** Stops the server that globalSetup started. */
 export async function globalTeardown(): Promise<void> {
   await shared?.stop();
 }

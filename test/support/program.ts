@@ -99,14 +99,12 @@ export class Program {
     }
   }
 
-  /** Resolves with the first log line whose message is `message`. */
   async logged(message: string): Promise<LogLine> {
     const find = () => this.log.find((line) => line.message === message);
     await this.until(() => find() !== undefined);
     return find() as LogLine;
   }
 
-  /** Sends a signal and resolves with the exit. */
   async stop(signal: NodeJS.Signals = 'SIGTERM') {
     this.process.kill(signal);
     return this.exited;

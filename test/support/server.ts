@@ -91,7 +91,6 @@ export class Server {
     await exited;
   }
 
-  /** Runs SQL as superuser. */
   query(text: string): Promise<Record<string, unknown>[]> {
     return query(this.url, text);
   }
@@ -151,10 +150,7 @@ async function binaries(): Promise<Binaries> {
   return found;
 }
 
-interface Binaries {
-  readonly initdb: string;
-  readonly postgres: string;
-}
+type Binaries = Readonly<Record<'initdb' | 'postgres', string>>;
 
 let found: Promise<Binaries> | undefined;
 

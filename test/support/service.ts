@@ -47,8 +47,7 @@ let emails = 0;
 
 /** Returns an email that this process has not used before. */
 export function newEmail(): string {
-  emails++;
-  return `user-${emails}@users.example`;
+  return `user-${++emails}@users.example`;
 }
 
 export async function create({ url }: { url: string }, email = newEmail()): Promise<User> {
@@ -58,7 +57,6 @@ export async function create({ url }: { url: string }, email = newEmail()): Prom
   return JSON.parse(response.body);
 }
 
-/** Returns the body of the list of users. */
 export async function list(program: Program, query = ''): Promise<string> {
   const response = await send(`${program.url}/users${query}`);
   assert.equal(response.status, 200, response.body);
@@ -116,7 +114,6 @@ export async function transaction(url: string, text: string) {
   return { sql, release, [Symbol.asyncDispose]: release };
 }
 
-/** Returns the path of the file of a SQLite URL. */
 export function pathOf(url: string): string {
   return url.slice('sqlite:'.length);
 }
