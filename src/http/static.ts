@@ -10,7 +10,7 @@ export type StaticDocument = ReturnType<typeof compress>;
 /** `headers` are those of the 200 response. */
 export function compress(body: Buffer, type: string, headers: readonly string[] = []) {
   const params = {
-    // 5 compresses openapi.json to 16 % of its size. 11 gives 14 % and takes about 90 times as long.
+    // 5 compresses openapi.json to 16 % of its size. 11 gives 14 % and takes far longer.
     [constants.BROTLI_PARAM_QUALITY]: 5,
     // A larger window than 64 KiB saves nothing for such documents and costs the process 1.4 MB.
     [constants.BROTLI_PARAM_LGWIN]: 16,

@@ -169,7 +169,7 @@ export class Listener {
     // Each turn of the event loop accepts connections, so after a turn without one the queues are
     // empty. Clients that keep connecting extend the loop by at most `acceptMs` (6.2).
     const deadline = now() + acceptMs;
-    await nextTurn(); // The responses that waited for it are sent now, and their clients connect again.
+    await nextTurn(); // Responses that waited for it are sent. A client that connects again at once is seen.
     let accepted: number;
     do {
       accepted = this.#accepted;

@@ -255,7 +255,8 @@ test('5.2 calls for one page in one turn share a SQLite read, calls for others d
   assert.notEqual(one, other);
   assert.deepEqual(one, other);
   assert.notEqual(await store.list(FIRST_PAGE), one);
-  await sleep(1);
+  await turn();
+  await turn();
   const looks = now.mock.callCount();
   await sleep(120);
   assert.equal(now.mock.callCount(), looks);
