@@ -50,8 +50,6 @@ test('pages cite rules that are there', () => {
 
 /** Returns the anchor that GitHub gives a heading. */
 function slug(heading: string): string {
-  return heading
-    .toLowerCase()
-    .replace(/[^\w -]/g, '')
-    .replaceAll(' ', '-');
+  const words = heading.toLowerCase().replace(/[^\w -]/g, '');
+  return words.replaceAll(' ', '-');
 }

@@ -12,16 +12,15 @@ import { fileOf, newDatabase, ROOT, start } from './support/program.ts';
 import { serve } from './support/service.ts';
 import { until } from './support/until.ts';
 
-const ALERTS = join(ROOT, 'deploy/alerts.yaml');
+const read = (path: string) => readFileSync(join(ROOT, path), 'utf8');
 
-const dashboard: {
-  readonly panels: readonly { readonly targets?: readonly { readonly expr: string }[] }[];
-} = JSON.parse(readFileSync(join(ROOT, 'deploy/grafana.json'), 'utf8'));
+type Panel = { readonly targets?: readonly { readonly expr: string }[] };
+const dashboard: { readonly panels: readonly Panel[] } = JSON.parse(read('deploy/grafana.json'));
 const targets = dashboard.panels.flatMap(({ targets: own = [] }) => own);
 
 /** The expressions of the alerts, of one or several lines. */
 const alerts = [
-  ...readFileSync(ALERTS, 'utf8').matchAll(/^ {8}expr: (?:\|\n((?: {10}.*\n)+)|(.*)\n)/gm),
+  ...read('deploy/alerts.yaml').matchAll(/^ {8}expr: (?:\|\n((?: {10}.*\n)+)|(.*)\n)/gm),
 ].map(([, lines, line]) => lines ?? line!);
 
 /** Replaces the dashboard's variables with values. */
@@ -69,7 +68,7 @@ test('Prometheus can parse every expression of the dashboard', { skip: WITHOUT_P
 
 for (const file of ['compose.yaml', 'deploy/litestream/compose.yaml']) {
   test(`in ${file} users need a token, and every port is on the loopback interface only`, () => {
-    const text = readFileSync(join(ROOT, file), 'utf8');
+    const text = read(file);
     const service = /^ {2}service:\n((?: {4}.*\n|\n)+)/m.exec(text)![1]!;
     assert.match(service, /^ {6}PROTECT_USERS: "true"/m);
     const ports = [...text.matchAll(/^ {6}- "?([\d.:]+:\d+)"?/gm)].map(([, port]) => port);
@@ -78,20 +77,20 @@ for (const file of ['compose.yaml', 'deploy/litestream/compose.yaml']) {
 }
 
 test('Litestream runs as the user of the image, on its file, with the log left to it', () => {
-  const text = readFileSync(join(ROOT, 'deploy/litestream/compose.yaml'), 'utf8');
-  const [, user] = /^USER (.+)$/m.exec(readFileSync(join(ROOT, 'Dockerfile'), 'utf8'))!;
+  const text = read('deploy/litestream/compose.yaml');
+  const [, user] = /^USER (.+)$/m.exec(read('Dockerfile'))!;
   assert.equal(/^ {4}user: "(.+)"/m.exec(text)?.[1], user);
   const url = /^ {6}DATABASE_URL: (\S+)/m.exec(text)![1]!;
   const [, path] = /^sqlite:(.+)\?wal_autocheckpoint=0$/.exec(url)!;
-  const configuration = readFileSync(join(ROOT, 'deploy/litestream/litestream.yml'), 'utf8');
+  const configuration = read('deploy/litestream/litestream.yml');
   assert.equal(/path: (.+)/.exec(configuration)?.[1], path);
   const version = /litestream:([\d.]+)/.exec(text)![1]!;
-  const tools = readFileSync(join(ROOT, '.ci/tools'), 'utf8');
+  const tools = read('.ci/tools');
   assert.match(tools, RegExp(`litestream@v${version}\\b`)); // The version of the tests.
 });
 
 test('in kubernetes.yaml users need a token, only one namespace reaches the admin port, and probes and stops are right', () => {
-  const text = readFileSync(join(ROOT, 'deploy/kubernetes.yaml'), 'utf8');
+  const text = read('deploy/kubernetes.yaml');
   assert.match(text, / - name: PROTECT_USERS\s+value: "true"/);
   const admin = / - ports:\s+- port: admin\s+from:\s+- namespaceSelector:\s+matchLabels:\s+\S+ \w/;
   assert.match(text, admin);

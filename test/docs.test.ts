@@ -7,13 +7,7 @@ import { createRequire } from 'node:module';
 import { userInfo } from 'node:os';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import {
-  type Browser,
-  type BrowserContextOptions,
-  chromium,
-  type Locator,
-  type Page,
-} from 'playwright-core';
+import { type Browser, chromium, type Locator, type Page } from 'playwright-core';
 import { start } from '../src/start.ts';
 import { find } from './support/daemon.ts';
 import { OPERATIONS } from './support/openapi.ts';
@@ -29,6 +23,8 @@ const OPEN_ALL = 'for (const one of document.querySelectorAll("details")) one.op
 /** A part of the OpenAPI document. */
 // biome-ignore lint/suspicious/noExplicitAny: other tests check the document's shape
 type Part = any;
+
+type Options = Parameters<Browser['newContext']>[0] & { path?: string; announced?: object };
 
 const skip = CHROMIUM === undefined && 'no chromium is installed, and CHROMIUM names none';
 
@@ -48,7 +44,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
   });
 
   /** Opens the page in its own context. Disposing it fails if the page did something forbidden. */
-  async function open(options: BrowserContextOptions & { path?: string; announced?: object } = {}) {
+  async function open(options: Options = {}) {
     const context = await browser.newContext(options);
     const page = await context.newPage();
     // A proxy removes this prefix, and announces it with these headers.
@@ -238,11 +234,8 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     for (const width of [320, 1280]) {
       test(`axe finds nothing in ${colorScheme} at ${width} px, and nothing overflows or covers the routes`, async () => {
         const { id } = await create(service);
-        await using opened = await open({
-          bypassCSP: true,
-          colorScheme,
-          viewport: { width, height: 800 },
-        });
+        const viewport = { width, height: 800 };
+        await using opened = await open({ bypassCSP: true, colorScheme, viewport });
         const { page } = opened;
         const patch = await operation(page, 'PATCH /users/{id}');
         await patch.getByLabel('id', { exact: true }).fill(String(id));

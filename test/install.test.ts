@@ -77,10 +77,8 @@ describe('9.7 npm start', { concurrency: 2 }, () => {
       const node = join(bin, 'node');
       const started = await run(node, ['--eval', require], { cwd: folder });
       assert.match(started.stdout, new RegExp(`^${line}\n$`));
-      await assert.rejects(run(node, ['dist/main.cjs'], { cwd: folder }), {
-        code: 1,
-        stderr: started.stdout,
-      });
+      const expected = { code: 1, stderr: started.stdout };
+      await assert.rejects(run(node, ['dist/main.cjs'], { cwd: folder }), expected);
     });
   }
 });

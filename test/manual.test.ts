@@ -131,6 +131,7 @@ describe('the manual: Kubernetes', { skip: missing('kubectl') }, () => {
     return { folder, first, calls, secrets, status };
   }
 
+  const ROTATION = ['roll_out()', '# 1.'];
   const READY = 'rollout status deployment/notes-users --timeout=';
 
   test('the secret has every file that the manifest mounts, and all of it is applied', () => {
@@ -144,7 +145,7 @@ describe('the manual: Kubernetes', { skip: missing('kubectl') }, () => {
   });
 
   test('a signing key rotation takes three roll-outs, with an hour and a minute before the last', () => {
-    const { first, calls, secrets, status } = runs('Signing key, replicas', ['roll_out()', '# 1.']);
+    const { first, calls, secrets, status } = runs('Signing key, replicas', ROTATION);
     assert.equal(status, 0);
     const rollOut = ['Secret', 'rollout restart deployment/notes-users', `${READY}10m`, 'sleep 20'];
     assert.deepEqual(calls, [...rollOut, ...rollOut, 'sleep 3660', ...rollOut]);
@@ -159,11 +160,7 @@ describe('the manual: Kubernetes', { skip: missing('kubectl') }, () => {
   });
 
   test('a signing key rotation stops at the first rollout that fails', () => {
-    const { folder, first, secrets, status } = runs(
-      'Signing key, replicas',
-      ['roll_out()', '# 1.'],
-      true,
-    );
+    const { folder, first, secrets, status } = runs('Signing key, replicas', ROTATION, true);
     assert.equal(status, 1);
     assert.equal(secrets.length, 1);
     const signing = readFileSync(join(folder, 'secrets/signing_secret'), 'utf8');

@@ -2,13 +2,8 @@
 // (.ci/oldest).
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import {
-  createServer,
-  type IncomingMessage,
-  type RequestListener,
-  type ServerResponse,
-} from 'node:http';
-import { createServer as createTlsServer } from 'node:https';
+import http from 'node:http';
+import https from 'node:https';
 import { type AddressInfo, connect, Server as NetServer, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, type TestContext, test } from 'node:test';
@@ -21,8 +16,8 @@ const LAST = `${HEAD}Connection: close\r\n\r\n`;
 const WAIT_MS = 10_000; // for the end of a connection; the runner would wait 15 minutes
 
 /** Listens on a free port until it is disposed. */
-async function serve(listener: RequestListener) {
-  const server = createServer(listener).listen(0, '127.0.0.1');
+async function serve(listener: http.RequestListener) {
+  const server = http.createServer(listener).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const dispose = () => void server.close().closeAllConnections();
   return Object.assign(server, { [Symbol.dispose]: dispose });
@@ -94,8 +89,8 @@ test('node calls socket.destroySoon after the last response', async () => {
 });
 
 test('emitting close on a destroyed socket aborts its requests at once', async () => {
-  const requests: IncomingMessage[] = [];
-  const responses: ServerResponse[] = [];
+  const requests: http.IncomingMessage[] = [];
+  const responses: http.ServerResponse[] = [];
   using server = await serve((req, res) => {
     requests.push(req);
     responses.push(res);
@@ -124,7 +119,7 @@ test('res.shouldKeepAlive is false after Connection: close', async () => {
 });
 
 test('a response emits socket once the response before it has been written', async () => {
-  const responses: ServerResponse[] = [];
+  const responses: http.ServerResponse[] = [];
   using server = await serve((_req, res) => {
     responses.push(res);
     if (responses.length === 1) return;
@@ -148,7 +143,7 @@ test('res.useChunkedEncodingByDefault ends a body without chunks', async () => {
 
 /** Connects over TLS. Returns the client, the TCP socket below it, and when the server emits its own. */
 async function connectBoth(t: TestContext) {
-  const server = createTlsServer(keyPair()).listen(0, '127.0.0.1');
+  const server = https.createServer(keyPair()).listen(0, '127.0.0.1');
   t.after(() => server.close());
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;

@@ -1,22 +1,10 @@
-// Section 1 of the contract: values from the environment and from files, secrets, access (AUTH_*,
-// SIGNING_SECRET*).
+// Section 1 of the contract: secrets and access (AUTH_*, SIGNING_SECRET*, VERIFY_ONLY_SECRET).
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { send, statusesOf } from '../support/client.ts';
 import { claims, token } from '../support/login.ts';
-import { Program, SECRET, start } from '../support/program.ts';
+import { SECRET, start } from '../support/program.ts';
 import { HEADER, signed } from '../vectors/tokens.ts';
-
-test('1.6 all problems are reported together, one line each, and nothing listens', async () => {
-  const env = { PORT: ':', AUTH_PASSWORD: 'short', LOG_LEVEL: 'info\n' };
-  await using program = new Program(env);
-  assert.deepEqual(await program.exited, { code: 78, signal: null });
-  assert.equal(program.stdout, '');
-  const lines = program.stderr.trimEnd().split('\n');
-  for (const line of lines) assert.match(line, /^[A-Z_]+: \S.*; expected \S.{4,}/);
-  const names = lines.map((line) => line.split(':')[0]);
-  assert.deepEqual(names, Object.keys(env)); // test/config.test.ts has all variables.
-});
 
 test('1 AUTH_USER, AUTH_NAME, AUTH_PASSWORD: unset, they are admin, Administrator, and a password that each start generates and prints once on stderr', async () => {
   const [first, second] = await Array.fromAsync([1, 2], async () => {

@@ -82,9 +82,8 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
   ] as const) {
     const words = [text.split('\r\n', 1)[0] || 'no byte', ...how].join(', ');
     const isTls = how.some((word) => word === TLS);
-    test(`6.3, 6.13, 7.3 closed for the reason ${reason}: ${words}`, {
-      skip: isTls && NO_OPENSSL,
-    }, async () => {
+    const skip = isTls && NO_OPENSSL;
+    test(`6.3, 6.13, 7.3 closed for the reason ${reason}: ${words}`, { skip }, async () => {
       await using program = await start(isTls ? certificate() : {});
       const { socket, text: received } = await connect(program, text);
       if (how.some((word) => word === LEAVES)) socket.end();

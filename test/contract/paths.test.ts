@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
 import { exchange, request } from '../support/bytes.ts';
-import type { HttpResponse } from '../support/client.ts';
 import { token } from '../support/login.ts';
 import { type Program, start } from '../support/program.ts';
 
@@ -20,14 +19,10 @@ const METHODS = {
   '/users/1': 'GET, HEAD, PUT, PATCH, DELETE, OPTIONS',
 };
 
+type Options = { readonly type?: string; readonly fields?: string };
+
 /** Requests with faults, with PROTECT_USERS. Of two, the earlier check sets the status. */
-const ORDER: readonly (readonly [
-  why: string,
-  status: number,
-  route: string,
-  body: string,
-  options?: { readonly type?: string; readonly fields?: string },
-])[] = [
+const ORDER: [why: string, status: number, route: string, body: string, options?: Options][] = [
   ['404 path before 405', 404, 'DELETE /nowhere', ''],
   ['404 of * with another method than OPTIONS', 404, 'GET *', ''],
   ['405 before 401', 405, 'PUT /users', ''],
@@ -67,11 +62,7 @@ describe('2 paths', () => {
   });
 
   /** Sends a request with exactly that target, which `fetch` would normalize. */
-  async function ask(
-    route: string,
-    { type = 'application/json', fields = '' } = {},
-    body = '',
-  ): Promise<HttpResponse> {
+  async function ask(route: string, { type = 'application/json', fields = '' } = {}, body = '') {
     const options = { type: body && type, fields: `Connection: close\r\n${fields}` };
     const [response, ...others] = await exchange(program.url, request(route, body, options));
     assert.deepEqual(others, []);

@@ -2,16 +2,7 @@
 // The tests lock and damage the databases. Lost connections are in test/simulate, process.test.ts and test/faults.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import {
-  chmodSync,
-  chownSync,
-  copyFileSync,
-  mkdirSync,
-  renameSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import fs from 'node:fs';
 import { dirname, join } from 'node:path';
 import { before, describe, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -204,13 +195,13 @@ for (const { why, umask, mode } of [
   test(`5.2 its files ${why}`, async () => {
     const folder = newFolder();
     const path = join(folder, mode === undefined ? 'a/b/service.db' : 'service.db');
-    if (mode !== undefined) writeFileSync(path, '', { mode });
+    if (mode !== undefined) fs.writeFileSync(path, '', { mode });
     const before = process.umask(umask); // The program inherits it.
     const starting = start({ DATABASE_URL: `sqlite:${path}` });
     process.umask(before);
     await using program = await starting;
     await create(program);
-    const modes = FILES.map((end) => statSync(path + end).mode & 0o777);
+    const modes = FILES.map((end) => fs.statSync(path + end).mode & 0o777);
     assert.deepEqual(modes, Array(3).fill(mode ?? 0o660));
   });
 }
@@ -227,8 +218,8 @@ describe('5.2 rights and read-only disks', { skip: NO_ROOT }, () => {
     const [parent, ours] = [newFolder(), newFolder()];
     const folder = join(parent, 'data/sub');
     const [file, link] = [join(folder, 'service.db'), join(ours, 'link.db')];
-    chownSync(ours, NOBODY, NOBODY);
-    symlinkSync(file, link);
+    fs.chownSync(ours, NOBODY, NOBODY);
+    fs.symlinkSync(file, link);
     const env = preloaded(`process.chdir('${parent}'); ${BE_NOBODY}`);
     for (const [fault, fix] of [
       [`uid ${NOBODY} may not search ${parent}`, `chmod a+x ${parent}`],
@@ -255,9 +246,9 @@ describe('5.2 rights and read-only disks', { skip: NO_ROOT }, () => {
   ] as const) {
     test(`5.2 service.db${end} of user ${owner} with mode ${mode.toString(8)} is named, with a fix`, async () => {
       const [folder, other] = [newFolder(), newFolder()];
-      for (const place of [folder, other]) chownSync(place, NOBODY, NOBODY);
+      for (const place of [folder, other]) fs.chownSync(place, NOBODY, NOBODY);
       const link = join(other, 'link.db');
-      symlinkSync(`${folder}/service.db`, link);
+      fs.symlinkSync(`${folder}/service.db`, link);
       // The owner's own files are behind a link.
       const url = `sqlite:${owner === 0 ? `${folder}/service.db` : link}`;
       const env = { ...COMPLETE, DATABASE_URL: url, ...AS_NOBODY };
@@ -265,8 +256,8 @@ describe('5.2 rights and read-only disks', { skip: NO_ROOT }, () => {
       await killed.logged('listening');
       await killed.stop('SIGKILL'); // Otherwise SQLite would remove -wal and -shm.
       const place = end === '/' ? folder : `${folder}/service.db${end}`;
-      chownSync(place, owner, owner);
-      chmodSync(place, mode);
+      fs.chownSync(place, owner, owner);
+      fs.chmodSync(place, mode);
       const line = await refusal(url, AS_NOBODY);
       const fix = owner === 0 ? `chown ${NOBODY}:${NOBODY} ${place}` : `chmod u+rwX ${place}`;
       assert.ok(line.endsWith(`; ${place} is not accessible to uid ${NOBODY}: ${fix}`), line);
@@ -297,7 +288,7 @@ test('5.2, 6.4 what is not a folder, a regular file or a database is named', asy
   assert.ok((await refusal(`sqlite:${text}`)).endsWith(said));
   for (const end of FILES) {
     const url = await newDatabase('sqlite');
-    mkdirSync(pathOf(url) + end);
+    fs.mkdirSync(pathOf(url) + end);
     assert.ok((await refusal(url)).endsWith(`: ${pathOf(url)}${end} is not a regular file`));
   }
 });
@@ -317,13 +308,13 @@ for (const end of FILES) {
       assert.deepEqual([status, body.slice(0, said.length)], [503, said]);
       assert.equal((await send(`${program.url}/users/${id}`)).status, 200);
     };
-    renameSync(path, `${path}.away`);
+    fs.renameSync(path, `${path}.away`);
     await fails();
-    renameSync(`${path}.away`, path);
+    fs.renameSync(`${path}.away`, path);
     await create(program);
     await ready(program);
-    copyFileSync(path, `${path}.new`);
-    renameSync(`${path}.new`, path);
+    fs.copyFileSync(path, `${path}.new`);
+    fs.renameSync(`${path}.new`, path);
     await fails();
   });
 }
@@ -334,20 +325,20 @@ for (const why of ['missing', 'empty', 'missing behind links']) {
     let path = pathOf(url);
     if (why === 'missing behind links') {
       const folder = dirname(path);
-      mkdirSync(`${folder}/a/b`, { recursive: true });
-      symlinkSync('a/b', `${folder}/link`);
-      symlinkSync('link/../second.db', path); // below `a`
+      fs.mkdirSync(`${folder}/a/b`, { recursive: true });
+      fs.symlinkSync('a/b', `${folder}/link`);
+      fs.symlinkSync('link/../second.db', path); // below `a`
       path = `${folder}/third.db`;
-      symlinkSync(path, `${folder}/a/second.db`);
+      fs.symlinkSync(path, `${folder}/a/second.db`);
     }
     const killed = await start({ DATABASE_URL: url });
     const user = await create(killed);
     await killed.stop('SIGKILL');
-    renameSync(path, `${path}.away`);
-    if (why === 'empty') writeFileSync(path, '');
+    fs.renameSync(path, `${path}.away`);
+    if (why === 'empty') fs.writeFileSync(path, '');
     const said = `${path} is missing or empty, but ${path}-wal has its last commits: put it back; or remove the log, then restore a backup or start without users`;
     assert.ok((await refusal(url)).endsWith(`: ${said}`));
-    renameSync(`${path}.away`, path);
+    fs.renameSync(`${path}.away`, path);
     await using program = await start({ DATABASE_URL: url });
     assert.equal(await list(program), JSON.stringify([user]));
   });
