@@ -2,7 +2,7 @@
 // PromQL; alerts.test.ts shows when they fire. A client without a token can't change data.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { SETTINGS } from '../src/config.ts';
 import { certificate, NO_OPENSSL } from './support/certificate.ts';
@@ -97,6 +97,17 @@ test('in kubernetes.yaml users need a token, only one namespace reaches the admi
   const probes = text.matchAll(/(\w+)Probe:\s+httpGet:\s+path: (\S+)\s+port: admin$/gm);
   const paths = { startup: '/live', liveness: '/live', readiness: '/ready' };
   assert.deepEqual(Object.fromEntries(Array.from(probes, ([, name, path]) => [name, path])), paths);
+  const [, ready] = /path: \/ready\s+port: admin\s+\S+ \d+\s+timeoutSeconds: (\d+)/.exec(text)!;
+  assert.ok(Number(ready) * 1000 > Number(SETTINGS.DATABASE_TIMEOUT_MS[2]), 'it says the cause');
+  // The image sets DATABASE_URL (1.4), and lets node read only this folder.
+  assert.match(text, / - name: DATABASE_URL\s+value: ""\n/);
+  const [, folder] = /mountPath: (\/run\/secrets\/.+)/.exec(text)!;
+  for (const [, path] of text.matchAll(/_FILE\s+value: (.+)/g))
+    assert.equal(dirname(path!), folder);
+  const restricted = ['runAsNonRoot: true', 'type: RuntimeDefault', 'drop: [ALL]'];
+  for (const line of [...restricted, 'allowPrivilegeEscalation: false']) {
+    assert.ok(text.includes(` ${line}\n`), line); // the "restricted" standard
+  }
   const [, grace] = /terminationGracePeriodSeconds: (\d+)/.exec(text)!;
   const [, delayMs] = /SHUTDOWN_DELAY_MS\s+value: "(\d+)"/.exec(text)!;
   const [, , timeoutMs] = SETTINGS.SHUTDOWN_TIMEOUT_MS;

@@ -10,14 +10,7 @@ import { describe, test } from 'node:test';
 import type { Route } from '../src/route.ts';
 import { routes } from '../src/routes.ts';
 import { FIELDS } from '../src/user.ts';
-import {
-  COMMON_HEADERS,
-  DOCUMENT,
-  OPERATIONS,
-  resolve,
-  TRANSPORT_STATUSES,
-  UNROUTED_STATUSES,
-} from './support/openapi.ts';
+import * as openapi from './support/openapi.ts';
 import { ROOT } from './support/program.ts';
 
 const PATH = join(ROOT, 'openapi.json');
@@ -26,7 +19,7 @@ const TEXT = readFileSync(PATH, 'utf8');
 describe('the document', () => {
   test('8.2 the page has its title and introduction', () => {
     const html = readFileSync(join(ROOT, 'src/docs.html'), 'utf8');
-    const { title, version, summary, description } = DOCUMENT.info!;
+    const { title, version, summary, description } = openapi.DOCUMENT.info!;
     const paragraphs = String(description).split('\n\n');
     assert.ok(paragraphs.length > 2);
     const intro = paragraphs.map((text) => `    <p>${markup(text.replaceAll('\n', ' '))}</p>\n`);
@@ -50,7 +43,7 @@ describe('the document', () => {
     const expected = Object.entries<Route>(routes).map(([key, { access, accepts }]) => [
       ...[key, security[access], accepts],
     ]);
-    const described = OPERATIONS.map(({ method, path, part }) => [
+    const described = openapi.OPERATIONS.map(({ method, path, part }) => [
       ...[`${method} ${path}`, part.security, Object.keys(part.requestBody?.content ?? {})],
     ]);
     assert.deepEqual(described, expected);
@@ -58,7 +51,7 @@ describe('the document', () => {
 
   // Without the default: clients that are made from the document would send it with each PATCH.
   test("4.11 its schemas of a user's fields are those that the service validates with", () => {
-    const { User, UserFields, UserChange, ...schemas } = DOCUMENT.components!.schemas!;
+    const { User, UserFields, UserChange, ...schemas } = openapi.DOCUMENT.components!.schemas!;
     for (const [field, { default: preset, ...schema }] of Object.entries(FIELDS)) {
       const name = field.replace(/^./, (letter) => letter.toUpperCase());
       const type = preset === null ? ['string', 'null'] : 'string';
@@ -70,7 +63,7 @@ describe('the document', () => {
   });
 
   test('4.11 it requires what a user always has, what a new user must have, and both parts of a login; others are ignored', () => {
-    const { User, UserFields, UserChange, Credentials } = DOCUMENT.components!.schemas!;
+    const { User, UserFields, UserChange, Credentials } = openapi.DOCUMENT.components!.schemas!;
     const fields = Object.entries(FIELDS);
     const always = fields.filter(([, schema]) => schema.default !== null).map(([field]) => field);
     const given = fields.filter(([, schema]) => !('default' in schema)).map(([field]) => field);
@@ -82,10 +75,10 @@ describe('the document', () => {
   });
 
   test('4.2 4.9 its parameters have the limits of the contract', () => {
-    const { UserId, Limit, After, Email } = DOCUMENT.components!.parameters!;
+    const { UserId, Limit, After, Email } = openapi.DOCUMENT.components!.parameters!;
     const maximum = 2 ** 53 - 1;
     const schemas = [UserId, Limit, After].map((parameter) => {
-      const { description: _, ...schema } = resolve(parameter!.schema!);
+      const { description: _, ...schema } = openapi.resolve(parameter!.schema!);
       return schema as unknown;
     });
     assert.deepEqual(schemas, [
@@ -99,11 +92,8 @@ describe('the document', () => {
 
 /** Converts text with `code` to HTML. */
 function markup(text: unknown): string {
-  const escaped = String(text)
-    .replaceAll('&', '&amp;')
-    .replaceAll('<', '&lt;')
-    .replaceAll('"', '&quot;');
-  return escaped.replace(/`([^`]+)`/g, '<code>$1</code>');
+  const safe = String(text).replaceAll('&', '&amp;').replaceAll('<', '&lt;');
+  return safe.replaceAll('"', '&quot;').replace(/`([^`]+)`/g, '<code>$1</code>');
 }
 
 describe('generators and viewers', () => {
@@ -113,11 +103,11 @@ describe('generators and viewers', () => {
   });
 
   test('8.1 the introduction has the statuses of any request and the headers of every response', () => {
-    const introduction = String(DOCUMENT.info!.description);
-    for (const status of [...TRANSPORT_STATUSES, ...UNROUTED_STATUSES]) {
+    const introduction = String(openapi.DOCUMENT.info!.description);
+    for (const status of [...openapi.TRANSPORT_STATUSES, ...openapi.UNROUTED_STATUSES]) {
       assert.match(introduction, new RegExp(`\\b${status}\\b`));
     }
-    for (const name of Object.keys(COMMON_HEADERS)) {
+    for (const name of Object.keys(openapi.COMMON_HEADERS)) {
       assert.ok(introduction.toLowerCase().includes(`\`${name}`), name);
     }
   });
@@ -136,7 +126,9 @@ describe('generators and viewers', () => {
   });
 
   test('8.1 every header with a pattern has an example of it, which mock servers send', () => {
-    const schemas = Object.values(DOCUMENT.components!.headers!).map(({ schema }) => schema!);
+    const schemas = Object.values(openapi.DOCUMENT.components!.headers!).map(
+      ({ schema }) => schema!,
+    );
     const patterned = schemas.filter(({ pattern }) => pattern !== undefined);
     assert.ok(patterned.length >= 4);
     for (const { pattern, examples } of patterned) {
@@ -161,10 +153,10 @@ describe('generators and viewers', () => {
   });
 
   test('8.1 no optional parameter has an example, and any X-Request-Id is valid', () => {
-    const parameters = OPERATIONS.flatMap(({ part }) => Object.values(part.parameters!));
-    for (const parameter of parameters.map(resolve)) {
+    const parameters = openapi.OPERATIONS.flatMap(({ part }) => Object.values(part.parameters!));
+    for (const parameter of parameters.map(openapi.resolve)) {
       const { required, example, examples, schema } = parameter;
-      const { default: fallback, example: one, examples: some } = resolve(schema!);
+      const { default: fallback, example: one, examples: some } = openapi.resolve(schema!);
       if (required) assert.notEqual(example, undefined);
       else assert.deepEqual([example, examples, fallback, one, some], Array(5).fill(undefined));
       if (String(parameter.name) === 'X-Request-Id') assert.deepEqual(schema, { type: 'string' });

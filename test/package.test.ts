@@ -72,7 +72,6 @@ describe('the package', () => {
     assert.equal(status, 0, stdout + stderr);
   }
 
-  /** Runs a program in the folder, with a hostile environment, until it exits. */
   function run(program: string, ...args: readonly string[]) {
     const env = { ...ENV, ...HOSTILE };
     return spawnSync(program, args, { cwd: folder, env, encoding: 'utf8', timeout: TIMEOUT_MS });

@@ -36,4 +36,13 @@ test('a release publishes only after the jobs that check', () => {
   assert.deepEqual(found, expected);
   const [checking = ''] = text.split(/^ {2}image:$/m);
   assert.doesNotMatch(checking, /: write\b/); // Only a job that can write can publish.
+  // A release does all of this, in this order.
+  const steps = [
+    ...['= "$GITHUB_REF_NAME"', 'run: npm test\n', 'run: npm run test:image\n'],
+    ...['node image/verify.ts "$name"\n', 'copy --all --preserve-digests', 'cosign sign --yes'],
+    ...[':$VERSION"\n', 'npm publish --provenance'],
+  ];
+  const places = [0, ...steps.map((step) => text.indexOf(step))];
+  const inOrder = places.toSorted((a, b) => a - b);
+  assert.deepEqual(places, inOrder);
 });

@@ -24,14 +24,18 @@ const PAIRS = [
   ...[253, 254, 255, 10_000].map((length) => `a:${'e'.repeat(length)}`),
   `a:${'e'.repeat(254)}f`,
   ...['NFC', 'NFD'].map((form) => `abc:${'\u1f82'.repeat(127).normalize(form)}`), // 512 characters in NFD
+  ...['NFC', 'NFD'].map((form) => `abc:${'\u1f82'.repeat(128).normalize(form)}`), // 516
 ];
+
+/** Pairs with the same spelling are the same. A longer one has only its own. */
+const spelling = (pair: string) => (pair.length > 512 ? pair : pair.normalize());
 
 describe('3.20 every spelling of a pair is right, and no other pair', () => {
   for (const set of PAIRS.filter((pair) => pair.includes(':'))) {
     test(set.slice(0, 20), () => {
       const own = credentialOf(set);
       for (const pair of PAIRS) {
-        const isRight = pair.normalize() === set.normalize();
+        const isRight = spelling(pair) === spelling(set);
         const { user, password } = split(pair);
         assert.equal(own.matches(user, password), isRight, pair);
         assert.equal(own.matchesBasic(base64(pair)), isRight, pair);

@@ -11,7 +11,6 @@ const NOW = 1_800_000_000;
 const PREVIOUS = 'the signing secret that was used before';
 const CLAIMS = vectors.claimsAt(NOW);
 
-/** Returns a `Tokens`, and the clock that it reads. */
 function clocked() {
   const clock = { seconds: NOW };
   return { clock, tokens: new Tokens(SUBJECT, [SECRET], () => clock.seconds) };

@@ -8,32 +8,25 @@ import { exchange, type Message, request } from '../support/bytes.ts';
 import { basic, send } from '../support/client.ts';
 import { freePort } from '../support/daemon.ts';
 import { token as newToken } from '../support/login.ts';
-import {
-  DOCUMENT,
-  declared,
-  type JsonObject,
-  OPERATIONS,
-  seen,
-  TRANSPORT_STATUSES,
-} from '../support/openapi.ts';
+import * as openapi from '../support/openapi.ts';
 import { PASSWORD, type Program, start, USER } from '../support/program.ts';
 import { newEmail } from '../support/service.ts';
 
-type Operation = (typeof OPERATIONS)[number];
+type Operation = (typeof openapi.OPERATIONS)[number];
 
 const COMMITTED = readFileSync(new URL('../../openapi.json', import.meta.url), 'utf8');
 
-for (const { method, path, part } of OPERATIONS) {
+for (const { method, path, part } of openapi.OPERATIONS) {
   test(`8.1 the example of ${method} ${path} works on a fresh service`, async () => {
-    const pair = exampleOf(DOCUMENT.paths!['/token']!.post!.requestBody!) as { pw: string };
+    const pair = exampleOf(openapi.DOCUMENT.paths!['/token']!.post!.requestBody!) as { pw: string };
     await using program = await start({ AUTH_PASSWORD: pair.pw });
-    const { post } = DOCUMENT.paths!['/users'] as { post: JsonObject };
+    const { post } = openapi.DOCUMENT.paths!['/users'] as { post: openapi.JsonObject };
     const body = exampleOf(post.requestBody!);
     if (part !== post) await send(`${program.url}/users`, { method: 'POST', body });
     const isBasic = JSON.stringify(part.security).includes('basic');
     const bearer = `Bearer ${await newToken(program, pair.pw)}`;
     const authorization = isBasic ? basic(USER, pair.pw) : bearer;
-    const { example: id } = DOCUMENT.components!.parameters!.UserId!;
+    const { example: id } = openapi.DOCUMENT.components!.parameters!.UserId!;
     const response = await send(program.url + path.replace('{id}', String(id)), {
       method,
       headers: { authorization },
@@ -50,7 +43,7 @@ for (const { method, path, part } of OPERATIONS) {
 }
 
 /** Returns the example of a body or a response. All its media types share it. */
-function exampleOf({ content }: JsonObject): unknown {
+function exampleOf({ content }: openapi.JsonObject): unknown {
   return Object.values(content!)[0]!.example;
 }
 
@@ -124,12 +117,12 @@ describe('8 every declared response', { concurrency: true }, () => {
     });
     const sent = change.isCut ? bytes.slice(0, bytes.indexOf('\r\n\r\n')) : bytes;
     const [response] = await exchange((change.to ?? program).url, sent);
-    for (const name of seen({ method, target, ...response! })) names.add(name);
+    for (const name of openapi.seen({ method, target, ...response! })) names.add(name);
     return response!.status;
   }
 
   /** Returns a body that the route accepts: the right credentials, or a user with a new email. */
-  function bodyOf(requestBody: JsonObject): string {
+  function bodyOf(requestBody: openapi.JsonObject): string {
     const example = exampleOf(requestBody) as object;
     if ('pw' in example) return JSON.stringify({ id: USER, pw: PASSWORD });
     return JSON.stringify({ name: 'Ada', email: newEmail() });
@@ -174,17 +167,17 @@ describe('8 every declared response', { concurrency: true }, () => {
     505: () => [{ version: '1.2' }],
   };
 
-  for (const operation of OPERATIONS) {
+  for (const operation of openapi.OPERATIONS) {
     const { method, path, part } = operation;
     test(`8.1 ${method} ${path} returns its declared responses, those of any request, and no other`, async () => {
-      const transport = TRANSPORT_STATUSES.map(String);
+      const transport = openapi.TRANSPORT_STATUSES.map(String);
       for (const status of new Set([...Object.keys(part.responses!), ...transport])) {
         let given: number | undefined;
         for (const change of REQUESTS[status]!(operation)) given = await ask(operation, change);
         assert.equal(given, Number(status));
       }
       const key = `${method} ${path} `;
-      const expected = new Set([...declared(), ...transport.map((status) => key + status)]);
+      const expected = new Set([...openapi.declared(), ...transport.map((status) => key + status)]);
       const [shown, all] = [names, expected].map((list) =>
         [...list].filter((name) => name.startsWith(key)).sort(),
       );

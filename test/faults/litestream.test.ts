@@ -40,7 +40,6 @@ test('kill -9 of Litestream and the service in turns loses nothing', {
     t.after(() => child.kill('SIGKILL'));
     return child;
   };
-  /** Restores the copy. Rejects if it is damaged. */
   const restore = async () => {
     const copy = join(newFolder(), 'service.db');
     const args = ['-config', configuration, '-integrity-check', 'full', '-o', copy, path];

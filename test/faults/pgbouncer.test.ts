@@ -31,7 +31,6 @@ test('the contract holds through PgBouncer in transaction mode', {
   assert.match(bouncer.log, /test_/);
 });
 
-/** Starts PgBouncer in front of every database of the server. */
 async function startBouncer(serverPort: number): Promise<Daemon> {
   const port = await freePort();
   const folder = newFolder();

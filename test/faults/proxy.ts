@@ -7,7 +7,6 @@ import { freePort } from '../support/daemon.ts';
 
 type Cut = 'fin' | 'rst';
 
-/** A connection of a client, and the one to the target. */
 interface Link {
   readonly sockets: readonly [Socket, Socket];
   isSilent: boolean; // Data is dropped, in both directions.
@@ -50,14 +49,12 @@ export class TcpProxy {
     this.#stall = undefined;
   }
 
-  /** Cuts every connection; returns how many. */
   cut(how: Cut): number {
     const count = this.#links.size;
     for (const link of this.#links) this.#cut(link, how);
     return count;
   }
 
-  /** Makes the port refuse connections. Open ones stay. */
   refuse(): void {
     this.#server.close();
   }

@@ -100,7 +100,6 @@ async function emailsIn(databaseUrl: string): Promise<string[]> {
   return users.map(({ email }) => String(email));
 }
 
-/** A primary with a database and a synchronous standby. */
 async function replicated() {
   const stack = new AsyncDisposableStack();
   const primary = stack.use(await Server.create());

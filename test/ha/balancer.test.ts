@@ -99,7 +99,6 @@ describe('two replicas behind HAProxy', { skip }, () => {
   });
 });
 
-/** Logs in, and requests `/`, `/notes` and `/protected`. */
 async function statusesWithoutStore(url: string): Promise<number[]> {
   const bearer = `Bearer ${await token({ url })}`;
   const responses = await Promise.all([

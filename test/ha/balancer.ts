@@ -6,7 +6,6 @@ import { newFolder, type Program } from '../support/program.ts';
 import { read, replaced } from './page.ts';
 import { HAPROXY } from './programs.ts';
 
-/** Starts HAProxy in a folder, with a configuration that binds this port. */
 export function startHaproxy(port: number, config: string, folder = newFolder()): Promise<Daemon> {
   chmodSync(folder, 0o755);
   const file = join(folder, 'haproxy.cfg');
@@ -14,7 +13,6 @@ export function startHaproxy(port: number, config: string, folder = newFolder())
   return new Daemon(port, HAPROXY, ['-db', '-f', file], { cwd: folder }).listening();
 }
 
-/** Starts HAProxy with the page's configuration and the ports of these replicas. */
 export async function startBalancer(replicas: readonly Pick<Program, 'url' | 'adminUrl'>[]) {
   const port = await freePort();
   const portOf = (url: string) => new URL(url).port;

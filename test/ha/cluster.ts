@@ -58,7 +58,6 @@ export class Member {
     return `postgres://postgres:${PASSWORD}@127.0.0.1:${this.port}/postgres`;
   }
 
-  /** Runs the command of the page's systemd unit. */
   startPatroni(): void {
     const command = this.#here(variables(read('patroni.service')).ExecStart!);
     const [program, ...args] = command.split(' ');
@@ -98,7 +97,6 @@ export class Member {
   }
 }
 
-/** Three members and HAProxy. */
 export class Cluster {
   readonly members: readonly Member[];
   /** Port of HAProxy, which sends connections to the member whose GET /primary returns 200. */
@@ -174,7 +172,6 @@ export class Cluster {
     });
   }
 
-  /** Returns a standby that commits wait for. */
   async synchronousStandby(leader: Member): Promise<Member> {
     const rows = await leader.query(
       `select application_name as name from pg_stat_replication where sync_state = 'sync'`,
@@ -182,7 +179,6 @@ export class Cluster {
     return this.members.find(({ name }) => name === rows?.[0]?.name)!;
   }
 
-  /** Returns the page's settings of a replica. */
   settings(topology: Parameters<typeof databaseUrl>[0]): Record<string, string> {
     const url = this.#local(databaseUrl(topology));
     const balancer = `127.0.0.1:${this.balancerPort}`;

@@ -12,7 +12,6 @@ const PAUSE_MS = 100; // of a client, after a call of unknown outcome
 // A user or an email is used until it has this many writes of unknown outcome. The checker tries each set of them.
 const MAX_UNKNOWN = 3;
 
-/** Load that records its calls until `stop`. */
 export class History {
   calls = 0;
   unknown = 0;
@@ -33,7 +32,6 @@ export class History {
     for (const client of this.#clients) client.catch(() => {}); // `stop` rejects.
   }
 
-  /** Resolves after some more calls with a response. */
   async progress(count: number): Promise<void> {
     const goal = this.calls - this.unknown + count;
     while (this.calls - this.unknown < goal) {
@@ -148,7 +146,6 @@ export class History {
   }
 }
 
-/** Returns the version in an entity tag of a user (4.16); 0 without a tag. */
 function versionOf(etag: string | null): number {
   return Number(/-(\d+)"$/.exec(etag ?? '"0-0"')?.[1]);
 }

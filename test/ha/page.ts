@@ -15,7 +15,6 @@ export const read = (name: string) => readFileSync(join(folder, name), 'utf8');
 /** Routes from the service to the primary, by their headings. */
 const ROUTES = { 'three hosts': 'All hosts in the URL', HAProxy: 'HAProxy on `/primary`' } as const;
 
-/** Returns the page's DATABASE_URL with the page's addresses. */
 export function databaseUrl(topology: keyof typeof ROUTES): string {
   return variables(block(ROUTES[topology], 'DATABASE_URL=', PAGE)).DATABASE_URL!;
 }

@@ -4,7 +4,6 @@ import { dirname } from 'node:path';
 import { find } from '../support/daemon.ts';
 import { missing } from '../support/tools.ts';
 
-/** Folder of `patroni` and `patronictl`. */
 export const PATRONI_BIN = dirname(find('patroni') ?? '');
 export const ETCD = find('etcd') ?? '';
 export const HAPROXY = find('haproxy') ?? '';
@@ -13,6 +12,5 @@ export const POSTGRES_BIN = dirname(
   globSync('/usr/lib/postgresql/*/bin/pg_rewind').sort().at(-1) ?? find('pg_rewind') ?? '',
 );
 
-/** Reason to skip the tests; `false` if every program is installed. */
 export const ABSENT =
   missing('patroni', 'etcd', 'haproxy') || (POSTGRES_BIN === '.' && missing('pg_rewind'));

@@ -11,7 +11,6 @@ const REQUEST = {
 };
 const NOW = Date.UTC(2026, 0, 2, 3, 4, 5, 6);
 
-/** Returns what the sink gets from these calls. */
 async function written(write: (log: Log) => void, format: Format) {
   let all = '';
   const sink = async (text: string) => {

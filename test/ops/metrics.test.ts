@@ -13,7 +13,6 @@ import { block, until } from '../support/until.ts';
 
 type Pool = ConstructorParameters<typeof Metrics>[2];
 
-/** A listener without connections. */
 const API = {
   ...{ maxConnections: 10, heldBytes: 0, budgetBytes: 99 },
   ...{ states: { idle: 0 }, closed: { room: 0 } },

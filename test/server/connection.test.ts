@@ -79,7 +79,6 @@ const KINDS: Readonly<Record<string, Kind>> = {
   connect: kind('CONNECT a:1 HTTP/1.1\r\n', '', 'refused', 'last'),
 };
 
-/** Replies that wait for the test. */
 const late: (() => void)[] = [];
 let isStopping = false;
 let draining: Promise<void> | undefined; // Responses wait for it.
@@ -151,7 +150,6 @@ class Client {
     if (this.#requests.length > 33) this.excuses.add('last'); // 2.11
   }
 
-  /** Sends a part of what has been written. */
   send(share: number): void {
     if (this.#isFinSent) return;
     const rest = this.#text.length - this.#sentLength;

@@ -28,7 +28,6 @@ const ADDRESSES = [
   ...Array.from({ length: 30 }, (_, i) => `2001:db8:1:${i}::1`),
 ];
 
-/** A client as the model knows it. */
 class Client implements Holder {
   readonly keys: ReturnType<typeof networksOf>;
   readonly network: Network;

@@ -34,7 +34,6 @@ const connect = (port: number) => connectTcp(port, '127.0.0.1').on('error', () =
 const connectTls = (options: ConnectionOptions) =>
   connectTlsSocket({ rejectUnauthorized: false, ...options }).on('error', () => {});
 
-/** Listens until the end of the test. */
 async function listen(
   t: TestContext,
   handle: Handler['handle'],
@@ -48,7 +47,6 @@ async function listen(
   return { server, port: await server.listen(...place) };
 }
 
-/** Sends a response and keeps the connection. */
 function response(exchange: Exchange, isLast = false): void {
   exchange.isLast ||= isLast;
   send(exchange, { status: 200, type: 'text/plain', body: 'x' }, [], () => {});

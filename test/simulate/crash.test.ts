@@ -57,7 +57,6 @@ class Disk {
     } else if (kind !== 'openat') inode?.pending.push(operation);
   }
 
-  /** The files after a crash at this point. */
   crash(): Map<string, Buffer> {
     const changes = Math.floor(this.#random() * (this.#pending.length + 1));
     const names = changes === 0 ? this.#synced : this.#pending[changes - 1]!;
@@ -82,7 +81,6 @@ function change(file: Buffer, { kind, offset, data }: Operation): Buffer {
   return changed;
 }
 
-/** Returns what a writer did to its disk. */
 function record(synchronous: string): Operation[] {
   const [folder, log] = [newFolder(), join(newFolder(), 'log')];
   const trace = 'trace=openat,write,pwrite64,ftruncate,fsync,fdatasync,unlink,unlinkat';

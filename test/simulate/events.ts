@@ -41,7 +41,6 @@ const burst = fc.tuple(fc.integer({ min: 2, max: 40 }), kinds, soon).map(([count
   }),
 );
 
-/** A client deletes a user twice at once. */
 const removal = fc.tuple(fc.integer({ min: 1, max: 8 }), soon).map(([id, ms]) =>
   event(`a: 2 deletes of user ${id}`, ms, (world) => {
     for (let n = 0; n < 2; n++) world.call({ kind: 'delete', id });
@@ -133,7 +132,6 @@ const faults = [
 
 const anyEvent = fc.oneof(call, call, burst, removal, ...faults);
 
-/** Stories without faults and with them. */
 export const stories = fc.oneof(
   { weight: 1, arbitrary: fc.array(fc.oneof(call, burst), { maxLength: 30, size: 'max' }) },
   { weight: 3, arbitrary: fc.array(anyEvent, { maxLength: 40, size: 'max' }) },

@@ -53,7 +53,6 @@ interface Transaction {
   readonly abort: (err: Error) => void;
 }
 
-/** What faults change. */
 export const NORMAL = {
   maxLatencyMs: 2,
   maxBackends: 100,
@@ -94,7 +93,6 @@ export class SimulatedServer {
     this.#time = time;
   }
 
-  /** Locks a user, or the table, until the returned function is called. */
   lock(id: number | undefined): () => void {
     const transaction = this.#begin(undefined, () => undefined);
     transaction.rows.add(id ?? 0);

@@ -110,7 +110,6 @@ export class World {
     make(this.stores[replica]!, call, caller).then(end, end);
   }
 
-  /** Lets time pass, and checks what must hold at any time. */
   async pass(ms: number): Promise<void> {
     await this.time.pass(ms);
     // The pool checks its deadlines every 50 ms, until it closes, which takes up to 200 ms.
@@ -126,7 +125,6 @@ export class World {
     this.#report();
   }
 
-  /** Closes the store, and checks all of the story. */
   async end(): Promise<void> {
     const { server, time } = this;
     let open = this.stores.length;

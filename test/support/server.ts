@@ -2,15 +2,7 @@
 // on its data, and replace it by a synchronous standby.
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  chmodSync,
-  chownSync,
-  cpSync,
-  mkdtempSync,
-  realpathSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import fs from 'node:fs';
 import { arch, platform, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import postgres from 'postgres';
@@ -33,7 +25,7 @@ export class Server {
     this.#flags = flags;
     process.once('exit', () => {
       signalAll(dataDir, 'SIGKILL');
-      rmSync(dataDir, { recursive: true, force: true });
+      fs.rmSync(dataDir, { recursive: true, force: true });
     });
   }
 
@@ -42,13 +34,13 @@ export class Server {
     const dataDir = newDataDir();
     const { initdb } = await binaries();
     const passwordFile = `${dataDir}.password`;
-    writeFileSync(passwordFile, PASSWORD, { mode: 0o644 });
+    fs.writeFileSync(passwordFile, PASSWORD, { mode: 0o644 });
     const args = [
       ...['-D', dataDir, '-U', 'postgres', '-A', 'password', '--pwfile', passwordFile],
       ...['-E', 'UTF8', '--locale=C', '--no-sync'],
     ];
     execFileSync(initdb, args, { ...OWNER, stdio: 'pipe' }); // An error has what it wrote to stderr.
-    rmSync(passwordFile);
+    fs.rmSync(passwordFile);
     const server = new Server(await freePort(), dataDir, flags);
     await server.start();
     return server;
@@ -100,10 +92,10 @@ export class Server {
     const dataDir = newDataDir();
     await this.query(`alter system set synchronous_standby_names = '*'`);
     await this.stop();
-    cpSync(this.dataDir, dataDir, { recursive: true });
+    fs.cpSync(this.dataDir, dataDir, { recursive: true });
     execFileSync('chown', ['-R', `${OWNER.uid}`, dataDir]);
     const source = `host=127.0.0.1 port=${this.port} user=postgres password=${PASSWORD}`;
-    writeFileSync(join(dataDir, 'standby.signal'), '');
+    fs.writeFileSync(join(dataDir, 'standby.signal'), '');
     const standby = new Server(await freePort(), dataDir, [
       ...this.#flags,
       ...['-c', `primary_conninfo=${source}`, '-c', 'synchronous_standby_names='],
@@ -117,7 +109,7 @@ export class Server {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#daemon?.hasEnded === false) await this.kill();
-    rmSync(this.dataDir, { recursive: true, force: true });
+    fs.rmSync(this.dataDir, { recursive: true, force: true });
   }
 }
 
@@ -139,11 +131,11 @@ async function binaries(): Promise<Binaries> {
       execFileSync(paths.initdb, ['--version'], { ...OWNER, stdio: 'ignore' });
       return paths;
     } catch {
-      const folder = mkdtempSync(join(tmpdir(), 'notes-users-binaries-'));
-      chmodSync(folder, 0o755);
-      process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
+      const folder = fs.mkdtempSync(join(tmpdir(), 'notes-users-binaries-'));
+      fs.chmodSync(folder, 0o755);
+      process.once('exit', () => fs.rmSync(folder, { recursive: true, force: true }));
       const options = { recursive: true, verbatimSymlinks: true };
-      cpSync(join(dirname(paths.initdb), '..'), folder, options);
+      fs.cpSync(join(dirname(paths.initdb), '..'), folder, options);
       return { initdb: join(folder, 'bin/initdb'), postgres: join(folder, 'bin/postgres') };
     }
   });
@@ -155,7 +147,7 @@ type Binaries = Readonly<Record<'initdb' | 'postgres', string>>;
 let found: Promise<Binaries> | undefined;
 
 function newDataDir(): string {
-  const dataDir = mkdtempSync(join(realpathSync(tmpdir()), 'notes-users-faults-'));
-  chownSync(dataDir, OWNER.uid, OWNER.gid);
+  const dataDir = fs.mkdtempSync(join(fs.realpathSync(tmpdir()), 'notes-users-faults-'));
+  fs.chownSync(dataDir, OWNER.uid, OWNER.gid);
   return dataDir;
 }

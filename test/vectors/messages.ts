@@ -10,7 +10,6 @@ const CLOSE = 'Connection: close';
 const GET = `GET / HTTP/1.1\r\n${CLOSE}\r\n`;
 const HOST = 'Host: x\r\n';
 const many = (count: number) => 'a:\r\n'.repeat(count);
-/** Returns a request with a head of so many bytes. */
 const sized = (bytes: number) => get(`${CLOSE}\r\nA: `.padEnd(bytes - get('').length, 'a'));
 
 export const ACCEPTED: readonly (readonly [bytes: string, why: string])[] = [

@@ -7,7 +7,6 @@ export const SECRET = 'a signing secret of 32 bytes or more';
 export const SUBJECT = { id: 'admin', name: 'Administrator' };
 export const HEADER = { alg: 'HS256', typ: 'JWT' };
 
-/** Claims that are valid for an hour. */
 export const claimsAt = (now: number) => ({ ...SUBJECT, iat: now, exp: now + 3600 });
 
 /** Joins the parts and adds a valid HMAC. Uses strings and bytes unchanged. */

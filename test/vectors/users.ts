@@ -91,7 +91,6 @@ interface Field {
   readonly default?: string | null; // of an absent field; without it, the field is required
 }
 
-/** The fields of a user in the order of its JSON. */
 export const FIELDS: Vectors<Field> = { name: NAMES, email: EMAILS };
 
 /** The members of a user's JSON by the number of the representation (4.16). A published line never changes. */
@@ -192,7 +191,6 @@ export const REFUSED_QUERIES = [
   ...['email=%ff@x', 'x=%zz', '%', `email=${'%F0%9F%98%80'.repeat(500)}`],
 ];
 
-/** Queries without a parameter of `GET /users`, which are ignored. */
 export const IGNORED_QUERIES = [
   ...['', 'x=1', 'x=1&x=2', 'Limit=0', 'offset=3', 'order=name', '=', '&&', 'limits=0'],
   ...['constructor=1', '__proto__=1', '?limit=0', ';limit=0', 'limit%20=0', 'x'.repeat(9000)],
