@@ -235,7 +235,6 @@ export class Cluster {
     writeFileSync(join(member.folder, 'patroni.yml'), file);
   }
 
-  /** Starts HAProxy with the page's configuration and this cluster's ports. */
   async #startHaproxy(folder: string): Promise<void> {
     const config = replaced(read('haproxy-primary.cfg'), {
       'bind 127.0.0.1:5432': `bind 127.0.0.1:${this.balancerPort}`,

@@ -91,6 +91,7 @@ interface Field {
   readonly default?: string | null; // of an absent field; without it, the field is required
 }
 
+/** The fields of a user in the order of its JSON. */
 export const FIELDS: Vectors<Field> = { name: NAMES, email: EMAILS };
 
 /** The members of a user's JSON by the number of the representation (4.16). A published line never changes. */
