@@ -34,7 +34,7 @@ function isValid(sent: Authorization, client: string, auth: AuthServices): boole
 /** The two parts of an Authorization header; the scheme in lower case (RFC 9110 §11.1). */
 type Authorization = { readonly scheme: string; readonly credentials: string };
 
-/** @returns undefined unless the header is two parts separated by one space; node joins repeated ones to more */
+/** @returns undefined unless the header is two parts separated by one space. Node joins repeated headers, which have more. */
 function parseAuthorization(header: string): Authorization | undefined {
   const [scheme = '', credentials, excess] = header.split(' ', 3);
   if (!credentials || excess !== undefined) return undefined; // 3.6

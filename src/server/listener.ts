@@ -169,7 +169,7 @@ export class Listener {
     // Each turn of the event loop accepts connections, so after a turn without one the queues are
     // empty. Clients that keep connecting extend the loop by at most `acceptMs` (6.2).
     const deadline = now() + acceptMs;
-    await nextTurn(); // Responses that waited for it are sent. A client that connects again at once is seen.
+    await nextTurn(); // It sends the responses that wait for it, and their clients can connect again at once.
     let accepted: number;
     do {
       accepted = this.#accepted;

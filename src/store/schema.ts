@@ -62,8 +62,8 @@ export function failMigration(err: unknown): never {
 }
 
 // A migration waits this long for a lock, for example of a backup. Meanwhile, requests of other replicas queue
-// behind it. Then the attempt to connect has failed, and the pool makes another. So has one that waits so long for the
-// record: its statement would stay in the server after the attempt.
+// behind it. Then the attempt to connect has failed, and the pool makes another. Reading the record has the same limit:
+// otherwise its statement would wait in the server after the attempt.
 const LOCK_TIMEOUT_MS = 250; // 5.8
 const IDLE_TIMEOUT_MS = 1_000;
 

@@ -106,28 +106,24 @@ export async function openSession(options: SessionOptions) {
   }
 }
 
-/**
- * With these settings the server ends a late statement even if it never learns that we have gone, also while its commit
- * waits for a lock (deferred constraints), warns if a commit was not replicated (4.13), ignores the role's own
- * search_path (5.3) and the temporary tables that other clients of a pooler leave, takes NULL in an array for null, and
- * refuses to hide rows. Under a stricter isolation (5.6), a statement that waited while another session rewrote the
- * table would find it empty (PostgreSQL manual, section 13.6).
- */
+/** Returns what each statement needs of its server, whatever the role's own settings. */
 function settingsOf(
   isPooled: boolean,
   timeoutMs: number,
   schema: string,
   transactionTimeout: unknown,
-) {
+): string {
   const [set, prefix] = isPooled ? ['set local', ''] : ['set session', 'default_'];
   const settings = [
-    `statement_timeout = ${timeoutMs}`,
-    `lock_timeout = ${timeoutMs}`,
+    `statement_timeout = ${timeoutMs}`, // also if the server never learns that we have gone (4.13)
+    `lock_timeout = ${timeoutMs}`, // also in the commit, where deferred constraints can wait
     ...(transactionTimeout === null ? [] : ['transaction_timeout = 0']), // It would end the connection.
-    'client_min_messages = warning',
-    'array_nulls = on',
-    'row_security = off',
-    `search_path = ${schema}, pg_temp`,
+    'client_min_messages = warning', // A warning tells that a commit was not replicated (4.13).
+    'array_nulls = on', // NULL in an array is null.
+    'row_security = off', // A statement fails instead of missing hidden rows (5.3).
+    `search_path = ${schema}, pg_temp`, // Clients of a pooler can leave temporary tables of the same names.
+    // Otherwise a statement that waits while another session rewrites the table finds it empty (5.6, PostgreSQL manual,
+    // section 13.6).
     `${prefix}transaction_isolation = 'read committed'`,
   ];
   return settings.map((setting) => `${set} ${setting}`).join('; ');

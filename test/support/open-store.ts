@@ -64,11 +64,11 @@ export function connectTo(t: TestContext, url: string): postgres.Sql {
 /** Resolves once a statement of another session waits for this one, or with `false` once none does. */
 export function untilOneWaits(
   sql: postgres.Sql | postgres.TransactionSql,
-  one = true,
+  isWaiting = true,
 ): Promise<void> {
   return until(async () => {
     const waiting = await sql`
       select from pg_stat_activity where pg_backend_pid() = any(pg_blocking_pids(pid))`;
-    return waiting.length > 0 === one;
+    return waiting.length > 0 === isWaiting;
   });
 }
