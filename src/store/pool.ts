@@ -89,6 +89,7 @@ export class Pool {
   /** Closes everything. The outcome of running statements is unknown. */
   async close(): Promise<void> {
     this.#stop();
+    this.#cancelTick?.();
     const sessions = this.#connections.map(({ session }) => session);
     const ended = Promise.allSettled(sessions.map((session) => session.end()));
     await Promise.race([ended, this.#options.sleep(END_TIMEOUT_MS)]);
@@ -98,8 +99,8 @@ export class Pool {
   /** Ends all attempts to connect, and fails the waiting calls. Running statements continue. */
   #stop(): void {
     this.#closing.abort();
-    this.#cancelTick?.();
     for (const queue of this.#queues) queue.expire(Number.POSITIVE_INFINITY, this.fault);
+    this.#queues.clear();
   }
 
   /** Gives idle connections the next batches. Queues take turns, so that none starves another. */

@@ -57,6 +57,28 @@ async function listen(
   return (server.address() as AddressInfo).port;
 }
 
+test('4.13 5.1 a call that runs fails in time also after an attempt to connect has found an unusable database', {
+  timeout: 20_000,
+}, async (t) => {
+  const url = await createDatabase();
+  const [stalled, unusable] = [await proxyTo(t, url), await proxyTo(t, url)];
+  unusable.onResponse = (bytes) => {
+    const encoding = bytes.indexOf('\0\0\0\x04UTF8'); // in the row of the probe
+    if (encoding !== -1) bytes.write('UTF7', encoding + 4);
+  };
+  const { promise: fatal, resolve: onFatal } = Promise.withResolvers();
+  const options = { poolSize: 2, timeoutMs: 500, onFatal };
+  const store = await open(t, through(url, stalled.port, unusable.port), options);
+  await until(() => store.connections?.idle === 2);
+  stalled.stall();
+  const first = assert.rejects(store.find(1));
+  await sleep(250);
+  const second = assert.rejects(store.find(2), { cause: 'no response in time' });
+  await first;
+  assert.match(String(await fatal), /has the encoding UTF7/);
+  await second;
+});
+
 test('5.7 6.1 7.2 the pauses between attempts to connect grow to a second at most, with jitter, and the fault of each host is reported', async (t) => {
   let fault = 'refused';
   const openSession = async ({ host: { port } }: SessionOptions) => {
