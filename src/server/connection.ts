@@ -14,6 +14,7 @@ import type { Holder, Ledger, Network } from './ledger.ts';
 import {
   HANDSHAKE_BYTES,
   HANDSHAKE_FACTOR,
+  HEAD_FACTOR,
   LINGER_MS,
   MAX_RECORD_BYTES,
   MAX_RECORD_FACTOR,
@@ -141,7 +142,7 @@ export class Connection implements Holder, Carrier {
     if (isSent && this.#ending === undefined) this.#proceed();
     const exchange = new Exchange(this, req, res);
     // Node keeps a request that gets no response until the connection closes, so it stays charged.
-    exchange.hold(REQUEST_BYTES + exchange.headBytes);
+    exchange.hold(REQUEST_BYTES + HEAD_FACTOR * exchange.headBytes);
     this.#requestBytes += exchange.headBytes + Number(req.headers['content-length'] ?? 0);
     if (this.#ending !== undefined) {
       dropBody(req); // It came with the read that has ended the connection.

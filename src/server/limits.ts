@@ -28,10 +28,11 @@ const TLS = { connectionBytes: 112 * 1024, modestBytes: 224 * 1024, sockets: CAN
 export const HANDSHAKE_BYTES = 8 * 1024; // what `TLS` covers
 export const HANDSHAKE_FACTOR = 2; // for each further byte
 export const REQUEST_BYTES = 16 * 1024; // a request with 100 fields, without their bytes: 14 KiB measured
+export const HEAD_FACTOR = 2; // Node keeps the name of a field as sent, and in lower case.
 
 const MAX_CONNECTIONS = 10_000; // 6.3
 const OWN_FILES = 256; // descriptors besides: 40 at rest, 64 admin connections, at most 100 to the store
-export const MAX_WAITING = 32; // pipelined requests of a connection (2.11), at most 1 MiB of charges
+export const MAX_WAITING = 32; // pipelined requests of a connection (2.11), at most 1.5 MiB of charges
 export const BACKLOG = 4096; // connections of a listener that the kernel queues before we accept them
 // Parsers that node keeps for further connections, 1,000 by default. Each keeps up to 16 KiB of the last
 // head that it did not finish, which no ledger sees.
