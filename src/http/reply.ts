@@ -149,7 +149,7 @@ function stream(exchange: Exchange, { body }: Reply, done: () => void): void {
 }
 
 /**
- * True if the connection must close after this response. The request's body may still be on its way: node
+ * True if the connection must close after this response. The request's body may still be on its way: `send`
  * drops one of known length. A body of unknown length closes the connection.
  */
 function mustEnd(exchange: Exchange, { status, type, body }: Reply): boolean {

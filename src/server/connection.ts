@@ -139,7 +139,7 @@ export class Connection implements Holder, Carrier {
     // Node reports late that the kernel has all of a response: over TLS, often after the client's next request.
     const before = this.#current?.res;
     const isSent = before?.writableEnded && before.socket && unsentBytes(this.#transport) === 0;
-    if (isSent && this.#ending === undefined) this.#proceed();
+    if (isSent) this.#proceed();
     const exchange = new Exchange(this, req, res);
     // Node keeps a request that gets no response until the connection closes, so it stays charged.
     exchange.hold(REQUEST_BYTES + HEAD_FACTOR * exchange.headBytes);
@@ -241,11 +241,24 @@ export class Connection implements Holder, Carrier {
       this.close(reason); // a response could not be encrypted
       return;
     }
-    const req = this.#current?.req ?? this.#incomplete?.deref(); // Those that wait have no body.
-    const isWhole = req === undefined || req.complete;
-    this.#end(reason, isWhole ? refusal : undefined);
+    const open = this.#openRequest;
+    this.#end(reason, open ? undefined : refusal);
     // readBody listens to it: the refusal is its response. Otherwise the request has another one (2.3).
-    if (!isWhole && this.state === 'receiving') req.emit('error', refusal);
+    if (this.state === 'receiving') open?.emit('error', refusal);
+  }
+
+  /** Refuses what node says took too long to arrive, unless it arrived while the process was stalled (6.3). */
+  async rejectLate(err: ParseError): Promise<void> {
+    const { waitingSinceMs } = this;
+    await nextTurn();
+    // Node no longer watches the request, so its body must be here too.
+    if (this.waitingSinceMs === waitingSinceMs || this.#openRequest) this.reject(err);
+  }
+
+  /** The request whose body has yet to arrive. Those that wait have none. */
+  get #openRequest(): IncomingMessage | undefined {
+    const req = this.#current?.req ?? this.#incomplete?.deref();
+    return req?.complete ? undefined : req;
   }
 
   /** The client has closed its side. Node doesn't see that a body with an offer to upgrade is incomplete. */

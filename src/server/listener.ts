@@ -84,9 +84,10 @@ export class Listener {
         socket.on('error', () => {}); // Node has removed its own listener.
         connectionOf(socket)?.reject(new HttpError(405, undefined, ['Allow', handler.allow])); // 2.12
       })
-      .on('clientError', (err: ParseError, socket: OwnedSocket) =>
-        connectionOf(socket)?.reject(err),
-      );
+      .on('clientError', (err: ParseError, socket: OwnedSocket) => {
+        if (err.code === 'ERR_HTTP_REQUEST_TIMEOUT') connectionOf(socket)?.rejectLate(err);
+        else connectionOf(socket)?.reject(err);
+      });
     if (PARSES_UNSAFELY) {
       const event = tls ? 'secureConnection' : 'connection';
       this.#server.on(event, (socket: net.Socket) => socket.on('data', () => {}));
@@ -185,6 +186,8 @@ export class Listener {
 
   #accept(socket: OwnedSocket): void {
     this.#accepted++;
+    // A client that has already reset it has no address, and the log must not have a request without one (6.8).
+    if (socket.remoteAddress === undefined) return void socket.destroy();
     this.#shared.turns.onAccept();
     socket[CONNECTION] = new Connection(socket, !!this.#options.tls, this.#shared);
     socket.once('close', () => {

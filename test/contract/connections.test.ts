@@ -1,6 +1,7 @@
 // 7.3 of the contract: what an operator sees of the connections, and of their ends (6.3, 6.17).
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { type Client, open, request } from '../support/bytes.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { Page } from '../support/metrics.ts';
@@ -66,6 +67,25 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
     for (const { socket } of [idle, receiving]) socket.destroy();
     await hasStates(program, { idle: 1 });
     assert.equal(await charges(), 40 * KIBIBYTE);
+  });
+
+  test('6.3, 6.8 after a stall, what arrived in time is processed, except from a client that has reset its connection', async () => {
+    await using program = await start({ LOG_LEVEL: 'info' });
+    const inTime = await connect(program);
+    await hasStates(program, { idle: 1 });
+    program.process.kill('SIGSTOP');
+    const gone = await connect(program, `${GET}\r\n`);
+    gone.socket.resetAndDestroy();
+    inTime.socket.write(`${GET}\r\n`);
+    await sleep(11_500);
+    program.process.kill('SIGCONT');
+    await until(() => inTime.text() !== '');
+    assert.match(inTime.text(), /^HTTP\/1\.1 200 /);
+    const clients = program.log.filter(({ message }) => message === 'request');
+    assert.deepEqual(
+      clients.map(({ client }) => client),
+      ['127.0.0.1'],
+    );
   });
 
   const TLS = 'over TLS';
