@@ -14,6 +14,7 @@ import { migratePostgres, UnusableDatabase } from './schema.ts';
 import { type Host, nameOf, type PostgresDatabase } from './url.ts';
 
 const CHECK_MS = 50; // how often an attempt checks whether the server has sent something
+const NO_TLS = 'N'.charCodeAt(0); // the response to a request for TLS (PostgreSQL manual, "SSL Session Encryption")
 const MIGRATION_TIMEOUT_MS = 60_000; // maximum silence of the server while this process migrates
 
 const PROBE = `
@@ -85,14 +86,15 @@ export async function openSession(options: SessionOptions) {
       closed,
     };
   } catch (err) {
-    if (socket.isDestroyed()) throw new StoreUnavailable('timed out while connecting'); // 5.7
+    const isTimeout = socket.isDestroyed();
     socket.destroy();
     const { message } = err as Error;
-    // Postgres closes the connection, PgBouncer sends an error in plain text.
-    if (/before secure TLS connection|wrong version number/.test(message)) {
+    // The driver starts TLS even so. Servers then close the connection, send an error in plain text, or wait.
+    if (socket.refusesTls() && /^(require|verify)/.test(options.database.sslMode)) {
       const fault = `${nameOf(options.host)} did not start TLS`;
       throw new StoreUnavailable(`${fault}: if it has none, use sslmode=prefer or disable`);
     }
+    if (isTimeout) throw new StoreUnavailable('timed out while connecting'); // 5.7
     // Node's advice can't be followed in the image, and doesn't apply to `sslrootcert`.
     const advice = /; if the root CA is installed locally, .*/;
     (err as Error).message = message.replace(advice, '; its authority must be in sslrootcert');
@@ -221,14 +223,19 @@ function singleUseSocket({ host, port }: Host) {
     : { host, port, noDelay: true };
   let socket: Socket | undefined;
   let isDestroyed = false;
+  let firstByte = 0;
   return {
     isDestroyed: () => isDestroyed,
+    refusesTls: () => firstByte === NO_TLS,
     bytesRead: () => socket?.bytesRead ?? 0,
     /** Resolves once the socket has connected: the driver would miss an earlier error. */
     async open(): Promise<Socket> {
       if (isDestroyed || socket !== undefined) throw new StoreUnavailable('connection lost');
       // The driver takes the server name of TLS, by which proxies route, from the socket.
       socket = Object.assign(connect(place), { host });
+      socket.once('data', ([byte]: Buffer) => {
+        firstByte = byte!;
+      });
       await once(socket, 'connect');
       return socket;
     },

@@ -335,13 +335,18 @@ test('1 DATABASE_URL: a host that starts with / is the folder of a Unix socket, 
   assert.ok((await promise).includes('application_name\0me\0'));
 });
 
-// Postgres closes the connection, PgBouncer sends an error first.
-for (const [name, text] of Object.entries({ Postgres: '', PgBouncer: 'ERROR' })) {
+for (const [name, end] of Object.entries({
+  Postgres: (socket: Socket) => socket.end(),
+  'PgBouncer 1.18': (socket: Socket) => socket.end('ERROR'),
+  'Odyssey 1.5': (socket: Socket) => socket.resetAndDestroy(),
+  'PgBouncer 1.25': () => {},
+})) {
   test(`1 DATABASE_URL: sslmode=require to a ${name} without TLS fails with a sentence`, async (t) => {
     const port = await listen(t, (socket) => {
-      socket.write('N', () => socket.once('data', () => socket.end(text)));
+      socket.write('N', () => socket.once('data', () => end(socket)));
     });
-    const attempt = openOne(t, `postgres://localhost:${port}/?sslmode=require`);
+    const url = `postgres://localhost:${port}/?sslmode=require`;
+    const attempt = openOne(t, url, { connectTimeoutMs: 500 });
     await assert.rejects(attempt, { message: /did not start TLS: if it has none/ });
   });
 }
