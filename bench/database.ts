@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
-import { Server as Postgres } from '../test/support/server.ts';
+import { Server as Postgres } from '../test/support/postgres-server.ts';
 import { newFolder } from './machine.ts';
 
 /** Time for our service to create its table after it listens. */

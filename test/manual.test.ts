@@ -10,8 +10,8 @@ import { databaseUrl, settings } from './ha/page.ts';
 import { send } from './support/client.ts';
 import { block, blocks } from './support/manual.ts';
 import { promtool, WITHOUT_PROMTOOL } from './support/metrics.ts';
+import { query } from './support/postgres-server.ts';
 import { fileOf, newDatabase, newFolder, ROOT, start } from './support/program.ts';
-import { query } from './support/server.ts';
 import { create, execute, list, pathOf, serve } from './support/service.ts';
 import { missing } from './support/tools.ts';
 

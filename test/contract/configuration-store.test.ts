@@ -8,8 +8,8 @@ import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { send } from '../support/client.ts';
 import { OWNER } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
+import { Server } from '../support/postgres-server.ts';
 import { fileOf, newFolder, start } from '../support/program.ts';
-import { Server } from '../support/server.ts';
 import { execute, ready, refusal } from '../support/service.ts';
 
 describe('1 configuration: a Postgres with TLS', { skip: NO_OPENSSL, concurrency: 4 }, () => {

@@ -3,13 +3,13 @@ import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { TcpProxy } from '../faults/proxy.ts';
 import { halfSent, open, outcomes } from '../support/bytes.ts';
 import { responsesIn, send, statusesOf } from '../support/client.ts';
 import { accepts, freePort, targetOf } from '../support/daemon.ts';
 import { everyRoute, STATUSES } from '../support/every-route.ts';
 import { newDatabase, PASSWORD, Program, preloaded, start, USER } from '../support/program.ts';
 import { lockWrites, pathOf, refusal, serve } from '../support/service.ts';
+import { TcpProxy } from '../support/tcp-proxy.ts';
 import { until } from '../support/until.ts';
 
 const DONE = { code: 0, signal: null };

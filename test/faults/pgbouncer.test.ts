@@ -7,9 +7,9 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { contractTests } from '../support/contract-tests.ts';
 import { Daemon, find, freePort } from '../support/daemon.ts';
+import { Server } from '../support/postgres-server.ts';
 import { newFolder } from '../support/program.ts';
-import { Server } from '../support/server.ts';
-import { through } from './proxy.ts';
+import { through } from '../support/tcp-proxy.ts';
 
 const PATH = find('pgbouncer') ?? '';
 

@@ -5,11 +5,11 @@ import { describe, test } from 'node:test';
 import { type HttpResponse, send } from '../support/client.ts';
 import { signalAll } from '../support/daemon.ts';
 import { createDatabase } from '../support/postgres.ts';
+import { query, Server } from '../support/postgres-server.ts';
 import { type Program, start } from '../support/program.ts';
-import { query, Server } from '../support/server.ts';
 import { execute, ready } from '../support/service.ts';
+import { through } from '../support/tcp-proxy.ts';
 import { until } from '../support/until.ts';
-import { through } from './proxy.ts';
 
 const TIMEOUT_MS = 1000;
 

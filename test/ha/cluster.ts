@@ -11,7 +11,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Daemon, freePort, OWNER, signalAll } from '../support/daemon.ts';
 import { block } from '../support/manual.ts';
-import { query } from '../support/server.ts';
+import { query } from '../support/postgres-server.ts';
 import { startHaproxy } from './balancer.ts';
 import { databaseUrl, PAGE, read, replaced, settings, variables } from './page.ts';
 import { ETCD, PATRONI_BIN, POSTGRES_BIN } from './programs.ts';

@@ -6,8 +6,8 @@ import { describe, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Exchange } from '../../src/http/exchange.ts';
 import { type Reply, send, text } from '../../src/http/reply.ts';
-import { Peer } from '../server/peer.ts';
 import { GET } from '../support/bytes.ts';
+import { Peer } from '../support/peer.ts';
 
 const KIB = 1024;
 const ALL = Number.MAX_SAFE_INTEGER / 2;

@@ -9,7 +9,7 @@ import { routes } from '../../src/routes.ts';
 import * as domain from '../../src/user.ts';
 import { collect } from '../support/garbage.ts';
 import { Page } from '../support/metrics.ts';
-import { block, until } from '../support/until.ts';
+import { blockEventLoop, until } from '../support/until.ts';
 
 type Pool = ConstructorParameters<typeof Metrics>[2];
 
@@ -109,7 +109,7 @@ describe('the process', () => {
   test('7.3 memory is in bytes; CPU, times and durations in seconds', (t) => {
     const metrics = metricsOf(t);
     const before = cpuUsage();
-    block(50);
+    blockEventLoop(50);
     metrics.begin('GET');
     metrics.end({ method: 'GET', route: '/', status: 200 }, 250);
     const page = new Page(metrics.exposition(API, 3, 1_500));
@@ -170,7 +170,7 @@ describe('the process', () => {
     delay();
     // A delay is measured between two samples, and the median is that of many.
     await pause(200);
-    block(400);
+    blockEventLoop(400);
     await pause(200);
     const seen = delay();
     assert.ok(seen > 0.3, `${seen}`);

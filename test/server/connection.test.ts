@@ -11,7 +11,7 @@ import type { Context, Services } from '../../src/route.ts';
 import { splitResponses } from '../support/client.ts';
 import { collect } from '../support/garbage.ts';
 import '../support/seed.ts';
-import { Peer } from './peer.ts';
+import { Peer } from '../support/peer.ts';
 
 const EVENTS = Number(process.env.EVENTS ?? 20_000);
 const MAX_EVENTS = 80; // of one run; fast-check makes half as many on average

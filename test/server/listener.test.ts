@@ -16,7 +16,7 @@ import { keyPair, NO_OPENSSL } from '../support/certificate.ts';
 import { freePort, socketsOn } from '../support/daemon.ts';
 import { usedBytes } from '../support/garbage.ts';
 import { ROOT } from '../support/program.ts';
-import { block, until } from '../support/until.ts';
+import { blockEventLoop, until } from '../support/until.ts';
 
 // They close no connection.
 const limits = {
@@ -57,7 +57,7 @@ test('new connections are accepted between the requests of others', async (t) =>
   const seen: number[] = []; // connections at each request
   const { server, port } = await listen(t, (exchange) => {
     seen.push(Object.values(server.usage().states).reduce((sum, count) => sum + count));
-    block(15);
+    blockEventLoop(15);
     response(exchange);
   });
   const busy = Array.from({ length: BUSY }, () => connect(port));
@@ -189,7 +189,7 @@ for (const isTls of [false, true]) {
     await once(client, 'data');
     client.write(GET);
     // Node closes idle connections a second later than announced.
-    block(2_100);
+    blockEventLoop(2_100);
     const [text] = await Promise.race([once(client, 'data'), once(client, 'close')]);
     assert.match(String(text), /^HTTP\/1\.1 200 /);
     await once(client, 'close'); // The next request doesn't come.

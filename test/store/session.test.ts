@@ -12,16 +12,16 @@ import { TLSSocket } from 'node:tls';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
 import { afterPoll, NotReplicated, type SessionOptions } from '../../src/store/session.ts';
 import { ALWAYS } from '../../src/user.ts';
-import { TcpProxy, through } from '../faults/proxy.ts';
 import { keyPair, NO_OPENSSL } from '../support/certificate.ts';
 import { freePort } from '../support/daemon.ts';
 import { usedBytes } from '../support/garbage.ts';
 import { connectTo, open, openOne, QUIET, untilOneWaits } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
+import { Server } from '../support/postgres-server.ts';
 import { newFolder } from '../support/program.ts';
-import { Server } from '../support/server.ts';
 import { execute, sessions, untilLeft } from '../support/service.ts';
-import { block, until } from '../support/until.ts';
+import { TcpProxy, through } from '../support/tcp-proxy.ts';
+import { blockEventLoop, until } from '../support/until.ts';
 import { newUser, storedUser } from '../support/users.ts';
 
 const BACKEND_KEY_DATA = Buffer.from([0x4b, 0, 0, 0, 12]);
@@ -449,7 +449,7 @@ test('5.7 a start that takes longer than the connect timeout still reports the c
   const attempt = openOne(t, url, { connectTimeoutMs: 10 });
   // The driver sets its timer for the connect in a microtask.
   for (let i = 0; i < 10; i++) await undefined;
-  block(50);
+  blockEventLoop(50);
   await assert.rejects(attempt, { code: 'ECONNREFUSED' });
 });
 
@@ -468,7 +468,7 @@ test('5.7 9.4 an attempt makes one connection, and none once its pool is closed'
 test('5.7 what arrives in the turn of a deadline still cancels it', async () => {
   const cancel = afterPoll(1, () => assert.fail('it was cancelled'));
   const soon = sleep(1);
-  block(10);
+  blockEventLoop(10);
   await soon;
   cancel();
   await nextTurn();

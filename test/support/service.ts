@@ -4,8 +4,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
 import postgres from 'postgres';
 import { send } from './client.ts';
+import { query } from './postgres-server.ts';
 import { COMPLETE, newDatabase, PROGRAM, Program, type STORES, start } from './program.ts';
-import { query } from './server.ts';
 import { until } from './until.ts';
 
 export interface User {

@@ -1,4 +1,4 @@
-// Waits with a deadline, so that a test fails with a reason before the timeout of its file.
+// Waits with a deadline, so that a test fails with a reason before the timeout of its file; and blocks the event loop.
 
 /** Much longer than any condition takes on a busy machine. */
 export const DEADLINE_MS = 120_000;
@@ -18,8 +18,7 @@ export async function until(
   }
 }
 
-/** Blocks the event loop. */
-export function block(ms: number): void {
+export function blockEventLoop(ms: number): void {
   const end = performance.now() + ms;
   while (performance.now() < end);
 }

@@ -3,7 +3,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
-import { freePort } from '../support/daemon.ts';
+import { freePort } from './daemon.ts';
 
 type Cut = 'fin' | 'rst';
 
