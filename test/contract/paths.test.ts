@@ -1,10 +1,10 @@
 // Section 2 of the contract: the order of checks, paths, methods and queries. One case of each class:
 // the vectors of targets are in test/http/router.test.ts, those of queries in test/vectors/users.ts.
 import assert from 'node:assert/strict';
-import { before, describe, test } from 'node:test';
+import { test } from 'node:test';
 import { exchange, request } from '../support/bytes.ts';
 import { token } from '../support/login.ts';
-import { type Program, start } from '../support/program.ts';
+import { start } from '../support/program.ts';
 
 const LARGE = 'x'.repeat(16_385);
 const STALE = 'If-Match: "x"\r\n';
@@ -47,64 +47,57 @@ const ORDER: [why: string, status: number, route: string, body: string, options?
   ['400 query that no handler reads', 400, 'HEAD /docs?x=%E2&y=%82%AC', ''],
 ];
 
-describe('2 paths', () => {
-  let program: Program;
-  let bearer: string;
-  let one: string; // user 1 as JSON
-  before(async () => {
-    program = await start({ PROTECT_USERS: 'true' });
-    bearer = `Authorization: Bearer ${await token(program)}\r\n`;
-    for (const [i, email] of ['ann@example.com', TAKEN].entries()) {
-      const body = JSON.stringify({ name: `User ${i + 1}`, email });
-      assert.equal((await ask('POST /users', { fields: bearer }, body)).status, 201);
-    }
-    one = (await ask('GET /users/1', { fields: bearer })).body;
-  });
+const program = await start({ PROTECT_USERS: 'true' });
+const bearer = `Authorization: Bearer ${await token(program)}\r\n`;
+for (const [i, email] of ['ann@example.com', TAKEN].entries()) {
+  const body = JSON.stringify({ name: `User ${i + 1}`, email });
+  assert.equal((await ask('POST /users', { fields: bearer }, body)).status, 201);
+}
+const one = (await ask('GET /users/1', { fields: bearer })).body; // user 1 as JSON
 
-  /** Sends a request with exactly that target, which `fetch` would normalize. */
-  async function ask(route: string, { type = 'application/json', fields = '' } = {}, body = '') {
-    const options = { type: body && type, fields: `Connection: close\r\n${fields}` };
-    const [response, ...others] = await exchange(program.url, request(route, body, options));
-    assert.deepEqual(others, []);
-    return response!;
+/** Sends a request with exactly that target, which `fetch` would normalize. */
+async function ask(route: string, { type = 'application/json', fields = '' } = {}, body = '') {
+  const options = { type: body && type, fields: `Connection: close\r\n${fields}` };
+  const [response, ...others] = await exchange(program.url, request(route, body, options));
+  assert.deepEqual(others, []);
+  return response!;
+}
+
+test('2.5 2.7 the earlier of two checks sets the status', async () => {
+  for (const [why, status, route, body, { type, fields = '' } = {}] of ORDER) {
+    const access = status === 401 ? '' : bearer;
+    const response = await ask(route, { ...(type && { type }), fields: fields + access }, body);
+    assert.equal(response.status, status, `${why}: ${response.body}`);
+    assert.equal(response.headers.get('www-authenticate') !== null, status === 401);
+    assert.equal(response.headers.get('allow') !== null, [204, 405].includes(status));
   }
+  assert.equal((await ask('GET /users/1', { fields: bearer })).body, one);
+});
 
-  test('2.5 2.7 the earlier of two checks sets the status', async () => {
-    for (const [why, status, route, body, { type, fields = '' } = {}] of ORDER) {
-      const access = status === 401 ? '' : bearer;
-      const response = await ask(route, { ...(type && { type }), fields: fields + access }, body);
-      assert.equal(response.status, status, `${why}: ${response.body}`);
-      assert.equal(response.headers.get('www-authenticate') !== null, status === 401);
-      assert.equal(response.headers.get('allow') !== null, [204, 405].includes(status));
-    }
-    assert.equal((await ask('GET /users/1', { fields: bearer })).body, one);
-  });
-
-  for (const [path, methods] of Object.entries(METHODS)) {
-    test(`2.2 2.6 ${path} has ${methods}: 405 with Allow for others, 204 with Allow and Accept-Patch for OPTIONS`, async () => {
-      const all = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'TRACE', 'PROPFIND', 'LOCK'];
-      const others = all.filter((method) => !methods.split(', ').includes(method));
-      assert.ok(others.length >= 4);
-      for (const method of others) {
-        const { status, headers, body } = await ask(`${method} ${path}`);
-        assert.equal(status, 405, method);
-        assert.equal(headers.get('allow'), methods);
-        assert.equal(body, method === 'HEAD' ? '' : 'Method Not Allowed');
-      }
-      const { status, headers, body } = await ask(`OPTIONS ${path}`);
-      assert.deepEqual([status, body], [204, '']);
-      const framing = ['content-length', 'transfer-encoding', 'content-type'];
-      assert.ok(!framing.some((name) => headers.has(name)));
-      assert.equal(headers.get('x-content-type-options'), 'nosniff');
+for (const [path, methods] of Object.entries(METHODS)) {
+  test(`2.2 2.6 ${path} has ${methods}: 405 with Allow for others, 204 with Allow and Accept-Patch for OPTIONS`, async () => {
+    const all = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'TRACE', 'PROPFIND', 'LOCK'];
+    const others = all.filter((method) => !methods.split(', ').includes(method));
+    assert.ok(others.length >= 4);
+    for (const method of others) {
+      const { status, headers, body } = await ask(`${method} ${path}`);
+      assert.equal(status, 405, method);
       assert.equal(headers.get('allow'), methods);
-      const patch = methods.includes('PATCH') && 'application/json, application/merge-patch+json';
-      assert.equal(headers.get('accept-patch') ?? false, patch);
-    });
-  }
-
-  test('2.6 OPTIONS * returns 204 with the methods of all paths', async () => {
-    const { status, headers, body } = await ask('OPTIONS *');
+      assert.equal(body, method === 'HEAD' ? '' : 'Method Not Allowed');
+    }
+    const { status, headers, body } = await ask(`OPTIONS ${path}`);
     assert.deepEqual([status, body], [204, '']);
-    assert.equal(headers.get('allow'), 'GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE');
+    const framing = ['content-length', 'transfer-encoding', 'content-type'];
+    assert.ok(!framing.some((name) => headers.has(name)));
+    assert.equal(headers.get('x-content-type-options'), 'nosniff');
+    assert.equal(headers.get('allow'), methods);
+    const patch = methods.includes('PATCH') && 'application/json, application/merge-patch+json';
+    assert.equal(headers.get('accept-patch') ?? false, patch);
   });
+}
+
+test('2.6 OPTIONS * returns 204 with the methods of all paths', async () => {
+  const { status, headers, body } = await ask('OPTIONS *');
+  assert.deepEqual([status, body], [204, '']);
+  assert.equal(headers.get('allow'), 'GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE');
 });
