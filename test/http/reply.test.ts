@@ -125,3 +125,12 @@ describe('4.14 a response that ends early', () => {
     });
   }
 });
+
+test('4.1 no piece is made for a client that has left before it took the last one', async (t) => {
+  const next = t.mock.fn(() => Buffer.from('one'));
+  const reply = { status: 200, type: 'a/b', body: { next } };
+  const { calls, peer, settle } = await respond(GET, reply, 0);
+  peer.destroy();
+  await settle();
+  assert.deepEqual([next.mock.callCount(), calls.at(-1)], [1, 'done']);
+});
