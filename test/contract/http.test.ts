@@ -129,14 +129,6 @@ test('2.9 a client that resets after CONNECT causes no error line', async () => 
   assert.ok(!program.log.some(({ message }) => message === 'fault outside a request'));
 });
 
-test('2.8 two types return 415, also if both are the same', async () => {
-  for (const second of [JSON_TYPE, 'text/plain', '']) {
-    const fields = `${CLOSE}Content-Type: ${second}\r\n`;
-    const bytes = request('POST /token', LOGIN, { type: JSON_TYPE, fields });
-    assert.deepEqual(statusesOf(await exchanged(bytes)), [415], second);
-  }
-});
-
 test('1 BODY_LIMIT_BYTES: as many bytes are accepted, and one more returns 413, before it is read if it is announced (2.8, 2.15)', async () => {
   for (const [route, body, type, coding] of [
     ['POST /token', LOGIN, JSON_TYPE, 'identity'],

@@ -9,6 +9,7 @@ import { start } from '../support/program.ts';
 const LARGE = 'x'.repeat(16_385);
 const STALE = 'If-Match: "x"\r\n';
 const BOTH = `${STALE}If-Match: "1-1"\r\n`;
+const TYPE = 'Content-Type: application/json\r\n';
 const TAKEN = 'taken+1@example.com';
 
 /** The methods of paths, one of each kind. A path with GET has HEAD, and every path has OPTIONS. */
@@ -30,6 +31,7 @@ const ORDER: [why: string, status: number, route: string, body: string, options?
   ['401 before 413', 401, 'POST /users', LARGE],
   ['413 before 415', 413, 'POST /token', LARGE, { type: 'text/plain' }],
   ['415 before 400 syntax', 415, 'POST /token', '{', { type: 'text/plain' }],
+  ['415 of two types, also if both are the same (2.8)', 415, 'POST /token', '{}', { fields: TYPE }],
   ['400 syntax before 404 user', 400, 'PUT /users/999999', '{'],
   ['400 fields before 404 user', 400, 'PUT /users/999999', '{"name":""}'],
   ['400 fields before 412', 400, 'PATCH /users/1', '{"name":1}', { fields: STALE }],
