@@ -11,11 +11,12 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
 import { TLSSocket } from 'node:tls';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
 import { afterPoll, NotReplicated, type SessionOptions } from '../../src/store/session.ts';
+import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { keyPair, NO_OPENSSL } from '../support/certificate.ts';
 import { freePort } from '../support/daemon.ts';
 import { usedBytes } from '../support/garbage.ts';
-import { connectTo, open, openOne, QUIET, untilOneWaits } from '../support/open-store.ts';
+import { connectTo, open, QUIET, untilOneWaits } from '../support/open-store.ts';
 import { createDatabase } from '../support/postgres.ts';
 import { Server } from '../support/postgres-server.ts';
 import { newFolder } from '../support/program.ts';
@@ -55,6 +56,22 @@ async function listen(
   t.after(() => server.close());
   await once(server, 'listening');
   return (server.address() as AddressInfo).port;
+}
+
+/** Opens one session of the service to the first host of a DATABASE_URL, until the end of the test. */
+async function openOne(
+  t: TestContext,
+  url: string,
+  { connectTimeoutMs = QUIET.timeoutMs, schema = (): string | undefined => 'public' } = {},
+) {
+  const database = { ...(parseDatabaseUrl(url) as PostgresDatabase), connectTimeoutMs };
+  const [host] = database.hosts;
+  const session = await SURROUNDINGS.openSession({
+    ...QUIET,
+    ...{ database, host: host!, isSecondPass: false, signal: t.signal, schema },
+  });
+  t.after(() => session.destroy());
+  return session;
 }
 
 test('4.13 5.1 a call that runs fails in time also after an attempt to connect has found an unusable database', {

@@ -1,19 +1,16 @@
-// Opens stores and sessions in the process of the tests, with options that log nothing.
+// Opens stores in the process of the tests, with options that log nothing, and connections beside them.
 import type { TestContext } from 'node:test';
 import postgres from 'postgres';
 import type { Store, StoreOptions } from '../../src/store/options.ts';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
 import { openPostgres } from '../../src/store/postgres.ts';
-import { openSession, type SessionOptions } from '../../src/store/session.ts';
 import { openSqlite } from '../../src/store/sqlite.ts';
-import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
+import { parseDatabaseUrl } from '../../src/store/url.ts';
 import { until } from './until.ts';
-
-const TIMEOUT_MS = 10_000;
 
 export const QUIET: StoreOptions = {
   poolSize: 4,
-  timeoutMs: TIMEOUT_MS,
+  timeoutMs: 10_000,
   now: () => performance.now(),
   onUnavailable: () => {},
   onAvailable: () => {},
@@ -36,22 +33,6 @@ export async function open(
       : openPostgres(database, all, { ...SURROUNDINGS, ...surroundings });
   t.after(() => store.close());
   return store;
-}
-
-/** Opens one session of the service to the first host of a DATABASE_URL, until the end of the test. */
-export async function openOne(
-  t: TestContext,
-  url: string,
-  { connectTimeoutMs = TIMEOUT_MS, ...options }: Partial<SessionOptions & PostgresDatabase> = {},
-) {
-  const database = { ...(parseDatabaseUrl(url) as PostgresDatabase), connectTimeoutMs };
-  const session = await openSession({
-    ...{ database, host: database.hosts[0]!, isSecondPass: false },
-    ...{ timeoutMs: TIMEOUT_MS, now: () => performance.now() },
-    ...{ signal: t.signal, schema: () => 'public', ...options },
-  });
-  t.after(() => session.destroy());
-  return session;
 }
 
 /** Connects to the database without the service, until the end of the test. */
