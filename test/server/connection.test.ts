@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { subscribe } from 'node:diagnostics_channel';
 import http from 'node:http';
-import { after, describe, mock, test } from 'node:test';
+import { after, describe, mock, type TestContext, test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import fc from 'fast-check';
 import type { Context, Services } from '../../src/route.ts';
@@ -715,42 +715,59 @@ describe('connections', () => {
     assert.deepEqual(seen, ['abc', 'de', 'fg', 'hj', 'ki', 'lmn', '', '', 'op', 'q']);
   });
 
-  for (const state of ['working', 'sending', 'sending to a probe']) {
-    test(`6.2 6.3 6.15 the service passes on its times, limits for probes, and that a stop cut a request: ${state}`, async (t) => {
-      const { startService } = await import('../../src/service.ts');
-      const { readConfig } = await import('../../src/config.ts');
-      const { Log } = await import('../../src/ops/log.ts');
-      servers.mock.resetCalls();
-      const binds = t.mock.method(Listener.prototype, 'listen', async () => 0);
-      const stops = t.mock.method(Listener.prototype, 'stop', async () => {});
-      const stop = { SHUTDOWN_DELAY_MS: '50', SHUTDOWN_TIMEOUT_MS: '300' };
-      const store = { DATABASE_URL: 'sqlite::memory:', DATABASE_TIMEOUT_MS: '7000' };
-      const config = readConfig({ ...store, ...stop, ADMIN_PORT: '0' });
-      const silent = new Log('silent', 'json', async () => '');
-      const service = await startService(config, silent, nothing);
-      const [api, admin] = binds.mock.calls.map((one) => one.this as InstanceType<typeof Listener>);
-      assert.equal(admin!.usage().maxConnections, 64);
-      const peers = [0, state === 'working' ? ALL : 0].map((bytes) => new Peer('192.0.2.1', bytes));
-      const [unread, late] = peers as [Peer, Peer];
-      const [first, second] = servers.mock.calls.map(({ result }) => result!);
-      first!.emit('connection', unread);
-      (state === 'sending to a probe' ? second : first)!.emit('connection', late);
-      Object.assign(unread, { _handle: { writeQueueSize: 1, close() {}, readStart() {} } });
-      for (const ms of [7_000, 60_000, 1]) {
-        assert.ok(!unread.destroyed);
-        unread.send(ms === 7_000 ? WITH_BODY : NOW);
-        await quiet([]);
-        clock.ms += ms;
-        mock.timers.tick(SWEEP_MS);
-      }
-      assert.ok(unread.destroyed);
+  /** Starts the service with listeners that neither listen nor stop. Returns them, and what connects to one. */
+  async function startOnPeers(t: TestContext) {
+    const { startService } = await import('../../src/service.ts');
+    const { readConfig } = await import('../../src/config.ts');
+    const { Log } = await import('../../src/ops/log.ts');
+    servers.mock.resetCalls();
+    const binds = t.mock.method(Listener.prototype, 'listen', async () => 0);
+    const stops = t.mock.method(Listener.prototype, 'stop', async () => {});
+    const stop = { SHUTDOWN_DELAY_MS: '50', SHUTDOWN_TIMEOUT_MS: '300' };
+    const store = { DATABASE_URL: 'sqlite::memory:', DATABASE_TIMEOUT_MS: '7000' };
+    const config = readConfig({ ...store, ...stop, ADMIN_PORT: '0' });
+    const service = await startService(config, new Log('silent', 'json', async () => ''), nothing);
+    const [api, admin] = binds.mock.calls.map((one) => one.this as InstanceType<typeof Listener>);
+    const connect = (listener: 'api' | 'admin', windowBytes: number) => {
+      const peer = new Peer('192.0.2.1', windowBytes);
+      servers.mock.calls[listener === 'api' ? 0 : 1]!.result!.emit('connection', peer);
+      return peer;
+    };
+    return { service, api: api!, admin: admin!, stops, connect };
+  }
+
+  test('6.2 6.3 6.15 the service passes its times, and the limits for probes, on to its listeners', async (t) => {
+    const { service, admin, stops, connect } = await startOnPeers(t);
+    assert.equal(admin.usage().maxConnections, 64);
+    const unread = connect('api', 0);
+    Object.assign(unread, { _handle: { writeQueueSize: 1, close() {}, readStart() {} } });
+    unread.send(WITH_BODY);
+    for (const ms of [7_000, 60_000, 1]) {
+      assert.ok(!unread.destroyed);
+      await quiet([]);
+      clock.ms += ms;
+      mock.timers.tick(SWEEP_MS);
+      unread.send(NOW); // It prolongs nothing.
+    }
+    assert.ok(unread.destroyed);
+    assert.equal(await service.stop(), true);
+    assert.deepEqual(stops.mock.calls[0]!.arguments, [500, 150]);
+  });
+
+  for (const [state, listener, windowBytes] of [
+    ['working', 'api', ALL],
+    ['sending', 'api', 0],
+    ['sending', 'admin', 0],
+  ] as const) {
+    test(`6.2 a stop reports that it cut a request: ${state}, ${listener} listener`, async (t) => {
+      const { service, api, connect } = await startOnPeers(t);
+      const late = connect(listener, windowBytes);
       const stopped = service.stop();
-      if (state === 'working') api!.draining = new Promise(() => {}); // Its response waits.
+      if (state === 'working') api.draining = new Promise(() => {}); // Its response waits.
       late.send(NOW);
       await quiet([]);
       assert.equal(late.output, '');
       assert.equal(await stopped, false);
-      assert.deepEqual(stops.mock.calls[0]!.arguments, [500, 150]);
     });
   }
 
