@@ -2,14 +2,14 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Client, open, request } from '../support/bytes.ts';
+import { type Client, GET, open, request } from '../support/bytes.ts';
 import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { Page } from '../support/metrics.ts';
 import { PROGRAM, type Program, preloaded, start } from '../support/program.ts';
 import { until } from '../support/until.ts';
 
-const GET = 'GET / HTTP/1.1\r\nHost: x\r\n';
-const LAST = `${GET}Connection: close\r\n\r\n`;
+const HALF_HEAD = 'GET / HTTP/1.1\r\nHost: x\r\n';
+const LAST = `${HALF_HEAD}Connection: close\r\n\r\n`;
 const HALF_BODY =
   'POST /users HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{';
 const NO_STATES = { handshake: 0, idle: 0, receiving: 0, working: 0, sending: 0, lingering: 0 };
@@ -44,8 +44,8 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
     const charges = async () => (await series(program, 'charges_bytes'))[''];
     assert.equal(await charges(), 0);
 
-    const idle = await connect(program, `${GET}\r\n`);
-    await connect(program, `${GET}\r\n`);
+    const idle = await connect(program, GET);
+    await connect(program, GET);
     await hasStates(program, { idle: 2 });
     assert.equal(await charges(), 2 * 40 * KIBIBYTE);
 
@@ -74,9 +74,9 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
     const inTime = await connect(program);
     await hasStates(program, { idle: 1 });
     program.process.kill('SIGSTOP');
-    const gone = await connect(program, `${GET}\r\n`);
+    const gone = await connect(program, GET);
     gone.socket.resetAndDestroy();
-    inTime.socket.write(`${GET}\r\n`);
+    inTime.socket.write(GET);
     await sleep(11_500);
     program.process.kill('SIGCONT');
     await until(() => inTime.text() !== '');
@@ -92,14 +92,14 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
   const CLOSES = 'the client closes too';
   const LEAVES = 'the client closes first';
   for (const [reason, text, ...how] of [
-    ['client', `${GET}\r\n`, LEAVES],
+    ['client', GET, LEAVES],
     ['client', '', LEAVES, TLS],
     ['last', LAST], // after 2 s
     // Node doesn't see that the body is incomplete: the socket would stay in CLOSE-WAIT for 30 s.
     ['refused', HALF_BODY.replace('Host', 'Connection: upgrade\r\nUpgrade: h2c\r\nHost'), LEAVES],
     ['refused', 'NONSENSE\r\n\r\n', CLOSES],
     ['refused', 'NONSENSE\r\n\r\n', TLS],
-    ['timeout', GET],
+    ['timeout', HALF_HEAD],
     ['timeout', HALF_BODY],
     ['timeout', ''],
     ['timeout', '', TLS],
@@ -173,7 +173,7 @@ test('6.3 a process with few descriptors makes room and is probed', IN_LINUX, as
   const limited = ['/bin/sh', '-c', 'ulimit -n 80 && exec "$@"', 'sh', ...PROGRAM];
   await using program = await start({}, limited);
   assert.deepEqual(await series(program, 'connections_limit'), { '': 20 });
-  for (let i = 0; i < 100; i++) await connect(program, `${GET}\r\n`);
+  for (let i = 0; i < 100; i++) await connect(program, GET);
   await until(async () => (await series(program, 'connections_closed_total')).room! >= 80);
   for (const url of [program.url, `${program.adminUrl}/live`, `${program.adminUrl}/ready`]) {
     assert.equal((await fetch(url)).status, 200);
