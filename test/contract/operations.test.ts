@@ -1,4 +1,4 @@
-// Rules 6.8 to 6.16 of the contract: the log and its readers, arguments and exit statuses,
+// Rules 6.7 to 6.16 of the contract: the log and its readers, arguments and exit statuses,
 // connection headers and timeouts, errors outside a request.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

@@ -1,4 +1,4 @@
-// The listener: memory, resets over TLS and stops. The contract tests and connection.test.ts cover the rest.
+// The listener: ports and their locks, memory, resets over TLS, and stops. The contract tests and connection.test.ts cover the rest.
 import assert from 'node:assert/strict';
 import cluster from 'node:cluster';
 import { once } from 'node:events';

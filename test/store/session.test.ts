@@ -1,5 +1,5 @@
-// Sessions behind a pooler, with a wrong clock, and on failing hosts. A proxy on loopback acts as
-// the pooler, and as the host that no longer responds.
+// Sessions behind a pooler, with a wrong clock, and on failing hosts, and how the pool replaces them. A proxy on
+// loopback acts as the pooler, and as the host that no longer responds.
 import assert from 'node:assert/strict';
 import dns from 'node:dns';
 import { getEventListeners, once } from 'node:events';
