@@ -14,7 +14,7 @@ const credential = new Credential({ user: 'ann', password: 'correct horse', name
 const basic = (text: string) => credential.matchesBasic(Buffer.from(text).toString('base64'));
 const prefix = (text: string) => forwardedPrefix({ 'x-forwarded-prefix': text }, 1);
 const coding = (text: string) => document({ 'accept-encoding': text });
-const ACCENTS = '\u0301'.repeat(8_192); // In NFC, one below a letter precedes those above it.
+const ACCENTS = '\u0301'.repeat(16_384); // In NFC, one below a letter precedes those above it.
 
 for (const [what, read, start, parts] of [
   ['an X-Forwarded-For', (text) => clientAddress('::1', text, 1), '', ',|1|[|:|1.1.1.1,| '],
