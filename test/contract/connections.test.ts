@@ -52,11 +52,8 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
     const receiving = await connect(program, HALF_BODY);
     await hasStates(program, { idle: 2, receiving: 1 });
     const head = HALF_BODY.indexOf('\r\n\r\n') + 4;
-    assert.equal(
-      await charges(),
-      (3 * 40 + 16) * KIBIBYTE + 2 * head + 8,
-      'its head, twice, and one byte',
-    );
+    const bytes = 2 * head + 8; // its head, twice, and one byte
+    assert.equal(await charges(), (3 * 40 + 16) * KIBIBYTE + bytes);
 
     // For 2 s: on a busy machine, the first is gone before anybody looks.
     await until(async () => {
@@ -81,11 +78,8 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
     program.process.kill('SIGCONT');
     await until(() => inTime.text() !== '');
     assert.match(inTime.text(), /^HTTP\/1\.1 200 /);
-    const clients = program.log.filter(({ message }) => message === 'request');
-    assert.deepEqual(
-      clients.map(({ client }) => client),
-      ['127.0.0.1'],
-    );
+    const requests = program.log.filter(({ message }) => message === 'request');
+    assert.equal(requests.map(({ client }) => client).join(), '127.0.0.1');
   });
 
   const TLS = 'over TLS';
