@@ -109,7 +109,7 @@ export async function openSession(options: SessionOptions) {
 }
 
 /** Returns what each statement needs of its server, whatever the role's own settings. */
-function settingsOf(
+export function settingsOf(
   isPooled: boolean,
   timeoutMs: number,
   schema: string,
@@ -132,7 +132,7 @@ function settingsOf(
 }
 
 /** Behind a pooler, each statement may run in another server session, so `settings` are sent with it. */
-function queryWith(sql: Sql, notices: Notice[], settings: string | undefined) {
+export function queryWith(sql: Sql, notices: Notice[], settings: string | undefined) {
   /**
    * Returns the rows of one statement with the parameters $1 to $9, after its commit.
    * @throws NotReplicated if the server gave up waiting for its synchronous standby

@@ -1,8 +1,8 @@
 // What can happen in a story: calls, and faults of the server and the network.
 import fc from 'fast-check';
 import { anyCall } from '../support/store-model.ts';
-import { type Backend, NORMAL } from './server.ts';
-import type { Action, World } from './world.ts';
+import { NORMAL } from './server.ts';
+import { type Action, TIMEOUT_MS, type World } from './world.ts';
 
 /** An event of a story, and the time that passes after it. */
 function event(text: string, ms: number, act: (world: World) => void) {
@@ -61,16 +61,6 @@ function fault(text: string, start: (world: World) => unknown) {
 const backends = ({ server }: World) => server.hosts.flatMap((host) => [...host.backends]);
 const primary = ({ server }: World) => server.hosts.find((host) => !host.isReadOnly)!;
 
-function ofBackends(
-  text: string,
-  act: 'cut' | 'silence' | 'kill',
-  of: (all: Backend[]) => Backend[],
-) {
-  return fault(text, (world) => {
-    for (const backend of of(backends(world))) backend[act]();
-  });
-}
-
 const ofServer = (text: string, condition: Partial<typeof NORMAL>) =>
   fault(text, (world) => change(world, condition));
 
@@ -82,11 +72,13 @@ function change({ server }: World, condition: Partial<typeof NORMAL>): () => voi
 }
 
 const faults = [
-  ofBackends('all connections are cut', 'cut', (all) => all),
-  ofBackends('one connection is cut', 'cut', (all) => all.slice(0, 1)),
-  ofBackends('all connections become silent', 'silence', (all) => all),
-  ofBackends('all backends are killed', 'kill', (all) => all),
-  ofBackends('one backend is killed', 'kill', (all) => all.slice(-1)),
+  ...(['cut', 'silence', 'kill'] as const).flatMap((act) =>
+    [1, 100].map((count) =>
+      fault(`${act} of ${count} connections`, (world) => {
+        for (const backend of backends(world).slice(-count)) backend[act]();
+      }),
+    ),
+  ),
   fault('the primary refuses connections', (world) => {
     const host = primary(world);
     host.isUp = false;
@@ -94,7 +86,7 @@ const faults = [
     return () => Object.assign(host, { isUp: true });
   }),
   fault('the primary hangs', (world) => {
-    world.canBeLate = true;
+    world.latestMs = Number.POSITIVE_INFINITY;
     primary(world).frozenUntil = world.time.ms + 1500;
   }),
   fault('the hosts change roles (25006)', ({ server }) => {
@@ -105,16 +97,31 @@ const faults = [
     server.split(),
   ),
   ofServer('new connections are lost at once', { isCrashing: true }),
-  ofServer('a third of the reads conflict with a recovery (40001)', { isRecovering: true }),
+  fc.oneof(
+    ...['40001', '57014'].map((readFault) =>
+      ofServer(`half of the reads fail with ${readFault}`, { readFault }),
+    ),
+    ...['40001', '53100', '55P03', '57014'].map((writeFault) =>
+      ofServer(`half of the writes fail with ${writeFault}`, { writeFault }),
+    ),
+  ),
+  fc.oneof(
+    fault('commits wait for a synchronous standby', ({ server }) => server.hold('standby')),
+    fault('the same, until an operator cancels', ({ server }) => server.hold('standby', true)),
+  ),
   ...[3_600_000, 400, -400].map((stepMs) =>
     fault(`the clock of the server steps by ${stepMs} ms`, (world) => {
-      if (stepMs < 0) world.canBeLate = true;
+      if (stepMs < 0) world.latestMs = Number.POSITIVE_INFINITY;
       world.server.clockMs += stepMs;
     }),
   ),
   fault('another session locks user 1', ({ server }) => server.lock(1)),
   fault('another session locks the table', ({ server }) => server.lock(undefined)),
-  ofServer('the disk is full (53100)', { isDiskFull: true }),
+  fault('another session locks what deferred constraints need, 1500 ms longer', (world) => {
+    world.latestMs = Math.max(world.latestMs, 3 * TIMEOUT_MS + 100);
+    const end = world.server.hold('constraint');
+    return () => world.time.after(1500, end);
+  }),
   ...[1, 2].map((count) =>
     fault(`the server allows ${count} connections (53300)`, (world) => {
       for (const backend of backends(world).slice(count)) backend.kill();

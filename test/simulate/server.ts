@@ -1,9 +1,11 @@
 // A simulated Postgres on two hosts with synchronous replication, and the poolers before them. It keeps users
 // in memory and behaves like Postgres at `read committed` where the store depends on it: snapshots, locks of
-// rows and unique emails in the order of a statement, deadlocks, statement timeouts, commits that take time,
-// read-only standbys, an old primary that nobody has fenced, limits of connections. Statements are recognised
-// by their text; their SQL is tested on the real Postgres.
+// rows and unique emails in the order of a statement, deadlocks, the timeouts that the session sets, commits that
+// wait for a disk, a lock or a standby, read-only standbys, an old primary that nobody has fenced, limits of
+// connections. Statements are recognised by their text; their SQL is tested on the real Postgres.
+import type { Notice, Sql } from 'postgres';
 import type { Session, SessionOptions } from '../../src/store/session.ts';
+import { queryWith, settingsOf } from '../../src/store/session.ts';
 import { FIELD_NAMES, StoreUnavailable, type User, type UserChange } from '../../src/user.ts';
 import { newUser } from '../support/users.ts';
 import type { Time } from './time.ts';
@@ -13,6 +15,8 @@ export interface State {
   readonly ms: number;
   readonly id: number;
   readonly user: User | undefined;
+  readonly stuckAt: number; // since then the commit had waited for a standby
+  readonly isReplicated: boolean;
 }
 
 // Connections that a pool may open in a second. In 12,000 stories it opened 60 at most; without pauses 1,057, and 586 if
@@ -56,16 +60,17 @@ interface Transaction {
 export const NORMAL = {
   maxLatencyMs: 2,
   maxBackends: 100,
-  isDiskFull: false,
   isCrashing: false, // Connections are lost soon.
-  isRecovering: false, // Reads conflict with the recovery of a standby.
+  readFault: '', // SQLSTATE of half of the reads
+  writeFault: '',
 };
 
 const DEADLOCK_TIMEOUT_MS = 200;
+const STUCK_MS = 200; // Postgres is asked for 2,000, and calls have ten times as long, too.
 const EPOCH_SECONDS = 1_700_000_000;
 
-const refusal = (code: string, message = code) =>
-  Object.assign(new Error(message), { code, severity: 'ERROR' });
+const refusal = (code: string, message = code, severity = 'ERROR') =>
+  Object.assign(new Error(message), { code, severity });
 const list = <T>(text: string | undefined): T[] => JSON.parse(`[${text?.slice(1, -1) ?? ''}]`);
 
 export class SimulatedServer {
@@ -83,9 +88,10 @@ export class SimulatedServer {
   readonly condition = { ...NORMAL };
   poolerSize = 0; // server sessions of the pooler of each host; 0: no pooler
   clockMs = 0; // of the servers, relative to ours
+  readonly #held: { constraint?: Promise<boolean>; standby?: Promise<boolean> } = {}; // what commits wait for
   #newestId = 0;
   readonly #opened = new Map<object, readonly number[]>(); // by pool: when it connected in the last second
-  readonly #late = new Map<object, Host | undefined>(); // by pool: a host that has just let a statement time out
+  readonly #last = new Map<object, Host | undefined>(); // by pool: the host that it may not try first
   readonly #time: Time;
   readonly #transactions = new Set<Transaction>();
 
@@ -97,6 +103,16 @@ export class SimulatedServer {
     const transaction = this.#begin(undefined, () => undefined);
     transaction.rows.add(id ?? 0);
     return transaction.end;
+  }
+
+  /** Makes commits wait for a lock or the standby. Returns what ends the wait: an operator cancels it, or all is well. */
+  hold(what: 'constraint' | 'standby', isCancelled = false): () => void {
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    this.#held[what] = promise;
+    return () => {
+      resolve(!isCancelled);
+      if (this.#held[what] === promise) delete this.#held[what];
+    };
   }
 
   /** Makes the other host the primary too. Returns a function that fences the old one. */
@@ -129,16 +145,16 @@ export class SimulatedServer {
     const opened = this.#opened.get(owner)?.filter((ms) => ms > time.ms - 1000) ?? [];
     this.#opened.set(owner, [...opened, time.ms]);
     if (opened.length > MAX_OPENED) this.violations.push('5.7 the pool connects without pauses');
-    if (this.#late.get(owner) === host)
-      this.violations.push('5.1 the host that did not respond is tried first');
+    if (this.#last.get(owner) === host) this.violations.push('5.1 the wrong host is tried first');
     const { promise: tooLate, reject } = Promise.withResolvers<never>();
     tooLate.catch(() => {});
     const fail = () => reject(new StoreUnavailable('timed out while connecting'));
     const cancel = time.after(options.database.connectTimeoutMs, fail);
     options.signal.addEventListener('abort', fail);
+    let last: Host | undefined;
     try {
       await Promise.race([tooLate, this.#travel()]);
-      if (!host.isUp) throw new StoreUnavailable('refused');
+      if (!host.isUp) throw refusal('57P03');
       if (host.frozenUntil > time.ms) await Promise.race([tooLate, this.#whileFrozen(host)]);
       if (host.backends.size >= this.condition.maxBackends) throw refusal('53300');
       if (host.isReadOnly && options.database.sessionAttributes !== 'any')
@@ -154,16 +170,19 @@ export class SimulatedServer {
         throw err;
       }
       this.clients.set(session.closed, owner);
+      last = this.hosts.find((other) => other !== host);
       if (this.condition.isCrashing) time.after(10, () => [...host.backends].at(-1)?.cut());
       return session;
     } finally {
       cancel();
-      this.#late.delete(owner);
+      this.#last.set(owner, last);
       options.signal.removeEventListener('abort', fail);
     }
   }
 
   #session(host: Host, owner: object, { timeoutMs, now }: SessionOptions): Session {
+    const settings = settingsOf(this.poolerSize > 0, timeoutMs, 'public', null);
+    const limitOf = (name: string) => Number(RegExp(`${name} = (\\d+)`).exec(settings)?.[1] ?? 1e9);
     const seconds = () => EPOCH_SECONDS + (this.#time.ms + this.clockMs) / 1000;
     const epoch = seconds() - now() / 1000;
     const { promise: closed, resolve } = Promise.withResolvers<void>();
@@ -172,7 +191,7 @@ export class SimulatedServer {
       resolve();
     };
     let isOpen = true; // for the client
-    let running: Promise<unknown> | undefined;
+    let running: Promise<{ isStuck?: boolean }[]> | undefined;
     let response: Promise<unknown> | undefined;
     let sentAt = -1;
     let answeredAt = -1;
@@ -180,10 +199,11 @@ export class SimulatedServer {
     let pending: ((err: Error) => void) | undefined;
     let isKilled = false;
     let isSilent = false; // nothing arrives any more, in either direction
-    const cut = (hasReset: boolean) => {
+    const notices: Notice[] = [];
+    const cut = (hasReset: boolean, cause = new Error('connection lost')) => {
       if (!isOpen) return;
       isOpen = false;
-      pending?.(new Error('connection lost'));
+      pending?.(cause);
       if (hasReset) close();
       else void this.#travel().then(close);
       if (running === undefined) host.backends.delete(backend);
@@ -196,7 +216,7 @@ export class SimulatedServer {
         isKilled = true;
         transaction?.abort(new Error('killed'));
         host.backends.delete(backend);
-        cut(false);
+        cut(false, refusal('57P01', '57P01', 'FATAL'));
       },
       cut: () => cut(false),
       silence: () => {
@@ -208,8 +228,9 @@ export class SimulatedServer {
       if (isSilent || !host.isUp) throw new Error('connection lost');
       await this.#whileFrozen(host);
       if (isKilled) throw new Error('connection lost');
+      const { readFault, writeFault } = this.#time.random() < 0.5 ? NORMAL : this.condition;
       if (!text.includes('to_timestamp')) {
-        if (this.condition.isRecovering && this.#time.random() < 0.3) throw refusal('40001');
+        if (readFault) throw refusal(readFault);
         return this.#read(text, values, host);
       }
       if (host.isReadOnly) throw refusal('25006');
@@ -217,75 +238,88 @@ export class SimulatedServer {
       transaction = this.#begin(host, () => (isOpen ? owner : undefined));
       const own = transaction;
       const { abort } = own;
-      const cancel = this.#time.after(timeoutMs, () => abort(refusal('57014')));
+      let cancel = this.#time.after(limitOf('statement_timeout'), () => abort(refusal('57014')));
       try {
         const rows = await this.#write(own, text, values, host);
         cancel();
-        if (this.condition.isDiskFull) throw refusal('53100');
+        if (writeFault) throw refusal(writeFault);
+        cancel = this.#time.after(limitOf('lock_timeout'), () => abort(refusal('55P03')));
+        const hasWritten = own.writes.size > 0;
+        await Promise.race([own.aborted, hasWritten && this.#held.constraint]);
+        cancel();
         await this.#time.sleep(this.#time.random() * 10); // fsync
         await this.#whileFrozen(host);
-        own.stuckAt = this.#time.ms;
-        if (own.isOld && own.writes.size > 0) await own.aborted; // when it is fenced
         if (isKilled) throw new Error('connection lost');
+        own.stuckAt = this.#time.ms;
+        const standby = (hasWritten && this.#held.standby) || true;
+        // A cancelled wait, or a shutdown that ends it, leaves the commit on this host.
+        const isReplicated = await Promise.race([standby, own.aborted.catch(() => false)]);
+        if (own.isOld && hasWritten) await own.aborted; // when it is fenced
         if (host.isReadOnly) throw refusal('25006');
-        this.#commit(own);
+        this.#commit(own, isReplicated);
+        if (!isReplicated) notices.push({ routine: 'SyncRepWaitForLSN' });
         return rows;
       } finally {
         cancel();
         own.end();
       }
     };
+    const unsafe = (text: string, values: readonly string[]): Promise<object[]> => {
+      if (!isOpen) return Promise.reject(new Error('connection lost'));
+      if (pending) this.violations.push('a session has two statements');
+      sentAt = this.#time.ms;
+      const isWrite = text.includes('to_timestamp');
+      backend.isWriting = isWrite;
+      // 5.9. A batch may run again on its connection although others were lost meanwhile.
+      const isRerun = answeredAt === this.#time.ms;
+      const writing = this.hosts
+        .flatMap((one) => [...one.backends])
+        .filter((one) => one.owner === owner && one.isWriting).length;
+      const open = [...this.clients.values()].filter((one) => one === owner).length;
+      const isWritten = isWrite && !isRerun && writing > Math.max(1, open - 1);
+      if (isWritten) this.violations.push('5.9 no connection is free of writes');
+      const ran = this.#travel().then(() => this.#lease(host, () => run(text, values)));
+      running = ran.finally(() => {
+        running = undefined;
+        if (!isOpen) host.backends.delete(backend);
+      });
+      const answered = new Promise<object[]>((resolve, reject) => {
+        const settle = () => {
+          pending = undefined;
+          backend.isWriting = false;
+          this.unanswered.delete(settle);
+        };
+        this.unanswered.add(settle);
+        pending = (err) => {
+          settle();
+          reject(err);
+        };
+        const answer = async (give: () => void, isStuck = false) => {
+          await this.#travel();
+          await this.#whileFrozen(host);
+          if (!isOpen || isSilent) return;
+          settle();
+          answeredAt = this.#time.ms;
+          give();
+          if (!isStuck) return;
+          this.#last.set(owner, host);
+          this.#time.after(1, () => isOpen && this.violations.push('7.2 a stuck host is kept'));
+        };
+        running!.then(
+          (rows) => answer(() => resolve(rows), notices.length > 0 || rows[0]?.isStuck === true),
+          (err) =>
+            answer(() => {
+              if (err.code === '25006') this.#last.delete(owner); // The pool may go back to it.
+              reject(err);
+            }),
+        );
+      });
+      response = answered;
+      return answered;
+    };
     const session: Session = {
       ...{ schema: 'public', isReadOnly: host.isReadOnly },
-      query: <T extends object>(text: string, values: readonly string[]): Promise<T[]> => {
-        if (!isOpen) return Promise.reject(new Error('connection lost'));
-        if (pending) this.violations.push('a session has two statements');
-        sentAt = this.#time.ms;
-        const isWrite = text.includes('to_timestamp');
-        backend.isWriting = isWrite;
-        // 5.9. A batch may run again on its connection although others were lost meanwhile.
-        const isRerun = answeredAt === this.#time.ms;
-        const writing = this.hosts
-          .flatMap((one) => [...one.backends])
-          .filter((one) => one.owner === owner && one.isWriting).length;
-        const open = [...this.clients.values()].filter((one) => one === owner).length;
-        const isWritten = isWrite && !isRerun && writing > Math.max(1, open - 1);
-        if (isWritten) this.violations.push('5.9 no connection is free of writes');
-        const ran = this.#travel().then(() => this.#lease(host, () => run(text, values)));
-        running = ran.finally(() => {
-          running = undefined;
-          if (!isOpen) host.backends.delete(backend);
-        });
-        const answered = new Promise<T[]>((resolve, reject) => {
-          const settle = () => {
-            pending = undefined;
-            backend.isWriting = false;
-            this.unanswered.delete(settle);
-          };
-          this.unanswered.add(settle);
-          pending = (err) => {
-            settle();
-            reject(err);
-          };
-          const answer = async (give: () => void) => {
-            await this.#travel();
-            await this.#whileFrozen(host);
-            if (!isOpen || isSilent) return;
-            settle();
-            answeredAt = this.#time.ms;
-            give();
-          };
-          running!.then(
-            (rows) => answer(() => resolve(rows as T[])),
-            (err) => {
-              if (err.code === '25006') this.#late.delete(owner); // The pool may go back to it.
-              return answer(() => reject(err));
-            },
-          );
-        });
-        response = answered;
-        return answered;
-      },
+      query: queryWith({ unsafe } as unknown as Sql, notices, undefined),
       serverTime: (ms) => String(epoch + ms / 1000),
       end: async () => {
         await response?.catch(() => {});
@@ -294,7 +328,7 @@ export class SimulatedServer {
       destroy: () => {
         // A batch can be late before the last of its statements is: then the pool leaves this host, too.
         const isLate = this.#time.ms - sentAt >= timeoutMs;
-        if (pending) this.#late.set(owner, isLate ? host : undefined);
+        if (pending) this.#last.set(owner, isLate ? host : undefined);
         cut(true);
       },
       closed,
@@ -305,7 +339,7 @@ export class SimulatedServer {
   #read(text: string, values: readonly string[], host: Host): object[] {
     if (text.includes('pg_stat_activity')) {
       const isStuck = [...this.#transactions].some(
-        ({ isOld, stuckAt }) => isOld && host.old && stuckAt! < this.#time.ms - 2000,
+        (one) => one.host === host && one.stuckAt! < this.#time.ms - STUCK_MS,
       );
       return [{ isReadOnly: host.isReadOnly, isStuck }];
     }
@@ -467,9 +501,9 @@ export class SimulatedServer {
     return transaction;
   }
 
-  #commit({ writes }: Transaction): void {
+  #commit({ writes, stuckAt }: Transaction, isReplicated: boolean): void {
     for (const [id, user] of writes) {
-      this.states.push({ ms: this.#time.ms, id, user });
+      this.states.push({ ms: this.#time.ms, id, user, stuckAt: stuckAt!, isReplicated });
       if (user) this.users.set(id, user);
       else this.users.delete(id);
     }

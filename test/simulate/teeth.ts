@@ -10,7 +10,15 @@ const [count = '30000', only = ''] = process.argv.slice(2);
 
 // By file: a fault, the code that it replaces, and what it puts there.
 const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string, string]>>>> = {
+  'session.ts': {
+    'a commit waits for locks without a limit (4.13)': ['`lock_timeout =', '// `lock_timeout ='],
+    'a statement has no limit': ['`statement_timeout =', '// `statement_timeout ='],
+    'a commit that no standby has is acknowledged (4.13)': ["=== 'SyncRepWaitForLSN'", '=== 0'],
+  },
   'pool.ts': {
+    'the oldest connection is used first, which a network can have dropped': ['findLast(', 'find('],
+    'a pool returns to the first host of its URL (5.1)': ['this.#firstHost = host;', ''],
+    'a pool stays at a host without standby (5.1)': [' || err instanceof NotReplicated', ''],
     'writes leave one connection less than the size of the pool (5.9)': [
       'Math.max(1, this.#connections.length - 1)',
       'Math.max(1, this.#options.poolSize - 1)',
@@ -70,6 +78,7 @@ const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string,
     'after a deadlock or a race only half of the calls run again': ['calls.slice(middle), ', ''],
   },
   'postgres.ts': {
+    'a connection is kept while commits wait for a standby (7.2)': ['state!.isStuck', 'false'],
     'an acknowledged write before its commit': [
       'const rows = await session.query<User>(CREATE, [session.serverTime(expires), ...values]);',
       `const rows = users.map((user) => ({ ...user, id: 1, version: 1 }));

@@ -10,7 +10,6 @@ import { NORMAL, SimulatedServer } from './server.ts';
 import { Time } from './time.ts';
 
 export const TIMEOUT_MS = 1000;
-const LATEST_MS = 2 * TIMEOUT_MS + 100; // from a call to its commit
 const CALM_MS = 300; // longest call of a client without bursts, while there are no faults
 const ALONE_MS = 20; // and of a call while there is no other: it doesn't wait for the timer of the deadlines
 // A deadlock of two replicas, a read that a recovery cancels, and an email that the other replica has just taken.
@@ -53,7 +52,7 @@ export class World {
   readonly poolSize: number;
   readonly left = new Set<string>();
   isCalm = true;
-  canBeLate = false; // a frozen machine, or a clock that was set back
+  latestMs = 2 * TIMEOUT_MS + 100; // from a call to its commit
   outages = 0; // of all replicas
   readonly #violations: string[] = [];
   #closedAt = 0;
@@ -176,14 +175,15 @@ export class World {
     if (pools!.some((pool) => others!.includes(pool)))
       this.#violations.push('5.1 a pool uses two hosts');
     if (this.outages !== 0) this.#violations.push(`6.1 ${this.outages} outages have not ended`);
-    // A write can find that its connection leads to a server that is read-only, or has become so within a second.
+    // The first read can find that its connection is lost, and a write that its server has become read-only.
     for (const replica of this.stores.keys()) {
-      for (let n = 0; n <= this.poolSize + 2; n++) {
-        this.call({ kind: 'create', email: `healed${replica}${n}@x` }, 'a', replica);
+      for (let n = -2; n <= this.poolSize + 2; n++) {
+        const email = `healed${replica}${n}@x`;
+        this.call({ kind: n < 0 ? 'find' : 'create', email }, 'a', replica);
         await this.pass(1500);
       }
-      const last = this.calls.at(-1)!;
-      if (last.result instanceof Error) this.#fail(last, '4.13 failed after all faults had ended');
+      for (const call of [this.calls.at(-4 - this.poolSize)!, this.calls.at(-1)!])
+        if (call.result instanceof Error) this.#fail(call, '4.13 failed after all faults ended');
     }
     this.#report();
   }
@@ -218,8 +218,9 @@ export class World {
       this.#fail(call, '6.6 is slow alone');
     const commits = this.server.states.filter(({ user }) => user?.name === call.call.name);
     if (commits.length > 1) this.#fail(call, '4.13 took effect twice');
-    for (const { ms } of commits) {
-      if (ms > began + LATEST_MS && !this.canBeLate) this.#fail(call, '4.13 took effect late');
+    for (const { stuckAt, isReplicated } of commits) {
+      if (stuckAt > began + this.latestMs) this.#fail(call, '4.13 took effect late');
+      if (!isReplicated && !isFault) this.#fail(call, '4.13 is acknowledged, and not replicated');
       if (result instanceof CallerLeft) this.#fail(call, '4.17 was done');
     }
     // The call had time left for another try.
@@ -265,7 +266,7 @@ export class World {
 
   /** One call removes a user (5.5), in time (4.13), and its caller has not left (4.17). No id is used again. */
   #checkRemovals(): void {
-    for (const { ms, id, user } of this.server.states) {
+    for (const { ms, id, user, stuckAt } of this.server.states) {
       if (user) continue;
       const calls = this.calls.filter(({ call, began, result }) => {
         const isDelete = call.kind === 'delete' && call.id === id && began <= ms;
@@ -273,7 +274,7 @@ export class World {
       });
       const [, second] = calls.filter(({ result }) => !(result instanceof Error));
       if (second) this.#fail(second, '5.5 removed a user that another call removed');
-      if (!calls.some(({ began }) => this.canBeLate || ms <= began + LATEST_MS))
+      if (!calls.some(({ began }) => stuckAt <= began + this.latestMs))
         this.#violations.push(`4.13 4.17 no call removed user ${id} in time`);
     }
   }

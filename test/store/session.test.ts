@@ -10,7 +10,7 @@ import { type TestContext, test } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { TLSSocket } from 'node:tls';
 import { SURROUNDINGS } from '../../src/store/pool.ts';
-import { afterPoll, NotReplicated, type SessionOptions } from '../../src/store/session.ts';
+import { afterPoll, type SessionOptions } from '../../src/store/session.ts';
 import { type PostgresDatabase, parseDatabaseUrl } from '../../src/store/url.ts';
 import { ALWAYS } from '../../src/user.ts';
 import { keyPair, NO_OPENSSL } from '../support/certificate.ts';
@@ -121,25 +121,6 @@ test('5.7 6.1 7.2 the pauses between attempts to connect grow to a second at mos
   await until(async () => (await said()) === newest);
 });
 
-test('4.13 9.4 after a network has silently dropped all connections, only the first call fails, and close() waits for none', async (t) => {
-  let dropped = 0;
-  const destroy = t.mock.fn();
-  const openSession = (async () => ({
-    query: dropped++ < QUIET.poolSize ? () => new Promise(() => {}) : async () => [],
-    closed: new Promise(() => {}),
-    destroy,
-    end: () => new Promise(() => {}),
-  })) as never as typeof SURROUNDINGS.openSession;
-  const store = await open(t, 'postgres:///', { timeoutMs: 1000 }, { openSession, sleep });
-  const isFull = () => store.connections?.idle === QUIET.poolSize;
-  await until(isFull);
-  await assert.rejects(store.find(1));
-  await until(isFull);
-  assert.equal(await store.find(1), undefined);
-  await store.close();
-  assert.equal(destroy.mock.callCount(), dropped);
-});
-
 test('5.1 once a server can write, no connection stays with one that could not', async (t) => {
   const ends: (() => void)[] = [];
   const openSession = (async () => {
@@ -151,25 +132,6 @@ test('5.1 once a server can write, no connection stays with one that could not',
   await until(() => store.connections?.idle === QUIET.poolSize);
   ends[0]!();
   await until(() => ends.length === 2 * QUIET.poolSize);
-});
-
-test('5.1 the pool stays with the host that it has reached, until that has lost its standby', async (t) => {
-  const tried: string[] = [];
-  let end = () => {};
-  const openSession = (async ({ host: { host } }: SessionOptions) => {
-    if (tried.push(host) === 1) throw new Error('refused');
-    const { promise: closed, resolve } = Promise.withResolvers<void>();
-    end = resolve;
-    const query = async () => (tried.length > 3 ? [] : Promise.reject(new NotReplicated()));
-    return { query, closed, destroy: () => {}, end: async () => {} };
-  }) as never as typeof SURROUNDINGS.openSession;
-  const store = await open(t, 'postgres://a,b/', { poolSize: 1 }, { openSession });
-  await until(() => store.connections?.idle === 1);
-  end();
-  await until(() => tried.length === 3);
-  await assert.rejects(store.find(1));
-  assert.equal(await store.find(1), undefined);
-  assert.deepEqual(tried, ['a', 'b', 'b', 'a']);
 });
 
 test('5.3 after an outage, a database without our tables gets them again', async (t) => {
