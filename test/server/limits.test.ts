@@ -46,12 +46,9 @@ test('6.3 a connection over TLS costs more, and the admin listener has slots of 
 
 // Node looks at the interval, so a client has up to a second more. connections.test.ts has what it gets then.
 test('6.3, 6.13 a head may take 10 s, a request 30 s, a handshake 10 s', () => {
-  const { headersTimeout, requestTimeout, connectionsCheckingInterval } = limits.HTTP_OPTIONS;
-  const times = [headersTimeout, requestTimeout, connectionsCheckingInterval];
-  assert.deepEqual(
-    [...times, limits.TLS_OPTIONS.handshakeTimeout],
-    [10_000, 30_000, 1_000, 10_000],
-  );
+  const { HTTP_OPTIONS: http, TLS_OPTIONS: tls } = limits;
+  const times = [http.headersTimeout, http.requestTimeout, http.connectionsCheckingInterval];
+  assert.deepEqual([...times, tls.handshakeTimeout], [10_000, 30_000, 1_000, 10_000]);
 });
 
 test('6.3 connections leave descriptors to the rest of the process', () => {

@@ -23,7 +23,7 @@ const FIRST_PAGE = { after: 0, limit: 10 };
 
 const TRIGGER = {
   sqlite: `create trigger refuse before insert on users when new.name = 'one'
-    begin select raise(rollback, 'no'); end`,
+    begin select raise(rollback, 'no: users.name'); end`,
   // Its error has the code of one that ends a batch (4.13).
   postgres: `create function parse() returns trigger language plpgsql
       as $$ begin if new.name = 'one' then perform new.name::integer; end if; return new; end $$;
