@@ -66,21 +66,27 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
     assert.equal(await charges(), 40 * KIBIBYTE);
   });
 
-  test('6.3, 6.8 after a stall, what arrived in time is processed, except from a client that has reset its connection', async () => {
-    await using program = await start({ LOG_LEVEL: 'info' });
-    const inTime = await connect(program);
-    await hasStates(program, { idle: 1 });
-    program.process.kill('SIGSTOP');
-    const gone = await connect(program, GET);
-    gone.socket.resetAndDestroy();
-    inTime.socket.write(GET);
-    await sleep(11_500);
-    program.process.kill('SIGCONT');
-    await until(() => inTime.text() !== '');
-    assert.match(inTime.text(), /^HTTP\/1\.1 200 /);
-    const requests = program.log.filter(({ message }) => message === 'request');
-    assert.equal(requests.map(({ client }) => client).join(), '127.0.0.1');
-  });
+  for (const isTls of [false, true]) {
+    const skip = isTls && NO_OPENSSL;
+    test(`6.3, 6.8, 6.14 after a stall, what arrived in time is processed, except from a client that has reset (TLS: ${isTls})`, {
+      skip,
+    }, async () => {
+      const settings = { LOG_LEVEL: 'info', IDLE_TIMEOUT_MS: '5000' };
+      await using program = await start({ ...settings, ...(isTls ? certificate() : {}) });
+      const clients = [await open(program.url, {}, isTls), await open(program.url, {}, isTls)];
+      await clients[1]!.ask();
+      await hasStates(program, { idle: 2 });
+      program.process.kill('SIGSTOP');
+      if (!isTls) (await connect(program, GET)).socket.resetAndDestroy();
+      for (const { socket } of clients) socket.write(GET);
+      await sleep(11_500);
+      program.process.kill('SIGCONT');
+      const received = () => clients.map(({ text }) => text()).join('');
+      await until(() => received().split('HTTP/1.1 200').length === 4);
+      const requests = program.log.filter(({ message }) => message === 'request');
+      assert.equal(requests.map(({ client }) => client).join(), '127.0.0.1,127.0.0.1,127.0.0.1');
+    });
+  }
 
   const TLS = 'over TLS';
   const CLOSES = 'the client closes too';

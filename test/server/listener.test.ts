@@ -179,23 +179,6 @@ describe('over TLS', { skip: NO_OPENSSL }, () => {
   });
 });
 
-for (const isTls of [false, true]) {
-  const skip = isTls && NO_OPENSSL;
-  test(`6.14 a request in time is processed after a stall (TLS: ${isTls})`, { skip }, async (t) => {
-    const options = { idleTimeoutMs: 1_000, tls: isTls ? keyPair() : undefined };
-    const { port } = await listen(t, (exchange) => response(exchange), options);
-    const client = isTls ? connectTls({ port }) : connect(port);
-    client.write(GET);
-    await once(client, 'data');
-    client.write(GET);
-    // Node closes idle connections a second later than announced.
-    blockEventLoop(2_100);
-    const [text] = await Promise.race([once(client, 'data'), once(client, 'close')]);
-    assert.match(String(text), /^HTTP\/1\.1 200 /);
-    await once(client, 'close'); // The next request doesn't come.
-  });
-}
-
 test('6.15 a connection whose response ends during a stop may send one more request', async (t) => {
   const exchanges: Exchange[] = [];
   const { server, port } = await listen(t, (exchange) => void exchanges.push(exchange));
