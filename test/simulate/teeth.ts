@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import process from 'node:process';
 import { copyOf, ENV, ROOT } from '../support/program.ts';
 
-const [count = '30000', only = ''] = process.argv.slice(2);
+const [count = '60000', only = ''] = process.argv.slice(2);
 
 // By file: a fault, the code that it replaces, and what it puts there.
 const PLANTED: Readonly<Record<string, Readonly<Record<string, readonly [string, string]>>>> = {
