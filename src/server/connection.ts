@@ -249,10 +249,12 @@ export class Connection implements Holder, Carrier {
 
   /** Refuses what node says took too long to arrive, unless it arrived while the process was stalled (6.3). */
   async rejectLate(err: ParseError): Promise<void> {
-    const { waitingSinceMs } = this;
+    const open = this.#openRequest;
+    const requestBytes = this.#requestBytes;
     await nextTurn();
+    const isHere = open ? open.complete : this.#requestBytes > requestBytes;
     // Node no longer watches the request, so its body must be here too.
-    if (this.waitingSinceMs === waitingSinceMs || this.#openRequest) this.reject(err);
+    if (!isHere || this.#openRequest) this.reject(err);
   }
 
   /** The request whose body has yet to arrive. Those that wait have none. */

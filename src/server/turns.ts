@@ -30,12 +30,8 @@ export class Turns {
     const hasAccepted = this.#hasAccepted;
     this.#hasAccepted = false;
     this.#endMs = now() + TURN_MS;
-    try {
-      while (this.#waiting.length > 0 && now() < this.#endMs) this.#waiting.shift()!();
-    } finally {
-      // Also after a fault of a task: the others end while the process stops (6.16).
-      if (hasAccepted || this.#waiting.length > 0) setImmediate(this.#next);
-      else this.#endMs = Number.POSITIVE_INFINITY;
-    }
+    while (this.#waiting.length > 0 && now() < this.#endMs) this.#waiting.shift()!();
+    if (hasAccepted || this.#waiting.length > 0) setImmediate(this.#next);
+    else this.#endMs = Number.POSITIVE_INFINITY;
   };
 }

@@ -478,6 +478,15 @@ const fail = (code: string) => (peer: Peer, server: http.Server) =>
   void server.emit('clientError', Object.assign(new Error(), { code }), peer);
 const lose = (peer: Peer) => void peer.destroy(Object.assign(new Error(), { code: 'ETIMEDOUT' }));
 const timeout = fail('ERR_HTTP_REQUEST_TIMEOUT');
+/** Node's timer runs before a read, in the same turn of the event loop. */
+const timeoutBefore = (act: (peer: Peer) => void) => (peer: Peer, server: http.Server) => {
+  timeout(peer, server);
+  act(peer);
+};
+const replyAll = () => {
+  for (const reply of late.splice(0)) reply();
+};
+const HALF_HEAD = half('now').slice(0, 9);
 
 describe('connections', () => {
   for (const [why, input, act, outcome] of [
@@ -505,6 +514,10 @@ describe('connections', () => {
     ['half a head', half('now'), fin, '400! refused'],
     ['a late body', half('post'), timeout, '408! timeout'],
     ['a late body after its response', half('early'), timeout, '405 timeout'],
+    ['a late head', HALF_HEAD, timeout, '408! timeout'],
+    ['its end, here', half('now'), timeoutBefore(send('\n')), '200 kept'],
+    ['its body, too', half('early'), timeoutBefore(send('x')), '405 kept'],
+    ['a response', requests('late') + HALF_HEAD, timeoutBefore(replyAll), '200 408! timeout'],
     ['half a body after its response', half('early'), fin, '405 refused'],
     ['a request in a late body', EARLY + NOW.slice(0, 9), send(NOW.slice(9) + NOW), '405 200 kept'],
     ['a response that fails', requests('broken', 'now'), nothing, '200 failed'],
