@@ -26,7 +26,7 @@ import { StoreUnavailable, type UserStore } from './user.ts';
 // its request waits for the store, there is nothing to read.
 const UNREAD_TIMEOUT_MS = 60_000;
 const STOP_GRACE_MS = 500; // how long an idle connection may still send a request during a stop (6.15)
-const BODY_SHARE = 1 / 40; // of the budget: parsed, a body can take 100 times its bytes, outside all charges
+const BODY_SHARE = 1 / 160; // of the budget: parsing can take 160 times the body, outside all charges
 
 export type Service = Awaited<ReturnType<typeof startService>>;
 type OnFatal = (err: Error) => void; // called if the service can never use its database

@@ -7,7 +7,7 @@ import { FORM, mediaType } from './media.ts';
 import { expectsContinue } from './message.ts';
 
 // Charged for each byte of a body's buffer: a larger copy replaces it while the body grows, and then there is the text.
-// Parsing takes up to 100 times the text, for nested arrays, but one body is parsed at a time.
+// Parsing nested arrays takes up to 160 times the text, also if it fails, but one body is parsed at a time.
 const BODY_FACTOR = 8;
 const LARGE_BYTES = 8 * 1024;
 const EMPTY = Buffer.alloc(0);
