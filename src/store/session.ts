@@ -90,7 +90,9 @@ export async function openSession(options: SessionOptions) {
     socket.destroy();
     const { message } = err as Error;
     // The driver starts TLS even so. Servers then close the connection, send an error in plain text, or wait.
-    if (socket.refusesTls() && /^(require|verify)/.test(options.database.sslMode)) {
+    const hasFailed = /before secure TLS connection|wrong version number/.test(message);
+    const isRefused = socket.refusesTls() || (hasFailed && !isTimeout);
+    if (isRefused && /^(require|verify)/.test(options.database.sslMode)) {
       const fault = `${nameOf(options.host)} did not start TLS`;
       throw new StoreUnavailable(`${fault}: if it has none, use sslmode=prefer or disable`);
     }
