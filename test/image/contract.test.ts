@@ -18,6 +18,7 @@ const NOT_HERE = [
   'the process survives errors of the driver',
   'connections that the kernel has already queued',
   'both fail if it hangs',
+  'after a stall',
   'a read-only file system is named',
   'is named, with a fix',
   '6.19 ',
