@@ -3,12 +3,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { FIELD_NAMES, isValid, REPRESENTATION, toPublic, toUser } from '../src/user.ts';
-import * as vectors from './vectors/users.ts';
-
-const { CONTROLS, WHITE_SPACE } = vectors;
+import { CONTROLS, REPRESENTATIONS, WHITE_SPACE } from './vectors/users.ts';
 
 test('4.16 a row and the JSON have the members of the representation, in this order', () => {
-  const members = vectors.REPRESENTATIONS[REPRESENTATION]!;
+  const members = REPRESENTATIONS[REPRESENTATION]!;
   assert.deepEqual(['id', ...FIELD_NAMES], members);
   const stored = toUser([...members, 'version'])!;
   const all = [...members, 'version'].map((member) => [member, member]);
@@ -22,6 +20,5 @@ test('an email can have any code point except White_Space, controls, surrogates 
     if (!isValid('email', `a${String.fromCodePoint(code)}@b`)) refused.push(code);
   }
   const surrogates = Array.from({ length: 0x800 }, (_, i) => 0xd800 + i);
-  const expected = new Set([...WHITE_SPACE, ...CONTROLS, 0x40, ...surrogates]);
-  assert.deepEqual(new Set(refused), expected);
+  assert.deepEqual(new Set(refused), new Set([...WHITE_SPACE, ...CONTROLS, 0x40, ...surrogates]));
 });

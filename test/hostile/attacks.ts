@@ -95,12 +95,6 @@ function newUser(): string {
   return post(JSON_TYPE, JSON.stringify(user), '', '/users');
 }
 
-/** V8 shares the names of fields that it has seen before. */
-function withNewNames(): string {
-  const prefix = `x${sent++}-${fill(140)}`;
-  return get('/openapi.json', list(98, (i) => `${prefix}${i}:\r\n`).join(''));
-}
-
 /** A failed login of the next /64 of one /48. Each gets as many turns as lock it. */
 function failedLogin(): string {
   const from = `2001:db8:1:${(Math.floor(sent++ / FAILURES) % 65_536).toString(16)}::1`;
@@ -159,9 +153,12 @@ export const ATTACKS: readonly Attack[] = [
     a.hold(a.slots, say(`${chunked('/token').slice(0, -2)}${field}\r\n\r\n0\r\n${field}`));
   }),
   // Responses.
-  holds('pipelines with new field names, whose responses nobody reads', { addresses: 200 }, (a) =>
-    a.hold(400, (socket) => socket.write(list(33, withNewNames).join('')), UNREAD),
-  ),
+  // V8 shares the names of fields that it has seen before.
+  holds('pipelines with new field names, whose responses nobody reads', { addresses: 200 }, (a) => {
+    const fields = () => list(98, () => `x${sent++}-${fill(145)}:\r\n`).join('');
+    const bytes = () => list(33, () => get('/openapi.json', fields())).join('');
+    a.hold(400, (socket) => socket.write(bytes()), UNREAD);
+  }),
   // What a connection holds is freed in the turn of the event loop in which it is closed.
   computes('pipelines of 1,500 requests, all in one turn', { addresses: 50 }, (a) =>
     a.together(200, get('/').repeat(1500)),

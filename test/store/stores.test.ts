@@ -80,14 +80,6 @@ for (const engine of STORES) {
   });
 }
 
-test('2.9 a call that waits for a database that can never be used fails with the reason', async (t) => {
-  const url = await newDatabase('postgres');
-  await execute(url, 'create table users (id bigint)');
-  const store = await open(t, url);
-  const isSaid = ({ cause }: Error) => /this service did not create/.test(String(cause));
-  await assert.rejects(store.list(FIRST_PAGE), isSaid);
-});
-
 test('5.3 5.8 a migration, which waits 250 ms for a lock, is final if refused after the time limit of connecting', async (t) => {
   const url = await newDatabase('postgres');
   const trigger = `create function refuse() returns event_trigger language plpgsql
