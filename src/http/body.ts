@@ -4,12 +4,11 @@ import { HttpError } from './errors.ts';
 import type { Exchange } from './exchange.ts';
 import { parseForm } from './form.ts';
 import { FORM, mediaType } from './media.ts';
-import { expectsContinue } from './message.ts';
+import { expectsContinue, free, LARGE_BYTES } from './message.ts';
 
 // Charged for each byte of a body's buffer: a larger copy replaces it while the body grows, and then there is the text.
 // Parsing nested arrays takes up to 160 times the text, also if it fails, but one body is parsed at a time.
 const BODY_FACTOR = 8;
-const LARGE_BYTES = 8 * 1024;
 const EMPTY = Buffer.alloc(0);
 
 /**
@@ -58,7 +57,7 @@ export function readBody(
   req.on('data', (chunk: Buffer) => {
     length += chunk.length;
     if (length > limitBytes) return refuse(tooLarge(limitBytes)); // 2.8
-    if (accepts.length === 0 || hasEnded) return; // 2.15
+    if (accepts.length === 0 || hasEnded) return free(chunk); // 2.15
     const larger = append(buffer, length, chunk, Number(declared ?? limitBytes));
     if (larger !== chunk) free(chunk);
     if (larger === buffer) return;
@@ -110,9 +109,4 @@ function append(buffer: Buffer, length: number, chunk: Buffer, maxBytes: number)
   }
   chunk.copy(larger, start);
   return larger;
-}
-
-/** Frees a large buffer at once, if it is no part of a pool. V8 lets 50 MB of such memory pile up before it collects. */
-function free({ buffer, length }: Buffer): void {
-  if (length >= LARGE_BYTES && length === buffer.byteLength) (buffer as ArrayBuffer).transfer(0);
 }

@@ -9,7 +9,7 @@ import { nextTurn, now, setImmediate } from '../clock.ts';
 import { networksOf, plainAddress } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { type Carrier, Exchange } from '../http/exchange.ts';
-import { dropBody, hasBody, type ParseError, statusOfParseError } from '../http/message.ts';
+import { dropBody, free, hasBody, type ParseError, statusOfParseError } from '../http/message.ts';
 import type { Holder, Ledger, Network } from './ledger.ts';
 import {
   HANDSHAKE_BYTES,
@@ -178,6 +178,7 @@ export class Connection implements Holder, Carrier {
   #proceed(): void {
     const { req } = this.#current!;
     this.#incomplete = req.complete ? undefined : new WeakRef(req);
+    if (!req.complete) this.#current!.release(); // Node keeps the request until its body has arrived.
     this.#current = undefined;
     const next = this.#waiting.shift();
     if (next !== undefined) {
@@ -209,7 +210,7 @@ export class Connection implements Holder, Carrier {
     const last = this.#waiting.at(-1) ?? this.#current;
     if (last && !refusal) last.isLast = true;
     // From now on input is dropped. Node's parser would turn it into requests and keep them (2.10).
-    this.#socket.removeAllListeners('data').on('data', () => {});
+    this.#socket.removeAllListeners('data').on('data', free);
     // Node would close both sides after the last response.
     this.#socket.destroySoon = () => {};
     if (this.#current === undefined) this.#linger();

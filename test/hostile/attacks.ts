@@ -153,7 +153,6 @@ export const ATTACKS: readonly Attack[] = [
     a.hold(a.slots, say(`${chunked('/token').slice(0, -2)}${field}\r\n\r\n0\r\n${field}`));
   }),
   // Responses.
-  // V8 shares the names of fields that it has seen before.
   holds('pipelines with new field names, whose responses nobody reads', { addresses: 200 }, (a) => {
     const fields = () => list(98, () => `x${sent++}-${fill(145)}:\r\n`).join('');
     const bytes = () => list(33, () => get('/openapi.json', fields())).join('');

@@ -311,7 +311,6 @@ test('1 DATABASE_URL: a host that starts with / is the folder of a Unix socket, 
 
 for (const [name, end] of Object.entries({
   Postgres: (socket: Socket) => socket.end(),
-  'Odyssey 1.5': (socket: Socket) => socket.resetAndDestroy(),
   'PgBouncer 1.25': () => {},
 })) {
   test(`1 DATABASE_URL: sslmode=require to a ${name} without TLS fails with a sentence`, async (t) => {
