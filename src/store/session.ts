@@ -89,7 +89,7 @@ export async function openSession(options: SessionOptions) {
     const isTimeout = socket.isDestroyed();
     socket.destroy();
     const { message } = err as Error;
-    // The driver starts TLS even so. Servers then close the connection, send an error in plain text, or wait.
+    // The driver begins TLS even if the server has none. That then closes the connection, sends plain text, or waits.
     const hasFailed = /before secure TLS connection|wrong version number/.test(message);
     const isRefused = socket.refusesTls() || (hasFailed && !isTimeout);
     if (isRefused && /^(require|verify)/.test(options.database.sslMode)) {

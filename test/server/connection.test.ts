@@ -438,6 +438,7 @@ async function outcomeOf(
   const { responses } = read(peer, () => false);
   const before = parsed;
   if (peer.hasFin) peer.send(NOW);
+  assert.ok(!peer.hasFin || peer.listeners('data')[0]?.name === 'free', 'what is dropped is freed');
   await turn();
   assert.equal(parsed, before, '2.10 input after the last response is not even parsed');
   clock.ms += LINGER_MS + 1;
@@ -483,9 +484,7 @@ const timeoutBefore = (act: (peer: Peer) => void) => (peer: Peer, server: http.S
   timeout(peer, server);
   act(peer);
 };
-const replyAll = () => {
-  for (const reply of late.splice(0)) reply();
-};
+const replyAll = () => late.splice(0).forEach((reply) => void reply());
 
 describe('connections', () => {
   for (const [why, input, act, outcome] of [
