@@ -24,7 +24,7 @@ const OPEN_ALL = 'for (const one of document.querySelectorAll("details")) one.op
 // biome-ignore lint/suspicious/noExplicitAny: other tests check the document's shape
 type Part = any;
 
-type Options = Parameters<Browser['newContext']>[0] & { path?: string; announced?: object };
+type Options = Parameters<Browser['newContext']>[0] & { path?: string };
 
 const skip = CHROMIUM === undefined && 'no chromium is installed, and CHROMIUM names none';
 
@@ -33,7 +33,7 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
   let service: Awaited<ReturnType<typeof start>>;
 
   before(async () => {
-    service = await start({ AUTH_PASSWORD: PASSWORD, TRUST_PROXY: 1 });
+    service = await start({ AUTH_PASSWORD: PASSWORD });
     // Chromium's sandbox refuses to run as root.
     const chromiumSandbox = userInfo().uid !== 0;
     browser = await chromium.launch({ executablePath: CHROMIUM!, chromiumSandbox });
@@ -47,11 +47,10 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
   async function open(options: Options = {}) {
     const context = await browser.newContext(options);
     const page = await context.newPage();
-    // A proxy removes this prefix, and announces it with these headers.
-    await page.route('**/a/b/**', (route) => {
-      const headers = { ...route.request().headers(), ...options.announced };
-      return route.continue({ url: route.request().url().replace('/a/b/', '/'), headers });
-    });
+    // A proxy removes this prefix.
+    await page.route('**/a/b/**', (route) =>
+      route.continue({ url: route.request().url().replace('/a/b/', '/') }),
+    );
     const faults: string[] = [];
     page.on('pageerror', (err) => faults.push(String(err.stack)));
     page.on('dialog', (dialog) => faults.push(`dialog: ${dialog.message()}`));
@@ -148,20 +147,16 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     const { id } = JSON.parse((await bodyOf(create).textContent())!);
     assert.match((await headersOf(create).textContent())!, RegExp(`^location: /users/${id}$`, 'm'));
 
-    // A form offers the tag of its own path only.
     const patch = await operation(page, 'PATCH /users/{id}');
-    await field(patch, 'id').fill(String(id + 1));
-    assert.equal(await patch.getByRole('button', { name: /^Use / }).count(), 0);
     await field(patch, 'id').fill(String(id));
     await field(patch, 'If-Match').fill('"7"');
     await field(patch, 'body').fill('{"name": "Ada King"}');
     await field(patch, 'Content-Type').selectOption('application/merge-patch+json'); // keeps the body
     assert.match(await sendForm(patch), /^412 Precondition Failed/);
-    const use = patch.getByRole('button', { name: /^Use "\d+-1"$/ });
-    await use.first().click();
+    await field(patch, 'If-Match').fill('"1"');
     await patch.getByRole('button', { name: 'Send' }).click();
     await patch.getByText(/^200 OK/).waitFor();
-    assert.equal(await patch.getByRole('button', { name: 'Use "1-2"' }).count(), 2);
+    assert.match((await headersOf(patch).textContent())!, /^etag: "\d+-2"$/m);
 
     // The command has the same effect in a shell as the form.
     const list = await operation(page, 'GET /users');
@@ -205,30 +200,17 @@ describe('the page in a browser', { skip, timeout: 900_000 }, () => {
     assert.equal(await page.locator('textarea:not([autocomplete="off"])').count(), 0); // Firefox
   });
 
-  for (const [how, announced] of Object.entries({
-    announces: { 'x-forwarded-prefix': '/a/b' },
-    'announces a part of': { 'x-forwarded-prefix': '/b' },
-    'does not announce': {},
-  })) {
-    test(`8.2 it works behind a proxy that removes a prefix and ${how} it`, async () => {
-      await using opened = await open({ path: '/a/b/docs', announced });
-      const { page } = opened;
-      const create = await operation(page, 'POST /users');
-      const body = { name: 'Ada', email: `${crypto.randomUUID()}@example.com` };
-      await create.getByLabel('body', { exact: true }).fill(JSON.stringify(body));
-      assert.match(await sendForm(create), /^201 Created/);
-      const { id } = JSON.parse((await bodyOf(create).textContent())!);
-      // The tag of the new user belongs to the path of the form, which has no prefix.
-      const remove = await operation(page, 'DELETE /users/{id}');
-      await remove.getByLabel('id', { exact: true }).fill(String(id));
-      const use = remove.getByRole('button', { name: /^Use "\d+-1"$/ });
-      await use.first().click();
-      await remove.getByRole('button', { name: 'Copy as curl' }).click();
-      const command = (await bodyOf(remove).textContent())!;
-      assert.ok(command.startsWith(`curl -i -X DELETE '${service.url}/a/b/users/${id}' `), command);
-      assert.match(await sendForm(remove), /^200 OK/);
-    });
-  }
+  test('8.2 it works behind a proxy that removes a prefix', async () => {
+    await using opened = await open({ path: '/a/b/docs' });
+    const { page } = opened;
+    const { id } = await create(service);
+    const remove = await operation(page, 'DELETE /users/{id}');
+    await remove.getByLabel('id', { exact: true }).fill(String(id));
+    await remove.getByRole('button', { name: 'Copy as curl' }).click();
+    const command = (await bodyOf(remove).textContent())!;
+    assert.equal(command, `curl -i -X DELETE '${service.url}/a/b/users/${id}'`);
+    assert.match(await sendForm(remove), /^200 OK/);
+  });
 
   for (const colorScheme of ['light', 'dark'] as const) {
     for (const width of [320, 1280]) {
