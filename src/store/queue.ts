@@ -184,23 +184,28 @@ export class Queue<Session, Item, Result> {
       const line = lines.shift()!;
       this.#networks.delete(network);
       if (lines.length > 0) this.#networks.set(network, lines);
-      const size = batch.length + (isPage ? MAX_BATCH_SIZE : 1);
-      let isBlocked = false;
-      while (line.calls.length > 0 && batch.length < size) {
-        const call = line.calls[0]!;
-        const isOver = this.#failIfOver(call, now);
-        isBlocked = !isOver && !this.#reserve(call.item, keys);
-        if (isBlocked) break;
-        if (!isOver) batch.push(call);
-        line.calls.shift();
-        this.size--;
-      }
-      if (isBlocked) blocked.push([network, line]);
+      const taken = this.#takeFrom(line, isPage ? MAX_BATCH_SIZE : 1, now, keys);
+      batch.push(...taken);
+      if (taken.length === 0 && line.calls.length > 0) blocked.push([network, line]);
       else this.#requeue(network, line);
       if (batch.length + blocked.length >= MAX_BATCH_SIZE || (isPage && batch.length > 0)) break;
     }
     for (const [network, line] of blocked) this.#enqueue(network, line);
     return batch.sort((a, b) => a.expires - b.expires);
+  }
+
+  /** Takes up to `count` calls from a line. Takes fewer if calls are over, none if the first of the others must wait. */
+  #takeFrom(line: Line<Item, Result>, count: number, now: number, keys: RunningKeys) {
+    const taken: Call<Item, Result>[] = [];
+    while (line.calls.length > 0 && taken.length < count) {
+      const call = line.calls[0]!;
+      const isOver = this.#failIfOver(call, now);
+      if (!isOver && !this.#reserve(call.item, keys)) break;
+      if (!isOver) taken.push(call);
+      line.calls.shift();
+      this.size--;
+    }
+    return taken;
   }
 
   #requeue(network: string, line: Line<Item, Result>): void {
