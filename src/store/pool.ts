@@ -208,48 +208,42 @@ export class Pool {
 
   /** Connects to the first host that qualifies. Returns undefined if none does. */
   async #open(): Promise<PooledConnection | undefined> {
-    const { database } = this.#options;
+    const { database, debug, openSession } = this.#options;
     const first = database.hosts.indexOf(this.#firstHost);
     const faults: Error[] = [];
     const round = [...database.hosts.slice(first), ...database.hosts.slice(0, first)];
     const hosts = database.sessionAttributes === 'prefer-standby' ? [...round, ...round] : round;
     for (const [i, host] of hosts.entries()) {
-      const session = await this.#options
-        .openSession({
-          ...this.#options,
-          host,
-          isSecondPass: i >= round.length,
-          signal: this.#closing.signal,
-          // Asked late: after an outage the database can be a new one.
-          schema: () => this.#connections[0]?.session.schema,
-        })
-        .catch((err: Error) => void faults.push(err));
+      const session = await openSession({
+        ...this.#options,
+        host,
+        isSecondPass: i >= round.length,
+        signal: this.#closing.signal,
+        // Asked late: after an outage the database can be a new one.
+        schema: () => this.#connections[0]?.session.schema,
+      }).catch((err: Error) => void faults.push(err));
       // No class tells: in contexts of Jest and jsdom, node's errors have others.
       if (session !== undefined) return this.#adopt(session, host);
       const fault = faults.at(-1)!;
       if (this.#closing.signal.aborted) return undefined;
-      if (fault instanceof UnusableDatabase) {
-        this.fault = fault; // 7.2: a suite doesn't end with it
-        this.#stop();
-        this.#options.onFatal(fault);
-        return undefined;
-      }
-      this.#options.debug('cannot connect', { host: nameOf(host), cause: String(fault) });
+      if (fault instanceof UnusableDatabase) return this.#giveUp(fault);
+      debug('cannot connect', { host: nameOf(host), cause: String(fault) });
       // It works, but has no room for another one (5.1). PgBouncer 1.18 says so with 08P01.
       const isFull = ['53300', '08P01'].includes((fault as { code?: string }).code ?? '');
       if (isFull && this.#connections.some((other) => other.host === host)) return undefined;
     }
     if (this.#connections.length > 0) return undefined;
-    // Several faults need their hosts, which only some of them name.
-    const all = faults.map(({ message }, i) => {
-      const name = nameOf(hosts[i]!);
-      return message.includes(name) ? message : `${name}: ${message}`;
-    });
-    const said = [...new Set(all)];
-    const [fault] = said.length === 1 ? faults : [new StoreUnavailable(said.join('; '))];
+    const fault = combined(faults, hosts);
     if (this.fault === undefined) this.#options.onUnavailable(fault); // 6.1
     this.fault = fault;
     return undefined;
+  }
+
+  /** Ends the pool, because this service can never use the database. */
+  #giveUp(fault: UnusableDatabase): undefined {
+    this.fault = fault; // 7.2: a suite doesn't end with it
+    this.#stop();
+    this.#options.onFatal(fault);
   }
 
   /** Adds a connection to the pool. The others move to its host, a busy one when its batch has ended. */
@@ -280,4 +274,14 @@ export class Pool {
     const { hosts } = this.#options.database;
     if (this.#firstHost === host) this.#firstHost = hosts[hosts.indexOf(host) + 1] ?? hosts[0]!;
   }
+}
+
+/** Returns one fault for those of an attempt. Several need the names of their hosts, which only some of them have. */
+function combined(faults: readonly Error[], hosts: readonly Host[]): Error {
+  const messages = faults.map(({ message }, i) => {
+    const name = nameOf(hosts[i]!);
+    return message.includes(name) ? message : `${name}: ${message}`;
+  });
+  const distinct = [...new Set(messages)];
+  return distinct.length === 1 ? faults[0]! : new StoreUnavailable(distinct.join('; '));
 }
