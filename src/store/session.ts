@@ -54,23 +54,17 @@ export async function openSession(options: SessionOptions) {
   const { promise: closed, resolve: onclose } = Promise.withResolvers<void>();
   const onnotice = (notice: Notice) => notices.push(notice);
   const sql = createClient(options, { socket: socket.open, onnotice, onclose });
-  let limitMs = options.database.connectTimeoutMs; // maximum silence of the server
-  let [bytesRead, sinceMs] = [0, now()];
-  const check = () => {
-    if (socket.bytesRead() !== bytesRead) [bytesRead, sinceMs] = [socket.bytesRead(), now()];
-    if (now() - sinceMs < limitMs) cancelCheck = afterPoll(CHECK_MS, check);
-    else socket.destroy();
-  };
-  let cancelCheck = afterPoll(CHECK_MS, check);
-  const prolong = () => {
-    limitMs = MIGRATION_TIMEOUT_MS;
-  };
+  let limitMs = options.database.connectTimeoutMs; // maximum silence of the server (5.7)
+  const endWatch = watchSilence(socket, () => limitMs, now);
   signal.addEventListener('abort', socket.destroy);
   try {
     const { 0: server, state } = await sql.unsafe(PROBE);
     // Our clock is read after the server's, so converted deadlines can be early but never late.
     const epoch = Number(server!.seconds) - now() / 1000; // the server's clock at zero of ours
     checkServer(server!, options);
+    const prolong = () => {
+      limitMs = MIGRATION_TIMEOUT_MS;
+    };
     const schema = options.schema() ?? (await migratePostgres(sql, prolong));
     // A pooler starts a connection with a process id of its own, not that of the backend.
     const isPooled = server!.pid !== state.pid; // 5.1
@@ -88,26 +82,47 @@ export async function openSession(options: SessionOptions) {
   } catch (err) {
     const isTimeout = socket.isDestroyed();
     socket.destroy();
-    const { message } = err as Error;
-    // The driver begins TLS even if the server has none. That then closes the connection, sends plain text, or waits.
-    const hasFailed = /before secure TLS connection|wrong version number/.test(message);
-    const isRefused = socket.refusesTls() || (hasFailed && !isTimeout);
-    if (isRefused && /^(require|verify)/.test(options.database.sslMode)) {
-      const fault = `${nameOf(options.host)} did not start TLS`;
-      throw new StoreUnavailable(`${fault}: if it has none, use sslmode=prefer or disable`);
-    }
-    if (isTimeout) throw new StoreUnavailable('timed out while connecting'); // 5.7
-    // Node's advice can't be followed in the image, and doesn't apply to `sslrootcert`.
-    const advice = /; if the root CA is installed locally, .*/;
-    (err as Error).message = message.replace(advice, '; its authority must be in sslrootcert');
-    const { errors } = err as AggregateError;
-    if (errors === undefined) throw err;
-    // A name with several addresses fails without a message of its own.
-    throw new StoreUnavailable(errors.map(({ message }) => message).join('; '));
+    throw explained(err as Error, isTimeout, socket.refusesTls(), options);
   } finally {
-    cancelCheck();
+    endWatch();
     signal.removeEventListener('abort', socket.destroy);
   }
+}
+
+/** Destroys the socket once the server has sent nothing for `limitMs()`. @returns a function that ends the watch */
+function watchSilence(socket: SingleUseSocket, limitMs: () => number, now: () => number) {
+  let [bytesRead, sinceMs] = [0, now()];
+  const check = () => {
+    if (socket.bytesRead() !== bytesRead) [bytesRead, sinceMs] = [socket.bytesRead(), now()];
+    if (now() - sinceMs < limitMs()) cancel = afterPoll(CHECK_MS, check);
+    else socket.destroy();
+  };
+  let cancel = afterPoll(CHECK_MS, check);
+  return () => cancel();
+}
+
+/** Returns an error that says what an operator can do about a failed attempt to connect. */
+function explained(
+  err: Error,
+  isTimeout: boolean,
+  refusesTls: boolean,
+  { host, database }: SessionOptions,
+): Error {
+  // The driver begins TLS even if the server has none. That then closes the connection, sends plain text, or waits.
+  const hasFailed = /before secure TLS connection|wrong version number/.test(err.message);
+  const isRefused = refusesTls || (hasFailed && !isTimeout);
+  if (isRefused && /^(require|verify)/.test(database.sslMode)) {
+    const fault = `${nameOf(host)} did not start TLS`;
+    return new StoreUnavailable(`${fault}: if it has none, use sslmode=prefer or disable`);
+  }
+  if (isTimeout) return new StoreUnavailable('timed out while connecting'); // 5.7
+  // A name with several addresses fails without a message of its own.
+  const { errors } = err as AggregateError;
+  if (errors) return new StoreUnavailable(errors.map(({ message }) => message).join('; '));
+  // Node's advice can't be followed in the image, and doesn't apply to `sslrootcert`.
+  const advice = /; if the root CA is installed locally, .*/;
+  err.message = err.message.replace(advice, '; its authority must be in sslrootcert');
+  return err;
 }
 
 /** Returns what each statement needs of its server, whatever the role's own settings. */
@@ -217,6 +232,8 @@ function withLiterals(text: string, values: readonly string[]): string {
   const literals = values.map((value) => `E'${value.replace(/['\\]/g, '$&$&')}'`);
   return text.replace(/\$([1-9])/g, (_all, n) => literals[Number(n) - 1]!);
 }
+
+type SingleUseSocket = ReturnType<typeof singleUseSocket>;
 
 /** The only socket of a client. If it is lost and the driver asks for another, that fails. */
 function singleUseSocket({ host, port }: Host) {
