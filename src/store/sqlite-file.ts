@@ -254,17 +254,18 @@ export function messageOf(err: unknown): string {
 /** Returns a line that says why the file can't be opened, and how to fix it (5.2). */
 function explain(path: string, err: NodeJS.ErrnoException): string {
   const fault = `cannot open the database ${path}: ${messageOf(err)}`;
-  const place = absolute(err.syscall === 'mkdir' ? dirname(targetOf(path)) : (err.path ?? path));
   if (err.code === 'ERR_ACCESS_DENIED') return `${fault}; in the image, put it below /data`;
   if (err.code !== 'EACCES') return fault;
   const uid = process.getuid?.();
-  const chown = `chown ${uid}:${process.getgid?.()} ${place}`;
-  if (err.syscall === 'mkdir') {
-    const parent = dirname(absolute(err.path!));
-    const isSearchable = fs.existsSync(`${parent}/.`);
-    if (isSearchable) return `${fault}; create it: mkdir -p ${place} && ${chown}`;
-    return `${fault}; uid ${uid} may not search ${parent}: chmod a+x ${parent}`;
+  const chown = (place: string) => `chown ${uid}:${process.getgid?.()} ${place}`;
+  const place = absolute(err.path ?? path); // what is not accessible
+  if (err.syscall !== 'mkdir') {
+    const fix = fs.statSync(place).uid === uid ? `chmod u+rwX ${place}` : chown(place);
+    return `${fault}; ${place} is not accessible to uid ${uid}: ${fix}`;
   }
-  const fix = fs.statSync(place).uid === uid ? `chmod u+rwX ${place}` : chown;
-  return `${fault}; ${place} is not accessible to uid ${uid}: ${fix}`;
+  const parent = dirname(place);
+  const isSearchable = fs.existsSync(`${parent}/.`);
+  if (!isSearchable) return `${fault}; uid ${uid} may not search ${parent}: chmod a+x ${parent}`;
+  const folder = absolute(dirname(targetOf(path)));
+  return `${fault}; create it: mkdir -p ${folder} && ${chown(folder)}`;
 }
