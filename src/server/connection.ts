@@ -90,7 +90,7 @@ export class Connection implements Holder, Carrier {
   #requestBytes = 0; // of all requests, as clients write them, without chunks
   #ending: Reason | undefined; // set once no further request is accepted
   #refusal: HttpError | undefined; // what it sends last, after the responses to its requests
-  #sweptRecordBytes = 0; // what TLS records had brought beyond their data at the last sweep
+  #sweptExcessBytes = 0; // at the last sweep: the bytes of TLS records beyond what their data allows
 
   constructor(socket: Socket, isTls: boolean, shared: Shared) {
     this.#socket = this.#transport = socket;
@@ -116,7 +116,7 @@ export class Connection implements Holder, Carrier {
   secure(socket: Socket): void {
     this.#socket = socket;
     socket.once('end', () => this.#onEnd());
-    this.#sweptRecordBytes = this.#transport.bytesRead; // of the handshake
+    this.#sweptExcessBytes = this.#transport.bytesRead; // of the handshake
     this.enter('idle');
     this.charge(-this.#shared.ledger.limits.connectionBytes);
     // The read that ended the handshake can have brought data too, which node decrypts in this turn.
@@ -290,15 +290,12 @@ export class Connection implements Holder, Carrier {
   sweep(): void {
     const { unreadTimeoutMs } = this.#shared;
     const waitedMs = now() - (this.waitingSinceMs ?? now());
-    const dataBytes = MAX_RECORD_FACTOR * this.#socket.bytesRead;
-    const recordBytes = this.#transport.bytesRead - dataBytes - this.#sweptRecordBytes;
-    this.#sweptRecordBytes += recordBytes;
-    if (this.state === 'sending' && waitedMs > unreadTimeoutMs)
-      this.close('unread'); // 6.3
-    else if (this.state === 'lingering' && waitedMs > LINGER_MS)
-      this.close(); // 2.13
-    else if (Math.max(recordBytes, unsentBytes(this.#socket)) > MAX_RECORD_BYTES)
-      this.close('records'); // 6.3
+    if (this.state === 'sending' && waitedMs > unreadTimeoutMs) return void this.close('unread'); // 6.3
+    if (this.state === 'lingering' && waitedMs > LINGER_MS) return void this.close(); // 2.13
+    const excessBytes = this.#transport.bytesRead - MAX_RECORD_FACTOR * this.#socket.bytesRead;
+    const addedBytes = excessBytes - this.#sweptExcessBytes;
+    this.#sweptExcessBytes = excessBytes;
+    if (Math.max(addedBytes, unsentBytes(this.#socket)) > MAX_RECORD_BYTES) this.close('records'); // 6.3
   }
 
   /**
