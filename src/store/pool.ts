@@ -43,6 +43,7 @@ interface PooledConnection {
   readonly session: Session;
   readonly host: Host;
   readonly connectedAt: number;
+  isReadOnly: boolean; // as the server said when it was opened, or to a write of any connection
   batch?: Batch<Session> | undefined;
 }
 
@@ -135,6 +136,8 @@ export class Pool {
     const isYoung = this.#options.now() - connection.connectedAt < READ_ONLY_LIFETIME_MS;
     // While an attempt looks for a server that can write, the other connections stay for reads (5.9).
     const isUsable = err === undefined || (isReadOnly && (isYoung || this.#attempts > 0));
+    // Its name can lead to another server by now, and the others still be to the old one (5.1).
+    if (isReadOnly && !isUsable) for (const other of this.#connections) other.isReadOnly = true;
     if (!isUsable) this.#replace(connection, err);
     else if (this.#isLeft(connection)) this.#replace(connection, MOVED);
     this.#assign();
@@ -249,7 +252,9 @@ export class Pool {
   /** Adds a connection to the pool. The others move to its host, a busy one when its batch has ended. */
   #adopt(session: Session, host: Host): PooledConnection | undefined {
     if (this.#closing.signal.aborted) return void session.destroy();
-    const connection: PooledConnection = { session, host, connectedAt: this.#options.now() };
+    const connectedAt = this.#options.now();
+    const { isReadOnly } = session;
+    const connection: PooledConnection = { session, host, connectedAt, isReadOnly };
     void session.closed.then(() => this.#replace(connection, 'the connection was closed'));
     this.#firstHost = host;
     this.#options.debug('connected', { host: nameOf(host) });
@@ -264,9 +269,9 @@ export class Pool {
   }
 
   /** True if the newest connection is to another host, or to a server that can write while this one's could not. */
-  #isLeft({ host, session }: PooledConnection): boolean {
+  #isLeft({ host, isReadOnly }: PooledConnection): boolean {
     const newest = this.#connections.at(-1)!;
-    return host !== newest.host || (session.isReadOnly && !newest.session.isReadOnly);
+    return host !== newest.host || (isReadOnly && !newest.isReadOnly);
   }
 
   /** Makes the next attempt try this host last (5.1). Several connections can report the same host. */

@@ -129,6 +129,22 @@ test('5.1 once a server can write, no connection stays with one that could not',
   await until(() => ends.length === 2 * QUIET.poolSize);
 });
 
+test('5.1 if a name leads to another server, the first write that the old one refuses moves all connections', async (t) => {
+  let [nowMs, opened] = [0, 0];
+  const openSession = (async () => {
+    opened++;
+    const query = async () => {
+      throw Object.assign(new Error('read-only'), { code: '25006', severity: 'ERROR' });
+    };
+    return { query, serverTime: String, closed: new Promise(() => {}), destroy() {}, end() {} };
+  }) as never as typeof SURROUNDINGS.openSession;
+  const store = await open(t, 'postgres:///', { now: () => nowMs }, { openSession });
+  await until(() => store.connections?.idle === QUIET.poolSize);
+  nowMs = 1000;
+  await assert.rejects(store.create(newUser()), { name: 'StoreUnavailable' });
+  await until(() => opened === 2 * QUIET.poolSize);
+});
+
 test('5.3 after an outage, a database without our tables gets them again', async (t) => {
   const url = await createDatabase();
   const proxy = await proxyTo(t, url);
@@ -219,7 +235,15 @@ for (const isPooler of [false, true]) {
     if (limit) await sql.unsafe(`${alter} transaction_timeout = 900`); // since Postgres 17
     const client = isPooler ? await throughPooler(t, url) : url;
     const session = await openOne(t, client);
-    const settings = { statement_timeout: '10s', idle_session_timeout: isPooler ? '1h' : '0' };
+    const keepalives = {
+      tcp_keepalives_idle: '30',
+      tcp_keepalives_interval: '10',
+      tcp_keepalives_count: '3',
+    };
+    const own = isPooler
+      ? { idle_session_timeout: '1h' }
+      : { idle_session_timeout: '0', ...keepalives };
+    const settings = { statement_timeout: '10s', ...own };
     for (const [name, value] of Object.entries({ client_min_messages: 'warning', ...settings })) {
       assert.deepEqual(await session.query(`show ${name}`, []), [{ [name]: value }]);
     }
