@@ -69,7 +69,9 @@ async function main(): Promise<void> {
 async function copyTo(target: string): Promise<void> {
   const { DATABASE_URL } = readConfig(process.env);
   if (DATABASE_URL.engine !== 'sqlite' || DATABASE_URL.path === ':memory:') {
-    throw new Error('--backup copies the file of a SQLite database; for Postgres use pg_dump');
+    throw new Error(
+      '--backup copies the file of a SQLite database; sqlite::memory: has none, and for Postgres use pg_dump',
+    );
   }
   return backup(DATABASE_URL.path, target);
 }

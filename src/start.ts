@@ -29,7 +29,7 @@ export interface RunningService {
    * left that keeps the process alive. A second call waits for the first.
    */
   readonly close: () => Promise<void>;
-  /** The same as `close`, for `await using`. */
+  /** The same as `close`, for `await using`. Before node 24.5, not called if a closure captures the variable. */
   readonly [Symbol.asyncDispose]: () => Promise<void>;
 }
 

@@ -126,7 +126,9 @@ export async function backup(path: string, target: string): Promise<void> {
   } catch (err) {
     // A disk that has become read-only keeps them.
     await Promise.allSettled(created.map((file) => rm(file)));
-    throw new Error(`cannot copy ${path} to ${target}: ${(err as Error).message}`, { cause: err });
+    throw new Error(`cannot copy ${absolute(path)} to ${target}: ${(err as Error).message}`, {
+      cause: err,
+    });
   }
 }
 
