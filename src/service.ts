@@ -42,14 +42,15 @@ export async function startService(config: Config, log: Log, onFatal: OnFatal) {
   await using starting = new AsyncDisposableStack();
   const { PORT, HOST, ADMIN_PORT, ADMIN_HOST = HOST, DATABASE_URL } = config;
   const credential = { user: config.AUTH_USER, password: config.AUTH_PASSWORD ?? randomText(15) };
-  const tls = readTls(config);
-  let notAfterMs = tls && checkValidity(tls, log);
   const options = storeOptions(config, log, onFatal);
   const opened =
     DATABASE_URL.engine === 'sqlite'
       ? await openSqlite(DATABASE_URL, options)
       : openPostgres(DATABASE_URL, options);
   starting.defer(() => opened.close());
+  // After the wait for a locked file, because the TLS files can be replaced meanwhile, and a SIGHUP then changes nothing.
+  const tls = readTls(config);
+  let notAfterMs = tls && checkValidity(tls, log);
   // Without an admin listener nobody can read the metrics.
   const metrics =
     ADMIN_PORT === undefined
