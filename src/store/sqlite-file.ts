@@ -34,6 +34,7 @@ const filesOf = (path: string) => ['', '-wal', '-shm'].map((end) => path + end);
 
 /**
  * Opens the file, migrates it and prepares its statements. Creates the file and its folder if missing.
+ * @returns the database and what `prepare` made
  * @throws an Error with one line that says what an operator can do
  */
 export async function openFile<T>(
@@ -201,12 +202,13 @@ function migrate(db: DatabaseSync): void {
 
 /** Returns version 0 for an empty file. @throws UnusableDatabase if its tables are not ours */
 function schemaOf(db: DatabaseSync): Schema {
-  const listed = db.prepare("select name from sqlite_schema where name not glob 'sqlite_*'").all();
-  const names = listed.map(({ name }) => name);
-  if (names.length === 0) return { version: 0, oldestService: 0 };
-  if (!names.includes('notes_users_schema')) {
+  const own = "select type, name from sqlite_schema where name not glob 'sqlite_*'";
+  const listed = db.prepare(own).all();
+  const first = listed[0];
+  if (first === undefined) return { version: 0, oldestService: 0 };
+  if (!listed.some(({ name }) => name === 'notes_users_schema')) {
     throw new UnusableDatabase(
-      `it has a table ${names[0]} that this service did not create; nothing was changed: use another file`,
+      `it has a ${first.type} ${first.name} that this service did not create; nothing was changed: use another file`,
     );
   }
   const read = db.prepare(

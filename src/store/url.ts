@@ -144,5 +144,5 @@ function decode(text: string): string {
     const decoded = decodeURIComponent(text);
     if (!decoded.includes('\0')) return decoded; // It would end the text in a message to the server.
   } catch {}
-  throw new Error('malformed percent-encoding; expected % followed by two hexadecimal digits');
+  throw new Error('malformed percent-encoding; expected UTF-8, each byte as %XX, without %00');
 }

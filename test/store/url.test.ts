@@ -92,7 +92,7 @@ const INVALID: Record<string, readonly string[]> = {
     ...['postgres://app:s3cr@t-tail@127.0.0.1:1/d', 'postgres://u:p@a,b@c/d'],
     ...['postgres://[a%40b]/d', 'postgres://u:p@%2Fa%40b/d'],
   ],
-  'malformed percent-encoding': [
+  'malformed percent-encoding; expected UTF-8, each byte as %XX, without %00': [
     ...['postgres://u:100%@h/d', 'postgres:///?user=%FF', 'postgres://u:a%00b@h/d'],
   ],
   'channel_binding invalid; expected one of disable, prefer': ['postgres:///?channel_binding=on'],
