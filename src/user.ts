@@ -47,7 +47,8 @@ export type WriteResult = User | 'stale' | undefined;
 /**
  * Stores users; both engines implement it (5.0). A write resolves only after it is durable. Every
  * method throws StoreUnavailable if the store fails or does not respond in time. The outcome of a
- * write is then unknown: it was done, may still be done, or never is. It is never done twice.
+ * write is then unknown: it was done, may still be done, or never is. It is never done twice. A call
+ * that waits for its turn throws CallerLeft if its caller has left (4.17).
  */
 export interface UserStore {
   /** @throws EmailTaken */

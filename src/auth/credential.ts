@@ -1,6 +1,6 @@
 // The credential user. A pair is compared in constant time, so that timing reveals neither how much of a guess was right
-// nor the length of the pair (contract 3.12). Keyboards differ in how they compose a letter and its accent, so pairs are
-// compared in NFC (RFC 7617 §2.1, RFC 8265).
+// nor the length of a pair of up to 255 bytes (contract 3.12). Keyboards differ in how they compose a letter and its
+// accent, so pairs are compared in NFC (RFC 7617 §2.1, RFC 8265).
 import { isUtf8 } from 'node:buffer';
 import { timingSafeEqual } from 'node:crypto';
 

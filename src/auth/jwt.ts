@@ -37,7 +37,7 @@ export class Tokens {
     return token;
   }
 
-  /** True if one of the secrets signed the token, it names the subject and it has not expired. */
+  /** True if one of the secrets signed the token, it names the subject, and `nbf` and `exp` allow it now (3.7). */
   verify(token: string): boolean {
     const nowSeconds = this.#nowSeconds();
     const cached = this.#cache.get(token);

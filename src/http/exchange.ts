@@ -67,7 +67,10 @@ export class Exchange {
     return this.req.socket.destroyed;
   }
 
-  /** Frees the head once the connection has closed. A call that runs keeps the exchange for seconds (6.17). */
+  /**
+   * Frees the head once the connection has closed, because a call that runs keeps the exchange for seconds, or once the
+   * response precedes the end of the body, because node keeps the request until then (6.17).
+   */
   release(): void {
     this.headers = {};
     this.parameters = {};

@@ -7,7 +7,10 @@ export const JSON_TYPE = 'application/json';
 export const FORM = 'application/x-www-form-urlencoded';
 export const MERGE_PATCH = 'application/merge-patch+json';
 
-/** @throws HttpError 415 with the accepted types (2.8, RFC 9110 §15.5.16, §12.5.3) */
+/**
+ * Returns the media type, which is one of `accepts`; undefined if the route takes no body.
+ * @throws HttpError 415 with the accepted types (2.8, RFC 9110 §15.5.16, §12.5.3)
+ */
 export function mediaType(req: IncomingMessage, accepts: readonly string[]) {
   if (accepts.length === 0) return undefined;
   const { 'content-encoding': coding = 'identity', 'content-type': sent = '' } = req.headers;

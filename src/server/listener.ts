@@ -95,7 +95,7 @@ export class Listener {
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS).unref();
   }
 
-  /** Listens on `host`, or on all interfaces, and returns the port. */
+  /** Listens on `host`, or on all interfaces, and returns the port. @throws the system's error, such as EADDRINUSE */
   async listen(port: number, host: string | undefined): Promise<number> {
     const { limits, tls } = this.#options;
     // With `reusePort`, a second service would get part of the first one's connections. Without it, the second one can't
@@ -125,6 +125,7 @@ export class Listener {
     );
   }
 
+  /** Uses this pair for new connections. Only for a listener that was given one. */
   reloadTls(tls: KeyPair): void {
     // Without the options, node would use its default ciphers.
     (this.#server as https.Server).setSecureContext({ ...TLS_OPTIONS, ...tls });
