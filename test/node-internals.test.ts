@@ -60,11 +60,13 @@ test('rawHeaders has as many fields as maxHeadersCount', async () => {
   assert.equal(count, 101);
 });
 
-test('replacing the data listeners of a socket ends parsing', async () => {
+test('replacing the data listeners of a socket ends parsing, and further input overwrites one buffer', async () => {
   let count = 0;
+  const dropped = Buffer.alloc(65_536);
   using server = await serve((req, res) => {
     count++;
     req.socket.removeAllListeners('data').on('data', () => {});
+    Reflect.get(req.socket, '_handle').useUserBuffer(dropped);
     req.socket.destroySoon = () => {};
     res.end('x');
   });
@@ -72,7 +74,7 @@ test('replacing the data listeners of a socket ends parsing', async () => {
   await once(socket, 'data');
   socket.write(`${HEAD}\r\n`);
   await pause(50);
-  assert.equal(count, 1);
+  assert.deepEqual([count, dropped.toString('latin1', 0, HEAD.length)], [1, HEAD]);
 });
 
 test('node calls socket.destroySoon after the last response', async () => {

@@ -9,7 +9,7 @@ import { nextTurn, now, setImmediate } from '../clock.ts';
 import { networksOf, plainAddress } from '../http/address.ts';
 import { HttpError } from '../http/errors.ts';
 import { type Carrier, Exchange } from '../http/exchange.ts';
-import { dropBody, free, hasBody, type ParseError, statusOfParseError } from '../http/message.ts';
+import { dropBody, hasBody, type ParseError, statusOfParseError } from '../http/message.ts';
 import type { Holder, Ledger, Network } from './ledger.ts';
 import {
   HANDSHAKE_BYTES,
@@ -64,6 +64,15 @@ export const REASONS = [
 ] as const;
 export type Reason = (typeof REASONS)[number];
 
+// Overwritten by the input of all connections that end. Node would allocate a buffer for each read, and V8 lets 64 MiB
+// of them pile up before it collects.
+const DROPPED = new Uint8Array(64 * 1024);
+
+/** Undocumented: the handle of a socket. */
+type HandledSocket = Socket & {
+  readonly _handle?: { readonly writeQueueSize: number; useUserBuffer(buffer: Uint8Array): void };
+};
+
 const PLAIN_HTTP = 'This port takes HTTPS; the request was plain HTTP.';
 /** What clients are told about some errors of node, by code. For the others the status says enough. */
 const SENTENCES: Readonly<Record<string, string>> = {
@@ -80,8 +89,8 @@ export class Connection implements Holder, Carrier {
   heldBytes = 0;
   waitingSinceMs: number | undefined;
   state!: State; // only enter() sets it
-  #socket: Socket;
-  readonly #transport: Socket; // the TCP socket below a TLS socket, or the same
+  #socket: HandledSocket;
+  readonly #transport: HandledSocket; // the TCP socket below a TLS socket, or the same
   readonly #shared: Shared;
   #current: Exchange | undefined; // the request in progress
   readonly #waiting: Exchange[] = []; // requests that wait for the current one
@@ -210,7 +219,8 @@ export class Connection implements Holder, Carrier {
     const last = this.#waiting.at(-1) ?? this.#current;
     if (last && !refusal) last.isLast = true;
     // From now on input is dropped. Node's parser would turn it into requests and keep them (2.10).
-    this.#socket.removeAllListeners('data').on('data', free);
+    this.#socket.removeAllListeners('data').on('data', () => {});
+    this.#socket._handle?.useUserBuffer(DROPPED);
     // Node would close both sides after the last response.
     this.#socket.destroySoon = () => {};
     if (this.#current === undefined) this.#linger();
@@ -328,6 +338,6 @@ export class Connection implements Holder, Carrier {
 }
 
 /** What node has yet to send. Of a TLS socket this includes responses to updates of keys, which cause no event. */
-function unsentBytes(socket: Socket & { readonly _handle?: { writeQueueSize: number } }): number {
+function unsentBytes(socket: HandledSocket): number {
   return socket._handle?.writeQueueSize ?? 0;
 }

@@ -235,15 +235,13 @@ for (const isPooler of [false, true]) {
     if (limit) await sql.unsafe(`${alter} transaction_timeout = 900`); // since Postgres 17
     const client = isPooler ? await throughPooler(t, url) : url;
     const session = await openOne(t, client);
-    const keepalives = {
+    const lost = {
       tcp_keepalives_idle: '30',
       tcp_keepalives_interval: '10',
       tcp_keepalives_count: '3',
     };
-    const own = isPooler
-      ? { idle_session_timeout: '1h' }
-      : { idle_session_timeout: '0', ...keepalives };
-    const settings = { statement_timeout: '10s', ...own };
+    const idle = { idle_session_timeout: isPooler ? '1h' : '0' };
+    const settings = { statement_timeout: '10s', ...idle, ...(isPooler ? {} : lost) };
     for (const [name, value] of Object.entries({ client_min_messages: 'warning', ...settings })) {
       assert.deepEqual(await session.query(`show ${name}`, []), [{ [name]: value }]);
     }
