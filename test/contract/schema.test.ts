@@ -56,7 +56,7 @@ const RECORD = /the table notes_users_schema has no rows: restore them too$/;
 const RECORDS = 'create table notes_users_schema (version int, oldest_service int);';
 
 const NOT_OURS = {
-  sqlite: /service\.db: it has a table \w+ that .*; nothing was changed: use another file$/,
+  sqlite: /service\.db: it has a \w+ \w+ that .*; nothing was changed: use another file$/,
   postgres: /^the schema public has a table users .*; nothing was changed: /,
 };
 
