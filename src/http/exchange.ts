@@ -68,8 +68,8 @@ export class Exchange {
   }
 
   /**
-   * Frees the head once the connection has closed, because a call that runs keeps the exchange for seconds, or once the
-   * response precedes the end of the body, because node keeps the request until then (6.17).
+   * Frees the head (6.17). After the connection has closed, a running call keeps the exchange for seconds. After a
+   * response that precedes the end of the body, node keeps the request until the body ends.
    */
   release(): void {
     this.headers = {};

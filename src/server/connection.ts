@@ -64,8 +64,8 @@ export const REASONS = [
 ] as const;
 export type Reason = (typeof REASONS)[number];
 
-// Overwritten by the input of all connections that end. Node would allocate a buffer for each read, and V8 lets 64 MiB
-// of them pile up before it collects.
+// All connections that end read into it. Otherwise node allocates a buffer for each read, and V8 lets 50 MB of them pile
+// up before it collects.
 const DROPPED = new Uint8Array(64 * 1024);
 
 /** Undocumented: the handle of a socket. */

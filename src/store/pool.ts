@@ -136,7 +136,7 @@ export class Pool {
     const isYoung = this.#options.now() - connection.connectedAt < READ_ONLY_LIFETIME_MS;
     // While an attempt looks for a server that can write, the other connections stay for reads (5.9).
     const isUsable = err === undefined || (isReadOnly && (isYoung || this.#attempts > 0));
-    // Its name can lead to another server by now, and the others still be to the old one (5.1).
+    // The host's name may lead to a new server by now. The other connections may be to the old one (5.1).
     if (isReadOnly && !isUsable) for (const other of this.#connections) other.isReadOnly = true;
     if (!isUsable) this.#replace(connection, err);
     else if (this.#isLeft(connection)) this.#replace(connection, MOVED);

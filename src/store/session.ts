@@ -28,7 +28,7 @@ const PROBE = `
 // Every statement should use an index. By default the server plans most batches anew, or keeps a plan made
 // while the table was small, which scans all of it. With `enable_seqscan` off, some estimated costs are so
 // high that `jit` would compile the statement. The server must not close a connection that a statement is on
-// its way to. It closes that of a lost client, which can hold a lock, after a minute; by default after two hours.
+// its way to. A lost client's connection can hold a lock; the server closes it after a minute instead of two hours.
 const SET_SESSION =
   'set idle_session_timeout = 0; set tcp_keepalives_idle = 30; set tcp_keepalives_interval = 10; set tcp_keepalives_count = 3; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off; set jit = off';
 
