@@ -84,8 +84,8 @@ describe('7.3 the connections of the API', { concurrency: true }, () => {
       const received = () => clients.map(({ text }) => text()).join('');
       const requests = () => program.log.filter(({ message }) => message === 'request');
       await until(() => requests().length >= 3 && received().split('HTTP/1.1 200').length === 4);
-      const addresses = new Set(requests().map(({ client }) => client));
-      assert.deepEqual([requests().length, ...addresses], [3, '127.0.0.1']);
+      const addresses = requests().map(({ client }) => client);
+      assert.deepEqual(addresses, Array(3).fill('127.0.0.1'));
     });
   }
 

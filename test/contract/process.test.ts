@@ -1,9 +1,10 @@
 // Section 6 of the contract: start, stop, health checks, and no synchronous I/O in a request.
 import assert from 'node:assert/strict';
-import { readdirSync } from 'node:fs';
+import { cpSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { halfSent, open, outcomes } from '../support/bytes.ts';
+import { certificate, NO_OPENSSL } from '../support/certificate.ts';
 import { responsesIn, send, statusesOf } from '../support/client.ts';
 import { accepts, freePort, targetOf } from '../support/daemon.ts';
 import { everyRoute, STATUSES } from '../support/every-route.ts';
@@ -159,6 +160,19 @@ describe('6 the process', { concurrency: 3 }, () => {
     assert.deepEqual(messages, ['listening', 'stopping', 'stopped']);
   });
 
+  const skip = ON_LINUX.skip || NO_OPENSSL;
+  test('6.9 a startup serves TLS files that are replaced while it waits', { skip }, async () => {
+    const url = await newDatabase('sqlite');
+    await using lock = await lockWrites(url);
+    const [used, later] = [certificate(), certificate()];
+    await using program = await waiting(url, used);
+    for (const name of ['TLS_CERT_FILE', 'TLS_KEY_FILE'] as const) cpSync(later[name], used[name]);
+    await lock.release();
+    const { url: address } = await program.logged('listening');
+    const { socket } = await open(String(address), { ca: readFileSync(later.TLS_CERT_FILE) }, true);
+    assert.ok(Reflect.get(socket, 'authorized'));
+  });
+
   for (const name of ['PORT', 'ADMIN_PORT']) {
     test(`6.4 the ${name} in use is one clear line and exit 1`, async () => {
       await using busy = await TcpProxy.listen(0);
@@ -208,8 +222,8 @@ function checks({ adminUrl }: Program) {
 }
 
 /** Starts a program; resolves once it has opened the locked file and waits. */
-async function waiting(url: string): Promise<Program> {
-  const program = new Program({ DATABASE_URL: url, PORT: '0' });
+async function waiting(url: string, env: Record<string, string> = {}): Promise<Program> {
+  const program = new Program({ DATABASE_URL: url, PORT: '0', ...env });
   const folder = `/proc/${program.process.pid}/fd`;
   const files = () => readdirSync(folder).map((name) => targetOf(join(folder, name)));
   await until(() => files().includes(pathOf(url)));
