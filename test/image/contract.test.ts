@@ -12,7 +12,7 @@ const STAND_IN = join(import.meta.dirname, 'run-container.ts');
  * user, use a read-only folder, look at open files, leave the log unread, or give node options.
  */
 const NOT_HERE = [
-  'SIGTERM ends a startup',
+  'a startup',
   'log reader',
   'an error outside a request',
   'the process survives errors of the driver',
