@@ -16,7 +16,7 @@ export interface Reply {
 /** A body of unknown length that is produced while the client reads it. */
 export interface Pieces {
   /** The next piece; undefined after the last. Call it again once the client has taken the piece. Never throws. */
-  next(): Buffer | undefined | Promise<Buffer>;
+  next(): string | Buffer | undefined | Promise<string | Buffer>;
 }
 
 const PRIVATE = 'private, no-cache'; // 2.17
@@ -105,8 +105,7 @@ export function send(
 
 /** Writes each slice of the body in a turn of its own, once the client has taken the one before. */
 function stream(exchange: Exchange, { body }: Reply, done: () => void): void {
-  const source = typeof body === 'string' ? Buffer.from(body) : body;
-  const pieces = isWhole(source) ? undefined : source;
+  const pieces = isWhole(body) ? undefined : body;
   const fail = (err: unknown) => {
     if (exchange.hasLeft) return done();
     exchange.fault = err;
@@ -120,9 +119,11 @@ function stream(exchange: Exchange, { body }: Reply, done: () => void): void {
       exchange.res.end();
       return done();
     }
-    if ('then' in piece) piece.then(write, fail);
-    else write(piece);
+    if (piece instanceof Promise) piece.then(begin, fail);
+    else begin(piece);
   };
+  const begin = (piece: string | Buffer) =>
+    write(typeof piece === 'string' ? Buffer.from(piece) : piece);
   const write = (piece: Buffer) => {
     if (exchange.hasLeft) return done();
     const slice = piece.subarray(0, SLICE_BYTES);
@@ -142,10 +143,10 @@ function stream(exchange: Exchange, { body }: Reply, done: () => void): void {
     };
     exchange.res.write(slice, () => setImmediate(() => exchange.connection.run(proceed))); // 4.1
   };
-  const begin = isWhole(source) ? () => write(source) : next;
+  const start = isWhole(body) ? () => begin(body) : next;
   // While the response before has the socket, node would keep a piece, and drop its callback if the client leaves.
-  if (exchange.res.socket === null && !exchange.hasLeft) exchange.res.once('socket', begin);
-  else begin();
+  if (exchange.res.socket === null && !exchange.hasLeft) exchange.res.once('socket', start);
+  else start();
 }
 
 /**
