@@ -89,6 +89,11 @@ function token(secret: string, number: number): string {
 }
 
 let sent = 0;
+const namingPipeline: Act = (socket) => {
+  const fields = () => list(98, () => `x${sent++}-${fill(145)}:\r\n`).join('');
+  socket.write(list(33, () => get('/openapi.json', fields())).join(''));
+};
+
 function newUser(): string {
   const email = `${process.pid}-${sent++}@example.com`;
   const user = { name: 'new', email, extra: fill(15_000) };
@@ -153,10 +158,13 @@ export const ATTACKS: readonly Attack[] = [
     a.hold(a.slots, say(`${chunked('/token').slice(0, -2)}${field}\r\n\r\n0\r\n${field}`));
   }),
   // Responses.
-  holds('pipelines with new field names, whose responses nobody reads', { addresses: 200 }, (a) => {
-    const fields = () => list(98, () => `x${sent++}-${fill(145)}:\r\n`).join('');
-    const bytes = () => list(33, () => get('/openapi.json', fields())).join('');
-    a.hold(400, (socket) => socket.write(bytes()), UNREAD);
+  holds('pipelines with new field names, whose responses nobody reads', { addresses: 200 }, (a) =>
+    a.hold(400, namingPipeline, UNREAD),
+  ),
+  holds('the same, and lists of the longest names', { addresses: 200, users: 20_000 }, (a) => {
+    const read: Act = (socket, i) => socket.write(get(`/users?limit=499&after=${i % 19_000}`));
+    a.hold(150, read, UNREAD);
+    a.hold(150, namingPipeline, UNREAD);
   }),
   // What a connection holds is freed in the turn of the event loop in which it is closed.
   computes('pipelines of 1,500 requests, all in one turn', { addresses: 50 }, (a) =>

@@ -26,6 +26,7 @@ const PEACE_MS = 500; // before the attack
 const ATTACK_MS = IS_FULL ? 12_000 : 3_000;
 const LEAVE_MS = 20_000; // in which sockets leave CLOSE-WAIT; a body may take 30 s
 const SLOW_MS = 1_000; // one way to Postgres
+const LONGEST_NAME = `'${'\x01'.repeat(100)}'`; // in JSON, as SQL
 const LIMITS_MIB = IS_FULL ? [128, 256] : [128];
 
 const CASES = ATTACKS.flatMap((attack) => {
@@ -60,7 +61,7 @@ for (const { attack, transport, store, limitMiB } of CASES) {
       ...{ ...tls, ...attack.settings },
     };
     await using service = await Service.start('image', limitMiB * MIB, settings);
-    if (attack.users !== undefined) await insertUsers(url, attack.users);
+    if (attack.users !== undefined) await insertUsers(url, attack.users, LONGEST_NAME);
     if (attack.leavesLogUnread) service.ignoreLog();
     const slots = await slotsOf(service);
     if (attack.delay === 'slow') proxy.delayMs = SLOW_MS;
