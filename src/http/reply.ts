@@ -119,8 +119,8 @@ function stream(exchange: Exchange, { body }: Reply, done: () => void): void {
       exchange.res.end();
       return done();
     }
-    if (piece instanceof Promise) piece.then(begin, fail);
-    else begin(piece);
+    if (isWhole(piece)) begin(piece);
+    else piece.then(begin, fail);
   };
   const begin = (piece: string | Buffer) =>
     write(typeof piece === 'string' ? Buffer.from(piece) : piece);
