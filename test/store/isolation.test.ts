@@ -38,7 +38,7 @@ test('5.6 two replicas that create and change the same users in opposite orders 
 test('4.13 a write whose commit waits for a lock is not done late', async (t) => {
   const url = await createDatabase();
   const sql = connectTo(t, url);
-  const store = await open(t, url, { timeoutMs: 500 });
+  const store = await open(t, url, { timeoutMs: 2000 });
   const ada = await store.create(newUser({ email: 'ada@x' }));
   await sql.unsafe(
     'create table orders (id bigint references users deferrable initially deferred)',
