@@ -47,7 +47,7 @@ const POSTGRES: Record<string, Meaning> = {
   'postgres:///?host=a,b&port=,5433': { hosts: 'a:5432,b:5433', ...SEVERAL },
   'postgres://h:1/d?host=i': { hosts: 'i:1', database: 'd' },
   'postgres://a:1,b/d?port=9': { hosts: 'a:9,b:9', database: 'd', ...SEVERAL },
-  'postgres://%2Frun,db:5433/': { hosts: '/run:5432,db:5433', ...SEVERAL },
+  'postgres://%2Frun:1,db:5433/': { hosts: '/run:1,db:5433', ...SEVERAL },
   'postgres://u@%2Fcloudsql%2Fproj:region:inst/d': { user: 'u', ...SOCKET },
   'postgres://u@%2fcloudsql%2fproj:region:inst/d': { user: 'u', ...SOCKET },
   'postgres://u@/d?host=/cloudsql/proj:region:inst': { user: 'u', ...SOCKET },
@@ -65,7 +65,7 @@ const POSTGRES: Record<string, Meaning> = {
   'postgres:///?password=a=b': { password: 'a=b' },
   'postgres:///?&&user=t&us%65r=u&': { user: 'u', database: 'u' },
   'postgres:///?sslmode=verify-full&sslrootcert=/a.pem': { ...SYSTEM, sslRootCert: '/a.pem' },
-  'postgres:///?sslrootcert=system': SYSTEM,
+  'postgres://?sslrootcert=system': SYSTEM,
   'postgres:///?ssl=true': { sslMode: 'require' }, // as JDBC writes it
   'postgres:///?channel_binding=disable': {},
   'postgres:///?connect_timeout=999999': { connectTimeoutMs: 999_999_000 }, // fits a timer
@@ -90,7 +90,7 @@ const INVALID: Record<string, readonly string[]> = {
   'malformed host; expected HOST, HOST:PORT or [IPV6]:PORT, and %40 for @ in a password': [
     ...['postgres://h:x', 'postgres://h:1:2/d', 'postgres://[::1/d', 'postgres://%2Fa]/d'],
     ...['postgres://app:s3cr@t-tail@127.0.0.1:1/d', 'postgres://u:p@a,b@c/d'],
-    ...['postgres://[a%40b]/d', 'postgres://u:p@%2Fa%40b/d'],
+    ...['postgres://[a%40b]/d', 'postgres://u:p@%2Fa%40b/d', 'postgres://[]'],
   ],
   'malformed percent-encoding; expected UTF-8, each byte as %XX, without %00': [
     ...['postgres://u:100%@h/d', 'postgres:///?user=%FF', 'postgres://u:a%00b@h/d'],
