@@ -80,16 +80,17 @@ for (const engine of STORES) {
   });
 }
 
-test('5.3 5.8 a migration, which waits 250 ms for a lock, is final if refused after the time limit of connecting', async (t) => {
+test('5.3 5.8 a migration waits 250 ms for a lock and 1 s for its client, and is final if refused after the time limit of connecting', async (t) => {
   const url = await newDatabase('postgres');
   const trigger = `create function refuse() returns event_trigger language plpgsql
       as $$ begin perform pg_sleep(5.5);
-        raise data_exception using message = current_setting('lock_timeout'); end $$;
+        raise data_exception using message = concat_ws(' ', current_setting('lock_timeout'),
+          current_setting('idle_in_transaction_session_timeout')); end $$;
     create event trigger refuse on ddl_command_start execute function refuse()`;
   await execute(url, trigger);
   const { promise: fatal, resolve: onFatal, reject: onUnavailable } = Promise.withResolvers();
   await open(t, `${url}?connect_timeout=5`, { onFatal, onUnavailable });
-  assert.match(String(await fatal), /^UnusableDatabase: a migration failed: 250ms$/);
+  assert.match(String(await fatal), /^UnusableDatabase: a migration failed: 250ms 1s$/);
 });
 
 test('4.17 6.17 7.2 Postgres is not asked whether it is ready for a client that has left, and a body is dropped meanwhile', async (t) => {
