@@ -41,7 +41,7 @@ const POSTGRES_URL =
  */
 export function parseDatabaseUrl(url: string): Database | undefined {
   // SQLite would open `file:` as a URI (sqlite.org/uri.html). Other programs take `//` and a query.
-  const sqlite = /^sqlite:(?!file:|\/\/)([^\0?]+)(\?wal_autocheckpoint=0)?$/.exec(url);
+  const sqlite = /^sqlite:(?!file:|\/\/)([^?]+)(\?wal_autocheckpoint=0)?$/.exec(url);
   if (sqlite === null) return parsePostgres(url);
   return { engine: 'sqlite', path: sqlite[1]!, autocheckpoint: sqlite[2] === undefined };
 }
