@@ -78,6 +78,7 @@ describe('6 operations', { concurrency: 4 }, () => {
     const { time, ms, ...rest } = requests[0]!;
     assert.match(String(time), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
     assert.ok(typeof ms === 'number' && ms > 0 && ms < 60_000);
+    assert.ok(String(time) < String(requests.at(-1)!.time));
     assert.deepEqual(rest, {
       level: 'info',
       message: 'request',
