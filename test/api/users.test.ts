@@ -96,9 +96,8 @@ function sharing(): List {
 
 test('4.2 clients that share reads get the same bytes without copies, each its whole list', async () => {
   const list = sharing();
-  // The last one's first page is the second one of others.
   const clients = ['', '', '', 'limit=800', 'limit=900', 'after=999'].map((q) => piecesOf(list, q));
-  const ranges = [[0], [0], [0], [0, 800], [0, 900], [500]];
+  const ranges = [[0], [0], [0], [0, 800], [0, 900], [500]]; // The others' second page begins there.
   const [, second = [], third = []] = await Promise.all(clients);
   for (const [i, client] of clients.entries()) {
     assert.deepEqual(JSON.parse((await client).join('')), publicOf(USERS.slice(...ranges[i]!)));
